@@ -1,0 +1,68 @@
+//! Counters of what the stack did, for `cableway info`, tests and performance variables of a host MPI.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+macro_rules! counters {
+    ($( #[doc = $help:literal] $name:ident, )+) => {
+        /// One engine's counters. Relaxed: each is right by itself, no order between two of them is promised.
+        #[derive(Debug, Default)]
+        pub struct Counters { $( #[doc = $help] pub $name: Counter, )+ }
+
+        impl Counters {
+            /// Every counter as (name, help, value), in the order of the table.
+            pub fn rows(&self) -> Vec<(&'static str, &'static str, u64)> {
+                vec![ $( (stringify!($name), $help.trim(), self.$name.get()), )+ ]
+            }
+        }
+    };
+}
+
+counters! {
+    /// messages sent eagerly
+    sends_eager,
+    /// messages sent by rendezvous (any of get, put, pipelined send)
+    sends_rendezvous,
+    /// messages whose data the receiver fetched by GET
+    protocol_get,
+    /// messages whose data the sender stored by PUT
+    protocol_put,
+    /// messages whose data went in pipelined fragments
+    protocol_fragments,
+    /// messages that found no posted receive
+    unexpected,
+    /// messages that arrived before one sent earlier and were parked
+    out_of_order,
+    /// sends made a rendezvous because the receiver had too much unexpected data
+    flow_controlled,
+    /// sends that found the transport busy and waited in a queue
+    send_queued,
+    /// copies between device and host memory
+    device_copies,
+    /// bytes copied between device and host memory
+    device_bytes,
+    /// messages from peers that were refused as malformed
+    malformed,
+}
+
+/// A monotonic count.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// Counts `n` more.
+    #[inline]
+    pub fn add(&self, n: u64) {
+        self.0.fetch_add(n, Ordering::Relaxed);
+    }
+
+    /// Counts one more.
+    #[inline]
+    pub fn increment(&self) {
+        self.add(1);
+    }
+
+    /// The count so far.
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,15 @@
+//! What every layer of Cableway shares and what depends on none of them: the parameter table, counters, and
+//! warnings that are given once.
+
+pub mod counters;
+pub mod parameters;
+mod suggest;
+pub mod warn;
+
+pub use counters::Counters;
+pub use parameters::{ParameterError, Parameters, Source};
+pub use suggest::nearest;
+pub use warn::warn_once;
+
+/// A process of the job, counted from 0 over the whole job (`MPI_COMM_WORLD`'s order).
+pub type Rank = u32;

@@ -1,0 +1,102 @@
+//! The table itself. A row: name, kind, default as a user would write it, help.
+
+use super::kind::{Count, DefaultStreamOrder, DeviceProtocols, Flag, Kind, SingleCopy, Size, Text, Time};
+use super::{ParameterError, Row, Source};
+
+macro_rules! parameters {
+    ($( $name:ident : $kind:ty = $default:literal, $help:literal; )+) => {
+        /// Every run-time parameter. Fields are read freely; [`Parameters::set`] records where a value came from.
+        #[derive(Clone, Debug)]
+        pub struct Parameters {
+            $( #[doc = $help] pub $name: <$kind as Kind>::Value, )+
+            sources: [Source; Parameters::ROWS.len()],
+        }
+
+        impl Default for Parameters {
+            fn default() -> Self {
+                Parameters {
+                    $( $name: <$kind>::parse($default)
+                        .unwrap_or_else(|reason| panic!("default of {}: {reason}", stringify!($name))), )+
+                    sources: [Source::Default; Parameters::ROWS.len()],
+                }
+            }
+        }
+
+        impl Parameters {
+            /// The rows, in the order of the table.
+            pub const ROWS: &'static [Row] = &[
+                $( Row { name: stringify!($name), kind: <$kind>::NAME, default: $default, help: $help }, )+
+            ];
+
+            /// Each row's value and where it came from, in the order of [`ROWS`](Self::ROWS).
+            pub fn values(&self) -> Vec<(String, Source)> {
+                [$( <$kind>::show(&self.$name), )+].into_iter().zip(self.sources).collect()
+            }
+
+            /// Sets one parameter. A weaker source never overrides a stronger one.
+            ///
+            /// # Errors
+            /// An unknown name, or a value that does not parse.
+            pub fn set(&mut self, name: &str, value: &str, source: Source) -> Result<(), ParameterError> {
+                let mut index = 0;
+                $(
+                    if name == stringify!($name) {
+                        let parsed = <$kind>::parse(value).map_err(|reason| ParameterError::BadValue {
+                            name: stringify!($name), value: value.to_owned(), reason,
+                        })?;
+                        if source >= self.sources[index] {
+                            self.$name = parsed;
+                            self.sources[index] = source;
+                        }
+                        return Ok(());
+                    }
+                    index += 1;
+                )+
+                let _ = index;
+                Err(Self::unknown(name))
+            }
+        }
+    };
+}
+
+parameters! {
+    btl: Text = "", "the transports to use, by name and separated by commas (self, sm, tcp); empty means every one that reaches the peer, the best first";
+
+    device_protocols: DeviceProtocols = "auto", "auto: a device buffer takes the cheapest protocol that works; copy: only protocols that first copy into internal buffers";
+    default_stream_order: DefaultStreamOrder = "legacy", "legacy: work already in a context's legacy default stream is done before a device buffer is read or written; none: the program has waited for it";
+    device_register_host: Flag = "yes", "register internal buffers with the device's driver when the first device buffer appears";
+    device_chunk_size: Size = "1M", "size of the pieces in which a large device message is copied through host memory";
+    device_chunks: Count = "16", "pieces of a device message in flight per direction";
+
+    pml_unexpected_limit: Size = "4M", "bytes of messages without a posted receive that a peer may have here; beyond it their data stays with the sender";
+    pml_pipeline_depth: Count = "8", "fragments of a rendezvous message in flight";
+    pml_spin: Count = "2000", "polls without an event before a waiting call yields the processor; 0 yields at once; ranks that outnumber the cores always do";
+    peer_timeout: Time = "10s", "a peer that does not answer for so long over the network is taken for dead";
+    progress_thread: Flag = "no", "run a thread that progresses messages while the program computes";
+
+    btl_self_eager_limit: Size = "1K", "largest message to oneself that is copied at once";
+
+    btl_sm_eager_limit: Size = "4K", "largest message that is sent without a handshake, its header included";
+    btl_sm_max_send_size: Size = "32K", "largest fragment of host data through the shared segment";
+    btl_sm_fast_box_size: Size = "16K", "size of the ring through which one process sends small messages to one peer";
+    btl_sm_fast_boxes: Count = "32", "how many peers may have a fast box of ours";
+    btl_sm_fast_box_threshold: Count = "16", "messages to a peer before it gets a fast box";
+    btl_sm_inline_limit: Size = "1K", "largest message, header included, that is copied into a fast box";
+    btl_sm_fragments: Count = "64", "fragments for eager messages in a process's segment at first";
+    btl_sm_single_copy: SingleCopy = "auto", "how large messages are copied straight from one process's memory into another's";
+    btl_sm_single_copy_limit: Size = "16K", "smallest message that is moved by single copy";
+    btl_sm_set_ptracer: Flag = "no", "let any process of this user attach to this one (PR_SET_PTRACER_ANY), so that single copy works where Yama forbids it";
+    btl_sm_socket_folder: Text = "", "folder for the sockets that pass segments, where ranks do not share a network namespace; empty means abstract sockets";
+
+    btl_tcp_eager_limit: Size = "64K", "largest message that is sent without a handshake, its header included";
+    btl_tcp_max_send_size: Size = "128K", "largest fragment";
+    btl_tcp_if_include: Text = "", "interfaces, or addresses as CIDR, to use, separated by commas; empty means all but the excluded ones";
+    btl_tcp_if_exclude: Text = "", "interfaces, or addresses as CIDR, not to use, separated by commas; not together with btl_tcp_if_include";
+    btl_tcp_links: Count = "1", "connections per pair of interfaces";
+    btl_tcp_port_min: Count = "0", "first port to listen on; 0 lets the system choose";
+    btl_tcp_port_range: Count = "1000", "how many ports from btl_tcp_port_min on may be tried";
+    btl_tcp_nodelay: Flag = "yes", "send small segments at once (TCP_NODELAY)";
+    btl_tcp_sndbuf: Size = "0", "socket send buffer; 0 leaves it to the system";
+    btl_tcp_rcvbuf: Size = "0", "socket receive buffer; 0 leaves it to the system";
+    btl_tcp_family: Text = "both", "address families: both, ipv4 or ipv6";
+}

@@ -1,0 +1,105 @@
+//! What a link can do, how much of it at a time, and at what cost.
+
+use std::time::Duration;
+
+bitflags::bitflags! {
+    /// What an endpoint can do. `SEND` is always there.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct Flags: u32 {
+        /// Messages: `send_inline`, `alloc` and `send`.
+        const SEND = 1 << 0;
+        /// `put` from and to host memory.
+        const PUT = 1 << 1;
+        /// `get` from and to host memory.
+        const GET = 1 << 2;
+        /// `send_in_place`.
+        const SEND_IN_PLACE = 1 << 3;
+        /// `put` from and to device memory.
+        const DEVICE_PUT = 1 << 4;
+        /// `get` from and to device memory.
+        const DEVICE_GET = 1 << 5;
+        /// `alloc` yields fragments of [`FragmentKind::Device`](crate::FragmentKind::Device).
+        const DEVICE_FRAGMENTS = 1 << 6;
+        /// `map_remote` yields addresses that a kernel of ours can store to.
+        const MAP_REMOTE = 1 << 7;
+        /// `begin_batch` and `flush` gather operations into one.
+        const BATCH = 1 << 8;
+        /// `get` and `put` are done when they return: no completion is awaited.
+        const SYNCHRONOUS = 1 << 9;
+    }
+}
+
+/// What one endpoint can do and how much at a time. Limits are bytes and count the caller's header. It may change
+/// until the endpoint is connected, and shrink when something turns out refused; never while a caller holds `&mut`.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Capabilities {
+    /// Operations.
+    pub flags: Flags,
+    /// Among a peer's endpoints only those of the highest exclusivity carry messages; the others stand by.
+    pub exclusivity: u32,
+    /// Largest message of `send_inline`.
+    pub inline_limit: usize,
+    /// Largest message that should be sent without a handshake.
+    pub eager_limit: usize,
+    /// Largest fragment.
+    pub max_send_size: usize,
+    /// Largest fragment of [`FragmentKind::Device`](crate::FragmentKind::Device).
+    pub device_max_send_size: usize,
+    /// Smallest message for which `get` or `put` is worth its handshake.
+    pub min_rdma_size: usize,
+    /// Largest single `get`.
+    pub get_limit: usize,
+    /// Largest single `put`.
+    pub put_limit: usize,
+    /// Latency of a small message.
+    pub latency: Duration,
+    /// Bytes a second, for sharing a message among links.
+    pub bandwidth: f64,
+}
+
+impl Capabilities {
+    /// Only messages, no limits but those given: a start for a BTL to fill in.
+    pub fn send_only(eager_limit: usize, max_send_size: usize) -> Self {
+        Capabilities {
+            flags: Flags::SEND,
+            exclusivity: 1024,
+            inline_limit: 0,
+            eager_limit,
+            max_send_size,
+            device_max_send_size: max_send_size,
+            min_rdma_size: usize::MAX,
+            get_limit: usize::MAX,
+            put_limit: usize::MAX,
+            latency: Duration::from_micros(1),
+            bandwidth: 1e9,
+        }
+    }
+}
+
+/// An operation whose cost is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// A message or fragment, the copies into and out of internal buffers included.
+    Send,
+    /// A one-sided store.
+    Put,
+    /// A one-sided fetch.
+    Get,
+}
+
+/// A piecewise-linear cost: `fixed` plus `bytes / bytes_per_second`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Cost {
+    /// Time that does not depend on the size.
+    pub fixed: Duration,
+    /// Rate of the rest.
+    pub bytes_per_second: f64,
+}
+
+impl Cost {
+    /// Time for `bytes`.
+    pub fn of(&self, bytes: u64) -> Duration {
+        self.fixed + Duration::from_secs_f64(bytes as f64 / self.bytes_per_second)
+    }
+}

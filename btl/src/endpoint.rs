@@ -1,0 +1,175 @@
+//! A transport, its links, and what it reports.
+
+use cableway_base::Rank;
+use cableway_common_cuda::Location;
+
+use crate::{
+    Access, Capabilities, Cost, Error, Fragment, FragmentKind, Operation, Received, Region, Registration, RemoteHandle,
+};
+
+/// One transport of this process. See the crate's documentation for what holds.
+pub trait Btl: Send + Sync {
+    /// The name that parameters and users know it by, such as `sm`.
+    fn name(&self) -> &'static str;
+
+    /// What peers need in order to reach this process, to be published through the modex; opaque to all but this BTL.
+    fn card(&self) -> Vec<u8>;
+
+    /// Links to `peer`, given its card; empty if it cannot be reached this way. Does not connect yet.
+    ///
+    /// # Errors
+    /// The card is malformed.
+    fn connect(&self, peer: Rank, card: &[u8]) -> Result<Vec<Box<dyn Endpoint>>, Error>;
+
+    /// Delivers and completes what is ready; returns how many events there were. Never blocks.
+    fn progress(&self, upcalls: &dyn Upcalls) -> usize;
+
+    /// Tells peers that this process ends in good order, after which they do not take its silence for death. What was
+    /// sent before has been handed to the system or stays readable by the peer. `progress` may be called meanwhile.
+    /// Returns whether all is flushed; call again after `progress` until it is.
+    fn finalize(&self) -> bool;
+}
+
+/// What a BTL reports, from within [`Btl::progress`]. Implemented by `pml`.
+pub trait Upcalls {
+    /// A message from `peer`, header first.
+    fn receive(&self, peer: Rank, message: Received<'_>);
+
+    /// The `put`, `get` or `send_in_place` that was started with `token` is done, or failed and will touch its memory
+    /// no more.
+    fn completed(&self, token: Token, result: Result<(), Error>);
+
+    /// Nothing can reach `peer` through this BTL any more.
+    fn peer_failed(&self, peer: Rank, error: Error);
+}
+
+/// A caller's name for an operation under way; opaque to the BTL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Token(pub u64);
+
+/// Whether a message was taken.
+#[must_use]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sent {
+    /// It is on its way; the source may be reused.
+    Done,
+    /// Not now: nothing happened.
+    Busy,
+}
+
+/// How a `put`, `get` or `send_in_place` began.
+#[must_use]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transfer {
+    /// Finished already: `completed` will not be called.
+    Done,
+    /// Under way: `completed` will be called with the token.
+    Started,
+    /// Not now: nothing happened.
+    Busy,
+}
+
+/// One link to a peer. Dropping it closes the link in good order.
+pub trait Endpoint: Send {
+    /// The peer.
+    fn peer(&self) -> Rank;
+
+    /// What this link can do.
+    fn capabilities(&self) -> &Capabilities;
+
+    /// Time that an operation takes where `location` is the local side, for choosing among protocols.
+    fn cost(&self, operation: Operation, location: &Location) -> Cost;
+
+    /// Sends `header` followed by `payload`, together at most `inline_limit` bytes of host memory.
+    ///
+    /// # Errors
+    /// The link failed.
+    fn send_inline(&mut self, header: &[u8], payload: &[u8]) -> Result<Sent, Error>;
+
+    /// A fragment with room for `len` bytes, the header included. None: not now.
+    ///
+    /// # Errors
+    /// The link failed.
+    fn alloc(&mut self, len: usize, kind: FragmentKind) -> Result<Option<Fragment>, Error>;
+
+    /// Sends the first `len` bytes of a fragment of this endpoint. Always taken: `alloc` made room.
+    ///
+    /// # Errors
+    /// The link failed.
+    fn send(&mut self, fragment: Fragment, len: usize) -> Result<(), Error>;
+
+    /// Sends `header`, then the bytes of `payload` from where they are.
+    ///
+    /// # Safety
+    /// The payload's memory stays valid and unwritten until completed.
+    ///
+    /// # Errors
+    /// The link failed, or it has no `SEND_IN_PLACE`.
+    unsafe fn send_in_place(&mut self, _header: &[u8], _payload: Region, _token: Token) -> Result<Transfer, Error> {
+        Err(Error::Unavailable { btl: "btl", operation: "send_in_place", reason: "this transport has none".into() })
+    }
+
+    /// Makes memory reachable for the peer's `put` or `get`, until the registration is dropped. `None`: not possible
+    /// for this memory, another protocol must be taken.
+    ///
+    /// # Safety
+    /// The region stays valid while registered, and nobody else touches it in a way that `access` conflicts with.
+    ///
+    /// # Errors
+    /// The link failed.
+    unsafe fn register(&mut self, _region: Region, _access: Access) -> Result<Option<Registration>, Error> {
+        Ok(None)
+    }
+
+    /// Fetches `local.len` bytes from the peer's registered region, beginning at `offset` in it.
+    ///
+    /// # Safety
+    /// `local` stays valid and untouched by others until completed.
+    ///
+    /// # Errors
+    /// The link failed; or [`Error::Unavailable`] (the kernel refused, say): nothing was transferred, and another
+    /// protocol must be taken.
+    unsafe fn get(
+        &mut self,
+        _local: Region,
+        _from: &RemoteHandle,
+        _offset: u64,
+        _token: Token,
+    ) -> Result<Transfer, Error> {
+        Err(Error::Unavailable { btl: "btl", operation: "get", reason: "this transport has none".into() })
+    }
+
+    /// Stores `local.len` bytes into the peer's registered region, beginning at `offset` in it.
+    ///
+    /// # Safety
+    /// `local` stays valid and unwritten until completed.
+    ///
+    /// # Errors
+    /// As `get`.
+    unsafe fn put(
+        &mut self,
+        _local: Region,
+        _to: &RemoteHandle,
+        _offset: u64,
+        _token: Token,
+    ) -> Result<Transfer, Error> {
+        Err(Error::Unavailable { btl: "btl", operation: "put", reason: "this transport has none".into() })
+    }
+
+    /// The peer's registered device memory as an address that this process's kernels can store to; valid while the
+    /// endpoint lives and the peer keeps it registered.
+    fn map_remote(&mut self, _handle: &RemoteHandle) -> Option<*mut u8> {
+        None
+    }
+
+    /// From here to `flush`, operations may be gathered so that they go out as one.
+    fn begin_batch(&mut self) {}
+
+    /// Sends what was gathered.
+    ///
+    /// # Errors
+    /// The link failed.
+    fn flush(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+}

@@ -1,0 +1,56 @@
+//! The contract of a byte transfer layer (BTL): what `pml` may ask of a transport, and what a transport may rely on.
+//!
+//! A [`Btl`] is one transport of this process. [`Btl::connect`] yields [`Endpoint`]s, one per link to a peer, through
+//! which bytes leave; what arrives is handed to [`Upcalls`] from within [`Btl::progress`]. `pml` sees only this crate,
+//! never a concrete transport.
+//!
+//! # What holds for every BTL
+//!
+//! **Threads.** Methods of `Btl` may be called from any thread at any time. An `Endpoint` is `Send` and its sending
+//! methods take `&mut self`: its owner serialises them, the BTL needs no lock for what only one endpoint touches.
+//! Endpoints of different peers never wait for each other.
+//!
+//! **Blocking.** Nothing blocks. What cannot be taken now is answered [`Sent::Busy`] (or `None` by `alloc`) and has
+//! no effect; the caller tries again after a later `progress`. Connecting is lazy: an endpoint that is not connected
+//! yet starts to connect at the first send and answers busy meanwhile.
+//!
+//! **Progress and re-entrancy.** `progress` delivers what has arrived and completes what has finished. At most one
+//! thread is inside at a time: a call that finds another inside (be it further up its own stack) returns 0 at once.
+//! An upcall may call any method of any endpoint, and `progress`.  It must not keep a [`Received`] past its return
+//! but by [`Received::retain`].
+//!
+//! **Order.** Messages sent on one endpoint by `send_inline`, `send` and `send_in_place` arrive in the order of the
+//! calls, each exactly once. Nothing is promised between endpoints, nor between messages and `put`/`get`: a `put` is
+//! visible to the peer once its completion was reported here and a later message has arrived there.
+//!
+//! **Failure.** An endpoint that failed answers every call with an error, and `Upcalls::peer_failed` is called once
+//! for its peer from `progress`; after that nothing more arrives from that peer through this BTL and every
+//! outstanding token of it has been completed with an error. A peer's death is noticed within 2 s on one node and
+//! within `peer_timeout` over a network, as long as somebody calls `progress`.
+//!
+//! **Trust.** Bytes from a peer are hostile. The BTL checks its own framing and disconnects a peer that breaks it;
+//! what it hands up is private memory or opaque [`SharedBytes`], of which `pml` copies before it parses.
+//!
+//! **Devices.** A BTL's own memory never is device memory. Fragments allocated as [`FragmentKind::Device`] are
+//! registered with the driver, so that copies from and to them are asynchronous.
+
+mod capability;
+mod endpoint;
+mod error;
+mod fragment;
+mod modex;
+mod received;
+mod region;
+
+pub use capability::{Capabilities, Cost, Flags, Operation};
+pub use endpoint::{Btl, Endpoint, Sent, Token, Transfer, Upcalls};
+pub use error::Error;
+pub use fragment::{Fragment, FragmentKind, FragmentOwner};
+pub use modex::{Job, Modex, ModexError};
+pub use received::{Received, Retain, Retained, SharedBytes};
+pub use region::{Access, Region, Registration, RemoteHandle};
+
+pub use cableway_base::Rank;
+
+/// Longest header that `pml` puts before a payload, in bytes. A BTL may count on it.
+pub const MAX_HEADER: usize = 192;

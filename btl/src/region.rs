@@ -1,0 +1,77 @@
+//! Memory of a user, local or made reachable for a peer.
+
+use cableway_common_cuda::Location;
+
+/// A contiguous range of this process's memory and where it lives.
+#[derive(Clone, Copy, Debug)]
+pub struct Region {
+    /// First byte.
+    pub address: *mut u8,
+    /// Length in bytes.
+    pub len: usize,
+    /// Where it lives.
+    pub location: Location,
+}
+
+// SAFETY: a region is an address, no permission to use it: every method that acts on one is unsafe and says what must
+// hold.
+unsafe impl Send for Region {}
+// SAFETY: as above.
+unsafe impl Sync for Region {}
+
+/// What a peer may do with registered memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// The peer's `get`.
+    RemoteRead,
+    /// The peer's `put`.
+    RemoteWrite,
+}
+
+/// What a peer needs to name registered memory; travels in `pml`'s headers, opaque to all but the BTL.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct RemoteHandle {
+    bytes: [u8; Self::MAX],
+    len: u8,
+}
+
+impl RemoteHandle {
+    /// Longest handle: a CUDA IPC handle is 64 bytes, and its offset, id and kind come on top.
+    pub const MAX: usize = 104;
+
+    /// None if `bytes` is longer than [`MAX`](Self::MAX).
+    pub fn new(bytes: &[u8]) -> Option<Self> {
+        let mut handle = RemoteHandle { bytes: [0; Self::MAX], len: u8::try_from(bytes.len()).ok()? };
+        handle.bytes.get_mut(..bytes.len())?.copy_from_slice(bytes);
+        Some(handle)
+    }
+
+    /// The handle's bytes.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.len)]
+    }
+}
+
+impl std::fmt::Debug for RemoteHandle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "RemoteHandle({} bytes)", self.len)
+    }
+}
+
+/// Memory that a peer can reach until this is dropped.
+pub struct Registration {
+    handle: RemoteHandle,
+    _keeper: Option<Box<dyn Send>>,
+}
+
+impl Registration {
+    /// `keeper`'s drop takes the permission back.
+    pub fn new(handle: RemoteHandle, keeper: Option<Box<dyn Send>>) -> Self {
+        Registration { handle, _keeper: keeper }
+    }
+
+    /// What to tell the peer.
+    pub fn handle(&self) -> &RemoteHandle {
+        &self.handle
+    }
+}

@@ -1,0 +1,44 @@
+//! What was found out about a buffer.
+
+/// A device of this process, counted as its driver counts them. Never sent to a peer: identity across processes is
+/// the device's UUID.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct DeviceIndex(pub u32);
+
+/// Where memory lives and who may touch it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum MemoryClass {
+    /// Plain host memory.
+    Host,
+    /// Host memory registered with, or allocated by, the driver. The CPU uses it like any other.
+    Pinned,
+    /// Device memory: a CPU access faults.
+    Device,
+    /// Managed memory: migrates on access, so that we copy it as if it were device memory.
+    Managed,
+}
+
+/// A classified buffer. Cheap to copy; valid while the allocation lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Location {
+    /// The class.
+    pub class: MemoryClass,
+    /// The device that owns the memory; none for host memory.
+    pub device: Option<DeviceIndex>,
+    /// The id (never reused, unlike a handle) of the context to work in; 0 for host memory, or where the driver names
+    /// none (pools, VMM) and the device's primary context is to be used.
+    pub context: u64,
+    /// The driver's id of the allocation, 0 if unknown: tells a new allocation at an old address from the old one.
+    pub buffer_id: u64,
+}
+
+impl Location {
+    /// Plain host memory.
+    pub const HOST: Location = Location { class: MemoryClass::Host, device: None, context: 0, buffer_id: 0 };
+
+    /// Whether only the driver may copy from and to it.
+    #[inline]
+    pub fn on_device(&self) -> bool {
+        matches!(self.class, MemoryClass::Device | MemoryClass::Managed)
+    }
+}
