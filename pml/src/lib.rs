@@ -1,1 +1,25 @@
-//! Being written.
+//! The point-to-point messaging layer (PML): MPI's message semantics over any set of byte transfer layers.
+//!
+//! An [`Engine`] matches messages with receives, chooses a protocol for each, and schedules its fragments. It is driven
+//! by two hosts, a Rust library and a component of Open MPI, and so owns neither the memory of [`Request`]s, nor a
+//! thread, nor the way in which processes find each other. Buffers are raw memory here; lifetimes and types are the
+//! hosts' concern.
+
+mod buffer;
+mod buffered;
+mod communicator;
+mod engine;
+mod error;
+mod persistent;
+mod probe;
+mod request;
+mod send;
+
+pub use buffer::Buffer;
+pub use buffered::AttachedBuffer;
+pub use communicator::Communicator;
+pub use engine::{Config, Engine};
+pub use error::{Abort, Error};
+pub use probe::Message;
+pub use request::{ANY, Hook, Outcome, PROC_NULL, Request, Status};
+pub use send::SendMode;

@@ -1,0 +1,196 @@
+//! Requests: memory of the host, state of the engine.
+
+use std::cell::UnsafeCell;
+use std::ffi::c_void;
+use std::marker::PhantomPinned;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crate::buffer::Span;
+use crate::error::Error;
+use crate::persistent::Operation;
+
+/// The sender or tag that matches any; as a tag it matches those of 0 and above.
+pub const ANY: i32 = -1;
+/// The peer that does not exist: sends to it vanish, receives from it complete at once with nothing.
+pub const PROC_NULL: i32 = -2;
+
+/// What is known about a completed receive (or a probed message).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// The sender in the communicator's count, or [`PROC_NULL`].
+    pub source: i32,
+    /// The message's tag; [`ANY`] where there was no message.
+    pub tag: i32,
+    /// Packed length in bytes of the message **as sent**, also where the receive truncated it.
+    pub len: u64,
+    /// Whether the receive was cancelled before anything matched it.
+    pub cancelled: bool,
+}
+
+impl Status {
+    /// The status of a send, and of an operation with [`PROC_NULL`].
+    pub const EMPTY: Status = Status { source: PROC_NULL, tag: ANY, len: 0, cancelled: false };
+}
+
+/// How a call that starts an operation ended.
+#[must_use]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The operation is complete. The request was not used and its hook is not called: reuse or drop it.
+    Complete,
+    /// The request is active, or completed already; it stays the engine's until [`Request::is_complete`], or, where
+    /// it has a hook, until that was called.
+    Started,
+}
+
+/// Called when a request completes, from within whichever call of the engine completed it and with no lock held, so
+/// that it may call straight back in. From the call on the request is the host's again and may be freed inside it.
+pub type Hook = unsafe fn(request: *const Request, user: *mut c_void);
+
+const INACTIVE: u32 = 0;
+const ACTIVE: u32 = 1;
+const COMPLETE: u32 = 2;
+
+/// One operation. The memory is the host's and stays where it is from the start of an operation to its completion;
+/// embed it first in a larger structure where that is handy. One request may be used again and again.
+///
+/// The engine writes to it from any thread while it is active; the host only asks
+/// [`is_complete`](Self::is_complete) then.
+#[repr(C)]
+pub struct Request {
+    phase: AtomicU32,
+    /// Where the matcher keeps this receive while it is posted; written and read under the matching lock.
+    posted: AtomicU64,
+    hook: UnsafeCell<Option<(Hook, *mut c_void)>>,
+    inner: UnsafeCell<Inner>,
+    _pinned: PhantomPinned,
+}
+
+/// What the engine keeps in a request.
+pub(crate) struct Inner {
+    pub(crate) status: Status,
+    pub(crate) error: Option<Box<Error>>,
+    /// The buffer of a receive; a send's is with its transfer.
+    pub(crate) span: Span,
+    pub(crate) context: u32,
+    pub(crate) persistent: Option<Box<Operation>>,
+}
+
+// SAFETY: the host promises (at each start) to leave an active request alone but for its atomics; the engine hands a
+// request from thread to thread only under its locks.
+unsafe impl Send for Request {}
+// SAFETY: as above; the accessors of `inner` that the host has check the phase.
+unsafe impl Sync for Request {}
+
+impl Default for Request {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Request {
+    /// An inactive request.
+    pub const fn new() -> Self {
+        Request {
+            phase: AtomicU32::new(INACTIVE),
+            posted: AtomicU64::new(0),
+            hook: UnsafeCell::new(None),
+            inner: UnsafeCell::new(Inner {
+                status: Status::EMPTY,
+                error: None,
+                span: Span::EMPTY,
+                context: 0,
+                persistent: None,
+            }),
+            _pinned: PhantomPinned,
+        }
+    }
+
+    /// Has `hook` called with `user` at each completion from now on.
+    ///
+    /// # Safety
+    /// The request is not active. `hook` may be called with `user` from any thread that calls the engine.
+    pub unsafe fn set_hook(&self, hook: Option<(Hook, *mut c_void)>) {
+        // SAFETY: the caller says that nobody else uses the request.
+        unsafe { *self.hook.get() = hook }
+    }
+
+    /// Whether the operation is over: status and error can be read. A request with a hook is not to be freed before
+    /// the hook was called.
+    #[inline]
+    pub fn is_complete(&self) -> bool {
+        self.phase.load(Ordering::Acquire) == COMPLETE
+    }
+
+    /// Whether an operation is under way.
+    #[inline]
+    pub fn is_active(&self) -> bool {
+        self.phase.load(Ordering::Acquire) == ACTIVE
+    }
+
+    /// What was received. [`Status::EMPTY`] unless complete.
+    pub fn status(&self) -> Status {
+        if !self.is_complete() {
+            return Status::EMPTY;
+        }
+        // SAFETY: a complete request is written by nobody.
+        unsafe { (*self.inner.get()).status }
+    }
+
+    /// Why the operation failed; none unless complete.
+    pub fn error(&self) -> Option<&Error> {
+        if !self.is_complete() {
+            return None;
+        }
+        // SAFETY: a complete request is written by nobody until the host starts it again, for which it must give up
+        // this borrow.
+        unsafe { (*self.inner.get()).error.as_deref() }
+    }
+
+    /// Status or error of a complete request.
+    ///
+    /// # Errors
+    /// Those of the operation. A truncated receive's status is had from [`status`](Self::status).
+    pub fn result(&self) -> Result<Status, Error> {
+        self.error().map_or_else(|| Ok(self.status()), |error| Err(error.clone()))
+    }
+
+    /// Whether the request can be given to `start`.
+    pub fn is_persistent(&self) -> bool {
+        // SAFETY: `persistent` is written only by `send_init` and `recv_init`, on a request that nobody else uses.
+        unsafe { (*self.inner.get()).persistent.is_some() }
+    }
+
+    /// # Safety
+    /// The caller has the request to itself: it is starting it, or it took it out of the matcher or a transfer.
+    #[inline]
+    #[expect(clippy::mut_from_ref, reason = "exclusive by the engine's protocol")]
+    pub(crate) unsafe fn inner(&self) -> &mut Inner {
+        // SAFETY: the caller's promise.
+        unsafe { &mut *self.inner.get() }
+    }
+
+    #[inline]
+    pub(crate) fn posted(&self) -> &AtomicU64 {
+        &self.posted
+    }
+
+    #[inline]
+    pub(crate) fn activate(&self) {
+        self.phase.store(ACTIVE, Ordering::Relaxed);
+    }
+
+    /// # Safety
+    /// As [`inner`](Self::inner).
+    #[inline]
+    pub(crate) unsafe fn hook(&self) -> Option<(Hook, *mut c_void)> {
+        // SAFETY: set only while inactive.
+        unsafe { *self.hook.get() }
+    }
+
+    /// The last that the engine does to a request without a hook: its memory may be gone right after.
+    #[inline]
+    pub(crate) fn finish(&self) {
+        self.phase.store(COMPLETE, Ordering::Release);
+    }
+}
