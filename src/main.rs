@@ -1,2 +1,7 @@
-//! Being written.
-fn main() {}
+//! The command `cableway`; see `cableway --help`.
+
+mod cli;
+
+fn main() -> std::process::ExitCode {
+    cli::main()
+}

@@ -1,0 +1,67 @@
+//! The command line: what can be typed, and what comes back when it was typed wrongly.
+
+mod parameters;
+mod run;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// GPU-aware point-to-point messaging between processes.
+#[derive(Parser)]
+#[command(name = "cableway", version, max_term_width = 100, subcommand_required = true, arg_required_else_help = true)]
+struct Command {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    Run(run::Run),
+}
+
+pub(crate) fn main() -> ExitCode {
+    let command = Command::parse();
+    log_to_stderr();
+    let result = match command.verb {
+        Verb::Run(run) => run.execute(),
+    };
+    match result {
+        Ok(code) => code,
+        Err(failure) => {
+            log::error!("{}", failure.message);
+            ExitCode::from(failure.code)
+        }
+    }
+}
+
+/// Why a command ends with another exit code than 0.
+pub(crate) struct Failure {
+    code: u8,
+    message: String,
+}
+
+impl Failure {
+    /// What was typed, or the environment, cannot be meant: exit code 2, as clap's own complaints.
+    fn usage(message: impl ToString) -> Self {
+        Failure { code: 2, message: message.to_string() }
+    }
+
+    /// It was understood, and did not work.
+    fn failed(code: u8, message: impl ToString) -> Self {
+        Failure { code, message: message.to_string() }
+    }
+}
+
+/// `CABLEWAY_LOG` as `RUST_LOG` elsewhere; warnings by default. Lines name the rank, where there is one.
+fn log_to_stderr() {
+    use std::io::Write;
+    let rank = ["CABLEWAY_JOB_RANK", "PMIX_RANK"].iter().find_map(|name| std::env::var(name).ok());
+    let prefix = rank.map_or_else(|| "cableway".to_owned(), |rank| format!("cableway[{rank}]"));
+    env_logger::Builder::from_env(env_logger::Env::new().filter_or("CABLEWAY_LOG", "warn"))
+        .format(move |out, record| {
+            let level = record.level().as_str().to_ascii_lowercase();
+            writeln!(out, "{prefix}: {level}: {}", record.args())
+        })
+        .init();
+}

@@ -1,0 +1,51 @@
+//! Options that several commands share: parameters and the folder of the device driver.
+
+use std::path::PathBuf;
+
+use cableway::{Parameters, Source};
+use clap::Args;
+
+use super::Failure;
+
+/// The variable that names the folder of the device driver's library.
+const CUDA_LIBDIR: &str = "CABLEWAY_CUDA_LIBDIR";
+
+#[derive(Args)]
+pub(super) struct ParameterOptions {
+    /// Set a parameter (`cableway info --all` lists them); may be repeated
+    #[arg(long = "set", value_name = "NAME=VALUE")]
+    set: Vec<String>,
+
+    /// Folder of libcuda.so.1, instead of the loader's path
+    #[arg(long, value_name = "DIR")]
+    cuda_libdir: Option<PathBuf>,
+}
+
+impl ParameterOptions {
+    /// The parameters of this process: the environment's, over which those of the command line go.
+    pub(super) fn resolve(&self) -> Result<Parameters, Failure> {
+        let mut parameters = Parameters::from_environment().map_err(Failure::usage)?;
+        for assignment in &self.set {
+            parameters.assign(assignment, Source::CommandLine).map_err(Failure::usage)?;
+        }
+        if let Some(folder) = &self.cuda_libdir
+            && !folder.is_dir()
+        {
+            return Err(Failure::usage(format!("--cuda-libdir: '{}' is no folder", folder.display())));
+        }
+        Ok(parameters)
+    }
+
+    /// The same, as variables for processes to be started.
+    pub(super) fn variables(&self) -> Vec<(String, std::ffi::OsString)> {
+        let assignments = self.set.iter().filter_map(|assignment| assignment.split_once('='));
+        let mut variables: Vec<_> = assignments
+            .map(|(name, value)| {
+                let name = format!("{}{}", cableway::ENVIRONMENT_PREFIX, name.trim().to_ascii_uppercase());
+                (name, value.trim().into())
+            })
+            .collect();
+        variables.extend(self.cuda_libdir.as_ref().map(|folder| (CUDA_LIBDIR.to_owned(), folder.into())));
+        variables
+    }
+}

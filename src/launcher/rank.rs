@@ -1,0 +1,132 @@
+//! One rank's process.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+use rustix::io::{Errno, FdFlags, fcntl_setfd};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getppid, kill_process_group, waitid};
+use rustix::thread::CpuSet;
+
+use super::Launcher;
+use super::output::{Source, Stream};
+use crate::modex::{LOCAL_RANK_VARIABLE, RANK_VARIABLE, SIZE_VARIABLE, SOCKET_VARIABLE, announce};
+
+/// A rank that has been started.
+pub(super) struct RankProcess {
+    pid: Pid,
+    child: Child,
+    status: Option<ExitStatus>,
+}
+
+/// What its start yields: the process, our end of its socket, and its output if that is to be passed on.
+pub(super) struct Started {
+    pub(super) process: RankProcess,
+    pub(super) socket: UnixStream,
+    pub(super) output: Vec<Source>,
+}
+
+pub(super) fn start(launcher: &Launcher, rank: u32, place: Option<CpuSet>) -> io::Result<Started> {
+    let (ours, theirs) = UnixStream::pair()?;
+    let mut command = Command::new(&launcher.program);
+    command
+        .args(&launcher.arguments)
+        .envs(launcher.environment.iter().map(|(name, value)| (name, value)))
+        .env(SOCKET_VARIABLE, announce(theirs.as_fd())?)
+        .env(RANK_VARIABLE, rank.to_string())
+        .env(LOCAL_RANK_VARIABLE, rank.to_string())
+        .env(SIZE_VARIABLE, launcher.ranks.to_string())
+        .stdin(if rank == 0 { standard_input() } else { Stdio::null() })
+        .process_group(0);
+    let mut output = Vec::new();
+    if launcher.tag_output {
+        let (pipe, write) = io::pipe()?;
+        command.stdout(write);
+        output.push(Source { rank, stream: Stream::Out, pipe });
+        let (pipe, write) = io::pipe()?;
+        command.stderr(write);
+        output.push(Source { rank, stream: Stream::Err, pipe });
+    }
+    let launcher_pid = rustix::process::getpid();
+    let socket = theirs.as_raw_fd();
+    // SAFETY: the closure makes system calls only, as a child of a threaded process must; `theirs` lives until the
+    // child has been started, so its number names the socket.
+    unsafe {
+        command.pre_exec(move || {
+            rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+            if getppid() != Some(launcher_pid) {
+                return Err(Errno::SRCH.into());
+            }
+            if let Some(place) = &place {
+                rustix::thread::sched_setaffinity(None, place)?;
+            }
+            fcntl_setfd(std::os::fd::BorrowedFd::borrow_raw(socket), FdFlags::empty())?;
+            Ok(())
+        });
+    }
+    let mut child = command.spawn()?;
+    if let Some(mut to) = child.stdin.take() {
+        // Ends with the launcher: nothing waits for a thread that waits for a person.
+        std::thread::Builder::new().name("stdin".into()).spawn(move || io::copy(&mut io::stdin(), &mut to))?;
+    }
+    let pid = Pid::from_child(&child);
+    Ok(Started { process: RankProcess { pid, child, status: None }, socket: ours, output })
+}
+
+/// What rank 0 reads. It is not in the terminal's foreground group, where it would be stopped on reading, so that a
+/// terminal is read here and passed on; and not even that where we are in the background ourselves.
+fn standard_input() -> Stdio {
+    let stdin = io::stdin();
+    match rustix::termios::tcgetpgrp(stdin.as_fd()) {
+        Err(_) => Stdio::inherit(),
+        Ok(foreground) if foreground == rustix::process::getpgrp() => Stdio::piped(),
+        Ok(_) => Stdio::null(),
+    }
+}
+
+impl RankProcess {
+    pub(super) fn running(&self) -> bool {
+        self.status.is_none()
+    }
+
+    /// The status of a rank that has ended since the last call. Nothing of its process group is left then.
+    pub(super) fn reap(&mut self) -> io::Result<Option<ExitStatus>> {
+        if !self.running() {
+            return Ok(None);
+        }
+        // Not reaped yet, so that the group's number cannot be anyone else's when it is killed.
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        if waitid(WaitId::Pid(self.pid), options)?.is_none() {
+            return Ok(None);
+        }
+        self.signal(Signal::KILL);
+        self.status = Some(self.child.wait()?);
+        Ok(self.status)
+    }
+
+    /// Sends `signal` to the rank's process group, if the rank has not ended.
+    pub(super) fn signal(&self, signal: Signal) {
+        if self.running()
+            && let Err(error) = kill_process_group(self.pid, signal)
+        {
+            log::debug!("signal {} to process group {}: {error}", signal.as_raw(), self.pid.as_raw_nonzero());
+        }
+    }
+}
+
+impl Drop for RankProcess {
+    fn drop(&mut self) {
+        if self.running() {
+            self.signal(Signal::KILL);
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// What a shell makes of a status.
+pub(super) fn exit_code(status: ExitStatus) -> u8 {
+    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
+    code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)
+}

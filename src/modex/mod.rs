@@ -1,0 +1,70 @@
+//! How this process finds the others of its job: through the built-in launcher, through PMIx where another launcher
+//! (`mpirun`, `prterun`, `srun`) started it, or not at all because it is alone.
+
+mod builtin;
+mod pmix;
+mod singleton;
+pub(crate) mod wire;
+
+use std::sync::Arc;
+
+use cableway_btl::{Modex, ModexError};
+
+/// Who started this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StartedBy {
+    /// `cableway run`, or a [`Launcher`](crate::launcher::Launcher) of a program.
+    Cableway,
+    /// A launcher that offers PMIx.
+    Pmix,
+    /// Nobody who knows of jobs: a job of one process.
+    Nobody,
+}
+
+impl StartedBy {
+    /// Reads this process's environment.
+    pub fn detect() -> Self {
+        if std::env::var_os(builtin::SOCKET_VARIABLE).is_some() {
+            StartedBy::Cableway
+        } else if ["PMIX_NAMESPACE", "PMIX_RANK"].iter().all(|name| std::env::var_os(name).is_some()) {
+            StartedBy::Pmix
+        } else {
+            StartedBy::Nobody
+        }
+    }
+
+    /// Joins the job. With a launcher this can be done once in the life of a process.
+    ///
+    /// # Errors
+    /// The launcher cannot be reached, or this process has joined before.
+    pub fn join(self) -> Result<Arc<dyn Modex>, ModexError> {
+        Ok(match self {
+            StartedBy::Cableway => Arc::new(builtin::BuiltIn::join()?),
+            StartedBy::Pmix => Arc::new(pmix::Pmix::join()?),
+            StartedBy::Nobody => Arc::new(singleton::Singleton::new()?),
+        })
+    }
+}
+
+pub(crate) use builtin::{LOCAL_RANK_VARIABLE, RANK_VARIABLE, SIZE_VARIABLE, SOCKET_VARIABLE, announce};
+
+/// 32 bytes that nobody can guess.
+pub(crate) fn random_secret() -> std::io::Result<[u8; 32]> {
+    let mut secret = [0; 32];
+    let mut filled = 0;
+    while filled < secret.len() {
+        filled += rustix::rand::getrandom(&mut secret[filled..], rustix::rand::GetRandomFlags::empty())?;
+    }
+    Ok(secret)
+}
+
+/// A job name that no other job of this user has.
+pub(crate) fn random_job_id() -> std::io::Result<String> {
+    let random = random_secret()?;
+    Ok(random[..8].iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+fn modex_error(what: impl Into<String>, reason: impl std::fmt::Display) -> ModexError {
+    ModexError { what: what.into(), reason: reason.to_string() }
+}

@@ -1,0 +1,18 @@
+//! Jobs of several processes, as users start them. The ranks are this executable again, started with `role=NAME`, so
+//! that it can be carried to another machine together with `cableway`.
+
+mod cli;
+mod launcher;
+mod modex;
+mod support;
+
+use libtest_mimic::{Arguments, Trial};
+
+fn main() -> std::process::ExitCode {
+    if let Some(role) = std::env::args().nth(1).and_then(|first| first.strip_prefix("role=").map(str::to_owned)) {
+        return support::play(&role, modex::ROLES);
+    }
+    let tests = [launcher::TESTS, modex::TESTS, cli::TESTS];
+    let trials = tests.into_iter().flatten().map(|&(name, test)| Trial::test(name, move || support::run(test)));
+    libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit_code()
+}

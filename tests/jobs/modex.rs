@@ -1,0 +1,106 @@
+//! How ranks find each other: through the built-in launcher, through PMIx, alone.
+
+use std::error::Error;
+use std::process::Command;
+
+use cableway::StartedBy;
+
+use crate::support::{Role, Test, finish, job, role_job, skip, this};
+
+pub(crate) const TESTS: &[Test] = &[
+    ("modex::built_in_exchanges_values", built_in_exchanges_values),
+    ("modex::pmix_exchanges_values", pmix_exchanges_values),
+    ("modex::alone_is_a_job_of_one", alone_is_a_job_of_one),
+    ("modex::a_rank_that_dies_before_the_fence_is_an_error", a_rank_that_dies_before_the_fence_is_an_error),
+    ("modex::a_socket_that_did_not_arrive_is_named", a_socket_that_did_not_arrive_is_named),
+];
+
+pub(crate) const ROLES: &[Role] = &[("exchange", exchange), ("fence", fence), ("die_before_fence", die_before_fence)];
+
+/// Publishes, fences and reads everyone's value; prints who started it, the size and the secret.
+fn exchange() -> Result<(), Box<dyn Error>> {
+    let started_by = StartedBy::detect();
+    let modex = started_by.join()?;
+    let job = modex.job();
+    let secret: String = job.secret.iter().map(|byte| format!("{byte:02x}")).collect();
+    for file in ["environ", "cmdline"] {
+        let content = std::fs::read(format!("/proc/self/{file}"))?;
+        if content.windows(32).any(|window| window == job.secret) || String::from_utf8_lossy(&content).contains(&secret)
+        {
+            return Err(format!("the job's secret is in /proc/self/{file}").into());
+        }
+    }
+    for round in 0..2 {
+        modex.put(&format!("card{round}"), &vec![job.rank as u8 ^ round; 5000])?;
+        modex.fence()?;
+        for peer in 0..job.size {
+            let card = modex.get(peer, &format!("card{round}"))?;
+            if card != Some(vec![peer as u8 ^ round; 5000]) {
+                return Err(format!("rank {peer}'s card is wrong in round {round}: {card:?}").into());
+            }
+        }
+    }
+    if modex.get(job.rank, "nothing")?.is_some() {
+        return Err("there is a value that nobody published".into());
+    }
+    if started_by != StartedBy::Nobody && started_by.join().is_ok() {
+        return Err("a process joined twice".into());
+    }
+    println!("{started_by:?} {} {} {secret} {}", job.size, job.local_size, job.id);
+    Ok(())
+}
+
+fn fence() -> Result<(), Box<dyn Error>> {
+    Ok(StartedBy::detect().join()?.fence()?)
+}
+
+fn die_before_fence() -> Result<(), Box<dyn Error>> {
+    let modex = StartedBy::detect().join()?;
+    if modex.job().rank == 1 {
+        std::process::abort();
+    }
+    Ok(modex.fence()?)
+}
+
+fn one_line_for_all(output: &str, ranks: usize) -> String {
+    let lines: Vec<_> = output.lines().collect();
+    assert_eq!(lines.len(), ranks, "{output}");
+    assert!(lines.iter().all(|line| *line == lines[0]), "{output}");
+    lines[0].to_owned()
+}
+
+fn built_in_exchanges_values() {
+    let finished = finish(&mut role_job(8, &[], "exchange")).assert_success();
+    assert!(one_line_for_all(&finished.stdout, 8).starts_with("Cableway 8 8 "), "{finished:?}");
+    let again = finish(&mut role_job(8, &[], "exchange")).assert_success();
+    assert_ne!(finished.stdout.lines().next(), again.stdout.lines().next(), "two jobs have one secret");
+}
+
+fn pmix_exchanges_values() {
+    let mut mpirun = Command::new("mpirun");
+    mpirun.args(["--allow-run-as-root", "--oversubscribe", "-np", "3"]).args(this("exchange"));
+    if Command::new("mpirun").arg("--version").output().is_err() {
+        return skip("mpirun is not installed, so that PMIx is not tested");
+    }
+    let finished = finish(&mut mpirun).assert_success();
+    assert!(one_line_for_all(&finished.stdout, 3).starts_with("Pmix 3 3 "), "{finished:?}");
+}
+
+fn alone_is_a_job_of_one() {
+    let [program, role] = this("exchange");
+    let finished = finish(Command::new(program).arg(role)).assert_success();
+    assert!(finished.stdout.starts_with("Nobody 1 1 "), "{finished:?}");
+}
+
+fn a_rank_that_dies_before_the_fence_is_an_error() {
+    let finished = finish(&mut role_job(3, &["--keep-going"], "die_before_fence"));
+    assert_eq!(finished.code(), 128 + 6);
+    assert_eq!(finished.stderr.matches("rank 1 has").count(), 2, "{finished:?}");
+}
+
+fn a_socket_that_did_not_arrive_is_named() {
+    let [program, role] = this("fence");
+    let finished = finish(job(1, &[]).args(["env", "CABLEWAY_JOB_SOCKET=3:1", &program, &role]));
+    assert_eq!(finished.code(), 1);
+    assert!(finished.stderr.contains("did not reach this process"), "{finished:?}");
+}

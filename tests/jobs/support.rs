@@ -1,0 +1,199 @@
+//! What the tests share: finding the command, starting jobs, waiting for them with a limit.
+
+use std::io::{Read, Write};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use libtest_mimic::Failed;
+use rustix::process::{Pid, Signal, kill_process};
+
+/// A name and what it tests: panics are failures.
+pub(crate) type Test = (&'static str, fn());
+
+/// A name and what the rank does: an error ends it with exit code 1.
+pub(crate) type Role = (&'static str, fn() -> Result<(), Box<dyn std::error::Error>>);
+
+pub(crate) fn run(test: fn()) -> Result<(), Failed> {
+    catch_unwind(AssertUnwindSafe(test)).map_err(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
+        Failed::from(text.unwrap_or("panicked"))
+    })
+}
+
+pub(crate) fn play(name: &str, roles: &[Role]) -> ExitCode {
+    let Some((_, role)) = roles.iter().find(|(known, _)| *known == name) else {
+        eprintln!("no role '{name}'");
+        return ExitCode::from(2);
+    };
+    match role() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{name}: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The command under test: `CABLEWAY_BIN`, else beside this executable, or a folder above as cargo lays them.
+pub(crate) fn cableway() -> Command {
+    let mut command = Command::new(std::env::var_os("CABLEWAY_BIN").map_or_else(find_beside, PathBuf::from));
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("CABLEWAY_")) {
+        command.env_remove(name);
+    }
+    command
+}
+
+fn find_beside() -> PathBuf {
+    let here = std::env::current_exe().expect("this process has an executable");
+    let found = here.ancestors().skip(1).take(2).map(|folder| folder.join("cableway")).find(|path| path.is_file());
+    found.unwrap_or_else(|| panic!("no cableway beside {}; name it in CABLEWAY_BIN", here.display()))
+}
+
+/// `cableway run -n RANKS OPTIONS -- ...`, to which the program is to be added.
+pub(crate) fn job(ranks: u32, options: &[&str]) -> Command {
+    let mut command = cableway();
+    command.arg("run").args(["-n", &ranks.to_string()]).args(options).arg("--");
+    command
+}
+
+/// A job of shells.
+pub(crate) fn shell_job(ranks: u32, options: &[&str], script: &str) -> Command {
+    let mut command = job(ranks, options);
+    command.args(["sh", "-c", script]);
+    command
+}
+
+/// A job whose ranks play a role.
+pub(crate) fn role_job(ranks: u32, options: &[&str], role: &str) -> Command {
+    let mut command = job(ranks, options);
+    command.args(this(role));
+    command
+}
+
+/// This executable, playing a role.
+pub(crate) fn this(role: &str) -> [String; 2] {
+    let here = std::env::current_exe().expect("this process has an executable");
+    [here.to_string_lossy().into_owned(), format!("role={role}")]
+}
+
+/// A process under way whose output is collected.
+pub(crate) struct Running {
+    child: Child,
+    stdout: Option<JoinHandle<String>>,
+    stderr: Option<JoinHandle<String>>,
+}
+
+/// How it ended.
+#[derive(Debug)]
+pub(crate) struct Finished {
+    pub(crate) status: ExitStatus,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Finished {
+    pub(crate) fn code(&self) -> i32 {
+        self.status.code().unwrap_or(-1)
+    }
+
+    pub(crate) fn assert_success(self) -> Self {
+        assert!(self.status.success(), "{self:#?}");
+        self
+    }
+}
+
+pub(crate) fn start(command: &mut Command) -> Running {
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let stdout = child.stdout.take().map(collect);
+    let stderr = child.stderr.take().map(collect);
+    Running { child, stdout, stderr }
+}
+
+fn collect(mut from: impl Read + Send + 'static) -> JoinHandle<String> {
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        let _ = from.read_to_end(&mut bytes);
+        String::from_utf8_lossy(&bytes).into_owned()
+    })
+}
+
+/// Runs to the end, with nothing to read; a minute is plenty for anything here.
+pub(crate) fn finish(command: &mut Command) -> Finished {
+    start(command.stdin(Stdio::null())).finish()
+}
+
+/// Runs to the end with `input` to read.
+pub(crate) fn finish_with_input(command: &mut Command, input: &str) -> Finished {
+    let mut running = start(command.stdin(Stdio::piped()));
+    let mut stdin = running.child.stdin.take().expect("stdin is a pipe");
+    stdin.write_all(input.as_bytes()).expect("the process reads its input");
+    drop(stdin);
+    running.finish()
+}
+
+impl Running {
+    pub(crate) fn finish(mut self) -> Finished {
+        let mut status = None;
+        let in_time = eventually(Duration::from_secs(60), || {
+            status = self.child.try_wait().expect("a child can be waited for");
+            status.is_some()
+        });
+        if !in_time {
+            self.signal(Signal::KILL);
+        }
+        let text = |thread: Option<JoinHandle<String>>| thread.and_then(|t| t.join().ok()).unwrap_or_default();
+        let (stdout, stderr) = (text(self.stdout.take()), text(self.stderr.take()));
+        let status = status.unwrap_or_else(|| panic!("still running after a minute\n{stdout}\n{stderr}"));
+        Finished { status, stdout, stderr }
+    }
+
+    pub(crate) fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(self.pid(), signal).expect("the process can be signalled");
+    }
+}
+
+/// Whether `condition` holds before `limit` is over.
+pub(crate) fn eventually(limit: Duration, mut condition: impl FnMut() -> bool) -> bool {
+    let end = Instant::now() + limit;
+    while !condition() {
+        if Instant::now() > end {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    true
+}
+
+/// Processes whose command line contains `marker`, with their state as in /proc/PID/stat, zombies included.
+pub(crate) fn processes_with(marker: &str) -> Vec<(u32, char)> {
+    let folders = std::fs::read_dir("/proc").expect("/proc is mounted").flatten();
+    let pids = folders.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    pids.filter(|&pid| pid != std::process::id())
+        .filter_map(|pid| {
+            let command = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+            let state = stat.rsplit_once(") ")?.1.chars().next()?;
+            String::from_utf8_lossy(&command).contains(marker).then_some((pid, state))
+        })
+        .collect()
+}
+
+/// A number of seconds to sleep that no other process sleeps: long, and findable by [`processes_with`].
+pub(crate) fn long_sleep() -> String {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    format!("99.{}{:03}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// Says why a test does nothing here.
+pub(crate) fn skip(reason: &str) {
+    eprintln!("SKIPPED: {reason}");
+}
