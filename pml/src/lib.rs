@@ -10,6 +10,7 @@ mod buffered;
 mod communicator;
 mod engine;
 mod error;
+mod matching;
 mod persistent;
 mod probe;
 mod request;

@@ -1,0 +1,159 @@
+//! MPI matching as a pure state machine: no sockets, clocks, locks or threads.
+//!
+//! Messages of one source are admitted in the order of their sequence numbers. An admitted message goes to the oldest
+//! posted receive whose pattern it fits; a receive takes the oldest message that fits it. Both take constant time
+//! however many of them wait and whatever wildcards they use: each waiting entry is linked into the lists of exactly
+//! those keys under which it can be looked up.
+//!
+//! ```text
+//!                         posted receive in     message in
+//! (source, tag)           one of these four     all that apply
+//! (source, any tag)                             only if tag >= 0
+//! (any source, tag)
+//! (any source, any tag)                         only if tag >= 0
+//! ```
+//!
+//! Of the (at most four) lists that a message could take its receive from, the one whose head was posted first wins.
+//! A message that waits is in all the lists that a receive could name, so that a receive looks at one head only.
+
+mod index;
+mod posted;
+mod sequence;
+mod unexpected;
+
+pub(crate) use index::Pattern;
+pub(crate) use posted::PostKey;
+
+use posted::Posted;
+use sequence::{Admission, Sequence};
+use unexpected::Unexpected;
+
+/// What becomes of a message that arrives.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Arrival<P> {
+    /// It goes to this receive, which is posted no more.
+    Matched(P),
+    /// Nobody waits for it: the caller must [`Matcher::store`] it.
+    Unexpected,
+    /// One sent before it is still on its way: the caller must [`Matcher::park`] it.
+    Early,
+    /// Its number was seen before. No correct peer does that.
+    Repeated,
+}
+
+/// A parked message whose turn has come.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Released<P, U> {
+    /// It goes to this receive.
+    Matched(P, i32, U),
+    /// It was stored as unexpected.
+    Stored,
+}
+
+/// The receives `P` and messages `U` that wait in one communicator.
+pub(crate) struct Matcher<P, U> {
+    posted: Posted<P>,
+    unexpected: Unexpected<U>,
+    sequences: Box<[Sequence<(i32, U)>]>,
+}
+
+impl<P, U> Matcher<P, U> {
+    /// An empty one for messages from `sources` ranks.
+    pub(crate) fn new(sources: usize) -> Self {
+        Matcher {
+            posted: Posted::default(),
+            unexpected: Unexpected::default(),
+            sequences: (0..sources).map(|_| Sequence::default()).collect(),
+        }
+    }
+
+    /// A message from `source` (a rank below the number given to `new`) has arrived with number `seq`.
+    #[inline]
+    pub(crate) fn arrive(&mut self, source: u32, tag: i32, seq: u32) -> Arrival<P> {
+        match self.sequences[source as usize].admit(seq) {
+            Admission::Next => match self.posted.take(source, tag) {
+                Some(receive) => Arrival::Matched(receive),
+                None => Arrival::Unexpected,
+            },
+            Admission::Early => Arrival::Early,
+            Admission::Repeated => Arrival::Repeated,
+        }
+    }
+
+    /// Keeps a message that was answered [`Arrival::Unexpected`].
+    pub(crate) fn store(&mut self, source: u32, tag: i32, message: U) {
+        self.unexpected.push(source, tag, message);
+    }
+
+    /// Keeps a message that was answered [`Arrival::Early`].
+    pub(crate) fn park(&mut self, source: u32, tag: i32, seq: u32, message: U) {
+        self.sequences[source as usize].park(seq, (tag, message));
+    }
+
+    /// Admits the parked message of `source` whose turn it is, if there is one. To be called after each admitted
+    /// arrival until it answers none.
+    #[inline]
+    pub(crate) fn release(&mut self, source: u32) -> Option<Released<P, U>> {
+        let (tag, message) = self.sequences[source as usize].release()?;
+        Some(match self.posted.take(source, tag) {
+            Some(receive) => Released::Matched(receive, tag, message),
+            None => {
+                self.unexpected.push(source, tag, message);
+                Released::Stored
+            }
+        })
+    }
+
+    /// Takes the oldest waiting message that fits, with its source and tag.
+    #[inline]
+    pub(crate) fn take(&mut self, pattern: Pattern) -> Option<(u32, i32, U)> {
+        self.unexpected.take(pattern)
+    }
+
+    /// Looks at the oldest waiting message that fits.
+    pub(crate) fn peek(&mut self, pattern: Pattern) -> Option<(u32, i32, &U)> {
+        self.unexpected.peek(pattern)
+    }
+
+    /// Posts a receive for which [`take`](Self::take) just found nothing.
+    #[inline]
+    pub(crate) fn post(&mut self, pattern: Pattern, receive: P) -> PostKey {
+        self.posted.push(pattern, receive)
+    }
+
+    /// Takes a receive back if it is still posted.
+    pub(crate) fn cancel(&mut self, key: PostKey) -> Option<P> {
+        self.posted.remove(key)
+    }
+
+    /// Takes back every receive that only `source`, or any source, can satisfy, and forgets what `source` sent out of
+    /// turn. Messages of it that are waiting can still be received.
+    pub(crate) fn fail(&mut self, source: u32) -> (Vec<P>, Vec<U>) {
+        let parked = self.sequences[source as usize].clear();
+        (self.posted.remove_awaiting(source), parked.into_iter().map(|(_, message)| message).collect())
+    }
+
+    /// Empties it.
+    pub(crate) fn drain(&mut self) -> (Vec<P>, Vec<(u32, U)>) {
+        let mut messages = self.unexpected.drain();
+        for (source, sequence) in self.sequences.iter_mut().enumerate() {
+            messages.extend(sequence.clear().into_iter().map(|(_, message)| (source as u32, message)));
+        }
+        (self.posted.drain(), messages)
+    }
+
+    /// How many receives are posted.
+    #[cfg(test)]
+    pub(crate) fn posted_len(&self) -> usize {
+        self.posted.len()
+    }
+
+    /// How many lists, nodes and slots were looked at so far: what a bound on the work is asserted on.
+    #[cfg(test)]
+    pub(crate) fn steps(&self) -> u64 {
+        self.posted.steps() + self.unexpected.steps()
+    }
+}
+
+#[cfg(test)]
+mod tests;
