@@ -1,1 +1,42 @@
-//! Being written.
+//! MPI datatypes: which bytes of a buffer a message is made of, and the convertor that moves them.
+//!
+//! A [`Datatype`] is built by MPI's constructors from [`Predefined`] ones. [`Datatype::commit`] reduces it to its
+//! canonical [`Layout`], which is all that communication looks at. A [`Convertor`] then packs and unpacks any range of
+//! a message's bytes, by the CPU or by a device's driver, whichever may touch the buffer.
+//!
+//! ```
+//! use cableway_common_cuda::{Devices, Location};
+//! use cableway_datatype::{Convertor, Datatype, Predefined};
+//!
+//! // The first column of a matrix of 3 rows and 4 columns.
+//! let matrix: Vec<i32> = (0..12).collect();
+//! let column = Datatype::vector(3, 1, 4, &Predefined::Int.datatype())?.commit();
+//! let mut packed = [0; 12];
+//! // SAFETY: the matrix is host memory that lives, unwritten, as long as the convertor.
+//! let mut convertor =
+//!     unsafe { Convertor::for_send(&column, matrix.as_ptr().cast(), 1, Location::HOST, &Devices::none()) };
+//! assert_eq!(convertor.pack_slice(&mut packed)?, 12);
+//! assert_eq!(packed, [0, 0, 0, 0, 4, 0, 0, 0, 8, 0, 0, 0]);
+//! # Ok::<(), cableway_datatype::Error>(())
+//! ```
+
+mod array;
+mod assembly;
+mod bounds;
+mod construct;
+mod convertor;
+mod datatype;
+mod error;
+mod layout;
+mod node;
+mod normal;
+mod predefined;
+mod walk;
+
+pub use array::{ArrayOrder, Distribution};
+pub use convertor::{Convertor, Piece};
+pub use datatype::Datatype;
+pub use error::Error;
+pub use layout::{Blocks, Dimension, Layout, MAX_DIMENSIONS, Shape};
+pub use predefined::Predefined;
+pub use walk::Block;

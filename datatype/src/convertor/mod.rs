@@ -1,0 +1,294 @@
+//! The convertor: moves any range of a message's packed bytes between the user's buffer and internal memory.
+
+mod host;
+mod pieces;
+
+use std::ptr;
+
+use cableway_common_cuda::{Completion, Devices, Location, Order};
+
+use crate::error::Error;
+use crate::layout::Layout;
+use crate::walk::Collect;
+
+pub use pieces::Piece;
+
+/// Packs or unpacks one message. Its position is a number of packed bytes: every call goes on where the last one
+/// ended, and [`set_position`](Self::set_position) costs nothing, also in the middle of a basic element.
+///
+/// For a contiguous message it holds no reference to the layout, and making one allocates nothing and touches no
+/// shared counter.
+pub struct Convertor {
+    /// The first byte for a contiguous message, else the buffer's address.
+    address: *mut u8,
+    position: u64,
+    size: u64,
+    count: u64,
+    /// None for a contiguous message.
+    layout: Option<Layout>,
+    receives: bool,
+    location: Location,
+}
+
+// SAFETY: the buffer is the user's promise for as long as the convertor is used, on whatever thread.
+unsafe impl Send for Convertor {}
+
+impl Convertor {
+    /// A convertor that reads `count` elements at `base`, which live at `location` (see [`Layout::classify`]).
+    ///
+    /// # Safety
+    /// The elements' bytes stay allocated, and nobody writes them, until the convertor and all that it started are
+    /// done; `location` is right.
+    #[inline]
+    pub unsafe fn for_send(
+        layout: &Layout,
+        base: *const u8,
+        count: u64,
+        location: Location,
+        devices: &Devices,
+    ) -> Convertor {
+        Self::new(layout, base.cast_mut(), count, location, devices, false)
+    }
+
+    /// A convertor that writes `count` elements at `base`. No two of their bytes may coincide, as MPI has it: what such
+    /// a byte is after is not defined.
+    ///
+    /// # Safety
+    /// The elements' bytes stay allocated, and nobody else touches them, until the convertor and all that it started
+    /// are done; `location` is right.
+    #[inline]
+    pub unsafe fn for_receive(
+        layout: &Layout,
+        base: *mut u8,
+        count: u64,
+        location: Location,
+        devices: &Devices,
+    ) -> Convertor {
+        Self::new(layout, base, count, location, devices, true)
+    }
+
+    #[inline]
+    fn new(
+        layout: &Layout,
+        base: *mut u8,
+        count: u64,
+        location: Location,
+        _devices: &Devices,
+        receives: bool,
+    ) -> Convertor {
+        if let Some((offset, size)) = layout.contiguous_span(count) {
+            let address = at(base, offset);
+            return Convertor { address, position: 0, size, count, layout: None, receives, location };
+        }
+        let size = layout.size().saturating_mul(count);
+        Convertor { address: base, position: 0, size, count, layout: Some(layout.clone()), receives, location }
+    }
+
+    /// Bytes of the message.
+    #[inline]
+    pub fn packed_size(&self) -> u64 {
+        self.size
+    }
+
+    /// Bytes before the next one to be packed or unpacked.
+    #[inline]
+    pub fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// Goes to `position`, at most to the end.
+    #[inline]
+    pub fn set_position(&mut self, position: u64) {
+        self.position = position.min(self.size);
+    }
+
+    /// Bytes from the position to the end.
+    #[inline]
+    pub fn remaining(&self) -> u64 {
+        self.size - self.position
+    }
+
+    /// Where the buffer lives.
+    #[inline]
+    pub fn location(&self) -> &Location {
+        &self.location
+    }
+
+    /// The first byte of the message, if the message is one run of bytes. None if it has no byte.
+    #[inline]
+    pub fn contiguous(&self) -> Option<*mut u8> {
+        (self.layout.is_none() && self.size != 0).then_some(self.address)
+    }
+
+    /// Packs up to `len` bytes into host memory at `out`, and waits until they are there; returns how many.
+    ///
+    /// # Safety
+    /// `len` bytes at `out` are the caller's to write and no part of the message.
+    ///
+    /// # Errors
+    /// The device refused; nothing may be concluded about `out`, and the position has not moved.
+    #[inline]
+    pub unsafe fn pack(&mut self, out: *mut u8, len: usize) -> Result<usize, Error> {
+        let take = self.next(len);
+        // SAFETY: the constructor's promise for the buffer, the caller's for `out`; `take` bytes remain.
+        unsafe { self.move_on_host::<true>(out, take) };
+        self.position += take;
+        Ok(take as usize)
+    }
+
+    /// Unpacks `len` bytes of host memory at `from`, which another process may be writing to: a torn read yields
+    /// arbitrary data and no more. Done when it returns how many, all of them.
+    ///
+    /// # Safety
+    /// `len` bytes at `from` are readable and no part of the message.
+    ///
+    /// # Errors
+    /// There are fewer than `len` left to unpack, the convertor is for sending, or the device refused; then the
+    /// position has not moved.
+    #[inline]
+    pub unsafe fn unpack(&mut self, from: *const u8, len: usize) -> Result<usize, Error> {
+        let take = self.accept(len)?;
+        // SAFETY: as in `pack`; the buffer may be written, as `accept` has checked.
+        unsafe { self.move_on_host::<false>(from.cast_mut(), take) };
+        self.position += take;
+        Ok(take as usize)
+    }
+
+    /// [`pack`](Self::pack) into a slice.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn pack_slice(&mut self, out: &mut [u8]) -> Result<usize, Error> {
+        // SAFETY: the slice is exclusively borrowed, hence no part of a buffer that others may read.
+        unsafe { self.pack(out.as_mut_ptr(), out.len()) }
+    }
+
+    /// [`unpack`](Self::unpack) from a slice.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn unpack_slice(&mut self, from: &[u8]) -> Result<usize, Error> {
+        // SAFETY: the slice is borrowed, hence no part of a buffer that only the convertor may touch.
+        unsafe { self.unpack(from.as_ptr(), from.len()) }
+    }
+
+    /// As [`pack`](Self::pack), but copies by a device may still be under way when it returns: the bytes are at `out`
+    /// once the completion is done. `order` is what they wait for first.
+    ///
+    /// # Safety
+    /// As [`pack`](Self::pack), until the completion is done.
+    ///
+    /// # Errors
+    /// As [`pack`](Self::pack).
+    pub unsafe fn start_pack(&mut self, out: *mut u8, len: usize, _order: Order) -> Result<(usize, Completion), Error> {
+        // SAFETY: the caller's promise.
+        Ok((unsafe { self.pack(out, len) }?, Completion::DONE))
+    }
+
+    /// As [`unpack`](Self::unpack), but copies by a device may still be under way when it returns: `from` is free again
+    /// once the completion is done. `order` is what they wait for first.
+    ///
+    /// # Safety
+    /// As [`unpack`](Self::unpack), until the completion is done.
+    ///
+    /// # Errors
+    /// As [`unpack`](Self::unpack).
+    pub unsafe fn start_unpack(
+        &mut self,
+        from: *const u8,
+        len: usize,
+        _order: Order,
+    ) -> Result<(usize, Completion), Error> {
+        // SAFETY: the caller's promise.
+        Ok((unsafe { self.unpack(from, len) }?, Completion::DONE))
+    }
+
+    /// Appends the next pieces of the user's buffer to `out`, at most `max_entries` and `max_bytes` of them, for
+    /// `writev`, `process_vm_readv` and their like, and moves on behind them; returns their bytes. Neighbours are one
+    /// piece.
+    pub fn iovec(&mut self, max_entries: usize, max_bytes: u64, out: &mut Vec<Piece>) -> u64 {
+        let end = self.position + self.remaining().min(max_bytes);
+        if end == self.position || max_entries == 0 {
+            return 0;
+        }
+        let taken = match &self.layout {
+            None => {
+                let taken = end - self.position;
+                out.push(Piece { address: at(self.address, self.position as i64), len: taken as usize });
+                taken
+            }
+            Some(layout) => {
+                let mut pieces = Collect::new(max_entries);
+                let _full = layout.walk(self.count, self.position..end, &mut pieces);
+                let piece = |block: &crate::walk::Block| Piece {
+                    address: at(self.address, block.offset),
+                    len: block.len as usize,
+                };
+                out.extend(pieces.pieces.iter().map(piece));
+                pieces.bytes
+            }
+        };
+        self.position += taken;
+        taken
+    }
+
+    /// Bytes of the next step where the caller has `len`.
+    #[inline]
+    fn next(&self, len: usize) -> u64 {
+        self.remaining().min(len as u64)
+    }
+
+    /// Whether `len` bytes may be unpacked now.
+    #[inline]
+    fn accept(&self, len: usize) -> Result<u64, Error> {
+        if !self.receives {
+            return Err(Error::ReadOnly);
+        }
+        if len as u64 > self.remaining() {
+            return Err(Error::Overrun { given: len, remaining: self.remaining() });
+        }
+        Ok(len as u64)
+    }
+
+    /// Moves the next `len` bytes between the buffer and `packed`, by the CPU.
+    ///
+    /// # Safety
+    /// The buffer is host memory, and writable when unpacking; `len` bytes at `packed` are valid; `len` remain.
+    #[inline]
+    unsafe fn move_on_host<const PACK: bool>(&mut self, packed: *mut u8, len: u64) {
+        match &self.layout {
+            None => {
+                let user = at(self.address, self.position as i64);
+                // SAFETY: a contiguous message's bytes from its position on; both sides are valid by the caller's
+                // promise, and do not overlap.
+                unsafe { host::move_bytes::<PACK>(user, packed, len as usize) }
+            }
+            Some(layout) => {
+                let range = self.position..self.position + len;
+                // SAFETY: the range lies within the message, whose bytes are valid by the constructor's promise.
+                unsafe { host::move_range::<PACK>(layout, self.count, range, self.address, packed) }
+            }
+        }
+    }
+}
+
+/// `offset` bytes from `base`. The base may be null and the offset an address (`MPI_BOTTOM`).
+#[inline]
+fn at(base: *mut u8, offset: i64) -> *mut u8 {
+    if base.is_null() {
+        return ptr::with_exposed_provenance_mut(offset as usize);
+    }
+    base.wrapping_offset(offset as isize)
+}
+
+impl std::fmt::Debug for Convertor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Convertor")
+            .field("address", &self.address)
+            .field("position", &self.position)
+            .field("size", &self.size)
+            .field("contiguous", &self.layout.is_none())
+            .field("location", &self.location)
+            .finish_non_exhaustive()
+    }
+}

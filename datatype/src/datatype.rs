@@ -1,0 +1,121 @@
+//! A datatype: its name, its bounds and its layout.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use crate::bounds::Bounds;
+use crate::layout::Layout;
+use crate::node::{Node, Placed};
+use crate::normal::compress;
+
+/// An MPI datatype. Immutable; clones share it, so that any number of types may be built on one, which may then be
+/// dropped.
+///
+/// Sizes, extents and bounds are in bytes. What they mean is as in the MPI standard: the extent is rounded up to the
+/// alignment of the basic types within unless [`Datatype::resized`] (or an array constructor) has set it, the *true*
+/// bounds are those of the data alone.
+#[derive(Clone)]
+pub struct Datatype {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    name: Cow<'static, str>,
+    size: u64,
+    bounds: Bounds,
+    /// What the type's bytes are; none for a type without data.
+    pattern: Option<Placed>,
+    layout: OnceLock<Layout>,
+}
+
+impl Datatype {
+    /// Makes the layout that communication works on; the same one every time.
+    pub fn commit(&self) -> Layout {
+        let make = || Layout::new(self.inner.pattern.clone(), self.extent(), &self.inner.bounds);
+        self.inner.layout.get_or_init(make).clone()
+    }
+
+    /// Bytes of data in one element.
+    pub fn size(&self) -> u64 {
+        self.inner.size
+    }
+
+    /// Distance from one element of a message to the next.
+    pub fn extent(&self) -> i64 {
+        narrow(self.inner.bounds.upper() - self.inner.bounds.lower())
+    }
+
+    /// Lower bound.
+    pub fn lb(&self) -> i64 {
+        narrow(self.inner.bounds.lower())
+    }
+
+    /// Upper bound.
+    pub fn ub(&self) -> i64 {
+        narrow(self.inner.bounds.upper())
+    }
+
+    /// Where the data begins: the lowest offset of any byte. 0 for a type without data.
+    pub fn true_lb(&self) -> i64 {
+        narrow(self.inner.bounds.data.map_or(0, |(lower, _)| lower))
+    }
+
+    /// Distance from the lowest to the highest byte of data, that one included. 0 for a type without data.
+    pub fn true_extent(&self) -> i64 {
+        narrow(self.inner.bounds.data.map_or(0, |(lower, upper)| upper - lower))
+    }
+
+    /// The name: MPI's for a predefined type, the constructor's otherwise, unless [`named`](Self::named).
+    pub fn name(&self) -> &str {
+        &self.inner.name
+    }
+
+    /// The same type under another name.
+    pub fn named(&self, name: impl Into<String>) -> Datatype {
+        self.derive(Cow::Owned(name.into()), self.inner.bounds)
+    }
+
+    /// A predefined type: its fields' offsets and sizes, and its alignment.
+    pub(crate) fn basic(name: &'static str, fields: &[(u64, u64)], alignment: u64) -> Datatype {
+        let placed = |&(offset, size): &(u64, u64)| Placed { offset: offset as i64, node: Node::Block(size) };
+        let size = fields.iter().map(|field| field.1).sum();
+        let end = fields.iter().map(|&(offset, size)| i128::from(offset + size)).max().unwrap_or(0);
+        let bounds = Bounds { data: Some((0, end)), markers: None, alignment };
+        Self::new(Cow::Borrowed(name), size, bounds, compress(fields.iter().map(placed).collect()))
+    }
+
+    /// `bounds` fit, and are those of `pattern`; `size` is its size.
+    pub(crate) fn new(name: Cow<'static, str>, size: u64, bounds: Bounds, pattern: Option<Placed>) -> Datatype {
+        Datatype { inner: Arc::new(Inner { name, size, bounds, pattern, layout: OnceLock::new() }) }
+    }
+
+    /// The same data with other bounds, which fit.
+    pub(crate) fn derive(&self, name: Cow<'static, str>, bounds: Bounds) -> Datatype {
+        Self::new(name, self.inner.size, bounds, self.inner.pattern.clone())
+    }
+
+    pub(crate) fn bounds(&self) -> &Bounds {
+        &self.inner.bounds
+    }
+
+    pub(crate) fn pattern(&self) -> Option<&Placed> {
+        self.inner.pattern.as_ref()
+    }
+}
+
+/// Constructors let no bound through that does not fit.
+fn narrow(bound: i128) -> i64 {
+    bound as i64
+}
+
+impl fmt::Debug for Datatype {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Datatype")
+            .field("name", &self.name())
+            .field("size", &self.size())
+            .field("lb", &self.lb())
+            .field("extent", &self.extent())
+            .finish_non_exhaustive()
+    }
+}

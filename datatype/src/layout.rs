@@ -1,0 +1,292 @@
+//! What communication needs to know of a datatype.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::ops::{ControlFlow, Range};
+use std::sync::Arc;
+
+use cableway_common_cuda::{Devices, Location};
+
+use crate::bounds::Bounds;
+use crate::error::Error;
+use crate::node::{Node, Placed};
+use crate::normal::normalise;
+use crate::walk::{Block, Collect, Visitor, walk_repeat};
+
+/// The canonical layout of a committed datatype: which bytes one element is made of, in packing order, and how far the
+/// next element is. Immutable; clones share it.
+///
+/// # Equality
+///
+/// Two layouts of types with at most 4096 blocks each are equal if and only if their bytes, in packing order, and
+/// their extents are: how the types were built is forgotten. Equal layouts pack the same bytes whatever the count.
+/// Layouts of larger types that compare equal pack the same bytes too, but the converse holds only where these rules
+/// lead from one to the other, at every level of the type: neighbours in packing order are one block; a repetition of
+/// contiguous blocks without gaps is one block; a repetition of a repetition that goes on at the same distance is one
+/// repetition; a regular sequence is a repetition; a repetition followed or preceded by one more of the same is a
+/// longer one.
+///
+/// What a byte belongs to is no part of a layout: four `MPI_BYTE` equal one `MPI_INT`.
+#[derive(Clone)]
+pub struct Layout {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    pattern: Option<Placed>,
+    extent: i64,
+    size: u64,
+    true_lb: i64,
+    true_extent: u64,
+    /// The element's size if it is one block, else 0: with `dense`, all that the contiguous path looks at.
+    block: u64,
+    /// Whether elements follow each other without a gap.
+    dense: bool,
+    offset: i64,
+    /// A message of n elements is `n * units` times `unit`, `stride` apart.
+    units: u64,
+    stride: i64,
+    unit: Node,
+}
+
+impl Layout {
+    pub(crate) fn new(pattern: Option<Placed>, extent: i64, bounds: &Bounds) -> Layout {
+        let pattern = pattern.map(normalise);
+        let (true_lb, true_ub) = bounds.data.unwrap_or((0, 0));
+        let (offset, node) = pattern.as_ref().map_or((0, Node::Block(0)), |p| (p.offset, p.node.clone()));
+        let size = node.size();
+        let block = if let Node::Block(len) = node { len } else { 0 };
+        let (units, stride, unit) = match node {
+            Node::Repeat(repeat) if i128::from(repeat.count) * i128::from(repeat.stride) == i128::from(extent) => {
+                (repeat.count, repeat.stride, (*repeat.body).clone())
+            }
+            node => (1, extent, node),
+        };
+        Layout {
+            inner: Arc::new(Inner {
+                pattern,
+                extent,
+                size,
+                true_lb: true_lb as i64,
+                true_extent: (true_ub - true_lb) as u64,
+                block,
+                dense: i128::from(extent) == i128::from(block),
+                offset,
+                units,
+                stride,
+                unit,
+            }),
+        }
+    }
+
+    /// Bytes of data in one element.
+    #[inline]
+    pub fn size(&self) -> u64 {
+        self.inner.size
+    }
+
+    /// Distance from one element to the next.
+    #[inline]
+    pub fn extent(&self) -> i64 {
+        self.inner.extent
+    }
+
+    /// The lowest offset of any byte of an element.
+    pub fn true_lb(&self) -> i64 {
+        self.inner.true_lb
+    }
+
+    /// Distance from an element's lowest to its highest byte, that one included.
+    pub fn true_extent(&self) -> u64 {
+        self.inner.true_extent
+    }
+
+    /// Blocks that an element is made of, after neighbours are merged as the normal form merges them.
+    pub fn block_count(&self) -> u64 {
+        self.inner.pattern.as_ref().map_or(0, |pattern| pattern.node.blocks())
+    }
+
+    /// Bytes of data in `count` elements.
+    ///
+    /// # Errors
+    /// They do not fit in 64 bits.
+    pub fn packed_size(&self, count: u64) -> Result<u64, Error> {
+        let size = self.size();
+        size.checked_mul(count).ok_or(Error::MessageTooLarge { count, size })
+    }
+
+    /// Whether the data of `count` elements is one run of bytes; of none it is.
+    pub fn is_contiguous(&self, count: u64) -> bool {
+        self.size() == 0 || count == 0 || self.contiguous_span(count).is_some()
+    }
+
+    /// The one run of bytes that `count` elements are: its first byte's offset from the buffer's address, and its
+    /// length. None if there are several, or no byte at all. Takes a handful of instructions: whoever gets an answer
+    /// needs no convertor.
+    #[inline]
+    pub fn contiguous_span(&self, count: u64) -> Option<(i64, u64)> {
+        let inner = &*self.inner;
+        if inner.block == 0 || count == 0 || !(inner.dense || count == 1) {
+            return None;
+        }
+        Some((inner.offset, inner.block.checked_mul(count)?))
+    }
+
+    /// The range that the bytes of `count` elements lie in: its first byte's offset from the buffer's address, and its
+    /// length. None if there is no byte, or where no buffer could hold them.
+    pub fn span(&self, count: u64) -> Option<(i64, u64)> {
+        if count == 0 || self.size() == 0 {
+            return None;
+        }
+        let reach = i128::from(count - 1) * i128::from(self.extent());
+        let low = i128::from(self.true_lb()) + reach.min(0);
+        let len = i128::from(self.true_extent()) + reach.abs();
+        Some((i64::try_from(low).ok()?, u64::try_from(len).ok()?))
+    }
+
+    /// Where the data of `count` elements at `base` lives: the range from its first to its last byte is looked at, not
+    /// `base`, which may be far from it (`MPI_BOTTOM`). A message without bytes is never queried. For a type whose
+    /// blocks lie in several allocations one answer is not enough: see `Convertor::for_send_by_block`.
+    pub fn classify(&self, base: *const u8, count: u64, devices: &Devices) -> Location {
+        match self.span(count) {
+            Some((offset, len)) => {
+                devices.classify(base.wrapping_offset(offset as isize), usize::try_from(len).unwrap_or(usize::MAX))
+            }
+            None => Location::HOST,
+        }
+    }
+
+    /// The blocks of `count` elements, in packing order, neighbours joined.
+    pub fn blocks(&self, count: u64) -> Blocks<'_> {
+        let end = self.size().saturating_mul(count);
+        Blocks { layout: self, count, position: 0, end, batch: Collect::new(BATCH), next: 0 }
+    }
+
+    /// The layout as something that a kernel can be written for.
+    pub fn shape(&self) -> Shape {
+        let Some(pattern) = &self.inner.pattern else { return Shape::Empty };
+        let mut outer_first = Vec::new();
+        let mut node = &pattern.node;
+        while let Node::Repeat(repeat) = node {
+            outer_first.push(Dimension { count: repeat.count, stride: repeat.stride });
+            node = &repeat.body;
+        }
+        match node {
+            Node::Block(block) if outer_first.len() <= MAX_DIMENSIONS => {
+                outer_first.reverse();
+                Shape::Strided { offset: pattern.offset, block: *block, dimensions: outer_first }
+            }
+            _ => Shape::Irregular,
+        }
+    }
+
+    /// Visits the packed bytes `range` of `count` elements.
+    pub(crate) fn walk<V: Visitor>(&self, count: u64, range: Range<u64>, visitor: &mut V) -> ControlFlow<()> {
+        if range.is_empty() {
+            return ControlFlow::Continue(());
+        }
+        let inner = &*self.inner;
+        // At most the number of bytes, which a caller has seen to fit or cut off.
+        let units = count.saturating_mul(inner.units);
+        walk_repeat((units, inner.stride, &inner.unit), inner.offset, range, visitor)
+    }
+}
+
+impl PartialEq for Layout {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+            || (self.inner.extent == other.inner.extent && self.inner.pattern == other.inner.pattern)
+    }
+}
+
+impl Eq for Layout {}
+
+impl Hash for Layout {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.inner.extent.hash(state);
+        self.inner.pattern.hash(state);
+    }
+}
+
+impl fmt::Debug for Layout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Layout")
+            .field("size", &self.size())
+            .field("extent", &self.extent())
+            .field("blocks", &self.block_count())
+            .field("shape", &self.shape())
+            .finish()
+    }
+}
+
+/// Most dimensions of [`Shape::Strided`].
+pub const MAX_DIMENSIONS: usize = 3;
+
+/// A layout as [`Layout::shape`] shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Shape {
+    /// No data.
+    Empty,
+    /// Blocks of `block` bytes, the first at `offset`, repeated along at most [`MAX_DIMENSIONS`] dimensions, the
+    /// innermost first. Without a dimension it is one block.
+    Strided {
+        /// Offset of the first block in packing order.
+        offset: i64,
+        /// Bytes of each block.
+        block: u64,
+        /// Repetitions, innermost first.
+        dimensions: Vec<Dimension>,
+    },
+    /// Anything else: see [`Layout::blocks`].
+    Irregular,
+}
+
+/// One dimension of [`Shape::Strided`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Dimension {
+    /// Repetitions, at least 2.
+    pub count: u64,
+    /// Bytes from one to the next; may be zero or negative.
+    pub stride: i64,
+}
+
+/// How many blocks [`Blocks`] fetches at a time.
+const BATCH: usize = 64;
+
+/// Iterator over the blocks of a message; see [`Layout::blocks`].
+#[derive(Clone)]
+pub struct Blocks<'l> {
+    layout: &'l Layout,
+    count: u64,
+    position: u64,
+    end: u64,
+    batch: Collect,
+    next: usize,
+}
+
+impl Iterator for Blocks<'_> {
+    type Item = Block;
+
+    fn next(&mut self) -> Option<Block> {
+        // The batch's last block is held back: the next batch may begin with its neighbour.
+        if self.next + 1 >= self.batch.pieces.len() && self.position < self.end {
+            let held = self.batch.pieces.get(self.next).copied();
+            self.batch.restart(held);
+            self.next = 0;
+            let range = self.position..self.end;
+            let before = self.batch.bytes;
+            let _full = self.layout.walk(self.count, range, &mut self.batch);
+            self.position += self.batch.bytes - before;
+        }
+        let block = self.batch.pieces.get(self.next).copied();
+        self.next += 1;
+        block
+    }
+}
+
+impl fmt::Debug for Blocks<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Blocks").field("layout", self.layout).field("position", &self.position).finish()
+    }
+}

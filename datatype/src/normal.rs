@@ -1,0 +1,197 @@
+//! The normal form of a pattern: what is regular becomes a repetition, neighbours become one block, order stays.
+//!
+//! [`normalise`] is a function of the sequence of blocks alone, so that types with the same bytes in the same order
+//! get the same tree. Expanding a type into its blocks is affordable up to [`EXPANDED_BLOCKS`]; a larger one keeps the
+//! structure that its constructors gave it, normalised level by level by the same rules.
+
+use std::ops::ControlFlow;
+
+use crate::node::{Node, Placed, Repeat};
+use crate::walk::{Collect, walk_node};
+
+/// Types of at most so many blocks are equal whenever their bytes are.
+pub(crate) const EXPANDED_BLOCKS: u64 = 4096;
+
+/// Longest run of different items that is looked for as the body of a repetition within a longer sequence.
+const LONGEST_PERIOD: usize = 8;
+
+/// Fewest blocks worth taking out of a list as a repetition. A list is the denser form of a few irregular blocks.
+const WORTH_A_REPEAT: usize = 16;
+
+/// The normal form of a whole type.
+pub(crate) fn normalise(placed: Placed) -> Placed {
+    if placed.node.blocks() > EXPANDED_BLOCKS {
+        return placed;
+    }
+    let mut runs = Collect::new(usize::MAX);
+    let ControlFlow::Continue(()) = walk_node(&placed.node, placed.offset, &mut runs) else { return placed };
+    let items = runs.pieces.iter().map(|run| Placed { offset: run.offset, node: Node::Block(run.len) }).collect();
+    compress(items).unwrap_or(placed)
+}
+
+/// Items in packing order as one pattern; none if there is no item.
+pub(crate) fn compress(items: Vec<Placed>) -> Option<Placed> {
+    let mut items = merge(items);
+    loop {
+        if items.len() <= 1 {
+            return items.pop();
+        }
+        if let Some(period) = whole_period(&items) {
+            let count = (items.len() / period) as u64;
+            let stride = items[period].offset - items[0].offset;
+            items.truncate(period);
+            let body = compress(items)?;
+            return Some(Placed { offset: body.offset, node: Node::repeat(count, stride, body.node) });
+        }
+        let before = items.len();
+        for period in 1..=LONGEST_PERIOD {
+            items = fold(items, period);
+        }
+        if items.len() == before {
+            return Some(Node::sequence(gather_blocks(items)));
+        }
+        items = merge(items);
+    }
+}
+
+/// Short lists and sequences dissolved into their parts, and every item joined with the one before where it continues
+/// it.
+fn merge(items: Vec<Placed>) -> Vec<Placed> {
+    let mut merged: Vec<Placed> = Vec::with_capacity(items.len());
+    for item in items {
+        match &item.node {
+            Node::Sequence(sequence) if sequence.parts.len() as u64 <= EXPANDED_BLOCKS => {
+                for part in sequence.parts.iter() {
+                    push(&mut merged, Placed { offset: item.offset + part.offset, node: part.node.clone() });
+                }
+            }
+            Node::List(list) if list.pieces.len() as u64 <= EXPANDED_BLOCKS => {
+                for pair in list.pieces.windows(2) {
+                    let node = Node::Block(pair[1].start - pair[0].start);
+                    push(&mut merged, Placed { offset: item.offset + pair[0].offset, node });
+                }
+            }
+            _ => push(&mut merged, item),
+        }
+    }
+    merged
+}
+
+fn push(merged: &mut Vec<Placed>, item: Placed) {
+    if let Some(last) = merged.last_mut() {
+        let distance = i128::from(item.offset) - i128::from(last.offset);
+        if let Some(node) = joined(&last.node, &item.node, distance) {
+            last.node = node;
+            return;
+        }
+    }
+    merged.push(item);
+}
+
+/// `first` and, at `distance` bytes from it, `second`, as one item, if that is a block or a longer repetition.
+fn joined(first: &Node, second: &Node, distance: i128) -> Option<Node> {
+    let longer = |repeat: &Repeat, by: u64| Node::Repeat(Repeat { count: repeat.count + by, ..repeat.clone() });
+    match (first, second) {
+        (Node::Block(a), Node::Block(b)) if distance == i128::from(*a) => Some(Node::Block(a + b)),
+        (Node::Repeat(a), b) if distance == i128::from(a.count) * i128::from(a.stride) => match b {
+            Node::Repeat(b) if a.stride == b.stride && a.body == b.body => Some(longer(a, b.count)),
+            b if *a.body == *b => Some(longer(a, 1)),
+            _ => None,
+        },
+        (a, Node::Repeat(b)) if distance == i128::from(b.stride) && *b.body == *a => Some(longer(b, 1)),
+        _ => None,
+    }
+}
+
+/// Whether items `i` and `j` are the same step: the same pattern, as far from the item before.
+fn same_step(items: &[Placed], i: usize, j: usize) -> bool {
+    items[i].node == items[j].node && items[i].offset - items[i - 1].offset == items[j].offset - items[j - 1].offset
+}
+
+/// The shortest period of which the whole sequence is several repetitions at a constant distance.
+fn whole_period(items: &[Placed]) -> Option<usize> {
+    // The failure function of Knuth, Morris and Pratt over the steps; `border[i]` belongs to step `i + 1`.
+    let steps = items.len() - 1;
+    let mut border = vec![0; steps];
+    let mut matched = 0;
+    for i in 1..steps {
+        while matched > 0 && !same_step(items, i + 1, matched + 1) {
+            matched = border[matched - 1];
+        }
+        if same_step(items, i + 1, matched + 1) {
+            matched += 1;
+        }
+        border[i] = matched;
+    }
+    let mut overlap = border[steps - 1];
+    loop {
+        let period = steps - overlap;
+        if period < items.len() && items.len().is_multiple_of(period) && items[0].node == items[period].node {
+            return Some(period);
+        }
+        if overlap == 0 {
+            return None;
+        }
+        overlap = border[overlap - 1];
+    }
+}
+
+/// Replaces stretches of at least [`WORTH_A_REPEAT`] items that repeat every `period` items.
+fn fold(items: Vec<Placed>, period: usize) -> Vec<Placed> {
+    let mut folded = Vec::with_capacity(items.len());
+    let mut i = 0;
+    while i < items.len() {
+        let count = repetitions(&items[i..], period);
+        if count * period >= WORTH_A_REPEAT
+            && count >= 2
+            && let Some(body) = compress(items[i..i + period].to_vec())
+        {
+            let stride = items[i + period].offset - items[i].offset;
+            folded.push(Placed { offset: body.offset, node: Node::repeat(count as u64, stride, body.node) });
+            i += count * period;
+        } else {
+            folded.push(items[i].clone());
+            i += 1;
+        }
+    }
+    folded
+}
+
+/// How often the first `period` items occur, one after the other, at a constant distance.
+fn repetitions(items: &[Placed], period: usize) -> usize {
+    let Some(second) = items.get(period) else { return 1 };
+    let stride = second.offset - items[0].offset;
+    let same =
+        |i: usize| items[i].node == items[i - period].node && items[i].offset - items[i - period].offset == stride;
+    let mut len = period;
+    while len < items.len() && same(len) {
+        len += 1;
+    }
+    len / period
+}
+
+/// Neighbouring blocks between other patterns put into lists, their densest form.
+fn gather_blocks(items: Vec<Placed>) -> Vec<Placed> {
+    if items.iter().all(|item| matches!(item.node, Node::Block(_))) {
+        return items;
+    }
+    let mut gathered = Vec::with_capacity(items.len());
+    let mut blocks = Vec::new();
+    for item in items {
+        if matches!(item.node, Node::Block(_)) {
+            blocks.push(item);
+            continue;
+        }
+        flush(&mut blocks, &mut gathered);
+        gathered.push(item);
+    }
+    flush(&mut blocks, &mut gathered);
+    gathered
+}
+
+fn flush(blocks: &mut Vec<Placed>, gathered: &mut Vec<Placed>) {
+    match blocks.len() {
+        0 | 1 => gathered.append(blocks),
+        _ => gathered.push(Node::sequence(std::mem::take(blocks))),
+    }
+}
