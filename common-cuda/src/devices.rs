@@ -1,11 +1,20 @@
 //! The handle through which every other crate reaches device memory.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use cableway_base::Parameters;
 
-use crate::location::Location;
-use crate::vendor::{CopyBatch, DeviceError, Direction, HostRegistration, Order, Vendor};
+use crate::copy::{CopyBatch, Direction, Order};
+use crate::error::DeviceError;
+use crate::facts::Facts;
+use crate::host::HostRegistration;
+use crate::host_ranges::{self, Asking};
+use crate::location::{DeviceIndex, Location, MemoryClass};
+use crate::vendor::Vendor;
+
+/// The environment variable that names the folder of the driver library, as Open MPI's `--with-cuda-libdir` does.
+pub const LIBDIR_VARIABLE: &str = "CABLEWAY_CUDA_LIBDIR";
 
 /// The devices of this process. Clones share one state; every method may be called from any thread.
 #[derive(Clone, Default)]
@@ -19,33 +28,147 @@ impl Devices {
         Self::default()
     }
 
-    /// Finds the driver. Never fails and creates nothing: without a driver it says one line at level info and is
-    /// [`Devices::none`].
-    pub fn open(_parameters: &Parameters) -> Self {
+    /// Finds the driver: in the folder that `CABLEWAY_CUDA_LIBDIR` names, else the one that the program has loaded or
+    /// will load. Never fails and creates nothing: without a driver it says one line at level info, and every pointer
+    /// is host memory until the program loads one.
+    pub fn open(parameters: &Parameters) -> Self {
+        let folder = std::env::var_os(LIBDIR_VARIABLE).filter(|folder| !folder.is_empty());
+        Self::open_in(folder.as_deref().map(Path::new), parameters)
+    }
+
+    /// [`open`](Self::open) with the folder named by the caller instead of the environment.
+    #[cfg(feature = "cuda")]
+    pub fn open_in(folder: Option<&Path>, parameters: &Parameters) -> Self {
+        Devices { vendor: Some(Arc::new(crate::cuda::Cuda::open(folder, parameters))) }
+    }
+
+    /// [`open`](Self::open) with the folder named by the caller instead of the environment.
+    #[cfg(not(feature = "cuda"))]
+    pub fn open_in(_folder: Option<&Path>, _parameters: &Parameters) -> Self {
         Self::none()
     }
 
+    /// Whether a driver is in the process at present. True does not mean that it is initialised or has devices.
+    pub fn present(&self) -> bool {
+        self.vendor.as_ref().is_some_and(|vendor| vendor.present())
+    }
+
+    /// Loads the driver by the loader's own search if it is not loaded yet, and initialises it. For programs that use
+    /// our [`DeviceBuffer`](crate::DeviceBuffer)s or ask for [`facts`](Self::facts); sending and receiving never needs
+    /// it, because whoever has device memory has initialised the driver.
+    ///
+    /// # Errors
+    /// There is no driver, or it has no device.
+    pub fn initialise(&self) -> Result<(), DeviceError> {
+        match &self.vendor {
+            Some(vendor) => vendor.initialise(),
+            None => Err(DeviceError::no_driver("initialise", "the driver")),
+        }
+    }
+
+    /// What the driver says about itself and its devices. [`initialise`](Self::initialise) first.
+    ///
+    /// # Errors
+    /// There is no driver, it is not initialised, or it fails to answer.
+    pub fn facts(&self) -> Result<Facts, DeviceError> {
+        match &self.vendor {
+            Some(vendor) => vendor.facts(),
+            None => Err(DeviceError::no_driver("facts", "the driver")),
+        }
+    }
+
+    /// The identity of a device that holds across processes and containers; a MIG instance has its own.
+    ///
+    /// # Errors
+    /// There is no such device, or the driver is older than 11.4.
+    pub fn uuid(&self, device: DeviceIndex) -> Result<[u8; 16], DeviceError> {
+        match &self.vendor {
+            Some(vendor) => vendor.uuid(device),
+            None => Err(DeviceError::no_driver("uuid", format!("device {}", device.0))),
+        }
+    }
+
     /// Tells where `len` bytes at `address` live. A zero-length buffer is host memory and never queried.
+    ///
+    /// Answers for the first byte: whether the rest lies with it, [`one_allocation`](Self::one_allocation) tells.
     #[inline]
     pub fn classify(&self, address: *const u8, len: usize) -> Location {
         match &self.vendor {
-            Some(vendor) if len != 0 => vendor.classify(address, len),
+            Some(vendor) if len != 0 && !host_ranges::certain(address as usize, len) => {
+                let asking = Asking::begin();
+                let location = vendor.classify(address, len);
+                if location.class == MemoryClass::Host {
+                    asking.found_host(address as usize, len);
+                }
+                location
+            }
             _ => Location::HOST,
         }
+    }
+
+    /// Whether all of `len` bytes at `address`, classified as `at`, lie in one allocation: a datatype's true extent
+    /// from `MPI_BOTTOM` may span several, of which a copy must not cross the borders. Host memory counts as one, up
+    /// to a last byte on a device.
+    pub fn one_allocation(&self, at: &Location, address: *const u8, len: usize) -> bool {
+        let Some(vendor) = self.vendor.as_ref().filter(|_| len > 1) else { return true };
+        if !at.on_device() {
+            return !self.classify(address.wrapping_add(len - 1), 1).on_device();
+        }
+        match vendor.allocation(address) {
+            Some((base, bytes)) => bytes.checked_sub(len).is_some_and(|room| address as usize - base as usize <= room),
+            None => self.classify(address.wrapping_add(len - 1), 1).buffer_id == at.buffer_id,
+        }
+    }
+
+    /// From now on remembers which ranges are host memory, in this process and for every `Devices` in it, so that a
+    /// repeated question costs a few nanoseconds.
+    ///
+    /// # Safety
+    /// From now on [`forget_host_range`](Self::forget_host_range) is called for every range before it is unmapped: a
+    /// stale answer would have the CPU touch device memory.
+    pub unsafe fn remember_host_ranges() {
+        host_ranges::begin_remembering();
+    }
+
+    /// Pages are about to be unmapped. Allocates nothing and takes no lock, so that it may be called from within an
+    /// allocator.
+    pub fn forget_host_range(address: *const u8, len: usize) {
+        host_ranges::forget(address as usize, len);
     }
 
     /// Begins copies in the context of `at`, the device side's location.
     ///
     /// # Errors
-    /// `at` is host memory, its context is gone, or the calling thread captures a graph (an MPI call within a capture
-    /// is an error that says so).
+    /// `at` is host memory, or its context is gone. That the calling thread captures a graph (a message cannot be part
+    /// of one) is told by [`CopyBatch::finish`].
     pub fn batch(&self, at: &Location, direction: Direction, order: Order) -> Result<CopyBatch<'_>, DeviceError> {
-        let vendor = self.vendor.as_ref().ok_or_else(|| DeviceError {
-            call: "batch",
-            object: format!("{at:?}"),
-            reason: "no device driver is loaded".to_owned(),
-        })?;
+        let vendor = self.vendor.as_ref().ok_or_else(|| DeviceError::no_driver("batch", format!("{at:?}")))?;
         Ok(CopyBatch { inner: vendor.batch(at, direction, order)? })
+    }
+
+    /// Copies `len` bytes between any two kinds of memory, after the default stream's work, and waits.
+    ///
+    /// # Safety
+    /// Both ranges are allocated and do not overlap, and nobody writes the source or touches the destination meanwhile.
+    ///
+    /// # Errors
+    /// The driver refused.
+    pub unsafe fn copy(&self, dst: *mut u8, src: *const u8, len: usize) -> Result<(), DeviceError> {
+        let (to, from) = (self.classify(dst, len), self.classify(src, len));
+        let (at, direction) = match (from.on_device(), to.on_device()) {
+            (false, false) => {
+                // SAFETY: both are host memory, and the caller's promise covers the rest.
+                unsafe { std::ptr::copy_nonoverlapping(src, dst, len) };
+                return Ok(());
+            }
+            (true, false) => (from, Direction::DeviceToHost),
+            (false, true) => (to, Direction::HostToDevice),
+            (true, true) => (from, Direction::DeviceToDevice),
+        };
+        let mut batch = self.batch(&at, direction, Order::AfterDefaultStream)?;
+        // SAFETY: the caller's promise; the completion is waited for below.
+        unsafe { batch.copy(dst, src, len) }?;
+        batch.finish()?.wait()
     }
 
     /// Has `len` bytes at `address` registered with the driver once a device is in use: copies from and to them are
@@ -54,16 +177,18 @@ impl Devices {
     /// # Safety
     /// The range stays mapped until the registration is dropped.
     pub unsafe fn register_host(&self, address: *mut u8, len: usize) -> HostRegistration {
-        match &self.vendor {
-            // SAFETY: the caller's promise is the vendor's precondition.
-            Some(vendor) => unsafe { vendor.register_host(address, len) },
-            None => HostRegistration { inner: None },
-        }
+        let vendor = self.vendor.as_ref().filter(|_| len != 0);
+        // SAFETY: the caller's promise is the vendor's precondition.
+        HostRegistration { inner: vendor.map(|vendor| unsafe { vendor.register_host(address, len) }) }
+    }
+
+    pub(crate) fn vendor(&self) -> Option<&dyn Vendor> {
+        self.vendor.as_deref()
     }
 }
 
 impl std::fmt::Debug for Devices {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Devices").field("driver", &self.vendor.is_some()).finish()
+        f.debug_struct("Devices").field("driver", &self.present()).finish()
     }
 }

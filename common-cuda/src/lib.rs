@@ -5,10 +5,25 @@
 //!
 //! No CPU ever dereferences a device pointer: a buffer is classified once, and its [`Location`] travels with it.
 
+#[cfg(feature = "rocm")]
+compile_error!("the feature `rocm` is a reserved name: devices of this vendor are not supported yet");
+
+mod buffer;
+mod copy;
+#[cfg(feature = "cuda")]
+mod cuda;
 mod devices;
+mod error;
+mod facts;
+mod host;
+mod host_ranges;
 mod location;
 mod vendor;
 
-pub use devices::Devices;
+pub use buffer::{BufferKind, DeviceBuffer};
+pub use copy::{Completion, CopyBatch, Direction, Order};
+pub use devices::{Devices, LIBDIR_VARIABLE};
+pub use error::DeviceError;
+pub use facts::{DeviceFacts, Facts, Link};
+pub use host::{BounceBuffer, BouncePool, HostRegistration};
 pub use location::{DeviceIndex, Location, MemoryClass};
-pub use vendor::{Completion, CopyBatch, DeviceError, Direction, HostRegistration, Order};

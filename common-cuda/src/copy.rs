@@ -1,0 +1,139 @@
+//! Copies that a device carries out: several in a batch, one completion for all of them.
+
+use std::fmt;
+
+use crate::error::DeviceError;
+use crate::vendor::{VendorBatch, VendorCompletion};
+
+/// Which way a copy goes. Decides the stream, so that both directions overlap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// From device to host memory.
+    DeviceToHost,
+    /// From host to device memory.
+    HostToDevice,
+    /// Between device memories that this process can address.
+    DeviceToDevice,
+}
+
+/// What a batch of copies waits for first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Work already in the context's legacy default stream, where the parameter `default_stream_order` says so. For
+    /// the first batch of an operation on a user's buffer.
+    AfterDefaultStream,
+    /// Nothing: an earlier batch of the same operation has waited.
+    None,
+}
+
+/// Several copies that complete together. Created by [`Devices::batch`](crate::Devices::batch).
+///
+/// Copies may start at once and in any order among themselves; none is done before the batch's completion is. Where
+/// a driver takes copies only together, they start when the batch is finished. A batch dropped unfinished has copied
+/// nothing, or has waited for what it began.
+pub struct CopyBatch<'d> {
+    pub(crate) inner: Box<dyn VendorBatch + 'd>,
+}
+
+impl CopyBatch<'_> {
+    /// Adds a copy of `len` bytes.
+    ///
+    /// # Safety
+    /// Both ranges stay allocated until the completion is done, and nobody writes the source or touches the
+    /// destination until then.
+    ///
+    /// # Errors
+    /// The driver refused; copies added before may still run, so the batch must still be finished or dropped.
+    pub unsafe fn copy(&mut self, dst: *mut u8, src: *const u8, len: usize) -> Result<(), DeviceError> {
+        // SAFETY: the caller's promise is the vendor's precondition.
+        unsafe { self.inner.copy(dst, src, len) };
+        Ok(())
+    }
+
+    /// Adds a copy of `rows` rows of `width` bytes; a side is its address and the distance between its rows.
+    ///
+    /// # Safety
+    /// As [`copy`](Self::copy), for every row.
+    ///
+    /// # Errors
+    /// As there.
+    pub unsafe fn copy_2d(
+        &mut self,
+        dst: (*mut u8, usize),
+        src: (*const u8, usize),
+        width: usize,
+        rows: usize,
+    ) -> Result<(), DeviceError> {
+        // SAFETY: the caller's promise is the vendor's precondition.
+        unsafe { self.inner.copy_2d(dst, src, width, rows) };
+        Ok(())
+    }
+
+    /// Ends the batch.
+    ///
+    /// # Errors
+    /// The context is gone, the calling thread captures a graph, or the driver refused. Nothing of the batch is under
+    /// way any more then; the destinations' content is undefined.
+    pub fn finish(self) -> Result<Completion, DeviceError> {
+        Ok(Completion { inner: self.inner.finish()? })
+    }
+}
+
+/// Asynchronous copies on their way. Dropped before it is done, it waits: the memory is the caller's again after.
+#[must_use = "dropping it waits for the copies"]
+pub struct Completion {
+    pub(crate) inner: Option<Box<dyn VendorCompletion>>,
+}
+
+impl Completion {
+    /// One that is done already.
+    pub const DONE: Completion = Completion { inner: None };
+
+    /// Whether the copies are done. Never blocks.
+    ///
+    /// # Errors
+    /// The copies failed, or their context was destroyed; the destination's content is undefined.
+    pub fn poll(&mut self) -> Result<bool, DeviceError> {
+        let Some(inner) = &mut self.inner else { return Ok(true) };
+        let result = inner.poll();
+        if !matches!(result, Ok(false))
+            && let Some(inner) = self.inner.take()
+        {
+            inner.recycle();
+        }
+        result
+    }
+
+    /// Waits until the copies are done.
+    ///
+    /// # Errors
+    /// As [`poll`](Self::poll).
+    pub fn wait(mut self) -> Result<(), DeviceError> {
+        self.block()
+    }
+
+    fn block(&mut self) -> Result<(), DeviceError> {
+        // Long enough for a small copy to end while we spin, short enough not to starve whoever shares the core.
+        const SPINS: usize = 64;
+        let mut polls = 0;
+        while !self.poll()? {
+            polls += 1;
+            if polls < SPINS { std::hint::spin_loop() } else { std::thread::yield_now() }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Completion {
+    fn drop(&mut self) {
+        if let Err(error) = self.block() {
+            log::warn!("copies that nobody waited for: {error}");
+        }
+    }
+}
+
+impl fmt::Debug for Completion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Completion").field("done", &self.inner.is_none()).finish()
+    }
+}

@@ -1,0 +1,236 @@
+//! Contexts: known by their ids, entered for the length of a few calls, never created.
+//!
+//! The driver reuses context handles; ids it does not. So what we keep per context (streams, events) is keyed by id,
+//! and a handle is used only while the driver says that it still has that id. What belonged to a context that is gone
+//! (`cuCtxDestroy`, `cudaDeviceReset`) went with it, and is forgotten without a call.
+
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use cudarc::driver::sys::{CUcontext, CUdevice, CUdevice_attribute_enum as Attribute, CUstreamCaptureMode_enum};
+use parking_lot::{Mutex, RwLock};
+
+use super::copy::Operation;
+use super::driver::Driver;
+use super::info;
+use super::status::Failure;
+use super::stream::Streams;
+
+/// A handle of the driver's. The driver API may be called with it from any thread.
+#[derive(Debug)]
+pub(super) struct Handle<T>(pub(super) *mut T);
+
+impl<T> Clone for Handle<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<T> Copy for Handle<T> {}
+
+// SAFETY: the pointer is opaque to us, never dereferenced; the driver API is thread-safe.
+unsafe impl<T> Send for Handle<T> {}
+// SAFETY: as above.
+unsafe impl<T> Sync for Handle<T> {}
+
+/// A context and what we keep in it.
+pub(crate) struct Context {
+    pub(super) driver: &'static Driver,
+    pub(super) id: u64,
+    handle: Handle<cudarc::driver::sys::CUctx_st>,
+    gone: AtomicBool,
+    pub(super) streams: Streams,
+    /// Operations that are done, with their events, for the next ones.
+    #[expect(clippy::vec_box, reason = "the boxes themselves are what is kept")]
+    pub(super) idle: Mutex<Vec<Box<Operation>>>,
+    max_pitch: OnceLock<usize>,
+}
+
+impl Context {
+    /// Whether the context of this id still exists.
+    pub(super) fn alive(&self) -> bool {
+        if self.gone.load(Ordering::Relaxed) {
+            return false;
+        }
+        let alive = id_of(self.driver, self.handle.0).is_ok_and(|id| id == self.id);
+        if !alive {
+            self.gone.store(true, Ordering::Relaxed);
+        }
+        alive
+    }
+
+    /// Makes it this thread's current context, in a mode in which our calls cannot invalidate a capture.
+    pub(super) fn enter(&self) -> Result<Scope, Failure> {
+        if !self.alive() {
+            return Err(Failure { call: "cuCtxGetId", code: Failure::CONTEXT_IS_DESTROYED });
+        }
+        Scope::enter(self.driver, self.handle.0)
+    }
+
+    /// The longest distance between rows that its device copies in one call. The context is current.
+    pub(super) fn max_pitch(&self) -> usize {
+        *self.max_pitch.get_or_init(|| {
+            let mut device: CUdevice = 0;
+            // SAFETY: fills in the current context's device.
+            let pitch = unsafe { self.driver.cuCtxGetDevice(&raw mut device) }
+                .and_then(|()| info::attribute(self.driver, device, Attribute::CU_DEVICE_ATTRIBUTE_MAX_PITCH));
+            // Of a device that does not say, rows are copied one by one.
+            pitch.ok().and_then(|pitch| usize::try_from(pitch).ok()).unwrap_or(0)
+        })
+    }
+
+    /// Records that the driver refused something because the context is gone.
+    pub(super) fn note(&self, failure: Failure) -> Failure {
+        if failure.context_gone() {
+            // Drivers before 12.0 have no ids, so that this is how we learn it.
+            self.gone.store(true, Ordering::Relaxed);
+        }
+        failure
+    }
+}
+
+impl Drop for Context {
+    /// Gives back what we made in the context; nothing if it is gone.
+    fn drop(&mut self) {
+        let operations = std::mem::take(self.idle.get_mut());
+        let Ok(_scope) = self.enter() else { return };
+        for mut operation in operations {
+            operation.destroy(self.driver);
+        }
+        self.streams.destroy(self.driver);
+    }
+}
+
+/// The id of a context; 0 for `context` means the current one.
+pub(super) fn id_of(driver: &Driver, context: CUcontext) -> Result<u64, Failure> {
+    let mut id = 0;
+    // SAFETY: the driver checks the handle and fills in the id.
+    match unsafe { driver.cuCtxGetId(context, &raw mut id) } {
+        Ok(()) => Ok(id),
+        // Before 12.0 the handle must do.
+        Err(Failure { code: Failure::MISSING, .. }) => Ok(context as u64),
+        Err(failure) => Err(failure),
+    }
+}
+
+/// A context made current, until dropped. Bound to its thread.
+pub(super) struct Scope {
+    driver: &'static Driver,
+    pushed: bool,
+    capture_mode: Option<c_int>,
+    /// What it restores is the thread's.
+    _thread: std::marker::PhantomData<*mut ()>,
+}
+
+impl Scope {
+    /// Enters a context that the caller knows to be alive.
+    pub(super) fn enter(driver: &'static Driver, handle: CUcontext) -> Result<Scope, Failure> {
+        let mut scope = Scope { driver, pushed: false, capture_mode: None, _thread: std::marker::PhantomData };
+        let mut mode = CUstreamCaptureMode_enum::CU_STREAM_CAPTURE_MODE_RELAXED as c_int;
+        // SAFETY: exchanges this thread's mode with `mode`. Missing before 10.1, where modes are unknown too.
+        if unsafe { driver.cuThreadExchangeStreamCaptureMode(&raw mut mode) }.is_ok() {
+            scope.capture_mode = Some(mode);
+        }
+        let mut current: CUcontext = std::ptr::null_mut();
+        // SAFETY: fills in the current context.
+        unsafe { driver.cuCtxGetCurrent(&raw mut current) }?;
+        if current != handle {
+            // SAFETY: a handle of a live context, by the caller's word; the driver refuses others.
+            unsafe { driver.cuCtxPushCurrent(handle) }?;
+            scope.pushed = true;
+        }
+        Ok(scope)
+    }
+}
+
+impl Drop for Scope {
+    fn drop(&mut self) {
+        if self.pushed {
+            let mut popped: CUcontext = std::ptr::null_mut();
+            // SAFETY: pops what `enter` pushed: scopes of a thread end in the reverse order of their beginning.
+            if let Err(failure) = unsafe { self.driver.cuCtxPopCurrent(&raw mut popped) } {
+                log::debug!("leaving a context: {}", self.driver.reason(failure));
+            }
+        }
+        if let Some(mut mode) = self.capture_mode {
+            // SAFETY: gives the thread back its own mode. It cannot fail where the first exchange did not.
+            let _ = unsafe { self.driver.cuThreadExchangeStreamCaptureMode(&raw mut mode) };
+        }
+    }
+}
+
+/// The contexts that this process's buffers were seen in.
+pub(crate) struct Contexts {
+    pub(super) driver: &'static Driver,
+    known: RwLock<Vec<Arc<Context>>>,
+}
+
+impl Contexts {
+    pub(super) fn new(driver: &'static Driver) -> Self {
+        Contexts { driver, known: RwLock::new(Vec::new()) }
+    }
+
+    /// The context of this id, seen before.
+    pub(super) fn by_id(&self, id: u64) -> Option<Arc<Context>> {
+        self.known.read().iter().find(|context| context.id == id).cloned()
+    }
+
+    /// The id of the context of this handle, which the caller has just got from the driver.
+    pub(super) fn see(&self, handle: CUcontext) -> Result<u64, Failure> {
+        let id = id_of(self.driver, handle)?;
+        let seen = self.known.read().iter().any(|c| c.id == id && !c.gone.load(Ordering::Relaxed));
+        if !seen {
+            self.add(handle, id);
+        }
+        Ok(id)
+    }
+
+    #[cold]
+    fn add(&self, handle: CUcontext, id: u64) {
+        let mut known = self.known.write();
+        // One handle, another id: the old context is gone, and everything in it.
+        known.retain(|context| context.handle.0 != handle || (context.id == id && context.alive()));
+        if !known.iter().any(|context| context.id == id) {
+            known.push(Arc::new(Context {
+                driver: self.driver,
+                id,
+                handle: Handle(handle),
+                gone: AtomicBool::new(false),
+                streams: Streams::default(),
+                idle: Mutex::new(Vec::new()),
+                max_pitch: OnceLock::new(),
+            }));
+        }
+    }
+
+    /// The primary context of a device if somebody has activated it. Never activates it.
+    pub(super) fn active_primary(&self, device: CUdevice) -> Option<Arc<Context>> {
+        let (mut flags, mut active) = (0, 0);
+        // SAFETY: fills in two integers.
+        unsafe { self.driver.cuDevicePrimaryCtxGetState(device, &raw mut flags, &raw mut active) }.ok()?;
+        if active == 0 {
+            return None;
+        }
+        let mut handle: CUcontext = std::ptr::null_mut();
+        // SAFETY: the context is active, so that retaining it only counts; released below.
+        unsafe { self.driver.cuDevicePrimaryCtxRetain(&raw mut handle, device) }.ok()?;
+        let seen = self.see(handle);
+        // SAFETY: gives back what was retained above; the application's own reference keeps the context.
+        let released = unsafe { self.driver.cuDevicePrimaryCtxRelease(device) };
+        if let Err(failure) = released {
+            log::debug!("releasing the primary context of device {device}: {}", self.driver.reason(failure));
+        }
+        seen.ok().and_then(|id| self.by_id(id))
+    }
+
+    /// The calling thread's current context, if it has one.
+    pub(super) fn current(&self) -> Option<Arc<Context>> {
+        let mut handle: CUcontext = std::ptr::null_mut();
+        // SAFETY: fills in a handle.
+        unsafe { self.driver.cuCtxGetCurrent(&raw mut handle) }.ok()?;
+        if handle.is_null() {
+            return None;
+        }
+        self.see(handle).ok().and_then(|id| self.by_id(id))
+    }
+}

@@ -1,0 +1,250 @@
+//! Copies: gathered, then issued together into the stream of their direction, their end marked by an event.
+//!
+//! An operation is one box that serves in turn as the batch and as its completion, and goes back to its context's pool
+//! with its event: after the first few, neither costs an allocation, and there are as many as are needed.
+
+use std::ffi::{c_int, c_void};
+use std::sync::Arc;
+
+use cudarc::driver::sys::{CUDA_MEMCPY2D, CUevent_st, CUmemorytype_enum, CUstream, CUstreamCaptureMode_enum};
+
+use super::context::{Context, Handle};
+use super::driver::Driver;
+use super::status::Failure;
+use super::stream::{self, PER_THREAD};
+use crate::copy::Direction;
+use crate::error::DeviceError;
+use crate::vendor::{VendorBatch, VendorCompletion};
+
+/// How an operation begins.
+#[derive(Clone, Copy)]
+pub(super) struct Start {
+    pub(super) direction: Direction,
+    /// Whether it is the first on a user's buffer: then the calling thread must not be capturing.
+    pub(super) first: bool,
+    /// Whether it waits for the legacy default stream.
+    pub(super) ordered: bool,
+}
+
+/// A batch of copies, first in the making, then under way.
+pub(crate) struct Operation {
+    /// None while it lies in its context's pool.
+    context: Option<Arc<Context>>,
+    /// Made with the first copies.
+    event: Option<Handle<CUevent_st>>,
+    start: Start,
+    pieces: Vec<Piece>,
+    bytes: usize,
+}
+
+/// Rows to copy; a plain copy is one row.
+#[derive(Clone, Copy)]
+struct Piece {
+    dst: *mut u8,
+    dst_pitch: usize,
+    src: *const u8,
+    src_pitch: usize,
+    width: usize,
+    rows: usize,
+}
+
+// SAFETY: a piece's addresses are handed to the driver, never dereferenced here; that they stay good is the promise of
+// whoever added the piece, on whatever thread.
+unsafe impl Send for Piece {}
+
+impl Operation {
+    pub(super) fn begin(context: Arc<Context>, start: Start) -> Box<Operation> {
+        let mut operation =
+            context.idle.lock().pop().unwrap_or_else(|| {
+                Box::new(Operation { context: None, event: None, start, pieces: Vec::new(), bytes: 0 })
+            });
+        operation.start = start;
+        operation.context = Some(context);
+        operation
+    }
+
+    /// Destroys what it holds in its context, which is current.
+    pub(super) fn destroy(&mut self, driver: &Driver) {
+        if let Some(event) = self.event.take() {
+            stream::destroy_event(driver, event.0);
+        }
+    }
+
+    fn issue(&mut self, context: &Context) -> Result<(), Failure> {
+        let driver = context.driver;
+        let _scope = context.enter()?;
+        let event = match self.event {
+            Some(event) => event.0,
+            None => self.event.insert(Handle(stream::new_event(driver)?)).0,
+        };
+        if self.start.first {
+            refuse_capture(driver, event)?;
+        }
+        let stream = context.streams.of(driver, self.start.direction)?;
+        if self.start.ordered {
+            context.streams.order_after_legacy(driver, stream)?;
+        }
+        let issued = self.pieces.iter().try_for_each(|piece| piece.issue(context, self.start.direction, stream));
+        // SAFETY: event and stream are of the current context.
+        let recorded = issued.and_then(|()| unsafe { driver.cuEventRecord(event, stream) });
+        if recorded.is_err() {
+            // Some may be under way; their memory must be the caller's again when it hears of the failure.
+            // SAFETY: our stream, of the current context. That it fails too adds nothing.
+            let _ = unsafe { driver.cuStreamSynchronize(stream) };
+        }
+        recorded
+    }
+
+    fn error(&self, context: &Context, failure: Failure) -> DeviceError {
+        let way = match self.start.direction {
+            Direction::DeviceToHost => "from device to host",
+            Direction::HostToDevice => "from host to device",
+            Direction::DeviceToDevice => "between devices",
+        };
+        let object = format!("a copy of {} bytes {way} in context {}", self.bytes, context.id);
+        let mut error = context.driver.error(context.note(failure), object);
+        match failure.code {
+            Failure::CAPTURE_UNSUPPORTED => error.reason.push_str(
+                ": the calling thread captures a stream into a graph, and messages cannot be part of one; end the \
+                 capture first",
+            ),
+            Failure::CONTEXT_IS_DESTROYED => error.reason.push_str(": the context that the buffer was in is gone"),
+            _ => {}
+        }
+        error
+    }
+
+    /// Back to the pool, event and all.
+    fn rest(mut self: Box<Self>) {
+        self.pieces.clear();
+        self.bytes = 0;
+        if let Some(context) = self.context.take() {
+            context.idle.lock().push(self);
+        }
+    }
+}
+
+impl VendorBatch for Operation {
+    unsafe fn copy(&mut self, dst: *mut u8, src: *const u8, len: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { self.copy_2d((dst, len), (src, len), len, 1) }
+    }
+
+    unsafe fn copy_2d(&mut self, dst: (*mut u8, usize), src: (*const u8, usize), width: usize, rows: usize) {
+        if width == 0 || rows == 0 {
+            return;
+        }
+        self.bytes = self.bytes.saturating_add(width.saturating_mul(rows));
+        let dense = dst.1 == width && src.1 == width;
+        let (width, rows) = if dense { (width * rows, 1) } else { (width, rows) };
+        self.pieces.push(Piece { dst: dst.0, dst_pitch: dst.1, src: src.0, src_pitch: src.1, width, rows });
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<Option<Box<dyn VendorCompletion>>, DeviceError> {
+        let Some(context) = self.context.clone().filter(|_| !self.pieces.is_empty()) else {
+            self.rest();
+            return Ok(None);
+        };
+        match self.issue(&context) {
+            Ok(()) => Ok(Some(self)),
+            Err(failure) => {
+                let error = self.error(&context, failure);
+                self.rest();
+                Err(error)
+            }
+        }
+    }
+}
+
+impl VendorCompletion for Operation {
+    fn poll(&mut self) -> Result<bool, DeviceError> {
+        let (Some(context), Some(event)) = (&self.context, self.event) else { return Ok(true) };
+        // SAFETY: our event. Its context still exists, else `enter` has failed.
+        let answer = context.enter().and_then(|_scope| unsafe { context.driver.cuEventQuery(event.0) });
+        match answer {
+            Ok(()) => Ok(true),
+            Err(Failure { code: Failure::NOT_READY, .. }) => Ok(false),
+            Err(failure) => Err(self.error(context, failure)),
+        }
+    }
+
+    fn recycle(self: Box<Self>) {
+        self.rest();
+    }
+}
+
+impl Piece {
+    fn issue(&self, context: &Context, direction: Direction, stream: CUstream) -> Result<(), Failure> {
+        if self.rows == 1 {
+            // SAFETY: the ranges are good by the promise of whoever added the piece, the stream is of the current
+            // context.
+            return unsafe { context.driver.cuMemcpyAsync(self.dst as u64, self.src as u64, self.width, stream) };
+        }
+        // The driver takes neither rows that overlap nor pitches beyond the device's limit.
+        let most = context.max_pitch();
+        let fits = |pitch: usize| (self.width..=most).contains(&pitch);
+        if fits(self.dst_pitch) && fits(self.src_pitch) {
+            let copy = self.descriptor(direction);
+            // SAFETY: as above, for every row.
+            return unsafe { context.driver.cuMemcpy2DAsync(&raw const copy, stream) };
+        }
+        (0..self.rows).try_for_each(|row| {
+            let dst = self.dst as u64 + (row * self.dst_pitch) as u64;
+            let src = self.src as u64 + (row * self.src_pitch) as u64;
+            // SAFETY: as above.
+            unsafe { context.driver.cuMemcpyAsync(dst, src, self.width, stream) }
+        })
+    }
+
+    fn descriptor(&self, direction: Direction) -> CUDA_MEMCPY2D {
+        // What is no host memory is given as a unified address: the driver finds out whose it is.
+        let side = |host: bool| match host {
+            true => CUmemorytype_enum::CU_MEMORYTYPE_HOST,
+            false => CUmemorytype_enum::CU_MEMORYTYPE_UNIFIED,
+        };
+        CUDA_MEMCPY2D {
+            srcXInBytes: 0,
+            srcY: 0,
+            srcMemoryType: side(direction == Direction::HostToDevice),
+            srcHost: self.src.cast::<c_void>(),
+            srcDevice: self.src as u64,
+            srcArray: std::ptr::null_mut(),
+            srcPitch: self.src_pitch,
+            dstXInBytes: 0,
+            dstY: 0,
+            dstMemoryType: side(direction == Direction::DeviceToHost),
+            dstHost: self.dst.cast::<c_void>(),
+            dstDevice: self.dst as u64,
+            dstArray: std::ptr::null_mut(),
+            dstPitch: self.dst_pitch,
+            WidthInBytes: self.width,
+            Height: self.rows,
+        }
+    }
+}
+
+/// Fails if the calling thread is capturing.
+///
+/// The driver has no such question. But a call that is unsafe in a capture, an event's query, is refused in the
+/// thread-local mode exactly if this thread has begun a capture (other than a relaxed one), and captures of other
+/// threads are left alone. The refusal invalidates this thread's capture, as its own unsafe calls would.
+fn refuse_capture(driver: &Driver, event: *mut CUevent_st) -> Result<(), Failure> {
+    let capturing = Failure { call: "cuStreamIsCapturing", code: Failure::CAPTURE_UNSUPPORTED };
+    if stream::is_capturing(driver, PER_THREAD) == Ok(true) {
+        return Err(capturing);
+    }
+    let mut mode = CUstreamCaptureMode_enum::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL as c_int;
+    // SAFETY: exchanges this thread's mode with `mode`.
+    if unsafe { driver.cuThreadExchangeStreamCaptureMode(&raw mut mode) }.is_err() {
+        // Drivers before 10.1; the scope has found that out too.
+        return Ok(());
+    }
+    // SAFETY: our own event, of the current context.
+    let answer = unsafe { driver.cuEventQuery(event) };
+    // SAFETY: gives the scope's mode back.
+    unsafe { driver.cuThreadExchangeStreamCaptureMode(&raw mut mode) }?;
+    match answer {
+        Err(Failure { code: Failure::CAPTURE_UNSUPPORTED, .. }) => Err(capturing),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,242 @@
+//! Finding the driver library and binding its functions.
+//!
+//! Which library is used:
+//! - `CABLEWAY_CUDA_LIBDIR` names a folder: the `libcuda.so.1` in it, loaded at once.
+//! - Otherwise the one that the application has loaded. We never load it for a process that did not: a program that
+//!   uses no GPU shall not pay for a driver, and one that loads it later (Python imports CuPy after `MPI_Init`) is
+//!   noticed, because glibc counts the objects that were ever loaded.
+//! - [`Devices::initialise`](crate::Devices::initialise), which a program calls that wants *our* device buffers or the
+//!   list of devices, loads it by the loader's own search.
+//!
+//! A library once bound is never unloaded.
+
+use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
+use parking_lot::Mutex;
+
+use super::status::Failure;
+use super::table::{Row, Table};
+use crate::error::DeviceError;
+
+/// The name that every driver library carries.
+pub(crate) const LIBRARY: &str = "libcuda.so.1";
+
+/// A driver library and its functions.
+pub(crate) struct Driver {
+    table: Table,
+    /// As `cuDriverGetVersion` counts: 12020 is 12.2.
+    pub(crate) version: c_int,
+    pub(crate) path: PathBuf,
+    /// Whether it is the test double.
+    pub(crate) simulated: bool,
+    /// Tells one library from another that is loaded beside it.
+    identity: usize,
+}
+
+impl Deref for Driver {
+    type Target = Table;
+    fn deref(&self) -> &Table {
+        &self.table
+    }
+}
+
+impl Driver {
+    /// Makes a failure readable, about `object`.
+    pub(crate) fn error(&self, failure: Failure, object: impl Into<String>) -> DeviceError {
+        DeviceError { call: failure.call, object: object.into(), reason: self.reason(failure) }
+    }
+
+    /// The driver's own name for the code.
+    pub(crate) fn reason(&self, failure: Failure) -> String {
+        if failure.code == Failure::MISSING {
+            return format!("driver {} does not have this function", version_text(self.version));
+        }
+        let mut name: *const c_char = std::ptr::null();
+        // SAFETY: the pointer is written with the address of a static string, or left null.
+        let named = unsafe { self.cuGetErrorName(failure.code, &raw mut name) };
+        if named.is_err() || name.is_null() {
+            return format!("error {}", failure.code);
+        }
+        // SAFETY: a static, terminated string of the driver's.
+        let name = unsafe { CStr::from_ptr(name) };
+        format!("{} ({})", name.to_string_lossy(), failure.code)
+    }
+
+    fn bind(library: Library) -> Result<&'static Driver, String> {
+        // Two bindings of one library would each make their own streams; the lock makes the check and the push one.
+        static BOUND: Mutex<Vec<&'static Driver>> = Mutex::new(Vec::new());
+        let symbol = |name: &str| -> *mut c_void {
+            // SAFETY: only the address is taken here; its use is `Table::fill`'s affair.
+            unsafe { library.get::<*mut c_void>(name) }.map_or(std::ptr::null_mut(), |symbol| symbol.as_raw_ptr())
+        };
+        let get_version = symbol("cuDriverGetVersion");
+        if get_version.is_null() {
+            return Err("it has no cuDriverGetVersion".to_owned());
+        }
+        let mut bound = BOUND.lock();
+        if let Some(driver) = bound.iter().find(|driver| driver.identity == get_version as usize) {
+            return Ok(driver);
+        }
+        let mut version: c_int = 0;
+        // SAFETY: the function has had this signature since CUDA 2.2, and needs no initialised driver.
+        let code = unsafe {
+            std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut c_int) -> c_int>(get_version)(&raw mut version)
+        };
+        if code != 0 {
+            return Err(format!("cuDriverGetVersion returns {code}"));
+        }
+        let find = Finder::new(version, &symbol);
+        let driver: &'static Driver = Box::leak(Box::new(Driver {
+            // SAFETY: `Finder` returns the function of the row's name and version; the library is leaked below.
+            table: unsafe { Table::fill(|row| find.address(row)) },
+            version,
+            path: path_of(get_version),
+            simulated: !symbol("sim_cuda_version").is_null(),
+            identity: get_version as usize,
+        }));
+        bound.push(driver);
+        drop(bound);
+        std::mem::forget(library);
+        for row in driver.missing() {
+            log::debug!("driver {} has no {}", version_text(version), row.name);
+        }
+        Ok(driver)
+    }
+}
+
+/// A version as people write it.
+pub(crate) fn version_text(version: c_int) -> String {
+    format!("{}.{}", version / 1000, version % 1000 / 10)
+}
+
+/// How rows are looked up in one library.
+struct Finder<'l> {
+    version: c_int,
+    symbol: &'l dyn Fn(&str) -> *mut c_void,
+    lookup: Option<Lookup>,
+}
+
+/// `cuGetProcAddress` in its two signatures.
+enum Lookup {
+    V1(GetProcAddressV1),
+    V2(GetProcAddressV2),
+}
+type GetProcAddressV1 = unsafe extern "C" fn(*const c_char, *mut *mut c_void, c_int, u64) -> c_int;
+type GetProcAddressV2 = unsafe extern "C" fn(*const c_char, *mut *mut c_void, c_int, u64, *mut c_int) -> c_int;
+
+impl<'l> Finder<'l> {
+    fn new(version: c_int, symbol: &'l dyn Fn(&str) -> *mut c_void) -> Self {
+        let (v1, v2) = (symbol("cuGetProcAddress"), symbol("cuGetProcAddress_v2"));
+        let lookup = if version >= 12000 && !v2.is_null() {
+            // SAFETY: the signature of this exported name since 12.0.
+            Some(Lookup::V2(unsafe { std::mem::transmute::<*mut c_void, GetProcAddressV2>(v2) }))
+        } else if version >= 11030 && !v1.is_null() {
+            // SAFETY: the signature of this exported name since 11.3.
+            Some(Lookup::V1(unsafe { std::mem::transmute::<*mut c_void, GetProcAddressV1>(v1) }))
+        } else {
+            None
+        };
+        Finder { version, symbol, lookup }
+    }
+
+    fn address(&self, row: &Row) -> *mut c_void {
+        if self.version < row.since {
+            return std::ptr::null_mut();
+        }
+        let Some(lookup) = &self.lookup else { return (self.symbol)(row.exported) };
+        // The variants with the legacy default stream: per-thread ones are a choice of the program's compilation.
+        const LEGACY_STREAM: u64 = 1;
+        let Ok(name) = std::ffi::CString::new(row.name) else { return std::ptr::null_mut() };
+        let mut address = std::ptr::null_mut();
+        let mut found: c_int = 0;
+        // SAFETY: a terminated name, and places for what is returned.
+        let code = unsafe {
+            match lookup {
+                Lookup::V1(get) => get(name.as_ptr(), &raw mut address, row.since, LEGACY_STREAM),
+                Lookup::V2(get) => get(name.as_ptr(), &raw mut address, row.since, LEGACY_STREAM, &raw mut found),
+            }
+        };
+        if code == 0 && found == 0 { address } else { std::ptr::null_mut() }
+    }
+}
+
+/// The file that holds a symbol.
+fn path_of(symbol: *mut c_void) -> PathBuf {
+    use std::os::unix::ffi::OsStrExt;
+    // SAFETY: an all-zero Dl_info is valid, and dladdr only fills it.
+    let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
+    // SAFETY: any address may be asked for.
+    let known = unsafe { libc::dladdr(symbol, &raw mut info) } != 0 && !info.dli_fname.is_null();
+    if !known {
+        return PathBuf::from(LIBRARY);
+    }
+    // SAFETY: the loader's own terminated string, which lives as long as the object; the object stays loaded.
+    let name = unsafe { CStr::from_ptr(info.dli_fname) };
+    PathBuf::from(OsStr::from_bytes(name.to_bytes()))
+}
+
+/// The driver of this process, once there is one.
+#[derive(Default)]
+pub(super) struct Discovery {
+    driver: OnceLock<&'static Driver>,
+    /// glibc's count of objects ever loaded, when the driver was last looked for in vain.
+    looked_at: AtomicU64,
+}
+
+impl Discovery {
+    /// The driver if it is in this process. Costs a load once it is, and about 20 ns while it is not.
+    #[inline]
+    pub(super) fn driver(&self) -> Option<&'static Driver> {
+        match self.driver.get() {
+            Some(driver) => Some(driver),
+            None => self.look(),
+        }
+    }
+
+    #[cold]
+    fn look(&self) -> Option<&'static Driver> {
+        let loaded = objects_loaded();
+        if self.looked_at.load(Ordering::Relaxed) == loaded {
+            return None;
+        }
+        let found = self.take(Path::new(LIBRARY), RTLD_NOW | RTLD_LOCAL | libc::RTLD_NOLOAD);
+        // Only after the search: a thread that reads the new count must not conclude more than was looked at.
+        self.looked_at.store(loaded, Ordering::Relaxed);
+        found.ok()
+    }
+
+    /// Loads the library of this name or path.
+    pub(super) fn load(&self, library: &Path) -> Result<&'static Driver, String> {
+        match self.driver.get() {
+            Some(driver) => Ok(driver),
+            None => self.take(library, RTLD_NOW | RTLD_LOCAL),
+        }
+    }
+
+    fn take(&self, library: &Path, flags: c_int) -> Result<&'static Driver, String> {
+        // SAFETY: the library is the GPU driver, which programs load at any time and from any thread.
+        let library = unsafe { Library::open(Some(library), flags) }.map_err(|error| error.to_string())?;
+        let driver = Driver::bind(library)?;
+        let driver = self.driver.get_or_init(|| driver);
+        log::info!("CUDA driver {} at {}", version_text(driver.version), driver.path.display());
+        Ok(driver)
+    }
+}
+
+/// How many shared objects this process has ever loaded.
+fn objects_loaded() -> u64 {
+    extern "C" fn first(info: *mut libc::dl_phdr_info, _: usize, adds: *mut c_void) -> c_int {
+        // SAFETY: the loader passes its own record, and `adds` is the counter below.
+        unsafe { *adds.cast::<u64>() = (*info).dlpi_adds };
+        1
+    }
+    let mut adds: u64 = 0;
+    // SAFETY: the callback matches, and its data outlives the call.
+    unsafe { libc::dl_iterate_phdr(Some(first), (&raw mut adds).cast()) };
+    adds
+}

@@ -1,0 +1,159 @@
+//! CUDA, through the driver API alone: nothing of the toolkit is needed to build or to run.
+
+mod buffer;
+mod classify;
+mod context;
+mod copy;
+mod driver;
+mod info;
+mod register;
+mod status;
+mod stream;
+mod table;
+
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+
+use cableway_base::Parameters;
+use cableway_base::parameters::DefaultStreamOrder;
+
+use self::context::{Context, Contexts};
+use self::copy::{Operation, Start};
+use self::driver::{Discovery, Driver, LIBRARY};
+use self::register::Registrations;
+use self::status::Failure;
+use crate::buffer::BufferKind;
+use crate::copy::{Direction, Order};
+use crate::error::DeviceError;
+use crate::facts::Facts;
+use crate::location::{DeviceIndex, Location};
+use crate::vendor::{Vendor, VendorBatch, VendorBuffer, VendorRegistration};
+
+/// The CUDA devices of this process, as far as a driver is in it.
+pub(crate) struct Cuda {
+    discovery: Discovery,
+    /// What is kept per context, once there is a driver.
+    contexts: OnceLock<Contexts>,
+    registrations: Arc<Registrations>,
+    order_after_default_stream: bool,
+    register_host: bool,
+}
+
+impl Cuda {
+    /// Looks for the driver; see [`driver`] for where.
+    pub(crate) fn open(folder: Option<&Path>, parameters: &Parameters) -> Self {
+        let cuda = Cuda {
+            discovery: Discovery::default(),
+            contexts: OnceLock::new(),
+            registrations: Arc::default(),
+            order_after_default_stream: parameters.default_stream_order == DefaultStreamOrder::Legacy,
+            register_host: parameters.device_register_host,
+        };
+        if let Some(folder) = folder
+            && let Err(reason) = cuda.discovery.load(&folder.join(LIBRARY))
+        {
+            cableway_base::warn_once(&format!("cuda/libdir/{}", folder.display()), || {
+                format!("there is no usable CUDA driver in {}: {reason}", folder.display())
+            });
+        }
+        if cuda.discovery.driver().is_none() {
+            log::info!("no CUDA driver is loaded: all memory is host memory until the program loads one");
+        }
+        cuda
+    }
+
+    fn contexts(&self) -> Option<&Contexts> {
+        let driver = self.discovery.driver()?;
+        Some(self.contexts.get_or_init(|| Contexts::new(driver)))
+    }
+
+    /// The driver, for what only makes sense with one.
+    fn driver(&self, call: &'static str, object: impl Into<String>) -> Result<&'static Driver, DeviceError> {
+        self.discovery.driver().ok_or_else(|| DeviceError::no_driver(call, object))
+    }
+
+    /// The context to work in on memory that was found at `at`.
+    fn context_of(&self, at: &Location) -> Result<Arc<Context>, DeviceError> {
+        let object = || format!("{at:?}");
+        let contexts = self.contexts().ok_or_else(|| DeviceError::no_driver("batch", object()))?;
+        let refused = |reason: &str| DeviceError { call: "batch", object: object(), reason: reason.to_owned() };
+        if !at.on_device() {
+            return Err(refused("host memory needs no device to copy it"));
+        }
+        let context = match (at.context, at.device) {
+            (0, None) => contexts.current(),
+            (0, Some(DeviceIndex(device))) => {
+                let device = i32::try_from(device).map_err(|_| refused("no device has this number"))?;
+                contexts.active_primary(device).or_else(|| contexts.current())
+            }
+            (id, _) => contexts.by_id(id),
+        };
+        context.filter(|context| context.alive()).ok_or_else(|| refused("the context that the buffer was in is gone"))
+    }
+}
+
+impl Vendor for Cuda {
+    fn present(&self) -> bool {
+        self.discovery.driver().is_some()
+    }
+
+    fn classify(&self, address: *const u8, _len: usize) -> Location {
+        self.contexts().map_or(Location::HOST, |contexts| classify::classify(contexts, address))
+    }
+
+    fn allocation(&self, address: *const u8) -> Option<(*const u8, usize)> {
+        let driver = self.discovery.driver()?;
+        let (mut base, mut len) = (0, 0);
+        // SAFETY: fills in the range; any address may be asked about.
+        unsafe { driver.cuMemGetAddressRange(&raw mut base, &raw mut len, address as u64) }.ok()?;
+        Some((std::ptr::with_exposed_provenance(base as usize), len))
+    }
+
+    fn batch(&self, at: &Location, direction: Direction, order: Order) -> Result<Box<dyn VendorBatch>, DeviceError> {
+        let context = self.context_of(at)?;
+        self.registrations.settle(&context);
+        let first = order == Order::AfterDefaultStream;
+        let start = Start { direction, first, ordered: first && self.order_after_default_stream };
+        Ok(Operation::begin(context, start))
+    }
+
+    unsafe fn register_host(&self, address: *mut u8, len: usize) -> Box<dyn VendorRegistration> {
+        if !self.register_host {
+            return Box::new(register::NotWanted);
+        }
+        // SAFETY: the caller's promise: the range stays mapped until the registration is dropped.
+        Box::new(unsafe { self.registrations.add(address, len) })
+    }
+
+    fn initialise(&self) -> Result<(), DeviceError> {
+        let driver = self.discovery.load(Path::new(LIBRARY)).map_err(|reason| DeviceError {
+            call: "dlopen",
+            object: LIBRARY.to_owned(),
+            reason,
+        })?;
+        // SAFETY: may be called any number of times, from any thread.
+        unsafe { driver.cuInit(0) }.map_err(|failure| driver.error(failure, driver.path.display().to_string()))
+    }
+
+    fn facts(&self) -> Result<Facts, DeviceError> {
+        info::facts(self.driver("facts", "the driver")?)
+    }
+
+    fn uuid(&self, device: DeviceIndex) -> Result<[u8; 16], DeviceError> {
+        let object = || format!("device {}", device.0);
+        let driver = self.driver("uuid", object())?;
+        info::uuid(driver, device).map_err(|failure| driver.error(failure, object()))
+    }
+
+    fn allocate(
+        &self,
+        device: DeviceIndex,
+        kind: BufferKind,
+        len: usize,
+    ) -> Result<Box<dyn VendorBuffer>, DeviceError> {
+        let object = || format!("{len} bytes of {kind:?} memory on device {}", device.0);
+        let driver = self.driver("allocate", object())?;
+        let buffer = buffer::Buffer::new(driver, device, kind, len);
+        Ok(Box::new(buffer.map_err(|failure: Failure| driver.error(failure, object()))?))
+    }
+}

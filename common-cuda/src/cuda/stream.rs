@@ -1,0 +1,114 @@
+//! Our streams in one context, and their order after the application's default stream.
+
+use std::ffi::{c_int, c_uint};
+
+use cudarc::driver::sys::{
+    CUevent, CUevent_flags_enum, CUevent_st, CUstream, CUstream_flags_enum, CUstream_st, CUstreamCaptureStatus_enum,
+};
+use parking_lot::Mutex;
+
+use super::context::Handle;
+use super::driver::Driver;
+use super::status::Failure;
+use crate::copy::Direction;
+
+/// One stream for each direction, so that copies of both overlap, and the event that orders them.
+#[derive(Default)]
+pub(super) struct Streams {
+    made: Mutex<[Option<Handle<CUstream_st>>; 3]>,
+    order: Mutex<Option<Handle<CUevent_st>>>,
+}
+
+impl Streams {
+    /// The stream of a direction, made on first use. Its context is current.
+    ///
+    /// It never waits for the legacy default stream by itself (`CU_STREAM_NON_BLOCKING`): a blocking stream would wait
+    /// for kernels that have nothing to do with the message, and make the application's later kernels wait for us.
+    pub(super) fn of(&self, driver: &Driver, direction: Direction) -> Result<CUstream, Failure> {
+        let mut made = self.made.lock();
+        let slot = &mut made[direction as usize];
+        if let Some(stream) = slot {
+            return Ok(stream.0);
+        }
+        let mut stream: CUstream = std::ptr::null_mut();
+        let flags = CUstream_flags_enum::CU_STREAM_NON_BLOCKING as c_uint;
+        // SAFETY: fills in the new stream.
+        unsafe { driver.cuStreamCreate(&raw mut stream, flags) }?;
+        *slot = Some(Handle(stream));
+        Ok(stream)
+    }
+
+    /// Makes later work in `stream` wait for what the legacy default stream holds now. The context is current.
+    ///
+    /// An event, always: it is right for programs that use per-thread default streams too, since the legacy stream
+    /// waits for those, while a query of the legacy stream does not see them.
+    pub(super) fn order_after_legacy(&self, driver: &Driver, stream: CUstream) -> Result<(), Failure> {
+        match is_capturing(driver, LEGACY) {
+            // The legacy stream cannot be used while a stream that synchronises with it captures, by anyone: to record
+            // in it would invalidate that capture. The application cannot have used it since the capture began.
+            Err(Failure { code: Failure::CAPTURE_IMPLICIT, .. }) => {
+                cableway_base::warn_once("cuda/order-in-capture", || {
+                    "a stream capture keeps the default stream from being waited for; device buffers are copied \
+                     without that order while it lasts"
+                        .to_owned()
+                });
+                return Ok(());
+            }
+            // Missing before CUDA 10.0, which has no captures either.
+            Ok(_) | Err(Failure { code: Failure::MISSING, .. }) => {}
+            Err(failure) => return Err(failure),
+        }
+        // Held from record to wait only to keep the pair together; either order of two threads' pairs is right.
+        let mut order = self.order.lock();
+        let event = match *order {
+            Some(event) => event.0,
+            None => order.insert(Handle(new_event(driver)?)).0,
+        };
+        // SAFETY: the event is of the current context, which is the legacy stream's and `stream`'s.
+        unsafe {
+            driver.cuEventRecord(event, LEGACY)?;
+            driver.cuStreamWaitEvent(stream, event, 0)
+        }
+    }
+
+    /// Destroys them. The context is current and no work is in the streams.
+    pub(super) fn destroy(&self, driver: &Driver) {
+        for stream in self.made.lock().iter_mut().filter_map(Option::take) {
+            // SAFETY: made by `of`, and taken out, so that nobody uses it again.
+            if let Err(failure) = unsafe { driver.cuStreamDestroy(stream.0) } {
+                log::debug!("destroying a stream: {}", driver.reason(failure));
+            }
+        }
+        if let Some(event) = self.order.lock().take() {
+            destroy_event(driver, event.0);
+        }
+    }
+}
+
+/// The context's legacy default stream, and the calling thread's own.
+pub(super) const LEGACY: CUstream = std::ptr::without_provenance_mut(1);
+pub(super) const PER_THREAD: CUstream = std::ptr::without_provenance_mut(2);
+
+/// Whether a stream is being captured.
+pub(super) fn is_capturing(driver: &Driver, stream: CUstream) -> Result<bool, Failure> {
+    let mut status: c_int = 0;
+    // SAFETY: fills in the status.
+    unsafe { driver.cuStreamIsCapturing(stream, &raw mut status) }?;
+    Ok(status != CUstreamCaptureStatus_enum::CU_STREAM_CAPTURE_STATUS_NONE as c_int)
+}
+
+/// A new event in the current context.
+pub(super) fn new_event(driver: &Driver) -> Result<CUevent, Failure> {
+    let mut event: CUevent = std::ptr::null_mut();
+    // SAFETY: fills in the new event.
+    unsafe { driver.cuEventCreate(&raw mut event, CUevent_flags_enum::CU_EVENT_DISABLE_TIMING as c_uint) }?;
+    Ok(event)
+}
+
+/// Destroys an event that nobody uses any more.
+pub(super) fn destroy_event(driver: &Driver, event: CUevent) {
+    // SAFETY: the caller owns the event.
+    if let Err(failure) = unsafe { driver.cuEventDestroy(event) } {
+        log::debug!("destroying an event: {}", driver.reason(failure));
+    }
+}

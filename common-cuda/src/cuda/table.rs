@@ -1,0 +1,144 @@
+//! The driver's functions that we call, one row each.
+//!
+//! A row is the function's name as its documentation has it, its parameters, the driver API version that introduced
+//! *this signature*, and the name under which a driver too old for `cuGetProcAddress` exports that signature. A plain
+//! `dlsym` of the documented name would bind whatever ABI was the first of that name.
+//!
+//! Our types return `c_int`, and whatever the driver fills in is an integer: a newer driver returns codes that no
+//! enumeration of ours lists. A function that is missing is a capability that is missing: its method fails with
+//! [`Failure::MISSING`].
+
+use std::ffi::{c_char, c_int, c_uint, c_void};
+
+use cudarc::driver::sys::{
+    CUDA_MEMCPY2D, CUcontext, CUdevice, CUdeviceptr, CUevent, CUmemAccessDesc, CUmemAllocationProp, CUstream,
+};
+
+use super::status::Failure;
+
+/// What the table says about one function.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Row {
+    /// The documented name, which `cuGetProcAddress` takes.
+    pub(crate) name: &'static str,
+    /// The first driver API version that has this signature, as `cuDriverGetVersion` counts (12020 is 12.2).
+    pub(crate) since: c_int,
+    /// The exported name of this signature.
+    pub(crate) exported: &'static str,
+}
+
+macro_rules! functions {
+    ($( $name:ident ( $($argument:ident : $type:ty),* $(,)? ) since $since:literal exported $exported:literal; )+) => {
+        /// The functions that were found.
+        #[expect(non_snake_case, reason = "fields and methods carry the driver's own names")]
+        pub(crate) struct Table {
+            $( $name: Option<unsafe extern "C" fn($($type),*) -> c_int>, )+
+        }
+
+        #[expect(non_snake_case, reason = "fields and methods carry the driver's own names")]
+        impl Table {
+            /// Every row.
+            pub(crate) const ROWS: &'static [Row] = &[
+                $( Row { name: stringify!($name), since: $since, exported: $exported }, )+
+            ];
+
+            /// Fills the table.
+            ///
+            /// # Safety
+            /// `find` returns null or the address of the function that the row describes, in a library that is never
+            /// unloaded.
+            pub(super) unsafe fn fill(find: impl Fn(&Row) -> *mut c_void) -> Self {
+                let mut rows = Self::ROWS.iter();
+                Table {
+                    $( $name: rows.next().map(&find).filter(|address| !address.is_null()).map(|address| {
+                        // SAFETY: the caller vouches that the address is this function's; the type is the one that
+                        // the driver API has had for it since the row's version.
+                        unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($type),*) -> c_int>(address) }
+                    }), )+
+                }
+            }
+
+            /// Which rows were not found.
+            pub(crate) fn missing(&self) -> Vec<&'static Row> {
+                let found = [$( self.$name.is_some(), )+];
+                Self::ROWS.iter().zip(found).filter(|(_, found)| !found).map(|(row, _)| row).collect()
+            }
+
+            $(
+                /// Calls the driver's function of this name.
+                ///
+                /// # Safety
+                /// The arguments are what the CUDA driver API demands for it.
+                #[inline]
+                pub(crate) unsafe fn $name(&self, $($argument: $type),*) -> Result<(), Failure> {
+                    match self.$name {
+                        // SAFETY: the address is this function's (see `fill`), the arguments are the caller's promise.
+                        Some(function) => Failure::check(stringify!($name), unsafe { function($($argument),*) }),
+                        None => Err(Failure { call: stringify!($name), code: Failure::MISSING }),
+                    }
+                }
+            )+
+        }
+    };
+}
+
+functions! {
+    cuInit(flags: c_uint) since 2000 exported "cuInit";
+    cuGetErrorName(error: c_int, name: *mut *const c_char) since 6000 exported "cuGetErrorName";
+
+    cuDeviceGet(device: *mut CUdevice, ordinal: c_int) since 2000 exported "cuDeviceGet";
+    cuDeviceGetCount(count: *mut c_int) since 2000 exported "cuDeviceGetCount";
+    cuDeviceGetName(name: *mut c_char, len: c_int, device: CUdevice) since 2000 exported "cuDeviceGetName";
+    cuDeviceGetUuid(uuid: *mut [u8; 16], device: CUdevice) since 11040 exported "cuDeviceGetUuid_v2";
+    cuDeviceGetPCIBusId(id: *mut c_char, len: c_int, device: CUdevice) since 4010 exported "cuDeviceGetPCIBusId";
+    cuDeviceGetAttribute(value: *mut c_int, attribute: c_int, device: CUdevice) since 2000 exported "cuDeviceGetAttribute";
+    cuDeviceTotalMem(bytes: *mut usize, device: CUdevice) since 3020 exported "cuDeviceTotalMem_v2";
+    cuDeviceGetP2PAttribute(value: *mut c_int, attribute: c_int, source: CUdevice, destination: CUdevice) since 8000 exported "cuDeviceGetP2PAttribute";
+
+    cuDevicePrimaryCtxGetState(device: CUdevice, flags: *mut c_uint, active: *mut c_int) since 7000 exported "cuDevicePrimaryCtxGetState";
+    cuDevicePrimaryCtxRetain(context: *mut CUcontext, device: CUdevice) since 7000 exported "cuDevicePrimaryCtxRetain";
+    cuDevicePrimaryCtxRelease(device: CUdevice) since 11000 exported "cuDevicePrimaryCtxRelease_v2";
+    cuCtxGetCurrent(context: *mut CUcontext) since 4000 exported "cuCtxGetCurrent";
+    cuCtxPushCurrent(context: CUcontext) since 4000 exported "cuCtxPushCurrent_v2";
+    cuCtxPopCurrent(context: *mut CUcontext) since 4000 exported "cuCtxPopCurrent_v2";
+    cuCtxGetDevice(device: *mut CUdevice) since 2000 exported "cuCtxGetDevice";
+    cuCtxGetId(context: CUcontext, id: *mut u64) since 12000 exported "cuCtxGetId";
+
+    cuPointerGetAttributes(count: c_uint, attributes: *mut c_int, data: *mut *mut c_void, address: CUdeviceptr) since 7000 exported "cuPointerGetAttributes";
+    cuMemGetAddressRange(base: *mut CUdeviceptr, len: *mut usize, address: CUdeviceptr) since 3020 exported "cuMemGetAddressRange_v2";
+
+    cuThreadExchangeStreamCaptureMode(mode: *mut c_int) since 10010 exported "cuThreadExchangeStreamCaptureMode";
+    cuStreamIsCapturing(stream: CUstream, status: *mut c_int) since 10000 exported "cuStreamIsCapturing";
+    cuStreamCreate(stream: *mut CUstream, flags: c_uint) since 2000 exported "cuStreamCreate";
+    cuStreamDestroy(stream: CUstream) since 4000 exported "cuStreamDestroy_v2";
+    cuStreamSynchronize(stream: CUstream) since 2000 exported "cuStreamSynchronize";
+    cuStreamWaitEvent(stream: CUstream, event: CUevent, flags: c_uint) since 3020 exported "cuStreamWaitEvent";
+    cuEventCreate(event: *mut CUevent, flags: c_uint) since 2000 exported "cuEventCreate";
+    cuEventDestroy(event: CUevent) since 4000 exported "cuEventDestroy_v2";
+    cuEventRecord(event: CUevent, stream: CUstream) since 2000 exported "cuEventRecord";
+    cuEventQuery(event: CUevent) since 2000 exported "cuEventQuery";
+
+    cuMemcpyAsync(destination: CUdeviceptr, source: CUdeviceptr, len: usize, stream: CUstream) since 4000 exported "cuMemcpyAsync";
+    cuMemcpy2DAsync(copy: *const CUDA_MEMCPY2D, stream: CUstream) since 3020 exported "cuMemcpy2DAsync_v2";
+    cuMemcpyHtoD(destination: CUdeviceptr, source: *const c_void, len: usize) since 3020 exported "cuMemcpyHtoD_v2";
+    cuMemcpyDtoH(destination: *mut c_void, source: CUdeviceptr, len: usize) since 3020 exported "cuMemcpyDtoH_v2";
+    cuMemsetD8(destination: CUdeviceptr, value: u8, len: usize) since 3020 exported "cuMemsetD8_v2";
+    cuMemHostRegister(address: *mut c_void, len: usize, flags: c_uint) since 6050 exported "cuMemHostRegister_v2";
+    cuMemHostUnregister(address: *mut c_void) since 4000 exported "cuMemHostUnregister";
+
+    cuMemAlloc(address: *mut CUdeviceptr, len: usize) since 3020 exported "cuMemAlloc_v2";
+    cuMemFree(address: CUdeviceptr) since 3020 exported "cuMemFree_v2";
+    cuMemAllocManaged(address: *mut CUdeviceptr, len: usize, flags: c_uint) since 6000 exported "cuMemAllocManaged";
+    cuMemHostAlloc(address: *mut *mut c_void, len: usize, flags: c_uint) since 2020 exported "cuMemHostAlloc";
+    cuMemFreeHost(address: *mut c_void) since 2000 exported "cuMemFreeHost";
+    cuMemAllocAsync(address: *mut CUdeviceptr, len: usize, stream: CUstream) since 11020 exported "cuMemAllocAsync";
+    cuMemFreeAsync(address: CUdeviceptr, stream: CUstream) since 11020 exported "cuMemFreeAsync";
+    cuMemGetAllocationGranularity(granularity: *mut usize, prop: *const CUmemAllocationProp, option: c_int) since 10020 exported "cuMemGetAllocationGranularity";
+    cuMemCreate(handle: *mut u64, len: usize, prop: *const CUmemAllocationProp, flags: u64) since 10020 exported "cuMemCreate";
+    cuMemRelease(handle: u64) since 10020 exported "cuMemRelease";
+    cuMemAddressReserve(address: *mut CUdeviceptr, len: usize, alignment: usize, at: CUdeviceptr, flags: u64) since 10020 exported "cuMemAddressReserve";
+    cuMemAddressFree(address: CUdeviceptr, len: usize) since 10020 exported "cuMemAddressFree";
+    cuMemMap(address: CUdeviceptr, len: usize, offset: usize, handle: u64, flags: u64) since 10020 exported "cuMemMap";
+    cuMemUnmap(address: CUdeviceptr, len: usize) since 10020 exported "cuMemUnmap";
+    cuMemSetAccess(address: CUdeviceptr, len: usize, access: *const CUmemAccessDesc, count: usize) since 10020 exported "cuMemSetAccess";
+}

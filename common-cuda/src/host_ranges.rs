@@ -1,0 +1,252 @@
+//! Addresses that can be nothing but host memory, told without asking a driver.
+//!
+//! A driver takes 0.2 us and more to say that a pointer is none of its own, as long as a whole small message takes. A
+//! remembered answer is wrong as soon as the pages are unmapped and the driver maps device memory there. So nothing is
+//! remembered by default; what is told here follows from the process's state at the moment of the question:
+//! - the part of the calling thread's stack that is in use,
+//! - the heap between where it began and the present break,
+//! - the main program's static data.
+//!
+//! Such memory may be registered with a driver, and then is [`Pinned`](crate::MemoryClass::Pinned) rather than host
+//! memory. For small messages the two are handled alike; larger ones are always asked about.
+//!
+//! Where every unmapping is reported (Open MPI's memory hooks), answers are remembered as well, for each thread by
+//! itself: no lock, and a report only counts up.
+
+use std::cell::Cell;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+/// Buffers from this size on are asked about unless remembered: the time does not matter, and pinned is told apart.
+const SMALL: usize = 16 << 10;
+
+/// Pages are at least this large, so that a page with a byte of host memory in it is host memory this far.
+const PAGE: usize = 4096;
+
+/// Whether the bytes are host memory for certain.
+#[inline]
+pub(crate) fn certain(address: usize, len: usize) -> bool {
+    let Some(end) = address.checked_add(len) else { return false };
+    (len < SMALL && (on_stack(address, end) || in_heap_or_statics(address, end)))
+        || (REMEMBERING.load(Ordering::Relaxed) && RECENT.with(|recent| recent.holds(address, end)))
+}
+
+fn on_stack(address: usize, end: usize) -> bool {
+    thread_local! {
+        static TOP: Cell<usize> = const { Cell::new(0) };
+        static BOTTOM: Cell<usize> = const { Cell::new(0) };
+    }
+    let here = (&raw const address) as usize;
+    if TOP.get() == 0 {
+        let (bottom, top) = stack_bounds();
+        BOTTOM.set(bottom);
+        TOP.set(top);
+    }
+    // A coroutine runs on a stack of its own: then `here` is not within this thread's, and nothing is certain.
+    (BOTTOM.get()..TOP.get()).contains(&here) && here <= address && end <= TOP.get()
+}
+
+/// The calling thread's stack; an empty one at the top of memory if it is not known.
+fn stack_bounds() -> (usize, usize) {
+    const UNKNOWN: (usize, usize) = (usize::MAX, usize::MAX);
+    // SAFETY: an all-zero attribute object is storage for the next call to fill.
+    let mut attributes: libc::pthread_attr_t = unsafe { std::mem::zeroed() };
+    // SAFETY: fills in the attributes of the calling thread.
+    if unsafe { libc::pthread_getattr_np(libc::pthread_self(), &raw mut attributes) } != 0 {
+        return UNKNOWN;
+    }
+    let mut bottom = std::ptr::null_mut();
+    let mut len = 0;
+    // SAFETY: reads from the attributes that were filled in above.
+    let known = unsafe { libc::pthread_attr_getstack(&raw const attributes, &raw mut bottom, &raw mut len) } == 0;
+    // SAFETY: initialised above, destroyed once.
+    unsafe { libc::pthread_attr_destroy(&raw mut attributes) };
+    if known { (bottom as usize, bottom as usize + len) } else { UNKNOWN }
+}
+
+fn in_heap_or_statics(address: usize, end: usize) -> bool {
+    let fixed = fixed();
+    if fixed.statics.0 <= address && end <= fixed.statics.1 {
+        return true;
+    }
+    // SAFETY: an increment of 0 only reads the break.
+    fixed.heap <= address && end <= unsafe { libc::sbrk(0) } as usize
+}
+
+/// What does not change while the process runs.
+struct Fixed {
+    /// The main program's writable segment, which is never unmapped.
+    statics: (usize, usize),
+    /// Where the heap begins; `usize::MAX` if that is not known.
+    heap: usize,
+}
+
+fn fixed() -> &'static Fixed {
+    static FIXED: OnceLock<Fixed> = OnceLock::new();
+    FIXED.get_or_init(|| Fixed { statics: main_program_statics(), heap: heap_start().unwrap_or(usize::MAX) })
+}
+
+fn heap_start() -> Option<usize> {
+    let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
+    // proc(5): after the name, which is in parentheses and may hold anything, comes field 3; start_brk is field 47.
+    let (_, fields) = stat.rsplit_once(')')?;
+    fields.split_ascii_whitespace().nth(47 - 3)?.parse().ok().filter(|&start| start != 0)
+}
+
+fn main_program_statics() -> (usize, usize) {
+    extern "C" fn first(info: *mut libc::dl_phdr_info, _: usize, found: *mut libc::c_void) -> libc::c_int {
+        // SAFETY: the loader passes its own record, and `found` is the pair below.
+        let (info, found) = unsafe { (&*info, &mut *found.cast::<(usize, usize)>()) };
+        for index in 0..usize::from(info.dlpi_phnum) {
+            // SAFETY: the loader's table has `dlpi_phnum` entries.
+            let header = unsafe { &*info.dlpi_phdr.add(index) };
+            if header.p_type == libc::PT_LOAD && header.p_flags & libc::PF_W != 0 {
+                let start = info.dlpi_addr as usize + header.p_vaddr as usize;
+                *found = (start, start + header.p_memsz as usize);
+            }
+        }
+        // The main program comes first, and is all that is wanted.
+        1
+    }
+    let mut found = (0_usize, 0_usize);
+    // SAFETY: the callback matches, and its data outlives the call.
+    unsafe { libc::dl_iterate_phdr(Some(first), (&raw mut found).cast()) };
+    found
+}
+
+/// Set once every unmapping is reported.
+static REMEMBERING: AtomicBool = AtomicBool::new(false);
+/// Counts reports that may concern something remembered: what was remembered before the last is not believed.
+static EPOCH: AtomicU64 = AtomicU64::new(1);
+/// Everything that was ever remembered lies in `LOWEST..HIGHEST`.
+static LOWEST: AtomicUsize = AtomicUsize::new(usize::MAX);
+static HIGHEST: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    static RECENT: Recent = const { Recent::none() };
+}
+
+/// A thread's latest host ranges.
+struct Recent {
+    epoch: Cell<u64>,
+    oldest: Cell<usize>,
+    ranges: [Cell<(usize, usize)>; 8],
+}
+
+impl Recent {
+    const fn none() -> Recent {
+        Recent { epoch: Cell::new(0), oldest: Cell::new(0), ranges: [const { Cell::new((0, 0)) }; 8] }
+    }
+
+    fn holds(&self, address: usize, end: usize) -> bool {
+        self.epoch.get() == EPOCH.load(Ordering::Acquire)
+            && self.ranges.iter().map(Cell::get).any(|(first, last)| first <= address && end <= last)
+    }
+
+    fn add(&self, epoch: u64, address: usize, end: usize) {
+        if self.epoch.get() != epoch {
+            self.ranges.iter().for_each(|range| range.set((0, 0)));
+            self.epoch.set(epoch);
+        }
+        let slot = self.oldest.get();
+        self.ranges[slot].set((address, end));
+        self.oldest.set((slot + 1) % self.ranges.len());
+    }
+}
+
+/// Begins to remember.
+pub(crate) fn begin_remembering() {
+    REMEMBERING.store(true, Ordering::Relaxed);
+}
+
+/// To be taken before the driver is asked: an answer that an unmapping overtook is not remembered.
+pub(crate) struct Asking {
+    epoch: u64,
+}
+
+impl Asking {
+    pub(crate) fn begin() -> Self {
+        Asking { epoch: EPOCH.load(Ordering::Acquire) }
+    }
+
+    /// The driver said that the bytes, all of them in use by the caller, are host memory.
+    pub(crate) fn found_host(self, address: usize, len: usize) {
+        let Some(end) = address.checked_add(len).filter(|_| REMEMBERING.load(Ordering::Relaxed)) else { return };
+        let (address, end) = (address & !(PAGE - 1), end.next_multiple_of(PAGE));
+        // Before it is remembered: a report that comes after must find it in here.
+        LOWEST.fetch_min(address, Ordering::SeqCst);
+        HIGHEST.fetch_max(end, Ordering::SeqCst);
+        RECENT.with(|recent| recent.add(self.epoch, address, end));
+    }
+}
+
+/// Pages are about to be unmapped. Allocates nothing, takes no lock.
+pub(crate) fn forget(address: usize, len: usize) {
+    let end = address.saturating_add(len);
+    if address < HIGHEST.load(Ordering::SeqCst) && LOWEST.load(Ordering::SeqCst) < end {
+        EPOCH.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    static mut STATIC: [u8; 64] = [0; 64];
+
+    #[test]
+    fn stack_heap_and_statics_are_certain() {
+        let local = [0_u8; 100];
+        assert!(certain((&raw const local) as usize, 100));
+        assert!(certain((&raw const STATIC) as usize, 64));
+        std::thread::spawn(|| {
+            let local = [0_u8; 100];
+            assert!(certain((&raw const local) as usize, 100));
+            // Beyond the frames in use lies nothing that a caller can own.
+            assert!(!certain((&raw const local) as usize - (64 << 10), 100));
+        })
+        .join()
+        .unwrap();
+        // SAFETY: reads the break.
+        let end = unsafe { libc::sbrk(0) } as usize;
+        let start = heap_start().unwrap();
+        assert!(start <= end);
+        if start < end {
+            assert!(certain(start, 1));
+            assert!(!certain(end, 1));
+        }
+    }
+
+    #[test]
+    fn mappings_and_large_buffers_are_not() {
+        // SAFETY: a new mapping, unmapped below.
+        let mapping = unsafe {
+            libc::mmap(std::ptr::null_mut(), 1 << 20, libc::PROT_READ, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)
+        };
+        assert_ne!(mapping, libc::MAP_FAILED);
+        assert!(!certain(mapping as usize, 8));
+        // SAFETY: the mapping made above.
+        unsafe { libc::munmap(mapping, 1 << 20) };
+        assert!(!certain((&raw const STATIC) as usize, SMALL));
+        assert!(!certain(usize::MAX - 3, 8));
+    }
+
+    #[test]
+    fn what_is_remembered_is_forgotten_with_its_pages() {
+        let (address, len) = (0x10_0000_0800, 0x2000);
+        Asking::begin().found_host(address, len);
+        assert!(!certain(address, len), "nothing is remembered before it is asked for");
+        begin_remembering();
+        Asking::begin().found_host(address, len);
+        assert!(certain(address, len));
+        assert!(certain(address - 0x800, 1), "whole pages are");
+        assert!(!certain(address + len, 0x1000));
+        std::thread::spawn(move || assert!(!certain(address, len), "each thread has its own")).join().unwrap();
+        forget(address + 0x2000, 1);
+        assert!(!certain(address, len));
+        let asking = Asking::begin();
+        forget(address, len);
+        asking.found_host(address, len);
+        assert!(!certain(address, len), "an answer that an unmapping overtook");
+    }
+}
