@@ -1,10 +1,29 @@
 //! GPU-aware point-to-point messaging between processes, in the architecture of Open MPI.
 
+mod attached;
+mod buffer;
+mod communicator;
+mod error;
+mod in_flight;
 pub mod launcher;
 mod modex;
+mod progress;
+mod scope;
+mod selector;
+mod transports;
+mod world;
 
+pub use attached::AttachedBuffer;
+pub use buffer::{Data, DeviceSlice, DeviceSliceMut, RawBuffer, RecvBuffer, SendBuffer};
+pub use communicator::{Communicator, Message};
+pub use error::{Error, Operation};
 pub use modex::StartedBy;
+pub use scope::{Persistent, Request, Scope};
+pub use selector::{Any, Sender, Status, Tag};
+pub use world::{World, WorldOptions};
 
 pub use cableway_base::parameters::ENVIRONMENT_PREFIX;
-pub use cableway_base::{ParameterError, Parameters, Rank, Source};
+pub use cableway_base::{Counters, ParameterError, Parameters, Rank, Source};
 pub use cableway_btl::ModexError;
+pub use cableway_common_cuda::{BufferKind, DeviceBuffer, DeviceError, DeviceIndex, Devices};
+pub use cableway_pml::Error as EngineError;

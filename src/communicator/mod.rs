@@ -1,0 +1,78 @@
+//! A group of processes and a context of their own for messages.
+
+mod collective;
+mod point_to_point;
+
+use std::sync::Arc;
+
+use cableway_base::Rank;
+use cableway_pml::Engine;
+
+use crate::Error;
+use crate::world::{Inner, WORLD_CONTEXT};
+
+pub use point_to_point::Message;
+pub(crate) use point_to_point::receive;
+
+/// A group of processes, ranked from 0, whose messages are kept apart from those of every other communicator.
+///
+/// Clones are the same communicator. It is freed when the last of them is dropped: what was sent on it and nobody
+/// received is then discarded here. Every method may be called from any thread; those that say "collective" are called
+/// by all members, in the same order on one communicator, and by one thread at a time.
+#[derive(Clone)]
+pub struct Communicator {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    engine: Arc<cableway_pml::Communicator>,
+    world: Arc<Inner>,
+}
+
+impl Communicator {
+    pub(crate) fn of_everyone(world: &Arc<Inner>) -> Result<Self, Error> {
+        let job = world.modex.job();
+        Self::add(world, WORLD_CONTEXT, (0..job.size).collect(), job.rank)
+    }
+
+    /// `group` in the job's count, `rank` in the group's.
+    fn add(world: &Arc<Inner>, context: u32, group: Vec<Rank>, rank: Rank) -> Result<Self, Error> {
+        let engine = world.engine.add_communicator(context, group, rank)?;
+        Ok(Communicator { shared: Arc::new(Shared { engine, world: world.clone() }) })
+    }
+
+    /// This process in the group.
+    pub fn rank(&self) -> Rank {
+        self.shared.engine.rank()
+    }
+
+    /// Processes of the group.
+    pub fn size(&self) -> u32 {
+        self.group().len() as u32
+    }
+
+    /// The processes, in the job's count, by their rank here.
+    pub fn group(&self) -> &[Rank] {
+        self.shared.engine.group()
+    }
+
+    pub(crate) fn engine(&self) -> &Engine {
+        &self.shared.world.engine
+    }
+
+    pub(crate) fn raw(&self) -> &Arc<cableway_pml::Communicator> {
+        &self.shared.engine
+    }
+}
+
+impl std::fmt::Debug for Communicator {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Communicator({}, rank {} of {})", self.shared.engine.context(), self.rank(), self.size())
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.world.engine.remove_communicator(&self.engine);
+    }
+}

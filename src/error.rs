@@ -1,0 +1,109 @@
+//! What can go wrong in a program that uses the library.
+
+use std::fmt;
+
+use cableway_base::{ParameterError, Rank};
+use cableway_btl::ModexError;
+
+/// Why an operation of the library failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A parameter is unknown or its value makes no sense.
+    #[error(transparent)]
+    Parameter(#[from] ParameterError),
+    /// The parameter `btl` names a transport that does not exist.
+    #[error("there is no transport '{name}'; {}", transports_hint(*.nearest))]
+    UnknownTransport {
+        /// What was given.
+        name: String,
+        /// The known name that is closest to it.
+        nearest: Option<&'static str>,
+    },
+    /// A transport could not be set up.
+    #[error("a transport could not be set up: {0}")]
+    Transport(#[from] cableway_btl::Error),
+    /// The processes of the job did not find each other.
+    #[error(transparent)]
+    Modex(#[from] ModexError),
+    /// The engine could not do what no single message is about.
+    #[error(transparent)]
+    Engine(#[from] cableway_pml::Error),
+    /// A message failed.
+    #[error("{operation}: {source}")]
+    Message {
+        /// What was to be done with whom.
+        operation: Operation,
+        /// Why it was not.
+        source: Box<cableway_pml::Error>,
+    },
+    /// The device's driver refused or failed.
+    #[error(transparent)]
+    Device(#[from] cableway_common_cuda::DeviceError),
+    /// A description of a buffer does not fit its memory.
+    #[error("the buffer does not fit: {0}")]
+    BadBuffer(String),
+    /// The system refused a resource.
+    #[error("{what}: {source}")]
+    System {
+        /// What was being done.
+        what: &'static str,
+        /// The system's answer.
+        source: std::io::Error,
+    },
+}
+
+impl Error {
+    /// The engine's reason, where it is one.
+    pub fn engine_error(&self) -> Option<&cableway_pml::Error> {
+        match self {
+            Error::Engine(error) => Some(error),
+            Error::Message { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}
+
+/// A message as an error names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Operation {
+    /// `send`, `receive`, `probe`.
+    pub verb: &'static str,
+    /// The other rank, in the communicator's count; none for any.
+    pub peer: Option<Rank>,
+    /// The tag; none for any.
+    pub tag: Option<i32>,
+    /// Bytes of the buffer.
+    pub bytes: u64,
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let preposition = if self.verb == "send" { "to" } else { "from" };
+        write!(f, "{} of {} bytes {preposition} ", self.verb, self.bytes)?;
+        match self.peer {
+            Some(peer) => write!(f, "rank {peer}")?,
+            None => f.write_str("any rank")?,
+        }
+        match self.tag {
+            Some(tag) => write!(f, ", tag {tag}"),
+            None => f.write_str(", any tag"),
+        }
+    }
+}
+
+impl Operation {
+    /// The error of this operation.
+    #[cold]
+    pub(crate) fn failed(self, source: cableway_pml::Error) -> Error {
+        Error::Message { operation: self, source: Box::new(source) }
+    }
+}
+
+fn transports_hint(nearest: Option<&str>) -> String {
+    match nearest {
+        Some(name) => format!("the nearest is '{name}'"),
+        None => format!("there are {}", crate::transports::NAMES.join(", ")),
+    }
+}

@@ -1,0 +1,235 @@
+//! Operations that run while the program does something else, bound to their buffers' lifetime.
+//!
+//! As with [`std::thread::scope`], what is started within a scope is over when the scope ends. A buffer lent to an
+//! operation stays lent until then, so that it can be neither freed nor touched while a peer, a device or another
+//! thread reads or writes it; leaking a request changes nothing.
+
+mod persistent;
+mod request;
+
+use std::cell::RefCell;
+use std::marker::PhantomData;
+
+use cableway_base::Rank;
+use cableway_pml::{Buffer, Outcome, SendMode};
+use slab::Slab;
+
+use crate::buffer::{RecvBuffer, SendBuffer};
+use crate::communicator::{Communicator, Message, receive};
+use crate::error::Operation;
+use crate::in_flight::InFlight;
+use crate::selector::{Sender, Tag, raw_rank};
+use crate::{AttachedBuffer, Error};
+
+pub use persistent::Persistent;
+pub use request::Request;
+
+/// Where operations of one communicator are started. Made by [`Communicator::scope`].
+///
+/// `'env` is what may be lent from outside the scope's closure, `'scope` how long it stays lent.
+pub struct Scope<'scope, 'env: 'scope> {
+    communicator: &'env Communicator,
+    pending: RefCell<Slab<InFlight<'env>>>,
+    // Invariant, so that neither lifetime can be shortened to lend what does not live long enough.
+    scope: PhantomData<&'scope mut &'scope ()>,
+    env: PhantomData<&'env mut &'env ()>,
+}
+
+impl Communicator {
+    /// Calls `work`, then waits for every operation that it started and did not wait for itself. An error of such an
+    /// operation is logged.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), cableway::Error> {
+    /// let world = cableway::World::init()?;
+    /// let (mut left, right) = ([0_u64; 8], [1_u64; 8]);
+    /// let peer = 1 - world.rank();
+    /// world.communicator().scope(|scope| {
+    ///     let coming = scope.irecv(&mut left, peer, 7)?;
+    ///     scope.isend(&right, peer, 7)?.wait()?;
+    ///     coming.wait()
+    /// })?;
+    /// assert_eq!(left, right);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// A buffer that is lent cannot be touched:
+    /// ```compile_fail,E0503
+    /// # fn main() -> Result<(), cableway::Error> {
+    /// # let world = cableway::World::init()?;
+    /// let mut data = [0_u64; 8];
+    /// world.communicator().scope(|scope| {
+    ///     let coming = scope.irecv(&mut data, 0, 7)?;
+    ///     data[0] = 1;
+    ///     coming.wait()
+    /// })?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    /// nor freed, even if the request is leaked:
+    /// ```compile_fail,E0597
+    /// # fn main() -> Result<(), cableway::Error> {
+    /// # let world = cableway::World::init()?;
+    /// world.communicator().scope(|scope| {
+    ///     let mut data = vec![0_u64; 8];
+    ///     std::mem::forget(scope.irecv(&mut data, 0, 7)?);
+    ///     Ok::<(), cableway::Error>(())
+    /// })?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn scope<'env, R>(&'env self, work: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R) -> R {
+        let scope =
+            Scope { communicator: self, pending: RefCell::new(Slab::new()), scope: PhantomData, env: PhantomData };
+        // However `work` ends, this waits before anything lent from outside can be freed.
+        let _end = WaitAtEnd(&scope);
+        work(&scope)
+    }
+}
+
+struct WaitAtEnd<'a, 'scope, 'env>(&'a Scope<'scope, 'env>);
+
+impl Drop for WaitAtEnd<'_, '_, '_> {
+    fn drop(&mut self) {
+        for (_, request) in &*self.0.pending.borrow() {
+            request.end();
+            if let Some(error) = request.error() {
+                log::warn!("an operation that nobody waited for failed: {error}");
+            }
+        }
+    }
+}
+
+impl<'scope, 'env> Scope<'scope, 'env> {
+    /// Starts to send `buffer` to rank `to`. The request is complete when the buffer can be reused.
+    ///
+    /// # Errors
+    /// No such rank, a tag below 0, or the peer failed; later failures are the request's.
+    pub fn isend(
+        &'scope self,
+        buffer: &'scope (impl SendBuffer + ?Sized),
+        to: Rank,
+        tag: i32,
+    ) -> Result<Request<'scope, 'env>, Error> {
+        // SAFETY: lent for as long as the scope.
+        unsafe { self.start_send(buffer.readable(), to, tag, &SendMode::Standard) }
+    }
+
+    /// As [`isend`](Self::isend); complete when the receiver has begun to receive (`MPI_Issend`).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn issend(
+        &'scope self,
+        buffer: &'scope (impl SendBuffer + ?Sized),
+        to: Rank,
+        tag: i32,
+    ) -> Result<Request<'scope, 'env>, Error> {
+        // SAFETY: lent for as long as the scope.
+        unsafe { self.start_send(buffer.readable(), to, tag, &SendMode::Synchronous) }
+    }
+
+    /// As [`isend`](Self::isend); the program knows that the receive is posted already (`MPI_Irsend`).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn irsend(
+        &'scope self,
+        buffer: &'scope (impl SendBuffer + ?Sized),
+        to: Rank,
+        tag: i32,
+    ) -> Result<Request<'scope, 'env>, Error> {
+        // SAFETY: lent for as long as the scope.
+        unsafe { self.start_send(buffer.readable(), to, tag, &SendMode::Ready) }
+    }
+
+    /// As [`isend`](Self::isend); what cannot leave at once is copied to `room` (`MPI_Ibsend`).
+    ///
+    /// # Errors
+    /// As there, and when `room` has no room.
+    pub fn ibsend(
+        &'scope self,
+        buffer: &'scope (impl SendBuffer + ?Sized),
+        to: Rank,
+        tag: i32,
+        room: &AttachedBuffer,
+    ) -> Result<Request<'scope, 'env>, Error> {
+        // SAFETY: lent for as long as the scope.
+        unsafe { self.start_send(buffer.readable(), to, tag, &room.mode()) }
+    }
+
+    /// Starts to receive into `buffer`; see [`Communicator::recv`].
+    ///
+    /// # Errors
+    /// No such rank, or the peer failed; later failures are the request's.
+    pub fn irecv(
+        &'scope self,
+        buffer: &'scope mut (impl RecvBuffer + ?Sized),
+        from: impl Into<Sender>,
+        tag: impl Into<Tag>,
+    ) -> Result<Request<'scope, 'env>, Error> {
+        let (from, tag, buffer) = (from.into(), tag.into(), buffer.writable());
+        let (operation, engine) = (receive(from, tag, buffer.len()), self.communicator.engine());
+        self.communicator.check_selector(tag).map_err(|error| operation.failed(error))?;
+        let request = InFlight::new(engine);
+        // SAFETY: the request is new and ends before the scope does, as long as which the buffer is lent.
+        unsafe { engine.irecv(self.communicator.raw(), from.raw(), tag.raw(), buffer, &raw const *request) }
+            .map_err(|error| operation.failed(error))?;
+        Ok(Request::pending(self, request, operation))
+    }
+
+    /// Starts to receive a message that a matched probe took.
+    pub fn imrecv(
+        &'scope self,
+        message: Message<'_>,
+        buffer: &'scope mut (impl RecvBuffer + ?Sized),
+    ) -> Request<'scope, 'env> {
+        let (status, buffer, engine) = (message.status(), buffer.writable(), self.communicator.engine());
+        let request = InFlight::new(engine);
+        // SAFETY: as in `irecv`.
+        unsafe { engine.imrecv(message.into_inner(), buffer, &raw const *request) };
+        Request::pending(self, request, receive(status.source.into(), status.tag.into(), buffer.len()))
+    }
+
+    /// Waits until one of `requests` is complete; its index. None if there are none.
+    pub fn wait_any(&self, requests: &[Request<'scope, 'env>]) -> Option<usize> {
+        if requests.is_empty() {
+            return None;
+        }
+        let mut found = None;
+        self.communicator.engine().wait_until(|| {
+            found = requests.iter().position(Request::is_over);
+            found.is_some()
+        });
+        found
+    }
+
+    /// # Safety
+    /// The buffer is readable, and does not change, as long as the scope.
+    unsafe fn start_send(
+        &'scope self,
+        buffer: Buffer,
+        to: Rank,
+        tag: i32,
+        mode: &SendMode,
+    ) -> Result<Request<'scope, 'env>, Error> {
+        let operation = Operation { verb: "send", peer: Some(to), tag: Some(tag), bytes: buffer.len() };
+        let (communicator, engine) = (self.communicator.raw(), self.communicator.engine());
+        self.communicator.check_tag(tag).map_err(|error| operation.failed(error))?;
+        if matches!(mode, SendMode::Standard | SendMode::Ready) {
+            // SAFETY: the caller's promise.
+            let sent = unsafe { engine.send_now(communicator, raw_rank(to), tag, buffer) };
+            if sent.map_err(|error| operation.failed(error))? {
+                return Ok(Request::complete(self, operation));
+            }
+        }
+        let request = InFlight::new(engine);
+        // SAFETY: the caller's promise; the request is new and ends before the scope does.
+        let started = unsafe { engine.isend(communicator, raw_rank(to), tag, buffer, mode, &raw const *request) };
+        match started.map_err(|error| operation.failed(error))? {
+            Outcome::Complete => Ok(Request::complete(self, operation)),
+            Outcome::Started => Ok(Request::pending(self, request, operation)),
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! Which transports a process uses.
+
+use std::sync::Arc;
+
+use cableway_base::{Parameters, nearest};
+use cableway_btl::{Btl, Job};
+use cableway_common_cuda::Devices;
+
+use crate::Error;
+
+/// What the parameter `btl` may name.
+pub(crate) const NAMES: [&str; 3] = ["self", "sm", "tcp"];
+
+/// Sets up the transports that the parameter `btl` names, or all of them. `self` is always among them: nothing else
+/// carries messages of a process to itself.
+pub(crate) fn open(job: &Job, parameters: &Parameters, devices: &Devices) -> Result<Vec<Arc<dyn Btl>>, Error> {
+    choose(&parameters.btl)?;
+    Ok(vec![cableway_btl_self::SelfLoop::new(job, parameters, devices)])
+}
+
+fn choose(list: &str) -> Result<Vec<&'static str>, Error> {
+    let names: Vec<_> = list.split(',').map(str::trim).filter(|name| !name.is_empty()).collect();
+    if names.is_empty() {
+        return Ok(NAMES.to_vec());
+    }
+    let known = |name: &str| NAMES.into_iter().find(|known| *known == name);
+    let unknown = |name: &str| Error::UnknownTransport { name: name.to_owned(), nearest: nearest(name, NAMES) };
+    names.into_iter().map(|name| known(name).ok_or_else(|| unknown(name))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::choose;
+
+    #[test]
+    fn names_are_checked() {
+        assert_eq!(choose("").unwrap(), ["self", "sm", "tcp"]);
+        assert_eq!(choose("tcp, self").unwrap(), ["tcp", "self"]);
+        assert!(choose("tpc").unwrap_err().to_string().contains("'tcp'"));
+        assert!(choose("openib,sm").unwrap_err().to_string().contains("self, sm, tcp"));
+    }
+}
