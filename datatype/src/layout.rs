@@ -145,8 +145,8 @@ impl Layout {
     }
 
     /// Where the data of `count` elements at `base` lives: the range from its first to its last byte is looked at, not
-    /// `base`, which may be far from it (`MPI_BOTTOM`). A message without bytes is never queried. For a type whose
-    /// blocks lie in several allocations one answer is not enough: see `Convertor::for_send_by_block`.
+    /// `base`, which may be far from it (`MPI_BOTTOM`). A message without bytes is never queried. Where
+    /// [`in_one_allocation`](Self::in_one_allocation) says no, one answer is not enough.
     pub fn classify(&self, base: *const u8, count: u64, devices: &Devices) -> Location {
         match self.span(count) {
             Some((offset, len)) => {
@@ -154,6 +154,18 @@ impl Layout {
             }
             None => Location::HOST,
         }
+    }
+
+    /// Whether the data of `count` elements at `base`, classified as `location`, certainly lies in one allocation, or
+    /// all of it in host memory. If not, each block must be classified
+    /// ([`Convertor::for_send_by_block`](crate::Convertor::for_send_by_block)): a type of absolute addresses (`base` is
+    /// null, MPI's `MPI_BOTTOM`) may have them anywhere.
+    pub fn in_one_allocation(&self, base: *const u8, count: u64, location: &Location, devices: &Devices) -> bool {
+        let Some((offset, len)) = self.span(count).filter(|_| devices.present()) else { return true };
+        let one_run = self.contiguous_span(count).is_some();
+        let address = base.wrapping_offset(offset as isize);
+        (one_run || !base.is_null())
+            && devices.one_allocation(location, address, usize::try_from(len).unwrap_or(usize::MAX))
     }
 
     /// The blocks of `count` elements, in packing order, neighbours joined.

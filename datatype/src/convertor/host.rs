@@ -5,25 +5,18 @@
 
 use std::ops::{ControlFlow, Range};
 
-use super::at;
-use crate::layout::Layout;
+use super::message::{Message, at};
 use crate::node::{Node, Piece};
 use crate::walk::{Visitor, nth};
 
-/// Moves the packed bytes `range` of `count` elements at `base`; packed, they are at `packed`.
+/// Moves the packed bytes `range` of a message; packed, they are at `packed`.
 ///
 /// # Safety
-/// The elements' bytes are valid host memory, writable if not `PACK`; so are the packed ones, the other way round; the
-/// two do not overlap.
-pub(super) unsafe fn move_range<const PACK: bool>(
-    layout: &Layout,
-    count: u64,
-    range: Range<u64>,
-    base: *mut u8,
-    packed: *mut u8,
-) {
-    let mut mover = Mover::<PACK> { base, packed };
-    let _whole = layout.walk(count, range, &mut mover);
+/// The range lies within the message, whose bytes are valid host memory, writable if not `PACK`; so are the packed
+/// ones, the other way round; the two do not overlap.
+pub(super) unsafe fn move_range<const PACK: bool>(message: &Message<'_>, range: Range<u64>, packed: *mut u8) {
+    let mut mover = Mover::<PACK> { base: message.base, packed };
+    let _whole = message.walk(range, &mut mover);
 }
 
 /// Moves `len` adjacent bytes.

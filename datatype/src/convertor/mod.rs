@@ -1,15 +1,20 @@
 //! The convertor: moves any range of a message's packed bytes between the user's buffer and internal memory.
 
+#[cfg(any(feature = "cuda", feature = "rocm"))]
+mod device;
+#[cfg(not(any(feature = "cuda", feature = "rocm")))]
+#[path = "no_device.rs"]
+mod device;
 mod host;
+mod message;
 mod pieces;
 
-use std::ptr;
+use cableway_common_cuda::{Completion, DeviceError, Devices, Location, Order};
 
-use cableway_common_cuda::{Completion, Devices, Location, Order};
-
+use self::device::DeviceSide;
+use self::message::{Message, at};
 use crate::error::Error;
 use crate::layout::Layout;
-use crate::walk::Collect;
 
 pub use pieces::Piece;
 
@@ -28,6 +33,8 @@ pub struct Convertor {
     layout: Option<Layout>,
     receives: bool,
     location: Location,
+    /// None if all of the buffer is host memory.
+    device: Option<Box<DeviceSide>>,
 }
 
 // SAFETY: the buffer is the user's promise for as long as the convertor is used, on whatever thread.
@@ -67,21 +74,51 @@ impl Convertor {
         Self::new(layout, base, count, location, devices, true)
     }
 
+    /// As [`for_send`](Self::for_send), for a buffer that may lie in several allocations (see
+    /// [`Layout::in_one_allocation`]): every block is classified. Pieces on a device are each copied after the default
+    /// stream's work, whatever order is asked for.
+    ///
+    /// # Safety
+    /// As [`for_send`](Self::for_send).
+    pub unsafe fn for_send_by_block(layout: &Layout, base: *const u8, count: u64, devices: &Devices) -> Convertor {
+        Self::by_block(layout, base.cast_mut(), count, devices, false)
+    }
+
+    /// As [`for_receive`](Self::for_receive), for a buffer that may lie in several allocations; see
+    /// [`for_send_by_block`](Self::for_send_by_block).
+    ///
+    /// # Safety
+    /// As [`for_receive`](Self::for_receive).
+    pub unsafe fn for_receive_by_block(layout: &Layout, base: *mut u8, count: u64, devices: &Devices) -> Convertor {
+        Self::by_block(layout, base, count, devices, true)
+    }
+
     #[inline]
     fn new(
         layout: &Layout,
         base: *mut u8,
         count: u64,
         location: Location,
-        _devices: &Devices,
+        devices: &Devices,
         receives: bool,
     ) -> Convertor {
+        let device = DeviceSide::new(&location, devices);
         if let Some((offset, size)) = layout.contiguous_span(count) {
             let address = at(base, offset);
-            return Convertor { address, position: 0, size, count, layout: None, receives, location };
+            return Convertor { address, position: 0, size, count, layout: None, receives, location, device };
         }
         let size = layout.size().saturating_mul(count);
-        Convertor { address: base, position: 0, size, count, layout: Some(layout.clone()), receives, location }
+        let layout = Some(layout.clone());
+        Convertor { address: base, position: 0, size, count, layout, receives, location, device }
+    }
+
+    fn by_block(layout: &Layout, base: *mut u8, count: u64, devices: &Devices, receives: bool) -> Convertor {
+        let mut convertor = Self::new(layout, base, count, Location::HOST, devices, receives);
+        if let Some((location, device)) = DeviceSide::by_block(&convertor.message(), convertor.size, devices) {
+            convertor.location = location;
+            convertor.device = Some(device);
+        }
+        convertor
     }
 
     /// Bytes of the message.
@@ -108,16 +145,22 @@ impl Convertor {
         self.size - self.position
     }
 
-    /// Where the buffer lives.
+    /// Where the buffer lives; of a mixed one, where its first block on a device does.
     #[inline]
     pub fn location(&self) -> &Location {
         &self.location
     }
 
-    /// The first byte of the message, if the message is one run of bytes. None if it has no byte.
+    /// Whether the buffer lies in several allocations at least one of which is on a device. Only packing and unpacking
+    /// will do for it then: its pieces must not be handed to anything that expects one kind of memory.
+    pub fn is_mixed(&self) -> bool {
+        self.device.as_ref().is_some_and(|device| device.is_mixed())
+    }
+
+    /// The first byte of the message, if the message is one run of bytes in one allocation. None if it has no byte.
     #[inline]
     pub fn contiguous(&self) -> Option<*mut u8> {
-        (self.layout.is_none() && self.size != 0).then_some(self.address)
+        (self.layout.is_none() && self.size != 0 && !self.is_mixed()).then_some(self.address)
     }
 
     /// Packs up to `len` bytes into host memory at `out`, and waits until they are there; returns how many.
@@ -130,6 +173,12 @@ impl Convertor {
     #[inline]
     pub unsafe fn pack(&mut self, out: *mut u8, len: usize) -> Result<usize, Error> {
         let take = self.next(len);
+        if let Some(device) = &self.device {
+            let order = device.order();
+            // SAFETY: the caller's promise, and the completion is waited for.
+            let (packed, completion) = unsafe { self.start_pack(out, len, order) }?;
+            return completion.wait().map(|()| packed).map_err(|error| self.rewind(packed, error));
+        }
         // SAFETY: the constructor's promise for the buffer, the caller's for `out`; `take` bytes remain.
         unsafe { self.move_on_host::<true>(out, take) };
         self.position += take;
@@ -148,6 +197,12 @@ impl Convertor {
     #[inline]
     pub unsafe fn unpack(&mut self, from: *const u8, len: usize) -> Result<usize, Error> {
         let take = self.accept(len)?;
+        if let Some(device) = &self.device {
+            let order = device.order();
+            // SAFETY: the caller's promise, and the completion is waited for.
+            let (unpacked, completion) = unsafe { self.start_unpack(from, len, order) }?;
+            return completion.wait().map(|()| unpacked).map_err(|error| self.rewind(unpacked, error));
+        }
         // SAFETY: as in `pack`; the buffer may be written, as `accept` has checked.
         unsafe { self.move_on_host::<false>(from.cast_mut(), take) };
         self.position += take;
@@ -197,10 +252,11 @@ impl Convertor {
         &mut self,
         from: *const u8,
         len: usize,
-        _order: Order,
+        order: Order,
     ) -> Result<(usize, Completion), Error> {
-        // SAFETY: the caller's promise.
-        Ok((unsafe { self.unpack(from, len) }?, Completion::DONE))
+        let take = self.accept(len)?;
+        // SAFETY: as in `unpack`, until the completion is done.
+        unsafe { self.start::<false>(from.cast_mut(), take, order) }
     }
 
     /// Appends the next pieces of the user's buffer to `out`, at most `max_entries` and `max_bytes` of them, for
@@ -211,23 +267,7 @@ impl Convertor {
         if end == self.position || max_entries == 0 {
             return 0;
         }
-        let taken = match &self.layout {
-            None => {
-                let taken = end - self.position;
-                out.push(Piece { address: at(self.address, self.position as i64), len: taken as usize });
-                taken
-            }
-            Some(layout) => {
-                let mut pieces = Collect::new(max_entries);
-                let _full = layout.walk(self.count, self.position..end, &mut pieces);
-                let piece = |block: &crate::walk::Block| Piece {
-                    address: at(self.address, block.offset),
-                    len: block.len as usize,
-                };
-                out.extend(pieces.pieces.iter().map(piece));
-                pieces.bytes
-            }
-        };
+        let taken = pieces::list(&self.message(), self.position..end, max_entries, out);
         self.position += taken;
         taken
     }
@@ -250,35 +290,59 @@ impl Convertor {
         Ok(len as u64)
     }
 
+    fn message(&self) -> Message<'_> {
+        Message { layout: self.layout.as_ref(), count: self.count, base: self.address }
+    }
+
+    /// Back to before `len` bytes whose copy failed.
+    #[cold]
+    fn rewind(&mut self, len: usize, error: DeviceError) -> Error {
+        self.position -= len as u64;
+        error.into()
+    }
+
+    /// Starts to move the next `len` bytes between the buffer and `packed`.
+    ///
+    /// # Safety
+    /// The buffer is writable when unpacking; `len` bytes at `packed` are valid until the completion is done; `len`
+    /// remain.
+    unsafe fn start<const PACK: bool>(
+        &mut self,
+        packed: *mut u8,
+        len: u64,
+        order: Order,
+    ) -> Result<(usize, Completion), Error> {
+        let message = Message { layout: self.layout.as_ref(), count: self.count, base: self.address };
+        let range = self.position..self.position + len;
+        let completion = match &mut self.device {
+            // SAFETY: the range lies within the message, which is valid by the constructor's promise.
+            Some(device) => unsafe { device.transfer::<PACK>(&message, range, packed, order) }?,
+            None => {
+                // SAFETY: as above, of host memory.
+                unsafe { self.move_on_host::<PACK>(packed, len) };
+                Completion::DONE
+            }
+        };
+        self.position += len;
+        Ok((len as usize, completion))
+    }
+
     /// Moves the next `len` bytes between the buffer and `packed`, by the CPU.
     ///
     /// # Safety
     /// The buffer is host memory, and writable when unpacking; `len` bytes at `packed` are valid; `len` remain.
     #[inline]
-    unsafe fn move_on_host<const PACK: bool>(&mut self, packed: *mut u8, len: u64) {
-        match &self.layout {
-            None => {
-                let user = at(self.address, self.position as i64);
-                // SAFETY: a contiguous message's bytes from its position on; both sides are valid by the caller's
-                // promise, and do not overlap.
-                unsafe { host::move_bytes::<PACK>(user, packed, len as usize) }
-            }
-            Some(layout) => {
-                let range = self.position..self.position + len;
-                // SAFETY: the range lies within the message, whose bytes are valid by the constructor's promise.
-                unsafe { host::move_range::<PACK>(layout, self.count, range, self.address, packed) }
-            }
+    unsafe fn move_on_host<const PACK: bool>(&self, packed: *mut u8, len: u64) {
+        if self.layout.is_none() {
+            let user = at(self.address, self.position as i64);
+            // SAFETY: a contiguous message's bytes from its position on; both sides are valid by the caller's promise,
+            // and do not overlap.
+            return unsafe { host::move_bytes::<PACK>(user, packed, len as usize) };
         }
+        let range = self.position..self.position + len;
+        // SAFETY: the range lies within the message, whose bytes are valid by the constructor's promise.
+        unsafe { host::move_range::<PACK>(&self.message(), range, packed) }
     }
-}
-
-/// `offset` bytes from `base`. The base may be null and the offset an address (`MPI_BOTTOM`).
-#[inline]
-fn at(base: *mut u8, offset: i64) -> *mut u8 {
-    if base.is_null() {
-        return ptr::with_exposed_provenance_mut(offset as usize);
-    }
-    base.wrapping_offset(offset as isize)
 }
 
 impl std::fmt::Debug for Convertor {
