@@ -1,1 +1,37 @@
-//! Being written.
+//! Byte transfer layer between processes of one node, over shared memory.
+//!
+//! ```text
+//! small messages      copied into a fast box, a ring from one sender to one receiver
+//! up to max_send_size copied into a fragment of the sender's segment, to which a box (or the receiver's FIFO) refers
+//! large messages      copied once, by the kernel, from one process's memory into the other's (GET, PUT)
+//! device data         in fragments of a segment that both processes have registered with the driver
+//! ```
+//!
+//! [`segment`] draws the shared memory, [`ring`] holds the two lock-free rings, [`connection`] says how processes
+//! meet and part. [`endpoint`] sends, [`progress`] receives; they meet in [`peer`] and [`inner`] only, so that
+//! endpoints of different peers share no lock.
+//!
+//! **Linux only**: memfd, abstract sockets, `process_vm_readv`.
+
+mod card;
+mod connection;
+mod copy;
+mod cost;
+mod device;
+mod endpoint;
+mod inner;
+mod listener;
+mod node;
+mod peer;
+mod pool;
+mod progress;
+mod ring;
+mod segment;
+mod settings;
+mod shared_memory;
+mod single_copy;
+
+pub use shared_memory::SharedMemory;
+
+/// The name of this transport.
+const NAME: &str = "sm";

@@ -1,0 +1,126 @@
+//! Sockets that pass packets and files between processes of one node. Nothing here blocks.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+};
+
+use super::wire::RECEIVE_BUFFER;
+use crate::card::SocketName;
+
+/// Who is at the other end, as the kernel says.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Credentials {
+    /// In this process's pid namespace; 0 if it is not visible there.
+    pub(crate) pid: u32,
+    pub(crate) uid: u32,
+}
+
+/// What `receive` found.
+pub(crate) enum Received {
+    /// A packet and the file that came with it.
+    Packet(Vec<u8>, Option<OwnedFd>),
+    /// Nothing for now.
+    Nothing,
+    /// The other end is closed.
+    HungUp,
+}
+
+fn address(name: &SocketName) -> io::Result<SocketAddrUnix> {
+    Ok(match name {
+        SocketName::Abstract(name) => SocketAddrUnix::new_abstract_name(name)?,
+        SocketName::Path(path) => SocketAddrUnix::new(Path::new(std::ffi::OsStr::from_bytes(path)))?,
+    })
+}
+
+fn socket() -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    Ok(rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
+}
+
+/// Listens on `name`.
+pub(crate) fn listen(name: &SocketName, backlog: i32) -> io::Result<OwnedFd> {
+    let socket = socket()?;
+    rustix::net::bind(&socket, &address(name)?)?;
+    rustix::net::listen(&socket, backlog)?;
+    Ok(socket)
+}
+
+/// Connects to `name`. `WouldBlock`: its queue is full, try later.
+pub(crate) fn connect(name: &SocketName) -> io::Result<OwnedFd> {
+    let socket = socket()?;
+    rustix::net::connect(&socket, &address(name)?)?;
+    Ok(socket)
+}
+
+/// Accepts one connection, if there is one.
+pub(crate) fn accept(listener: &OwnedFd) -> io::Result<Option<OwnedFd>> {
+    match rustix::net::accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+        Ok(socket) => Ok(Some(socket)),
+        // A connection that was given up before it was accepted is none.
+        Err(rustix::io::Errno::AGAIN | rustix::io::Errno::CONNABORTED | rustix::io::Errno::INTR) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Who is at the other end.
+///
+/// Asked for by hand: a process outside our pid namespace has pid 0, which `rustix::net::UCred` cannot hold.
+pub(crate) fn credentials(socket: BorrowedFd<'_>) -> io::Result<Credentials> {
+    let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
+    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: the descriptor is open, and the kernel writes at most `len` bytes to a `ucred`, which any bytes make.
+    let result = unsafe {
+        let value = (&raw mut peer).cast();
+        libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED, value, &mut len)
+    };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(Credentials { pid: u32::try_from(peer.pid).unwrap_or(0), uid: peer.uid })
+}
+
+/// Sends a packet, and a file with it.
+pub(crate) fn send(socket: BorrowedFd<'_>, packet: &[u8], file: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let files = file.map(|file| [file]);
+    if let Some(files) = &files {
+        control.push(SendAncillaryMessage::ScmRights(files));
+    }
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    rustix::net::sendmsg(socket, &[IoSlice::new(packet)], &mut control, flags)?;
+    Ok(())
+}
+
+/// Receives a packet, if there is one.
+pub(crate) fn receive(socket: &OwnedFd) -> io::Result<Received> {
+    let mut buffer = [0_u8; RECEIVE_BUFFER];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+    let message = match rustix::net::recvmsg(socket.as_fd(), &mut [IoSliceMut::new(&mut buffer)], &mut control, flags) {
+        Ok(message) => message,
+        Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return Ok(Received::Nothing),
+        Err(rustix::io::Errno::CONNRESET) => return Ok(Received::HungUp),
+        Err(error) => return Err(error.into()),
+    };
+    let mut files = control.drain().flat_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(files) => files.collect::<Vec<_>>(),
+        _ => Vec::new(),
+    });
+    let file = files.next();
+    if message.bytes == 0 {
+        return Ok(Received::HungUp);
+    }
+    if files.next().is_some() || message.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "a packet is too long or brings too many files"));
+    }
+    Ok(Received::Packet(buffer[..message.bytes].to_vec(), file))
+}

@@ -1,0 +1,215 @@
+//! The packets that two processes exchange over their socket. Each is one `SOCK_SEQPACKET` record, little-endian.
+//!
+//! ```text
+//! every packet    4 magic "CWsp"   2 version   2 kind
+//! HELLO, REPLY    32 secret   4 rank   4 to rank   4 index   32 geometry   8 cookie address   8 cookie   84 node   + memfd
+//! READY           1 whether single copy from the other side works
+//! GOODBYE         nothing
+//! DEVICE          16 geometry                                                             + memfd
+//! DEVICE_READY    1 whether it was taken
+//! REFUSE          1 reason
+//! ```
+
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::node::Node;
+use crate::segment::{DeviceGeometry, Geometry};
+
+const MAGIC: [u8; 4] = *b"CWsp";
+const VERSION: u16 = 1;
+/// Longest packet, and one byte more, so that a longer one is seen to be.
+pub(crate) const RECEIVE_BUFFER: usize = 256;
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct Prefix {
+    magic: [u8; 4],
+    version: U16,
+    kind: U16,
+}
+
+/// Who a process is, and what the other needs to know of it.
+#[derive(Clone, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub(crate) struct Hello {
+    /// The job's.
+    pub(crate) secret: [u8; 32],
+    /// The rank of who says it.
+    pub(crate) rank: U32,
+    /// The rank that it believes to speak to.
+    pub(crate) to: U32,
+    /// The number by which the listener names itself in the speaker's FIFO.
+    pub(crate) index: U32,
+    /// Of the speaker's segment, whose memfd comes along.
+    pub(crate) geometry: Geometry,
+    /// Where in the speaker's memory the cookie lies.
+    pub(crate) cookie_address: U64,
+    /// A random number, by which it is known that this memory is the speaker's.
+    pub(crate) cookie: U64,
+    /// Where the speaker runs.
+    pub(crate) node: Node,
+}
+const _: () = assert!(size_of::<Hello>() == 32 + 12 + 32 + 16 + 84 && size_of::<Hello>() + 8 < RECEIVE_BUFFER);
+
+impl std::fmt::Debug for Hello {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Hello(rank {} to {})", self.rank, self.to)
+    }
+}
+
+/// Why a connection is not wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Refusal {
+    /// Both sides connected at once; the refuser's own connection stays.
+    Collision = 1,
+    /// The refuser has no room for more peers.
+    Full = 2,
+    /// The refuser could not take the segment.
+    Segment = 3,
+}
+
+/// One packet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Packet {
+    /// First, from the side that connected.
+    Hello(Hello),
+    /// The answer.
+    Reply(Hello),
+    /// The sender has mapped the other's segment.
+    Ready { single_copy: bool },
+    /// The sender ends in good order.
+    Goodbye,
+    /// A device segment.
+    Device(DeviceGeometry),
+    /// The answer.
+    DeviceReady { taken: bool },
+    /// Instead of a reply.
+    Refuse(Refusal),
+}
+
+impl Packet {
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        let (kind, body): (u16, &[u8]) = match self {
+            Packet::Hello(hello) => (1, hello.as_bytes()),
+            Packet::Reply(hello) => (2, hello.as_bytes()),
+            Packet::Ready { single_copy } => (3, single_copy.as_bytes()),
+            Packet::Goodbye => (4, &[]),
+            Packet::Device(geometry) => (5, geometry.as_bytes()),
+            Packet::DeviceReady { taken } => (6, taken.as_bytes()),
+            Packet::Refuse(reason) => (7, &[*reason as u8]),
+        };
+        let prefix = Prefix { magic: MAGIC, version: VERSION.into(), kind: kind.into() };
+        [prefix.as_bytes(), body].concat()
+    }
+
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, &'static str> {
+        let (prefix, body) = Prefix::read_from_prefix(bytes).map_err(|_| "a packet is too short")?;
+        if prefix.magic != MAGIC {
+            return Err("a packet is not ours");
+        }
+        if prefix.version.get() != VERSION {
+            return Err("a packet is of another version");
+        }
+        let length = "a packet has the wrong length";
+        let hello = || Hello::read_from_bytes(body).map_err(|_| length);
+        let byte = || <[u8; 1]>::read_from_bytes(body).map_err(|_| length);
+        let flag = || match byte()? {
+            [0] => Ok(false),
+            [1] => Ok(true),
+            _ => Err("a flag in a packet is neither 0 nor 1"),
+        };
+        match prefix.kind.get() {
+            1 => Ok(Packet::Hello(hello()?)),
+            2 => Ok(Packet::Reply(hello()?)),
+            3 => Ok(Packet::Ready { single_copy: flag()? }),
+            4 if body.is_empty() => Ok(Packet::Goodbye),
+            4 => Err(length),
+            5 => Ok(Packet::Device(DeviceGeometry::read_from_bytes(body).map_err(|_| length)?)),
+            6 => Ok(Packet::DeviceReady { taken: flag()? }),
+            7 => match byte()? {
+                [1] => Ok(Packet::Refuse(Refusal::Collision)),
+                [2] => Ok(Packet::Refuse(Refusal::Full)),
+                [3] => Ok(Packet::Refuse(Refusal::Segment)),
+                _ => Err("a refusal has no known reason"),
+            },
+            _ => Err("a packet is of no known kind"),
+        }
+    }
+}
+
+/// Whether two secrets are equal, in a time that does not depend on where they differ.
+pub(crate) fn same_secret(a: &[u8; 32], b: &[u8; 32]) -> bool {
+    let difference = a.iter().zip(b).fold(0, |difference, (a, b)| difference | (a ^ b));
+    std::hint::black_box(difference) == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn packets() -> Vec<Packet> {
+        let geometry = Geometry {
+            fifo_cells: 64.into(),
+            fifo_quota: 32.into(),
+            boxes: 1.into(),
+            box_slots: 16.into(),
+            eager_count: 1.into(),
+            eager_size: 64.into(),
+            large_count: 1.into(),
+            large_size: 64.into(),
+        };
+        let device = DeviceGeometry {
+            small_count: 1.into(),
+            small_size: 64.into(),
+            chunk_count: 1.into(),
+            chunk_size: 64.into(),
+        };
+        let hello = Hello {
+            secret: [7; 32],
+            rank: 1.into(),
+            to: 2.into(),
+            index: 3.into(),
+            geometry,
+            cookie_address: 4.into(),
+            cookie: 5.into(),
+            node: Node::of_this_process().unwrap(),
+        };
+        vec![
+            Packet::Hello(hello.clone()),
+            Packet::Reply(hello),
+            Packet::Ready { single_copy: true },
+            Packet::Goodbye,
+            Packet::Device(device),
+            Packet::DeviceReady { taken: false },
+            Packet::Refuse(Refusal::Full),
+        ]
+    }
+
+    #[test]
+    fn reads_what_it_wrote_and_refuses_the_rest() {
+        for packet in packets() {
+            let bytes = packet.to_bytes();
+            assert!(bytes.len() < RECEIVE_BUFFER);
+            assert_eq!(Packet::parse(&bytes), Ok(packet.clone()));
+            for len in 0..bytes.len() {
+                assert!(Packet::parse(&bytes[..len]).is_err(), "{packet:?} cut to {len}");
+            }
+            assert!(Packet::parse(&[&bytes[..], &[0]].concat()).is_err(), "{packet:?} with a byte more");
+            for at in [0, 4, 7] {
+                let mut spoilt = bytes.clone();
+                spoilt[at] ^= 0x80;
+                assert!(Packet::parse(&spoilt).is_err(), "{packet:?} with byte {at} spoilt");
+            }
+        }
+    }
+
+    #[test]
+    fn secrets() {
+        assert!(same_secret(&[1; 32], &[1; 32]));
+        let mut other = [1; 32];
+        other[31] = 2;
+        assert!(!same_secret(&[1; 32], &other));
+    }
+}

@@ -1,0 +1,403 @@
+//! The sending side of a link to one peer.
+
+use std::collections::VecDeque;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::time::Duration;
+
+use cableway_base::Rank;
+use cableway_btl::{
+    Access, Capabilities, Cost, Endpoint, Error, Flags, Fragment, FragmentKind, FragmentOwner, Operation, Region,
+    Registration, RemoteHandle, Sent, Token, Transfer,
+};
+use cableway_common_cuda::Location;
+
+use crate::NAME;
+use crate::cost;
+use crate::inner::{Inner, Request};
+use crate::peer::{DeviceStatus, Link, Peer, Status};
+use crate::pool::{DEVICE_CHUNK, DEVICE_SMALL, EAGER, InFlight, LARGE, Reference};
+use crate::ring::fast_box::Writer;
+use crate::ring::{Corrupt, fifo};
+use crate::segment::{BoxMemory, FifoMemory};
+use crate::single_copy::Handle;
+
+/// See the module.
+pub(crate) struct SmEndpoint {
+    inner: Arc<Inner>,
+    peer: Arc<Peer>,
+    capabilities: Capabilities,
+    path: Path,
+    owner: Arc<Owner>,
+    /// Per class.
+    in_flight: [InFlight; 4],
+}
+
+/// The way that messages take. Each goes over into the next, never back, and order is kept across.
+enum Path {
+    /// Not connected.
+    None,
+    /// References in the peer's FIFO; messages so far.
+    Fifo(FifoPath, usize),
+    /// A fast box of our own.
+    Box(Writer<BoxMemory>),
+}
+
+/// What is needed to push to the peer's FIFO.
+struct FifoPath {
+    link: Arc<Link>,
+    cells: FifoMemory,
+    /// Positions of our records that the peer may not have read.
+    unread: VecDeque<u64>,
+}
+
+impl FifoPath {
+    /// Whether our share of the FIFO has room for so many.
+    fn has_room(&mut self, needed: usize) -> bool {
+        let quota = self.link.layout.fifo_quota;
+        if self.unread.len() + needed > quota {
+            let head = fifo::head(&self.cells);
+            while self.unread.front().is_some_and(|&position| position < head) {
+                self.unread.pop_front();
+            }
+        }
+        self.unread.len() + needed <= quota
+    }
+
+    fn push(&mut self, kind: fifo::Kind, value: u32) -> Result<(), Corrupt> {
+        let record = fifo::Record { producer: self.link.our_index, kind, value };
+        let position = fifo::push(&self.cells, record).ok_or(Corrupt("the FIFO is full in spite of its quotas"))?;
+        self.unread.push_back(position);
+        Ok(())
+    }
+}
+
+/// Takes back fragments that are dropped unsent, and knows how many may still be sent.
+struct Owner {
+    inner: Arc<Inner>,
+    /// Fragments handed out and not yet sent: each has its place in the ring.
+    reserved: AtomicU32,
+}
+
+impl FragmentOwner for Owner {
+    fn give_back(&self, _memory: NonNull<u8>, key: u64) {
+        self.inner.give_back(Reference::from_bits(key as u32));
+        self.reserved.fetch_sub(1, Release);
+    }
+}
+
+impl SmEndpoint {
+    pub(crate) fn new(inner: Arc<Inner>, peer: Arc<Peer>) -> Self {
+        let settings = &inner.settings;
+        let mut capabilities = Capabilities::send_only(settings.eager_limit, settings.max_send_size);
+        capabilities.inline_limit = settings.inline_limit;
+        capabilities.device_max_send_size = settings.device_max_send_size;
+        capabilities.min_rdma_size = settings.single_copy_limit;
+        capabilities.get_limit = cost::SINGLE_COPY_PIECE;
+        capabilities.put_limit = cost::SINGLE_COPY_PIECE;
+        capabilities.latency = cost::LATENCY;
+        capabilities.bandwidth = cost::SINGLE_COPY.bytes_per_second;
+        if cfg!(feature = "cuda") {
+            capabilities.flags |= Flags::DEVICE_FRAGMENTS;
+        }
+        if settings.single_copy {
+            capabilities.flags |= Flags::GET | Flags::PUT | Flags::SYNCHRONOUS;
+        }
+        let owner = Arc::new(Owner { inner: inner.clone(), reserved: AtomicU32::new(0) });
+        let in_flight = Default::default();
+        let mut endpoint = SmEndpoint { inner, peer, capabilities, path: Path::None, owner, in_flight };
+        endpoint.refresh();
+        endpoint
+    }
+
+    /// Drops the capabilities that turned out refused.
+    fn refresh(&mut self) {
+        if self.peer.single_copy_refused.load(Relaxed) {
+            self.capabilities.flags -= Flags::GET | Flags::PUT | Flags::SYNCHRONOUS;
+            self.capabilities.min_rdma_size = usize::MAX;
+        }
+        if self.peer.device.get() == DeviceStatus::Refused {
+            self.capabilities.flags -= Flags::DEVICE_FRAGMENTS;
+        }
+    }
+
+    /// Whether messages can be sent now; begins to connect if they cannot.
+    fn connected(&mut self) -> Result<bool, Error> {
+        match self.peer.status() {
+            Status::Departed | Status::Failed => return Err(self.peer.error()),
+            Status::Idle => self.inner.request(Request::Connect(self.peer.clone())),
+            Status::Connecting => {}
+            Status::Open => {
+                if let (Path::None, Some(link)) = (&self.path, self.peer.link.get()) {
+                    let cells = FifoMemory::new(link.memory.clone(), link.layout.fifo_cells);
+                    self.path = Path::Fifo(FifoPath { link: link.clone(), cells, unread: VecDeque::new() }, 0);
+                    self.refresh();
+                }
+                return Ok(!matches!(self.path, Path::None));
+            }
+        }
+        Ok(false)
+    }
+
+    /// Whether one more message could be sent besides those whose place is reserved.
+    fn has_room(&mut self) -> Result<bool, Error> {
+        let reserved = self.owner.reserved.load(Relaxed);
+        let room = match &mut self.path {
+            Path::None => Ok(false),
+            Path::Fifo(path, _) => Ok(path.has_room(reserved as usize + 1)),
+            Path::Box(writer) => writer.has_room(u64::from(reserved) + 1),
+        };
+        room.map_err(|corrupt| self.broken(corrupt))
+    }
+
+    /// Sends a fragment that `acquire` yielded, of `len` bytes.
+    fn push(&mut self, reference: Reference, len: usize) -> Result<(), Error> {
+        let (Some(link), Some(pool)) = (self.peer.link.get(), self.inner.pool(reference.class())) else {
+            return Err(self.unavailable("send", "the fragment is none of this endpoint's"));
+        };
+        pool.prepare(reference.id(), len, link.index, &mut self.in_flight[usize::from(reference.class())]);
+        let pushed = match &mut self.path {
+            Path::None => Ok(()),
+            Path::Fifo(path, messages) => {
+                *messages += 1;
+                path.push(fifo::Kind::Fragment, reference.bits())
+            }
+            Path::Box(writer) => writer.push_fragment(reference.bits()).and_then(|pushed| {
+                if pushed { Ok(()) } else { Err(Corrupt("a fast box is full in spite of a reserved slot")) }
+            }),
+        };
+        pushed.map_err(|corrupt| self.broken(corrupt))?;
+        self.consider_box();
+        Ok(())
+    }
+
+    /// Moves on to a fast box where the peer has earned one. The record that says so is the last in the FIFO.
+    fn consider_box(&mut self) {
+        let Path::Fifo(path, messages) = &mut self.path else { return };
+        let reserved = self.owner.reserved.load(Relaxed) as usize;
+        if *messages < self.inner.settings.box_threshold || !path.has_room(reserved + 1) {
+            return;
+        }
+        let Some(number) = self.inner.give_box() else {
+            *messages = 0;
+            return;
+        };
+        let layout = &self.inner.layout;
+        if path.push(fifo::Kind::FastBox, number).is_ok() {
+            let memory = BoxMemory::new(&self.inner.memory, layout.fast_box(number as usize), layout.box_slots);
+            self.path = Path::Box(Writer::new(memory));
+        }
+    }
+
+    /// `send_inline` without a fast box: an eager fragment carries the bytes.
+    #[cold]
+    fn send_small_fragment(&mut self, header: &[u8], payload: &[u8]) -> Result<Sent, Error> {
+        if !self.connected()? || !self.has_room()? {
+            return Ok(Sent::Busy);
+        }
+        let Some(pool) = self.inner.pool(EAGER) else { return Ok(Sent::Busy) };
+        let Some(id) = pool.acquire(&mut self.in_flight[usize::from(EAGER)]) else { return Ok(Sent::Busy) };
+        let memory = pool.payload(id);
+        // SAFETY: the fragment is ours alone until pushed, and has room for `inline_limit` bytes.
+        unsafe {
+            memory.copy_from_nonoverlapping(NonNull::from(header).cast(), header.len());
+            memory.add(header.len()).copy_from_nonoverlapping(NonNull::from(payload).cast(), payload.len());
+        }
+        self.push(Reference::new(EAGER, id), header.len() + payload.len())?;
+        Ok(Sent::Done)
+    }
+
+    /// Whether device fragments can be sent now.
+    fn device_ready(&mut self) -> Result<bool, Error> {
+        match self.peer.device.get() {
+            DeviceStatus::Ready => Ok(true),
+            DeviceStatus::Asked => Ok(false),
+            DeviceStatus::Unasked => {
+                if self.inner.device_segment().is_none() {
+                    self.peer.device.answered(false);
+                } else {
+                    self.peer.device.ask();
+                    self.inner.request(Request::OfferDevice(self.peer.clone()));
+                }
+                Ok(false)
+            }
+            DeviceStatus::Refused => {
+                self.refresh();
+                Err(self.unavailable("alloc", "the two processes cannot share memory for devices"))
+            }
+        }
+    }
+
+    #[cold]
+    fn broken(&self, corrupt: Corrupt) -> Error {
+        let error = self.peer.malformed(corrupt.to_string());
+        self.inner.fail_from_outside(&self.peer, error.clone());
+        error
+    }
+
+    #[cold]
+    fn unavailable(&self, operation: &'static str, reason: impl Into<String>) -> Error {
+        Error::Unavailable { btl: NAME, operation, reason: reason.into() }
+    }
+
+    /// The peer's memory, and an address in it that was checked against the handle.
+    fn resolve(
+        &mut self,
+        operation: &'static str,
+        local: &Region,
+        handle: &RemoteHandle,
+        access: Access,
+        offset: u64,
+    ) -> Result<(crate::single_copy::Remote, u64), Error> {
+        if self.peer.status() == Status::Failed {
+            return Err(self.peer.error());
+        }
+        self.refresh();
+        let remote = self.peer.link.get().and_then(|link| link.remote);
+        let Some(remote) = remote.filter(|_| self.capabilities.flags.contains(Flags::GET)) else {
+            return Err(self.unavailable(operation, "single copy does not work with this peer"));
+        };
+        if local.location.on_device() {
+            return Err(self.unavailable(operation, "the local memory is a device's"));
+        }
+        let address = Handle::resolve(handle, access, offset, local.len);
+        Ok((remote, address.map_err(|reason| self.unavailable(operation, reason))?))
+    }
+
+    fn copied(
+        &mut self,
+        operation: &'static str,
+        result: Result<(), crate::single_copy::CopyError>,
+    ) -> Result<Transfer, Error> {
+        use crate::single_copy::CopyError;
+        match result {
+            Ok(()) => Ok(Transfer::Done),
+            Err(error) if error.is_death() => {
+                let error = self.peer.gone("it died");
+                self.inner.fail_from_outside(&self.peer, error.clone());
+                Err(error)
+            }
+            Err(error) => {
+                if matches!(&error, CopyError::System(error) if error.raw_os_error() != Some(libc::EPERM)) {
+                    return Err(self.unavailable(operation, error.to_string()));
+                }
+                crate::single_copy::explain(&error);
+                self.peer.single_copy_checked(false);
+                self.refresh();
+                Err(self.unavailable(operation, error.to_string()))
+            }
+        }
+    }
+}
+
+impl Endpoint for SmEndpoint {
+    fn peer(&self) -> Rank {
+        self.peer.rank
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn cost(&self, operation: Operation, _location: &Location) -> Cost {
+        match operation {
+            Operation::Send => cost::SEND,
+            Operation::Get | Operation::Put if self.capabilities.flags.contains(Flags::GET) => cost::SINGLE_COPY,
+            Operation::Get | Operation::Put => Cost { fixed: Duration::MAX, bytes_per_second: f64::INFINITY },
+        }
+    }
+
+    #[inline]
+    fn send_inline(&mut self, header: &[u8], payload: &[u8]) -> Result<Sent, Error> {
+        if header.len() + payload.len() > self.capabilities.inline_limit {
+            return Err(self.unavailable("send_inline", "the message is longer than inline_limit"));
+        }
+        let Path::Box(writer) = &mut self.path else { return self.send_small_fragment(header, payload) };
+        if !self.peer.is_open() {
+            return Err(self.peer.error());
+        }
+        let reserved = self.owner.reserved.load(Relaxed);
+        match writer.push_inline(header, payload, u64::from(reserved)) {
+            Ok(true) => Ok(Sent::Done),
+            Ok(false) => Ok(Sent::Busy),
+            Err(corrupt) => Err(self.broken(corrupt)),
+        }
+    }
+
+    fn alloc(&mut self, len: usize, kind: FragmentKind) -> Result<Option<Fragment>, Error> {
+        let limit = match kind {
+            FragmentKind::Host => self.capabilities.max_send_size,
+            FragmentKind::Device => self.capabilities.device_max_send_size,
+        };
+        if len > limit {
+            return Err(self.unavailable("alloc", format!("{len} bytes are more than the {limit} of a fragment")));
+        }
+        if !self.connected()? || (kind == FragmentKind::Device && !self.device_ready()?) || !self.has_room()? {
+            return Ok(None);
+        }
+        let (small, large) = match kind {
+            FragmentKind::Host => (EAGER, LARGE),
+            FragmentKind::Device => (DEVICE_SMALL, DEVICE_CHUNK),
+        };
+        let fits = self.inner.pool(small).is_some_and(|pool| len <= pool.size());
+        let class = if fits { small } else { large };
+        let Some(pool) = self.inner.pool(class) else { return Ok(None) };
+        let Some(id) = pool.acquire(&mut self.in_flight[usize::from(class)]) else { return Ok(None) };
+        self.owner.reserved.fetch_add(1, Relaxed);
+        let key = u64::from(Reference::new(class, id).bits());
+        // SAFETY: the pool gave us this fragment alone; its memory is kept by `Inner`, which the owner keeps.
+        Ok(Some(unsafe { Fragment::new(pool.payload(id), pool.size(), key, self.owner.clone()) }))
+    }
+
+    fn send(&mut self, fragment: Fragment, len: usize) -> Result<(), Error> {
+        if len > fragment.capacity() {
+            return Err(self.unavailable("send", format!("{len} bytes are more than the fragment has")));
+        }
+        if !self.peer.is_open() {
+            return Err(self.peer.error());
+        }
+        let reference = Reference::from_bits(fragment.into_key() as u32);
+        self.owner.reserved.fetch_sub(1, Relaxed);
+        self.push(reference, len)
+    }
+
+    unsafe fn register(&mut self, region: Region, access: Access) -> Result<Option<Registration>, Error> {
+        if self.peer.status() >= Status::Departed {
+            return Err(self.peer.error());
+        }
+        self.refresh();
+        if region.location.on_device() || !self.capabilities.flags.contains(Flags::GET) {
+            return Ok(None);
+        }
+        let handle = Handle::new(region.address, region.len, access).to_remote();
+        Ok(handle.map(|handle| Registration::new(handle, None)))
+    }
+
+    unsafe fn get(
+        &mut self,
+        local: Region,
+        from: &RemoteHandle,
+        offset: u64,
+        _token: Token,
+    ) -> Result<Transfer, Error> {
+        let (remote, address) = self.resolve("get", &local, from, Access::RemoteRead, offset)?;
+        // SAFETY: the caller keeps `local` valid and untouched.
+        let result = unsafe { remote.read(local.address, address, local.len) };
+        self.copied("get", result)
+    }
+
+    unsafe fn put(&mut self, local: Region, to: &RemoteHandle, offset: u64, _token: Token) -> Result<Transfer, Error> {
+        let (remote, address) = self.resolve("put", &local, to, Access::RemoteWrite, offset)?;
+        // SAFETY: the caller keeps `local` valid and unwritten.
+        let result = unsafe { remote.write(local.address, address, local.len) };
+        self.copied("put", result)
+    }
+}
+
+impl Drop for SmEndpoint {
+    fn drop(&mut self) {
+        self.inner.request(Request::Close(self.peer.clone()));
+    }
+}

@@ -1,0 +1,209 @@
+//! The state of this process's shared-memory transport that endpoints and progress share.
+
+use std::collections::HashMap;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::{Arc, OnceLock};
+
+use cableway_base::Rank;
+use cableway_btl::{Error, Job};
+use cableway_common_cuda::Devices;
+use parking_lot::Mutex;
+
+use crate::NAME;
+use crate::connection::wire::Hello;
+use crate::device::DeviceSegment;
+use crate::node::Node;
+use crate::peer::Peer;
+use crate::pool::{Pool, Reference};
+use crate::segment::{Layout, Memory};
+use crate::settings::Settings;
+
+pub(crate) struct Inner {
+    pub(crate) job: Job,
+    pub(crate) settings: Settings,
+    pub(crate) node: Node,
+    pub(crate) uid: u32,
+    pub(crate) devices: Devices,
+    pub(crate) memory: Arc<Memory>,
+    pub(crate) layout: Layout,
+    /// Eager fragments, and larger ones.
+    pools: [Pool; 2],
+    /// Made when device data is first sent. None: the system refused.
+    device: OnceLock<Option<DeviceSegment>>,
+    peers: Mutex<HashMap<Rank, Arc<Peer>>>,
+    indices: Mutex<HashMap<Rank, u16>>,
+    boxes_given: AtomicU32,
+    /// By which peers know our memory. Boxed: its address is told.
+    cookie: Box<u64>,
+    requests: Mutex<Vec<Request>>,
+    has_requests: AtomicBool,
+}
+
+/// What an endpoint asks of progress.
+pub(crate) enum Request {
+    /// To connect.
+    Connect(Arc<Peer>),
+    /// To offer the device segment.
+    OfferDevice(Arc<Peer>),
+    /// To report the failure that the peer has been given.
+    ReportFailure(Arc<Peer>),
+    /// To end in good order.
+    Close(Arc<Peer>),
+}
+
+impl Inner {
+    pub(crate) fn new(job: &Job, settings: Settings, devices: &Devices) -> Result<Self, Error> {
+        let system = |what: &str| {
+            let what = what.to_owned();
+            move |error: std::io::Error| Error::system(NAME, what, error)
+        };
+        let layout =
+            settings.geometry.layout().map_err(std::io::Error::other).map_err(system("laying out a segment"))?;
+        let memory = Memory::create("cableway-sm", layout.len).map_err(system("making a segment"))?;
+        let memory = Arc::new(memory);
+        let node = Node::of_this_process().map_err(system("finding out about this node"))?;
+        let mut cookie = [0; 8];
+        random(&mut cookie).map_err(system("drawing random numbers"))?;
+        Ok(Inner {
+            job: job.clone(),
+            settings,
+            node,
+            uid: rustix::process::geteuid().as_raw(),
+            devices: devices.clone(),
+            pools: [Pool::new(memory.clone(), layout.eager), Pool::new(memory.clone(), layout.large)],
+            memory,
+            layout,
+            device: OnceLock::new(),
+            peers: Mutex::default(),
+            indices: Mutex::default(),
+            boxes_given: AtomicU32::new(0),
+            cookie: Box::new(u64::from_ne_bytes(cookie)),
+            requests: Mutex::default(),
+            has_requests: AtomicBool::new(false),
+        })
+    }
+
+    /// What is known of a rank.
+    pub(crate) fn peer(&self, rank: Rank) -> Arc<Peer> {
+        self.peers.lock().entry(rank).or_insert_with(|| Arc::new(Peer::new(rank))).clone()
+    }
+
+    /// The number of a rank in our FIFO. None: the FIFO has no room for one more.
+    pub(crate) fn index_of(&self, rank: Rank) -> Option<u16> {
+        let mut indices = self.indices.lock();
+        let next = indices.len();
+        if let Some(&index) = indices.get(&rank) {
+            return Some(index);
+        }
+        let index = u16::try_from(next).ok()?;
+        if (next + 1) * self.layout.fifo_quota > self.layout.fifo_cells {
+            return None;
+        }
+        indices.insert(rank, index);
+        Some(index)
+    }
+
+    /// How this process introduces itself to `rank`, whose number in our FIFO is `index`.
+    pub(crate) fn hello(&self, rank: Rank, index: u16) -> Hello {
+        Hello {
+            secret: self.job.secret,
+            rank: self.job.rank.into(),
+            to: rank.into(),
+            index: u32::from(index).into(),
+            geometry: self.settings.geometry,
+            cookie_address: (&raw const *self.cookie as u64).into(),
+            cookie: (*self.cookie).into(),
+            node: self.node,
+        }
+    }
+
+    /// Whether single copy may be tried with a process of this pid that runs there.
+    pub(crate) fn single_copy_allowed(&self, pid: u32, node: &Node) -> bool {
+        let same_namespaces = node.pid == self.node.pid && node.user == self.node.user;
+        if self.settings.single_copy && !same_namespaces && self.node.boot_id == node.boot_id {
+            cableway_base::warn_once("sm/single-copy", || {
+                format!(
+                    "{NAME}: large messages are copied twice, because ranks are in different pid or user namespaces"
+                )
+            });
+        }
+        self.settings.single_copy && same_namespaces && pid != 0
+    }
+
+    /// The pool of a class.
+    pub(crate) fn pool(&self, class: u8) -> Option<&Pool> {
+        match class {
+            0 | 1 => self.pools.get(usize::from(class)),
+            _ => self.device.get()?.as_ref()?.pools.get(usize::from(class) - 2),
+        }
+    }
+
+    /// The device segment, made now if need be.
+    pub(crate) fn device_segment(&self) -> Option<&DeviceSegment> {
+        let make = || match DeviceSegment::create(&self.settings.device_geometry, &self.devices) {
+            Ok(segment) => Some(segment),
+            Err(error) => {
+                log::warn!("{NAME}: no memory for device messages: {error}");
+                None
+            }
+        };
+        self.device.get_or_init(make).as_ref()
+    }
+
+    /// A fast box for one more peer. None: there are no more.
+    pub(crate) fn give_box(&self) -> Option<u32> {
+        let most = self.layout.boxes as u32;
+        let next = |given: u32| (given < most).then_some(given + 1);
+        self.boxes_given.fetch_update(Relaxed, Relaxed, next).ok()
+    }
+
+    /// Takes a fragment back that was not sent.
+    pub(crate) fn give_back(&self, reference: Reference) {
+        if let Some(pool) = self.pool(reference.class()) {
+            pool.give_back(reference.id());
+        }
+    }
+
+    /// Takes back all that is in flight to a peer that is gone.
+    pub(crate) fn forget_peer(&self, index: u16) {
+        (0..4).filter_map(|class| self.pool(class)).for_each(|pool| pool.forget_peer(index));
+    }
+
+    pub(crate) fn request(&self, request: Request) {
+        let mut requests = self.requests.lock();
+        requests.push(request);
+        self.has_requests.store(true, Release);
+    }
+
+    #[inline(always)]
+    pub(crate) fn take_requests(&self) -> Option<Vec<Request>> {
+        if self.has_requests.load(Relaxed) { self.take_requests_now() } else { None }
+    }
+
+    #[cold]
+    fn take_requests_now(&self) -> Option<Vec<Request>> {
+        let mut requests = self.requests.lock();
+        self.has_requests.load(Acquire).then(|| {
+            self.has_requests.store(false, Relaxed);
+            std::mem::take(&mut *requests)
+        })
+    }
+
+    /// Fails a peer from outside of progress, which will report it.
+    pub(crate) fn fail_from_outside(&self, peer: &Arc<Peer>, error: Error) {
+        if peer.fail(error) {
+            self.request(Request::ReportFailure(peer.clone()));
+        }
+    }
+}
+
+/// Fills `bytes` from the system's generator.
+pub(crate) fn random(bytes: &mut [u8]) -> std::io::Result<()> {
+    let mut done = 0;
+    while done < bytes.len() {
+        done += rustix::rand::getrandom(&mut bytes[done..], rustix::rand::GetRandomFlags::empty())?;
+    }
+    Ok(())
+}

@@ -1,0 +1,64 @@
+//! The socket at which peers find this process, and its name.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+use cableway_btl::Job;
+
+use crate::card::SocketName;
+use crate::connection::socket;
+use crate::inner::random;
+
+/// What names in a shared folder look like.
+const PREFIX: &str = "cableway-sm-";
+const SUFFIX: &str = ".sock";
+
+/// Listens under a name that nobody can guess: abstract, or in `folder` if one is named.
+pub(crate) fn listen(job: &Job, folder: &str) -> io::Result<(OwnedFd, SocketName, Option<Unlink>)> {
+    let mut nonce = [0; 8];
+    random(&mut nonce)?;
+    let name = format!("{PREFIX}{}-{:016x}", job.rank, u64::from_ne_bytes(nonce));
+    // Every peer may call at once.
+    let backlog = i32::try_from(job.local_size).unwrap_or(i32::MAX).clamp(64, 4096);
+    if folder.is_empty() {
+        let name = SocketName::Abstract(name.into_bytes());
+        return Ok((socket::listen(&name, backlog)?, name, None));
+    }
+    sweep(Path::new(folder));
+    let path = Path::new(folder).join(name + SUFFIX);
+    let name = SocketName::Path(path.as_os_str().as_bytes().to_vec());
+    let listener = socket::listen(&name, backlog)?;
+    rustix::fs::chmod(&path, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR)?;
+    Ok((listener, name, Some(Unlink(path))))
+}
+
+/// Removes a socket's file.
+pub(crate) struct Unlink(PathBuf);
+
+impl Drop for Unlink {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_file(&self.0) {
+            log::debug!("sm: {} was not removed: {error}", self.0.display());
+        }
+    }
+}
+
+/// Removes sockets that killed processes have left in a shared folder: those that refuse a connection.
+fn sweep(folder: &Path) {
+    let Ok(entries) = std::fs::read_dir(folder) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let ours = name.as_bytes().starts_with(PREFIX.as_bytes()) && name.as_bytes().ends_with(SUFFIX.as_bytes());
+        if !ours {
+            continue;
+        }
+        let path = entry.path();
+        let socket = SocketName::Path(path.as_os_str().as_bytes().to_vec());
+        let refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
+        if socket::connect(&socket).is_err_and(refused) {
+            let _ = std::fs::remove_file(&path);
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! Fragments of this process's segments: which are free, and how they come back.
+//!
+//! The receiver marks a fragment as returned in the fragment's own header; whoever needs one here looks there. An
+//! endpoint first looks at the oldest that it sent itself, so in a steady stream nothing is shared between peers.
+//! What a fragment is used for is kept in private memory: a peer can say "returned" too early and garble its own
+//! message, and nothing else.
+
+use std::collections::VecDeque;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+use crossbeam_queue::ArrayQueue;
+
+use crate::segment::{Class, Memory};
+
+/// Classes of fragments, as references name them: two in the segment, two in the device segment.
+pub(crate) const EAGER: u8 = 0;
+pub(crate) const LARGE: u8 = 1;
+pub(crate) const DEVICE_SMALL: u8 = 2;
+pub(crate) const DEVICE_CHUNK: u8 = 3;
+
+/// Names a fragment to a peer: 4 bits of class, 20 bits of number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Reference(u32);
+
+impl Reference {
+    pub(crate) fn new(class: u8, id: u32) -> Self {
+        Reference(u32::from(class & 0xf) << 20 | id & 0xf_ffff)
+    }
+
+    /// Any 24 bits make one.
+    pub(crate) fn from_bits(bits: u32) -> Self {
+        Reference(bits & 0xff_ffff)
+    }
+
+    pub(crate) fn bits(self) -> u32 {
+        self.0
+    }
+
+    pub(crate) fn class(self) -> u8 {
+        (self.0 >> 20) as u8
+    }
+
+    pub(crate) fn id(self) -> u32 {
+        self.0 & 0xf_ffff
+    }
+}
+
+/// Fragments that an endpoint has sent, the oldest first, with the generation of that sending.
+pub(crate) type InFlight = VecDeque<(u32, u32)>;
+
+/// The fragments of one class.
+pub(crate) struct Pool {
+    memory: Arc<Memory>,
+    class: Class,
+    /// What each is used for: bits 0 to 31 its generation, 32 to 63 who has it.
+    states: Box<[AtomicU64]>,
+    /// Some of those that are free.
+    free: ArrayQueue<u32>,
+    /// Those from here on have never been used.
+    unused: AtomicU32,
+    /// Where the next search for returned fragments begins.
+    cursor: AtomicU32,
+}
+
+const FREE: u32 = 0;
+const HELD: u32 = 1;
+/// With the peer's number on top: in flight to it.
+const SENT: u32 = 2;
+/// Fragments that one search looks at.
+const SEARCH: u32 = 32;
+
+fn state(who: u32, generation: u32) -> u64 {
+    u64::from(who) << 32 | u64::from(generation)
+}
+
+impl Pool {
+    pub(crate) fn new(memory: Arc<Memory>, class: Class) -> Self {
+        Pool {
+            memory,
+            class,
+            states: (0..class.count).map(|_| AtomicU64::new(state(FREE, 0))).collect(),
+            free: ArrayQueue::new(class.count.max(1) as usize),
+            unused: AtomicU32::new(0),
+            cursor: AtomicU32::new(0),
+        }
+    }
+
+    /// Bytes of payload of each.
+    pub(crate) fn size(&self) -> usize {
+        self.class.size
+    }
+
+    /// A fragment's payload.
+    pub(crate) fn payload(&self, id: u32) -> NonNull<u8> {
+        self.memory.payload(&self.class, id)
+    }
+
+    /// A fragment for the caller to fill. `sent` is what the caller's endpoint has in flight.
+    #[inline]
+    pub(crate) fn acquire(&self, sent: &mut InFlight) -> Option<u32> {
+        while let Some(&(id, generation)) = sent.front() {
+            let now = self.states[id as usize].load(Relaxed);
+            if now as u32 != generation || now >> 32 < u64::from(SENT) {
+                // Someone else has found it returned.
+                sent.pop_front();
+                continue;
+            }
+            if !self.reclaim(id, HELD) {
+                break;
+            }
+            sent.pop_front();
+            return Some(id);
+        }
+        let id = self.free.pop().or_else(|| self.fresh()).or_else(|| self.search())?;
+        let generation = self.states[id as usize].load(Relaxed) as u32;
+        self.states[id as usize].store(state(HELD, generation), Relaxed);
+        Some(id)
+    }
+
+    fn fresh(&self) -> Option<u32> {
+        if self.unused.load(Relaxed) >= self.class.count {
+            return None;
+        }
+        let id = self.unused.fetch_add(1, Relaxed);
+        if id < self.class.count {
+            return Some(id);
+        }
+        self.unused.store(self.class.count, Relaxed);
+        None
+    }
+
+    /// Looks for returned fragments among everybody's, some at a time.
+    fn search(&self) -> Option<u32> {
+        let from = self.cursor.fetch_add(SEARCH, Relaxed);
+        for step in 0..SEARCH.min(self.class.count) {
+            let id = from.wrapping_add(step) % self.class.count;
+            if self.reclaim(id, HELD) {
+                return Some(id);
+            }
+        }
+        None
+    }
+
+    /// Makes a fragment `who`'s if its receiver has returned it.
+    fn reclaim(&self, id: u32, who: u32) -> bool {
+        let now = self.states[id as usize].load(Relaxed);
+        now >> 32 >= u64::from(SENT)
+            && self.memory.header(&self.class, id).returned.load(Acquire) == now as u32
+            && self.states[id as usize].compare_exchange(now, state(who, now as u32), AcqRel, Relaxed).is_ok()
+    }
+
+    /// Makes a fragment, filled by the caller, ready to be sent to `peer`. The reference is to be pushed next.
+    #[inline]
+    pub(crate) fn prepare(&self, id: u32, len: usize, peer: u16, sent: &mut InFlight) {
+        let generation = (self.states[id as usize].load(Relaxed) as u32).wrapping_add(1);
+        self.states[id as usize].store(state(SENT + u32::from(peer), generation), Relaxed);
+        let header = self.memory.header(&self.class, id);
+        header.generation.store(generation, Relaxed);
+        header.len.store(len as u32, Relaxed);
+        sent.push_back((id, generation));
+    }
+
+    /// Takes a fragment back that was not sent.
+    pub(crate) fn give_back(&self, id: u32) {
+        let generation = self.states[id as usize].load(Relaxed) as u32;
+        self.states[id as usize].store(state(FREE, generation), Release);
+        // There is room for every fragment.
+        let _ = self.free.push(id);
+    }
+
+    /// Takes back all that is in flight to a peer that is gone.
+    pub(crate) fn forget_peer(&self, peer: u16) {
+        for (id, word) in self.states.iter().enumerate() {
+            let now = word.load(Relaxed);
+            let gone = now >> 32 == u64::from(SENT + u32::from(peer));
+            if gone && word.compare_exchange(now, state(FREE, now as u32), AcqRel, Relaxed).is_ok() {
+                let _ = self.free.push(id as u32);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::segment::Geometry;
+
+    fn pool(count: u32) -> (Pool, Arc<Memory>, Class) {
+        let geometry = Geometry {
+            fifo_cells: 2.into(),
+            fifo_quota: 1.into(),
+            boxes: 0.into(),
+            box_slots: 4.into(),
+            eager_count: count.into(),
+            eager_size: 64.into(),
+            large_count: 0.into(),
+            large_size: 64.into(),
+        };
+        let layout = geometry.layout().unwrap();
+        let memory = Arc::new(Memory::create("pool-test", layout.len).unwrap());
+        (Pool::new(memory.clone(), layout.eager), memory, layout.eager)
+    }
+
+    fn return_it(memory: &Memory, class: &Class, id: u32) {
+        let header = memory.header(class, id);
+        header.returned.store(header.generation.load(Relaxed), Release);
+    }
+
+    #[test]
+    fn fragments_come_back_out_of_order_and_across_endpoints() {
+        let (pool, memory, class) = pool(3);
+        let (mut a, mut b) = (InFlight::new(), InFlight::new());
+        let ids: Vec<u32> = (0..3).map(|_| pool.acquire(&mut a).unwrap()).collect();
+        assert_eq!(pool.acquire(&mut a), None);
+        for &id in &ids {
+            pool.prepare(id, 8, 0, &mut a);
+        }
+        assert_eq!(pool.acquire(&mut a), None, "nothing was returned");
+        return_it(&memory, &class, ids[1]);
+        assert_eq!(pool.acquire(&mut b), Some(ids[1]), "another endpoint finds it");
+        assert_eq!(pool.acquire(&mut b), None);
+        return_it(&memory, &class, ids[0]);
+        assert_eq!(pool.acquire(&mut a), Some(ids[0]));
+        return_it(&memory, &class, ids[2]);
+        assert_eq!(pool.acquire(&mut a), Some(ids[2]), "the entry taken over by b is passed by");
+        pool.give_back(ids[2]);
+        assert_eq!(pool.acquire(&mut b), Some(ids[2]));
+    }
+
+    #[test]
+    fn a_dead_peer_holds_nothing() {
+        let (pool, memory, class) = pool(2);
+        let mut sent = InFlight::new();
+        for peer in [4, 5] {
+            let id = pool.acquire(&mut sent).unwrap();
+            pool.prepare(id, 8, peer, &mut sent);
+        }
+        let mut other = InFlight::new();
+        pool.forget_peer(4);
+        assert_eq!(pool.acquire(&mut other), Some(0));
+        assert_eq!(pool.acquire(&mut other), None, "5 lives");
+        return_it(&memory, &class, 0);
+        assert_eq!(pool.acquire(&mut sent), None, "a return from the dead is of an old generation");
+    }
+}

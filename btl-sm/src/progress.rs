@@ -1,0 +1,305 @@
+//! The receiving side: delivers what has arrived, and looks after the connections now and then.
+
+use std::cell::OnceCell;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::time::{Duration, Instant};
+
+use cableway_btl::{Error, Received, Retain, SharedBytes, Upcalls};
+
+use crate::NAME;
+use crate::connection::{Connections, Event};
+use crate::inner::{Inner, Request};
+use crate::peer::{Link, Peer};
+use crate::pool::{DEVICE_SMALL, Reference};
+use crate::ring::fast_box::{Arrival, MAX_INLINE, Reader};
+use crate::ring::{Corrupt, fifo};
+use crate::segment::{BoxMemory, FifoMemory};
+
+/// Messages taken from one peer before the next peer's turn.
+const BATCH: usize = 32;
+/// The clock is looked at once in so many polls: it costs more than a poll.
+const POLLS_PER_LOOK: u32 = 32;
+/// How often sockets are looked at when nothing is under way. A system call each time.
+const SOCKET_INTERVAL: Duration = Duration::from_micros(200);
+
+pub(crate) struct Progress {
+    fifo: fifo::Consumer<FifoMemory>,
+    /// By the numbers that records in the FIFO bear.
+    senders: Vec<Option<Sender>>,
+    boxes: Vec<FastBox>,
+    /// Where messages that fill several slots are put together.
+    gather: Box<[u8; MAX_INLINE]>,
+    pub(crate) connections: Connections,
+    polls: u32,
+    next_look: Instant,
+}
+
+#[derive(Clone)]
+struct Sender {
+    peer: Arc<Peer>,
+    link: Arc<Link>,
+}
+
+struct FastBox {
+    reader: Reader<BoxMemory>,
+    sender: Sender,
+}
+
+impl Progress {
+    pub(crate) fn new(inner: &Inner, connections: Connections) -> Self {
+        Progress {
+            fifo: fifo::Consumer::new(FifoMemory::new(inner.memory.clone(), inner.layout.fifo_cells)),
+            senders: Vec::new(),
+            boxes: Vec::new(),
+            gather: Box::new([0; MAX_INLINE]),
+            connections,
+            polls: 0,
+            next_look: Instant::now(),
+        }
+    }
+
+    /// Delivers and completes what is ready; how many events there were.
+    #[inline]
+    pub(crate) fn poll(&mut self, inner: &Inner, upcalls: &dyn Upcalls) -> usize {
+        let mut events = 0;
+        let mut index = 0;
+        while let Some(fast_box) = self.boxes.get_mut(index) {
+            match fast_box.deliver(&mut self.gather, upcalls) {
+                Ok(count) => events += count,
+                Err(corrupt) => {
+                    let peer = fast_box.sender.peer.clone();
+                    let error = peer.malformed(corrupt.to_string());
+                    self.fail(inner, &peer, error, upcalls);
+                    events += 1;
+                    continue;
+                }
+            }
+            index += 1;
+        }
+        events += self.poll_fifo(inner, upcalls);
+        if let Some(requests) = inner.take_requests() {
+            events += self.serve(inner, requests, upcalls);
+        }
+        self.polls += 1;
+        if self.polls >= POLLS_PER_LOOK {
+            self.polls = 0;
+            events += self.look(inner, upcalls);
+        }
+        events
+    }
+
+    #[inline]
+    fn poll_fifo(&mut self, inner: &Inner, upcalls: &dyn Upcalls) -> usize {
+        let mut events = 0;
+        while events < BATCH {
+            match self.fifo.pop() {
+                Ok(None) => break,
+                Ok(Some(record)) => self.take_record(inner, record, upcalls),
+                Err(corrupt) => log::error!("{NAME}: {corrupt}; a peer has overwritten it"),
+            }
+            events += 1;
+        }
+        self.fifo.publish();
+        events
+    }
+
+    fn take_record(&mut self, inner: &Inner, record: fifo::Record, upcalls: &dyn Upcalls) {
+        let Some(Some(sender)) = self.senders.get(usize::from(record.producer)) else {
+            log::error!("{NAME}: a record in the FIFO is of nobody known; a peer has overwritten it");
+            return;
+        };
+        let sender = sender.clone();
+        let taken = match record.kind {
+            fifo::Kind::Fragment => deliver_fragment(&sender, Reference::from_bits(record.value), upcalls),
+            fifo::Kind::FastBox => self.add_box(&sender, record.value as usize),
+        };
+        if let Err(corrupt) = taken {
+            let error = sender.peer.malformed(corrupt.to_string());
+            self.fail(inner, &sender.peer, error, upcalls);
+        }
+    }
+
+    fn add_box(&mut self, sender: &Sender, number: usize) -> Result<(), Corrupt> {
+        let layout = &sender.link.layout;
+        if number >= layout.boxes || self.boxes.iter().any(|other| Arc::ptr_eq(&other.sender.peer, &sender.peer)) {
+            return Err(Corrupt("a fast box is announced that does not exist, or a second one"));
+        }
+        let memory = BoxMemory::new(&sender.link.memory, layout.fast_box(number), layout.box_slots);
+        self.boxes.push(FastBox { reader: Reader::new(memory), sender: sender.clone() });
+        Ok(())
+    }
+
+    /// What endpoints have asked for.
+    #[cold]
+    fn serve(&mut self, inner: &Inner, requests: Vec<Request>, upcalls: &dyn Upcalls) -> usize {
+        let mut events = 0;
+        for request in requests {
+            match request {
+                Request::Connect(peer) => self.connections.call(peer),
+                Request::OfferDevice(peer) => {
+                    let segment = inner.device_segment();
+                    let file = segment.and_then(|segment| segment.memory.file());
+                    self.connections.offer_device(&peer, inner.settings.device_geometry, file);
+                }
+                Request::ReportFailure(peer) => {
+                    self.drop_peer(inner, &peer, upcalls);
+                    events += 1;
+                }
+                Request::Close(peer) => {
+                    peer.closed.store(true, Relaxed);
+                    self.connections.say_goodbye(&peer);
+                }
+            }
+        }
+        events
+    }
+
+    /// Looks at the sockets if it is time to.
+    #[cold]
+    fn look(&mut self, inner: &Inner, upcalls: &dyn Upcalls) -> usize {
+        let now = Instant::now();
+        if !self.connections.is_busy() && now < self.next_look {
+            return 0;
+        }
+        self.next_look = now + SOCKET_INTERVAL;
+        self.connections.poll(inner);
+        let mut events = 0;
+        while let Some(event) = self.connections.next_event() {
+            events += 1;
+            match event {
+                Event::Attached(peer, link) => {
+                    let index = usize::from(link.index);
+                    if self.senders.len() <= index {
+                        self.senders.resize(index + 1, None);
+                    }
+                    self.senders[index] = Some(Sender { peer, link });
+                }
+                Event::Lost(peer, error) => {
+                    events += self.drain(inner, &peer, upcalls);
+                    self.fail(inner, &peer, error, upcalls);
+                }
+            }
+        }
+        events
+    }
+
+    /// Delivers what a peer had sent before it died.
+    fn drain(&mut self, inner: &Inner, peer: &Arc<Peer>, upcalls: &dyn Upcalls) -> usize {
+        let mut events = 0;
+        loop {
+            let mut count = self.poll_fifo(inner, upcalls);
+            for fast_box in self.boxes.iter_mut().filter(|fast_box| Arc::ptr_eq(&fast_box.sender.peer, peer)) {
+                // What it broke while dying no longer matters.
+                count += fast_box.deliver(&mut self.gather, upcalls).unwrap_or(0);
+            }
+            events += count;
+            if count == 0 {
+                return events;
+            }
+        }
+    }
+
+    fn fail(&mut self, inner: &Inner, peer: &Arc<Peer>, error: Error, upcalls: &dyn Upcalls) {
+        if peer.fail(error) {
+            self.drop_peer(inner, peer, upcalls);
+        }
+    }
+
+    /// Forgets a peer that has failed, and reports it.
+    fn drop_peer(&mut self, inner: &Inner, peer: &Arc<Peer>, upcalls: &dyn Upcalls) {
+        self.boxes.retain(|fast_box| !Arc::ptr_eq(&fast_box.sender.peer, peer));
+        for sender in &mut self.senders {
+            sender.take_if(|sender| Arc::ptr_eq(&sender.peer, peer));
+        }
+        self.connections.close(peer);
+        if let Some(link) = peer.link.get() {
+            inner.forget_peer(link.index);
+        }
+        if !peer.closed.load(Relaxed) {
+            upcalls.peer_failed(peer.rank, peer.error());
+        }
+    }
+}
+
+impl FastBox {
+    /// Delivers what has arrived, but not for ever.
+    #[inline]
+    fn deliver(&mut self, gather: &mut [u8; MAX_INLINE], upcalls: &dyn Upcalls) -> Result<usize, Corrupt> {
+        let rank = self.sender.peer.rank;
+        for count in 0..BATCH {
+            match self.reader.next()? {
+                None => return Ok(count),
+                Some(Arrival::Inline { slot, len }) if len <= crate::ring::fast_box::PAYLOAD => {
+                    // SAFETY: the slot lies in memory that the reader keeps mapped, and stays ours until `release`.
+                    let bytes = unsafe { SharedBytes::new(self.reader.slots().payload(slot), len) };
+                    upcalls.receive(rank, Received::new(bytes, None));
+                }
+                Some(Arrival::Inline { slot, len }) => {
+                    let message = &mut gather[..len];
+                    self.reader.gather(slot, message);
+                    upcalls.receive(rank, Received::new(SharedBytes::from_private(message), None));
+                }
+                Some(Arrival::Fragment(bits)) => {
+                    deliver_fragment(&self.sender, Reference::from_bits(bits), upcalls)?;
+                }
+            }
+            self.reader.release();
+        }
+        Ok(BATCH)
+    }
+}
+
+/// Delivers a message in a fragment of the sender's, and returns the fragment unless the message was retained.
+fn deliver_fragment(sender: &Sender, reference: Reference, upcalls: &dyn Upcalls) -> Result<(), Corrupt> {
+    let Some((memory, class)) = sender.link.resolve(reference) else {
+        return Err(Corrupt("a fragment is named that does not exist"));
+    };
+    let header = memory.header(class, reference.id());
+    let len = header.len.load(Relaxed) as usize;
+    let generation = header.generation.load(Relaxed);
+    if len > class.size {
+        return Err(Corrupt("a message is longer than its fragment"));
+    }
+    // SAFETY: within the fragment by the check, in memory that the link keeps mapped.
+    let bytes = unsafe { SharedBytes::new(memory.payload(class, reference.id()).as_ptr(), len) };
+    let taken = Taken { link: &sender.link, reference, generation, keeper: OnceCell::new() };
+    // Only device segments are registered with the driver, which is what retaining is for.
+    let retain: Option<&dyn Retain> = if reference.class() >= DEVICE_SMALL { Some(&taken) } else { None };
+    upcalls.receive(sender.peer.rank, Received::new(bytes, retain));
+    if taken.keeper.get().is_none() {
+        header.returned.store(generation, Release);
+    }
+    Ok(())
+}
+
+/// A fragment within its upcall.
+struct Taken<'a> {
+    link: &'a Arc<Link>,
+    reference: Reference,
+    generation: u32,
+    keeper: OnceCell<Arc<Keeper>>,
+}
+
+impl Retain for Taken<'_> {
+    fn retain(&self) -> Box<dyn Send> {
+        let make =
+            || Arc::new(Keeper { link: self.link.clone(), reference: self.reference, generation: self.generation });
+        Box::new(self.keeper.get_or_init(make).clone())
+    }
+}
+
+/// Returns a fragment to its owner when the last that keeps it is dropped, on whatever thread.
+struct Keeper {
+    link: Arc<Link>,
+    reference: Reference,
+    generation: u32,
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        if let Some((memory, class)) = self.link.resolve(self.reference) {
+            memory.header(class, self.reference.id()).returned.store(self.generation, Release);
+        }
+    }
+}

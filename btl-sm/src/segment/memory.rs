@@ -1,0 +1,240 @@
+//! A mapped memfd.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::AtomicU64;
+
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::mm::{MapFlags, ProtFlags};
+
+use super::layout::{BOX_HEADER, Class, FragmentHeader, Slot};
+use crate::copy::copy_short;
+use crate::ring::fast_box::{PAYLOAD, Slots};
+
+/// A sealed memfd, mapped: this process's own, or a peer's. Unmapped when dropped.
+pub(crate) struct Memory {
+    base: NonNull<u8>,
+    len: usize,
+    file: Option<OwnedFd>,
+}
+
+// SAFETY: all access goes through atomics, or through raw pointers whose users say what orders it.
+unsafe impl Send for Memory {}
+// SAFETY: as above.
+unsafe impl Sync for Memory {}
+
+/// Without these a peer could make our accesses fault.
+const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
+
+impl Memory {
+    /// Makes `len` bytes of zeroes. No page is in use before it is touched.
+    pub(crate) fn create(name: &str, len: usize) -> io::Result<Self> {
+        let file = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        rustix::fs::ftruncate(&file, len as u64)?;
+        rustix::fs::fcntl_add_seals(&file, SEALS)?;
+        let base = map(file.as_fd(), len)?;
+        Ok(Memory { base, len, file: Some(file) })
+    }
+
+    /// Maps a file that a peer passed, if it is what [`create`](Self::create) makes, of just this length.
+    pub(crate) fn open(file: OwnedFd, len: usize) -> io::Result<Self> {
+        let invalid = |reason: &str| Err(io::Error::new(io::ErrorKind::InvalidData, reason));
+        if !rustix::fs::fcntl_get_seals(&file)?.contains(SEALS) {
+            return invalid("the peer's segment is not sealed");
+        }
+        if rustix::fs::fstat(&file)?.st_size != len as i64 {
+            return invalid("the peer's segment has another size than it said");
+        }
+        let base = map(file.as_fd(), len)?;
+        Ok(Memory { base, len, file: None })
+    }
+
+    /// The file, to be passed on. Only the maker has it.
+    pub(crate) fn file(&self) -> Option<BorrowedFd<'_>> {
+        self.file.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Bytes.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// `len` bytes at `offset`.
+    ///
+    /// # Panics
+    /// They are not within, which a checked layout excludes.
+    #[inline]
+    pub(crate) fn at(&self, offset: usize, len: usize) -> NonNull<u8> {
+        assert!(offset <= self.len && len <= self.len - offset, "beyond the segment");
+        // SAFETY: within the mapping by the assertion.
+        unsafe { self.base.add(offset) }
+    }
+
+    /// The word at `offset`.
+    #[inline]
+    pub(crate) fn word(&self, offset: usize) -> &AtomicU64 {
+        self.object(offset)
+    }
+
+    /// The header of a fragment.
+    #[inline]
+    pub(crate) fn header(&self, class: &Class, id: u32) -> &FragmentHeader {
+        self.object(class.header(id))
+    }
+
+    /// The payload of a fragment.
+    #[inline]
+    pub(crate) fn payload(&self, class: &Class, id: u32) -> NonNull<u8> {
+        self.at(class.payload(id), class.size)
+    }
+
+    #[inline]
+    fn object<T: Shared>(&self, offset: usize) -> &T {
+        assert!(offset.is_multiple_of(align_of::<T>()), "misaligned in the segment");
+        // SAFETY: in bounds and aligned; `T` consists of atomics, for which any bytes will do and which may change at
+        // any time; the mapping lives as long as `self`.
+        unsafe { self.at(offset, size_of::<T>()).cast().as_ref() }
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: this is our mapping; whoever points into it holds an `Arc` of it. Only a bad argument could fail.
+        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
+    }
+}
+
+fn map(file: BorrowedFd<'_>, len: usize) -> io::Result<NonNull<u8>> {
+    let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::NORESERVE);
+    // SAFETY: a new mapping at an address of the system's choice.
+    let base = unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, access, flags, file, 0)? };
+    NonNull::new(base.cast()).ok_or_else(|| io::Error::other("mapped at address 0"))
+}
+
+/// Types that consist of atomics alone and may therefore be referred to while other processes write them.
+trait Shared {}
+impl Shared for AtomicU64 {}
+impl Shared for FragmentHeader {}
+
+/// A fast box in a segment.
+pub(crate) struct BoxMemory {
+    consumed: NonNull<AtomicU64>,
+    slots: NonNull<Slot>,
+    count: u64,
+    _memory: std::sync::Arc<Memory>,
+}
+
+// SAFETY: as `Memory`, which it keeps.
+unsafe impl Send for BoxMemory {}
+
+impl BoxMemory {
+    /// The box at `offset`, of `slots` slots.
+    pub(crate) fn new(memory: &std::sync::Arc<Memory>, offset: usize, slots: usize) -> Self {
+        assert!(offset.is_multiple_of(BOX_HEADER) && slots.is_power_of_two());
+        BoxMemory {
+            consumed: memory.at(offset, BOX_HEADER).cast(),
+            slots: memory.at(offset + BOX_HEADER, slots * size_of::<Slot>()).cast(),
+            count: slots as u64,
+            _memory: memory.clone(),
+        }
+    }
+
+    /// Where a slot's payload lies.
+    #[inline(always)]
+    pub(crate) fn payload(&self, slot: usize) -> *const u8 {
+        // SAFETY: within the box; no reference to the payload is made.
+        unsafe { (&raw const (*self.slot(slot)).payload).cast() }
+    }
+
+    #[inline(always)]
+    fn slot(&self, slot: usize) -> *mut Slot {
+        debug_assert!((slot as u64) < self.count);
+        // SAFETY: rings mask slot numbers by `count`, and `new` has checked that so many lie within the mapping.
+        unsafe { self.slots.as_ptr().add(slot) }
+    }
+}
+
+impl Slots for BoxMemory {
+    type Word = AtomicU64;
+
+    #[inline(always)]
+    fn count(&self) -> u64 {
+        self.count
+    }
+
+    #[inline(always)]
+    fn stamp(&self, slot: usize) -> &AtomicU64 {
+        // SAFETY: as `slot`; an atomic may be written by others at any time.
+        unsafe { &(*self.slot(slot)).stamp }
+    }
+
+    #[inline(always)]
+    fn consumed(&self) -> &AtomicU64 {
+        // SAFETY: checked by `new`, and kept mapped.
+        unsafe { self.consumed.as_ref() }
+    }
+
+    #[inline(always)]
+    unsafe fn write(&self, slot: usize, at: usize, bytes: &[u8]) {
+        debug_assert!(at + bytes.len() <= PAYLOAD);
+        // SAFETY: within the slot by the caller's promise; `bytes` is private, so that the two do not overlap.
+        unsafe { copy_short(self.payload(slot).cast_mut().add(at), bytes.as_ptr(), bytes.len()) };
+    }
+
+    #[inline(always)]
+    unsafe fn read(&self, slot: usize, out: &mut [u8]) {
+        debug_assert!(out.len() <= PAYLOAD);
+        // SAFETY: as `write`, the other way round.
+        unsafe { copy_short(out.as_mut_ptr(), self.payload(slot), out.len()) };
+    }
+
+    #[inline(always)]
+    fn will_write(&self, slot: usize) {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: a prefetch has no effect but on caches.
+        unsafe {
+            std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_ET0 }>(self.slot(slot).cast());
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = slot;
+    }
+}
+
+/// A FIFO in a segment.
+pub(crate) struct FifoMemory {
+    memory: std::sync::Arc<Memory>,
+    count: usize,
+}
+
+impl FifoMemory {
+    /// The FIFO of a segment, of so many cells.
+    pub(crate) fn new(memory: std::sync::Arc<Memory>, count: usize) -> Self {
+        assert!(count.is_power_of_two());
+        FifoMemory { memory, count }
+    }
+}
+
+impl crate::ring::fifo::Cells for FifoMemory {
+    type Word = AtomicU64;
+
+    #[inline(always)]
+    fn count(&self) -> u64 {
+        self.count as u64
+    }
+
+    #[inline(always)]
+    fn cell(&self, index: usize) -> &AtomicU64 {
+        self.memory.word(super::Layout::FIFO_CELLS + index * 8)
+    }
+
+    #[inline(always)]
+    fn tail(&self) -> &AtomicU64 {
+        self.memory.word(super::Layout::FIFO_TAIL)
+    }
+
+    #[inline(always)]
+    fn head(&self) -> &AtomicU64 {
+        self.memory.word(super::Layout::FIFO_HEAD)
+    }
+}

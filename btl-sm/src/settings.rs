@@ -1,0 +1,124 @@
+//! The parameters as this transport uses them: consistent with each other and with what its rings can say.
+
+use cableway_base::Parameters;
+use cableway_base::parameters::SingleCopy;
+use cableway_btl::{Job, MAX_HEADER};
+
+use crate::ring::fast_box::{MAX_INLINE, PAYLOAD};
+use crate::segment::{DeviceGeometry, Geometry};
+
+/// How many times `btl_sm_fragments` the eager pool may grow to. Pages come into being at first use.
+const POOL_GROWTH: usize = 16;
+/// Larger fragments per eager fragment.
+const LARGE_SHARE: usize = 4;
+/// Records that a peer may have in our FIFO, where their number is not large.
+const FIFO_QUOTA: usize = 32;
+/// Beyond so many cells peers get smaller quotas.
+const FIFO_CELLS: usize = 1 << 16;
+/// Small device fragments for each large one.
+const DEVICE_SMALL_SHARE: usize = 4;
+
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub(crate) geometry: Geometry,
+    pub(crate) device_geometry: DeviceGeometry,
+    pub(crate) inline_limit: usize,
+    pub(crate) eager_limit: usize,
+    pub(crate) max_send_size: usize,
+    pub(crate) device_max_send_size: usize,
+    pub(crate) box_threshold: usize,
+    pub(crate) single_copy: bool,
+    pub(crate) single_copy_limit: usize,
+}
+
+impl Settings {
+    pub(crate) fn new(job: &Job, parameters: &Parameters) -> Self {
+        let box_slots = previous_power_of_two((parameters.btl_sm_fast_box_size / 64).clamp(16, 1 << 16));
+        let largest_inline = MAX_INLINE.min(box_slots / 4 * PAYLOAD);
+        let eager_limit = parameters.btl_sm_eager_limit.clamp(MAX_HEADER + PAYLOAD, 1 << 29);
+        let inline_limit = parameters.btl_sm_inline_limit.clamp(PAYLOAD, largest_inline).min(eager_limit);
+        let eager_size = fragment_size(eager_limit);
+        let large_size = fragment_size(parameters.btl_sm_max_send_size.max(eager_size));
+        let fragments = parameters.btl_sm_fragments.clamp(1, 1 << 14);
+
+        // One more than there are, and this process itself, which connects to itself in no job but in tests.
+        let peers = (job.local_size as usize).clamp(2, 1 << 15) + 1;
+        let quota = (FIFO_CELLS / peers).clamp(2, FIFO_QUOTA);
+        let geometry = Geometry {
+            fifo_cells: ((peers * quota).next_power_of_two() as u32).into(),
+            fifo_quota: (quota as u32).into(),
+            boxes: (parameters.btl_sm_fast_boxes.min(peers) as u32).into(),
+            box_slots: (box_slots as u32).into(),
+            eager_count: ((fragments * POOL_GROWTH) as u32).into(),
+            eager_size: (eager_size as u32).into(),
+            large_count: ((fragments * POOL_GROWTH / LARGE_SHARE).max(4) as u32).into(),
+            large_size: (large_size as u32).into(),
+        };
+
+        let chunk_size = fragment_size(parameters.device_chunk_size.max(eager_size));
+        let chunks = (parameters.device_chunks * 2).clamp(2, 1 << 12);
+        let device_geometry = DeviceGeometry {
+            small_count: ((chunks * DEVICE_SMALL_SHARE) as u32).into(),
+            small_size: (eager_size as u32).into(),
+            chunk_count: (chunks as u32).into(),
+            chunk_size: (chunk_size as u32).into(),
+        };
+
+        Settings {
+            geometry,
+            device_geometry,
+            inline_limit,
+            eager_limit,
+            max_send_size: parameters.btl_sm_max_send_size.clamp(eager_size, large_size),
+            device_max_send_size: chunk_size,
+            box_threshold: parameters.btl_sm_fast_box_threshold,
+            single_copy: parameters.btl_sm_single_copy != SingleCopy::None,
+            single_copy_limit: parameters.btl_sm_single_copy_limit,
+        }
+    }
+}
+
+fn fragment_size(size: usize) -> usize {
+    size.clamp(256, 1 << 29).next_multiple_of(64)
+}
+
+fn previous_power_of_two(value: usize) -> usize {
+    1 << value.ilog2()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cableway_base::Source;
+
+    #[test]
+    fn any_parameters_make_a_usable_segment() {
+        for (name, value) in [
+            ("btl_sm_eager_limit", "0"),
+            ("btl_sm_eager_limit", "1G"),
+            ("btl_sm_max_send_size", "0"),
+            ("btl_sm_fast_box_size", "0"),
+            ("btl_sm_fast_box_size", "1G"),
+            ("btl_sm_inline_limit", "0"),
+            ("btl_sm_inline_limit", "1M"),
+            ("btl_sm_fragments", "0"),
+            ("btl_sm_fragments", "1000000"),
+            ("btl_sm_fast_boxes", "0"),
+            ("device_chunk_size", "0"),
+            ("device_chunks", "0"),
+        ] {
+            for local_size in [0, 1, 2, 256, 100_000] {
+                let mut parameters = Parameters::default();
+                parameters.set(name, value, Source::Program).unwrap();
+                let job = Job::new("settings".into(), [0; 32], 0, local_size, local_size);
+                let settings = Settings::new(&job, &parameters);
+                let layout = settings.geometry.layout().unwrap_or_else(|error| panic!("{name}={value}: {error}"));
+                assert!(layout.fifo_cells >= layout.fifo_quota * 2, "{name}={value}");
+                assert!(settings.inline_limit <= settings.eager_limit, "{name}={value}");
+                assert!(settings.eager_limit <= layout.eager.size, "{name}={value}");
+                assert!(settings.max_send_size <= layout.large.size, "{name}={value}");
+                settings.device_geometry.layout().unwrap_or_else(|error| panic!("{name}={value}: {error}"));
+            }
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! The transport.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use cableway_base::{Parameters, Rank};
+use cableway_btl::{Btl, Endpoint, Error, Job, Upcalls};
+use cableway_common_cuda::Devices;
+use parking_lot::Mutex;
+
+use crate::NAME;
+use crate::card::{Card, SocketName};
+use crate::connection::Connections;
+use crate::endpoint::SmEndpoint;
+use crate::inner::Inner;
+use crate::listener::{Unlink, listen};
+use crate::progress::Progress;
+use crate::settings::Settings;
+
+/// Messages to and from processes of this node, over memory that they share.
+///
+/// Reaches the processes of its user that run on this node and share its network namespace (or the folder that
+/// `btl_sm_socket_folder` names). Leaves nothing behind, however the process ends; but for the socket in such a
+/// folder, which the next process to use the folder removes.
+pub struct SharedMemory {
+    inner: Arc<Inner>,
+    card: Card,
+    /// Taken by whoever progresses; who finds it taken leaves.
+    progress: Mutex<Progress>,
+    _socket: Option<Unlink>,
+}
+
+impl SharedMemory {
+    /// Makes this process's segment and listens for peers. Pages of the segment are taken when first used.
+    ///
+    /// # Errors
+    /// The system refuses a memfd or a socket, or `/proc` is missing.
+    pub fn new(job: &Job, parameters: &Parameters, devices: &Devices) -> Result<Arc<Self>, Error> {
+        let inner = Inner::new(job, Settings::new(job, parameters), devices)?;
+        let (listener, socket, unlink) = listen(job, &parameters.btl_sm_socket_folder)
+            .map_err(|error| Error::system(NAME, "listening for peers", error))?;
+        let connections =
+            Connections::new(listener).map_err(|error| Error::system(NAME, "watching for peers", error))?;
+        if parameters.btl_sm_set_ptracer {
+            crate::single_copy::let_peers_attach();
+        }
+        let card = Card { node: inner.node, socket };
+        let progress = Mutex::new(Progress::new(&inner, connections));
+        Ok(Arc::new(SharedMemory { inner: Arc::new(inner), card, progress, _socket: unlink }))
+    }
+}
+
+impl Btl for SharedMemory {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn card(&self) -> Vec<u8> {
+        self.card.to_bytes()
+    }
+
+    fn connect(&self, peer: Rank, card: &[u8]) -> Result<Vec<Box<dyn Endpoint>>, Error> {
+        let card = Card::parse(card).map_err(|reason| Error::BadCard { btl: NAME, peer, reason })?;
+        let here = &self.inner.node;
+        if peer == self.inner.job.rank || card.node.boot_id != here.boot_id {
+            return Ok(Vec::new());
+        }
+        if card.node.network != here.network && matches!(card.socket, SocketName::Abstract(_)) {
+            log::info!(
+                "{NAME}: rank {peer} is on this node but in another network namespace; name a folder that both see in \
+                 btl_sm_socket_folder to share memory with it"
+            );
+            return Ok(Vec::new());
+        }
+        let known = self.inner.peer(peer);
+        if known.has_endpoint.swap(true, Relaxed) {
+            let reason = format!("rank {peer} has been connected before");
+            return Err(Error::Unavailable { btl: NAME, operation: "connect", reason });
+        }
+        let _ = known.socket.set(card.socket);
+        Ok(vec![Box::new(SmEndpoint::new(self.inner.clone(), known))])
+    }
+
+    #[inline]
+    fn progress(&self, upcalls: &dyn Upcalls) -> usize {
+        match self.progress.try_lock() {
+            Some(mut progress) => progress.poll(&self.inner, upcalls),
+            None => 0,
+        }
+    }
+
+    fn finalize(&self) -> bool {
+        match self.progress.try_lock() {
+            Some(mut progress) => progress.connections.finish(),
+            None => false,
+        }
+    }
+}
