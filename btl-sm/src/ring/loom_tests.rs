@@ -38,7 +38,7 @@ impl Slots for TestBox {
     }
     unsafe fn read(&self, slot: usize, out: &mut [u8]) {
         // SAFETY: as above.
-        self.0.1[slot].1.with(|payload| unsafe { out.copy_from_slice(&(*payload)[..out.len()]) });
+        self.0.1[slot].1.with(|payload| unsafe { out.copy_from_slice(&(&*payload)[..out.len()]) });
     }
 }
 
