@@ -1,1 +1,73 @@
-//! Being written.
+//! A double of NVIDIA's `libcuda.so.1` for machines without a GPU. Tests only: no figure and no claim about a device
+//! comes from it.
+//!
+//! Tests load it by path, as any program loads a driver, from the folder that [`library_folder`] names; it behaves as
+//! the driver may, not as it usually does:
+//! - device memory is a mapping without access rights, so a CPU that touches it faults; the copy functions go through
+//!   a second mapping that nobody else knows;
+//! - work runs late, in a thread of its own, streams in any order that their dependencies allow, and the bytes of one
+//!   copy land in any order;
+//! - `cuMemcpy` from pageable memory, `cuMemset` and copies within devices return before they are done;
+//! - handles and addresses are reused as soon as they are free; the identifiers that the driver promises not to reuse
+//!   are not;
+//! - a symbol of an old ABI is there, as in the driver, and always fails.
+//!
+//! # Environment, read once
+//! | variable | meaning |
+//! |---|---|
+//! | `SIM_CUDA_DEVICES` | number of devices, 2 by default; 0 makes `cuInit` fail with `CUDA_ERROR_NO_DEVICE` |
+//! | `CUDA_VISIBLE_DEVICES` | list of their numbers, as the driver reads it |
+//! | `SIM_CUDA_MEMORY` | bytes of memory of each device and process (`K`, `M`, `G`), 8G by default; only pages that were touched cost |
+//! | `SIM_CUDA_DELAY_US` | mean delay before a stream's next operation, 5 by default |
+//! | `SIM_CUDA_SEED` | seed of every random choice, 1 by default |
+//! | `SIM_CUDA_VERSION` | what `cuDriverGetVersion` answers, 13000 by default; later signatures are missing |
+//! | `SIM_CUDA_FAIL` | calls that fail: `NAME:CODE[:WHICH]` separated by commas. `CODE` is a `CUresult`; `WHICH` is `N` (the N-th call of the process only, from 1) or `N+` (that one and all later ones); without it every call fails. `NAME` is the name without `_v2` and applies to every version of the function |
+//! | `SIM_CUDA_MISSING` | names without `_v2`, separated by commas, that `cuGetProcAddress` does not know |
+//! | `SIM_CUDA_STATS` | a file to which the calls made are written at exit, a line `NAME COUNT` each; `%p` in it is the process id. A process that made no call writes none |
+//!
+//! # What it exports besides the driver's functions
+//! `int64_t simCudaCallCount(const char *name)` counts calls of one function, all versions together (-1: no such
+//! function; a null name: calls of every function); `uint64_t simCudaLiveBytes(void)`, `simCudaLiveEvents(void)` and
+//! `simCudaLiveStreams(void)` count what was made and not freed.
+//!
+//! # The crate and the library
+//! The C functions are compiled into the rlib too, but an executable exports none of its symbols, so nothing binds to
+//! them there.
+
+mod abi;
+mod attributes;
+mod call;
+mod context;
+mod copies;
+mod device;
+mod driver;
+mod error;
+mod event;
+mod host;
+mod landing;
+mod memory;
+mod procaddress;
+mod schedule;
+mod settings;
+mod space;
+mod stats;
+mod store;
+mod stream;
+
+use std::path::PathBuf;
+
+/// The folder that holds the driver which tests use: `CABLEWAY_CUDA_LIBDIR` where set, else the simulated one built
+/// beside the running test executable. None where there is neither.
+pub fn library_folder() -> Option<PathBuf> {
+    if let Some(folder) = std::env::var_os("CABLEWAY_CUDA_LIBDIR").filter(|folder| !folder.is_empty()) {
+        return Some(folder.into());
+    }
+    let executable = std::env::current_exe().ok()?;
+    // `deps/test-hash`, `examples/name` and the profile's folder itself all lie within two levels.
+    executable
+        .ancestors()
+        .skip(1)
+        .take(2)
+        .map(|folder| folder.join("sim-cuda"))
+        .find(|folder| folder.join("libcuda.so.1").exists())
+}

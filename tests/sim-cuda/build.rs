@@ -1,0 +1,32 @@
+//! Names the library as the driver is named, and lays it where no loader looks.
+//!
+//! Cargo has no step after the build, so the link is laid before the library exists: `sim-cuda/libcuda.so.1` in the
+//! profile's folder points at `../deps/libsim_cuda.so`, the copy that cargo writes even when this package is only a
+//! dev-dependency.
+
+use std::path::{Path, PathBuf};
+use std::{env, fs, io};
+
+fn main() -> io::Result<()> {
+    println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libcuda.so.1");
+    // Calls within the library stay within it, whatever driver the process has loaded besides.
+    println!("cargo::rustc-cdylib-link-arg=-Wl,-Bsymbolic");
+    // Its worker threads run until the process ends, so its code must stay mapped as long.
+    println!("cargo::rustc-cdylib-link-arg=-Wl,-z,nodelete");
+
+    let out_dir = env::var_os("OUT_DIR").map(PathBuf::from).ok_or(io::ErrorKind::NotFound)?;
+    let profile = profile_folder(&out_dir).ok_or(io::ErrorKind::NotFound)?;
+    let folder = profile.join("sim-cuda");
+    fs::create_dir_all(&folder)?;
+    let link = folder.join("libcuda.so.1");
+    // Laid under another name and renamed, so that a process that opens it meanwhile finds one of the two.
+    let fresh = folder.join(format!("libcuda.so.1.{}", std::process::id()));
+    std::os::unix::fs::symlink("../deps/libsim_cuda.so", &fresh)?;
+    fs::rename(&fresh, &link)
+}
+
+/// `<target>/[<triple>/]<profile>` of `<profile>/build/<package>-<hash>/out`.
+fn profile_folder(out_dir: &Path) -> Option<&Path> {
+    out_dir.ancestors().nth(3)
+}

@@ -1,0 +1,159 @@
+//! What crosses the C boundary: arguments as types whose use is checked, and the macro that declares an entry point.
+//!
+//! Invariant: values of [`Out`], [`In`] and [`List`] come into being only as arguments of an entry point. Its caller
+//! promises, by the driver's documentation, that a pointer which is not null is valid for what the function does with
+//! it, for the length of the call.
+
+use std::ffi::{CStr, c_char, c_int};
+
+use crate::call::Call;
+use crate::error::{Error, Outcome};
+
+/// Where a function stores a result.
+#[repr(transparent)]
+pub(crate) struct Out<T>(*mut T);
+
+impl<T> Clone for Out<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<T> Copy for Out<T> {}
+
+impl<T> Out<T> {
+    /// For a result whose type depends on another argument.
+    pub(crate) fn cast<U>(self) -> Out<U> {
+        Out(self.0.cast())
+    }
+
+    pub(crate) fn is_null(self) -> bool {
+        self.0.is_null()
+    }
+
+    /// A null pointer is `CUDA_ERROR_INVALID_VALUE`.
+    pub(crate) fn set(self, value: T) -> Outcome {
+        if self.0.is_null() {
+            return Err(Error::INVALID_VALUE);
+        }
+        self.set_if_asked(value);
+        Ok(())
+    }
+
+    /// A null pointer means that the caller does not want it.
+    pub(crate) fn set_if_asked(self, value: T) {
+        if !self.0.is_null() {
+            // SAFETY: not null, hence valid for a write by the module's invariant; C promises no alignment of ours.
+            unsafe { self.0.write_unaligned(value) }
+        }
+    }
+}
+
+impl Out<c_char> {
+    /// Stores bytes one after another; the caller has bounded their number by what its caller says there is room for.
+    pub(crate) fn set_bytes(self, bytes: impl Iterator<Item = u8>) -> Outcome {
+        if self.0.is_null() {
+            return Err(Error::INVALID_VALUE);
+        }
+        for (index, byte) in bytes.enumerate() {
+            // SAFETY: not null, hence valid for as many bytes as the length beside it says, by the module's invariant.
+            unsafe { self.0.add(index).write(byte as c_char) }
+        }
+        Ok(())
+    }
+}
+
+/// Where a function reads one value.
+#[repr(transparent)]
+pub(crate) struct In<T>(*const T);
+
+impl<T: Copy> In<T> {
+    pub(crate) fn get(&self) -> Outcome<T> {
+        if self.0.is_null() {
+            return Err(Error::INVALID_VALUE);
+        }
+        // SAFETY: not null, hence valid for a read by the module's invariant.
+        Ok(unsafe { self.0.read_unaligned() })
+    }
+}
+
+/// Where a function reads as many values as another argument says.
+#[repr(transparent)]
+pub(crate) struct List<T>(*const T);
+
+impl<T: Copy> List<T> {
+    pub(crate) fn get(&self, count: usize) -> Outcome<Vec<T>> {
+        if count == 0 {
+            return Ok(Vec::new());
+        }
+        if self.0.is_null() {
+            return Err(Error::INVALID_VALUE);
+        }
+        // SAFETY: not null, hence valid for `count` reads by the module's invariant.
+        Ok((0..count).map(|index| unsafe { self.0.add(index).read_unaligned() }).collect())
+    }
+}
+
+/// A C string.
+#[repr(transparent)]
+pub(crate) struct Text(*const c_char);
+
+impl Text {
+    pub(crate) fn get(&self) -> Outcome<String> {
+        if self.0.is_null() {
+            return Err(Error::INVALID_VALUE);
+        }
+        // SAFETY: not null, hence a terminated string by the module's invariant.
+        Ok(unsafe { CStr::from_ptr(self.0) }.to_string_lossy().into_owned())
+    }
+
+    pub(crate) fn is_null(&self) -> bool {
+        self.0.is_null()
+    }
+}
+
+/// An address as the driver sees it, whatever C type carries it.
+pub(crate) type Address = usize;
+
+/// An entry point as `cuGetProcAddress` knows it.
+pub(crate) struct Row {
+    /// Name without the version of its signature.
+    pub(crate) name: &'static str,
+    /// The exported symbol.
+    pub(crate) symbol: &'static str,
+    /// The CUDA version that introduced this signature.
+    pub(crate) since: c_int,
+    pub(crate) function: unsafe extern "C" fn(),
+    pub(crate) call: &'static Call,
+}
+
+/// Declares entry points: `SINCE NAME: fn SYMBOL(ARGUMENTS) BODY`. The body, an [`Outcome`], runs within
+/// [`Call::enter`], which counts, injects faults and catches panics. Makes `ROWS`, the module's part of the table.
+macro_rules! driver_api {
+    ($($(#[$meta:meta])* $since:literal $name:ident: fn $symbol:ident($($argument:ident: $kind:ty),* $(,)?) $body:block)*) => {
+        $(
+            #[allow(non_snake_case, reason = "named as the driver's function is")]
+            mod $symbol {
+                pub(super) static CALL: $crate::call::Call = $crate::call::Call::new(stringify!($name));
+            }
+
+            $(#[$meta])*
+            #[unsafe(no_mangle)]
+            #[allow(non_snake_case, clippy::too_many_arguments, reason = "the driver's own name and signature")]
+            unsafe extern "C" fn $symbol($($argument: $kind),*) -> std::ffi::c_int {
+                $symbol::CALL.enter(move || -> $crate::error::Outcome { $body })
+            }
+        )*
+
+        pub(crate) const ROWS: &[$crate::abi::Row] = &[$($crate::abi::Row {
+            name: stringify!($name),
+            symbol: stringify!($symbol),
+            since: $since,
+            // SAFETY: only the type is forgotten; whoever calls through the table names the real one first.
+            function: unsafe {
+                std::mem::transmute::<*const (), unsafe extern "C" fn()>($symbol as *const ())
+            },
+            call: &$symbol::CALL,
+        }),*];
+    };
+}
+pub(crate) use driver_api;

@@ -1,0 +1,143 @@
+//! What a pointer is: `cuPointerGetAttribute`, `cuPointerGetAttributes`, `cuPointerSetAttribute`.
+
+use std::ffi::{c_int, c_uint};
+use std::sync::atomic::Ordering;
+
+use cudarc::driver::sys::{CUmemorytype, CUpointer_attribute as Attribute};
+
+use crate::abi::{Address, In, List, Out, driver_api};
+use crate::driver::driver;
+use crate::error::{Error, Outcome};
+use crate::space::{Kind, Range};
+
+/// An attribute's value, in the width that the driver documents.
+#[derive(Clone, Copy)]
+enum Value {
+    Flag(u8),
+    Int(c_uint),
+    Wide(u64),
+}
+
+/// Where the caller wants a value, of a width that depends on the attribute.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+struct AnyOut(Out<u8>);
+
+impl AnyOut {
+    fn set(self, value: Value) -> Outcome {
+        match value {
+            Value::Flag(value) => self.0.set(value),
+            Value::Int(value) => self.0.cast::<c_uint>().set(value),
+            Value::Wide(value) => self.0.cast::<u64>().set(value),
+        }
+    }
+}
+
+macro_rules! attribute_numbers {
+    ($($name:ident = $attribute:ident)*) => { $(const $name: c_int = Attribute::$attribute as c_int;)* };
+}
+
+attribute_numbers! {
+    CONTEXT = CU_POINTER_ATTRIBUTE_CONTEXT
+    MEMORY_TYPE = CU_POINTER_ATTRIBUTE_MEMORY_TYPE
+    DEVICE_POINTER = CU_POINTER_ATTRIBUTE_DEVICE_POINTER
+    HOST_POINTER = CU_POINTER_ATTRIBUTE_HOST_POINTER
+    SYNC_MEMOPS = CU_POINTER_ATTRIBUTE_SYNC_MEMOPS
+    BUFFER_ID = CU_POINTER_ATTRIBUTE_BUFFER_ID
+    IS_MANAGED = CU_POINTER_ATTRIBUTE_IS_MANAGED
+    DEVICE_ORDINAL = CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+    IS_LEGACY_CUDA_IPC_CAPABLE = CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE
+    RANGE_START_ADDR = CU_POINTER_ATTRIBUTE_RANGE_START_ADDR
+    RANGE_SIZE = CU_POINTER_ATTRIBUTE_RANGE_SIZE
+    MAPPED = CU_POINTER_ATTRIBUTE_MAPPED
+    ALLOWED_HANDLE_TYPES = CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES
+    IS_GPU_DIRECT_RDMA_CAPABLE = CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE
+    ACCESS_FLAGS = CU_POINTER_ATTRIBUTE_ACCESS_FLAGS
+    MEMPOOL_HANDLE = CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE
+    MAPPING_SIZE = CU_POINTER_ATTRIBUTE_MAPPING_SIZE
+    MAPPING_BASE_ADDR = CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR
+    MEMORY_BLOCK_ID = CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID
+}
+
+/// `CU_POINTER_ATTRIBUTE_ACCESS_FLAGS` of memory that is read and written.
+const READ_WRITE: c_uint = 3;
+
+/// The attribute of an address in `range`; None where the driver answers that the range has no such attribute.
+fn known(range: &Range, address: Address, attribute: c_int) -> Outcome<Option<Value>> {
+    let is_host = range.kind.is_host();
+    let memory_type = if is_host { CUmemorytype::CU_MEMORYTYPE_HOST } else { CUmemorytype::CU_MEMORYTYPE_DEVICE };
+    let flag = |value: bool| Value::Flag(value.into());
+    Ok(Some(match attribute {
+        CONTEXT => Value::Wide(range.context.as_ref().map_or(0, |context| context.handle as u64)),
+        MEMORY_TYPE => Value::Int(memory_type as c_uint),
+        DEVICE_POINTER => Value::Wide(address as u64),
+        HOST_POINTER if is_host || range.kind == Kind::Managed => Value::Wide(address as u64),
+        HOST_POINTER => return Ok(None),
+        SYNC_MEMOPS => flag(range.is_synchronous()),
+        BUFFER_ID | MEMORY_BLOCK_ID => Value::Wide(range.id),
+        IS_MANAGED => flag(range.kind == Kind::Managed),
+        DEVICE_ORDINAL => Value::Int(range.device as c_uint),
+        IS_LEGACY_CUDA_IPC_CAPABLE => flag(range.kind == Kind::Device),
+        RANGE_START_ADDR | MAPPING_BASE_ADDR => Value::Wide(range.base as u64),
+        RANGE_SIZE | MAPPING_SIZE => Value::Wide(range.len as u64),
+        MAPPED => flag(true),
+        ALLOWED_HANDLE_TYPES => Value::Wide(0),
+        IS_GPU_DIRECT_RDMA_CAPABLE => flag(false),
+        ACCESS_FLAGS => Value::Int(READ_WRITE),
+        MEMPOOL_HANDLE => Value::Wide(0),
+        _ => return Err(Error::INVALID_VALUE),
+    }))
+}
+
+/// What `cuPointerGetAttributes` says of an address that the driver does not know.
+fn unknown(attribute: c_int) -> Outcome<Value> {
+    Ok(match attribute {
+        CONTEXT | DEVICE_POINTER | HOST_POINTER | BUFFER_ID | RANGE_START_ADDR | RANGE_SIZE | MEMPOOL_HANDLE
+        | ALLOWED_HANDLE_TYPES | MAPPING_SIZE | MAPPING_BASE_ADDR | MEMORY_BLOCK_ID => Value::Wide(0),
+        MEMORY_TYPE | ACCESS_FLAGS => Value::Int(0),
+        DEVICE_ORDINAL => Value::Int(NO_DEVICE),
+        SYNC_MEMOPS | IS_MANAGED | IS_LEGACY_CUDA_IPC_CAPABLE | MAPPED | IS_GPU_DIRECT_RDMA_CAPABLE => Value::Flag(0),
+        _ => return Err(Error::INVALID_VALUE),
+    })
+}
+
+/// `CU_DEVICE_INVALID`.
+const NO_DEVICE: c_uint = -2_i32 as c_uint;
+
+driver_api! {
+    4000 cuPointerGetAttribute: fn cuPointerGetAttribute(value: AnyOut, attribute: c_int, address: Address) {
+        let driver = driver()?;
+        let space = driver.space.read();
+        let range = space.find(address).ok_or(Error::INVALID_VALUE)?;
+        value.set(known(range, address, attribute)?.ok_or(Error::INVALID_VALUE)?)
+    }
+
+    7000 cuPointerGetAttributes: fn cuPointerGetAttributes(count: c_uint, attributes: List<c_int>, values: List<AnyOut>, address: Address) {
+        let driver = driver()?;
+        let (attributes, values) = (attributes.get(count as usize)?, values.get(count as usize)?);
+        let space = driver.space.read();
+        let range = space.find(address);
+        for (attribute, value) in attributes.into_iter().zip(values) {
+            let known = match range {
+                Some(range) => known(range, address, attribute)?,
+                None => None,
+            };
+            value.set(match known {
+                Some(known) => known,
+                None => unknown(attribute)?,
+            })?;
+        }
+        Ok(())
+    }
+
+    6000 cuPointerSetAttribute: fn cuPointerSetAttribute(value: In<c_uint>, attribute: c_int, address: Address) {
+        let driver = driver()?;
+        let space = driver.space.read();
+        let range = space.find(address).ok_or(Error::INVALID_VALUE)?;
+        if attribute != SYNC_MEMOPS || range.kind.is_host() {
+            return Err(Error::INVALID_VALUE);
+        }
+        range.synchronous.store(value.get()? != 0, Ordering::Relaxed);
+        Ok(())
+    }
+}

@@ -1,0 +1,57 @@
+//! What happens around every entry point.
+
+use std::ffi::c_int;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::driver;
+use crate::error::{Error, Outcome};
+use crate::settings::{Fault, Settings, Which};
+
+/// One entry point's count and faults.
+pub(crate) struct Call {
+    name: &'static str,
+    count: AtomicU64,
+    faults: OnceLock<Vec<&'static Fault>>,
+}
+
+impl Call {
+    pub(crate) const fn new(name: &'static str) -> Self {
+        Call { name, count: AtomicU64::new(0), faults: OnceLock::new() }
+    }
+
+    pub(crate) fn count(&self) -> u64 {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// Runs `body` unless this call is one that fails. A panic becomes `CUDA_ERROR_UNKNOWN`.
+    pub(crate) fn enter(&self, body: impl FnOnce() -> Outcome) -> c_int {
+        let nth = self.count.fetch_add(1, Ordering::Relaxed) + 1;
+        if let Some(code) = self.fault(nth) {
+            return code;
+        }
+        // A driver's state does not survive fork.
+        if driver::is_forked_child() {
+            return Error::NOT_INITIALIZED.0;
+        }
+        match catch_unwind(AssertUnwindSafe(body)) {
+            Ok(Ok(())) => 0,
+            Ok(Err(error)) => error.0,
+            Err(_) => Error::UNKNOWN.0,
+        }
+    }
+
+    fn fault(&self, nth: u64) -> Option<c_int> {
+        let faults =
+            self.faults.get_or_init(|| Settings::get().faults.iter().filter(|fault| fault.name == self.name).collect());
+        faults
+            .iter()
+            .find(|fault| match fault.which {
+                Which::Every => true,
+                Which::Only(only) => nth == only,
+                Which::From(from) => nth >= from,
+            })
+            .map(|fault| fault.code)
+    }
+}

@@ -1,0 +1,128 @@
+//! Device and managed memory: `cuMemAlloc`, `cuMemAllocManaged`, `cuMemFree`.
+
+use std::ffi::{c_int, c_uint};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use cudarc::driver::sys::CUmemAttach_flags;
+
+use crate::abi::{Address, Out, driver_api};
+use crate::context::{Context, current};
+use crate::driver::{driver, fresh_id};
+use crate::error::{Error, Outcome};
+use crate::settings::Settings;
+use crate::space::{Backing, Kind, Range};
+use crate::store::{Mapping, PAGE};
+use crate::stream;
+
+/// Sizes beyond any machine: refused before they are rounded or mapped.
+const LARGEST: usize = 1 << 45;
+
+fn allocate(len: usize, kind: Kind) -> Outcome<Address> {
+    let (driver, context) = (driver()?, current()?);
+    if len == 0 {
+        return Err(Error::INVALID_VALUE);
+    }
+    if len > LARGEST {
+        return Err(Error::OUT_OF_MEMORY);
+    }
+    let device = driver.device(context.device)?;
+    let charge = Some(device.charge(len as u64)?);
+    let (addresses, alias, piece) = if kind == Kind::Managed {
+        let mapping = Mapping::accessible(len)?;
+        let alias = mapping.address();
+        (mapping, alias, None)
+    } else {
+        let piece = device.store()?.piece(len)?;
+        (Mapping::reserved(len, PAGE)?, piece.alias(), Some(Arc::new(piece)))
+    };
+    let base = addresses.address();
+    driver.space.write().insert(Range {
+        base,
+        len,
+        kind,
+        device: context.device,
+        context: Some(context),
+        id: fresh_id(),
+        alias,
+        synchronous: AtomicBool::new(false),
+        backing: Backing { addresses: Some(addresses), piece, charge },
+    });
+    Ok(base)
+}
+
+/// Frees the range at `base` after the work of its context is done, as the driver does in practice.
+pub(crate) fn free(base: Address, kinds: &[Kind], unknown: Error) -> Outcome {
+    let driver = driver()?;
+    current()?;
+    let find = |address| driver.space.read().find(address).filter(|range| range.base == base).cloned();
+    let range = find(base).filter(|range| kinds.contains(&range.kind)).ok_or(unknown)?;
+    if let Some(context) = &range.context {
+        stream::synchronize_context(context)?;
+    }
+    driver.space.write().remove(base, kinds).map(drop).ok_or(unknown)
+}
+
+/// What `cuMemGetInfo` answers: free and total bytes.
+fn information(context: &Context) -> Outcome<(usize, usize)> {
+    let total = Settings::get().memory;
+    let used = driver()?.device(context.device)?.used();
+    Ok(((total - used) as usize, total as usize))
+}
+
+driver_api! {
+    3020 cuMemAlloc: fn cuMemAlloc_v2(address: Out<Address>, len: usize) {
+        if address.is_null() {
+            return Err(Error::INVALID_VALUE);
+        }
+        address.set(allocate(len, Kind::Device)?)
+    }
+
+    6000 cuMemAllocManaged: fn cuMemAllocManaged(address: Out<Address>, len: usize, flags: c_uint) {
+        const GLOBAL: c_uint = CUmemAttach_flags::CU_MEM_ATTACH_GLOBAL as c_uint;
+        const HOST: c_uint = CUmemAttach_flags::CU_MEM_ATTACH_HOST as c_uint;
+        if address.is_null() || !matches!(flags, GLOBAL | HOST) {
+            return Err(Error::INVALID_VALUE);
+        }
+        address.set(allocate(len, Kind::Managed)?)
+    }
+
+    3020 cuMemFree: fn cuMemFree_v2(address: Address) {
+        if address == 0 {
+            return Ok(());
+        }
+        free(address, &[Kind::Device, Kind::Managed], Error::INVALID_VALUE)
+    }
+
+    3020 cuMemGetInfo: fn cuMemGetInfo_v2(free: Out<usize>, total: Out<usize>) {
+        let (unused, all) = information(&*current()?)?;
+        free.set_if_asked(unused);
+        total.set_if_asked(all);
+        Ok(())
+    }
+
+    3020 cuMemGetAddressRange: fn cuMemGetAddressRange_v2(base: Out<Address>, len: Out<usize>, address: Address) {
+        let driver = driver()?;
+        current()?;
+        let range = driver.space.read().find(address).cloned().ok_or(Error::NOT_FOUND)?;
+        base.set_if_asked(range.base);
+        len.set_if_asked(range.len);
+        Ok(())
+    }
+
+    8000 cuMemPrefetchAsync: fn cuMemPrefetchAsync(address: Address, len: usize, _device: c_int, stream: usize) {
+        stream::get(stream)?;
+        managed(address, len)
+    }
+
+    8000 cuMemAdvise: fn cuMemAdvise(address: Address, len: usize, _advice: c_int, _device: c_int) {
+        managed(address, len)
+    }
+}
+
+/// An error unless the bytes are managed memory.
+fn managed(address: Address, len: usize) -> Outcome {
+    let extents = driver()?.space.read().extents(address, len)?.ok_or(Error::INVALID_VALUE)?;
+    let all = extents.iter().all(|extent| extent.range.kind == Kind::Managed);
+    if all { Ok(()) } else { Err(Error::INVALID_VALUE) }
+}

@@ -1,0 +1,106 @@
+//! Finding functions (`cuGetProcAddress`) and naming errors (`cuGetErrorName`, `cuGetErrorString`).
+
+use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
+
+use cudarc::driver::sys::CUdriverProcAddressQueryResult as Status;
+
+use crate::abi::{Out, Row, Text, driver_api};
+use crate::error::{Error, Outcome, describe};
+use crate::settings::Settings;
+
+/// Every entry point of every module.
+pub(crate) const TABLES: &[&[Row]] = &[
+    crate::attributes::ROWS,
+    crate::context::ROWS,
+    crate::copies::ROWS,
+    crate::device::ROWS,
+    crate::event::ROWS,
+    crate::host::ROWS,
+    crate::memory::ROWS,
+    ROWS,
+    crate::stream::ROWS,
+];
+
+pub(crate) fn rows() -> impl Iterator<Item = &'static Row> {
+    TABLES.iter().copied().flatten()
+}
+
+enum Found {
+    Row(&'static Row),
+    TooOld,
+    Nothing,
+}
+
+/// The newest signature of `name` that a program written for CUDA `version` knows.
+fn find(name: &str, version: c_int) -> Found {
+    let settings = Settings::get();
+    if settings.missing.iter().any(|missing| missing == name) {
+        return Found::Nothing;
+    }
+    let of_name = || rows().filter(|row| row.name == name && row.since <= settings.version);
+    match of_name().filter(|row| row.since <= version).max_by_key(|row| row.since) {
+        Some(row) => Found::Row(row),
+        None if of_name().next().is_some() => Found::TooOld,
+        None => Found::Nothing,
+    }
+}
+
+fn get(name: &Text, function: Out<*const c_void>, version: c_int, status: Option<Out<c_uint>>) -> Outcome {
+    let name = name.get()?;
+    if function.is_null() {
+        return Err(Error::INVALID_VALUE);
+    }
+    let (address, found) = match find(&name, version) {
+        Found::Row(row) => (row.function as *const c_void, Status::CU_GET_PROC_ADDRESS_SUCCESS),
+        Found::TooOld => (std::ptr::null(), Status::CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT),
+        Found::Nothing => (std::ptr::null(), Status::CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND),
+    };
+    function.set(address)?;
+    if let Some(status) = status {
+        status.set_if_asked(found as c_uint);
+    }
+    if address.is_null() { Err(Error::NOT_FOUND) } else { Ok(()) }
+}
+
+driver_api! {
+    11030 cuGetProcAddress: fn cuGetProcAddress(name: Text, function: Out<*const c_void>, version: c_int, _flags: c_ulonglong) {
+        get(&name, function, version, None)
+    }
+
+    12000 cuGetProcAddress: fn cuGetProcAddress_v2(name: Text, function: Out<*const c_void>, version: c_int, _flags: c_ulonglong, status: Out<c_uint>) {
+        get(&name, function, version, Some(status))
+    }
+
+    6000 cuGetErrorName: fn cuGetErrorName(error: c_int, name: Out<*const c_char>) {
+        let known = describe(error);
+        name.set(known.map_or(std::ptr::null(), |known| known.0.as_ptr()))?;
+        known.map(drop).ok_or(Error::INVALID_VALUE)
+    }
+
+    6000 cuGetErrorString: fn cuGetErrorString(error: c_int, text: Out<*const c_char>) {
+        let known = describe(error);
+        text.set(known.map_or(std::ptr::null(), |known| known.1.as_ptr()))?;
+        known.map(drop).ok_or(Error::INVALID_VALUE)
+    }
+}
+
+/// Declares symbols whose signature is of CUDA 3.1 or older, 32-bit sizes and addresses among their arguments. The
+/// driver still has them; a program that binds them today does so by mistake, so here they always fail.
+macro_rules! old_abi {
+    ($($symbol:ident)*) => {
+        $(
+            #[unsafe(no_mangle)]
+            #[allow(non_snake_case, reason = "the driver's own name")]
+            extern "C" fn $symbol() -> c_int {
+                Error::NOT_SUPPORTED.0
+            }
+        )*
+    };
+}
+
+old_abi! {
+    cuCtxCreate cuCtxDestroy cuCtxPopCurrent cuCtxPushCurrent cuDeviceTotalMem cuEventDestroy cuMemAlloc cuMemAllocHost
+    cuMemFree cuMemGetAddressRange cuMemGetInfo cuMemHostGetDevicePointer cuMemcpy2D cuMemcpy2DAsync
+    cuMemcpy2DUnaligned cuMemcpyDtoD cuMemcpyDtoDAsync cuMemcpyDtoH cuMemcpyDtoHAsync cuMemcpyHtoD cuMemcpyHtoDAsync
+    cuMemsetD16 cuMemsetD2D8 cuMemsetD32 cuMemsetD8 cuStreamDestroy
+}

@@ -1,0 +1,325 @@
+//! When work runs: late, and in any order that streams and events allow.
+//!
+//! A queue is a stream's work in the order of its submission. Only a queue's first piece of work may run; of all that
+//! may run and are due, a random one does, one step at a time, so that long copies of two streams interleave. The
+//! legacy default stream's queue and the blocking ones of its context wait for each other's earlier work.
+//!
+//! One thread runs work; a thread that waits for work helps. Steps run with the lock released.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
+
+use crate::error::{Error, Outcome};
+
+/// How often a condition outside this process is looked at.
+const OUTSIDE_POLL: Duration = Duration::from_micros(50);
+
+pub(crate) type QueueId = u64;
+
+/// A piece of a stream's work.
+pub(crate) trait Work: Send {
+    /// Whether it may run now. Called with the scheduler's lock held.
+    fn is_ready(&self) -> bool {
+        true
+    }
+
+    /// Whether what it waits for may happen without any work of this process being done.
+    fn waits_outside(&self) -> bool {
+        false
+    }
+
+    /// Does a part of it; true once all is done.
+    fn step(&mut self) -> bool;
+
+    /// Its context ended before it ran: nothing may wait for it any longer.
+    fn abandon(&mut self) {}
+}
+
+/// How a queue relates to the legacy default stream of its context.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum QueueKind {
+    Legacy,
+    Blocking,
+    NonBlocking,
+}
+
+struct Entry {
+    /// Position among all work ever submitted.
+    sequence: u64,
+    due: Instant,
+    /// None while a step of it runs.
+    work: Option<Box<dyn Work>>,
+}
+
+struct Queue {
+    context: u64,
+    kind: QueueKind,
+    entries: VecDeque<Entry>,
+    /// Goes as soon as it is empty.
+    closed: bool,
+}
+
+#[derive(Default)]
+struct Queues {
+    queues: BTreeMap<QueueId, Queue>,
+    sequence: u64,
+    random: u64,
+    has_thread: bool,
+}
+
+pub(crate) struct Scheduler {
+    delay: Duration,
+    queues: Mutex<Queues>,
+    changed: Condvar,
+}
+
+/// What a look for work came to.
+enum Look {
+    Ran,
+    /// Nothing can run before then, or before something changes.
+    Nothing(Option<Instant>),
+}
+
+impl Scheduler {
+    pub(crate) fn new(delay: Duration, seed: u64) -> Self {
+        let queues = Queues { random: seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1, ..Queues::default() };
+        Scheduler { delay, queues: Mutex::new(queues), changed: Condvar::new() }
+    }
+
+    pub(crate) fn open(&self, context: u64, kind: QueueKind) -> QueueId {
+        let mut queues = self.queues.lock();
+        queues.sequence += 1;
+        let id = queues.sequence;
+        queues.queues.insert(id, Queue { context, kind, entries: VecDeque::new(), closed: false });
+        id
+    }
+
+    /// Lets the queue go once its work is done.
+    pub(crate) fn close(&self, id: QueueId) {
+        let mut queues = self.queues.lock();
+        if let Some(queue) = queues.queues.get_mut(&id) {
+            queue.closed = true;
+            if queue.entries.is_empty() {
+                queues.queues.remove(&id);
+            }
+        }
+    }
+
+    /// # Errors
+    /// The queue's context has ended, or no thread can be had.
+    pub(crate) fn submit(&'static self, id: QueueId, work: Box<dyn Work>) -> Outcome {
+        let mut queues = self.queues.lock();
+        if !queues.has_thread {
+            let run = thread::Builder::new().name("sim-cuda".to_owned()).spawn(move || self.run());
+            run.map_err(|_| Error::OPERATING_SYSTEM)?;
+            queues.has_thread = true;
+        }
+        queues.sequence += 1;
+        let sequence = queues.sequence;
+        let due = Instant::now() + self.delay.mul_f64(2.0 * queues.fraction());
+        let queue = queues.queues.get_mut(&id).ok_or(Error::CONTEXT_IS_DESTROYED)?;
+        queue.entries.push_back(Entry { sequence, due, work: Some(work) });
+        drop(queues);
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    /// Whether all work that `id` has or must wait for is done.
+    pub(crate) fn is_idle(&self, id: QueueId) -> bool {
+        let queues = self.queues.lock();
+        queues.is_done(id, queues.sequence)
+    }
+
+    /// Waits until all work that `id` has now or must wait for is done.
+    pub(crate) fn wait_queue(&self, id: QueueId) {
+        let upto = self.queues.lock().sequence;
+        self.wait(|queues| queues.is_done(id, upto));
+    }
+
+    /// Waits until all work that the context has now is done.
+    pub(crate) fn wait_context(&self, context: u64) {
+        let upto = self.queues.lock().sequence;
+        self.wait(|queues| queues.of_context(context).all(|(_, queue)| queue.is_done(upto)));
+    }
+
+    /// Waits until `done`, which some work makes true.
+    pub(crate) fn wait_until(&self, done: impl Fn() -> bool) {
+        self.wait(|_| done());
+    }
+
+    /// Forgets the context's queues and the work in them, once the steps that run are over.
+    pub(crate) fn drop_context(&self, context: u64) {
+        let mut queues = self.queues.lock();
+        let mut abandoned = Vec::new();
+        loop {
+            for queue in queues.queues.values_mut().filter(|queue| queue.context == context) {
+                abandoned.extend(queue.entries.extract_waiting());
+            }
+            if queues.of_context(context).all(|(_, queue)| queue.entries.is_empty()) {
+                break;
+            }
+            self.changed.wait(&mut queues);
+        }
+        queues.queues.retain(|_, queue| queue.context != context);
+        drop(queues);
+        for work in &mut abandoned {
+            work.abandon();
+        }
+        self.changed.notify_all();
+    }
+
+    /// Wakes whoever waits for something other than work.
+    pub(crate) fn wake(&self) {
+        drop(self.queues.lock());
+        self.changed.notify_all();
+    }
+
+    fn run(&self) {
+        let mut queues = self.queues.lock();
+        loop {
+            self.look(&mut queues);
+        }
+    }
+
+    fn wait(&self, done: impl Fn(&Queues) -> bool) {
+        let mut queues = self.queues.lock();
+        while !done(&queues) {
+            self.look(&mut queues);
+        }
+    }
+
+    /// Does a step of some work, or else waits until there may be one to do.
+    fn look(&self, queues: &mut MutexGuard<'_, Queues>) {
+        match self.run_one(queues) {
+            Look::Ran => {}
+            Look::Nothing(Some(until)) => {
+                self.changed.wait_until(queues, until);
+            }
+            Look::Nothing(None) => self.changed.wait(queues),
+        }
+    }
+
+    fn run_one(&self, queues: &mut MutexGuard<'_, Queues>) -> Look {
+        let (id, mut work) = match queues.pick(Instant::now()) {
+            Ok(picked) => picked,
+            Err(wake_at) => return Look::Nothing(wake_at),
+        };
+        let done = MutexGuard::unlocked(queues, || work.step());
+        if let Some(queue) = queues.queues.get_mut(&id) {
+            if done {
+                queue.entries.pop_front();
+            } else if let Some(entry) = queue.entries.front_mut() {
+                entry.work = Some(work);
+                work = Box::new(Nothing);
+            }
+            if queue.closed && queue.entries.is_empty() {
+                queues.queues.remove(&id);
+            }
+        }
+        // What the work holds (memory, perhaps the last use of it) goes with the lock released.
+        MutexGuard::unlocked(queues, move || drop(work));
+        if done {
+            self.changed.notify_all();
+        }
+        Look::Ran
+    }
+}
+
+/// Work that is none.
+struct Nothing;
+
+impl Work for Nothing {
+    fn step(&mut self) -> bool {
+        true
+    }
+}
+
+trait ExtractWaiting {
+    fn extract_waiting(&mut self) -> Vec<Box<dyn Work>>;
+}
+
+impl ExtractWaiting for VecDeque<Entry> {
+    /// Takes out all work of which no step runs.
+    fn extract_waiting(&mut self) -> Vec<Box<dyn Work>> {
+        let running = if self.front().is_some_and(|entry| entry.work.is_none()) { self.pop_front() } else { None };
+        let waiting = self.drain(..).filter_map(|entry| entry.work).collect();
+        self.extend(running);
+        waiting
+    }
+}
+
+impl Queue {
+    fn is_done(&self, upto: u64) -> bool {
+        self.entries.front().is_none_or(|entry| entry.sequence > upto)
+    }
+}
+
+impl Queues {
+    fn of_context(&self, context: u64) -> impl Iterator<Item = (&QueueId, &Queue)> {
+        self.queues.iter().filter(move |(_, queue)| queue.context == context)
+    }
+
+    /// Whether work up to `upto` is done in the queue and in those that it is ordered with.
+    fn is_done(&self, id: QueueId, upto: u64) -> bool {
+        self.queues.get(&id).is_none_or(|queue| queue.is_done(upto) && self.may_follow(id, queue, upto))
+    }
+
+    /// Whether nothing before `sequence` is left in the other queues that this one is ordered with.
+    fn may_follow(&self, id: QueueId, queue: &Queue, sequence: u64) -> bool {
+        let ordered = |other: QueueKind| match queue.kind {
+            QueueKind::Legacy => other == QueueKind::Blocking,
+            QueueKind::Blocking => other == QueueKind::Legacy,
+            QueueKind::NonBlocking => false,
+        };
+        self.of_context(queue.context)
+            .filter(|(other, queue)| **other != id && ordered(queue.kind))
+            .all(|(_, queue)| queue.is_done(sequence))
+    }
+
+    /// Takes out some work that may run and is due, or says when to look again.
+    fn pick(&mut self, now: Instant) -> Result<(QueueId, Box<dyn Work>), Option<Instant>> {
+        let mut able = Vec::new();
+        let mut wake_at: Option<Instant> = None;
+        for (id, queue) in &self.queues {
+            let Some(Entry { sequence, due, work: Some(work) }) = queue.entries.front() else { continue };
+            let wait_until = if *due > now {
+                *due
+            } else if !self.may_follow(*id, queue, *sequence) {
+                continue;
+            } else if work.is_ready() {
+                able.push(*id);
+                continue;
+            } else if work.waits_outside() {
+                now + OUTSIDE_POLL
+            } else {
+                continue;
+            };
+            wake_at = Some(wake_at.map_or(wait_until, |at| at.min(wait_until)));
+        }
+        if able.is_empty() {
+            return Err(wake_at);
+        }
+        let id = able[self.below(able.len())];
+        let work = self.queues.get_mut(&id).and_then(|queue| queue.entries.front_mut()?.work.take());
+        work.map(|work| (id, work)).ok_or(None)
+    }
+
+    fn below(&mut self, count: usize) -> usize {
+        (self.next_random() % count as u64) as usize
+    }
+
+    fn fraction(&mut self) -> f64 {
+        (self.next_random() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    /// Xorshift: any sequence that repeats with the seed does.
+    fn next_random(&mut self) -> u64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.random
+    }
+}

@@ -1,0 +1,136 @@
+//! What the environment asks of the simulated driver; read once.
+
+use std::env;
+use std::ffi::c_int;
+use std::path::PathBuf;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+/// Which calls of a function fail, counted from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Which {
+    Every,
+    Only(u64),
+    From(u64),
+}
+
+/// One row of `SIM_CUDA_FAIL`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Fault {
+    pub(crate) name: String,
+    pub(crate) code: c_int,
+    pub(crate) which: Which,
+}
+
+#[derive(Debug)]
+pub(crate) struct Settings {
+    /// Physical numbers of the devices that this process sees, in its order.
+    pub(crate) visible: Vec<usize>,
+    pub(crate) memory: u64,
+    pub(crate) delay: Duration,
+    pub(crate) seed: u64,
+    pub(crate) version: c_int,
+    pub(crate) faults: Vec<Fault>,
+    pub(crate) missing: Vec<String>,
+    pub(crate) stats: Option<PathBuf>,
+}
+
+impl Settings {
+    pub(crate) fn get() -> &'static Settings {
+        static SETTINGS: OnceLock<Settings> = OnceLock::new();
+        SETTINGS.get_or_init(Settings::read)
+    }
+
+    /// A value that does not parse is as good as none: a driver has no way to say so.
+    fn read() -> Settings {
+        let count = number("SIM_CUDA_DEVICES").unwrap_or(2);
+        Settings {
+            visible: match env::var("CUDA_VISIBLE_DEVICES") {
+                Ok(list) => visible(&list, count),
+                Err(_) => (0..count).collect(),
+            },
+            memory: env::var("SIM_CUDA_MEMORY").ok().and_then(|text| bytes(&text)).unwrap_or(8 << 30),
+            delay: Duration::from_micros(number("SIM_CUDA_DELAY_US").unwrap_or(5) as u64),
+            seed: number("SIM_CUDA_SEED").unwrap_or(1) as u64,
+            version: number("SIM_CUDA_VERSION").and_then(|v| c_int::try_from(v).ok()).unwrap_or(13000),
+            faults: env::var("SIM_CUDA_FAIL").map(|text| faults(&text)).unwrap_or_default(),
+            missing: env::var("SIM_CUDA_MISSING")
+                .map(|text| text.split(',').map(|name| name.trim().to_owned()).collect())
+                .unwrap_or_default(),
+            stats: env::var("SIM_CUDA_STATS")
+                .ok()
+                .filter(|text| !text.is_empty())
+                .map(|text| text.replace("%p", &std::process::id().to_string()).into()),
+        }
+    }
+}
+
+fn number(name: &str) -> Option<usize> {
+    env::var(name).ok()?.trim().parse().ok()
+}
+
+fn bytes(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let (digits, shift) = match text.chars().last()?.to_ascii_uppercase() {
+        'K' => (&text[..text.len() - 1], 10),
+        'M' => (&text[..text.len() - 1], 20),
+        'G' => (&text[..text.len() - 1], 30),
+        _ => (text, 0),
+    };
+    digits.parse::<u64>().ok()?.checked_mul(1 << shift)
+}
+
+/// As the driver reads it: the list ends at the first number that is no device.
+fn visible(list: &str, count: usize) -> Vec<usize> {
+    list.split(',').map_while(|item| item.trim().parse().ok().filter(|number| *number < count)).collect()
+}
+
+fn faults(text: &str) -> Vec<Fault> {
+    text.split(',').filter_map(fault).collect()
+}
+
+fn fault(text: &str) -> Option<Fault> {
+    let mut parts = text.trim().split(':');
+    let name = parts.next()?.to_owned();
+    let code = parts.next()?.parse().ok()?;
+    let which = match parts.next() {
+        None => Which::Every,
+        Some(which) => match which.strip_suffix('+') {
+            Some(from) => Which::From(from.parse().ok()?),
+            None => Which::Only(which.parse().ok()?),
+        },
+    };
+    Some(Fault { name, code, which })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn faults_name_code_and_which() {
+        let row = |name: &str, code, which| Fault { name: name.to_owned(), code, which };
+        assert_eq!(
+            faults("cuInit:3,cuMemAlloc:2:5,cuEventQuery:719:2+,broken,other:x"),
+            [
+                row("cuInit", 3, Which::Every),
+                row("cuMemAlloc", 2, Which::Only(5)),
+                row("cuEventQuery", 719, Which::From(2))
+            ]
+        );
+    }
+
+    #[test]
+    fn visible_devices_end_at_the_first_that_is_none() {
+        assert_eq!(visible("1,0", 2), [1, 0]);
+        assert_eq!(visible("1,7,0", 2), [1]);
+        assert_eq!(visible("", 2), [0_usize; 0]);
+    }
+
+    #[test]
+    fn sizes_take_powers_of_1024() {
+        assert_eq!(bytes("64M"), Some(64 << 20));
+        assert_eq!(bytes("12"), Some(12));
+        assert_eq!(bytes("x"), None);
+    }
+}

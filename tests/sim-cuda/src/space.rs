@@ -1,0 +1,137 @@
+//! Which addresses the driver knows, and what lies there.
+
+use std::collections::BTreeMap;
+use std::ffi::c_int;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::abi::Address;
+use crate::context::Context;
+use crate::device::Charge;
+use crate::error::{Error, Outcome};
+use crate::store::{Mapping, Piece};
+
+/// What an address range is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// `cuMemAlloc`.
+    Device,
+    /// `cuMemAllocManaged`.
+    Managed,
+    /// `cuMemHostAlloc`.
+    HostAllocated,
+    /// `cuMemHostRegister`.
+    HostRegistered,
+}
+
+impl Kind {
+    /// Whether a CPU may touch it.
+    pub(crate) fn is_host(self) -> bool {
+        matches!(self, Kind::HostAllocated | Kind::HostRegistered)
+    }
+}
+
+/// A range that one call made and one call frees.
+pub(crate) struct Range {
+    pub(crate) base: Address,
+    pub(crate) len: usize,
+    pub(crate) kind: Kind,
+    pub(crate) device: c_int,
+    /// None where the driver names none: memory of pools and of `cuMemMap`.
+    pub(crate) context: Option<Arc<Context>>,
+    /// Never given out twice.
+    pub(crate) id: u64,
+    /// Where the copy functions find the byte at `base`.
+    pub(crate) alias: usize,
+    /// `CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`.
+    pub(crate) synchronous: AtomicBool,
+    pub(crate) backing: Backing,
+}
+
+/// What keeps a range's memory; given back with the last use of the range, work in flight included.
+#[derive(Default)]
+pub(crate) struct Backing {
+    /// The addresses that the user knows.
+    pub(crate) addresses: Option<Mapping>,
+    pub(crate) piece: Option<Arc<Piece>>,
+    pub(crate) charge: Option<Charge>,
+}
+
+impl Range {
+    pub(crate) fn end(&self) -> Address {
+        self.base + self.len
+    }
+
+    pub(crate) fn is_synchronous(&self) -> bool {
+        self.synchronous.load(Ordering::Relaxed)
+    }
+}
+
+/// Part of a range.
+#[derive(Clone)]
+pub(crate) struct Extent {
+    pub(crate) range: Arc<Range>,
+    pub(crate) alias: usize,
+    pub(crate) len: usize,
+}
+
+/// All ranges; they do not overlap.
+#[derive(Default)]
+pub(crate) struct AddressSpace {
+    ranges: BTreeMap<Address, Arc<Range>>,
+}
+
+impl AddressSpace {
+    pub(crate) fn insert(&mut self, range: Range) -> Arc<Range> {
+        let range = Arc::new(range);
+        self.ranges.insert(range.base, range.clone());
+        range
+    }
+
+    /// The range that holds `address`.
+    pub(crate) fn find(&self, address: Address) -> Option<&Arc<Range>> {
+        self.ranges.range(..=address).next_back().map(|(_, range)| range).filter(|range| address < range.end())
+    }
+
+    pub(crate) fn overlaps(&self, base: Address, len: usize) -> bool {
+        self.ranges.range(..base.saturating_add(len)).next_back().is_some_and(|(_, range)| range.end() > base)
+    }
+
+    /// Removes the range that begins at `base` if `kinds` has its kind.
+    pub(crate) fn remove(&mut self, base: Address, kinds: &[Kind]) -> Option<Arc<Range>> {
+        self.ranges.get(&base).filter(|range| kinds.contains(&range.kind))?;
+        self.ranges.remove(&base)
+    }
+
+    /// Removes what belongs to a context that ends.
+    pub(crate) fn remove_of_context(&mut self, id: u64) -> Vec<Arc<Range>> {
+        let belongs = |range: &Arc<Range>| range.context.as_ref().is_some_and(|context| context.id == id);
+        let removed = self.ranges.values().filter(|range| belongs(range)).cloned().collect();
+        self.ranges.retain(|_, range| !belongs(range));
+        removed
+    }
+
+    /// The parts of ranges that make up `len` bytes at `address`; None if the driver does not know its first byte.
+    ///
+    /// # Errors
+    /// It begins in a known range and ends outside.
+    pub(crate) fn extents(&self, address: Address, len: usize) -> Outcome<Option<Vec<Extent>>> {
+        let mut extents = Vec::new();
+        let (mut at, mut left) = (address, len);
+        while left > 0 || extents.is_empty() {
+            let Some(range) = self.find(at) else {
+                return if extents.is_empty() { Ok(None) } else { Err(Error::INVALID_VALUE) };
+            };
+            let part = left.min(range.end() - at);
+            extents.push(Extent { range: range.clone(), alias: range.alias + (at - range.base), len: part });
+            at += part;
+            left -= part;
+        }
+        Ok(Some(extents))
+    }
+
+    /// Bytes in device memory and registered or allocated host memory.
+    pub(crate) fn live_bytes(&self) -> u64 {
+        self.ranges.values().map(|range| range.len as u64).sum()
+    }
+}

@@ -1,0 +1,74 @@
+//! What tests ask about the calls made: exported functions, and a file written at exit.
+
+use std::collections::BTreeMap;
+use std::ffi::{CStr, c_char};
+use std::fmt::Write;
+
+use crate::driver::{driver, is_forked_child};
+use crate::procaddress::rows;
+use crate::settings::Settings;
+
+/// Calls of each function, all versions together.
+fn counts() -> BTreeMap<&'static str, u64> {
+    let mut counts = BTreeMap::new();
+    for row in rows() {
+        *counts.entry(row.name).or_default() += row.call.count();
+    }
+    counts
+}
+
+/// # Safety
+/// `name` is null or a terminated string.
+#[unsafe(no_mangle)]
+#[allow(non_snake_case, reason = "named beside the driver's own functions")]
+unsafe extern "C" fn simCudaCallCount(name: *const c_char) -> i64 {
+    let counts = counts();
+    if name.is_null() {
+        return counts.values().sum::<u64>() as i64;
+    }
+    // SAFETY: the caller's promise.
+    let name = unsafe { CStr::from_ptr(name) };
+    name.to_str().ok().and_then(|name| counts.get(name)).map_or(-1, |count| *count as i64)
+}
+
+#[unsafe(no_mangle)]
+#[allow(non_snake_case, reason = "named beside the driver's own functions")]
+extern "C" fn simCudaLiveBytes() -> u64 {
+    driver().map_or(0, |driver| driver.space.read().live_bytes())
+}
+
+#[unsafe(no_mangle)]
+#[allow(non_snake_case, reason = "named beside the driver's own functions")]
+extern "C" fn simCudaLiveEvents() -> u64 {
+    driver().map_or(0, |driver| driver.events.lock().len() as u64)
+}
+
+#[unsafe(no_mangle)]
+#[allow(non_snake_case, reason = "named beside the driver's own functions")]
+extern "C" fn simCudaLiveStreams() -> u64 {
+    driver().map_or(0, |driver| driver.streams.lock().len() as u64)
+}
+
+/// Run by the loader when the process exits: the library stays loaded until then.
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static AT_EXIT: extern "C" fn() = write_file;
+
+extern "C" fn write_file() {
+    let Some(path) = std::env::var_os("SIM_CUDA_STATS").and_then(|_| Settings::get().stats.as_ref()) else { return };
+    if is_forked_child() {
+        return;
+    }
+    let mut counts = counts();
+    counts.retain(|_, count| *count > 0);
+    // An executable that links the rlib comes here too, never having called any of these functions.
+    if counts.is_empty() {
+        return;
+    }
+    let mut text = String::new();
+    for (name, count) in counts {
+        let _ = writeln!(text, "{name} {count}");
+    }
+    // A process that exits has nobody to tell.
+    let _ = std::fs::write(path, text);
+}

@@ -1,0 +1,196 @@
+//! Where simulated memory lies: sparse nameless files, of which each allocation is a piece.
+//!
+//! A piece is never given out twice, so that a mapping which outlives its allocation (a stale cached import, say) sees
+//! zeroes and never, by luck, the memory of the next allocation. The page before a piece holds its identity, by which
+//! another process that was told of the piece finds out whether it still exists.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, ftruncate, memfd_create};
+use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+
+use crate::driver::{fresh_id, random_id};
+use crate::error::{Error, Outcome};
+
+pub(crate) const PAGE: usize = 4096;
+/// Size of the sparse file: far more than all pieces ever given out.
+const FILE_BYTES: u64 = 1 << 46;
+
+pub(crate) fn round_up(len: usize, to: usize) -> Outcome<usize> {
+    len.checked_next_multiple_of(to).ok_or(Error::OUT_OF_MEMORY)
+}
+
+/// A sparse file.
+pub(crate) struct Store {
+    file: OwnedFd,
+    /// Tells this file from any other, of any process, ever.
+    cookie: u64,
+    next: AtomicU64,
+}
+
+/// What another process needs to find a piece, besides the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub(crate) struct PieceName {
+    pub(crate) cookie: u64,
+    pub(crate) offset: u64,
+    pub(crate) len: u64,
+    pub(crate) id: u64,
+}
+
+/// Identity of a piece, in the page before it. Zeroes once the piece is gone.
+#[repr(C)]
+struct Header {
+    cookie: AtomicU64,
+    id: AtomicU64,
+}
+
+impl Store {
+    pub(crate) fn create() -> Outcome<Arc<Store>> {
+        let file = memfd_create("sim-cuda", MemfdFlags::CLOEXEC).map_err(|_| Error::OPERATING_SYSTEM)?;
+        ftruncate(&file, FILE_BYTES).map_err(|_| Error::OPERATING_SYSTEM)?;
+        Ok(Arc::new(Store { file, cookie: random_id(), next: AtomicU64::new(0) }))
+    }
+
+    pub(crate) fn file(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    /// A fresh piece of at least `len` bytes, all zero.
+    pub(crate) fn piece(self: &Arc<Self>, len: usize) -> Outcome<Piece> {
+        let len = round_up(len, PAGE)?;
+        let whole = (len + PAGE) as u64;
+        let offset = self.next.fetch_add(whole, Ordering::Relaxed);
+        if offset.checked_add(whole).is_none_or(|end| end > FILE_BYTES) {
+            return Err(Error::OUT_OF_MEMORY);
+        }
+        let name = PieceName { cookie: self.cookie, offset, len: len as u64, id: fresh_id() };
+        let piece = Piece { map: Mapping::of_file(self.file(), offset, len + PAGE)?, name, owner: Some(self.clone()) };
+        piece.header().cookie.store(name.cookie, Ordering::Relaxed);
+        piece.header().id.store(name.id, Ordering::Release);
+        Ok(piece)
+    }
+}
+
+/// A piece of a store, readable and writable here.
+pub(crate) struct Piece {
+    map: Mapping,
+    name: PieceName,
+    /// None in a process that imported it.
+    owner: Option<Arc<Store>>,
+}
+
+impl Piece {
+    /// Maps the piece `name` of another process's file.
+    pub(crate) fn import(file: BorrowedFd<'_>, name: PieceName) -> Outcome<Piece> {
+        let len = usize::try_from(name.len).map_err(|_| Error::INVALID_VALUE)?;
+        let whole = len.checked_add(PAGE).ok_or(Error::INVALID_VALUE)?;
+        let aligned = name.offset.is_multiple_of(PAGE as u64) && len.is_multiple_of(PAGE);
+        if !aligned || name.offset.checked_add(whole as u64).is_none_or(|end| end > FILE_BYTES) {
+            return Err(Error::INVALID_VALUE);
+        }
+        let size = rustix::fs::fstat(file).map_err(|_| Error::INVALID_VALUE)?.st_size;
+        if size as u64 != FILE_BYTES {
+            return Err(Error::INVALID_VALUE);
+        }
+        let piece = Piece { map: Mapping::of_file(file, name.offset, whole)?, name, owner: None };
+        if piece.is_alive() { Ok(piece) } else { Err(Error::INVALID_VALUE) }
+    }
+
+    /// Whether the process that made it still has it.
+    pub(crate) fn is_alive(&self) -> bool {
+        let header = self.header();
+        header.id.load(Ordering::Acquire) == self.name.id && header.cookie.load(Ordering::Relaxed) == self.name.cookie
+    }
+
+    pub(crate) fn name(&self) -> PieceName {
+        self.name
+    }
+
+    pub(crate) fn store(&self) -> Option<&Arc<Store>> {
+        self.owner.as_ref()
+    }
+
+    /// Where its first byte lies, for the copy functions only.
+    pub(crate) fn alias(&self) -> usize {
+        self.map.address + PAGE
+    }
+
+    fn header(&self) -> &Header {
+        // SAFETY: the mapping begins with a page that holds a header, and lives as long as self.
+        unsafe { &*(self.map.address as *const Header) }
+    }
+}
+
+impl Drop for Piece {
+    fn drop(&mut self) {
+        if let Some(store) = &self.owner {
+            let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            // A failure keeps pages that nobody can reach; the process has no way to do better.
+            let _ = fallocate(&store.file, flags, self.name.offset, self.map.len as u64);
+        }
+    }
+}
+
+/// A mapping of this process, unmapped when dropped.
+pub(crate) struct Mapping {
+    address: usize,
+    len: usize,
+}
+
+impl Mapping {
+    fn of_file(file: BorrowedFd<'_>, offset: u64, len: usize) -> Outcome<Mapping> {
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a fresh mapping at an address of the kernel's choice touches no existing memory.
+        let address =
+            unsafe { mmap(ptr::null_mut(), len, access, MapFlags::SHARED | MapFlags::NORESERVE, file, offset) };
+        Ok(Mapping { address: address.map_err(|_| Error::OUT_OF_MEMORY)? as usize, len })
+    }
+
+    /// Addresses that nobody may touch, aligned to a power of two.
+    pub(crate) fn reserved(len: usize, align: usize) -> Outcome<Mapping> {
+        Mapping::anonymous(len, align, ProtFlags::empty())
+    }
+
+    /// Memory of this process, all zero.
+    pub(crate) fn accessible(len: usize) -> Outcome<Mapping> {
+        Mapping::anonymous(len, PAGE, ProtFlags::READ | ProtFlags::WRITE)
+    }
+
+    fn anonymous(len: usize, align: usize, access: ProtFlags) -> Outcome<Mapping> {
+        let len = round_up(len, PAGE)?;
+        let slack = align.saturating_sub(PAGE);
+        let whole = len.checked_add(slack).ok_or(Error::OUT_OF_MEMORY)?;
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: as in `of_file`.
+        let address = unsafe { mmap_anonymous(ptr::null_mut(), whole, access, flags) };
+        let start = address.map_err(|_| Error::OUT_OF_MEMORY)? as usize;
+        let address = round_up(start, align.max(PAGE))?;
+        let (before, after) = (address - start, whole - len - (address - start));
+        for (at, unused) in [(start, before), (address + len, after)] {
+            if unused > 0 {
+                // SAFETY: part of the mapping just made, outside what is kept.
+                let _ = unsafe { munmap(at as *mut _, unused) };
+            }
+        }
+        Ok(Mapping { address, len })
+    }
+
+    pub(crate) fn address(&self) -> usize {
+        self.address
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: exactly the mapping that this value owns.
+        let _ = unsafe { munmap(self.address as *mut _, self.len) };
+    }
+}

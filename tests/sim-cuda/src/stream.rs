@@ -1,0 +1,148 @@
+//! Streams: `cuStream*`.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::ffi::{c_int, c_uint};
+use std::sync::Arc;
+
+use cudarc::driver::sys::CUstream_flags;
+
+use crate::abi::{Out, driver_api};
+use crate::context::{Context, current};
+use crate::driver::driver;
+use crate::error::{Error, Outcome};
+use crate::schedule::{QueueId, QueueKind, Work};
+
+/// Handle values that name streams which nobody creates.
+const NULL: usize = 0;
+const LEGACY: usize = 1;
+const PER_THREAD: usize = 2;
+
+const NON_BLOCKING: c_uint = CUstream_flags::CU_STREAM_NON_BLOCKING as c_uint;
+/// Priorities go from 0 down to this.
+pub(crate) const GREATEST_PRIORITY: c_int = -5;
+
+pub(crate) struct Stream {
+    pub(crate) context: Arc<Context>,
+    queue: QueueId,
+    flags: c_uint,
+    priority: c_int,
+    id: u64,
+}
+
+impl Stream {
+    fn create(flags: c_uint, priority: c_int) -> Outcome<Stream> {
+        if flags & !NON_BLOCKING != 0 {
+            return Err(Error::INVALID_VALUE);
+        }
+        let context = current()?;
+        let kind = if flags & NON_BLOCKING != 0 { QueueKind::NonBlocking } else { QueueKind::Blocking };
+        let queue = driver()?.scheduler.open(context.id, kind);
+        Ok(Stream { context, queue, flags, priority: priority.clamp(GREATEST_PRIORITY, 0), id: queue })
+    }
+
+    /// The current context's legacy default stream.
+    pub(crate) fn legacy() -> Outcome<Arc<Stream>> {
+        let context = current()?;
+        let queue = context.legacy_queue;
+        Ok(Arc::new(Stream { context, queue, flags: 0, priority: 0, id: queue }))
+    }
+
+    /// The calling thread's default stream in the current context.
+    fn per_thread() -> Outcome<Arc<Stream>> {
+        thread_local! {
+            static STREAMS: RefCell<HashMap<u64, Arc<Stream>>> = RefCell::new(HashMap::new());
+        }
+        let context = current()?;
+        STREAMS.with_borrow_mut(|streams| match streams.get(&context.id) {
+            Some(stream) => Ok(stream.clone()),
+            None => {
+                let stream = Arc::new(Stream::create(0, 0)?);
+                streams.insert(context.id, stream.clone());
+                Ok(stream)
+            }
+        })
+    }
+
+    /// Adds work after all that is in the stream.
+    pub(crate) fn submit(&self, work: Box<dyn Work>) -> Outcome {
+        driver()?.scheduler.submit(self.queue, work)
+    }
+
+    /// Waits until the work in it is done.
+    pub(crate) fn wait(&self) -> Outcome {
+        driver()?.scheduler.wait_queue(self.queue);
+        Ok(())
+    }
+}
+
+/// The stream that a handle names.
+pub(crate) fn get(handle: usize) -> Outcome<Arc<Stream>> {
+    match handle {
+        NULL | LEGACY => Stream::legacy(),
+        PER_THREAD => Stream::per_thread(),
+        _ => {
+            let stream = driver()?.streams.lock().get(handle)?;
+            stream.context.check()?;
+            Ok(stream)
+        }
+    }
+}
+
+/// Waits until all work of the context is done.
+pub(crate) fn synchronize_context(context: &Context) -> Outcome {
+    driver()?.scheduler.wait_context(context.id);
+    Ok(())
+}
+
+driver_api! {
+    2000 cuStreamCreate: fn cuStreamCreate(stream: Out<usize>, flags: c_uint) {
+        let made = Stream::create(flags, 0)?;
+        stream.set(driver()?.streams.lock().insert(Arc::new(made)))
+    }
+
+    5050 cuStreamCreateWithPriority: fn cuStreamCreateWithPriority(stream: Out<usize>, flags: c_uint, priority: c_int) {
+        let made = Stream::create(flags, priority)?;
+        stream.set(driver()?.streams.lock().insert(Arc::new(made)))
+    }
+
+    4000 cuStreamDestroy: fn cuStreamDestroy_v2(stream: usize) {
+        let driver = driver()?;
+        let stream = driver.streams.lock().remove(stream)?;
+        driver.scheduler.close(stream.queue);
+        stream.context.check()
+    }
+
+    2000 cuStreamQuery: fn cuStreamQuery(stream: usize) {
+        let stream = get(stream)?;
+        if driver()?.scheduler.is_idle(stream.queue) {
+            return Ok(());
+        }
+        std::thread::yield_now();
+        Err(Error::NOT_READY)
+    }
+
+    2000 cuStreamSynchronize: fn cuStreamSynchronize(stream: usize) {
+        get(stream)?.wait()
+    }
+
+    9020 cuStreamGetCtx: fn cuStreamGetCtx(stream: usize, context: Out<usize>) {
+        context.set(get(stream)?.context.handle)
+    }
+
+    5050 cuStreamGetFlags: fn cuStreamGetFlags(stream: usize, flags: Out<c_uint>) {
+        flags.set(get(stream)?.flags)
+    }
+
+    5050 cuStreamGetPriority: fn cuStreamGetPriority(stream: usize, priority: Out<c_int>) {
+        priority.set(get(stream)?.priority)
+    }
+
+    12000 cuStreamGetId: fn cuStreamGetId(stream: usize, id: Out<u64>) {
+        id.set(get(stream)?.id)
+    }
+
+    12080 cuStreamGetDevice: fn cuStreamGetDevice(stream: usize, device: Out<c_int>) {
+        device.set(get(stream)?.context.device)
+    }
+}

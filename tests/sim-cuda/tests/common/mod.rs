@@ -1,0 +1,136 @@
+//! Calls of the driver that [`sim_cuda::library_folder`] names: the simulated one, or a real one where
+//! `CABLEWAY_CUDA_LIBDIR` says so.
+
+#![allow(dead_code, reason = "each test file uses a part of it")]
+
+use std::ffi::c_char;
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+
+use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
+
+pub const SUCCESS: i32 = 0;
+
+pub fn library() -> &'static Library {
+    static LIBRARY: OnceLock<Library> = OnceLock::new();
+    LIBRARY.get_or_init(|| {
+        let folder = sim_cuda::library_folder().expect("the build leaves the library beside the tests");
+        // SAFETY: a driver's initialisers ask nothing of the process.
+        unsafe { Library::open(Some(folder.join("libcuda.so.1")), RTLD_NOW | RTLD_LOCAL) }.expect("the driver loads")
+    })
+}
+
+/// Calls a symbol of the driver; the types of the arguments are those of its parameters.
+#[macro_export]
+macro_rules! cu {
+    (@hole $argument:expr) => { _ };
+    ($name:ident($($argument:expr),* $(,)?)) => {{
+        // SAFETY: the type is that of the arguments, which the test writes as the driver's documentation has them.
+        let function = unsafe {
+            $crate::common::library()
+                .get::<unsafe extern "C" fn($($crate::cu!(@hole $argument)),*) -> i32>(concat!(stringify!($name), "\0").as_bytes())
+        };
+        // SAFETY: as above; pointers are to variables of the test.
+        unsafe { function.expect("the symbol is there")($($argument),*) }
+    }};
+}
+
+/// As [`cu!`], and the call must succeed.
+#[macro_export]
+macro_rules! ok {
+    ($name:ident($($argument:expr),* $(,)?)) => {
+        assert_eq!($crate::cu!($name($($argument),*)), 0, stringify!($name))
+    };
+}
+
+/// A driver with a context of device 0 current in this thread, kept as long as the value.
+pub struct Session {
+    pub context: usize,
+}
+
+impl Session {
+    pub fn begin() -> Session {
+        ok!(cuInit(0_u32));
+        let mut context = 0_usize;
+        ok!(cuDevicePrimaryCtxRetain(&raw mut context, 0));
+        ok!(cuCtxSetCurrent(context));
+        Session { context }
+    }
+
+    pub fn alloc(&self, len: usize) -> u64 {
+        let mut address = 0_u64;
+        ok!(cuMemAlloc_v2(&raw mut address, len));
+        address
+    }
+
+    pub fn stream(&self, flags: u32) -> usize {
+        let mut stream = 0_usize;
+        ok!(cuStreamCreate(&raw mut stream, flags));
+        stream
+    }
+
+    pub fn event(&self) -> usize {
+        let mut event = 0_usize;
+        ok!(cuEventCreate(&raw mut event, 2_u32));
+        event
+    }
+
+    pub fn read(&self, address: u64, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0_u8; len];
+        ok!(cuMemcpyDtoH_v2(bytes.as_mut_ptr(), address, len));
+        bytes
+    }
+
+    pub fn write(&self, address: u64, bytes: &[u8]) {
+        ok!(cuMemcpyHtoD_v2(address, bytes.as_ptr(), bytes.len()));
+        ok!(cuCtxSynchronize());
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        cu!(cuDevicePrimaryCtxRelease_v2(0));
+    }
+}
+
+pub fn device_count() -> i32 {
+    ok!(cuInit(0_u32));
+    let mut count = 0_i32;
+    ok!(cuDeviceGetCount(&raw mut count));
+    count
+}
+
+/// Whether the driver is the simulated one.
+pub fn is_simulated() -> bool {
+    // SAFETY: only looked up.
+    unsafe { library().get::<unsafe extern "C" fn(*const c_char) -> i64>(b"simCudaCallCount\0") }.is_ok()
+}
+
+pub fn pattern(len: usize, salt: usize) -> Vec<u8> {
+    (0..len).map(|index| ((index * 7 + salt) % 251) as u8).collect()
+}
+
+const CHILD: &str = "SIM_CUDA_TEST_CHILD";
+
+/// Runs `body` in a process of its own, with `environment`: what a driver reads once differs between tests. `test` is
+/// the calling test's name, by which the child finds it again.
+pub fn in_child(test: &str, environment: &[(&str, &str)], body: impl FnOnce()) {
+    if std::env::var_os(CHILD).is_some_and(|name| name == *test) {
+        return body();
+    }
+    let executable = std::env::current_exe().expect("the test's own path");
+    let output = Command::new(executable)
+        .args([test, "--exact", "--nocapture", "--test-threads=1"])
+        .env(CHILD, test)
+        .envs(environment.iter().copied())
+        .stdin(Stdio::null())
+        .output()
+        .expect("the test starts again");
+    assert!(
+        output.status.success(),
+        "{test} in its own process: {}\n{}{}",
+        output.status,
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
