@@ -162,6 +162,18 @@ choices! {
 }
 
 choices! {
+    /// Which address families connections may use.
+    Families = "both|ipv4|ipv6" {
+        /// either, IPv4 first
+        Both = "both",
+        /// IPv4 only
+        Ipv4 = "ipv4",
+        /// IPv6 only
+        Ipv6 = "ipv6",
+    }
+}
+
+choices! {
     /// How one process copies straight from another's memory on the same node.
     SingleCopy = "auto|cma|none" {
         /// the fastest that the kernel allows

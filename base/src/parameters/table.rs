@@ -1,6 +1,6 @@
 //! The table itself. A row: name, kind, default as a user would write it, help.
 
-use super::kind::{Count, DefaultStreamOrder, DeviceProtocols, Flag, Kind, SingleCopy, Size, Text, Time};
+use super::kind::{Count, DefaultStreamOrder, DeviceProtocols, Families, Flag, Kind, SingleCopy, Size, Text, Time};
 use super::{ParameterError, Row, Source};
 
 macro_rules! parameters {
@@ -98,5 +98,5 @@ parameters! {
     btl_tcp_nodelay: Flag = "yes", "send small segments at once (TCP_NODELAY)";
     btl_tcp_sndbuf: Size = "0", "socket send buffer; 0 leaves it to the system";
     btl_tcp_rcvbuf: Size = "0", "socket receive buffer; 0 leaves it to the system";
-    btl_tcp_family: Text = "both", "address families: both, ipv4 or ipv6";
+    btl_tcp_family: Families = "both", "address families of connections";
 }

@@ -1,0 +1,303 @@
+//! The sending side of a link, as `pml` holds it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cableway_base::Rank;
+use cableway_btl::{
+    Access, Capabilities, Cost, Endpoint, Error, Flags, Fragment, FragmentKind, Operation, Region, Registration,
+    RemoteHandle, Sent, Token, Transfer,
+};
+use cableway_common_cuda::Location;
+
+use crate::link::{Link, State, Tx};
+use crate::outbox::{Source, is_transient, overhead};
+use crate::pairing::Route;
+use crate::regions::Target;
+use crate::settings::Settings;
+use crate::shared::Shared;
+use crate::sys::{self, Slice};
+use crate::{NAME, invalid, wire};
+
+/// Less than shared memory's, more than nothing: tcp carries messages where nothing better does.
+const EXCLUSIVITY: u32 = 100;
+/// Smallest message for which the handshake of a `put` costs less than the copy that it saves.
+const MIN_PUT: usize = 64 << 10;
+/// Fragments that may wait to be written before no more are given out.
+const WAITING_FRAGMENTS: usize = 16;
+/// Bytes gathered by a batch before they go out early.
+const BATCH: usize = 64 << 10;
+
+/// One connection, or the promise of one.
+pub(crate) struct TcpEndpoint {
+    shared: Arc<Shared>,
+    link: Arc<Link>,
+    capabilities: Capabilities,
+}
+
+impl TcpEndpoint {
+    /// `max_message` is the longest that the peer takes.
+    pub(crate) fn new(shared: Arc<Shared>, link: Arc<Link>, route: &Route, share: usize, max_message: usize) -> Self {
+        let capabilities = capabilities(&shared.settings, route, share, max_message);
+        TcpEndpoint { shared, link, capabilities }
+    }
+
+    /// What to answer where there is no connection to write to; connects if nobody did yet.
+    #[cold]
+    fn unconnected(&self, tx: &mut Tx) -> Result<(), Error> {
+        let link = &self.link;
+        match &tx.state {
+            State::Connected(_) if tx.closing => Err(link.peer.error("the link was closed here")),
+            State::Connected(_) | State::Connecting | State::Broken(_) => Ok(()),
+            State::Gone(error) => Err(error.clone()),
+            State::Left(_) => {
+                self.shared.mailbox.post(|letters| letters.missed.push(Arc::clone(&link.peer)));
+                Err(link.peer.error("it has ended in good order"))
+            }
+            State::Idle => {
+                tx.state = State::Connecting;
+                self.shared.mailbox.post(|letters| letters.connect.push(Arc::clone(link)));
+                Ok(())
+            }
+        }
+    }
+
+    /// Writes what waits once it is worth it: at once, or at a batch's end.
+    fn settle(&self, tx: &mut Tx) {
+        if !tx.corked || tx.outbox.copied() >= BATCH {
+            tx.flush(&self.link, &self.shared.mailbox);
+        }
+        tx.post_finished(&self.shared.mailbox);
+    }
+}
+
+/// Writes `slices` if nothing waits before them. Returns how many bytes are on their way.
+///
+/// # Safety
+/// As [`sys::send_vectored`].
+#[inline]
+unsafe fn write_now(shared: &Shared, link: &Arc<Link>, tx: &mut Tx, slices: &[Slice]) -> Option<usize> {
+    let State::Connected(socket) = &tx.state else { return None };
+    if !tx.outbox.is_empty() || tx.corked {
+        return Some(0);
+    }
+    // SAFETY: the caller's promise.
+    match unsafe { sys::send_vectored(socket, slices) } {
+        Ok(written) => Some(written),
+        Err(error) if is_transient(&error) => Some(0),
+        Err(error) => {
+            tx.broke(link, &error, &shared.mailbox);
+            None
+        }
+    }
+}
+
+impl Endpoint for TcpEndpoint {
+    fn peer(&self) -> Rank {
+        self.link.peer.rank
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn cost(&self, operation: Operation, location: &Location) -> Cost {
+        // A message is copied in and out beside what the kernel copies; a put only by the kernel, after a handshake.
+        let copies = if location.on_device() { 0.7 } else { 0.85 };
+        let (fixed, rate) = match operation {
+            Operation::Send => (self.capabilities.latency, copies * self.capabilities.bandwidth),
+            Operation::Put | Operation::Get => (2 * self.capabilities.latency, self.capabilities.bandwidth),
+        };
+        Cost { fixed, bytes_per_second: rate }
+    }
+
+    #[inline]
+    fn send_inline(&mut self, header: &[u8], payload: &[u8]) -> Result<Sent, Error> {
+        let total = header.len() + payload.len();
+        if total > self.capabilities.inline_limit {
+            return Err(invalid("send_inline", format!("{total} bytes are more than the inline limit")));
+        }
+        let mut tx = self.link.tx.lock();
+        if !matches!(tx.state, State::Connected(_)) || tx.closing {
+            return self.unconnected(&mut tx).map(|()| Sent::Busy);
+        }
+        if !tx.has_room() {
+            tx.flush(&self.link, &self.shared.mailbox);
+            tx.post_finished(&self.shared.mailbox);
+            if !tx.has_room() {
+                return Ok(Sent::Busy);
+            }
+        }
+        let frame = wire::message(total);
+        // SAFETY: all three are borrowed.
+        let written = unsafe {
+            write_now(&self.shared, &self.link, &mut tx, &[Slice::of(&frame), Slice::of(header), Slice::of(payload)])
+        };
+        match written {
+            Some(written) if written == frame.len() + total => Ok(Sent::Done),
+            Some(written) => {
+                tx.outbox.push_copy(&[&frame, header, payload], written);
+                if tx.corked {
+                    self.settle(&mut tx);
+                } else {
+                    tx.list(&self.link, &self.shared.mailbox);
+                }
+                Ok(Sent::Done)
+            }
+            None => self.unconnected(&mut tx).map(|()| Sent::Busy),
+        }
+    }
+
+    fn alloc(&mut self, len: usize, kind: FragmentKind) -> Result<Option<Fragment>, Error> {
+        let mut tx = self.link.tx.lock();
+        if !matches!(tx.state, State::Connected(_)) || tx.closing {
+            return self.unconnected(&mut tx).map(|()| None);
+        }
+        if tx.outbox.waiting() >= WAITING_FRAGMENTS {
+            tx.flush(&self.link, &self.shared.mailbox);
+            tx.post_finished(&self.shared.mailbox);
+            if tx.outbox.waiting() >= WAITING_FRAGMENTS {
+                return Ok(None);
+            }
+        }
+        drop(tx);
+        self.link.fragments.take(len, kind)
+    }
+
+    fn send(&mut self, fragment: Fragment, len: usize) -> Result<(), Error> {
+        let capacity = fragment.capacity();
+        if len > capacity {
+            return Err(invalid("send", format!("{len} bytes of a fragment that has {capacity}")));
+        }
+        let buffer = self
+            .link
+            .fragments
+            .redeem(fragment.into_key())
+            .ok_or_else(|| invalid("send", "the fragment is none of this endpoint"))?;
+        let mut tx = self.link.tx.lock();
+        if !matches!(tx.state, State::Connected(_)) || tx.closing {
+            // What cannot be written any more is lost with its peer; the engine reports that.
+            return self.unconnected(&mut tx);
+        }
+        let frame = wire::message(len);
+        let data = Slice::new(buffer.address().as_ptr(), len);
+        // SAFETY: the buffer is ours, and `len` within it.
+        let written = unsafe { write_now(&self.shared, &self.link, &mut tx, &[Slice::of(&frame), data]) };
+        match written {
+            Some(written) if written == frame.len() + len => Ok(()),
+            Some(written) => {
+                tx.outbox.push_fragment(buffer, len, written);
+                tx.list(&self.link, &self.shared.mailbox);
+                Ok(())
+            }
+            None => self.unconnected(&mut tx),
+        }
+    }
+
+    unsafe fn send_in_place(&mut self, header: &[u8], payload: Region, token: Token) -> Result<Transfer, Error> {
+        let total = header.len() + payload.len;
+        if payload.location.on_device() || total > self.capabilities.max_send_size {
+            return Err(invalid("send_in_place", format!("{total} bytes at {:?}", payload.location.class)));
+        }
+        let mut tx = self.link.tx.lock();
+        if !matches!(tx.state, State::Connected(_)) || tx.closing {
+            return self.unconnected(&mut tx).map(|()| Transfer::Busy);
+        }
+        if !tx.has_room() {
+            self.settle(&mut tx);
+            if !tx.has_room() {
+                return Ok(Transfer::Busy);
+            }
+        }
+        let frame = wire::message(total);
+        let slices = [Slice::of(&frame), Slice::of(header), Slice::new(payload.address, payload.len)];
+        // SAFETY: the payload is readable until completed, by the caller's promise.
+        let written = unsafe { write_now(&self.shared, &self.link, &mut tx, &slices) };
+        match written {
+            Some(written) if written == overhead(total) => Ok(Transfer::Done),
+            Some(written) => {
+                let source = Source { address: payload.address, len: payload.len, token };
+                tx.outbox.push_in_place(header, source, written);
+                tx.list(&self.link, &self.shared.mailbox);
+                Ok(Transfer::Started)
+            }
+            None => self.unconnected(&mut tx).map(|()| Transfer::Busy),
+        }
+    }
+
+    unsafe fn register(&mut self, region: Region, access: Access) -> Result<Option<Registration>, Error> {
+        if let Some(error) = self.link.peer.gone() {
+            return Err(error);
+        }
+        if access != Access::RemoteWrite || region.location.on_device() {
+            return Ok(None);
+        }
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.shared.regions.register(self.link.peer.rank, region) }
+            .map(Some)
+            .map_err(|error| Error::system(NAME, "cannot register memory", error))
+    }
+
+    unsafe fn put(&mut self, local: Region, to: &RemoteHandle, offset: u64, token: Token) -> Result<Transfer, Error> {
+        let target = Target::read(to).ok_or_else(|| invalid("put", "the handle is none of this transport"))?;
+        let end = offset.checked_add(local.len as u64);
+        if end.is_none_or(|end| end > target.len) || local.location.on_device() {
+            let reason = format!("{} bytes at {offset} to {} registered bytes", local.len, target.len);
+            return Err(invalid("put", reason));
+        }
+        let mut tx = self.link.tx.lock();
+        if !matches!(tx.state, State::Connected(_)) || tx.closing {
+            return self.unconnected(&mut tx).map(|()| Transfer::Busy);
+        }
+        if local.len == 0 {
+            return Ok(Transfer::Done);
+        }
+        if tx.outbox.waiting() >= crate::link::WAITING_LIMIT {
+            self.settle(&mut tx);
+            return Ok(Transfer::Busy);
+        }
+        let source = Source { address: local.address, len: local.len, token };
+        tx.outbox.push_put(source, target.key, offset, self.link.peer.confirms_puts());
+        tx.flush(&self.link, &self.shared.mailbox);
+        let done = tx.outbox.take_finished_one(token);
+        tx.post_finished(&self.shared.mailbox);
+        Ok(if done { Transfer::Done } else { Transfer::Started })
+    }
+
+    fn begin_batch(&mut self) {
+        self.link.tx.lock().corked = true;
+    }
+
+    fn flush(&mut self) -> Result<(), Error> {
+        let mut tx = self.link.tx.lock();
+        tx.corked = false;
+        tx.flush(&self.link, &self.shared.mailbox);
+        tx.post_finished(&self.shared.mailbox);
+        match &tx.state {
+            State::Gone(error) => Err(error.clone()),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Drop for TcpEndpoint {
+    fn drop(&mut self) {
+        let mut tx = self.link.tx.lock();
+        tx.close(&self.link, &self.shared.mailbox);
+        tx.post_finished(&self.shared.mailbox);
+    }
+}
+
+fn capabilities(settings: &Settings, route: &Route, share: usize, max_message: usize) -> Capabilities {
+    let mut capabilities =
+        Capabilities::send_only(settings.eager_limit.min(max_message), settings.max_send_size.min(max_message));
+    capabilities.flags = Flags::SEND | Flags::PUT | Flags::SEND_IN_PLACE | Flags::DEVICE_FRAGMENTS | Flags::BATCH;
+    capabilities.exclusivity = EXCLUSIVITY;
+    // What the socket takes at once is never copied here, so that inline is the best way up to the eager limit.
+    capabilities.inline_limit = capabilities.eager_limit;
+    capabilities.device_max_send_size = settings.device_max_send_size.min(max_message);
+    capabilities.min_rdma_size = MIN_PUT;
+    capabilities.latency = Duration::from_micros(if route.loopback { 10 } else { 25 });
+    capabilities.bandwidth = f64::from(route.megabits.max(1)) * 1e6 / 8.0 / share as f64;
+    capabilities
+}

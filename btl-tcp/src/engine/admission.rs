@@ -1,0 +1,307 @@
+//! Who may become a link: our attempts to connect, strangers, and two connections for one link.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use cableway_base::Rank;
+use rustix::event::epoll::{self, EventFlags};
+use socket2::Socket;
+
+use super::pending::{Attempt, Failure, Heard, Next, Pending, Phase, Side};
+use super::reader::Reader;
+use super::{Engine, Source, event_data};
+use crate::handshake::{Handshake, Refusal, Told, Verdict};
+use crate::link::{Link, State};
+use crate::{NAME, listener};
+
+/// Connections accepted in one call.
+const ACCEPTED_AT_ONCE: usize = 64;
+/// Connections that have not proved to be of our job; the oldest makes room for the next.
+const UNPROVED: usize = 256;
+
+impl Engine {
+    /// Starts, or goes on with, an attempt.
+    pub(super) fn connect(&mut self, mut attempt: Attempt) {
+        while wanted(&attempt.link) {
+            let route = attempt.link.routes.lock().get(attempt.way).copied();
+            let Some(route) = route else { return };
+            let failure = match listener::connect(&route, &self.shared.settings.socket) {
+                Ok(socket) => {
+                    let pending = Pending {
+                        socket: Arc::new(socket),
+                        side: Side::Client(attempt.clone()),
+                        phase: Phase::Connecting,
+                        since: Instant::now(),
+                        silent_since: None,
+                    };
+                    match self.insert(Source::Pending(Box::new(pending)), EventFlags::OUT) {
+                        Ok(_) => return,
+                        Err(error) => Failure::Io(error),
+                    }
+                }
+                Err(error) => Failure::Io(error),
+            };
+            if !self.decide(&mut attempt, &failure) {
+                return;
+            }
+        }
+    }
+
+    /// What follows a failure. True: try on at once.
+    fn decide(&mut self, attempt: &mut Attempt, failure: &Failure) -> bool {
+        let peer = Arc::clone(&attempt.link.peer);
+        log::debug!("{NAME}: connecting to peer {}: {failure}", peer.rank);
+        match attempt.next(failure, Instant::now(), self.shared.settings.socket.peer_timeout) {
+            Next::Now => true,
+            Next::At(when) => {
+                self.retries.push((when, attempt.clone()));
+                false
+            }
+            Next::GiveUp(reason) => {
+                if wanted(&attempt.link) {
+                    let error = peer.error(reason);
+                    self.failures.push((peer, error));
+                }
+                false
+            }
+        }
+    }
+
+    /// An attempt is over.
+    pub(super) fn attempt_failed(&mut self, key: usize, failure: &Failure) {
+        let Some(Source::Pending(pending)) = self.remove(key) else { return };
+        if let Side::Client(mut attempt) = pending.side
+            && self.decide(&mut attempt, failure)
+        {
+            self.connect(attempt);
+        }
+    }
+
+    pub(super) fn accept(&mut self, listener: &Arc<Socket>) {
+        for _ in 0..ACCEPTED_AT_ONCE {
+            let (socket, from) = match listener.accept() {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    if error.kind() != std::io::ErrorKind::WouldBlock {
+                        log::debug!("{NAME}: accept: {error}");
+                    }
+                    return;
+                }
+            };
+            if let Err(error) = self.admit(socket, from.as_socket()) {
+                self.watch.stranger(from.as_socket(), &error.to_string());
+            }
+        }
+    }
+
+    fn admit(&mut self, socket: Socket, from: Option<std::net::SocketAddr>) -> std::io::Result<()> {
+        socket.set_nonblocking(true)?;
+        listener::set_options(&socket, &self.shared.settings.socket);
+        let unproved = |source: &Source| match source {
+            Source::Pending(pending) if matches!(pending.side, Side::Server { proved: false, .. }) => {
+                Some(pending.since)
+            }
+            _ => None,
+        };
+        let strangers = || self.entries.iter().filter_map(|(key, entry)| Some((unproved(&entry.source)?, key)));
+        if strangers().count() >= UNPROVED
+            && let Some((_, oldest)) = strangers().min()
+        {
+            self.turn_away(oldest, "too many others wait");
+        }
+        let pending = Pending {
+            socket: Arc::new(socket),
+            side: Side::Server { from, proved: false },
+            phase: Phase::Talking(Handshake::server(crate::random()?)),
+            since: Instant::now(),
+            silent_since: None,
+        };
+        self.insert(Source::Pending(Box::new(pending)), EventFlags::IN)?;
+        Ok(())
+    }
+
+    /// Disconnects who is none of ours.
+    pub(super) fn turn_away(&mut self, key: usize, reason: &str) {
+        if let Some(Source::Pending(pending)) = self.remove(key)
+            && let Side::Server { from, .. } = pending.side
+        {
+            self.watch.stranger(from, reason);
+        }
+    }
+
+    pub(super) fn pending_ready(&mut self, key: usize) {
+        // Each turn reads one message at most; the rest is judged by what it meant.
+        while let Some(Source::Pending(pending)) = self.entries.get_mut(key).map(|entry| &mut entry.source) {
+            if matches!(pending.phase, Phase::Connecting) {
+                if let Err(error) = pending.greet(&self.shared) {
+                    return self.attempt_failed(key, &Failure::Io(error));
+                }
+                let (socket, stamp) = (Arc::clone(&pending.socket), self.entries[key].stamp);
+                if let Err(errno) = epoll::modify(&self.epoll, &*socket, event_data(key, stamp), EventFlags::IN) {
+                    return self.attempt_failed(key, &Failure::Io(errno.into()));
+                }
+                continue;
+            }
+            match pending.listen(&self.shared) {
+                Heard::Nothing => return,
+                Heard::Closed => return self.closed(key),
+                Heard::Refused(refusal) => return self.refuse(key, refusal),
+                Heard::Told(told) => self.told(key, told),
+            }
+        }
+    }
+
+    /// The other end closed the connection before it became a link.
+    pub(super) fn closed(&mut self, key: usize) {
+        let Some(Source::Pending(pending)) = self.entries.get(key).map(|entry| &entry.source) else { return };
+        match pending.side {
+            Side::Client(_) => self.attempt_failed(key, &Failure::Closed),
+            // The loser of two connections for one link.
+            Side::Server { proved: true, .. } => drop(self.remove(key)),
+            Side::Server { proved: false, .. } => self.turn_away(key, "it closed the connection"),
+        }
+    }
+
+    fn refuse(&mut self, key: usize, refusal: Refusal) {
+        match self.entries.get(key).map(|entry| &entry.source) {
+            Some(Source::Pending(pending)) if matches!(pending.side, Side::Client(_)) => {
+                self.attempt_failed(key, &Failure::Stranger(refusal));
+            }
+            _ => self.turn_away(key, &refusal.to_string()),
+        }
+    }
+
+    fn told(&mut self, key: usize, told: Told) {
+        let Some(Source::Pending(pending)) = self.entries.get_mut(key).map(|entry| &mut entry.source) else { return };
+        match told {
+            Told::Reply(reply) => {
+                if pending.say(reply.as_bytes()).is_err() {
+                    self.closed(key);
+                }
+            }
+            Told::Proved { from, link } => self.proved(key, from, link),
+            Told::Confirmed { from, link } => {
+                let link = self.shared.link(&self.shared.peer(from), link);
+                self.promote(key, &link);
+            }
+            Told::Accepted => {
+                let Side::Client(attempt) = &pending.side else { return };
+                let link = Arc::clone(&attempt.link);
+                let arbiter = self.shared.identity.rank < link.peer.rank;
+                if wanted(&link) && arbiter && pending.say(Handshake::confirm().as_bytes()).is_err() {
+                    return self.closed(key);
+                }
+                self.promote(key, &link);
+            }
+            Told::Duplicate => {
+                // The arbiter's choice is on its way here; should it get lost, we ask again.
+                if let Some(Source::Pending(pending)) = self.remove(key)
+                    && let Side::Client(mut attempt) = pending.side
+                {
+                    let when = attempt.pause(Instant::now());
+                    self.retries.push((when, attempt));
+                }
+            }
+            Told::Left => {
+                if let Some(Source::Pending(pending)) = self.remove(key)
+                    && let Side::Client(attempt) = pending.side
+                    && wanted(&attempt.link)
+                {
+                    attempt.link.tx.lock().state = State::Left(None);
+                }
+            }
+        }
+    }
+
+    /// A peer has proved who it is: may this connection carry the link that it asks for?
+    fn proved(&mut self, key: usize, from: Rank, number: usize) {
+        let peer = self.shared.peer(from);
+        if peer.gone.lock().is_some() {
+            self.remove(key);
+            return;
+        }
+        let link = self.shared.link(&peer, number);
+        let verdict = if self.shared.finalizing.load(Ordering::Acquire) || link.tx.lock().closing {
+            Verdict::Left
+        } else if wanted(&link) {
+            Verdict::Accept
+        } else {
+            Verdict::Duplicate
+        };
+        let Some(Source::Pending(pending)) = self.entries.get_mut(key).map(|entry| &mut entry.source) else { return };
+        let (Phase::Talking(handshake), Side::Server { proved, .. }) = (&mut pending.phase, &mut pending.side) else {
+            return;
+        };
+        *proved = true;
+        let reply = handshake.judge(&self.shared.identity, verdict);
+        let awaits_confirmation = handshake.wants() != 0;
+        if pending.say(reply.as_bytes()).is_err() || verdict != Verdict::Accept {
+            self.remove(key);
+        } else if !awaits_confirmation {
+            self.promote(key, &link);
+        }
+    }
+
+    /// Makes a pending connection the link's, unless it has one.
+    fn promote(&mut self, key: usize, link: &Arc<Link>) {
+        let Some(Source::Pending(pending)) = self.entries.get(key).map(|entry| &entry.source) else { return };
+        let socket = Arc::clone(&pending.socket);
+        let mut tx = link.tx.lock();
+        if !matches!(tx.state, State::Idle | State::Connecting) {
+            drop(tx);
+            self.remove(key);
+            return;
+        }
+        tx.state = State::Connected(Arc::clone(&socket));
+        drop(tx);
+        let reader = Reader::new(Arc::clone(link), Arc::clone(&socket), self.shared.settings.max_message());
+        let entry = &mut self.entries[key];
+        entry.source = Source::Reader(Box::new(reader));
+        let interest = EventFlags::IN | EventFlags::RDHUP;
+        if let Err(errno) = epoll::modify(&self.epoll, &*socket, event_data(key, entry.stamp), interest) {
+            let peer = Arc::clone(&link.peer);
+            let error = peer.error(format!("epoll_ctl: {errno}"));
+            self.failures.push((peer, error));
+            return;
+        }
+        self.heat(key);
+        self.forget_attempts(link);
+    }
+
+    /// Ends our other attempts for a link.
+    fn forget_attempts(&mut self, link: &Arc<Link>) {
+        let attempts: Vec<usize> = self
+            .entries
+            .iter()
+            .filter(|(_, entry)| match &entry.source {
+                Source::Pending(pending) => {
+                    matches!(&pending.side, Side::Client(attempt) if Arc::ptr_eq(&attempt.link, link))
+                }
+                _ => false,
+            })
+            .map(|(key, _)| key)
+            .collect();
+        for key in attempts {
+            self.remove(key);
+        }
+        self.retries.retain(|(_, attempt)| !Arc::ptr_eq(&attempt.link, link));
+    }
+}
+
+/// Whether a link still needs a connection.
+pub(super) fn wanted(link: &Link) -> bool {
+    matches!(link.tx.lock().state, State::Idle | State::Connecting)
+}
+
+impl Pending {
+    /// Whom this connection is, or claims to be, with.
+    pub(super) fn peer(&self) -> Option<Rank> {
+        match (&self.side, &self.phase) {
+            (Side::Client(attempt), _) => Some(attempt.link.peer.rank),
+            // Until it is proved, anybody may claim to be a peer.
+            (Side::Server { proved: true, .. }, Phase::Talking(handshake)) => handshake.claimed(),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Connections that are not links yet: our attempts, and whoever knocks.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use socket2::Socket;
+
+use crate::handshake::{Handshake, LONGEST, Refusal, Told};
+use crate::link::Link;
+use crate::shared::Shared;
+use crate::sys;
+
+/// A process that refuses our connections is dead, or so it is after trying again for this long.
+const REFUSED_FOR: Duration = Duration::from_secs(1);
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const PAUSE_DOUBLES: u32 = 5;
+
+pub(crate) struct Pending {
+    pub(crate) socket: Arc<Socket>,
+    pub(crate) side: Side,
+    pub(crate) phase: Phase,
+    pub(crate) since: Instant,
+    /// Since when the other end's kernel owes an answer.
+    pub(crate) silent_since: Option<Instant>,
+}
+
+pub(crate) enum Side {
+    Client(Attempt),
+    /// Where the other end connects from, and whether it has proved to be of our job.
+    Server {
+        from: Option<SocketAddr>,
+        proved: bool,
+    },
+}
+
+pub(crate) enum Phase {
+    Connecting,
+    Talking(Handshake),
+}
+
+/// Our attempts to connect a link.
+#[derive(Clone)]
+pub(crate) struct Attempt {
+    pub(crate) link: Arc<Link>,
+    /// Which of the link's routes.
+    pub(crate) way: usize,
+    first_failure: Option<Instant>,
+    rounds: u32,
+}
+
+/// How an attempt failed.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The system's answer.
+    Io(io::Error),
+    /// No answer.
+    Timeout,
+    /// Connected, and closed by the other end before it said whether it takes the link.
+    Closed,
+    /// The other end is none of ours.
+    Stranger(Refusal),
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Failure::Io(error) => write!(f, "{error}"),
+            Failure::Timeout => write!(f, "no answer"),
+            Failure::Closed => write!(f, "it closed the connection during the handshake"),
+            Failure::Stranger(refusal) => write!(f, "{refusal}"),
+        }
+    }
+}
+
+/// What to do after a failure.
+pub(crate) enum Next {
+    Now,
+    At(Instant),
+    GiveUp(String),
+}
+
+impl Attempt {
+    pub(crate) fn new(link: Arc<Link>) -> Self {
+        Attempt { link, way: 0, first_failure: None, rounds: 0 }
+    }
+
+    /// Goes on to the next route, or after the last to the first again, a little later.
+    pub(crate) fn next(&mut self, failure: &Failure, now: Instant, peer_timeout: Duration) -> Next {
+        let routes = self.link.routes.lock();
+        let remote = routes.get(self.way).map_or_else(|| "its address".to_owned(), |route| route.remote.to_string());
+        self.way += 1;
+        if self.way < routes.len() {
+            return Next::Now;
+        }
+        drop(routes);
+        self.way = 0;
+        let first = *self.first_failure.get_or_insert(now);
+        let patience = match failure {
+            Failure::Io(error) if error.kind() == io::ErrorKind::ConnectionRefused => REFUSED_FOR.min(peer_timeout),
+            _ => peer_timeout,
+        };
+        if now.duration_since(first) >= patience || matches!(failure, Failure::Timeout) {
+            return Next::GiveUp(format!("cannot connect to {remote}: {failure}"));
+        }
+        Next::At(self.pause(now))
+    }
+
+    /// When to try again.
+    pub(crate) fn pause(&mut self, now: Instant) -> Instant {
+        let pause = FIRST_PAUSE * (1 << self.rounds.min(PAUSE_DOUBLES));
+        self.rounds += 1;
+        now + pause
+    }
+}
+
+/// What came of reading.
+pub(crate) enum Heard {
+    /// Nothing yet.
+    Nothing,
+    Told(Told),
+    /// The other end closed or reset the connection.
+    Closed,
+    Refused(Refusal),
+}
+
+impl Pending {
+    /// Starts our side of the handshake, now that the connection is there.
+    ///
+    /// # Errors
+    /// The connection failed after all.
+    pub(crate) fn greet(&mut self, shared: &Shared) -> io::Result<()> {
+        let Side::Client(attempt) = &self.side else { return Ok(()) };
+        if let Some(error) = self.socket.take_error()? {
+            return Err(error);
+        }
+        let nonce = crate::random()?;
+        let (handshake, hello) =
+            Handshake::client(&shared.identity, attempt.link.peer.rank, attempt.link.number, nonce);
+        self.say(hello.as_bytes())?;
+        self.phase = Phase::Talking(handshake);
+        Ok(())
+    }
+
+    /// Reads on in the handshake, at most to the end of one message.
+    pub(crate) fn listen(&mut self, shared: &Shared) -> Heard {
+        let Phase::Talking(handshake) = &mut self.phase else { return Heard::Nothing };
+        let mut bytes = [0; LONGEST];
+        let wants = handshake.wants();
+        if wants == 0 {
+            return Heard::Nothing;
+        }
+        match sys::receive(&self.socket, &mut bytes[..wants]) {
+            Ok(0) => Heard::Closed,
+            Ok(count) => match handshake.receive(&shared.identity, &bytes[..count]) {
+                Ok(Some(told)) => Heard::Told(told),
+                Ok(None) => Heard::Nothing,
+                Err(refusal) => Heard::Refused(refusal),
+            },
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Heard::Nothing,
+            Err(_) => Heard::Closed,
+        }
+    }
+
+    /// Sends a message of the handshake. A fresh connection has room for it; one that has none is given up.
+    ///
+    /// # Errors
+    /// The connection is broken.
+    pub(crate) fn say(&self, bytes: &[u8]) -> io::Result<()> {
+        // SAFETY: the bytes are borrowed.
+        let sent = unsafe { sys::send_vectored(&self.socket, &[sys::Slice::of(bytes)]) }?;
+        if sent == bytes.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
+    }
+}

@@ -1,0 +1,316 @@
+//! The receiving side of a connected link.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Instant;
+
+use cableway_btl::{Received, Retain, SharedBytes, Upcalls};
+use socket2::Socket;
+
+use crate::decode::{Body, Decoder, Step, Violation};
+use crate::link::Link;
+use crate::outbox::is_transient;
+use crate::pool::Buffer;
+use crate::regions::{BadPut, Landing, Window};
+use crate::shared::Shared;
+use crate::sys::{self, Slice};
+use crate::wire;
+
+/// What one call reads from one connection before it is others' turn.
+const BUDGET: usize = 4 << 20;
+/// Read into the receive buffer beside data that goes elsewhere: room for the next frame's head, and little data that
+/// would have to be copied.
+const SPILL: usize = 4 << 10;
+/// Confirmations that may wait to be written to a peer that does not read, in bytes, before we do not read either.
+const CONFIRMATIONS: usize = 256 << 10;
+
+/// Receives on one connection. Only the engine touches it.
+pub(crate) struct Reader {
+    pub(crate) link: Arc<Link>,
+    pub(crate) socket: Arc<Socket>,
+    decoder: Decoder,
+    sink: Sink,
+    /// The peer has said goodbye.
+    pub(crate) left: bool,
+    /// Confirmations pile up: nothing is read until they are written.
+    stalled: bool,
+    /// Writing failed: the connection has ended as soon as nothing is left to read.
+    pub(crate) suspect: Option<String>,
+    /// Since when the peer's kernel owes an answer.
+    pub(crate) silent_since: Option<Instant>,
+    /// Polls since something came.
+    pub(crate) cold: u32,
+}
+
+/// Where the data of the current frame goes.
+enum Sink {
+    None,
+    Message {
+        buffer: Arc<Buffer>,
+        filled: usize,
+        length: usize,
+    },
+    Put {
+        window: Window,
+        filled: usize,
+        confirmation: Option<u64>,
+    },
+    /// Nobody wants it any more.
+    Discard {
+        confirmation: Option<u64>,
+    },
+}
+
+/// How a turn of reading ended.
+pub(crate) enum Turn {
+    /// Nothing is left to read, so many frames were there.
+    Drained(usize),
+    /// The budget is used up.
+    More(usize),
+    Ended(usize, End),
+}
+
+/// Why nothing more comes.
+pub(crate) enum End {
+    Eof,
+    Io(io::Error),
+    Violation(String),
+}
+
+impl From<Violation> for End {
+    fn from(violation: Violation) -> Self {
+        End::Violation(violation.to_string())
+    }
+}
+
+impl From<BadPut> for End {
+    fn from(bad: BadPut) -> Self {
+        End::Violation(bad.to_string())
+    }
+}
+
+struct Keep(Arc<Buffer>);
+
+impl Retain for Keep {
+    fn retain(&self) -> Box<dyn Send> {
+        Box::new(Arc::clone(&self.0))
+    }
+}
+
+impl Reader {
+    pub(crate) fn new(link: Arc<Link>, socket: Arc<Socket>, max_message: usize) -> Self {
+        Reader {
+            link,
+            socket,
+            decoder: Decoder::new(max_message),
+            sink: Sink::None,
+            left: false,
+            stalled: false,
+            suspect: None,
+            silent_since: None,
+            cold: 0,
+        }
+    }
+
+    /// Reads and hands up what has arrived. `scratch` is what small messages are parsed in; it holds nothing between
+    /// calls.
+    pub(crate) fn turn(&mut self, scratch: &mut [u8], shared: &Shared, upcalls: &dyn Upcalls) -> Turn {
+        let mut frames = 0;
+        if self.stalled && self.confirm(None, shared) {
+            return Turn::Drained(0);
+        }
+        let mut budget = BUDGET;
+        while budget != 0 {
+            let (wanted, direct, result) = self.receive(scratch);
+            let count = match result {
+                Ok(0) => return Turn::Ended(frames, End::Eof),
+                Ok(count) => count,
+                Err(error) if is_transient(&error) => return Turn::Drained(frames),
+                Err(error) => return Turn::Ended(frames, End::Io(error)),
+            };
+            self.cold = 0;
+            budget = budget.saturating_sub(count);
+            let in_place = count.min(direct);
+            let spilled = &scratch[..count - in_place];
+            if let Err(end) = self.take(in_place, spilled, shared, upcalls, &mut frames) {
+                return Turn::Ended(frames, end);
+            }
+            // Less than there was room for: the socket was empty a moment ago, and asking again costs a system call.
+            if count < wanted || self.stalled {
+                return Turn::Drained(frames);
+            }
+        }
+        Turn::More(frames)
+    }
+
+    /// Reads once. Returns how much was asked for, how much of it goes straight to its place, and the outcome.
+    fn receive(&mut self, scratch: &mut [u8]) -> (usize, usize, io::Result<usize>) {
+        let socket = &self.socket;
+        match &self.sink {
+            Sink::None => (scratch.len(), 0, sys::receive(socket, scratch)),
+            Sink::Message { buffer, filled, length } => {
+                let spill = scratch.len().min(SPILL);
+                let direct = length - filled;
+                // SAFETY: the buffer has room for `length` bytes, of which `filled` are taken.
+                let rest = Slice::new(unsafe { buffer.address().as_ptr().add(*filled) }, direct);
+                // SAFETY: the buffer is nobody else's before the message is complete; `scratch` is borrowed.
+                let result = unsafe { sys::receive_vectored(socket, &[rest, Slice::of_mut(&mut scratch[..spill])]) };
+                (direct + spill, direct, result)
+            }
+            Sink::Put { window, filled, .. } => {
+                let spill = scratch.len().min(SPILL);
+                let read = window.write(*filled, |address, direct| {
+                    let slices = [Slice::new(address, direct), Slice::of_mut(&mut scratch[..spill])];
+                    // SAFETY: the window is registered for this, and stays so while it is being written to.
+                    (direct + spill, direct, unsafe { sys::receive_vectored(socket, &slices) })
+                });
+                match read {
+                    Some(read) => read,
+                    None => self.receive_discarded(scratch),
+                }
+            }
+            Sink::Discard { .. } => self.receive_discarded(scratch),
+        }
+    }
+
+    /// Reads data that nobody wants, or goes on to do so if the registration has ended on the way.
+    fn receive_discarded(&mut self, scratch: &mut [u8]) -> (usize, usize, io::Result<usize>) {
+        if let Sink::Put { confirmation, .. } = &self.sink {
+            self.sink = Sink::Discard { confirmation: *confirmation };
+        }
+        (scratch.len(), 0, sys::receive(&self.socket, scratch))
+    }
+
+    /// Accounts for `direct` bytes that are in their place, then takes `bytes` apart.
+    fn take(
+        &mut self,
+        direct: usize,
+        mut bytes: &[u8],
+        shared: &Shared,
+        upcalls: &dyn Upcalls,
+        frames: &mut usize,
+    ) -> Result<(), End> {
+        self.placed(direct);
+        loop {
+            if !matches!(self.sink, Sink::None) {
+                self.place(&mut bytes);
+                if self.decoder.missing() != 0 {
+                    return Ok(());
+                }
+                *frames += 1;
+                self.finish(shared, upcalls);
+            }
+            match self.decoder.step(&mut bytes)? {
+                Step::Starved => return Ok(()),
+                Step::Message(message) => {
+                    *frames += 1;
+                    upcalls.receive(self.link.peer.rank, Received::new(SharedBytes::from_private(message), None));
+                }
+                Step::Begin(body) => self.begin(body, shared)?,
+                Step::PutDone(confirmation) => {
+                    *frames += 1;
+                    self.put_done(confirmation, shared)?;
+                }
+                Step::Goodbye => {
+                    *frames += 1;
+                    self.left = true;
+                }
+            }
+            if self.left && !bytes.is_empty() {
+                return Err(End::Violation("frames after its goodbye".to_owned()));
+            }
+        }
+    }
+
+    fn begin(&mut self, body: Body, shared: &Shared) -> Result<(), End> {
+        self.sink = match body {
+            Body::Message { length } => {
+                let buffer = shared.pool.take(length).map_err(|error| End::Io(io::Error::other(error)))?;
+                Sink::Message { buffer: Arc::new(buffer), filled: 0, length }
+            }
+            Body::Put { key, offset, length, confirmation } => {
+                match shared.regions.land(self.link.peer.rank, key, offset, length)? {
+                    Landing::Memory(window) => Sink::Put { window, filled: 0, confirmation },
+                    Landing::Nowhere => Sink::Discard { confirmation },
+                }
+            }
+        };
+        Ok(())
+    }
+
+    /// Moves data of the current frame from the front of `bytes` to its place.
+    fn place(&mut self, bytes: &mut &[u8]) {
+        let count = self.decoder.missing().min(bytes.len());
+        let (data, rest) = bytes.split_at(count);
+        *bytes = rest;
+        match &mut self.sink {
+            Sink::None | Sink::Discard { .. } => {}
+            // SAFETY: the buffer has room for the whole message, nobody else has it, and `data` is borrowed.
+            Sink::Message { buffer, filled, .. } => unsafe {
+                buffer.address().as_ptr().add(*filled).copy_from_nonoverlapping(data.as_ptr(), count);
+            },
+            Sink::Put { window, filled, .. } => {
+                let copied = window.write(*filled, |address, room| {
+                    // SAFETY: the window is registered for this; `data` is private memory.
+                    unsafe { address.copy_from_nonoverlapping(data.as_ptr(), count.min(room)) }
+                });
+                // The registration has ended: the data is nobody's.
+                let _ = copied;
+            }
+        }
+        self.placed(count);
+    }
+
+    fn placed(&mut self, count: usize) {
+        match &mut self.sink {
+            Sink::None => return,
+            Sink::Discard { .. } => {}
+            Sink::Message { filled, .. } | Sink::Put { filled, .. } => *filled += count,
+        }
+        self.decoder.placed(count);
+    }
+
+    /// The current frame is complete.
+    fn finish(&mut self, shared: &Shared, upcalls: &dyn Upcalls) {
+        match std::mem::replace(&mut self.sink, Sink::None) {
+            Sink::None => {}
+            Sink::Message { buffer, length, .. } => {
+                // SAFETY: the buffer holds `length` bytes that nobody writes to before it is back in the pool.
+                let bytes = unsafe { SharedBytes::new(buffer.address().as_ptr(), length) };
+                let keep = Keep(buffer);
+                upcalls.receive(self.link.peer.rank, Received::new(bytes, Some(&keep)));
+            }
+            Sink::Put { confirmation, .. } | Sink::Discard { confirmation } => {
+                if confirmation.is_some() {
+                    self.stalled = self.confirm(confirmation, shared);
+                }
+            }
+        }
+    }
+
+    /// Tells the peer that a `put` is stored. Returns whether too many such words wait to be written.
+    fn confirm(&mut self, confirmation: Option<u64>, shared: &Shared) -> bool {
+        let mut tx = self.link.tx.lock();
+        if tx.closing {
+            // Nothing may follow our goodbye; the peer takes it for the end of all that is under way.
+            return false;
+        }
+        if let Some(confirmation) = confirmation {
+            tx.outbox.push_copy(&[&wire::put_done(confirmation)], 0);
+        }
+        tx.flush(&self.link, &shared.mailbox);
+        tx.post_finished(&shared.mailbox);
+        let piled_up = tx.outbox.copied() > CONFIRMATIONS;
+        self.stalled = piled_up;
+        piled_up
+    }
+
+    fn put_done(&mut self, confirmation: u64, shared: &Shared) -> Result<(), End> {
+        let mut tx = self.link.tx.lock();
+        if !tx.outbox.confirmed(confirmation) {
+            return Err(End::Violation(format!("it confirms put {confirmation}, which it was not sent")));
+        }
+        tx.post_finished(&shared.mailbox);
+        Ok(())
+    }
+}

@@ -1,0 +1,187 @@
+//! What happens by the clock: retries, time limits, and whether silent peers live.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::pending::{Failure, Phase, Side};
+use super::{Engine, Source};
+use crate::sys::Liveness;
+use crate::{NAME, sys};
+
+/// The clock is looked at every so many calls of progress.
+const CALLS: u32 = 64;
+/// Retries and time limits are looked at so often.
+const ROUND: Duration = Duration::from_millis(10);
+/// The kernel is asked about the peers at least so often.
+const LONGEST_INTERVAL: Duration = Duration::from_millis(500);
+/// Strangers that are logged in one window; others are only counted.
+const LOGGED: u32 = 8;
+const WINDOW: Duration = Duration::from_secs(10);
+
+pub(super) struct Watch {
+    peer_timeout: Duration,
+    calls: u32,
+    next_round: Instant,
+    next_question: Instant,
+    window: Instant,
+    strangers: u32,
+}
+
+impl Watch {
+    pub(super) fn new(peer_timeout: Duration) -> Self {
+        let now = Instant::now();
+        Watch { peer_timeout, calls: 0, next_round: now, next_question: now, window: now, strangers: 0 }
+    }
+
+    /// Logs who was turned away, so that a flood of strangers does not flood the log.
+    pub(super) fn stranger(&mut self, from: Option<SocketAddr>, reason: &str) {
+        let now = Instant::now();
+        if now.duration_since(self.window) >= WINDOW {
+            if self.strangers > LOGGED {
+                log::warn!("{NAME}: {} more connections were turned away", self.strangers - LOGGED);
+            }
+            self.window = now;
+            self.strangers = 0;
+        }
+        self.strangers += 1;
+        if self.strangers <= LOGGED {
+            let from = from.map_or_else(|| "an unknown address".to_owned(), |from| from.to_string());
+            log::warn!("{NAME}: a connection from {from} was turned away: {reason}");
+        }
+    }
+
+    /// Whether a peer whose kernel was asked just now is dead: it owes an answer, and has for most of the time allowed,
+    /// both by the kernel's account and by ours (the kernel counts silence also while nothing was asked). The rest of
+    /// the time is for the probes to begin.
+    fn is_dead(&self, liveness: Liveness, silent_since: &mut Option<Instant>, now: Instant) -> bool {
+        if liveness.unacknowledged == 0 && liveness.probes == 0 || liveness.silent < self.peer_timeout / 8 {
+            *silent_since = None;
+            return false;
+        }
+        let since = *silent_since.get_or_insert(now);
+        liveness.silent >= self.peer_timeout * 9 / 10 && now.duration_since(since) >= self.peer_timeout / 2
+    }
+}
+
+impl Engine {
+    pub(super) fn look_around(&mut self) {
+        self.watch.calls = self.watch.calls.wrapping_add(1);
+        if !self.watch.calls.is_multiple_of(CALLS) {
+            return;
+        }
+        let now = Instant::now();
+        if now < self.watch.next_round {
+            return;
+        }
+        self.watch.next_round = now + ROUND;
+        self.retry(now);
+        self.limit_pending(now);
+        if now >= self.watch.next_question {
+            self.watch.next_question = now + (self.watch.peer_timeout / 16).min(LONGEST_INTERVAL);
+            self.ask_after_peers(now);
+        }
+    }
+
+    fn retry(&mut self, now: Instant) {
+        let mut index = 0;
+        while index < self.retries.len() {
+            if self.retries[index].0 <= now {
+                let (_, attempt) = self.retries.swap_remove(index);
+                self.connect(attempt);
+            } else {
+                index += 1;
+            }
+        }
+    }
+
+    /// Gives up attempts without an answer, and strangers that do not say who they are.
+    fn limit_pending(&mut self, now: Instant) {
+        let timeout = self.watch.peer_timeout;
+        let mut late = Vec::new();
+        for (key, entry) in &self.entries {
+            let Source::Pending(pending) = &entry.source else { continue };
+            let limit = match (&pending.side, &pending.phase) {
+                (Side::Client(attempt), Phase::Connecting) => {
+                    timeout / u32::try_from(attempt.link.routes.lock().len().max(1)).unwrap_or(u32::MAX)
+                }
+                // Whoever answers may be busy computing: only its kernel's silence counts.
+                (Side::Client(_), Phase::Talking(_)) | (Side::Server { proved: true, .. }, _) => continue,
+                (Side::Server { proved: false, .. }, _) => timeout,
+            };
+            if now.duration_since(pending.since) >= limit {
+                late.push(key);
+            }
+        }
+        for key in late {
+            match self.entries.get(key).map(|entry| &entry.source) {
+                Some(Source::Pending(pending)) if matches!(pending.side, Side::Client(_)) => {
+                    self.attempt_failed(key, &Failure::Timeout);
+                }
+                _ => self.turn_away(key, "it did not say who it is"),
+            }
+        }
+    }
+
+    fn ask_after_peers(&mut self, now: Instant) {
+        let mut dead = Vec::new();
+        for (key, entry) in &mut self.entries {
+            let (socket, silent_since) = match &mut entry.source {
+                Source::Reader(reader) => (&reader.socket, &mut reader.silent_since),
+                Source::Pending(pending) if matches!(pending.phase, Phase::Talking(_)) => {
+                    (&pending.socket, &mut pending.silent_since)
+                }
+                _ => continue,
+            };
+            if let Ok(liveness) = sys::liveness(socket)
+                && self.watch.is_dead(liveness, silent_since, now)
+            {
+                dead.push((key, liveness.silent));
+            }
+        }
+        for (key, silent) in dead {
+            match self.entries.get(key).map(|entry| &entry.source) {
+                Some(Source::Reader(reader)) => {
+                    let peer = Arc::clone(&reader.link.peer);
+                    let error = peer.error(format!("it did not answer for {:.1} s", silent.as_secs_f64()));
+                    self.failures.push((peer, error));
+                }
+                Some(Source::Pending(_)) => self.closed(key),
+                _ => {}
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn liveness(unacknowledged: u32, probes: u8, silent: u64) -> Liveness {
+        Liveness { unacknowledged, probes, silent: Duration::from_secs(silent) }
+    }
+
+    #[test]
+    fn silence_alone_is_no_death() {
+        let watch = Watch::new(Duration::from_secs(10));
+        let (mut since, now) = (None, Instant::now());
+        assert!(!watch.is_dead(liveness(0, 0, 1000), &mut since, now));
+        // After an hour of silence something is sent: the answer is owed from now on.
+        assert!(!watch.is_dead(liveness(1, 0, 3600), &mut since, now));
+        assert!(!watch.is_dead(liveness(1, 0, 3601), &mut since, now + Duration::from_secs(4)));
+        assert!(!watch.is_dead(liveness(0, 0, 0), &mut since, now + Duration::from_secs(5)));
+        assert_eq!(since, None);
+    }
+
+    #[test]
+    fn an_answer_owed_for_the_timeout_is() {
+        let watch = Watch::new(Duration::from_secs(10));
+        for (unacknowledged, probes) in [(1, 0), (0, 2)] {
+            let (mut since, start) = (None, Instant::now());
+            let dead_at = (2..20).find(|&second| {
+                watch.is_dead(liveness(unacknowledged, probes, second), &mut since, start + Duration::from_secs(second))
+            });
+            assert!(dead_at.is_some_and(|second| second <= 10), "{dead_at:?}");
+        }
+    }
+}

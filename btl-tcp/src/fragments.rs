@@ -1,0 +1,91 @@
+//! The fragments of one link: how many may be out, and which buffer each is.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use cableway_btl::{Error, Fragment, FragmentKind, FragmentOwner};
+use parking_lot::Mutex;
+use slab::Slab;
+
+use crate::pool::{Buffer, Pool};
+use crate::settings::Settings;
+
+/// Host fragments of one link that may be out or wait to be written.
+const HOST_FRAGMENTS: usize = 16;
+
+pub(crate) struct Fragments {
+    pool: Arc<Pool>,
+    max_host: usize,
+    max_device: usize,
+    device_fragments: usize,
+    out: Mutex<Out>,
+}
+
+#[derive(Default)]
+struct Out {
+    buffers: Slab<(Buffer, FragmentKind)>,
+    /// Fragments given out and not yet written, by kind.
+    host: usize,
+    device: usize,
+}
+
+impl Out {
+    fn count(&mut self, kind: FragmentKind) -> &mut usize {
+        match kind {
+            FragmentKind::Host => &mut self.host,
+            FragmentKind::Device => &mut self.device,
+        }
+    }
+}
+
+impl Fragments {
+    pub(crate) fn new(pool: Arc<Pool>, settings: &Settings) -> Arc<Self> {
+        Arc::new(Fragments {
+            pool,
+            max_host: settings.max_send_size,
+            max_device: settings.device_max_send_size,
+            device_fragments: settings.device_fragments,
+            out: Mutex::default(),
+        })
+    }
+
+    /// A fragment; none if as many as may be are out.
+    ///
+    /// # Errors
+    /// Longer than a fragment may be, or out of memory.
+    pub(crate) fn take(self: &Arc<Self>, len: usize, kind: FragmentKind) -> Result<Option<Fragment>, Error> {
+        let (most, longest) = match kind {
+            FragmentKind::Host => (HOST_FRAGMENTS, self.max_host),
+            FragmentKind::Device => (self.device_fragments, self.max_device),
+        };
+        if len > longest {
+            return Err(crate::invalid("alloc", format!("{len} bytes where a fragment has at most {longest}")));
+        }
+        let mut out = self.out.lock();
+        if *out.count(kind) >= most {
+            return Ok(None);
+        }
+        let buffer = self.pool.take(len)?;
+        let (memory, capacity) = (buffer.address(), buffer.capacity());
+        *out.count(kind) += 1;
+        let key = out.buffers.insert((buffer, kind)) as u64;
+        let owner: Arc<dyn FragmentOwner> = Arc::clone(self) as _;
+        // SAFETY: the buffer is out of the pool, and reachable only through `key`, until this fragment is sent or
+        // given back.
+        Ok(Some(unsafe { Fragment::new(memory, capacity.min(longest), key, owner) }))
+    }
+
+    /// The buffer of a fragment of this link that is to be sent; what is dropped is free to be taken again.
+    pub(crate) fn redeem(&self, key: u64) -> Option<Buffer> {
+        let mut out = self.out.lock();
+        let (buffer, kind) = out.buffers.try_remove(usize::try_from(key).ok()?)?;
+        *out.count(kind) -= 1;
+        Some(buffer)
+    }
+}
+
+impl FragmentOwner for Fragments {
+    fn give_back(&self, _memory: NonNull<u8>, key: u64) {
+        drop(self.redeem(key));
+    }
+}

@@ -1,0 +1,227 @@
+//! Peers, their links, and what one link's sending side is up to.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use cableway_base::Rank;
+use cableway_btl::{Error, Token};
+use parking_lot::Mutex;
+use socket2::Socket;
+
+use crate::NAME;
+use crate::fragments::Fragments;
+use crate::outbox::Outbox;
+use crate::pairing::Route;
+use crate::pool::Pool;
+use crate::settings::Settings;
+use crate::wire;
+
+/// Bytes of copied messages that may wait on one link; beyond, senders are told to come back.
+const COPIED_LIMIT: usize = 32 << 10;
+/// Messages in place and puts that may wait on one link.
+pub(crate) const WAITING_LIMIT: usize = 64;
+
+/// A process of the job that we talk, or mean to talk, to.
+pub(crate) struct Peer {
+    pub(crate) rank: Rank,
+    pub(crate) links: Mutex<BTreeMap<usize, Arc<Link>>>,
+    /// Links that both ends agreed upon. With several, a message may overtake a `put`'s data on another link.
+    pub(crate) agreed_links: AtomicUsize,
+    /// Why nothing can reach it any more.
+    pub(crate) gone: Mutex<Option<Error>>,
+    /// Whether `peer_failed` has been, or is about to be, called.
+    pub(crate) reported: AtomicBool,
+}
+
+/// One connection to a peer, whether it exists yet or not.
+pub(crate) struct Link {
+    pub(crate) peer: Arc<Peer>,
+    pub(crate) number: usize,
+    /// Ways to connect, the best first. Empty until this process means to send.
+    pub(crate) routes: Mutex<Vec<Route>>,
+    pub(crate) fragments: Arc<Fragments>,
+    pub(crate) tx: Mutex<Tx>,
+}
+
+/// A link's sending side.
+pub(crate) struct Tx {
+    pub(crate) state: State,
+    pub(crate) outbox: Outbox,
+    /// Messages are gathered until the end of a batch.
+    pub(crate) corked: bool,
+    /// The engine knows that something waits to be written.
+    pub(crate) listed: bool,
+    /// Our goodbye is queued or sent: nothing more may follow it.
+    pub(crate) closing: bool,
+    /// Our goodbye has been sent and our direction of the connection shut.
+    pub(crate) shut: bool,
+}
+
+pub(crate) enum State {
+    /// Nobody has sent yet.
+    Idle,
+    /// The engine connects.
+    Connecting,
+    Connected(Arc<Socket>),
+    /// Writing failed. The engine reads what the peer may have said before, and then decides what this means.
+    Broken(String),
+    /// The peer closed in good order; what waits is still offered to the socket.
+    Left(Option<Arc<Socket>>),
+    /// No longer usable.
+    Gone(Error),
+}
+
+/// What endpoints leave for the engine. Behind one lock that only slow paths take.
+#[derive(Default)]
+pub(crate) struct Mailbox {
+    letters: Mutex<Letters>,
+    any: AtomicBool,
+}
+
+#[derive(Default)]
+pub(crate) struct Letters {
+    /// Links to connect.
+    pub(crate) connect: Vec<Arc<Link>>,
+    /// Links that have something to write.
+    pub(crate) blocked: Vec<Arc<Link>>,
+    /// Links on which writing failed.
+    pub(crate) broken: Vec<Arc<Link>>,
+    /// Operations that are done.
+    pub(crate) finished: Vec<(Token, Result<(), Error>)>,
+    /// Peers that left in good order and that somebody still wanted to reach.
+    pub(crate) missed: Vec<Arc<Peer>>,
+}
+
+impl Mailbox {
+    pub(crate) fn post(&self, write: impl FnOnce(&mut Letters)) {
+        write(&mut self.letters.lock());
+        self.any.store(true, Ordering::Release);
+    }
+
+    /// All letters, if there are any.
+    #[inline]
+    pub(crate) fn collect(&self) -> Option<Letters> {
+        if !self.any.load(Ordering::Relaxed) || !self.any.swap(false, Ordering::Acquire) {
+            return None;
+        }
+        Some(std::mem::take(&mut *self.letters.lock()))
+    }
+}
+
+impl Peer {
+    pub(crate) fn new(rank: Rank) -> Self {
+        Peer {
+            rank,
+            links: Mutex::default(),
+            agreed_links: AtomicUsize::new(0),
+            gone: Mutex::default(),
+            reported: AtomicBool::new(false),
+        }
+    }
+
+    /// The link of that number, made if need be.
+    pub(crate) fn link(self: &Arc<Self>, number: usize, pool: &Arc<Pool>, settings: &Settings) -> Arc<Link> {
+        let mut links = self.links.lock();
+        let link = links.entry(number).or_insert_with(|| {
+            Arc::new(Link {
+                peer: Arc::clone(self),
+                number,
+                routes: Mutex::default(),
+                fragments: Fragments::new(Arc::clone(pool), settings),
+                tx: Mutex::new(Tx {
+                    state: State::Idle,
+                    outbox: Outbox::default(),
+                    corked: false,
+                    listed: false,
+                    closing: false,
+                    shut: false,
+                }),
+            })
+        });
+        Arc::clone(link)
+    }
+
+    pub(crate) fn gone(&self) -> Option<Error> {
+        self.gone.lock().clone()
+    }
+
+    /// Every link, for what must not hold the table's lock.
+    pub(crate) fn all_links(&self) -> Vec<Arc<Link>> {
+        self.links.lock().values().map(Arc::clone).collect()
+    }
+
+    /// Whether a `put` is done only when the peer has said so: with several links, a later message may come by another
+    /// one than the data. With one, it comes after the data, and what the kernel has taken is done.
+    pub(crate) fn confirms_puts(&self) -> bool {
+        self.agreed_links.load(Ordering::Relaxed) > 1
+    }
+
+    pub(crate) fn error(&self, reason: impl Into<String>) -> Error {
+        Error::PeerGone { btl: NAME, peer: self.rank, reason: reason.into() }
+    }
+}
+
+impl Tx {
+    /// Whether another copied message may be queued.
+    pub(crate) fn has_room(&self) -> bool {
+        self.outbox.copied() < COPIED_LIMIT && self.outbox.waiting() < WAITING_LIMIT
+    }
+
+    /// Offers what waits to the socket. `link` is the one that this belongs to.
+    pub(crate) fn flush(&mut self, link: &Arc<Link>, mailbox: &Mailbox) {
+        let socket = match &self.state {
+            State::Connected(socket) | State::Left(Some(socket)) => Arc::clone(socket),
+            _ => return,
+        };
+        if let Err(error) = self.outbox.write(&socket) {
+            self.broke(link, &error, mailbox);
+            return;
+        }
+        if !self.outbox.is_empty() {
+            self.list(link, mailbox);
+        } else if self.closing && !self.shut {
+            self.shut = true;
+            // A connection that is broken already is found to be so by its reader.
+            let _ = socket.shutdown(std::net::Shutdown::Write);
+        }
+    }
+
+    /// Tells the engine that something waits.
+    pub(crate) fn list(&mut self, link: &Arc<Link>, mailbox: &Mailbox) {
+        if !self.listed {
+            self.listed = true;
+            mailbox.post(|letters| letters.blocked.push(Arc::clone(link)));
+        }
+    }
+
+    /// Writing failed: the engine finds out what that means.
+    pub(crate) fn broke(&mut self, link: &Arc<Link>, error: &std::io::Error, mailbox: &Mailbox) {
+        self.state = State::Broken(error.to_string());
+        mailbox.post(|letters| letters.broken.push(Arc::clone(link)));
+    }
+
+    /// Has finished tokens reported by the engine.
+    pub(crate) fn post_finished(&mut self, mailbox: &Mailbox) {
+        let finished = self.outbox.take_finished();
+        if !finished.is_empty() {
+            mailbox.post(|letters| letters.finished.extend(finished.into_iter().map(|token| (token, Ok(())))));
+        }
+    }
+
+    /// Says goodbye after what waits.
+    pub(crate) fn close(&mut self, link: &Arc<Link>, mailbox: &Mailbox) {
+        if std::mem::replace(&mut self.closing, true) {
+            return;
+        }
+        match &self.state {
+            State::Connected(_) | State::Left(_) => {
+                self.corked = false;
+                self.outbox.push_copy(&[&wire::goodbye()], 0);
+                self.flush(link, mailbox);
+            }
+            State::Idle | State::Connecting => self.state = State::Gone(link.peer.error("the link was closed here")),
+            State::Broken(_) | State::Gone(_) => {}
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Sockets: the ones that listen, and the options of those that connect.
+
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+use cableway_btl::Error;
+use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, TcpKeepalive, Type};
+
+use crate::card::Address;
+use crate::pairing::Route;
+use crate::settings::{Settings, SocketSettings};
+use crate::{NAME, sys};
+
+/// Connections that wait to be accepted; the system may allow fewer.
+const BACKLOG: i32 = 4096;
+
+/// A socket that peers connect to, and its port. None where no usable address is of that family.
+///
+/// # Errors
+/// No port of the range is free, or the system refuses.
+pub(crate) fn listen(v6: bool, addresses: &[Address], settings: &Settings) -> Result<Option<(Socket, u16)>, Error> {
+    let mut usable = addresses.iter().filter(|address| address.ip.is_ipv6() == v6).peekable();
+    if usable.peek().is_none() {
+        return Ok(None);
+    }
+    // One address is listened on alone; several are served by one socket, whose handshake tells friend from stranger.
+    let any =
+        if v6 { SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)) } else { SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)) };
+    let ip = if usable.clone().all(|address| address.loopback) && usable.clone().count() == 1 {
+        usable.next().map_or(any.ip(), |address| address.ip)
+    } else {
+        any.ip()
+    };
+    let (first, count) = settings.ports.unwrap_or((0, 1));
+    let mut refused = None;
+    for port in (first..=u16::MAX).take(count.into()) {
+        match listen_on(SocketAddr::new(ip, port), settings) {
+            Ok(listener) => return Ok(Some(listener)),
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => refused = Some(error),
+            Err(error) => return Err(Error::system(NAME, format!("cannot listen on {ip} port {port}"), error)),
+        }
+    }
+    let last = first.saturating_add(count.saturating_sub(1));
+    let what = format!("no port from {first} to {last} is free (btl_tcp_port_min, btl_tcp_port_range)");
+    Err(Error::system(NAME, what, refused.unwrap_or_else(|| io::ErrorKind::AddrInUse.into())))
+}
+
+fn listen_on(address: SocketAddr, settings: &Settings) -> io::Result<(Socket, u16)> {
+    let socket = stream_socket(&address)?;
+    if address.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
+    // Buffers are set before the handshake of a connection so that its window scale fits them.
+    set_buffers(&socket, &settings.socket);
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    let port = socket.local_addr()?.as_socket().map_or(0, |address| address.port());
+    Ok((socket, port))
+}
+
+/// A socket that is on its way to connect over `route`.
+///
+/// # Errors
+/// The system refuses it at once.
+pub(crate) fn connect(route: &Route, settings: &SocketSettings) -> io::Result<Socket> {
+    let socket = stream_socket(&route.remote)?;
+    set_options(&socket, settings);
+    // Without it, each bound connection uses up a port of its own; older kernels do without.
+    let _ = sys::bind_address_only(&socket);
+    socket.bind(&SockAddr::from(route.local))?;
+    match socket.connect(&SockAddr::from(route.remote)) {
+        Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => Err(error),
+        _ => Ok(socket),
+    }
+}
+
+fn stream_socket(address: &SocketAddr) -> io::Result<Socket> {
+    let domain = if address.is_ipv6() { Domain::IPV6 } else { Domain::IPV4 };
+    Socket::new(domain, Type::STREAM.nonblocking().cloexec(), Some(Protocol::TCP))
+}
+
+/// Prepares a connection, ours or accepted. What the system does not grant is done without.
+pub(crate) fn set_options(socket: &Socket, settings: &SocketSettings) {
+    set_buffers(socket, settings);
+    let granted = [
+        ("TCP_NODELAY", socket.set_tcp_nodelay(settings.nodelay)),
+        ("SO_KEEPALIVE", SockRef::from(socket).set_tcp_keepalive(&keepalive(settings.peer_timeout))),
+    ];
+    for (option, result) in granted {
+        if let Err(error) = result {
+            log::debug!("{NAME}: {option}: {error}");
+        }
+    }
+    // So that neither a lossy network nor a peer that does not read for a while stretches the pauses between signs
+    // of life beyond what `watch` waits for. Unknown before Linux 6.15, where such a peer's death is noticed later.
+    let _ = sys::set_longest_pause(socket, settings.peer_timeout / 8);
+}
+
+fn set_buffers(socket: &Socket, settings: &SocketSettings) {
+    let set = |name: &str, size: usize, result: io::Result<()>| {
+        if let Err(error) = result {
+            cableway_base::warn_once(&format!("{NAME}/{name}"), || format!("{NAME}: {name} of {size} bytes: {error}"));
+        }
+    };
+    if settings.send_buffer != 0 {
+        set("btl_tcp_sndbuf", settings.send_buffer, socket.set_send_buffer_size(settings.send_buffer));
+    }
+    if settings.receive_buffer != 0 {
+        set("btl_tcp_rcvbuf", settings.receive_buffer, socket.set_recv_buffer_size(settings.receive_buffer));
+    }
+}
+
+/// Probes begin early enough that an idle connection's death is seen within the timeout. The kernel counts seconds;
+/// it gives up by itself well after `watch` does.
+fn keepalive(peer_timeout: Duration) -> TcpKeepalive {
+    let second = Duration::from_secs(1);
+    TcpKeepalive::new()
+        .with_time((peer_timeout / 4).max(second))
+        .with_interval((peer_timeout / 8).max(second))
+        .with_retries(16)
+}

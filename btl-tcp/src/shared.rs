@@ -1,0 +1,43 @@
+//! What endpoints and the engine share.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use cableway_base::Rank;
+use parking_lot::Mutex;
+
+use crate::card::Card;
+use crate::handshake::Identity;
+use crate::link::{Link, Mailbox, Peer};
+use crate::pool::Pool;
+use crate::regions::Regions;
+use crate::settings::Settings;
+
+pub(crate) struct Shared {
+    pub(crate) identity: Identity,
+    pub(crate) settings: Settings,
+    pub(crate) card: Card,
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) regions: Arc<Regions>,
+    pub(crate) mailbox: Mailbox,
+    pub(crate) peers: Mutex<HashMap<Rank, Arc<Peer>>>,
+    /// This process takes no new connections any more.
+    pub(crate) finalizing: AtomicBool,
+}
+
+impl Shared {
+    pub(crate) fn peer(&self, rank: Rank) -> Arc<Peer> {
+        Arc::clone(self.peers.lock().entry(rank).or_insert_with(|| Arc::new(Peer::new(rank))))
+    }
+
+    pub(crate) fn link(&self, peer: &Arc<Peer>, number: usize) -> Arc<Link> {
+        peer.link(number, &self.pool, &self.settings)
+    }
+
+    /// Every link of every peer.
+    pub(crate) fn all_links(&self) -> Vec<Arc<Link>> {
+        let peers: Vec<Arc<Peer>> = self.peers.lock().values().map(Arc::clone).collect();
+        peers.iter().flat_map(|peer| peer.all_links()).collect()
+    }
+}
