@@ -22,8 +22,8 @@ pub use scope::{Persistent, Request, Scope};
 pub use selector::{Any, Sender, Status, Tag};
 pub use world::{World, WorldOptions};
 
-pub use cableway_base::parameters::ENVIRONMENT_PREFIX;
+pub use cableway_base::parameters::{ENVIRONMENT_PREFIX, parse_size};
 pub use cableway_base::{Counters, ParameterError, Parameters, Rank, Source};
 pub use cableway_btl::ModexError;
-pub use cableway_common_cuda::{BufferKind, DeviceBuffer, DeviceError, DeviceIndex, Devices};
+pub use cableway_common_cuda::{BufferKind, DeviceBuffer, DeviceError, DeviceIndex, Devices, LIBDIR_VARIABLE};
 pub use cableway_pml::Error as EngineError;

@@ -1,6 +1,7 @@
 //! The command line: what can be typed, and what comes back when it was typed wrongly.
 
 mod parameters;
+mod pingpong;
 mod run;
 
 use std::process::ExitCode;
@@ -18,6 +19,7 @@ struct Command {
 #[derive(Subcommand)]
 enum Verb {
     Run(run::Run),
+    Pingpong(pingpong::Pingpong),
 }
 
 pub(crate) fn main() -> ExitCode {
@@ -25,6 +27,7 @@ pub(crate) fn main() -> ExitCode {
     log_to_stderr();
     let result = match command.verb {
         Verb::Run(run) => run.execute(),
+        Verb::Pingpong(pingpong) => pingpong.execute(),
     };
     match result {
         Ok(code) => code,
@@ -36,6 +39,7 @@ pub(crate) fn main() -> ExitCode {
 }
 
 /// Why a command ends with another exit code than 0.
+#[derive(Debug)]
 pub(crate) struct Failure {
     code: u8,
     message: String,
@@ -50,6 +54,12 @@ impl Failure {
     /// It was understood, and did not work.
     fn failed(code: u8, message: impl ToString) -> Self {
         Failure { code, message: message.to_string() }
+    }
+}
+
+impl From<cableway::Error> for Failure {
+    fn from(error: cableway::Error) -> Self {
+        Failure::failed(1, error)
     }
 }
 

@@ -1,14 +1,11 @@
 //! Options that several commands share: parameters and the folder of the device driver.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use cableway::{Parameters, Source};
 use clap::Args;
 
 use super::Failure;
-
-/// The variable that names the folder of the device driver's library.
-const CUDA_LIBDIR: &str = "CABLEWAY_CUDA_LIBDIR";
 
 #[derive(Args)]
 pub(super) struct ParameterOptions {
@@ -36,6 +33,19 @@ impl ParameterOptions {
         Ok(parameters)
     }
 
+    /// [`resolve`](Self::resolve), with the transports of an option of their own.
+    pub(super) fn resolve_with(&self, btl: Option<&str>) -> Result<Parameters, Failure> {
+        let mut parameters = self.resolve()?;
+        if let Some(btl) = btl {
+            parameters.set("btl", btl, Source::CommandLine).map_err(Failure::usage)?;
+        }
+        Ok(parameters)
+    }
+
+    pub(super) fn cuda_libdir(&self) -> Option<&Path> {
+        self.cuda_libdir.as_deref()
+    }
+
     /// The same, as variables for processes to be started.
     pub(super) fn variables(&self) -> Vec<(String, std::ffi::OsString)> {
         let assignments = self.set.iter().filter_map(|assignment| assignment.split_once('='));
@@ -45,7 +55,7 @@ impl ParameterOptions {
                 (name, value.trim().into())
             })
             .collect();
-        variables.extend(self.cuda_libdir.as_ref().map(|folder| (CUDA_LIBDIR.to_owned(), folder.into())));
+        variables.extend(self.cuda_libdir.as_ref().map(|folder| (cableway::LIBDIR_VARIABLE.to_owned(), folder.into())));
         variables
     }
 }

@@ -55,7 +55,7 @@ impl Communicator {
     /// ```
     ///
     /// A buffer that is lent cannot be touched:
-    /// ```compile_fail,E0503
+    /// ```compile_fail,E0506
     /// # fn main() -> Result<(), cableway::Error> {
     /// # let world = cableway::World::init()?;
     /// let mut data = [0_u64; 8];

@@ -106,16 +106,21 @@ impl<'scope, 'env, B: ?Sized> Persistent<'scope, 'env, B> {
 
     /// The buffer, unless the operation is under way.
     pub fn buffer(&self) -> Option<&B> {
+        if self.request().is_active() {
+            return None;
+        }
         // SAFETY: lent to `self` for as long as the scope; the engine is not using it, and can be told to only by
         // `start`, which needs `self` exclusively.
-        (!self.request().is_active()).then(|| unsafe { self.buffer.as_ref() })
+        Some(unsafe { self.buffer.as_ref() })
     }
 
     /// The buffer, unless the operation is under way.
     pub fn buffer_mut(&mut self) -> Option<&mut B> {
-        let active = self.request().is_active();
+        if self.request().is_active() {
+            return None;
+        }
         // SAFETY: as in `buffer`; `self` is borrowed exclusively.
-        (!active).then(|| unsafe { self.buffer.as_mut() })
+        Some(unsafe { self.buffer.as_mut() })
     }
 
     fn request(&self) -> Ref<'_, InFlight<'env>> {

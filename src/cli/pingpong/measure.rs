@@ -1,0 +1,209 @@
+//! The loops that send, time, and check.
+
+use std::time::{Duration, Instant};
+
+use cableway::{Communicator, Rank, RawBuffer, Request, Scope};
+
+use super::Test;
+use super::memory::Memory;
+use super::plan::Plan;
+use crate::cli::Failure;
+
+const DATA: i32 = 1;
+const DONE: i32 = 2;
+
+/// One rank's side of the measurement.
+pub(crate) struct Bench<'a> {
+    pub(crate) on: &'a Communicator,
+    pub(crate) plan: &'a Plan,
+    pub(crate) out: Memory,
+    pub(crate) inbox: Memory,
+    /// Messages so far, by which checked ones are told apart.
+    pub(crate) sent: u64,
+    pub(crate) received: u64,
+}
+
+impl Bench<'_> {
+    /// What one size's messages took, in the unit of the test.
+    pub(crate) fn run(&mut self, size: u64) -> Result<f64, Failure> {
+        let iterations = self.plan.iterations(size);
+        let mut took = Duration::ZERO;
+        self.on.barrier()?;
+        for count in [self.plan.warm_up(size), iterations] {
+            let start = Instant::now();
+            for _ in 0..count {
+                self.iterate(size)?;
+            }
+            took = start.elapsed();
+        }
+        self.on.barrier()?;
+        Ok(value(self.plan, self.on.size(), size, took / iterations))
+    }
+
+    fn iterate(&mut self, size: u64) -> Result<(), Failure> {
+        let window = self.plan.window(size);
+        let (first, peer) = (self.on.rank() == 0, (self.on.rank() + 1) % self.on.size());
+        match self.plan.test {
+            _ if self.on.size() == 1 => self.exchange(peer, size, window),
+            Test::Bidirectional => self.exchange(peer, size, window),
+            Test::Latency if first => {
+                self.send(peer, size)?;
+                self.receive(peer, size)
+            }
+            Test::Latency => {
+                self.receive(peer, size)?;
+                self.send(peer, size)
+            }
+            // The receiver tells when it has the whole window.
+            Test::Bandwidth | Test::MessageRate if first => {
+                self.send_window(peer, size, window)?;
+                Ok(self.on.recv(&mut [0_u8; 4], peer, DONE).map(drop)?)
+            }
+            Test::Bandwidth | Test::MessageRate => {
+                self.receive_window(peer, size, window)?;
+                Ok(self.on.send(&[0_u8; 4], peer, DONE)?)
+            }
+        }
+    }
+
+    fn send(&mut self, to: Rank, size: u64) -> Result<(), Failure> {
+        self.fill(size, 1)?;
+        Ok(self.on.send(&self.out.message(0, size), to, DATA)?)
+    }
+
+    fn receive(&mut self, from: Rank, size: u64) -> Result<(), Failure> {
+        self.poison(size, 1)?;
+        self.on.recv(&mut self.inbox.room(0, size), from, DATA)?;
+        self.verify(from, size, 1)
+    }
+
+    fn send_window(&mut self, to: Rank, size: u64, window: u32) -> Result<(), Failure> {
+        self.fill(size, window)?;
+        let messages = self.out.messages(window, size, !self.plan.check);
+        self.on.scope(|scope| wait_all(start_sends(scope, &messages, to)?))
+    }
+
+    fn receive_window(&mut self, from: Rank, size: u64, window: u32) -> Result<(), Failure> {
+        self.poison(size, window)?;
+        let mut rooms = self.inbox.rooms(window, size, !self.plan.check);
+        self.on.scope(|scope| wait_all(start_receives(scope, &mut rooms, from)?))?;
+        drop(rooms);
+        self.verify(from, size, window)
+    }
+
+    /// Sends a window and receives one, at the same time.
+    fn exchange(&mut self, peer: Rank, size: u64, window: u32) -> Result<(), Failure> {
+        self.fill(size, window)?;
+        self.poison(size, window)?;
+        let messages = self.out.messages(window, size, !self.plan.check);
+        let mut rooms = self.inbox.rooms(window, size, !self.plan.check);
+        self.on.scope(|scope| {
+            let receives = start_receives(scope, &mut rooms, peer)?;
+            wait_all(start_sends(scope, &messages, peer)?)?;
+            wait_all(receives)
+        })?;
+        drop(rooms);
+        self.verify(peer, size, window)
+    }
+
+    fn fill(&mut self, size: u64, window: u32) -> Result<(), Failure> {
+        if self.plan.check {
+            for slot in 0..window {
+                self.out.fill(slot, size, number(self.on.rank(), self.sent))?;
+                self.sent += 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn poison(&mut self, size: u64, window: u32) -> Result<(), Failure> {
+        if self.plan.check {
+            for slot in 0..window {
+                self.inbox.poison(slot, size)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn verify(&mut self, from: Rank, size: u64, window: u32) -> Result<(), Failure> {
+        if self.plan.check {
+            for slot in 0..window {
+                let message = self.received;
+                self.received += 1;
+                if let Some(fault) = self.inbox.verify(slot, size, number(from, message))? {
+                    let rank = self.on.rank();
+                    let what = format!("check failed at rank {rank}, size {size}, message {message} from rank {from}");
+                    return Err(Failure::failed(1, format!("{what}: {fault}")));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A number that no other message of the job has.
+fn number(from: Rank, message: u64) -> u64 {
+    u64::from(from) << 48 | message
+}
+
+type Requests<'scope, 'env> = Vec<Request<'scope, 'env>>;
+
+fn start_sends<'scope, 'env>(
+    scope: &'scope Scope<'scope, 'env>,
+    messages: &'scope [RawBuffer<'_>],
+    to: Rank,
+) -> Result<Requests<'scope, 'env>, Failure> {
+    let mut requests = Vec::with_capacity(messages.len());
+    for message in messages {
+        requests.push(scope.isend(message, to, DATA)?);
+    }
+    Ok(requests)
+}
+
+fn start_receives<'scope, 'env>(
+    scope: &'scope Scope<'scope, 'env>,
+    rooms: &'scope mut [RawBuffer<'_>],
+    from: Rank,
+) -> Result<Requests<'scope, 'env>, Failure> {
+    let mut requests = Vec::with_capacity(rooms.len());
+    for room in rooms {
+        requests.push(scope.irecv(room, from, DATA)?);
+    }
+    Ok(requests)
+}
+
+fn wait_all(requests: Requests<'_, '_>) -> Result<(), Failure> {
+    for request in requests {
+        request.wait()?;
+    }
+    Ok(())
+}
+
+/// In the unit of the test, of what one iteration took.
+fn value(plan: &Plan, ranks: u32, size: u64, iteration: Duration) -> f64 {
+    let seconds = iteration.as_secs_f64();
+    let messages = f64::from(plan.window(size));
+    match plan.test {
+        // A message to oneself goes one way only.
+        Test::Latency => seconds * 1e6 / f64::from(ranks),
+        Test::Bandwidth => messages * size as f64 / seconds / 1e6,
+        Test::Bidirectional => messages * size as f64 * f64::from(ranks) / seconds / 1e6,
+        Test::MessageRate => messages / seconds,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_in_the_units_of_osu() {
+        let plan = |test| Plan { test, sizes: vec![], iterations: None, window: 64, check: false };
+        let ms = Duration::from_millis(1);
+        assert_eq!(value(&plan(Test::Latency), 2, 8, ms), 500.0);
+        assert_eq!(value(&plan(Test::Latency), 1, 8, ms), 1000.0);
+        assert_eq!(value(&plan(Test::Bandwidth), 2, 1000, ms), 64.0);
+        assert_eq!(value(&plan(Test::Bidirectional), 2, 1000, ms), 128.0);
+        assert_eq!(value(&plan(Test::MessageRate), 2, 8, ms), 64_000.0);
+    }
+}

@@ -1,0 +1,203 @@
+//! `cableway pingpong`: messages between two processes, timed, and verified on request.
+
+mod measure;
+mod memory;
+mod pattern;
+mod plan;
+mod plot;
+mod report;
+mod sizes;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use cableway::launcher::{Bind, Launcher};
+use cableway::{StartedBy, World};
+use clap::{Args, ValueEnum};
+
+use super::Failure;
+use super::parameters::ParameterOptions;
+use measure::Bench;
+use memory::{Memory, MemoryKind, Shape};
+use plan::Plan;
+use report::{Header, Report};
+
+/// Time messages between two processes
+///
+/// Starts two processes on this machine, unless it runs within a job already (`cableway run -n 2`, `mpirun -n 2`).
+/// The sizes, warm-up, windows and units are those of the OSU micro-benchmarks.
+#[derive(Args)]
+pub(super) struct Pingpong {
+    /// What to measure
+    #[arg(long, value_enum, default_value = "latency")]
+    test: Test,
+
+    /// Transport to use: sm, tcp, or self for a process with itself; the best one by default
+    #[arg(long, value_name = "NAME")]
+    btl: Option<String>,
+
+    /// Memory of rank 0
+    #[arg(long, value_enum, default_value = "host")]
+    src: MemoryKind,
+
+    /// Memory of rank 1
+    #[arg(long, value_enum, default_value = "host")]
+    dst: MemoryKind,
+
+    /// Device of rank 0
+    #[arg(long, value_name = "N", default_value = "0")]
+    src_device: u32,
+
+    /// Device of rank 1 [default: 1 if there is one, else 0]
+    #[arg(long, value_name = "N")]
+    dst_device: Option<u32>,
+
+    /// Message sizes: FIRST..LAST (doubling), or a list such as 8,4K,1M
+    #[arg(long, default_value = "1..4M", value_parser = sizes::parse)]
+    sizes: sizes::Sizes,
+
+    /// Send strided data: vector:BLOCK:STRIDE:COUNT, block and stride in bytes. Sizes count the data without the gaps
+    #[arg(long, value_name = "LAYOUT", value_parser = memory::parse_vector)]
+    datatype: Option<memory::Vector>,
+
+    /// Iterations for each size [default: fewer for larger messages]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    iterations: Option<u32>,
+
+    /// Messages in flight, where the test has a window
+    #[arg(long, value_name = "N", default_value = "64", value_parser = clap::value_parser!(u32).range(1..=65536))]
+    window: u32,
+
+    /// Fill every message with a pattern and verify it on the other side. Times include that
+    #[arg(long)]
+    check: bool,
+
+    /// How to print results
+    #[arg(long, value_enum, default_value = "table")]
+    format: Format,
+
+    /// Also draw the results
+    #[arg(long, value_name = "FILE.svg")]
+    plot: Option<PathBuf>,
+
+    #[command(flatten)]
+    parameters: ParameterOptions,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Test {
+    /// Half the time that a message takes there and back
+    Latency,
+    /// Bytes per second one way
+    Bandwidth,
+    /// Bytes per second both ways at once
+    Bidirectional,
+    /// Messages per second one way
+    MessageRate,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    Table,
+    Csv,
+    /// One object a line
+    Json,
+}
+
+impl Pingpong {
+    pub(super) fn execute(self) -> Result<ExitCode, Failure> {
+        // Before any process is started, so that what is wrong is said once.
+        let parameters = self.parameters.resolve_with(self.btl.as_deref())?;
+        if let Some(file) = &self.plot {
+            plot::check_path(file)?;
+        }
+        let alone = self.btl.as_deref().is_some_and(|btl| btl.split(',').all(|name| name.trim() == "self"));
+        let ranks = if alone { 1 } else { 2 };
+        match StartedBy::detect() {
+            StartedBy::Nobody if !alone => self.launch(ranks),
+            _ => {
+                let options = World::options().map_err(Failure::usage)?.parameters(parameters);
+                let options = match self.parameters.cuda_libdir() {
+                    Some(folder) => options.device_library(folder),
+                    None => options,
+                };
+                let world = options.init().map_err(|error| Failure::failed(1, error))?;
+                if world.size() != ranks {
+                    let size = world.size();
+                    return Err(Failure::usage(format!("this job has {size} ranks; pingpong takes {ranks}")));
+                }
+                self.run_rank(&world)?;
+                Ok(ExitCode::SUCCESS)
+            }
+        }
+    }
+
+    /// Starts this very command as the ranks of a job.
+    fn launch(&self, ranks: u32) -> Result<ExitCode, Failure> {
+        let program =
+            std::env::current_exe().map_err(|error| Failure::failed(1, format!("finding myself: {error}")))?;
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let bind = if cores >= ranks as usize { Bind::Core } else { Bind::None };
+        let launcher = Launcher::new(ranks, program).arguments(std::env::args_os().skip(1)).bind(bind);
+        launcher.run().map(ExitCode::from).map_err(|error| Failure::failed(error.exit_code(), error))
+    }
+
+    fn run_rank(&self, world: &World) -> Result<(), Failure> {
+        let plan = Plan {
+            test: self.test,
+            sizes: self.shape().round_up(&self.sizes.0),
+            iterations: self.iterations,
+            window: self.window,
+            check: self.check,
+        };
+        let kinds = [self.src, self.dst];
+        let devices = memory::devices(world, kinds, [Some(self.src_device), self.dst_device])?;
+        let header = self.header(world, &plan, &devices);
+        let mut report = Report::new(self.format, header, plan.sizes.len(), world.rank() == 0);
+        let mine = world.rank() as usize;
+        let memory = || Memory::new(world, kinds[mine], devices.index[mine], self.shape(), plan.buffer_bytes());
+        let on = world.communicator();
+        let mut bench = Bench { on, plan: &plan, out: memory()?, inbox: memory()?, sent: 0, received: 0 };
+        report.begin()?;
+        for &size in &plan.sizes {
+            report.measuring(size);
+            let value = bench.run(size)?;
+            report.row(size, value)?;
+        }
+        report.end();
+        match &self.plot {
+            Some(file) if world.rank() == 0 => plot::draw(file, &report),
+            _ => Ok(()),
+        }
+    }
+
+    fn shape(&self) -> Shape {
+        self.datatype.as_ref().map_or(Shape::Contiguous, |vector| Shape::Vector(vector.clone()))
+    }
+
+    fn header(&self, world: &World, plan: &Plan, devices: &memory::Devices) -> Header {
+        Header {
+            test: plan.test,
+            btl: transport(self.btl.as_deref(), world),
+            kinds: [self.src, self.dst],
+            devices: devices.index,
+            simulated: devices.simulated,
+            layout: self.datatype.as_ref().map(ToString::to_string),
+            window: plan.window,
+            check: plan.check,
+        }
+    }
+}
+
+/// The transport that carries the messages, as far as the parameters tell: the one that was asked for, else the best
+/// that reaches the peer.
+fn transport(btl: Option<&str>, world: &World) -> String {
+    let asked = btl.unwrap_or(&world.parameters().btl);
+    let named: Vec<_> = asked.split(',').map(str::trim).filter(|name| !name.is_empty() && *name != "self").collect();
+    match (world.size(), &named[..]) {
+        (1, _) => "self".to_owned(),
+        (_, [one]) => (*one).to_owned(),
+        _ if world.local_size() == world.size() => "sm".to_owned(),
+        _ => "tcp".to_owned(),
+    }
+}

@@ -1,0 +1,79 @@
+//! How often what is sent.
+
+use super::Test;
+
+pub(crate) struct Plan {
+    pub(crate) test: Test,
+    pub(crate) sizes: Vec<u64>,
+    pub(crate) iterations: Option<u32>,
+    pub(crate) window: u32,
+    pub(crate) check: bool,
+}
+
+/// Bytes that one size's iterations send in all, where that is not too few or too many of them.
+const BYTES_PER_SIZE: u64 = 2 << 30;
+
+/// Memory that the messages of a checked window may take, each of which needs bytes of its own.
+const CHECKED_WINDOW_BYTES: u64 = 512 << 20;
+
+impl Plan {
+    /// Timed iterations for messages of `size` bytes, as many as the other rank makes.
+    pub(crate) fn iterations(&self, size: u64) -> u32 {
+        let (least, most) = match (self.check, self.test) {
+            (true, _) => (1, 50),
+            (false, Test::Latency) => (4, 10_000),
+            (false, _) => (2, 1_000),
+        };
+        let affordable = BYTES_PER_SIZE / (size.max(1) * u64::from(self.window(size)));
+        self.iterations.unwrap_or_else(|| affordable.clamp(least, most) as u32)
+    }
+
+    /// Iterations before the clock starts.
+    pub(crate) fn warm_up(&self, size: u64) -> u32 {
+        (self.iterations(size) / 10).max(1)
+    }
+
+    /// Messages in flight.
+    pub(crate) fn window(&self, size: u64) -> u32 {
+        match self.test {
+            Test::Latency => 1,
+            _ if self.check => u64::from(self.window).min((CHECKED_WINDOW_BYTES / size.max(1)).max(1)) as u32,
+            _ => self.window,
+        }
+    }
+
+    /// The most bytes of data in memory at a time, one way: what a buffer must hold. Unchecked messages of a window
+    /// share their bytes, as OSU's do.
+    pub(crate) fn buffer_bytes(&self) -> u64 {
+        let bytes = |&size: &u64| if self.check { size * u64::from(self.window(size)) } else { size };
+        self.sizes.iter().map(bytes).max().unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(test: Test, check: bool) -> Plan {
+        Plan { test, sizes: vec![8, 64 << 20], iterations: None, window: 64, check }
+    }
+
+    #[test]
+    fn iterations_fall_with_size() {
+        let latency = plan(Test::Latency, false);
+        assert_eq!(latency.iterations(8), 10_000);
+        assert_eq!(latency.iterations(1 << 20), 2048);
+        assert_eq!(latency.iterations(4 << 30), 4);
+        assert_eq!(plan(Test::Bandwidth, false).iterations(64 << 20), 2);
+        assert_eq!(plan(Test::Latency, true).iterations(1 << 30), 2);
+        assert_eq!(Plan { iterations: Some(3), ..latency }.iterations(8), 3);
+    }
+
+    #[test]
+    fn a_checked_window_fits_in_memory() {
+        let checked = plan(Test::Bandwidth, true);
+        assert_eq!((checked.window(8), checked.window(64 << 20), checked.window(4 << 30)), (64, 8, 1));
+        assert_eq!(checked.buffer_bytes(), 512 << 20);
+        assert_eq!(plan(Test::Bandwidth, false).buffer_bytes(), 64 << 20);
+    }
+}
