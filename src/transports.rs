@@ -14,8 +14,12 @@ pub(crate) const NAMES: [&str; 3] = ["self", "sm", "tcp"];
 /// Sets up the transports that the parameter `btl` names, or all of them. `self` is always among them: nothing else
 /// carries messages of a process to itself.
 pub(crate) fn open(job: &Job, parameters: &Parameters, devices: &Devices) -> Result<Vec<Arc<dyn Btl>>, Error> {
-    choose(&parameters.btl)?;
-    Ok(vec![cableway_btl_self::SelfLoop::new(job, parameters, devices)])
+    let chosen = choose(&parameters.btl)?;
+    let mut btls: Vec<Arc<dyn Btl>> = vec![cableway_btl_self::SelfLoop::new(job, parameters, devices)];
+    if chosen.contains(&"sm") && job.local_size > 1 {
+        btls.push(cableway_btl_sm::SharedMemory::new(job, parameters, devices)?);
+    }
+    Ok(btls)
 }
 
 fn choose(list: &str) -> Result<Vec<&'static str>, Error> {
