@@ -1,0 +1,18 @@
+//! Why a figure, or the whole report, could not be had.
+
+use std::io;
+use std::path::PathBuf;
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    #[error("cannot start {program}: {source}")]
+    Start { program: String, source: io::Error },
+    #[error("'{command}' ended with {status}: {said}")]
+    Failed { command: String, status: String, said: String },
+    #[error("'{command}' printed no figure: {said}")]
+    NoFigure { command: String, said: String },
+    #[error("{0}")]
+    Missing(String),
+    #[error("cannot write {}: {source}", path.display())]
+    Write { path: PathBuf, source: io::Error },
+}

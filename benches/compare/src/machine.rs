@@ -1,0 +1,80 @@
+//! What the figures were taken on.
+
+use std::fs;
+use std::process::Command;
+
+use crate::contender::Contender;
+use crate::process::output_of;
+
+pub(crate) struct Machine {
+    /// ISO 8601.
+    pub(crate) date: String,
+    /// For file names: processor and number of cores.
+    pub(crate) kind: String,
+    /// Name and value of everything worth knowing, in the order to print.
+    pub(crate) facts: Vec<(String, String)>,
+}
+
+pub(crate) fn describe(contenders: &[Box<dyn Contender>]) -> Machine {
+    let date = said(Command::new("date").args(["-u", "+%Y-%m-%d"]));
+    let cores = std::thread::available_parallelism().map_or(0, |cores| cores.get());
+    let model = processor();
+    let mut facts = vec![
+        ("date".to_owned(), date.clone()),
+        ("processor".to_owned(), format!("{model}, {cores} cores")),
+        ("memory".to_owned(), memory()),
+        ("kernel".to_owned(), said(Command::new("uname").args(["-sr"]))),
+        ("load before".to_owned(), load()),
+        ("command".to_owned(), command_line()),
+    ];
+    for contender in contenders {
+        let description = contender.describe();
+        facts.push((contender.name().to_owned(), format!("{}; `{}`", description.version, description.command)));
+    }
+    Machine { kind: slug(&format!("{model}-{cores}-cores")), date, facts }
+}
+
+/// Family and model too, because virtual machines hide the name.
+fn processor() -> String {
+    let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let field = |name: &str| {
+        let line = info.lines().find(|line| line.split(':').next().is_some_and(|key| key.trim() == name));
+        line.and_then(|line| line.split_once(':')).map_or("unknown", |(_, value)| value.trim()).to_owned()
+    };
+    format!("{} (family {}, model {})", field("model name"), field("cpu family"), field("model"))
+}
+
+fn memory() -> String {
+    let info = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let total = info.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let kibibytes = total.and_then(|total| total.split_whitespace().next()?.parse::<u64>().ok());
+    kibibytes.map_or_else(|| "unknown".to_owned(), |kibibytes| format!("{} GiB", kibibytes >> 20))
+}
+
+/// Of the minutes before: a reader sees whether the machine was idle.
+fn load() -> String {
+    fs::read_to_string("/proc/loadavg").map(|load| load.trim().to_owned()).unwrap_or_else(|_| "unknown".to_owned())
+}
+
+fn command_line() -> String {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    format!("`cargo run --release -p cableway-compare -- {}`", arguments.join(" "))
+}
+
+fn said(command: &mut Command) -> String {
+    output_of(command).map_or_else(|_| "unknown".to_owned(), |said| said.trim().to_owned())
+}
+
+/// Lower case, and a dash for all that is no letter or digit.
+fn slug(text: &str) -> String {
+    let words = text.split(|character: char| !character.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
+    words.map(str::to_ascii_lowercase).collect::<Vec<_>>().join("-")
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_slug_suits_a_file_name() {
+        assert_eq!(super::slug("AMD EPYC (family 25, model 17)-2-cores"), "amd-epyc-family-25-model-17-2-cores");
+    }
+}

@@ -1,0 +1,39 @@
+//! Running a program to its end, bounded in time.
+
+use std::ffi::OsStr;
+use std::process::{Command, Stdio};
+
+use crate::error::Error;
+
+/// A figure that takes longer than this is a hang, in seconds.
+const LIMIT: &str = "120";
+
+/// A command that is ended after [`LIMIT`], to which arguments and variables are to be added.
+pub(crate) fn bounded(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new("timeout");
+    command.args(["-k", "5", LIMIT]).arg(program).stdin(Stdio::null());
+    command
+}
+
+/// What the command printed to standard output.
+///
+/// # Errors
+///
+/// It could not be started, or ended otherwise than with success.
+pub(crate) fn output_of(command: &mut Command) -> Result<String, Error> {
+    let shown = shown(command);
+    let output = command
+        .output()
+        .map_err(|source| Error::Start { program: command.get_program().to_string_lossy().into_owned(), source })?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    Err(Error::Failed { command: shown, status: output.status.to_string(), said })
+}
+
+/// The command as it would be typed.
+pub(crate) fn shown(command: &Command) -> String {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+}
