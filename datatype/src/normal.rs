@@ -138,20 +138,26 @@ fn whole_period(items: &[Placed]) -> Option<usize> {
 
 /// Replaces stretches of at least [`WORTH_A_REPEAT`] items that repeat every `period` items.
 fn fold(items: Vec<Placed>, period: usize) -> Vec<Placed> {
-    let mut folded = Vec::with_capacity(items.len());
-    let mut i = 0;
-    while i < items.len() {
+    let worth = |i: usize| {
         let count = repetitions(&items[i..], period);
-        if count * period >= WORTH_A_REPEAT
-            && count >= 2
-            && let Some(body) = compress(items[i..i + period].to_vec())
-        {
-            let stride = items[i + period].offset - items[i].offset;
-            folded.push(Placed { offset: body.offset, node: Node::repeat(count as u64, stride, body.node) });
-            i += count * period;
-        } else {
-            folded.push(items[i].clone());
-            i += 1;
+        (count >= 2 && count * period >= WORTH_A_REPEAT).then_some(count)
+    };
+    // Most often there is nothing to fold, and nothing is moved.
+    let Some(first) = (0..items.len()).find(|&i| worth(i).is_some()) else { return items };
+    let mut folded = items[..first].to_vec();
+    let mut i = first;
+    while i < items.len() {
+        let body = |count| Some((count, compress(items[i..i + period].to_vec())?));
+        match worth(i).and_then(body) {
+            Some((count, body)) => {
+                let stride = items[i + period].offset - items[i].offset;
+                folded.push(Placed { offset: body.offset, node: Node::repeat(count as u64, stride, body.node) });
+                i += count * period;
+            }
+            None => {
+                folded.push(items[i].clone());
+                i += 1;
+            }
         }
     }
     folded

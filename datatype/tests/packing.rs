@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use cableway_common_cuda::{Devices, Location};
 use cableway_datatype::{Convertor, Error, Piece};
 use proptest::prelude::*;
-use reference::{moderate, spec};
+use reference::spec;
 
 /// A buffer that holds every byte of a message, and where in it the message's address 0 is.
 struct Buffer {
@@ -54,7 +54,6 @@ proptest! {
     #[test]
     fn sizes_and_bounds_are_the_standards(spec in spec()) {
         let map = spec.map();
-        prop_assume!(moderate(&map, 1));
         let datatype = spec.build()?;
         let bytes = map.bytes(1);
         prop_assert_eq!(datatype.size(), bytes.len() as u64);
@@ -74,7 +73,6 @@ proptest! {
         cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..12),
     ) {
         let map = spec.map();
-        prop_assume!(moderate(&map, count));
         let layout = spec.build()?.commit();
         let offsets = map.bytes(count);
         let mut buffer = Buffer::new(&offsets, pattern);
@@ -100,7 +98,6 @@ proptest! {
         cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..12),
     ) {
         let map = spec.map();
-        prop_assume!(moderate(&map, count));
         let offsets = map.bytes(count);
         let distinct: HashSet<i64> = offsets.iter().copied().collect();
         prop_assume!(distinct.len() == offsets.len());
@@ -130,7 +127,6 @@ proptest! {
         bytes in 1..400_u64,
     ) {
         let map = spec.map();
-        prop_assume!(moderate(&map, count));
         let layout = spec.build()?.commit();
         let offsets = map.bytes(count);
         let mut runs: Vec<(i64, u64)> = Vec::new();
@@ -164,6 +160,46 @@ proptest! {
         }
         prop_assert_eq!(listed, offsets);
     }
+}
+
+#[test]
+fn arrays_of_structures_longer_than_a_cache() -> Result<(), Error> {
+    use cableway_datatype::Predefined;
+    use reference::Spec;
+    let field = |kind: Predefined, size| Spec::Basic(kind, size, size);
+    let structure = Spec::Structure(vec![
+        (1, 0, field(Predefined::Int, 4)),
+        (1, 12, field(Predefined::Char, 1)),
+        (7, 16, field(Predefined::Short, 2)),
+        (30, 40, field(Predefined::Int, 4)),
+    ]);
+    for (spec, count) in [(Spec::Contiguous(700, Box::new(structure.clone())), 2), (structure, 1500)] {
+        let offsets = spec.map().bytes(count);
+        let layout = spec.build()?.commit();
+        let mut buffer = Buffer::new(&offsets, pattern);
+        let base = buffer.base();
+        // SAFETY: the buffer holds the message, and only the convertor touches it while it lives.
+        let mut convertor =
+            unsafe { Convertor::for_receive(&layout, base, count as u64, Location::HOST, &Devices::none()) };
+        let mut packed = vec![0; offsets.len()];
+        let middle = packed.len() / 2 + 1;
+        convertor.pack_slice(&mut packed[..middle])?;
+        convertor.pack_slice(&mut packed[middle..])?;
+        assert_eq!(packed, offsets.iter().map(|&offset| buffer.at(offset)).collect::<Vec<u8>>());
+
+        let mut copy = Buffer::new(&offsets, |_| 0xEE);
+        let base = copy.base();
+        // SAFETY: as above.
+        let mut convertor =
+            unsafe { Convertor::for_receive(&layout, base, count as u64, Location::HOST, &Devices::none()) };
+        convertor.unpack_slice(&packed)?;
+        let mut expected = Buffer::new(&offsets, |_| 0xEE);
+        for (&offset, &byte) in offsets.iter().zip(&packed) {
+            expected.bytes[(offset - expected.low) as usize] = byte;
+        }
+        assert_eq!(copy.bytes, expected.bytes);
+    }
+    Ok(())
 }
 
 #[test]

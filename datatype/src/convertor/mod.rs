@@ -6,6 +6,7 @@ mod device;
 #[path = "no_device.rs"]
 mod device;
 mod host;
+mod loops;
 mod message;
 mod pieces;
 
@@ -337,7 +338,7 @@ impl Convertor {
             let user = at(self.address, self.position as i64);
             // SAFETY: a contiguous message's bytes from its position on; both sides are valid by the caller's promise,
             // and do not overlap.
-            return unsafe { host::move_bytes::<PACK>(user, packed, len as usize) };
+            return unsafe { loops::move_bytes::<PACK>(user, packed, len as usize) };
         }
         let range = self.position..self.position + len;
         // SAFETY: the range lies within the message, whose bytes are valid by the constructor's promise.
