@@ -17,7 +17,7 @@ pub use attached::AttachedBuffer;
 pub use buffer::{Data, DeviceSlice, DeviceSliceMut, RawBuffer, RecvBuffer, SendBuffer};
 pub use communicator::{Communicator, Message};
 pub use error::{Error, Operation};
-pub use modex::StartedBy;
+pub use modex::{StartedBy, pmix_library};
 pub use scope::{Persistent, Request, Scope};
 pub use selector::{Any, Sender, Status, Tag};
 pub use world::{World, WorldOptions};
@@ -25,5 +25,7 @@ pub use world::{World, WorldOptions};
 pub use cableway_base::parameters::{ENVIRONMENT_PREFIX, parse_size};
 pub use cableway_base::{Counters, ParameterError, Parameters, Rank, Source};
 pub use cableway_btl::ModexError;
-pub use cableway_common_cuda::{BufferKind, DeviceBuffer, DeviceError, DeviceIndex, Devices, LIBDIR_VARIABLE};
+pub use cableway_common_cuda::{
+    BufferKind, DeviceBuffer, DeviceError, DeviceFacts, DeviceIndex, Devices, LIBDIR_VARIABLE, Link,
+};
 pub use cableway_pml::Error as EngineError;

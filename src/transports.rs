@@ -19,6 +19,9 @@ pub(crate) fn open(job: &Job, parameters: &Parameters, devices: &Devices) -> Res
     if chosen.contains(&"sm") && job.local_size > 1 {
         btls.push(cableway_btl_sm::SharedMemory::new(job, parameters, devices)?);
     }
+    if chosen.contains(&"tcp") && job.size > 1 {
+        btls.push(cableway_btl_tcp::Tcp::new(job, parameters, devices)?);
+    }
     Ok(btls)
 }
 

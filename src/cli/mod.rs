@@ -1,5 +1,6 @@
 //! The command line: what can be typed, and what comes back when it was typed wrongly.
 
+mod info;
 mod parameters;
 mod pingpong;
 mod run;
@@ -20,6 +21,7 @@ struct Command {
 enum Verb {
     Run(run::Run),
     Pingpong(pingpong::Pingpong),
+    Info(info::Info),
 }
 
 pub(crate) fn main() -> ExitCode {
@@ -27,6 +29,7 @@ pub(crate) fn main() -> ExitCode {
     log_to_stderr();
     let result = match command.verb {
         Verb::Run(run) => run.execute(),
+        Verb::Info(info) => info.execute(),
         Verb::Pingpong(pingpong) => pingpong.execute(),
     };
     match result {

@@ -49,6 +49,11 @@ impl StartedBy {
 
 pub(crate) use builtin::{LOCAL_RANK_VARIABLE, RANK_VARIABLE, SIZE_VARIABLE, SOCKET_VARIABLE, announce};
 
+/// The PMIx library that a job of another launcher would be joined through; none if it is not installed.
+pub fn pmix_library() -> Option<&'static str> {
+    pmix::library()
+}
+
 /// 32 bytes that nobody can guess.
 pub(crate) fn random_secret() -> std::io::Result<[u8; 32]> {
     let mut secret = [0; 32];

@@ -88,6 +88,19 @@ type Fence = unsafe extern "C" fn(*const Proc, usize, *const Info, usize) -> c_i
 type Get = unsafe extern "C" fn(*const Proc, *const c_char, *const Info, usize, *mut *mut Value) -> c_int;
 type ErrorString = unsafe extern "C" fn(c_int) -> *const c_char;
 
+const NAMES: [&str; 2] = ["libpmix.so.2", "libpmix.so"];
+
+/// libpmix, if it is on the loader's path, and under which name.
+fn open() -> Option<(&'static str, Library)> {
+    // SAFETY: libpmix's initialisers touch nothing of ours.
+    NAMES.into_iter().find_map(|name| Some((name, unsafe { Library::new(name) }.ok()?)))
+}
+
+/// The name of the libpmix that would be used.
+pub(crate) fn library() -> Option<&'static str> {
+    open().map(|(name, _)| name)
+}
+
 /// The functions of a loaded libpmix.
 pub(super) struct Functions {
     pub(super) init: Init,
@@ -103,10 +116,7 @@ pub(super) struct Functions {
 impl Functions {
     /// Finds libpmix on the loader's path.
     pub(super) fn load() -> Result<Self, String> {
-        const NAMES: [&str; 2] = ["libpmix.so.2", "libpmix.so"];
-        // SAFETY: libpmix's initialisers touch nothing of ours.
-        let library = NAMES.iter().find_map(|name| unsafe { Library::new(*name) }.ok());
-        let library = library.ok_or_else(|| {
+        let library = open().map(|(_, library)| library).ok_or_else(|| {
             format!(
                 "this process was started through PMIx, but {} is not on the loader's path; install it (Debian: \
                  libpmix2), or start ranks with `cableway run`",

@@ -6,6 +6,8 @@
 
 mod ffi;
 
+pub(super) use ffi::library;
+
 use std::ffi::{CString, c_char};
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -1,0 +1,164 @@
+//! What this machine has.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use cableway::{DeviceFacts, Devices, Link};
+use nix::ifaddrs::getifaddrs;
+use nix::net::if_::InterfaceFlags;
+use serde_json::Value;
+
+use super::section::{Fact, Section};
+
+pub(super) fn sections() -> Vec<Section> {
+    vec![
+        Section::one("Cableway", vec![("version", env!("CARGO_PKG_VERSION").into())]),
+        Section::one("CPUs", cpus()),
+        Section::one("Shared memory", shared_memory()),
+        Section::one("Single copy", single_copy()),
+        Section::several("Interfaces", interfaces()),
+        Section::one("Launchers", vec![("pmix", cableway::pmix_library().map_or(Value::Null, Value::from))]),
+    ]
+}
+
+pub(super) fn device_sections(devices: &Devices) -> Vec<Section> {
+    let found = devices.initialise().and_then(|()| devices.facts());
+    let facts = match found {
+        Ok(facts) => facts,
+        Err(error) => {
+            return vec![Section::one("Driver", vec![("found", false.into()), ("reason", error.to_string().into())])];
+        }
+    };
+    let driver = vec![
+        ("found", true.into()),
+        ("simulated", facts.simulated.into()),
+        ("version", facts.version.into()),
+        ("path", facts.path.display().to_string().into()),
+    ];
+    vec![
+        Section::one("Driver", driver),
+        Section::several("Devices", facts.devices.iter().map(device).collect()),
+        Section::several("Links", facts.links.iter().map(link).collect()),
+    ]
+}
+
+fn device(device: &DeviceFacts) -> Vec<Fact> {
+    let uuid: String = device.uuid.iter().map(|byte| format!("{byte:02x}")).collect();
+    let (major, minor) = device.compute_capability;
+    vec![
+        ("index", device.index.0.into()),
+        ("name", device.name.clone().into()),
+        ("memory_bytes", device.memory.into()),
+        ("compute_capability", format!("{major}.{minor}").into()),
+        ("pci", device.pci.clone().into()),
+        ("uuid", uuid.into()),
+    ]
+}
+
+fn link(link: &Link) -> Vec<Fact> {
+    // What tells NVLink from PCIe without another library.
+    let kind = match (link.peer_access, link.native_atomics) {
+        (false, _) => "none",
+        (true, true) => "nvlink",
+        (true, false) => "pcie",
+    };
+    vec![
+        ("devices", format!("{} to {}", link.from.0, link.to.0).into()),
+        ("kind", kind.into()),
+        ("peer_access", link.peer_access.into()),
+        ("native_atomics", link.native_atomics.into()),
+        ("performance_rank", link.performance_rank.into()),
+    ]
+}
+
+fn cpus() -> Vec<Fact> {
+    let cpuinfo = read("/proc/cpuinfo").unwrap_or_default();
+    let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")).and_then(|line| line.split_once(':'));
+    let allowed = std::thread::available_parallelism().map_or(Value::Null, |count| count.get().into());
+    let siblings: BTreeSet<_> = online_cpus()
+        .filter_map(|cpu| read(format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")))
+        .collect();
+    let nodes = std::fs::read_dir("/sys/devices/system/node").ok().map(|entries| {
+        entries.flatten().filter(|entry| is_numbered(&entry.file_name().to_string_lossy(), "node")).count()
+    });
+    vec![
+        ("model", model.map_or(Value::Null, |(_, model)| model.trim().into())),
+        ("usable_by_this_process", allowed),
+        ("online", online_cpus().count().into()),
+        ("cores", if siblings.is_empty() { Value::Null } else { siblings.len().into() }),
+        ("numa_nodes", nodes.map_or(Value::Null, Value::from)),
+    ]
+}
+
+fn online_cpus() -> impl Iterator<Item = usize> {
+    let list = read("/sys/devices/system/cpu/online").unwrap_or_default();
+    let ranges: Vec<_> = list
+        .split(',')
+        .filter_map(|range| {
+            let (first, last) = range.split_once('-').unwrap_or((range, range));
+            Some(first.parse::<usize>().ok()?..=last.parse::<usize>().ok()?)
+        })
+        .collect();
+    ranges.into_iter().flatten()
+}
+
+fn is_numbered(name: &str, prefix: &str) -> bool {
+    name.strip_prefix(prefix).is_some_and(|number| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
+}
+
+fn shared_memory() -> Vec<Fact> {
+    use rustix::fs::{MemfdFlags, memfd_create, statvfs};
+    let memfd = memfd_create(c"cableway-info", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING);
+    let space = statvfs("/dev/shm").ok();
+    let bytes = |blocks: fn(&rustix::fs::StatVfs) -> u64| {
+        space.as_ref().map_or(Value::Null, |space| (blocks(space) * space.f_frsize).into())
+    };
+    vec![
+        ("sealed_memfd", memfd.is_ok().into()),
+        ("dev_shm_bytes", bytes(|space| space.f_blocks)),
+        ("dev_shm_free_bytes", bytes(|space| space.f_bavail)),
+    ]
+}
+
+/// Cross memory attach: whether the kernel lets one process of a user copy from another's memory.
+fn single_copy() -> Vec<Fact> {
+    // A kernel without Yama lets a user's processes do so.
+    let scope = read("/proc/sys/kernel/yama/ptrace_scope").and_then(|scope| scope.parse::<u32>().ok());
+    let meaning = match scope {
+        None | Some(0) => "allowed between processes of one user",
+        Some(1) => "allowed where btl_sm_set_ptracer=yes, or with CAP_SYS_PTRACE",
+        Some(2) => "allowed with CAP_SYS_PTRACE only",
+        Some(_) => "forbidden",
+    };
+    vec![("cma", meaning.into()), ("yama_ptrace_scope", scope.map_or(Value::Null, Value::from))]
+}
+
+fn interfaces() -> Vec<Vec<Fact>> {
+    let mut found = BTreeMap::<String, (InterfaceFlags, Vec<String>)>::new();
+    for address in getifaddrs().into_iter().flatten() {
+        let interface = found.entry(address.interface_name).or_insert((address.flags, Vec::new()));
+        let Some(storage) = address.address else { continue };
+        if let Some(v4) = storage.as_sockaddr_in() {
+            interface.1.push(v4.ip().to_string());
+        } else if let Some(v6) = storage.as_sockaddr_in6() {
+            interface.1.push(v6.ip().to_string());
+        }
+    }
+    let speed = |name: &str| {
+        let megabits = read(format!("/sys/class/net/{name}/speed"))?.parse::<i64>().ok()?;
+        (megabits > 0).then_some(megabits)
+    };
+    let describe = |(name, (flags, addresses)): (String, (InterfaceFlags, Vec<String>))| {
+        vec![
+            ("name", name.clone().into()),
+            ("up", flags.contains(InterfaceFlags::IFF_UP | InterfaceFlags::IFF_RUNNING).into()),
+            ("addresses", addresses.into()),
+            ("megabits", speed(&name).map_or(Value::Null, Value::from)),
+        ]
+    };
+    found.into_iter().map(describe).collect()
+}
+
+fn read(path: impl AsRef<Path>) -> Option<String> {
+    std::fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
+}

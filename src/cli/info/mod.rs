@@ -1,0 +1,59 @@
+//! `cableway info`: what was found on this machine, and the parameters in force.
+
+mod machine;
+mod parameters;
+mod section;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use cableway::Devices;
+use clap::{Args, ValueEnum};
+
+use super::Failure;
+use super::parameters::ParameterOptions;
+use section::Section;
+
+/// Show what was detected, and the parameters
+///
+/// Without --all, parameters are shown only where they differ from their default.
+#[derive(Args)]
+pub(super) struct Info {
+    /// Show every parameter, with its value, where that came from, and what it means
+    #[arg(long)]
+    all: bool,
+
+    /// How to print
+    #[arg(long, value_enum, default_value = "text")]
+    format: Format,
+
+    #[command(flatten)]
+    parameters: ParameterOptions,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    Text,
+    /// One object
+    Json,
+}
+
+impl Info {
+    pub(super) fn execute(self) -> Result<ExitCode, Failure> {
+        let parameters = self.parameters.resolve()?;
+        let devices = match self.parameters.cuda_libdir() {
+            Some(folder) => Devices::open_in(Some(folder), &parameters),
+            None => Devices::open(&parameters),
+        };
+        let mut sections = machine::sections();
+        sections.extend(machine::device_sections(&devices));
+        sections.push(parameters::section(&parameters, self.all));
+        let text = match self.format {
+            Format::Text => sections.iter().map(Section::text).collect::<Vec<_>>().join("\n"),
+            Format::Json => section::json(&sections),
+        };
+        let written = std::io::stdout().lock().write_all(text.as_bytes());
+        written.map_err(|error| Failure::failed(1, format!("printing: {error}")))?;
+        Ok(ExitCode::SUCCESS)
+    }
+}

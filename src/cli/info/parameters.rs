@@ -1,0 +1,36 @@
+//! The parameters and where their values came from.
+
+use cableway::{Parameters, Source};
+
+use super::section::{Fact, Section, plain};
+
+pub(super) fn section(parameters: &Parameters, all: bool) -> Section {
+    let rows = Parameters::ROWS.iter().zip(parameters.values());
+    let shown = rows.filter(|(_, (_, source))| all || *source != Source::Default).map(|(row, (value, source))| {
+        vec![
+            ("name", row.name.into()),
+            ("value", value.into()),
+            ("from", describe(source).into()),
+            ("default", row.default.into()),
+            ("kind", row.kind.into()),
+            ("help", row.help.into()),
+        ]
+    });
+    Section::lines("Parameters", shown.collect(), line)
+}
+
+/// `name = value (from): help`
+fn line(facts: &[Fact]) -> String {
+    let fact =
+        |wanted| facts.iter().find(|(name, _)| *name == wanted).map(|(_, value)| plain(value)).unwrap_or_default();
+    format!("{} = {} ({}, {}): {}", fact("name"), fact("value"), fact("kind"), fact("from"), fact("help"))
+}
+
+fn describe(source: Source) -> &'static str {
+    match source {
+        Source::Default => "default",
+        Source::Environment => "environment",
+        Source::CommandLine => "command line",
+        Source::Program => "program",
+    }
+}
