@@ -1,47 +1,34 @@
 //! Device memory that a program allocates through us, in the device's primary context.
 
 use std::ffi::{c_int, c_uint, c_void};
+use std::sync::Arc;
 
 use cudarc::driver::sys::{
-    CU_MEMHOSTALLOC_PORTABLE, CUcontext, CUctx_st, CUdevice, CUmemAccess_flags_enum, CUmemAccessDesc,
-    CUmemAllocationGranularity_flags_enum, CUmemAllocationHandleType_enum, CUmemAllocationProp,
-    CUmemAllocationProp_st__bindgen_ty_1, CUmemAllocationType_enum, CUmemAttach_flags_enum, CUmemLocation,
-    CUmemLocationType_enum, CUstream,
+    CU_MEMHOSTALLOC_PORTABLE, CUdevice, CUmemAccess_flags_enum, CUmemAccessDesc, CUmemAllocationGranularity_flags_enum,
+    CUmemAllocationHandleType_enum, CUmemAllocationProp, CUmemAllocationProp_st__bindgen_ty_1,
+    CUmemAllocationType_enum, CUmemAttach_flags_enum, CUmemLocation, CUmemLocationType_enum, CUstream,
 };
 
-use super::context::{Handle, Scope};
 use super::driver::Driver;
-use super::info;
+use super::primary::Primary;
 use super::status::Failure;
 use crate::buffer::BufferKind;
 use crate::error::DeviceError;
-use crate::location::DeviceIndex;
 use crate::vendor::VendorBuffer;
 
-/// An allocation. Fields drop in this order: freed, then the context is released.
+/// An allocation.
 pub(super) struct Buffer {
     memory: Memory,
-    context: Primary,
     len: usize,
 }
 
 impl Buffer {
-    pub(super) fn new(
-        driver: &'static Driver,
-        index: DeviceIndex,
-        kind: BufferKind,
-        len: usize,
-    ) -> Result<Buffer, Failure> {
-        let context = Primary::retain(driver, info::handle(driver, index)?)?;
-        let memory = {
-            let _scope = context.enter()?;
-            Memory::new(&context, kind, len)?
-        };
-        Ok(Buffer { memory, context, len })
+    pub(super) fn new(context: Arc<Primary>, kind: BufferKind, len: usize) -> Result<Buffer, Failure> {
+        Ok(Buffer { memory: Memory::new(context, kind, len)?, len })
     }
 
     fn error(&self, failure: Failure, bytes: usize) -> DeviceError {
-        self.context.driver.error(failure, format!("{bytes} of {} bytes of device memory", self.len))
+        self.memory.context.driver.error(failure, format!("{bytes} of {} bytes of device memory", self.len))
     }
 }
 
@@ -51,64 +38,40 @@ impl VendorBuffer for Buffer {
     }
 
     unsafe fn write(&self, offset: usize, source: *const u8, len: usize) -> Result<(), DeviceError> {
-        let (driver, destination) = (self.context.driver, self.memory.address + offset as u64);
+        let (driver, destination) = (self.memory.context.driver, self.memory.address + offset as u64);
         // SAFETY: both ranges are good by the caller's promise.
-        let copied =
-            self.context.enter().and_then(|_scope| unsafe { driver.cuMemcpyHtoD(destination, source.cast(), len) });
+        let copied = self
+            .memory
+            .context
+            .enter()
+            .and_then(|_scope| unsafe { driver.cuMemcpyHtoD(destination, source.cast(), len) });
         copied.map_err(|failure| self.error(failure, len))
     }
 
     unsafe fn read(&self, offset: usize, destination: *mut u8, len: usize) -> Result<(), DeviceError> {
-        let (driver, source) = (self.context.driver, self.memory.address + offset as u64);
+        let (driver, source) = (self.memory.context.driver, self.memory.address + offset as u64);
         // SAFETY: as above.
-        let copied =
-            self.context.enter().and_then(|_scope| unsafe { driver.cuMemcpyDtoH(destination.cast(), source, len) });
+        let copied = self
+            .memory
+            .context
+            .enter()
+            .and_then(|_scope| unsafe { driver.cuMemcpyDtoH(destination.cast(), source, len) });
         copied.map_err(|failure| self.error(failure, len))
     }
 
     fn fill(&self, byte: u8) -> Result<(), DeviceError> {
         // SAFETY: the whole allocation.
-        let filled = self
-            .context
-            .enter()
-            .and_then(|_scope| unsafe { self.context.driver.cuMemsetD8(self.memory.address, byte, self.len) });
+        let filled =
+            self.memory.context.enter().and_then(|_scope| unsafe {
+                self.memory.context.driver.cuMemsetD8(self.memory.address, byte, self.len)
+            });
         filled.map_err(|failure| self.error(failure, self.len))
-    }
-}
-
-/// A device's primary context, retained.
-struct Primary {
-    driver: &'static Driver,
-    device: CUdevice,
-    handle: Handle<CUctx_st>,
-}
-
-impl Primary {
-    fn retain(driver: &'static Driver, device: CUdevice) -> Result<Primary, Failure> {
-        let mut handle: CUcontext = std::ptr::null_mut();
-        // SAFETY: creates the context if nobody has; released on drop.
-        unsafe { driver.cuDevicePrimaryCtxRetain(&raw mut handle, device) }?;
-        Ok(Primary { driver, device, handle: Handle(handle) })
-    }
-
-    fn enter(&self) -> Result<Scope, Failure> {
-        Scope::enter(self.driver, self.handle.0)
-    }
-}
-
-impl Drop for Primary {
-    fn drop(&mut self) {
-        // SAFETY: retained once by us.
-        if let Err(failure) = unsafe { self.driver.cuDevicePrimaryCtxRelease(self.device) } {
-            log::debug!("releasing a primary context: {}", self.driver.reason(failure));
-        }
     }
 }
 
 /// The memory itself, freed in its context.
 struct Memory {
-    driver: &'static Driver,
-    context: Handle<CUctx_st>,
+    context: Arc<Primary>,
     kind: BufferKind,
     address: u64,
     /// Bytes of address space and of physical memory, for [`BufferKind::Vmm`].
@@ -119,8 +82,8 @@ struct Memory {
 const DEFAULT_STREAM: CUstream = std::ptr::null_mut();
 
 impl Memory {
-    /// Allocates in `context`, which is current.
-    fn new(context: &Primary, kind: BufferKind, len: usize) -> Result<Memory, Failure> {
+    fn new(context: Arc<Primary>, kind: BufferKind, len: usize) -> Result<Memory, Failure> {
+        let _scope = context.enter()?;
         let driver = context.driver;
         let (mut address, mut mapped) = (0_u64, len);
         match kind {
@@ -146,28 +109,28 @@ impl Memory {
             }
             BufferKind::Vmm => (address, mapped) = map(driver, context.device, len)?,
         }
-        Ok(Memory { driver, context: context.handle, kind, address, mapped })
+        Ok(Memory { context: context.clone(), kind, address, mapped })
     }
 
     fn free(&self) -> Result<(), Failure> {
-        let _scope = Scope::enter(self.driver, self.context.0)?;
+        let _scope = self.context.enter()?;
+        let driver = self.context.driver;
         // SAFETY: allocated by `new` in this way, freed once; device work on it is the owner's to have finished.
         unsafe {
             match self.kind {
-                BufferKind::Device | BufferKind::Managed => self.driver.cuMemFree(self.address),
+                BufferKind::Device | BufferKind::Managed => driver.cuMemFree(self.address),
                 BufferKind::Pinned => {
-                    self.driver.cuMemFreeHost(std::ptr::with_exposed_provenance_mut(self.address as usize))
+                    driver.cuMemFreeHost(std::ptr::with_exposed_provenance_mut(self.address as usize))
                 }
-                BufferKind::Pool => self
-                    .driver
+                BufferKind::Pool => driver
                     .cuMemFreeAsync(self.address, DEFAULT_STREAM)
-                    .and_then(|()| self.driver.cuStreamSynchronize(DEFAULT_STREAM)),
+                    .and_then(|()| driver.cuStreamSynchronize(DEFAULT_STREAM)),
                 BufferKind::Vmm => {
                     // Work that still reads a mapping does not keep it, unlike `cuMemFree`'s memory.
-                    let _ = self.driver.cuStreamSynchronize(DEFAULT_STREAM);
-                    self.driver
+                    let _ = driver.cuStreamSynchronize(DEFAULT_STREAM);
+                    driver
                         .cuMemUnmap(self.address, self.mapped)
-                        .and_then(|()| self.driver.cuMemAddressFree(self.address, self.mapped))
+                        .and_then(|()| driver.cuMemAddressFree(self.address, self.mapped))
                 }
             }
         }
@@ -180,7 +143,7 @@ impl Drop for Memory {
             Ok(()) => {}
             // A reset of the device has freed it already.
             Err(failure) if failure.context_gone() || failure.code == Failure::INVALID_VALUE => {}
-            Err(failure) => log::warn!("freeing {:?} memory: {}", self.kind, self.driver.reason(failure)),
+            Err(failure) => log::warn!("freeing {:?} memory: {}", self.kind, self.context.driver.reason(failure)),
         }
     }
 }

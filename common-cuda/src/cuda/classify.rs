@@ -57,7 +57,7 @@ pub(super) fn classify(contexts: &Contexts, address: *const u8) -> Location {
         false => contexts.see(context).unwrap_or(0),
         // Pools and VMM name none. Where the device's primary context is not active, which happens to programs that
         // make contexts of their own, only the caller's thread knows which one the memory is used in.
-        true => match contexts.active_primary(ordinal) {
+        true => match device.and_then(|device| contexts.active_primary(device)) {
             Some(_) => 0,
             None => contexts.current().map_or(0, |context| context.id),
         },

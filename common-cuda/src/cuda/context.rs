@@ -4,6 +4,7 @@
 //! and a handle is used only while the driver says that it still has that id. What belonged to a context that is gone
 //! (`cuCtxDestroy`, `cudaDeviceReset`) went with it, and is forgotten without a call.
 
+use std::collections::HashMap;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -16,6 +17,7 @@ use super::driver::Driver;
 use super::info;
 use super::status::Failure;
 use super::stream::Streams;
+use crate::location::DeviceIndex;
 
 /// A handle of the driver's. The driver API may be called with it from any thread.
 #[derive(Debug)]
@@ -163,11 +165,13 @@ impl Drop for Scope {
 pub(crate) struct Contexts {
     pub(super) driver: &'static Driver,
     known: RwLock<Vec<Arc<Context>>>,
+    /// Primary contexts, as far as they were asked for; believed while they are alive.
+    primaries: RwLock<HashMap<DeviceIndex, Arc<Context>>>,
 }
 
 impl Contexts {
     pub(super) fn new(driver: &'static Driver) -> Self {
-        Contexts { driver, known: RwLock::new(Vec::new()) }
+        Contexts { driver, known: RwLock::default(), primaries: RwLock::default() }
     }
 
     /// The context of this id, seen before.
@@ -204,7 +208,17 @@ impl Contexts {
     }
 
     /// The primary context of a device if somebody has activated it. Never activates it.
-    pub(super) fn active_primary(&self, device: CUdevice) -> Option<Arc<Context>> {
+    pub(super) fn active_primary(&self, index: DeviceIndex) -> Option<Arc<Context>> {
+        let known = self.primaries.read().get(&index).cloned();
+        match known {
+            Some(context) if context.alive() => Some(context),
+            _ => self.find_primary(index),
+        }
+    }
+
+    #[cold]
+    fn find_primary(&self, index: DeviceIndex) -> Option<Arc<Context>> {
+        let device = info::handle(self.driver, index).ok()?;
         let (mut flags, mut active) = (0, 0);
         // SAFETY: fills in two integers.
         unsafe { self.driver.cuDevicePrimaryCtxGetState(device, &raw mut flags, &raw mut active) }.ok()?;
@@ -216,11 +230,12 @@ impl Contexts {
         unsafe { self.driver.cuDevicePrimaryCtxRetain(&raw mut handle, device) }.ok()?;
         let seen = self.see(handle);
         // SAFETY: gives back what was retained above; the application's own reference keeps the context.
-        let released = unsafe { self.driver.cuDevicePrimaryCtxRelease(device) };
-        if let Err(failure) = released {
+        if let Err(failure) = unsafe { self.driver.cuDevicePrimaryCtxRelease(device) } {
             log::debug!("releasing the primary context of device {device}: {}", self.driver.reason(failure));
         }
-        seen.ok().and_then(|id| self.by_id(id))
+        let context = self.by_id(seen.ok()?)?;
+        self.primaries.write().insert(index, context.clone());
+        Some(context)
     }
 
     /// The calling thread's current context, if it has one.

@@ -96,7 +96,7 @@ impl Driver {
             table: unsafe { Table::fill(|row| find.address(row)) },
             version,
             path: path_of(get_version),
-            simulated: !symbol("sim_cuda_version").is_null(),
+            simulated: !symbol("simCudaCallCount").is_null(),
             identity: get_version as usize,
         }));
         bound.push(driver);
@@ -239,4 +239,15 @@ fn objects_loaded() -> u64 {
     // SAFETY: the callback matches, and its data outlives the call.
     unsafe { libc::dl_iterate_phdr(Some(first), (&raw mut adds).cast()) };
     adds
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_read_as_people_write_them() {
+        assert_eq!(version_text(12020), "12.2");
+        assert_eq!(version_text(13000), "13.0");
+    }
 }

@@ -6,6 +6,7 @@ mod context;
 mod copy;
 mod driver;
 mod info;
+mod primary;
 mod register;
 mod status;
 mod stream;
@@ -20,8 +21,8 @@ use cableway_base::parameters::DefaultStreamOrder;
 use self::context::{Context, Contexts};
 use self::copy::{Operation, Start};
 use self::driver::{Discovery, Driver, LIBRARY};
+use self::primary::Primaries;
 use self::register::Registrations;
-use self::status::Failure;
 use crate::buffer::BufferKind;
 use crate::copy::{Direction, Order};
 use crate::error::DeviceError;
@@ -35,6 +36,7 @@ pub(crate) struct Cuda {
     /// What is kept per context, once there is a driver.
     contexts: OnceLock<Contexts>,
     registrations: Arc<Registrations>,
+    primaries: Primaries,
     order_after_default_stream: bool,
     register_host: bool,
 }
@@ -46,6 +48,7 @@ impl Cuda {
             discovery: Discovery::default(),
             contexts: OnceLock::new(),
             registrations: Arc::default(),
+            primaries: Primaries::default(),
             order_after_default_stream: parameters.default_stream_order == DefaultStreamOrder::Legacy,
             register_host: parameters.device_register_host,
         };
@@ -82,10 +85,7 @@ impl Cuda {
         }
         let context = match (at.context, at.device) {
             (0, None) => contexts.current(),
-            (0, Some(DeviceIndex(device))) => {
-                let device = i32::try_from(device).map_err(|_| refused("no device has this number"))?;
-                contexts.active_primary(device).or_else(|| contexts.current())
-            }
+            (0, Some(device)) => contexts.active_primary(device).or_else(|| contexts.current()),
             (id, _) => contexts.by_id(id),
         };
         context.filter(|context| context.alive()).ok_or_else(|| refused("the context that the buffer was in is gone"))
@@ -153,7 +153,8 @@ impl Vendor for Cuda {
     ) -> Result<Box<dyn VendorBuffer>, DeviceError> {
         let object = || format!("{len} bytes of {kind:?} memory on device {}", device.0);
         let driver = self.driver("allocate", object())?;
-        let buffer = buffer::Buffer::new(driver, device, kind, len);
-        Ok(Box::new(buffer.map_err(|failure: Failure| driver.error(failure, object()))?))
+        let primary = self.primaries.of(driver, device);
+        let buffer = primary.and_then(|primary| buffer::Buffer::new(primary, kind, len));
+        Ok(Box::new(buffer.map_err(|failure| driver.error(failure, object()))?))
     }
 }

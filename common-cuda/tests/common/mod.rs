@@ -1,0 +1,90 @@
+//! What the tests share: the driver to use, and processes of their own for tests that break a context or inject
+//! faults.
+//!
+//! The driver is the one in `CABLEWAY_CUDA_LIBDIR`, else the simulated one; with `CABLEWAY_TEST_REAL_DRIVER=1` it is
+//! what the loader finds.
+
+#![allow(dead_code, reason = "each test executable uses some of it")]
+
+pub(crate) mod app;
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use cableway_base::Parameters;
+use cableway_common_cuda::Devices;
+
+pub(crate) use app::App;
+
+/// The folder of the driver; none for the loader's search.
+pub(crate) fn folder() -> Option<PathBuf> {
+    if std::env::var_os("CABLEWAY_TEST_REAL_DRIVER").is_some_and(|value| value == "1") {
+        return None;
+    }
+    Some(sim_cuda::library_folder().expect("sim-cuda is built with the tests that use it"))
+}
+
+/// The application's initialised driver.
+pub(crate) fn app() -> App {
+    let app = App::load(folder().as_deref()).expect("there is a driver");
+    app.cuInit(0).expect("the driver has devices");
+    app
+}
+
+/// The devices of that driver with the default parameters.
+pub(crate) fn devices() -> Devices {
+    devices_with(&[])
+}
+
+pub(crate) fn devices_with(assignments: &[&str]) -> Devices {
+    let mut parameters = Parameters::default();
+    for assignment in assignments {
+        parameters.assign(assignment, cableway_base::Source::Program).unwrap();
+    }
+    let devices = Devices::open_in(folder().as_deref(), &parameters);
+    devices.initialise().unwrap();
+    devices
+}
+
+const CHILD: &str = "CABLEWAY_TEST_CHILD";
+
+/// Runs the calling test's body in a process of its own, with these variables (an empty value removes one).
+pub(crate) fn isolated(test: &str, variables: &[(&str, &str)], body: impl FnOnce()) {
+    if std::env::var(CHILD).is_ok_and(|child| child == test) {
+        // A test that hangs here would hang its parent, too.
+        // SAFETY: ends this process, whose only purpose is the test.
+        unsafe { libc::alarm(120) };
+        return body();
+    }
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args([test, "--exact", "--nocapture", "--test-threads=1"]).env(CHILD, test);
+    for (name, value) in variables {
+        if value.is_empty() {
+            command.env_remove(name)
+        } else {
+            command.env(name, value)
+        };
+    }
+    let output = command.output().unwrap();
+    assert!(
+        output.status.success() && String::from_utf8_lossy(&output.stdout).contains("1 passed"),
+        "{test} in its own process: {}\n{}{}",
+        output.status,
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+/// Whether faults can be injected; says why a test skips where not.
+pub(crate) fn on_simulated_driver(test: &str) -> bool {
+    let simulated = app().simulated();
+    if !simulated {
+        eprintln!("skipped {test}: faults are injected into the simulated driver only");
+    }
+    simulated
+}
+
+/// Bytes that tell their position and a seed.
+pub(crate) fn pattern(len: usize, seed: u64) -> Vec<u8> {
+    (0..len as u64).map(|i| (i.wrapping_mul(0x9E37_79B9).wrapping_add(seed * 0x85EB_CA6B) >> 7) as u8).collect()
+}

@@ -1,0 +1,49 @@
+//! What is told about the driver and its devices.
+
+mod common;
+
+use std::collections::HashSet;
+
+use cableway_common_cuda::{DeviceIndex, Devices};
+use common::{app, devices};
+
+#[test]
+fn devices_are_described() {
+    let (app, devices) = (app(), devices());
+    let facts = devices.facts().unwrap();
+    assert_eq!(facts.simulated, app.simulated());
+    assert!(facts.path.exists(), "{}", facts.path.display());
+    assert!(facts.version.contains('.'));
+    assert_eq!(facts.devices.len(), app.device_count() as usize);
+    let mut uuids = HashSet::new();
+    for (index, device) in facts.devices.iter().enumerate() {
+        assert_eq!(device.index, DeviceIndex(u32::try_from(index).unwrap()));
+        assert!(!device.name.is_empty());
+        assert_eq!(device.pci.matches(':').count(), 2, "{}", device.pci);
+        assert!(device.memory > 0 && device.compute_capability.0 > 0);
+        assert_eq!(devices.uuid(device.index).unwrap(), device.uuid);
+        assert_ne!(device.uuid, [0; 16]);
+        uuids.insert(device.uuid);
+    }
+    assert_eq!(uuids.len(), facts.devices.len(), "each device has its own identity");
+    assert_eq!(facts.links.len(), facts.devices.len() * (facts.devices.len() - 1));
+}
+
+#[test]
+fn a_device_that_is_not_there() {
+    let error = devices().uuid(DeviceIndex(1000)).unwrap_err();
+    assert!(error.to_string().contains("device 1000"), "{error}");
+}
+
+#[test]
+fn without_a_driver_everything_says_so() {
+    let none = Devices::none();
+    assert!(!none.present());
+    for error in [
+        none.initialise().unwrap_err(),
+        none.facts().map(|_| ()).unwrap_err(),
+        none.uuid(DeviceIndex(0)).map(|_| ()).unwrap_err(),
+    ] {
+        assert!(error.to_string().contains("no device driver"), "{error}");
+    }
+}

@@ -1,0 +1,200 @@
+//! Registered host memory, bounce buffers, and what happens where the driver refuses.
+
+mod common;
+
+use std::collections::HashSet;
+
+use cableway_common_cuda::{BouncePool, BufferKind, DeviceBuffer, DeviceIndex, Devices, MemoryClass};
+use common::{app, devices, devices_with, isolated, pattern};
+
+const DEVICE: DeviceIndex = DeviceIndex(0);
+
+/// One copy there and back, so that a device is in use.
+fn use_a_device(devices: &Devices) {
+    let bytes = pattern(5000, 1);
+    let mut got = vec![0; bytes.len()];
+    let buffer = DeviceBuffer::new(devices, DEVICE, BufferKind::Device, bytes.len()).unwrap();
+    // SAFETY: all of one length, and ours.
+    unsafe {
+        devices.copy(buffer.as_device_ptr(), bytes.as_ptr(), bytes.len()).unwrap();
+        devices.copy(got.as_mut_ptr(), buffer.as_device_ptr(), bytes.len()).unwrap();
+    }
+    assert!(got == bytes);
+}
+
+#[test]
+fn memory_is_registered_with_the_first_copy_and_unregistered_by_dropping() {
+    let devices = devices();
+    let mut bytes = vec![0_u8; 1 << 20];
+    // SAFETY: the vector outlives the registration.
+    let registration = unsafe { devices.register_host(bytes.as_mut_ptr(), bytes.len()) };
+    assert!(!registration.registered());
+    use_a_device(&devices);
+    assert!(registration.registered());
+    assert_eq!(devices.classify(bytes.as_ptr(), bytes.len()).class, MemoryClass::Pinned);
+    // One that comes later waits for the next copy.
+    let mut more = vec![0_u8; 1 << 20];
+    // SAFETY: as above.
+    let later = unsafe { devices.register_host(more.as_mut_ptr(), more.len()) };
+    use_a_device(&devices);
+    assert!(later.registered());
+    drop(registration);
+    assert_eq!(devices.classify(bytes.as_ptr(), bytes.len()).class, MemoryClass::Host);
+    assert!(later.registered());
+}
+
+#[test]
+fn one_registration_serves_every_device() {
+    isolated("one_registration_serves_every_device", &[], || {
+        let (app, devices) = (app(), devices());
+        let mut bytes = vec![0_u8; 1 << 20];
+        // SAFETY: the vector outlives the registration.
+        let registration = unsafe { devices.register_host(bytes.as_mut_ptr(), bytes.len()) };
+        for _ in 0..3 {
+            for index in (0..app.device_count()).map(DeviceIndex) {
+                let buffer = DeviceBuffer::new(&devices, index, BufferKind::Device, bytes.len()).unwrap();
+                // SAFETY: both have as many bytes, and are ours.
+                unsafe { devices.copy(buffer.as_device_ptr(), bytes.as_ptr(), bytes.len()) }.unwrap();
+                assert!(registration.registered());
+            }
+        }
+        if let Some(calls) = app.calls(c"cuMemHostRegister") {
+            assert_eq!(calls, 1, "one registration, whichever device is used");
+        }
+    });
+}
+
+#[test]
+fn ranges_that_overlap_or_are_registered_already() {
+    let (app, devices) = (app(), devices());
+    app.use_device(0);
+    let mut bytes = vec![0_u8; 3 << 20];
+    let half = bytes.len() / 2;
+    app.cuMemHostRegister(bytes.as_mut_ptr().cast(), half, 0).unwrap();
+    // SAFETY: the vector outlives the registrations.
+    let (same, overlapping) = unsafe {
+        (devices.register_host(bytes.as_mut_ptr(), half), devices.register_host(bytes.as_mut_ptr().add(half / 2), half))
+    };
+    use_a_device(&devices);
+    drop((same, overlapping));
+    assert_eq!(
+        devices.classify(bytes.as_ptr(), half).class,
+        MemoryClass::Pinned,
+        "the program's own registration is the program's"
+    );
+    app.cuMemHostUnregister(bytes.as_mut_ptr().cast()).unwrap();
+}
+
+#[test]
+fn a_parameter_leaves_memory_unregistered() {
+    let devices = devices_with(&["device_register_host=no"]);
+    let mut bytes = vec![0_u8; 1 << 20];
+    // SAFETY: the vector outlives the registration.
+    let registration = unsafe { devices.register_host(bytes.as_mut_ptr(), bytes.len()) };
+    use_a_device(&devices);
+    assert!(!registration.registered());
+    assert_eq!(devices.classify(bytes.as_ptr(), bytes.len()).class, MemoryClass::Host);
+}
+
+#[test]
+fn a_pool_grows_to_its_bound_and_takes_back() {
+    for devices in [devices(), Devices::none()] {
+        let pool = BouncePool::new(&devices, 5000, 11);
+        assert_eq!(pool.chunk_size(), 8192);
+        let mut taken = Vec::new();
+        let mut addresses = HashSet::new();
+        while let Some(mut buffer) = pool.take() {
+            assert_eq!(buffer.as_mut_ptr() as usize % 4096, 0);
+            buffer.fill(taken.len() as u8);
+            addresses.insert(buffer.as_mut_ptr() as usize);
+            taken.push(buffer);
+        }
+        assert_eq!((taken.len(), addresses.len()), (11, 11));
+        for (index, buffer) in taken.iter().enumerate() {
+            assert!(buffer.iter().all(|&byte| byte == index as u8));
+        }
+        drop(taken.pop());
+        let again = pool.take().unwrap();
+        assert!(pool.take().is_none());
+        // Buffers outlive the pool's own handle.
+        drop(pool);
+        assert_eq!(again.len(), 8192);
+    }
+}
+
+#[test]
+fn bounce_buffers_are_registered() {
+    let devices = devices();
+    let pool = BouncePool::new(&devices, 1 << 20, 2);
+    let first = pool.take().unwrap();
+    assert_eq!(devices.classify(first.as_ptr(), first.len()).class, MemoryClass::Host);
+    use_a_device(&devices);
+    assert_eq!(devices.classify(first.as_ptr(), first.len()).class, MemoryClass::Pinned);
+}
+
+/// Each fault downgrades: the bytes arrive all the same.
+#[test]
+fn what_the_driver_refuses_is_done_without() {
+    let test = "what_the_driver_refuses_is_done_without";
+    if !common::on_simulated_driver(test) {
+        return;
+    }
+    for fault in ["cuMemHostRegister:801", "cuMemHostRegister:2", "cuMemHostRegister:712", "cuMemHostUnregister:713"] {
+        isolated(test, &[("SIM_CUDA_FAIL", fault)], || {
+            let devices = devices();
+            let pool = BouncePool::new(&devices, 4096, 4);
+            let bounce = pool.take();
+            use_a_device(&devices);
+            drop((bounce, pool));
+        });
+    }
+}
+
+#[test]
+fn what_cannot_be_done_without_is_an_error() {
+    let test = "what_cannot_be_done_without_is_an_error";
+    if !common::on_simulated_driver(test) {
+        return;
+    }
+    for call in
+        ["cuMemcpyAsync", "cuEventRecord", "cuEventCreate", "cuStreamCreate", "cuEventQuery", "cuCtxPushCurrent"]
+    {
+        // The second call onwards where the first is another's: of the events, one is the order's.
+        isolated(test, &[("SIM_CUDA_FAIL", &format!("{call}:2")), ("CABLEWAY_TEST_CALL", call)], || {
+            let devices = devices();
+            let result = DeviceBuffer::new(&devices, DEVICE, BufferKind::Device, 4096).and_then(|buffer| {
+                let mut bytes = vec![0_u8; 4096];
+                // SAFETY: both have 4096 bytes.
+                unsafe { devices.copy(bytes.as_mut_ptr(), buffer.as_device_ptr(), 4096) }
+            });
+            let error = result.unwrap_err().to_string();
+            assert!(error.contains(&std::env::var("CABLEWAY_TEST_CALL").unwrap()), "{error}");
+            assert!(error.contains("CUDA_ERROR_OUT_OF_MEMORY"), "{error}");
+        });
+    }
+}
+
+/// Copies that were issued before one was refused are over when the error is told.
+#[test]
+fn a_batch_that_fails_half_way_leaves_nothing_under_way() {
+    let test = "a_batch_that_fails_half_way_leaves_nothing_under_way";
+    if !common::on_simulated_driver(test) {
+        return;
+    }
+    isolated(test, &[("SIM_CUDA_FAIL", "cuMemcpyAsync:1:3"), ("SIM_CUDA_DELAY_US", "2000")], || {
+        use cableway_common_cuda::{Direction, Order};
+        let devices = devices();
+        let mut buffer = DeviceBuffer::new(&devices, DEVICE, BufferKind::Device, 3000).unwrap();
+        buffer.copy_from_host(0, &pattern(3000, 1)).unwrap();
+        let pool = BouncePool::new(&devices, 4096, 1);
+        let mut bounce = pool.take().unwrap();
+        bounce.fill(0);
+        let mut batch = devices.batch(&buffer.location(), Direction::DeviceToHost, Order::AfterDefaultStream).unwrap();
+        for piece in [0, 1000, 2000] {
+            // SAFETY: pieces of ranges that outlive the batch.
+            unsafe { batch.copy(bounce.as_mut_ptr().add(piece), buffer.as_device_ptr().add(piece), 1000) }.unwrap();
+        }
+        batch.finish().map(|_| ()).unwrap_err();
+        assert!(bounce[..2000] == pattern(3000, 1)[..2000]);
+    });
+}
