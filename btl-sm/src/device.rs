@@ -22,7 +22,7 @@ impl DeviceSegment {
     pub(crate) fn create(geometry: &DeviceGeometry, devices: &Devices) -> io::Result<Self> {
         let (classes, len) = geometry.layout().map_err(io::Error::other)?;
         let memory = Arc::new(Memory::create("cableway-sm-device", len)?);
-        let pools = classes.map(|class| Pool::new(memory.clone(), class));
+        let pools = classes.map(|class| Pool::new(memory.clone(), class, usize::MAX));
         Ok(DeviceSegment { _registration: register(&memory, devices), memory, pools })
     }
 }

@@ -18,7 +18,7 @@ use crate::NAME;
 use crate::cost;
 use crate::inner::{Inner, Request};
 use crate::peer::{DeviceStatus, Link, Peer, Status};
-use crate::pool::{DEVICE_CHUNK, DEVICE_SMALL, EAGER, InFlight, LARGE, Reference};
+use crate::pool::{DEVICE_CHUNK, DEVICE_SMALL, EAGER, LARGE, Own, Reference};
 use crate::ring::fast_box::Writer;
 use crate::ring::{Corrupt, fifo};
 use crate::segment::{BoxMemory, FifoMemory};
@@ -32,7 +32,7 @@ pub(crate) struct SmEndpoint {
     path: Path,
     owner: Arc<Owner>,
     /// Per class.
-    in_flight: [InFlight; 4],
+    fragments: [Own; 4],
 }
 
 /// The way that messages take. Each goes over into the next, never back, and order is kept across.
@@ -106,8 +106,8 @@ impl SmEndpoint {
             capabilities.flags |= Flags::GET | Flags::PUT | Flags::SYNCHRONOUS;
         }
         let owner = Arc::new(Owner { inner: inner.clone(), reserved: AtomicU32::new(0) });
-        let in_flight = Default::default();
-        let mut endpoint = SmEndpoint { inner, peer, capabilities, path: Path::None, owner, in_flight };
+        let fragments = Default::default();
+        let mut endpoint = SmEndpoint { inner, peer, capabilities, path: Path::None, owner, fragments };
         endpoint.refresh();
         endpoint
     }
@@ -157,17 +157,20 @@ impl SmEndpoint {
         let (Some(link), Some(pool)) = (self.peer.link.get(), self.inner.pool(reference.class())) else {
             return Err(self.unavailable("send", "the fragment is none of this endpoint's"));
         };
-        pool.prepare(reference.id(), len, link.index, &mut self.in_flight[usize::from(reference.class())]);
+        let own = &mut self.fragments[usize::from(reference.class())];
+        let about = pool.prepare(reference.id(), len, link.index, own);
         let pushed = match &mut self.path {
             Path::None => Ok(()),
             Path::Fifo(path, messages) => {
                 *messages += 1;
+                pool.write_header(reference.id(), about);
                 path.push(fifo::Kind::Fragment, reference.bits())
             }
-            Path::Box(writer) => writer.push_fragment(reference.bits()).and_then(|pushed| {
+            Path::Box(writer) => writer.push_fragment(reference.bits(), about.to_bits()).and_then(|pushed| {
                 if pushed { Ok(()) } else { Err(Corrupt("a fast box is full in spite of a reserved slot")) }
             }),
         };
+        pool.tidy(own);
         pushed.map_err(|corrupt| self.broken(corrupt))?;
         self.consider_box();
         Ok(())
@@ -198,7 +201,7 @@ impl SmEndpoint {
             return Ok(Sent::Busy);
         }
         let Some(pool) = self.inner.pool(EAGER) else { return Ok(Sent::Busy) };
-        let Some(id) = pool.acquire(&mut self.in_flight[usize::from(EAGER)]) else { return Ok(Sent::Busy) };
+        let Some(id) = pool.acquire(&mut self.fragments[usize::from(EAGER)]) else { return Ok(Sent::Busy) };
         let memory = pool.payload(id);
         // SAFETY: the fragment is ours alone until pushed, and has room for `inline_limit` bytes.
         unsafe {
@@ -344,7 +347,7 @@ impl Endpoint for SmEndpoint {
         let fits = self.inner.pool(small).is_some_and(|pool| len <= pool.size());
         let class = if fits { small } else { large };
         let Some(pool) = self.inner.pool(class) else { return Ok(None) };
-        let Some(id) = pool.acquire(&mut self.in_flight[usize::from(class)]) else { return Ok(None) };
+        let Some(id) = pool.acquire(&mut self.fragments[usize::from(class)]) else { return Ok(None) };
         self.owner.reserved.fetch_add(1, Relaxed);
         let key = u64::from(Reference::new(class, id).bits());
         // SAFETY: the pool gave us this fragment alone; its memory is kept by `Inner`, which the owner keeps.
@@ -398,6 +401,11 @@ impl Endpoint for SmEndpoint {
 
 impl Drop for SmEndpoint {
     fn drop(&mut self) {
+        for (class, own) in (0..).zip(&mut self.fragments) {
+            if let Some(pool) = self.inner.pool(class) {
+                pool.take_back(own);
+            }
+        }
         self.inner.request(Request::Close(self.peer.clone()));
     }
 }

@@ -20,6 +20,9 @@ use crate::pool::{Pool, Reference};
 use crate::segment::{Layout, Memory};
 use crate::settings::Settings;
 
+/// Host fragments of one class that an endpoint may have in flight.
+const MOST_IN_FLIGHT: usize = 16;
+
 pub(crate) struct Inner {
     pub(crate) job: Job,
     pub(crate) settings: Settings,
@@ -72,7 +75,7 @@ impl Inner {
             node,
             uid: rustix::process::geteuid().as_raw(),
             devices: devices.clone(),
-            pools: [Pool::new(memory.clone(), layout.eager), Pool::new(memory.clone(), layout.large)],
+            pools: [layout.eager, layout.large].map(|class| Pool::new(memory.clone(), class, MOST_IN_FLIGHT)),
             memory,
             layout,
             device: OnceLock::new(),

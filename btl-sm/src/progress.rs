@@ -11,7 +11,7 @@ use crate::NAME;
 use crate::connection::{Connections, Event};
 use crate::inner::{Inner, Request};
 use crate::peer::{Link, Peer};
-use crate::pool::{DEVICE_SMALL, Reference};
+use crate::pool::{About, DEVICE_SMALL, Reference};
 use crate::ring::fast_box::{Arrival, MAX_INLINE, Reader};
 use crate::ring::{Corrupt, fifo};
 use crate::segment::{BoxMemory, FifoMemory};
@@ -111,7 +111,7 @@ impl Progress {
         };
         let sender = sender.clone();
         let taken = match record.kind {
-            fifo::Kind::Fragment => deliver_fragment(&sender, Reference::from_bits(record.value), upcalls),
+            fifo::Kind::Fragment => deliver_fragment(&sender, Reference::from_bits(record.value), None, upcalls),
             fifo::Kind::FastBox => self.add_box(&sender, record.value as usize),
         };
         if let Err(corrupt) = taken {
@@ -240,8 +240,9 @@ impl FastBox {
                     self.reader.gather(slot, message);
                     upcalls.receive(rank, Received::new(SharedBytes::from_private(message), None));
                 }
-                Some(Arrival::Fragment(bits)) => {
-                    deliver_fragment(&self.sender, Reference::from_bits(bits), upcalls)?;
+                Some(Arrival::Fragment { reference, about }) => {
+                    let about = Some(About::from_bits(about));
+                    deliver_fragment(&self.sender, Reference::from_bits(reference), about, upcalls)?;
                 }
             }
             self.reader.release();
@@ -251,13 +252,20 @@ impl FastBox {
 }
 
 /// Delivers a message in a fragment of the sender's, and returns the fragment unless the message was retained.
-fn deliver_fragment(sender: &Sender, reference: Reference, upcalls: &dyn Upcalls) -> Result<(), Corrupt> {
+/// What is not known about it from elsewhere stands in its header.
+fn deliver_fragment(
+    sender: &Sender,
+    reference: Reference,
+    about: Option<About>,
+    upcalls: &dyn Upcalls,
+) -> Result<(), Corrupt> {
     let Some((memory, class)) = sender.link.resolve(reference) else {
         return Err(Corrupt("a fragment is named that does not exist"));
     };
     let header = memory.header(class, reference.id());
-    let len = header.len.load(Relaxed) as usize;
-    let generation = header.generation.load(Relaxed);
+    let About { generation, len } =
+        about.unwrap_or_else(|| About { generation: header.generation.load(Relaxed), len: header.len.load(Relaxed) });
+    let len = len as usize;
     if len > class.size {
         return Err(Corrupt("a message is longer than its fragment"));
     }

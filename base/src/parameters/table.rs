@@ -81,7 +81,7 @@ parameters! {
     btl_sm_fast_box_size: Size = "16K", "size of the ring through which one process sends small messages to one peer";
     btl_sm_fast_boxes: Count = "32", "how many peers may have a fast box of ours";
     btl_sm_fast_box_threshold: Count = "16", "messages to a peer before it gets a fast box";
-    btl_sm_inline_limit: Size = "1K", "largest message, header included, that is copied into a fast box";
+    btl_sm_inline_limit: Size = "256", "largest message, header included, that is copied into a fast box";
     btl_sm_fragments: Count = "64", "fragments for eager messages in a process's segment at first";
     btl_sm_single_copy: SingleCopy = "auto", "how large messages are copied straight from one process's memory into another's";
     btl_sm_single_copy_limit: Size = "16K", "smallest message that is moved by single copy";

@@ -43,8 +43,6 @@ pub(crate) trait Slots {
     /// # Safety
     /// The slot is the receiver's, and `out` is no longer than [`PAYLOAD`].
     unsafe fn read(&self, slot: usize, out: &mut [u8]);
-    /// A hint that `slot` will be written soon.
-    fn will_write(&self, _slot: usize) {}
 }
 
 #[inline(always)]
@@ -115,17 +113,21 @@ impl<S: Slots> Writer<S> {
         Ok(true)
     }
 
-    /// Sends a reference to a fragment. False: no room, which a caller that reserved a slot does not see.
+    /// Sends a reference to a fragment, and eight bytes with it. False: no room, which a caller that reserved a slot
+    /// does not see.
     #[inline]
-    pub(crate) fn push_fragment(&mut self, reference: u32) -> Result<bool, Corrupt> {
+    pub(crate) fn push_fragment(&mut self, reference: u32, about: u64) -> Result<bool, Corrupt> {
         if !self.has_room(1)? {
             return Ok(false);
         }
+        // SAFETY: the room says that the receiver is done with the slot.
+        unsafe { self.slots.write(self.slot(self.head), 0, &about.to_ne_bytes()) };
         self.publish(FRAGMENT, reference, 1);
         Ok(true)
     }
 
     fn scatter(&mut self, header: &[u8], payload: &[u8]) {
+        let end = self.head + slots_for(header.len() + payload.len());
         let mut position = 0;
         for mut part in [header, payload] {
             while !part.is_empty() {
@@ -138,7 +140,7 @@ impl<S: Slots> Writer<S> {
                 part = rest;
             }
         }
-        for position in self.head + 1..self.head + slots_for(position) {
+        for position in self.head + 1..end {
             let stamp = stamp_of(lap_of(position, self.slots.count()), CONTINUED, 0);
             self.slots.stamp(self.slot(position)).store(stamp, Relaxed);
         }
@@ -150,7 +152,6 @@ impl<S: Slots> Writer<S> {
         let stamp = stamp_of(lap_of(self.head, self.slots.count()), kind, value);
         self.slots.stamp(self.slot(self.head)).store(stamp, Release);
         self.head += slots;
-        self.slots.will_write(self.slot(self.head));
     }
 
     #[inline(always)]
@@ -164,8 +165,8 @@ impl<S: Slots> Writer<S> {
 pub(crate) enum Arrival {
     /// A message of this length, beginning in this slot.
     Inline { slot: usize, len: usize },
-    /// A reference to a fragment.
-    Fragment(u32),
+    /// A reference to a fragment, and what was sent with it.
+    Fragment { reference: u32, about: u64 },
 }
 
 /// The receiver's end.
@@ -209,7 +210,12 @@ impl<S: Slots> Reader<S> {
                 let len = value as usize;
                 (Arrival::Inline { slot, len }, slots_for(len))
             }
-            FRAGMENT => (Arrival::Fragment(value), 1),
+            FRAGMENT => {
+                let mut about = [0; 8];
+                // SAFETY: the stamp says that the slot is ours.
+                unsafe { self.slots.read(slot, &mut about) };
+                (Arrival::Fragment { reference: value, about: u64::from_ne_bytes(about) }, 1)
+            }
             _ => return Err(Corrupt("a slot of a fast box bears an unknown kind")),
         };
         if slots > 1 && (value as usize > MAX_INLINE || slots > self.slots.count()) {
@@ -221,9 +227,10 @@ impl<S: Slots> Reader<S> {
 
     /// Copies a message together that may fill several slots.
     pub(crate) fn gather(&self, first: usize, out: &mut [u8]) {
+        let mask = self.slots.count() as usize - 1;
         for (index, part) in out.chunks_mut(PAYLOAD).enumerate() {
             // SAFETY: `take` made these slots ours, and they stay so until `release`.
-            unsafe { self.slots.read((first + index) & (self.slots.count() as usize - 1), part) };
+            unsafe { self.slots.read((first + index) & mask, part) };
         }
     }
 

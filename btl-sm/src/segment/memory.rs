@@ -188,17 +188,6 @@ impl Slots for BoxMemory {
         // SAFETY: as `write`, the other way round.
         unsafe { copy_short(out.as_mut_ptr(), self.payload(slot), out.len()) };
     }
-
-    #[inline(always)]
-    fn will_write(&self, slot: usize) {
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: a prefetch has no effect but on caches.
-        unsafe {
-            std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_ET0 }>(self.slot(slot).cast());
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = slot;
-    }
 }
 
 /// A FIFO in a segment.
