@@ -1,45 +1,139 @@
-//! User memory as the engine sees it: where it is, how its bytes are laid out, where it lives.
+//! User memory as the engine sees it: where it is and how its bytes are laid out.
 
-use cableway_common_cuda::Location;
+use std::sync::LazyLock;
+
+use cableway_common_cuda::{Devices, Location};
+use cableway_datatype::{Convertor, Layout, Predefined};
+
+use crate::error::Error;
 
 /// A user's buffer: what is sent, or where to receive to.
-#[derive(Clone, Copy, Debug)]
-pub struct Buffer {
+#[derive(Clone, Copy)]
+pub struct Buffer<'l> {
     address: *mut u8,
-    len: u64,
+    /// Elements of `layout`, or bytes where there is none.
+    count: u64,
+    layout: Option<&'l Layout>,
 }
 
-impl Buffer {
+impl std::fmt::Debug for Buffer<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let kind = if self.layout.is_some() { "elements" } else { "bytes" };
+        write!(f, "Buffer({} {kind} at {:p})", self.count, self.address)
+    }
+}
+
+/// What plain bytes are made of.
+static BYTE: LazyLock<Layout> = LazyLock::new(|| Predefined::Byte.datatype().commit());
+
+impl<'l> Buffer<'l> {
     /// No bytes.
-    pub const EMPTY: Buffer = Buffer { address: std::ptr::null_mut(), len: 0 };
+    pub const EMPTY: Buffer<'static> = Buffer { address: std::ptr::null_mut(), count: 0, layout: None };
 
     /// `len` bytes one after another. `address` is host or device memory and is not looked at if `len` is 0. For a
     /// send the bytes are only read.
     #[inline]
     pub fn bytes(address: *const u8, len: u64) -> Self {
-        Buffer { address: address.cast_mut(), len }
+        Buffer { address: address.cast_mut(), count: len, layout: None }
     }
 
-    /// Packed length in bytes.
+    /// `count` elements laid out as `layout` says, counted from `address`. Operations keep the layout as long as they
+    /// need it.
+    #[inline]
+    pub fn typed(address: *const u8, count: u64, layout: &'l Layout) -> Self {
+        Buffer { address: address.cast_mut(), count, layout: Some(layout) }
+    }
+
+    /// Packed length in bytes; as much as 64 bits hold where it does not fit in them, which no operation accepts.
     #[inline]
     pub fn len(&self) -> u64 {
-        self.len
+        self.packed_len().unwrap_or(u64::MAX)
     }
 
     /// Whether there are none.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.len == 0
+        self.len() == 0
+    }
+
+    /// Packed length in bytes.
+    ///
+    /// # Errors
+    /// It does not fit in 64 bits.
+    #[inline]
+    pub fn packed_len(&self) -> Result<u64, Error> {
+        match self.layout {
+            None => Ok(self.count),
+            Some(layout) => Ok(layout.packed_size(self.count)?),
+        }
+    }
+
+    /// Its bytes if they are one run, or none at all.
+    #[inline]
+    pub(crate) fn contiguous(&self) -> Option<(*mut u8, u64)> {
+        match self.layout {
+            None => Some((self.address, self.count)),
+            Some(layout) => match layout.contiguous_span(self.count) {
+                Some((offset, len)) if !self.address.is_null() => {
+                    Some((self.address.wrapping_offset(offset as isize), len))
+                }
+                // From MPI_BOTTOM: the offset is the address.
+                Some((offset, len)) => Some((std::ptr::with_exposed_provenance_mut(offset as usize), len)),
+                None if self.count == 0 || layout.size() == 0 => Some((self.address, 0)),
+                None => None,
+            },
+        }
+    }
+
+    fn layout(&self) -> &'l Layout {
+        self.layout.unwrap_or_else(|| &BYTE)
+    }
+
+    /// For a request that outlives the borrow.
+    pub(crate) fn to_owned(self) -> OwnedBuffer {
+        OwnedBuffer { address: self.address, count: self.count, layout: self.layout.cloned() }
+    }
+
+    /// Where its data lives, asked of the driver where that may be needed.
+    #[inline]
+    pub(crate) fn classify(&self, devices: &Devices) -> Location {
+        match self.contiguous() {
+            Some((address, len)) => devices.classify(address, usize::try_from(len).unwrap_or(usize::MAX)),
+            None => self.layout().classify(self.address, self.count, devices),
+        }
+    }
+
+    /// # Safety
+    /// The buffer is valid for reads until the convertor and all that it started are done.
+    #[inline]
+    pub(crate) unsafe fn convertor_to_send(&self, location: Location, devices: &Devices) -> Convertor {
+        // SAFETY: the caller's promise; the location is that of this buffer.
+        unsafe { Convertor::for_send(self.layout(), self.address, self.count, location, devices) }
+    }
+
+    /// # Safety
+    /// The buffer is valid for writes, and nobody else's, until the convertor and all that it started are done.
+    #[inline]
+    pub(crate) unsafe fn convertor_to_receive(&self, location: Location, devices: &Devices) -> Convertor {
+        // SAFETY: the caller's promise; the location is that of this buffer.
+        unsafe { Convertor::for_receive(self.layout(), self.address, self.count, location, devices) }
     }
 }
 
-/// A classified buffer, as kept by requests and transfers.
-pub(crate) struct Span {
-    pub(crate) address: *mut u8,
-    pub(crate) len: u64,
-    pub(crate) location: Location,
+/// A buffer and its layout.
+pub(crate) struct OwnedBuffer {
+    address: *mut u8,
+    count: u64,
+    layout: Option<Layout>,
 }
 
-impl Span {
-    pub(crate) const EMPTY: Span = Span { address: std::ptr::null_mut(), len: 0, location: Location::HOST };
+// SAFETY: an address, no permission to use it: who does has the host's promise.
+unsafe impl Send for OwnedBuffer {}
+// SAFETY: as above.
+unsafe impl Sync for OwnedBuffer {}
+
+impl OwnedBuffer {
+    pub(crate) fn borrow(&self) -> Buffer<'_> {
+        Buffer { address: self.address, count: self.count, layout: self.layout.as_ref() }
+    }
 }

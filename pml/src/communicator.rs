@@ -1,6 +1,17 @@
-//! Communicators: a context, and who the ranks are.
+//! Communicators: a context, who the ranks are, and what waits there.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use cableway_base::Rank;
+use foldhash::fast::RandomState;
+
+use crate::completion::Active;
+use crate::error::Error;
+use crate::kept::Kept;
+use crate::lock::{Lock, Locking};
+use crate::matching::{Matcher, Pattern};
+use crate::request::ANY;
 
 /// A context and a group of processes, as one engine sees them. Made by
 /// [`Engine::add_communicator`](crate::Engine::add_communicator).
@@ -8,11 +19,74 @@ pub struct Communicator {
     context: u32,
     rank: u32,
     group: Box<[Rank]>,
+    sources: Sources,
+    members: Box<[Member]>,
+    pub(crate) matching: Lock<Matching>,
+}
+
+/// What is kept per rank of a communicator.
+pub(crate) struct Member {
+    /// How many communicators with this context were shared with the process before: tells their messages from ours.
+    pub(crate) epoch: u16,
+    /// Number of the next message to it. Written under the peer's lock.
+    next_seq: AtomicU32,
+}
+
+impl Member {
+    /// The number of a message that leaves now. The caller holds the peer's lock.
+    #[inline]
+    pub(crate) fn next_seq(&self) -> u32 {
+        self.next_seq.load(Ordering::Relaxed)
+    }
+
+    /// That message is on its way. The caller still holds the lock.
+    #[inline]
+    pub(crate) fn advance_seq(&self, seq: u32) {
+        self.next_seq.store(seq.wrapping_add(1), Ordering::Relaxed);
+    }
+}
+
+/// From a process to its rank in the communicator.
+enum Sources {
+    /// They are equal.
+    Same,
+    Map(HashMap<Rank, u32, RandomState>),
+}
+
+/// The receives and messages of one communicator.
+pub(crate) struct Matching {
+    pub(crate) matcher: Matcher<Active, Kept>,
+    /// Ranks whose processes failed.
+    pub(crate) failed: Vec<u32>,
+    pub(crate) removed: bool,
+}
+
+impl Matching {
+    /// A failed rank that a receive of `source` would wait for.
+    #[inline]
+    pub(crate) fn failed_source(&self, source: i32) -> Option<u32> {
+        self.failed.iter().copied().find(|&rank| source == ANY || source == rank as i32)
+    }
 }
 
 impl Communicator {
-    pub(crate) fn new(context: u32, group: Vec<Rank>, rank: u32) -> Self {
-        Communicator { context, rank, group: group.into() }
+    pub(crate) fn new(
+        context: u32,
+        group: Vec<Rank>,
+        rank: u32,
+        locking: Locking,
+        epoch: impl Fn(Rank) -> u16,
+    ) -> Self {
+        let same = group.iter().enumerate().all(|(rank, &process)| rank as u32 == process);
+        let sources = if same {
+            Sources::Same
+        } else {
+            Sources::Map(group.iter().enumerate().map(|(rank, &process)| (process, rank as u32)).collect())
+        };
+        let members =
+            group.iter().map(|&process| Member { epoch: epoch(process), next_seq: AtomicU32::new(0) }).collect();
+        let matching = Matching { matcher: Matcher::new(group.len()), failed: Vec::new(), removed: false };
+        Communicator { context, rank, group: group.into(), sources, members, matching: Lock::new(locking, matching) }
     }
 
     /// The number that messages of this communicator carry.
@@ -28,5 +102,38 @@ impl Communicator {
     /// The processes that messages go to and come from, in the job's count, by their rank here.
     pub fn group(&self) -> &[Rank] {
         &self.group
+    }
+
+    /// The rank of a process here.
+    #[inline]
+    pub(crate) fn rank_of(&self, process: Rank) -> Option<u32> {
+        match &self.sources {
+            Sources::Same => ((process as usize) < self.group.len()).then_some(process),
+            Sources::Map(map) => map.get(&process).copied(),
+        }
+    }
+
+    /// What is kept of a rank that is known to be in the group.
+    #[inline]
+    pub(crate) fn member(&self, rank: u32) -> &Member {
+        &self.members[rank as usize]
+    }
+
+    /// The process that a send to rank `dest` goes to.
+    #[inline]
+    pub(crate) fn destination(&self, dest: i32, tag: i32) -> Result<Rank, Error> {
+        if tag == ANY {
+            return Err(Error::BadTag { tag });
+        }
+        self.group.get(dest as usize).copied().ok_or(Error::NoSuchRank { rank: dest, size: self.group.len() })
+    }
+
+    /// What a receive with these arguments asks for.
+    #[inline]
+    pub(crate) fn pattern(&self, source: i32, tag: i32) -> Result<Pattern, Error> {
+        if source != ANY && source as usize >= self.group.len() {
+            return Err(Error::NoSuchRank { rank: source, size: self.group.len() });
+        }
+        Ok(Pattern { source, tag })
     }
 }

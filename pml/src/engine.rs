@@ -1,13 +1,23 @@
-//! The engine and its calls.
+//! The engine: what it is made of, and how it is driven.
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::{Duration, Instant};
 
 use cableway_base::{Counters, Parameters, Rank};
 use cableway_btl::{Btl, Modex};
-use cableway_common_cuda::Devices;
+use cableway_common_cuda::{BouncePool, Devices};
+use parking_lot::Mutex;
 
-use crate::{Buffer, Communicator, Error, Message, Outcome, Request, SendMode, Status};
+use crate::completion::Done;
+use crate::copies::Copies;
+use crate::error::Error;
+use crate::links::{Links, Peer};
+use crate::lock::{Lock, Locking};
+use crate::registry::Registry;
+use crate::upcalls::Delivery;
+use crate::wire::Card;
 
 /// What an engine is made of.
 pub struct Config {
@@ -24,10 +34,50 @@ pub struct Config {
 /// The messaging engine of one process. Every method may be called from any thread, also from a completion hook,
 /// unless it was made by [`new_serialized`](Self::new_serialized). It owns no thread: messages move while somebody
 /// is in [`progress`](Self::progress) or in one of the calls that wait.
+///
+/// # Locks
+/// A lock per communicator guards what waits there to be matched, a lock per peer what is sent to it and the transfers
+/// under way; a third kind the list of peers with work and the like, for a few instructions. No two are ever held at
+/// once but the registry of communicators, shared, around a matching lock. Hooks are called with none.
 pub struct Engine {
-    config: Config,
-    counters: Counters,
+    pub(crate) modex: Arc<dyn Modex>,
+    pub(crate) parameters: Arc<Parameters>,
+    pub(crate) devices: Devices,
+    pub(crate) btls: Vec<BtlSlot>,
+    pub(crate) locking: Locking,
+    pub(crate) peers: Box<[OnceLock<Box<Peer>>]>,
+    /// Held while a peer is met, so that each is met once.
+    pub(crate) meeting: Mutex<()>,
+    pub(crate) next_link: AtomicU32,
+    pub(crate) registry: crate::lock::Shared<Registry>,
+    /// Peers with something in their queues.
+    waiting: Lock<Vec<Rank>>,
+    waiting_len: AtomicUsize,
+    pub(crate) copies: Copies,
+    pub(crate) bounce: BouncePool,
+    pub(crate) counters: Counters,
+    pub(crate) spin: u64,
+    /// Credit is given back once so much of it has gathered.
+    pub(crate) instalment: u64,
+    /// How often `progress` was called; idle transports are polled in some of the calls only.
+    turns: AtomicUsize,
+    pub(crate) finalized: AtomicBool,
+    pub(crate) me: Weak<Engine>,
 }
+
+/// A transport, as the engine keeps it.
+pub(crate) struct BtlSlot {
+    pub(crate) btl: Arc<dyn Btl>,
+    /// Where its address is published.
+    pub(crate) key: String,
+    /// How many links of it carry messages.
+    pub(crate) links: AtomicUsize,
+    /// Whether a peer uses it to reach this process, whatever this process uses.
+    pub(crate) heard: AtomicBool,
+}
+
+/// A transport that nobody uses yet may still be found by a peer, so it is polled once in so many turns.
+const IDLE_TURNS: usize = 64;
 
 impl Engine {
     /// Publishes the transports' addresses (`btl.<name>`) and the engine's own card (`pml`). The host calls
@@ -36,11 +86,11 @@ impl Engine {
     /// # Errors
     /// The modex refused.
     pub fn new(config: Config) -> Result<Arc<Self>, Error> {
-        Ok(Arc::new(Engine { config, counters: Counters::default() }))
+        Self::with_locking(config, Locking::Real)
     }
 
     /// As [`new`](Self::new), for a host whose calls never overlap: locks are left out (`MPI_THREAD_SERIALIZED` and
-    /// below). Takes some 20 ns off each small message.
+    /// below).
     ///
     /// # Safety
     /// No two calls into the engine, or on its communicators, messages and attached buffers, are ever made at the same
@@ -49,241 +99,185 @@ impl Engine {
     /// # Errors
     /// As `new`.
     pub unsafe fn new_serialized(config: Config) -> Result<Arc<Self>, Error> {
-        Self::new(config)
+        Self::with_locking(config, Locking::Elided)
+    }
+
+    fn with_locking(config: Config, locking: Locking) -> Result<Arc<Self>, Error> {
+        let Config { modex, parameters, devices, btls } = config;
+        let window = parameters.pml_unexpected_limit as u64;
+        modex.put(Card::KEY, &Card { window }.to_bytes())?;
+        let mut slots = Vec::with_capacity(btls.len());
+        for btl in btls {
+            let key = format!("btl.{}", btl.name());
+            modex.put(&key, &btl.card())?;
+            slots.push(BtlSlot { btl, key, links: AtomicUsize::new(0), heard: AtomicBool::new(false) });
+        }
+        let size = modex.job().size as usize;
+        let crowded = modex.job().local_size as usize > crate::wait::cores();
+        let spin = if crowded { 0 } else { parameters.pml_spin as u64 };
+        let bounce = BouncePool::new(&devices, parameters.device_chunk_size, parameters.device_chunks);
+        Ok(Arc::new_cyclic(|me| Engine {
+            modex,
+            parameters,
+            devices,
+            btls: slots,
+            locking,
+            peers: (0..size).map(|_| OnceLock::new()).collect(),
+            meeting: Mutex::new(()),
+            next_link: AtomicU32::new(0),
+            registry: crate::lock::Shared::new(locking, Registry::default()),
+            waiting: Lock::new(locking, Vec::new()),
+            waiting_len: AtomicUsize::new(0),
+            copies: Copies::new(locking),
+            bounce,
+            counters: Counters::default(),
+            spin,
+            instalment: (window / 2).max(1),
+            turns: AtomicUsize::new(0),
+            finalized: AtomicBool::new(false),
+            me: me.clone(),
+        }))
     }
 
     /// What the engine did so far.
     pub fn counters(&self) -> &Counters {
+        for peer in self.met() {
+            let sent = std::mem::take(&mut peer.links.lock().sent_eager);
+            self.counters.sends_eager.add(sent);
+        }
         &self.counters
     }
 
-    /// Makes `context` known: `group[r]` is the process (in the job's count) that rank `r` stands for, `rank` is this
-    /// process's own. For an intercommunicator `group` is the remote group. Messages that came before are delivered.
-    /// A context may be used again after [`remove_communicator`](Self::remove_communicator); all members must have
-    /// added and removed communicators of one context in the same order.
-    ///
-    /// # Errors
-    /// The context is in use, or the group names a process that the job does not have.
-    pub fn add_communicator(&self, context: u32, group: Vec<Rank>, rank: u32) -> Result<Arc<Communicator>, Error> {
-        Ok(Arc::new(Communicator::new(context, group, rank)))
-    }
-
-    /// Forgets a communicator. Receives that are still posted end with [`Error::CommunicatorRemoved`], messages that
-    /// nobody received are dropped, their senders told if they still wait; sends under way go on.
-    pub fn remove_communicator(&self, _communicator: &Communicator) {}
-
-    /// Sends at once if that needs no request: small, and the transport has room. `Ok(false)`: nothing happened, call
-    /// [`isend`](Self::isend).
-    ///
-    /// # Safety
-    /// The buffer is valid for reads.
-    ///
-    /// # Errors
-    /// A bad rank or tag, or the peer failed.
-    #[inline]
-    pub unsafe fn send_now(&self, _to: &Communicator, _dest: i32, _tag: i32, _buffer: Buffer) -> Result<bool, Error> {
-        Ok(false)
-    }
-
-    /// Starts a send of `buffer` to rank `dest`.
-    ///
-    /// # Safety
-    /// The request is not active; it and the buffer stay valid, and the buffer unwritten, until the request completes,
-    /// or, if the answer is [`Outcome::Complete`], until the call returns.
-    ///
-    /// # Errors
-    /// The operation could not begin: a bad rank or tag, a failed peer, no room in the attached buffer. The request is
-    /// not active then. Later failures are found in the request.
-    pub unsafe fn isend(
-        &self,
-        _to: &Communicator,
-        _dest: i32,
-        _tag: i32,
-        _buffer: Buffer,
-        _mode: &SendMode,
-        _request: *const Request,
-    ) -> Result<Outcome, Error> {
-        Err(Error::Finalized)
-    }
-
-    /// Starts a receive from rank `source` or [`ANY`](crate::ANY) with `tag` or [`ANY`](crate::ANY).
-    ///
-    /// # Safety
-    /// The request is not active; it and the buffer stay valid, and the buffer untouched, until the request completes.
-    ///
-    /// # Errors
-    /// As `isend`.
-    pub unsafe fn irecv(
-        &self,
-        _on: &Communicator,
-        _source: i32,
-        _tag: i32,
-        _buffer: Buffer,
-        _request: *const Request,
-    ) -> Result<(), Error> {
-        Err(Error::Finalized)
-    }
-
-    /// Sends and waits.
-    ///
-    /// # Safety
-    /// The buffer is valid for reads.
-    ///
-    /// # Errors
-    /// Those of the operation.
-    pub unsafe fn send(
-        &self,
-        _to: &Communicator,
-        _dest: i32,
-        _tag: i32,
-        _buffer: Buffer,
-        _mode: &SendMode,
-    ) -> Result<(), Error> {
-        Err(Error::Finalized)
-    }
-
-    /// Receives and waits.
-    ///
-    /// # Safety
-    /// The buffer is valid for writes.
-    ///
-    /// # Errors
-    /// Those of the operation.
-    pub unsafe fn recv(&self, _on: &Communicator, _source: i32, _tag: i32, _buffer: Buffer) -> Result<Status, Error> {
-        Err(Error::Finalized)
-    }
-
-    /// Describes a send that [`start`](Self::start) begins, again and again.
-    ///
-    /// # Safety
-    /// The request is not active. At each start, as [`isend`](Self::isend).
-    ///
-    /// # Errors
-    /// A bad rank or tag.
-    pub unsafe fn send_init(
-        &self,
-        _to: &Arc<Communicator>,
-        _dest: i32,
-        _tag: i32,
-        _buffer: Buffer,
-        _mode: &SendMode,
-        _request: &Request,
-    ) -> Result<(), Error> {
-        Err(Error::Finalized)
-    }
-
-    /// Describes a receive that [`start`](Self::start) begins, again and again.
-    ///
-    /// # Safety
-    /// The request is not active. At each start, as [`irecv`](Self::irecv).
-    ///
-    /// # Errors
-    /// A bad rank or tag.
-    pub unsafe fn recv_init(
-        &self,
-        _on: &Arc<Communicator>,
-        _source: i32,
-        _tag: i32,
-        _buffer: Buffer,
-        _request: &Request,
-    ) -> Result<(), Error> {
-        Err(Error::Finalized)
-    }
-
-    /// Begins the operation of a persistent request. Unlike with `isend`, the request always becomes complete (and its
-    /// hook is called), however soon.
-    ///
-    /// # Safety
-    /// As said where it was described.
-    ///
-    /// # Errors
-    /// The request is active or not persistent, or as `isend`.
-    pub unsafe fn start(&self, _request: *const Request) -> Result<(), Error> {
-        Err(Error::Finalized)
-    }
-
-    /// Cancels a receive if nothing has matched it yet: it completes, its status says so. Otherwise, and for sends,
-    /// nothing happens; the request completes as it would have. Returns whether it was cancelled.
-    ///
-    /// # Safety
-    /// The request was started on this engine and is valid.
-    pub unsafe fn cancel(&self, _request: *const Request) -> bool {
-        false
-    }
-
-    /// Looks for a message that a receive with these arguments would match; it stays where it is.
-    ///
-    /// # Errors
-    /// A bad rank, or the peer failed.
-    pub fn iprobe(&self, _on: &Communicator, _source: i32, _tag: i32) -> Result<Option<Status>, Error> {
-        Ok(None)
-    }
-
-    /// Waits for such a message.
-    ///
-    /// # Errors
-    /// As [`iprobe`](Self::iprobe).
-    pub fn probe(&self, _on: &Communicator, _source: i32, _tag: i32) -> Result<Status, Error> {
-        Err(Error::Finalized)
-    }
-
-    /// As [`iprobe`](Self::iprobe), and takes the message: only [`imrecv`](Self::imrecv) can receive it now.
-    ///
-    /// # Errors
-    /// As `iprobe`.
-    pub fn improbe(&self, _on: &Arc<Communicator>, _source: i32, _tag: i32) -> Result<Option<Message>, Error> {
-        Ok(None)
-    }
-
-    /// Waits for such a message and takes it.
-    ///
-    /// # Errors
-    /// As [`iprobe`](Self::iprobe).
-    pub fn mprobe(&self, _on: &Arc<Communicator>, _source: i32, _tag: i32) -> Result<Message, Error> {
-        Err(Error::Finalized)
-    }
-
-    /// Starts to receive a message that a matched probe took.
-    ///
-    /// # Safety
-    /// As [`irecv`](Self::irecv).
-    pub unsafe fn imrecv(&self, _message: Message, _buffer: Buffer, _request: *const Request) {}
-
-    /// Receives a message that a matched probe took.
-    ///
-    /// # Safety
-    /// The buffer is valid for writes.
-    ///
-    /// # Errors
-    /// Those of the operation.
-    pub unsafe fn mrecv(&self, _message: Message, _buffer: Buffer) -> Result<Status, Error> {
-        Err(Error::Finalized)
+    /// Every peer that was met.
+    pub(crate) fn met(&self) -> impl Iterator<Item = &Peer> {
+        self.peers.iter().filter_map(|place| place.get()).map(|peer| &**peer)
     }
 
     /// Moves messages; returns how many events there were. Never blocks.
+    #[inline]
     pub fn progress(&self) -> usize {
-        self.config.btls.len()
-    }
-
-    /// Progresses until every request is complete. Polls `pml_spin` times without an event, then yields the processor
-    /// between polls; at once where ranks on this node outnumber the cores.
-    pub fn wait(&self, _requests: &[&Request]) {}
-
-    /// Progresses until one of the requests is complete, or none is active; its index.
-    pub fn wait_any(&self, _requests: &[&Request]) -> Option<usize> {
-        None
-    }
-
-    /// Progresses until `done` answers true.
-    pub fn wait_until(&self, mut done: impl FnMut() -> bool) {
-        while !done() {
-            self.progress();
+        let turn = self.turns.load(Ordering::Relaxed).wrapping_add(1);
+        // Relaxed and not one step: a lost count only shifts when idle transports are looked at.
+        self.turns.store(turn, Ordering::Relaxed);
+        let mut events = 0;
+        for (index, slot) in self.btls.iter().enumerate() {
+            let idle = slot.links.load(Ordering::Relaxed) == 0 && !slot.heard.load(Ordering::Relaxed);
+            if idle && !turn.is_multiple_of(IDLE_TURNS) {
+                continue;
+            }
+            let delivery = Delivery { engine: self, btl: index, done: RefCell::default() };
+            events += slot.btl.progress(&delivery);
+            delivery.done.into_inner().run();
         }
+        if self.waiting_len.load(Ordering::Relaxed) != 0 {
+            events += self.retry();
+        }
+        if !self.copies.is_empty() {
+            events += self.poll_copies();
+        }
+        events
+    }
+
+    /// Runs `act` with the peer's links, then sees to what it left behind: queued work, a broken link.
+    #[inline]
+    pub(crate) fn with_links<R>(
+        &self,
+        peer: &Peer,
+        done: &mut Done,
+        act: impl FnOnce(&mut Links, &mut Done) -> R,
+    ) -> R {
+        let mut links = peer.links.lock();
+        let result = act(&mut links, done);
+        let broken = self.note_work(peer, &mut links);
+        drop(links);
+        if let Some((btl, error)) = broken {
+            self.link_broke(peer, btl, error, done);
+        }
+        result
+    }
+
+    /// Lists the peer if its queues hold something. What is answered must be given to `link_broke` without the lock.
+    #[inline]
+    pub(crate) fn note_work(&self, peer: &Peer, links: &mut Links) -> Option<(usize, cableway_btl::Error)> {
+        if !links.queues.is_empty() && !links.listed {
+            links.listed = true;
+            self.waiting.lock().push(peer.rank);
+            self.waiting_len.fetch_add(1, Ordering::Relaxed);
+        }
+        links.broken.take()
+    }
+
+    /// Tries what busy links left over.
+    #[cold]
+    fn retry(&self) -> usize {
+        let ranks = std::mem::take(&mut *self.waiting.lock());
+        self.waiting_len.fetch_sub(ranks.len(), Ordering::Relaxed);
+        let mut events = 0;
+        let mut done = Done::default();
+        for peer in ranks.into_iter().filter_map(|rank| self.known_peer(rank)) {
+            events += self.with_links(peer, &mut done, |links, done| {
+                links.listed = false;
+                self.pump(peer, links, done)
+            });
+        }
+        done.run();
+        events
+    }
+
+    /// Sends what waits for the peer's links, as far as they take it; returns how much they took.
+    pub(crate) fn pump(&self, peer: &Peer, links: &mut Links, done: &mut Done) -> usize {
+        if peer.failure().is_some() {
+            links.queues.clear();
+            return 0;
+        }
+        let before = links.queues.control.len() + links.queues.starts.len();
+        if !links.flush_control() {
+            return before - links.queues.control.len() - links.queues.starts.len();
+        }
+        self.retry_starts(peer, links, done);
+        let moved = before - (links.queues.control.len() + links.queues.starts.len()).min(before);
+        moved
+            + self.pump_streams(peer, links, done)
+            + self.pump_puts(peer, links, done)
+            + self.pump_gets(peer, links, done)
     }
 
     /// Lets what was sent before leave, then tells peers that this process ends in good order. Waits at most `limit`;
     /// returns whether all left. Afterwards every operation answers [`Error::Finalized`].
-    pub fn finalize(&self, _limit: Duration) -> bool {
-        true
+    pub fn finalize(&self, limit: Duration) -> bool {
+        let end = Instant::now() + limit;
+        self.finalized.store(true, Ordering::Release);
+        let mut flushed = vec![false; self.btls.len()];
+        loop {
+            self.progress();
+            if self.is_quiet() {
+                for (slot, flushed) in self.btls.iter().zip(&mut flushed) {
+                    *flushed = *flushed || slot.btl.finalize();
+                }
+                if flushed.iter().all(|&flushed| flushed) {
+                    return true;
+                }
+            }
+            if Instant::now() >= end {
+                return false;
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// Whether nothing waits to be sent.
+    fn is_quiet(&self) -> bool {
+        self.copies.is_empty()
+            && self.met().all(|peer| {
+                let links = peer.links.lock();
+                peer.failure().is_some() || (links.queues.is_empty() && links.operations.is_empty())
+            })
+    }
+
+    /// # Errors
+    /// The engine was finalized.
+    #[inline]
+    pub(crate) fn check_open(&self) -> Result<(), Error> {
+        if self.finalized.load(Ordering::Relaxed) { Err(Error::Finalized) } else { Ok(()) }
     }
 }

@@ -57,6 +57,9 @@ pub enum Error {
         /// The driver's answer.
         source: DeviceError,
     },
+    /// The datatype and count describe no possible message.
+    #[error(transparent)]
+    Datatype(#[from] cableway_datatype::Error),
     /// A transport failed.
     #[error(transparent)]
     Btl(#[from] cableway_btl::Error),
@@ -118,6 +121,8 @@ pub enum Abort {
     CommunicatorRemoved,
     /// Its transport failed in mid-transfer.
     Transport,
+    /// It took the message by a matched probe and dropped it.
+    Discarded,
     /// A reason that this version does not know.
     Other(u32),
 }
@@ -128,6 +133,7 @@ impl Abort {
             Abort::Device => 1,
             Abort::CommunicatorRemoved => 2,
             Abort::Transport => 3,
+            Abort::Discarded => 4,
             Abort::Other(code) => code,
         }
     }
@@ -137,6 +143,7 @@ impl Abort {
             1 => Abort::Device,
             2 => Abort::CommunicatorRemoved,
             3 => Abort::Transport,
+            4 => Abort::Discarded,
             other => Abort::Other(other),
         }
     }
@@ -148,6 +155,7 @@ impl std::fmt::Display for Abort {
             Abort::Device => f.write_str("its device failed"),
             Abort::CommunicatorRemoved => f.write_str("it removed the communicator"),
             Abort::Transport => f.write_str("its transport failed"),
+            Abort::Discarded => f.write_str("it discarded the message"),
             Abort::Other(code) => write!(f, "reason {code}"),
         }
     }

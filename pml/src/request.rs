@@ -3,10 +3,13 @@
 use std::cell::UnsafeCell;
 use std::ffi::c_void;
 use std::marker::PhantomPinned;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crate::buffer::Span;
+use cableway_datatype::Convertor;
+
 use crate::error::Error;
+use crate::matching::PostKey;
 use crate::persistent::Operation;
 
 /// The sender or tag that matches any; as a tag it matches those of 0 and above.
@@ -59,8 +62,10 @@ const COMPLETE: u32 = 2;
 #[repr(C)]
 pub struct Request {
     phase: AtomicU32,
-    /// Where the matcher keeps this receive while it is posted; written and read under the matching lock.
-    posted: AtomicU64,
+    /// Where the matcher keeps this receive while it is posted, and its number there; written and read under the
+    /// matching lock.
+    posted: (AtomicU32, AtomicU64),
+    context: AtomicU32,
     hook: UnsafeCell<Option<(Hook, *mut c_void)>>,
     inner: UnsafeCell<Inner>,
     _pinned: PhantomPinned,
@@ -70,10 +75,9 @@ pub struct Request {
 pub(crate) struct Inner {
     pub(crate) status: Status,
     pub(crate) error: Option<Box<Error>>,
-    /// The buffer of a receive; a send's is with its transfer.
-    pub(crate) span: Span,
-    pub(crate) context: u32,
-    pub(crate) persistent: Option<Box<Operation>>,
+    /// The buffer of a receive until it is matched; a send's is with its transfer.
+    pub(crate) convertor: Option<Convertor>,
+    pub(crate) persistent: Option<Arc<Operation>>,
 }
 
 // SAFETY: the host promises (at each start) to leave an active request alone but for its atomics; the engine hands a
@@ -93,15 +97,10 @@ impl Request {
     pub const fn new() -> Self {
         Request {
             phase: AtomicU32::new(INACTIVE),
-            posted: AtomicU64::new(0),
+            posted: (AtomicU32::new(0), AtomicU64::new(0)),
+            context: AtomicU32::new(0),
             hook: UnsafeCell::new(None),
-            inner: UnsafeCell::new(Inner {
-                status: Status::EMPTY,
-                error: None,
-                span: Span::EMPTY,
-                context: 0,
-                persistent: None,
-            }),
+            inner: UnsafeCell::new(Inner { status: Status::EMPTY, error: None, convertor: None, persistent: None }),
             _pinned: PhantomPinned,
         }
     }
@@ -171,13 +170,27 @@ impl Request {
     }
 
     #[inline]
-    pub(crate) fn posted(&self) -> &AtomicU64 {
-        &self.posted
+    pub(crate) fn note_posted(&self, key: PostKey) {
+        self.posted.0.store(key.node, Ordering::Relaxed);
+        self.posted.1.store(key.number, Ordering::Relaxed);
+    }
+
+    pub(crate) fn posted(&self) -> PostKey {
+        PostKey { node: self.posted.0.load(Ordering::Relaxed), number: self.posted.1.load(Ordering::Relaxed) }
+    }
+
+    /// The context of the communicator that the receive is posted in.
+    pub(crate) fn context(&self) -> &AtomicU32 {
+        &self.context
     }
 
     #[inline]
     pub(crate) fn activate(&self) {
         self.phase.store(ACTIVE, Ordering::Relaxed);
+    }
+
+    pub(crate) fn deactivate(&self) {
+        self.phase.store(INACTIVE, Ordering::Relaxed);
     }
 
     /// # Safety

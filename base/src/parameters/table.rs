@@ -69,6 +69,7 @@ parameters! {
     device_chunks: Count = "16", "pieces of a device message in flight per direction";
 
     pml_unexpected_limit: Size = "4M", "bytes of messages without a posted receive that a peer may have here; beyond it their data stays with the sender";
+    pml_early_messages: Count = "1000000", "messages that one peer may have here for communicators that this process has not created yet";
     pml_pipeline_depth: Count = "8", "fragments of a rendezvous message in flight";
     pml_spin: Count = "2000", "polls without an event before a waiting call yields the processor; 0 yields at once; ranks that outnumber the cores always do";
     peer_timeout: Time = "10s", "a peer that does not answer for so long over the network is taken for dead";

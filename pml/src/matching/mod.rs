@@ -121,9 +121,15 @@ impl<P, U> Matcher<P, U> {
         self.posted.push(pattern, receive)
     }
 
-    /// Takes a receive back if it is still posted.
-    pub(crate) fn cancel(&mut self, key: PostKey) -> Option<P> {
-        self.posted.remove(key)
+    /// Whether messages of `source` are parked, so that [`release`](Self::release) may yield one.
+    #[inline]
+    pub(crate) fn parks(&self, source: u32) -> bool {
+        self.sequences[source as usize].parks()
+    }
+
+    /// Takes a receive back if it is still posted and `is` the one that was meant.
+    pub(crate) fn cancel(&mut self, key: PostKey, is: impl FnOnce(&P) -> bool) -> Option<P> {
+        self.posted.remove(key, is)
     }
 
     /// Takes back every receive that only `source`, or any source, can satisfy, and forgets what `source` sent out of

@@ -70,8 +70,9 @@ impl<P> Posted<P> {
         first.map(|(_, node)| self.unlink(node))
     }
 
-    pub(crate) fn remove(&mut self, key: PostKey) -> Option<P> {
-        let posted = self.nodes.get(key.node as usize).is_some_and(|node| node.number == key.number);
+    pub(crate) fn remove(&mut self, key: PostKey, is: impl FnOnce(&P) -> bool) -> Option<P> {
+        let node = self.nodes.get(key.node as usize);
+        let posted = node.is_some_and(|node| node.number == key.number && is(&node.receive));
         posted.then(|| self.unlink(key.node))
     }
 

@@ -19,6 +19,8 @@ pub(crate) enum Admission {
 /// wrap; those up to half the range ahead are early, the others repeated.
 pub(crate) struct Sequence<M> {
     awaited: u32,
+    /// None while nothing is parked, which is nearly always.
+    #[expect(clippy::box_collection, reason = "one word per rank of every communicator, not six")]
     parked: Option<Box<HashMap<u32, M, RandomState>>>,
 }
 
@@ -42,6 +44,11 @@ impl<M> Sequence<M> {
 
     pub(crate) fn park(&mut self, seq: u32, message: M) {
         self.parked.get_or_insert_default().insert(seq, message);
+    }
+
+    #[inline]
+    pub(crate) fn parks(&self) -> bool {
+        self.parked.is_some()
     }
 
     #[inline]

@@ -156,7 +156,10 @@ impl Tested {
                 }
                 let (key, id) = self.keys[which % self.keys.len()];
                 let at = self.reference.posted.iter().position(|&(_, posted)| posted == id);
-                assert_eq!(self.matcher.cancel(key), at.map(|at| self.reference.posted.remove(at).1));
+                assert_eq!(
+                    self.matcher.cancel(key, |&posted| posted == id),
+                    at.map(|at| self.reference.posted.remove(at).1)
+                );
             }
             Step::Fail(source) => {
                 let awaits = |pattern: &Pattern| pattern.source == ANY || pattern.source == source as i32;

@@ -1,8 +1,34 @@
 //! Sending.
+//!
+//! A small host message leaves at once and needs no request ([`Engine::send_now`]). Every other becomes a
+//! [`SendTransfer`] in its peer's table: it waits for the link, for the device's copy, for the receiver's answer, or for
+//! its fragments to leave.
 
+mod answers;
+mod put;
+mod start;
+mod stream;
+mod transfer;
+
+pub(crate) use put::PutJob;
+pub(crate) use start::token;
+pub(crate) use transfer::SendTransfer;
+
+use std::ptr::NonNull;
 use std::sync::Arc;
 
+use cableway_btl::Sent;
+
+use crate::buffer::Buffer;
 use crate::buffered::AttachedBuffer;
+use crate::communicator::Communicator;
+use crate::completion::{Active, Done};
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::flow;
+use crate::request::{Outcome, PROC_NULL, Request, Status};
+use crate::wait::AbortUnlessComplete;
+use crate::wire::{self, Envelope};
 
 /// MPI's send modes.
 #[derive(Clone, Default)]
@@ -16,4 +42,165 @@ pub enum SendMode {
     Synchronous,
     /// Complete at once: what cannot leave now is copied into the attached buffer.
     Buffered(Arc<AttachedBuffer>),
+}
+
+impl Engine {
+    /// Sends at once if that needs no request: small, and the transport has room. `Ok(false)`: nothing happened, call
+    /// [`isend`](Self::isend). Not for synchronous sends.
+    ///
+    /// # Safety
+    /// The buffer is valid for reads.
+    ///
+    /// # Errors
+    /// A bad rank or tag, or the peer failed.
+    #[inline]
+    pub unsafe fn send_now(&self, to: &Communicator, dest: i32, tag: i32, buffer: Buffer<'_>) -> Result<bool, Error> {
+        if dest == PROC_NULL {
+            return Ok(true);
+        }
+        self.check_open()?;
+        let peer = self.peer(to.destination(dest, tag)?)?;
+        let Some((address, len)) = buffer.contiguous() else { return Ok(false) };
+        let cost = flow::cost(true, len as usize);
+        let mut links = peer.links.lock();
+        let links = &mut *links;
+        peer.check()?;
+        let Some(link) = links.active.first_mut() else { return Ok(false) };
+        let whole = wire::MATCH_LEN as u64 + len;
+        let fits = whole <= link.capabilities().inline_limit as u64;
+        if !fits || !links.queues.is_empty() || !links.credit.covers(cost) {
+            return Ok(false);
+        }
+        let len = len as usize;
+        if len != 0 && self.devices.classify(address, len).on_device() {
+            return Ok(false);
+        }
+        let member = to.member(dest as u32);
+        let seq = member.next_seq();
+        let header = wire::match_bytes(&Envelope { context: to.context(), epoch: member.epoch, tag, seq });
+        let payload = if len == 0 {
+            &[]
+        } else {
+            // SAFETY: host memory that the caller says is valid for reads.
+            unsafe { std::slice::from_raw_parts(address, len) }
+        };
+        match link.endpoint.send_inline(&header, payload) {
+            Ok(Sent::Done) => {
+                link.carried = true;
+                member.advance_seq(seq);
+                links.credit.take(cost);
+                links.sent_eager += 1;
+                Ok(true)
+            }
+            // A link that fails answers the same again on the long way, which deals with it.
+            Ok(Sent::Busy) | Err(_) => Ok(false),
+        }
+    }
+
+    /// Starts a send of `buffer` to rank `dest`.
+    ///
+    /// # Safety
+    /// The request is not active; it and the buffer stay valid, and the buffer unwritten, until the request completes,
+    /// or, if the answer is [`Outcome::Complete`], until the call returns.
+    ///
+    /// # Errors
+    /// The operation could not begin: a bad rank or tag, a failed peer, no room in the attached buffer. The request is
+    /// not active then. Later failures are found in the request.
+    #[inline]
+    pub unsafe fn isend(
+        &self,
+        to: &Communicator,
+        dest: i32,
+        tag: i32,
+        buffer: Buffer<'_>,
+        mode: &SendMode,
+        request: *const Request,
+    ) -> Result<Outcome, Error> {
+        // SAFETY: the caller's promise.
+        if !matches!(mode, SendMode::Synchronous) && unsafe { self.send_now(to, dest, tag, buffer)? } {
+            return Ok(Outcome::Complete);
+        }
+        // SAFETY: as above.
+        unsafe { self.isend_slowly(to, dest, tag, buffer, mode, request) }
+    }
+
+    /// # Safety
+    /// As [`isend`](Self::isend).
+    unsafe fn isend_slowly(
+        &self,
+        to: &Communicator,
+        dest: i32,
+        tag: i32,
+        buffer: Buffer<'_>,
+        mode: &SendMode,
+        request: *const Request,
+    ) -> Result<Outcome, Error> {
+        if dest == PROC_NULL {
+            return Ok(Outcome::Complete);
+        }
+        self.check_open()?;
+        let process = to.destination(dest, tag)?;
+        if let SendMode::Buffered(attached) = mode {
+            // SAFETY: the caller's promise covers the buffer during the call.
+            unsafe { self.send_buffered(to, dest, tag, buffer, attached)? };
+            return Ok(Outcome::Complete);
+        }
+        let peer = self.peer(process)?;
+        let location = buffer.classify(&self.devices);
+        buffer.packed_len()?;
+        // SAFETY: the caller's promise lasts until the operation is complete, and with it the convertor's use.
+        let convertor = unsafe { buffer.convertor_to_send(location, &self.devices) };
+        let Some(request) = NonNull::new(request.cast_mut()) else {
+            return Err(Error::BadRequest { reason: "it is null" });
+        };
+        let mut done = Done::default();
+        let synchronous = matches!(mode, SendMode::Synchronous);
+        let outcome = self.with_links(peer, &mut done, |links, done| {
+            peer.check()?;
+            let member = to.member(dest as u32);
+            let seq = member.next_seq();
+            member.advance_seq(seq);
+            let envelope = Envelope { context: to.context(), epoch: member.epoch, tag, seq };
+            // SAFETY: the caller says that the request is not active and stays valid.
+            let request = unsafe { Active::new(request) };
+            let transfer = SendTransfer::new(request, convertor, envelope, synchronous);
+            Ok(self.start_send(peer, links, transfer, done))
+        });
+        done.run();
+        outcome
+    }
+
+    /// Sends and waits.
+    ///
+    /// # Safety
+    /// The buffer is valid for reads.
+    ///
+    /// # Errors
+    /// Those of the operation.
+    #[inline]
+    pub unsafe fn send(
+        &self,
+        to: &Communicator,
+        dest: i32,
+        tag: i32,
+        buffer: Buffer<'_>,
+        mode: &SendMode,
+    ) -> Result<(), Error> {
+        // SAFETY: the caller's promise.
+        if !matches!(mode, SendMode::Synchronous) && unsafe { self.send_now(to, dest, tag, buffer)? } {
+            return Ok(());
+        }
+        let request = AbortUnlessComplete::new();
+        // SAFETY: the request is new, and this frame, which lends the buffer, is not left before it is complete.
+        match unsafe { self.isend_slowly(to, dest, tag, buffer, mode, request.started())? } {
+            Outcome::Complete => {
+                request.unused();
+                Ok(())
+            }
+            Outcome::Started => {
+                self.wait_until(|| request.is_complete());
+                request.result().map(|_: Status| ())
+            }
+        }
+    }
 }

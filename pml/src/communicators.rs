@@ -1,0 +1,76 @@
+//! Adding and removing communicators.
+
+use std::sync::Arc;
+
+use cableway_base::Rank;
+
+use crate::communicator::Communicator;
+use crate::completion::Done;
+use crate::engine::Engine;
+use crate::error::{Abort, Error};
+
+impl Engine {
+    /// Makes `context` known: `group[r]` is the process (in the job's count) that rank `r` stands for, `rank` is this
+    /// process's own. For an intercommunicator `group` is the remote group. Messages that came before are delivered.
+    ///
+    /// A context may be used again after [`remove_communicator`](Self::remove_communicator), also while messages of
+    /// the old communicator are on their way: two processes count the communicators with one context that they have
+    /// in common, so they must add and remove these in the same order.
+    ///
+    /// # Errors
+    /// The context is in use, or the group names a process that the job does not have.
+    pub fn add_communicator(&self, context: u32, group: Vec<Rank>, rank: u32) -> Result<Arc<Communicator>, Error> {
+        self.check_open()?;
+        let size = self.peers.len();
+        if let Some(&stranger) = group.iter().find(|&&process| process as usize >= size) {
+            return Err(Error::NoSuchRank { rank: stranger as i32, size });
+        }
+        let added = self.registry.write(|registry| {
+            if registry.get(context).is_some() {
+                return Err(Error::ContextInUse { context });
+            }
+            let epoch = |process| registry.epoch(context, process);
+            let added = Arc::new(Communicator::new(context, group, rank, self.locking, epoch));
+            registry.insert(added.clone());
+            Ok(added)
+        })?;
+        // A peer that fails from now on finds the communicator in the registry.
+        for (rank, &process) in added.group().iter().enumerate() {
+            if self.known_peer(process).is_some_and(|peer| peer.failure().is_some()) {
+                let mut matching = added.matching.lock();
+                if !matching.failed.contains(&(rank as u32)) {
+                    matching.failed.push(rank as u32);
+                }
+            }
+        }
+        let mut done = Done::default();
+        self.deliver_early(context, &mut done);
+        done.run();
+        Ok(added)
+    }
+
+    /// Forgets a communicator. Receives that are still posted end with [`Error::CommunicatorRemoved`], messages that
+    /// nobody received are dropped, their senders told if they still wait; sends under way go on.
+    pub fn remove_communicator(&self, communicator: &Communicator) {
+        if !self.registry.write(|registry| registry.remove(communicator)) {
+            return;
+        }
+        let (receives, messages) = {
+            let mut matching = communicator.matching.lock();
+            matching.removed = true;
+            matching.matcher.drain()
+        };
+        let mut done = Done::default();
+        for request in receives {
+            request.fail(Error::CommunicatorRemoved { context: communicator.context() }, &mut done);
+        }
+        for (source, kept) in messages {
+            let process = communicator.group()[source as usize];
+            if let Some(peer) = self.known_peer(process) {
+                self.note_taken(peer, &kept);
+                self.refuse(peer, &kept, Abort::CommunicatorRemoved, &mut done);
+            }
+        }
+        done.run();
+    }
+}

@@ -1,0 +1,93 @@
+//! Requests on their way to completion.
+
+use std::ffi::c_void;
+use std::ptr::NonNull;
+
+use smallvec::SmallVec;
+
+use crate::error::Error;
+use crate::request::{Hook, Inner, Request, Status};
+
+/// An active request in the engine's hands. There is one at a time per request: whoever has it may complete it.
+pub(crate) struct Active(NonNull<Request>);
+
+// SAFETY: the host leaves an active request alone; see `Request`.
+unsafe impl Send for Active {}
+
+impl Active {
+    /// Marks the request active.
+    ///
+    /// # Safety
+    /// The request is inactive or complete, and stays valid until it is completed.
+    #[inline]
+    pub(crate) unsafe fn new(request: NonNull<Request>) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe { request.as_ref() }.activate();
+        Active(request)
+    }
+
+    #[inline]
+    pub(crate) fn request(&self) -> &Request {
+        // SAFETY: valid until completed, which consumes `self`.
+        unsafe { self.0.as_ref() }
+    }
+
+    #[inline]
+    pub(crate) fn inner(&mut self) -> &mut Inner {
+        // SAFETY: `self` is the only one of this request, and the host leaves it alone.
+        unsafe { self.request().inner() }
+    }
+
+    /// Makes the request inactive again, as if the operation had never begun.
+    pub(crate) fn retract(self) {
+        self.request().deactivate();
+    }
+
+    /// Ends the operation.
+    #[inline]
+    pub(crate) fn complete(mut self, status: Status, error: Option<Error>, done: &mut Done) {
+        let inner = self.inner();
+        inner.status = status;
+        inner.error = error.map(Box::new);
+        inner.convertor = None;
+        // SAFETY: as in `inner`.
+        match unsafe { self.request().hook() } {
+            None => self.request().finish(),
+            Some((hook, user)) => done.hooks.push(Called { request: self.0, hook, user }),
+        }
+    }
+
+    /// Ends the operation with an error and nothing received.
+    pub(crate) fn fail(self, error: Error, done: &mut Done) {
+        self.complete(Status::EMPTY, Some(error), done);
+    }
+}
+
+struct Called {
+    request: NonNull<Request>,
+    hook: Hook,
+    user: *mut c_void,
+}
+
+/// Completed requests whose hooks are to be called once no lock is held. A request without a hook is complete as soon
+/// as its flag is set and never gets here.
+#[derive(Default)]
+pub(crate) struct Done {
+    hooks: SmallVec<[Called; 4]>,
+}
+
+impl Done {
+    /// Calls the hooks. No lock may be held.
+    #[inline]
+    pub(crate) fn run(self) {
+        if self.hooks.is_empty() {
+            return;
+        }
+        for Called { request, hook, user } in self.hooks {
+            // SAFETY: a request with a hook stays valid until the hook is called.
+            unsafe { request.as_ref() }.finish();
+            // SAFETY: whoever set the hook said that it may be called so.
+            unsafe { hook(request.as_ptr(), user) };
+        }
+    }
+}

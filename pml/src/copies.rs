@@ -1,0 +1,129 @@
+//! Device copies under way, and what happens once they are done.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use cableway_base::Rank;
+use cableway_btl::{Fragment, Retained};
+use cableway_common_cuda::{BounceBuffer, Completion, DeviceError};
+
+use crate::completion::{Active, Done};
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::kept::Kept;
+use crate::lock::{Lock, Locking};
+use crate::request::Status;
+use crate::wire::Id;
+
+/// A copy and what follows it. The completion comes first, so that one dropped waits before the memory that it copies
+/// from or to is given back.
+pub(crate) struct Copying {
+    pub(crate) completion: Completion,
+    pub(crate) then: Then,
+    pub(crate) bytes: u64,
+}
+
+pub(crate) enum Then {
+    /// An eager message is ready to leave.
+    SendMessage { peer: Rank, link: u32, id: Id, fragment: Fragment, len: usize },
+    /// A fragment is.
+    SendFragment { peer: Rank, link: u32, id: Id, fragment: Fragment, len: usize },
+    /// So many bytes of an announced message are where they belong.
+    Arrived { peer: Rank, id: Id, bytes: u64, source: Source },
+    /// An eager message is.
+    Received { request: Active, status: Status, truncated: Option<Error>, source: Source },
+}
+
+/// Keeps the host memory that a copy reads.
+pub(crate) enum Source {
+    /// The transport's.
+    Retained { _message: Retained },
+    /// Ours, registered with the device's driver.
+    Bounce { _buffer: BounceBuffer },
+    /// Ours, where there is no more of that.
+    Copied { _bytes: Box<[u8]> },
+    /// A message that was kept.
+    Kept { _message: Box<Kept> },
+}
+
+/// The copies of one engine.
+pub(crate) struct Copies {
+    running: Lock<Vec<Copying>>,
+    count: AtomicUsize,
+}
+
+impl Copies {
+    pub(crate) fn new(locking: Locking) -> Self {
+        Copies { running: Lock::new(locking, Vec::new()), count: AtomicUsize::new(0) }
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count.load(Ordering::Acquire) == 0
+    }
+}
+
+impl Engine {
+    /// Sees to it that `copy.then` happens once the copy is done.
+    pub(crate) fn start_copy(&self, copy: Copying) {
+        self.counters.device_copies.increment();
+        self.counters.device_bytes.add(copy.bytes);
+        self.copies.count.fetch_add(1, Ordering::Release);
+        self.copies.running.lock().push(copy);
+    }
+
+    /// Looks which copies are done; returns how many were.
+    #[cold]
+    pub(crate) fn poll_copies(&self) -> usize {
+        let mut ended = Vec::new();
+        {
+            // Another thread that polls is as good.
+            let Some(mut running) = self.copies.running.try_lock() else { return 0 };
+            let mut index = 0;
+            while index < running.len() {
+                match running[index].completion.poll() {
+                    Ok(false) => index += 1,
+                    // In order: fragments leave as their copies were started.
+                    result => ended.push((running.remove(index).then, result.map(|_| ()))),
+                }
+            }
+        }
+        let count = ended.len();
+        let mut done = Done::default();
+        for (then, result) in ended {
+            self.copied(then, result, &mut done);
+        }
+        // Only now: whoever finds none left may rely on what followed them.
+        self.copies.count.fetch_sub(count, Ordering::Release);
+        done.run();
+        count
+    }
+
+    fn copied(&self, then: Then, result: Result<(), DeviceError>, done: &mut Done) {
+        match then {
+            Then::SendMessage { peer, link, id, fragment, len } => {
+                let Some(peer) = self.known_peer(peer) else { return };
+                self.with_links(peer, done, |links, done| {
+                    self.message_copied(links, (id, link), (fragment, len), result, done);
+                });
+            }
+            Then::SendFragment { peer, link, id, fragment, len } => {
+                let Some(peer) = self.known_peer(peer) else { return };
+                self.with_links(peer, done, |links, done| {
+                    self.fragment_copied(peer, links, (id, link), (fragment, len), result, done);
+                });
+            }
+            Then::Arrived { peer, id, bytes, source } => {
+                let Some(peer) = self.known_peer(peer) else { return };
+                self.with_links(peer, done, |links, done| links.copied_in(id, bytes, result, done));
+                drop(source);
+            }
+            Then::Received { mut request, status, truncated, source } => {
+                drop(source);
+                let convertor = request.inner().convertor.take();
+                let address = convertor.and_then(|convertor| convertor.contiguous()).map_or(0, |at| at as usize);
+                let failed = result.err().map(|error| Error::Device { address, len: status.len, source: error });
+                request.complete(status, failed.or(truncated), done);
+            }
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! Messages kept until somebody asks for them.
+
+use cableway_btl::SharedBytes;
+use smallvec::SmallVec;
+
+use crate::flow;
+use crate::wire::{Announced, Envelope, Exposed};
+
+/// What a message is beside its envelope and payload.
+#[derive(Clone, Debug)]
+pub(crate) enum Content {
+    /// Its payload is all of it.
+    Eager,
+    /// Its data must be asked for, or, if it came along, its arrival acknowledged.
+    Announced(Announced, Option<Box<Exposed>>),
+}
+
+/// Payloads up to this size are kept without an allocation of their own.
+const SMALL: usize = 64;
+
+/// A private copy of a message.
+pub(crate) struct Kept {
+    pub(crate) envelope: Envelope,
+    pub(crate) content: Content,
+    pub(crate) payload: SmallVec<[u8; SMALL]>,
+}
+
+impl Kept {
+    pub(crate) fn new(envelope: Envelope, content: Content, payload: SharedBytes<'_>) -> Self {
+        let mut copy = SmallVec::from_elem(0, payload.len());
+        payload.copy_to(&mut copy);
+        Kept { envelope, content, payload: copy }
+    }
+
+    /// Length of the message.
+    pub(crate) fn len(&self) -> u64 {
+        match &self.content {
+            Content::Eager => self.payload.len() as u64,
+            Content::Announced(announced, _) => announced.len,
+        }
+    }
+
+    /// What it takes off its sender's credit.
+    pub(crate) fn cost(&self) -> u64 {
+        flow::cost(matches!(self.content, Content::Eager), self.payload.len())
+    }
+}

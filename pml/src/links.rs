@@ -1,0 +1,235 @@
+//! A peer, the links to it, and what waits for them.
+
+use std::collections::VecDeque;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, OnceLock};
+
+use cableway_base::Rank;
+use cableway_btl::{Capabilities, Endpoint, FragmentKind, Sent};
+use slab::Slab;
+use smallvec::SmallVec;
+
+use crate::error::Error;
+use crate::flow::Credit;
+use crate::lock::{Lock, Locking, Sum};
+use crate::receive::ReceiveTransfer;
+use crate::send::{PutJob, SendTransfer};
+use crate::table::Table;
+use crate::wire::{BtlTag, Header, HeaderBuffer, Id};
+
+/// A process that messages go to or come from.
+pub(crate) struct Peer {
+    pub(crate) rank: Rank,
+    /// Why nothing can be sent to it any more.
+    failed: OnceLock<Arc<str>>,
+    /// Serialises what is sent to this peer, and its transfers. Never held together with a matching lock.
+    pub(crate) links: Lock<Links>,
+    /// Cost of the eager messages of this peer that were received.
+    pub(crate) consumed: Sum,
+    /// How much of that it was told.
+    pub(crate) credited: AtomicU64,
+    /// Cost of those that wait here.
+    pub(crate) stored: Sum,
+}
+
+impl Peer {
+    pub(crate) fn new(rank: Rank, links: Links, locking: Locking) -> Self {
+        Peer {
+            rank,
+            failed: OnceLock::new(),
+            links: Lock::new(locking, links),
+            consumed: Sum::new(locking),
+            credited: AtomicU64::new(0),
+            stored: Sum::new(locking),
+        }
+    }
+
+    /// Why it failed, if it did.
+    #[inline]
+    pub(crate) fn failure(&self) -> Option<&Arc<str>> {
+        self.failed.get()
+    }
+
+    /// Marks it failed; false if it was already.
+    pub(crate) fn mark_failed(&self, reason: Arc<str>) -> bool {
+        self.failed.set(reason).is_ok()
+    }
+
+    /// # Errors
+    /// It failed.
+    #[inline]
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        match self.failed.get() {
+            None => Ok(()),
+            Some(reason) => Err(Error::PeerFailed { peer: self.rank, reason: reason.clone() }),
+        }
+    }
+}
+
+/// One link to a peer.
+pub(crate) struct Link {
+    pub(crate) endpoint: Box<dyn Endpoint>,
+    /// Index of its transport in the engine.
+    pub(crate) btl: usize,
+    pub(crate) tag: BtlTag,
+    /// Which of this transport's links to the peer it is.
+    pub(crate) ordinal: u8,
+    /// Never used for another link, unlike an index.
+    pub(crate) serial: u32,
+    /// Seconds of work that its share of striped data amounts to.
+    pub(crate) load: f64,
+    /// Whether a message ever left through it.
+    pub(crate) carried: bool,
+}
+
+impl Link {
+    #[inline]
+    pub(crate) fn capabilities(&self) -> &Capabilities {
+        self.endpoint.capabilities()
+    }
+}
+
+/// A `put`, `get` or `send_in_place` under way; its index, with the peer's rank, makes its token.
+pub(crate) enum Operation {
+    /// An eager message of this transfer.
+    SendMessage(Id),
+    /// A fragment of so many bytes.
+    SendFragment(Id, u64),
+    /// A piece of a message.
+    Get { id: Id, offset: u64, len: u64 },
+    /// A piece of the job with this index.
+    Put(usize),
+}
+
+/// Everything about a peer that its lock guards.
+pub(crate) struct Links {
+    /// Those that carry messages, the first being that of headers.
+    pub(crate) active: SmallVec<[Link; 1]>,
+    /// Those of lower exclusivity, the best last, should the active ones turn out unusable before their first message.
+    pub(crate) standby: Vec<Link>,
+    pub(crate) credit: Credit,
+    pub(crate) sends: Table<SendTransfer>,
+    pub(crate) receives: Table<ReceiveTransfer>,
+    pub(crate) operations: Slab<Operation>,
+    pub(crate) queues: Queues,
+    /// The peer is in the engine's list of those with work waiting.
+    pub(crate) listed: bool,
+    /// A link's error that is still to be dealt with, once the lock is released.
+    pub(crate) broken: Option<(usize, cableway_btl::Error)>,
+    /// Eager messages sent the short way, not yet in the engine's counters.
+    pub(crate) sent_eager: u64,
+}
+
+/// What a busy link left over, in the order in which it is tried again.
+#[derive(Default)]
+pub(crate) struct Queues {
+    pub(crate) control: VecDeque<HeaderBuffer>,
+    /// Messages whose first header has not left.
+    pub(crate) starts: VecDeque<Id>,
+    /// Messages with fragments to send.
+    pub(crate) streams: VecDeque<Id>,
+    /// Jobs with pieces to put.
+    pub(crate) puts: VecDeque<usize>,
+    /// Messages with pieces to get.
+    pub(crate) gets: VecDeque<Id>,
+    pub(crate) put_jobs: Slab<PutJob>,
+}
+
+impl Queues {
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.control.is_empty()
+            && self.starts.is_empty()
+            && self.streams.is_empty()
+            && self.puts.is_empty()
+            && self.gets.is_empty()
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.control.clear();
+        self.starts.clear();
+        self.streams.clear();
+        self.puts.clear();
+        self.gets.clear();
+    }
+}
+
+impl Links {
+    pub(crate) fn new(active: SmallVec<[Link; 1]>, standby: Vec<Link>, window: u64) -> Self {
+        Links {
+            active,
+            standby,
+            credit: Credit::new(window),
+            sends: Table::default(),
+            receives: Table::default(),
+            operations: Slab::new(),
+            queues: Queues::default(),
+            listed: false,
+            broken: None,
+            sent_eager: 0,
+        }
+    }
+
+    /// The link that carries headers and eager messages. None once the peer has failed.
+    #[inline]
+    pub(crate) fn main(&mut self) -> Option<&mut Link> {
+        self.active.first_mut()
+    }
+
+    /// The link that a peer's header names, if it can do what `usable` asks.
+    pub(crate) fn named(&self, tag: BtlTag, ordinal: u8, usable: impl Fn(&Link) -> bool) -> Option<u32> {
+        let link = self.active.iter().find(|link| link.tag == tag && link.ordinal == ordinal)?;
+        usable(link).then_some(link.serial)
+    }
+
+    /// Sends a header without payload, now or as soon as the link takes it.
+    pub(crate) fn control(&mut self, header: &Header) {
+        let buffer = HeaderBuffer::new(header);
+        if !self.queues.control.is_empty() || !self.send_control(&buffer) {
+            self.queues.control.push_back(buffer);
+        }
+    }
+
+    /// Sends queued headers; false if some are left.
+    pub(crate) fn flush_control(&mut self) -> bool {
+        while let Some(buffer) = self.queues.control.pop_front() {
+            if !self.send_control(&buffer) {
+                self.queues.control.push_front(buffer);
+                return false;
+            }
+        }
+        true
+    }
+
+    fn send_control(&mut self, buffer: &HeaderBuffer) -> bool {
+        self.send_small(buffer.as_bytes(), &[])
+    }
+
+    /// Sends a message of few host bytes; false if the link is busy or broken.
+    pub(crate) fn send_small(&mut self, header: &[u8], payload: &[u8]) -> bool {
+        let Some(link) = self.main() else { return false };
+        match link.send_small(header, payload) {
+            Ok(sent) => sent == Sent::Done,
+            Err(error) => {
+                self.broken = Some((link.btl, error));
+                false
+            }
+        }
+    }
+}
+
+impl Link {
+    pub(crate) fn send_small(&mut self, header: &[u8], payload: &[u8]) -> Result<Sent, cableway_btl::Error> {
+        let len = header.len() + payload.len();
+        if len <= self.capabilities().inline_limit && self.endpoint.send_inline(header, payload)? == Sent::Done {
+            self.carried = true;
+            return Ok(Sent::Done);
+        }
+        let Some(mut fragment) = self.endpoint.alloc(len, FragmentKind::Host)? else { return Ok(Sent::Busy) };
+        fragment.write(0, header);
+        fragment.write(header.len(), payload);
+        self.endpoint.send(fragment, len)?;
+        self.carried = true;
+        Ok(Sent::Done)
+    }
+}

@@ -1,0 +1,156 @@
+//! The decision printed: which protocol for which sizes, and why.
+
+use std::ops::RangeInclusive;
+
+use cableway_base::parameters::DeviceProtocols;
+use cableway_base::{Parameters, Rank};
+use cableway_btl::{Capabilities, Flags};
+use cableway_common_cuda::MemoryClass;
+
+use super::{Data, Incoming, Outgoing, Shape, Start, addressable, data, start};
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::wire::MATCH_LEN;
+
+/// A buffer to explain the choice for.
+#[derive(Clone, Copy, Debug)]
+pub struct Side {
+    /// Where it lives.
+    pub class: MemoryClass,
+    /// Whether its data is one run of bytes.
+    pub contiguous: bool,
+}
+
+impl Side {
+    pub(super) fn shape(self) -> Shape {
+        let on_device = matches!(self.class, MemoryClass::Device | MemoryClass::Managed);
+        Shape { on_device, contiguous: self.contiguous }
+    }
+}
+
+/// One row: standard sends of these sizes take this protocol.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Explained {
+    /// Smallest and largest size in bytes.
+    pub sizes: RangeInclusive<u64>,
+    /// The protocol.
+    pub protocol: &'static str,
+    /// Why this one.
+    pub reason: String,
+}
+
+/// What links to a peer can do together.
+struct Able<'l> {
+    main: &'l Capabilities,
+    any: Flags,
+    min_rdma_size: usize,
+    copy_only: bool,
+}
+
+/// The rows for a link that can do `capabilities` at both ends.
+pub fn explain(
+    capabilities: &Capabilities,
+    parameters: &Parameters,
+    from: Side,
+    to: Side,
+    sizes: RangeInclusive<u64>,
+) -> Vec<Explained> {
+    let able = Able {
+        main: capabilities,
+        any: capabilities.flags,
+        min_rdma_size: capabilities.min_rdma_size,
+        copy_only: parameters.device_protocols == DeviceProtocols::Copy,
+    };
+    able.rows(from, to, sizes)
+}
+
+impl Engine {
+    /// The rows for messages to `peer`, whose links are made for it if there are none yet; the peer's ends of them are
+    /// taken to be like ours.
+    ///
+    /// # Errors
+    /// The peer cannot be reached.
+    pub fn explain(
+        &self,
+        peer: Rank,
+        from: Side,
+        to: Side,
+        sizes: RangeInclusive<u64>,
+    ) -> Result<Vec<Explained>, Error> {
+        let peer = self.peer(peer)?;
+        let links = peer.links.lock();
+        let Some(main) = links.active.first() else {
+            peer.check()?;
+            return Ok(Vec::new());
+        };
+        let able = Able {
+            main: main.capabilities(),
+            any: links.flags(),
+            min_rdma_size: links.min_rdma_size(),
+            copy_only: self.copy_only(),
+        };
+        Ok(able.rows(from, to, sizes))
+    }
+}
+
+impl Able<'_> {
+    fn rows(&self, from: Side, to: Side, sizes: RangeInclusive<u64>) -> Vec<Explained> {
+        let header = MATCH_LEN as u64;
+        let after = |limit: usize| (limit as u64 + 1).saturating_sub(header);
+        let changes = [1, after(self.main.inline_limit), after(self.main.eager_limit), self.min_rdma_size as u64];
+        let mut starts: Vec<u64> = changes.into_iter().filter(|size| sizes.contains(size)).collect();
+        starts.push(*sizes.start());
+        starts.sort_unstable();
+        starts.dedup();
+        let mut rows: Vec<Explained> = Vec::new();
+        for (index, &first) in starts.iter().enumerate() {
+            let last = starts.get(index + 1).map_or(*sizes.end(), |next| next - 1);
+            let (protocol, reason) = self.decide(first, from, to);
+            match rows.last_mut() {
+                Some(row) if row.protocol == protocol && row.reason == reason => {
+                    row.sizes = *row.sizes.start()..=last;
+                }
+                _ => rows.push(Explained { sizes: first..=last, protocol, reason }),
+            }
+        }
+        rows
+    }
+
+    fn decide(&self, len: u64, from: Side, to: Side) -> (&'static str, String) {
+        let out = Outgoing {
+            len,
+            from: from.shape(),
+            synchronous: false,
+            credit: true,
+            copy_only: self.copy_only,
+            main: self.main,
+            any: self.any,
+            min_rdma_size: self.min_rdma_size,
+        };
+        let (start, why) = start(&out);
+        let inline = len + MATCH_LEN as u64 <= self.main.inline_limit as u64;
+        match start {
+            Start::Eager if inline && from.contiguous => return ("eager, inline", why.to_owned()),
+            Start::Eager | Start::AnnounceWithData => return ("eager", why.to_owned()),
+            Start::EagerInPlace => return ("eager, in place", why.to_owned()),
+            Start::EagerDevice => return ("eager, copied by the device", why.to_owned()),
+            Start::Expose | Start::Announce => {}
+        }
+        let incoming = Incoming {
+            exposed: start == Start::Expose,
+            addressable: start == Start::Announce && addressable(&out),
+            to: to.shape(),
+            copy_only: self.copy_only,
+            any: self.any,
+        };
+        let (data, because) = data(&incoming);
+        let protocol = match data {
+            Data::Get => "rendezvous, get",
+            Data::Put => "rendezvous, put",
+            Data::Fragments if out.from.on_device || incoming.to.on_device => "rendezvous, copied in chunks",
+            Data::Fragments => "rendezvous, fragments",
+        };
+        (protocol, format!("{why}; {because}"))
+    }
+}

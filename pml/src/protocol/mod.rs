@@ -1,0 +1,160 @@
+//! Which protocol carries a message: the one place where that is decided.
+//!
+//! The sender decides by [`start`], the receiver by [`data`] once a receive has matched. Both look at the buffer (device
+//! or host, one run of bytes or several), its size, and what the link can do. `explain` prints the same functions.
+//!
+//! | the message | protocol |
+//! |---|---|
+//! | fits the inline limit, host, one run | inline: header and data in one store |
+//! | fits the eager limit | eager: data comes along; a device's is copied into a fragment first |
+//! | the same, synchronous, host | announced with its data; the receiver confirms |
+//! | larger, one run, the link can GET | announced with a handle; the receiver fetches |
+//! | larger, one run, the link can only PUT | announced; the receiver exposes its buffer, the sender stores |
+//! | anything else, or the receiver's buffer is in pieces | announced; fragments are sent through internal buffers |
+//!
+//! A device buffer on either side takes GET and PUT only where the link says that it can do so with device memory, and
+//! never with `device_protocols=copy`: then its data always goes through internal buffers.
+
+mod explain;
+
+pub use explain::{Explained, Side, explain};
+
+use cableway_btl::{Capabilities, Flags};
+
+use crate::wire::{MATCH_LEN, RENDEZVOUS_LEN};
+
+/// What matters of a buffer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    pub(crate) on_device: bool,
+    /// One run of bytes.
+    pub(crate) contiguous: bool,
+}
+
+/// How a message sets out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Start {
+    /// With its data, which the CPU copies.
+    Eager,
+    /// With its data, which the link takes from where it is.
+    EagerInPlace,
+    /// With its data, once the device has copied it.
+    EagerDevice,
+    /// Announced, with its data.
+    AnnounceWithData,
+    /// Announced, with a handle.
+    Expose,
+    /// Announced.
+    Announce,
+}
+
+/// How an announced message's data comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Data {
+    Get,
+    Put,
+    Fragments,
+}
+
+/// The sender's part of the decision.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Outgoing<'l> {
+    pub(crate) len: u64,
+    pub(crate) from: Shape,
+    pub(crate) synchronous: bool,
+    /// The receiver has room for its data, should nobody wait for it.
+    pub(crate) credit: bool,
+    /// `device_protocols=copy`.
+    pub(crate) copy_only: bool,
+    /// The link that carries headers.
+    pub(crate) main: &'l Capabilities,
+    /// What any link can do.
+    pub(crate) any: Flags,
+    /// The smallest `min_rdma_size` of those that can GET or PUT.
+    pub(crate) min_rdma_size: usize,
+}
+
+/// How the message sets out, and why.
+pub(crate) fn start(out: &Outgoing<'_>) -> (Start, &'static str) {
+    let header = if out.synchronous { RENDEZVOUS_LEN } else { MATCH_LEN } as u64;
+    let small = out.len.saturating_add(header) <= out.main.eager_limit as u64;
+    if small && out.credit {
+        match (out.from.on_device, out.synchronous) {
+            (false, true) => return (Start::AnnounceWithData, "synchronous, and its data fits the eager limit"),
+            (true, false) if out.len != 0 => return (Start::EagerDevice, "device memory that fits the eager limit"),
+            (_, false) => {
+                let inline = out.len + header <= out.main.inline_limit as u64;
+                if inline && out.from.contiguous {
+                    return (Start::Eager, "fits the inline limit");
+                }
+                if out.main.flags.contains(Flags::SEND_IN_PLACE) && out.from.contiguous {
+                    return (Start::EagerInPlace, "fits the eager limit, and the link sends from where the data is");
+                }
+                return (Start::Eager, "fits the eager limit");
+            }
+            (true, true) => {}
+        }
+    }
+    if rdma(Flags::GET, Flags::DEVICE_GET, out.from, out.copy_only, out.any) && out.len >= out.min_rdma_size as u64 {
+        return (Start::Expose, "the receiver can fetch it");
+    }
+    let reason = if small && !out.credit {
+        "the receiver has too much that nobody asked for"
+    } else if out.from.on_device && out.copy_only {
+        "device memory, and device_protocols=copy"
+    } else if !out.from.contiguous {
+        "its data is in pieces"
+    } else if out.from.on_device {
+        "device memory, which the link cannot fetch"
+    } else {
+        "exceeds the eager limit"
+    };
+    (Start::Announce, reason)
+}
+
+/// Whether the sender may be asked to PUT.
+pub(crate) fn addressable(out: &Outgoing<'_>) -> bool {
+    rdma(Flags::PUT, Flags::DEVICE_PUT, out.from, out.copy_only, out.any) && out.len >= out.min_rdma_size as u64
+}
+
+fn rdma(host: Flags, device: Flags, shape: Shape, copy_only: bool, any: Flags) -> bool {
+    let flag = if shape.on_device { device } else { host };
+    shape.contiguous && any.contains(flag) && !(shape.on_device && copy_only)
+}
+
+/// The receiver's part of the decision.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Incoming {
+    /// A handle came along, and this process can use it.
+    pub(crate) exposed: bool,
+    /// The sender can PUT.
+    pub(crate) addressable: bool,
+    pub(crate) to: Shape,
+    pub(crate) copy_only: bool,
+    /// What any link can do.
+    pub(crate) any: Flags,
+}
+
+/// How the data comes, and why.
+pub(crate) fn data(incoming: &Incoming) -> (Data, &'static str) {
+    let Incoming { exposed, addressable, to, copy_only, any } = *incoming;
+    if exposed && rdma(Flags::GET, Flags::DEVICE_GET, to, copy_only, any) {
+        return (Data::Get, "fetched from where it is, in one copy");
+    }
+    if addressable && rdma(Flags::PUT, Flags::DEVICE_PUT, to, copy_only, any) {
+        return (Data::Put, "stored where it belongs, in one copy");
+    }
+    let reason = if to.on_device && copy_only {
+        "device memory, and device_protocols=copy"
+    } else if !to.contiguous {
+        "the receiver's buffer is in pieces"
+    } else if to.on_device && (exposed || addressable) {
+        "device memory, which the link does not reach"
+    } else {
+        "through internal buffers"
+    };
+    (Data::Fragments, reason)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,123 @@
+use cableway_base::{Parameters, Source};
+use cableway_common_cuda::MemoryClass;
+
+use super::*;
+
+const HOST: Side = Side { class: MemoryClass::Host, contiguous: true };
+const PIECES: Side = Side { class: MemoryClass::Host, contiguous: false };
+const PINNED: Side = Side { class: MemoryClass::Pinned, contiguous: true };
+const DEVICE: Side = Side { class: MemoryClass::Device, contiguous: true };
+const MANAGED: Side = Side { class: MemoryClass::Managed, contiguous: true };
+
+fn link(flags: Flags) -> Capabilities {
+    let mut capabilities = Capabilities::send_only(4096, 32768);
+    capabilities.flags |= flags;
+    capabilities.inline_limit = 256;
+    capabilities.min_rdma_size = 8192;
+    capabilities
+}
+
+fn protocols(link: &Capabilities, copy: bool, from: Side, to: Side) -> Vec<(u64, u64, &'static str)> {
+    let mut parameters = Parameters::default();
+    if copy {
+        parameters.set("device_protocols", "copy", Source::Program).unwrap();
+    }
+    let rows = explain(link, &parameters, from, to, 0..=1 << 20);
+    assert_eq!(*rows[0].sizes.start(), 0);
+    assert!(rows.windows(2).all(|pair| pair[0].sizes.end() + 1 == *pair[1].sizes.start()));
+    let mut merged: Vec<(u64, u64, &'static str)> = Vec::new();
+    for row in &rows {
+        assert!(!row.reason.is_empty());
+        match merged.last_mut() {
+            Some(last) if last.2 == row.protocol => last.1 = *row.sizes.end(),
+            _ => merged.push((*row.sizes.start(), *row.sizes.end(), row.protocol)),
+        }
+    }
+    merged
+}
+
+#[test]
+fn host_memory() {
+    let inline = (0, 240, "eager, inline");
+    let eager = (241, 4080, "eager");
+    let all = (4081, 1 << 20);
+    assert_eq!(
+        protocols(&link(Flags::empty()), false, HOST, HOST),
+        [inline, eager, (all.0, all.1, "rendezvous, fragments")]
+    );
+    let fragments = (4081, 8191, "rendezvous, fragments");
+    let get = [inline, eager, fragments, (8192, 1 << 20, "rendezvous, get")];
+    assert_eq!(protocols(&link(Flags::GET), false, HOST, HOST), get);
+    assert_eq!(protocols(&link(Flags::GET | Flags::PUT), false, PINNED, HOST), get, "GET goes before PUT");
+    let put = [inline, eager, fragments, (8192, 1 << 20, "rendezvous, put")];
+    assert_eq!(protocols(&link(Flags::PUT), false, HOST, HOST), put);
+    let in_place = [inline, (241, 4080, "eager, in place"), (all.0, all.1, "rendezvous, fragments")];
+    assert_eq!(protocols(&link(Flags::SEND_IN_PLACE), false, HOST, HOST), in_place);
+}
+
+#[test]
+fn data_in_pieces_goes_in_fragments() {
+    let fragments = (4081, 1 << 20, "rendezvous, fragments");
+    let both = link(Flags::GET | Flags::PUT);
+    assert_eq!(protocols(&both, false, PIECES, HOST), [(0, 4080, "eager"), fragments]);
+    assert_eq!(protocols(&both, false, HOST, PIECES).last(), Some(&fragments));
+}
+
+#[test]
+fn device_memory_is_copied_unless_the_link_reaches_it() {
+    let copied = [(0, 0, "eager, inline"), (1, 4080, "eager, copied by the device"), (4081, 1 << 20, CHUNKS)];
+    const CHUNKS: &str = "rendezvous, copied in chunks";
+    let host_only = link(Flags::GET | Flags::PUT);
+    for device in [DEVICE, MANAGED] {
+        assert_eq!(protocols(&host_only, false, device, device), copied);
+        assert_eq!(protocols(&host_only, false, device, HOST), copied);
+    }
+    assert_eq!(protocols(&host_only, false, HOST, DEVICE).last(), Some(&(4081, 1 << 20, CHUNKS)));
+    let reaching = link(Flags::GET | Flags::DEVICE_GET);
+    assert_eq!(protocols(&reaching, false, DEVICE, DEVICE).last(), Some(&(8192, 1 << 20, "rendezvous, get")));
+    let storing = link(Flags::PUT | Flags::DEVICE_PUT);
+    assert_eq!(protocols(&storing, false, DEVICE, DEVICE).last(), Some(&(8192, 1 << 20, "rendezvous, put")));
+}
+
+#[test]
+fn copy_only_is_absolute_for_devices_and_nothing_to_hosts() {
+    let able = link(Flags::GET | Flags::PUT | Flags::DEVICE_GET | Flags::DEVICE_PUT);
+    for (from, to) in [(DEVICE, DEVICE), (DEVICE, HOST), (HOST, DEVICE), (MANAGED, HOST), (PINNED, MANAGED)] {
+        let rows = protocols(&able, true, from, to);
+        assert!(rows.iter().all(|row| !row.2.contains("get") && !row.2.contains("put")), "{from:?} {to:?}: {rows:?}");
+    }
+    assert_eq!(protocols(&able, true, HOST, HOST), protocols(&able, false, HOST, HOST));
+}
+
+fn outgoing<'l>(main: &'l Capabilities, len: u64, from: Side) -> Outgoing<'l> {
+    let (any, min_rdma_size) = (main.flags, main.min_rdma_size);
+    Outgoing { len, from: from.shape(), synchronous: false, credit: true, copy_only: false, main, any, min_rdma_size }
+}
+
+#[test]
+fn without_credit_nothing_brings_its_data_along() {
+    let link = link(Flags::GET);
+    for len in [0, 8, 4000] {
+        for from in [HOST, PIECES, DEVICE] {
+            let out = Outgoing { credit: false, ..outgoing(&link, len, from) };
+            assert_eq!(start(&out).0, Start::Announce);
+            let out = Outgoing { synchronous: true, ..out };
+            assert_eq!(start(&out).0, Start::Announce);
+        }
+    }
+}
+
+#[test]
+fn a_device_announces_without_data() {
+    let link = link(Flags::GET);
+    let synchronous = Outgoing { synchronous: true, ..outgoing(&link, 100, DEVICE) };
+    assert_eq!(start(&synchronous).0, Start::Announce);
+    let synchronous = Outgoing { synchronous: true, ..outgoing(&link, 100, HOST) };
+    assert_eq!(start(&synchronous).0, Start::AnnounceWithData);
+}
+
+#[test]
+fn lengths_near_the_end_of_the_range_do_not_wrap() {
+    let link = link(Flags::GET);
+    assert_eq!(start(&outgoing(&link, u64::MAX, HOST)).0, Start::Expose);
+}

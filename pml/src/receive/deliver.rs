@@ -1,0 +1,162 @@
+//! From a matched message to the user's buffer.
+
+use std::sync::atomic::Ordering;
+
+use cableway_btl::{Received, SharedBytes};
+use cableway_common_cuda::Order;
+
+use super::arrive::Arrived;
+use crate::completion::{Active, Done};
+use crate::copies::{Copying, Source, Then};
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::flow;
+use crate::kept::{Content, Kept};
+use crate::links::Peer;
+use crate::request::Status;
+use crate::wire::{Header, Id};
+
+impl Engine {
+    /// Delivers a message within its upcall.
+    #[inline]
+    pub(crate) fn deliver_arrived(
+        &self,
+        mut request: Active,
+        peer: &Peer,
+        source: u32,
+        arrived: &Arrived<'_>,
+        done: &mut Done,
+    ) {
+        let payload = arrived.payload();
+        let mut status =
+            Status { source: source as i32, tag: arrived.envelope.tag, len: payload.len() as u64, cancelled: false };
+        match &arrived.content {
+            Content::Eager => self.consume(peer, flow::cost(true, payload.len()), done),
+            Content::Announced(announced, exposed) => {
+                status.len = announced.len;
+                if payload.is_empty() {
+                    self.begin_receive(request, peer, status, announced, exposed.as_deref(), done);
+                    return;
+                }
+                self.consume(peer, flow::cost(false, payload.len()), done);
+                self.confirm(peer, announced.sender, done);
+            }
+        }
+        if request.is_on_device() && !payload.is_empty() {
+            let held = self.hold(arrived.message, arrived.header_len);
+            self.deliver_to_device(request, status, held, done);
+        } else {
+            self.deliver_to_host(request, status, payload, done);
+        }
+    }
+
+    /// Delivers a message that was kept.
+    pub(crate) fn deliver_kept(&self, mut request: Active, peer: &Peer, source: u32, kept: Kept, done: &mut Done) {
+        let status = Status { source: source as i32, tag: kept.envelope.tag, len: kept.len(), cancelled: false };
+        self.consume(peer, kept.cost(), done);
+        if let Content::Announced(announced, exposed) = &kept.content {
+            if kept.payload.is_empty() {
+                self.begin_receive(request, peer, status, announced, exposed.as_deref(), done);
+                return;
+            }
+            self.confirm(peer, announced.sender, done);
+        }
+        if request.is_on_device() && !kept.payload.is_empty() {
+            // Boxed, because it must not move while the device copies from it.
+            let kept = Box::new(kept);
+            let held = Held { address: kept.payload.as_ptr(), source: Source::Kept { _message: kept } };
+            self.deliver_to_device(request, status, held, done);
+        } else {
+            self.deliver_to_host(request, status, SharedBytes::from_private(&kept.payload), done);
+        }
+    }
+
+    #[inline]
+    fn deliver_to_host(&self, mut request: Active, status: Status, payload: SharedBytes<'_>, done: &mut Done) {
+        let Some(convertor) = request.inner().convertor.as_mut() else { return };
+        let room = convertor.packed_size();
+        let len = room.min(payload.len() as u64) as usize;
+        // SAFETY: the payload is readable and no part of a user's buffer.
+        let failed = unsafe { convertor.unpack(payload.as_ptr(), len) }.err().map(Error::from);
+        request.complete(status, failed.or_else(|| truncated(&status, room)), done);
+    }
+
+    /// Has the device copy the message; the request completes once it has.
+    #[cold]
+    fn deliver_to_device(&self, mut request: Active, status: Status, held: Held, done: &mut Done) {
+        let Some(convertor) = request.inner().convertor.as_mut() else { return };
+        let room = convertor.packed_size();
+        let len = room.min(status.len) as usize;
+        let truncated = truncated(&status, room);
+        // SAFETY: `held` keeps the bytes readable and goes where the completion goes.
+        match unsafe { convertor.start_unpack(held.address, len, Order::AfterDefaultStream) } {
+            Ok((_, completion)) => {
+                let then = Then::Received { request, status, truncated, source: held.source };
+                self.start_copy(Copying { completion, then, bytes: len as u64 });
+            }
+            Err(error) => request.complete(status, Some(error.into()), done),
+        }
+    }
+
+    /// Keeps a message's payload beyond its upcall, for a device to copy from: in the transport's memory if that can
+    /// wait, else in ours.
+    pub(crate) fn hold(&self, message: &Received<'_>, header_len: usize) -> Held {
+        let payload = message.bytes().skip(header_len);
+        if let Some(message) = message.retain() {
+            let address = message.bytes().skip(header_len).as_ptr();
+            return Held { address, source: Source::Retained { _message: message } };
+        }
+        if payload.len() <= self.bounce.chunk_size()
+            && let Some(mut buffer) = self.bounce.take()
+        {
+            payload.copy_to(&mut buffer);
+            return Held { address: buffer.as_mut_ptr(), source: Source::Bounce { _buffer: buffer } };
+        }
+        let mut copy = vec![0; payload.len()].into_boxed_slice();
+        payload.copy_to(&mut copy);
+        Held { address: copy.as_ptr(), source: Source::Copied { _bytes: copy } }
+    }
+
+    /// Tells the sender of a message that came with its data that it was matched.
+    fn confirm(&self, peer: &Peer, sender: Id, done: &mut Done) {
+        self.with_links(peer, done, |links, _| links.control(&Header::Finish { sender, result: Ok(()) }));
+    }
+
+    /// Gives the sender its credit back, in instalments of half the window.
+    #[inline]
+    pub(crate) fn consume(&self, peer: &Peer, cost: u64, done: &mut Done) {
+        let consumed = peer.consumed.add(cost);
+        if consumed.wrapping_sub(peer.credited.load(Ordering::Relaxed)) >= self.instalment {
+            self.give_credit(peer, done);
+        }
+    }
+
+    #[cold]
+    fn give_credit(&self, peer: &Peer, done: &mut Done) {
+        self.with_links(peer, done, |links, _| {
+            let consumed = peer.consumed.get();
+            peer.credited.store(consumed, Ordering::Relaxed);
+            links.control(&Header::Credit { consumed });
+        });
+    }
+}
+
+/// Bytes that stay where they are as long as `source` lives.
+pub(crate) struct Held {
+    pub(crate) address: *const u8,
+    pub(crate) source: Source,
+}
+
+impl Active {
+    #[inline]
+    pub(crate) fn is_on_device(&mut self) -> bool {
+        self.inner().convertor.as_ref().is_some_and(|convertor| convertor.location().on_device())
+    }
+}
+
+/// The error of a receive that the message was too long for.
+#[inline]
+pub(crate) fn truncated(status: &Status, room: u64) -> Option<Error> {
+    let &Status { source, tag, len, .. } = status;
+    (len > room).then_some(Error::Truncated { source_rank: source, tag, sent: len, room })
+}

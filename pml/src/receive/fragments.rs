@@ -1,0 +1,118 @@
+//! Data that senders send or store.
+
+use cableway_btl::Received;
+
+use crate::completion::Done;
+use crate::copies::{Copying, Then};
+use crate::engine::Engine;
+use crate::error::{Abort, Error};
+use crate::links::{Links, Peer};
+use crate::wire::{Id, Malformed};
+
+impl Engine {
+    /// A fragment for `offset` arrived.
+    pub(crate) fn fragment(
+        &self,
+        peer: &Peer,
+        links: &mut Links,
+        (id, offset): (Id, u64),
+        message: &Received<'_>,
+        header_len: usize,
+        done: &mut Done,
+    ) -> Result<(), Malformed> {
+        let payload = message.bytes().skip(header_len);
+        let len = payload.len() as u64;
+        let transfer = awaiting(links, id, "a fragment", (offset, len))?;
+        transfer.awaited -= len;
+        if transfer.failure.is_some() {
+            transfer.arrived += len;
+        } else if transfer.convertor.location().on_device() {
+            let held = self.hold(message, header_len);
+            transfer.convertor.set_position(offset);
+            let order = transfer.next_order();
+            // SAFETY: `held` keeps the bytes readable and goes where the completion goes.
+            match unsafe { transfer.convertor.start_unpack(held.address, payload.len(), order) } {
+                Ok((_, completion)) => {
+                    transfer.busy += 1;
+                    let then = Then::Arrived { peer: peer.rank, id, bytes: len, source: held.source };
+                    self.start_copy(Copying { completion, then, bytes: len });
+                }
+                Err(error) => {
+                    transfer.arrived += len;
+                    transfer.fail(error.into());
+                }
+            }
+        } else {
+            transfer.convertor.set_position(offset);
+            // SAFETY: the payload is readable and no part of a user's buffer.
+            if let Err(error) = unsafe { transfer.convertor.unpack(payload.as_ptr(), payload.len()) } {
+                transfer.fail(error.into());
+            }
+            transfer.arrived += len;
+        }
+        links.settle_receive(id, done);
+        Ok(())
+    }
+
+    /// The sender has stored a range, or could not.
+    pub(crate) fn stored(
+        &self,
+        links: &mut Links,
+        id: Id,
+        (offset, len): (u64, u64),
+        result: Result<(), Abort>,
+        done: &mut Done,
+    ) -> Result<(), Malformed> {
+        let transfer = awaiting(links, id, "a report of a store", (offset, len))?;
+        transfer.awaited -= len;
+        match result {
+            Ok(()) => transfer.arrived += len,
+            Err(_) => {
+                transfer.asked -= len;
+                links.ask_for_fragments(id, &[(offset, offset + len)]);
+            }
+        }
+        links.settle_receive(id, done);
+        Ok(())
+    }
+
+    /// The sender gives up; `sent` bytes of what it was asked for have left all the same.
+    pub(crate) fn aborted(
+        &self,
+        peer: &Peer,
+        links: &mut Links,
+        (id, sent): (Id, u64),
+        reason: Abort,
+        done: &mut Done,
+    ) -> Result<(), Malformed> {
+        let what = "the end of a message";
+        let transfer = links.receives.get_mut(id).ok_or(Malformed::NoTransfer { what, id: id.0 })?;
+        // Of what was sent, some may still be on other links.
+        let coming = sent.checked_sub(transfer.asked - transfer.awaited).filter(|&coming| coming <= transfer.awaited);
+        let coming = coming.ok_or(Malformed::OutOfTurn { what, id: id.0 })?;
+        transfer.arrived += transfer.awaited - coming;
+        transfer.awaited = coming;
+        transfer.fail(Error::PeerGaveUp { peer: peer.rank, len: transfer.status.len, reason });
+        transfer.finish = false;
+        links.settle_receive(id, done);
+        Ok(())
+    }
+}
+
+/// The transfer that a range was asked for, if it was.
+fn awaiting<'l>(
+    links: &'l mut Links,
+    id: Id,
+    what: &'static str,
+    (offset, len): (u64, u64),
+) -> Result<&'l mut super::ReceiveTransfer, Malformed> {
+    let transfer = links.receives.get_mut(id).ok_or(Malformed::NoTransfer { what, id: id.0 })?;
+    let to = offset.saturating_add(len);
+    if to > transfer.wanted {
+        return Err(Malformed::Range { from: offset, to, total: transfer.wanted });
+    }
+    if len > transfer.awaited {
+        return Err(Malformed::OutOfTurn { what, id: id.0 });
+    }
+    Ok(transfer)
+}

@@ -1,0 +1,131 @@
+//! The answer to an announced message.
+
+use cableway_btl::{Access, Flags};
+
+use super::transfer::{Fetch, ReceiveTransfer};
+use crate::completion::{Active, Done};
+use crate::engine::Engine;
+use crate::links::{Links, Peer};
+use crate::protocol::{self, Data, Incoming, Shape};
+use crate::request::Status;
+use crate::wire::{Ack, Announced, Exposed, Header, Id, Put};
+
+impl Engine {
+    /// Asks for the data of a message that was matched.
+    pub(crate) fn begin_receive(
+        &self,
+        mut request: Active,
+        peer: &Peer,
+        status: Status,
+        announced: &Announced,
+        exposed: Option<&Exposed>,
+        done: &mut Done,
+    ) {
+        let Some(convertor) = request.inner().convertor.take() else { return };
+        let transfer = ReceiveTransfer::new(request, convertor, status, announced.sender);
+        self.with_links(peer, done, |links, done| {
+            if let Err(error) = peer.check() {
+                transfer.request.complete(status, Some(error), done);
+                return;
+            }
+            if transfer.wanted == 0 {
+                links.control(&Header::Finish { sender: transfer.sender, result: Ok(()) });
+                transfer.request.complete(status, transfer.truncated, done);
+                return;
+            }
+            let shape = Shape {
+                on_device: transfer.convertor.location().on_device(),
+                contiguous: transfer.convertor.contiguous().is_some(),
+            };
+            let get = if shape.on_device { Flags::DEVICE_GET } else { Flags::GET };
+            let link = exposed.and_then(|exposed| {
+                links.named(exposed.btl, exposed.ordinal, |link| link.capabilities().flags.contains(get))
+            });
+            let incoming = Incoming {
+                exposed: link.is_some(),
+                addressable: announced.addressable,
+                to: shape,
+                copy_only: self.copy_only(),
+                any: links.flags(),
+            };
+            let (data, _) = protocol::data(&incoming);
+            let id = links.receives.insert(transfer);
+            match (data, link, exposed) {
+                (Data::Get, Some(link), Some(exposed)) => {
+                    self.counters.protocol_get.increment();
+                    let fetch = Fetch { link, handle: exposed.handle, next: 0, refused: Vec::new(), queued: true };
+                    if let Some(transfer) = links.receives.get_mut(id) {
+                        transfer.fetch = Some(fetch);
+                        transfer.finish = true;
+                    }
+                    links.queues.gets.push_back(id);
+                    self.pump_gets(peer, links, done);
+                }
+                (Data::Put, ..) => expose(links, id),
+                _ => links.ask_for_fragments(id, &[]),
+            }
+        });
+    }
+}
+
+/// Registers the buffer with every link that can PUT, each for the share that its bandwidth allows; what none takes
+/// comes as fragments.
+fn expose(links: &mut Links, id: Id) {
+    let Links { active, receives, queues, .. } = links;
+    let Some(transfer) = receives.get_mut(id) else { return };
+    let flag = if transfer.convertor.location().on_device() { Flags::DEVICE_PUT } else { Flags::PUT };
+    let able = |link: &crate::links::Link| link.capabilities().flags.contains(flag);
+    let total: f64 = active.iter().filter(|link| able(link)).map(|link| link.capabilities().bandwidth).sum();
+    let (sender, wanted) = (transfer.sender, transfer.wanted);
+    let mut offset = 0;
+    let mut share = 0.0;
+    for link in active.iter_mut().filter(|link| able(link)) {
+        share += link.capabilities().bandwidth / total;
+        // In whole cache lines, the last one ending with the message. A share that is no number is all of it.
+        let end = if share < 1.0 - f64::EPSILON { (wanted as f64 * share) as u64 & !63 } else { wanted };
+        let len = end.clamp(offset, wanted) - offset;
+        let Some(region) = transfer.region(offset, len).filter(|region| region.len != 0) else { continue };
+        // SAFETY: the buffer is the transfer's until it is settled, which drops the registration first.
+        match unsafe { link.endpoint.register(region, Access::RemoteWrite) } {
+            Ok(Some(registration)) => {
+                let to = Exposed { btl: link.tag, ordinal: link.ordinal, handle: *registration.handle() };
+                transfer.registrations.push(registration);
+                transfer.asked += len;
+                transfer.awaited += len;
+                let put = Put { sender, receiver: id, offset, len, total: wanted, to };
+                queues.control.push_back(crate::wire::HeaderBuffer::new(&Header::Put(put)));
+                offset += len;
+            }
+            Ok(None) => break,
+            Err(error) => {
+                links.broken = Some((link.btl, error));
+                return;
+            }
+        }
+    }
+    if offset < wanted {
+        let rest = (offset, wanted);
+        links.ask_for_fragments(id, &[rest]);
+    }
+    links.flush_control();
+}
+
+impl Links {
+    /// Asks the sender for ranges as fragments; for all if none are named. `total` is what it is asked for in all.
+    pub(crate) fn ask_for_fragments(&mut self, id: Id, ranges: &[(u64, u64)]) {
+        let Some(transfer) = self.receives.get_mut(id) else { return };
+        // Of a message that was fetched in part, the sender is asked for the rest only.
+        let fetched = transfer.fetch.take().map_or(0, |_| transfer.arrived);
+        let whole = [(0, transfer.wanted)];
+        let ranges = if ranges.is_empty() { &whole } else { ranges };
+        let bytes = ranges.iter().map(|(from, to)| to - from).sum::<u64>();
+        transfer.asked += bytes;
+        transfer.awaited += bytes;
+        // A device may fail after the sender thinks that all is done: it is told how it went.
+        transfer.finish = transfer.convertor.location().on_device();
+        let (sender, total, finish) = (transfer.sender, transfer.wanted - fetched, transfer.finish);
+        for &(from, to) in ranges {
+            self.control(&Header::Ack(Ack { sender, receiver: id, from, to, total, finish }));
+        }
+    }
+}

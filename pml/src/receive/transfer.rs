@@ -1,0 +1,130 @@
+//! A message whose data is on its way in.
+
+use cableway_btl::{Region, Registration, RemoteHandle};
+use cableway_common_cuda::{DeviceError, Order};
+use cableway_datatype::Convertor;
+use smallvec::SmallVec;
+
+use crate::completion::{Active, Done};
+use crate::error::{Abort, Error};
+use crate::links::Links;
+use crate::request::Status;
+use crate::wire::{Header, Id};
+
+pub(crate) struct ReceiveTransfer {
+    pub(crate) request: Active,
+    pub(crate) convertor: Convertor,
+    pub(crate) status: Status,
+    /// Set if the message is longer than the buffer; then only `wanted` bytes are asked for.
+    pub(crate) truncated: Option<Error>,
+    pub(crate) sender: Id,
+    /// Bytes to be received.
+    pub(crate) wanted: u64,
+    /// Bytes that are settled: where they belong, or given up.
+    pub(crate) arrived: u64,
+    /// Bytes that the sender was asked to send or store.
+    pub(crate) asked: u64,
+    /// Bytes of these that have not come.
+    pub(crate) awaited: u64,
+    /// Operations and copies that still write to the buffer.
+    pub(crate) busy: usize,
+    pub(crate) fetch: Option<Fetch>,
+    /// Lets the sender store.
+    pub(crate) registrations: SmallVec<[Registration; 1]>,
+    /// The sender waits to be told that all is done.
+    pub(crate) finish: bool,
+    order: Order,
+    pub(crate) failure: Option<Error>,
+    /// The sender has given up, or is dead.
+    pub(crate) gone: bool,
+}
+
+/// The receiver's side of a GET.
+pub(crate) struct Fetch {
+    pub(crate) link: u32,
+    pub(crate) handle: RemoteHandle,
+    /// Bytes handed to the link.
+    pub(crate) next: u64,
+    /// Ranges that it could not fetch.
+    pub(crate) refused: Vec<(u64, u64)>,
+    /// Whether the queue of gets has it.
+    pub(crate) queued: bool,
+}
+
+impl ReceiveTransfer {
+    pub(crate) fn new(request: Active, convertor: Convertor, status: Status, sender: Id) -> Self {
+        let room = convertor.packed_size();
+        ReceiveTransfer {
+            request,
+            status,
+            truncated: super::deliver::truncated(&status, room),
+            sender,
+            wanted: room.min(status.len),
+            convertor,
+            arrived: 0,
+            asked: 0,
+            awaited: 0,
+            busy: 0,
+            fetch: None,
+            registrations: SmallVec::new(),
+            finish: false,
+            order: Order::AfterDefaultStream,
+            failure: None,
+            gone: false,
+        }
+    }
+
+    /// `len` bytes of the buffer from `offset` on, if the buffer is one run.
+    pub(crate) fn region(&self, offset: u64, len: u64) -> Option<Region> {
+        let address = self.convertor.contiguous()?.wrapping_add(offset as usize);
+        Some(Region { address, len: len as usize, location: *self.convertor.location() })
+    }
+
+    /// What the next copy to a device waits for. All that was in the default stream when the receive was posted is
+    /// there when the first copy starts, too.
+    pub(crate) fn next_order(&mut self) -> Order {
+        std::mem::replace(&mut self.order, Order::None)
+    }
+
+    /// The first failure stands. What still arrives is counted and dropped.
+    pub(crate) fn fail(&mut self, error: Error) {
+        self.failure.get_or_insert(error);
+    }
+
+    fn is_over(&self) -> bool {
+        self.busy == 0 && (self.gone || self.arrived == self.wanted)
+    }
+}
+
+impl Links {
+    /// Completes a receive if nothing is left to do for it.
+    pub(crate) fn settle_receive(&mut self, id: Id, done: &mut Done) {
+        if !self.receives.get_mut(id).is_some_and(|transfer| transfer.is_over()) {
+            return;
+        }
+        let Some(transfer) = self.receives.remove(id) else { return };
+        let ReceiveTransfer { request, status, truncated, sender, registrations, finish, failure, gone, .. } = transfer;
+        drop(registrations);
+        if finish && !gone {
+            let result = match &failure {
+                None => Ok(()),
+                Some(Error::Btl(_)) => Err(Abort::Transport),
+                Some(_) => Err(Abort::Device),
+            };
+            self.control(&Header::Finish { sender, result });
+        }
+        request.complete(status, failure.or(truncated), done);
+    }
+
+    /// A copy of fragment data into the user's buffer is done.
+    pub(crate) fn copied_in(&mut self, id: Id, bytes: u64, result: Result<(), DeviceError>, done: &mut Done) {
+        let Some(transfer) = self.receives.get_mut(id) else { return };
+        transfer.busy -= 1;
+        transfer.arrived += bytes;
+        if let Err(source) = result {
+            let address = transfer.convertor.contiguous().map_or(0, |address| address as usize);
+            transfer.fail(Error::Device { address, len: transfer.wanted, source });
+        }
+        self.settle_receive(id, done);
+    }
+}

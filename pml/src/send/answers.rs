@@ -1,0 +1,125 @@
+//! What receivers say to senders.
+
+use cableway_btl::Flags;
+
+use super::put::PutJob;
+use super::transfer::{Phase, SendTransfer};
+use crate::completion::Done;
+use crate::engine::Engine;
+use crate::error::{Abort, Error};
+use crate::links::{Links, Peer};
+use crate::wire::{Ack, Id, Malformed, Put};
+
+impl Engine {
+    /// The receiver asks for a range as fragments.
+    pub(crate) fn acknowledged(
+        &self,
+        peer: &Peer,
+        links: &mut Links,
+        ack: &Ack,
+        done: &mut Done,
+    ) -> Result<(), Malformed> {
+        let Ack { sender: id, receiver, from, to, total, finish } = *ack;
+        let transfer = asked(links, id, "an acknowledgement", receiver, (from, to), total)?;
+        transfer.finish |= finish;
+        // What the receiver asks for as fragments it does not fetch.
+        transfer.registration = None;
+        if transfer.failure.is_none() && from != to {
+            transfer.ranges.push_back((from, to));
+            self.counters.protocol_fragments.increment();
+        }
+        links.settle_send(id, done);
+        Self::queue_stream(links, id);
+        self.pump_streams(peer, links, done);
+        Ok(())
+    }
+
+    /// The receiver exposes its buffer for a range.
+    pub(crate) fn asked_to_put(
+        &self,
+        peer: &Peer,
+        links: &mut Links,
+        put: &Put,
+        done: &mut Done,
+    ) -> Result<(), Malformed> {
+        let Put { sender: id, receiver, offset, len, total, to } = *put;
+        let out_of_turn = Malformed::OutOfTurn { what: "a request to put", id: id.0 };
+        let transfer = asked(links, id, "a request to put", receiver, (offset, offset + len), total)?;
+        if transfer.failure.is_none() {
+            let on_device = transfer.convertor.location().on_device();
+            let flag = if on_device { Flags::DEVICE_PUT } else { Flags::PUT };
+            if transfer.convertor.contiguous().is_none() {
+                return Err(out_of_turn);
+            }
+            let link = links.named(to.btl, to.ordinal, |link| link.capabilities().flags.contains(flag));
+            // Without the link the job fails at once, and the receiver asks for fragments instead.
+            let job = PutJob {
+                id,
+                receiver,
+                offset,
+                len,
+                next: 0,
+                link: link.unwrap_or(u32::MAX),
+                handle: to.handle,
+                outstanding: 0,
+                failed: link.is_none(),
+            };
+            let index = links.queues.put_jobs.insert(job);
+            links.queues.puts.push_back(index);
+            self.counters.protocol_put.increment();
+        }
+        links.settle_send(id, done);
+        self.pump_puts(peer, links, done);
+        Ok(())
+    }
+
+    /// The receiver has all that it wants, or gave up.
+    pub(crate) fn finished(
+        &self,
+        peer: &Peer,
+        links: &mut Links,
+        id: Id,
+        result: Result<(), Abort>,
+        done: &mut Done,
+    ) -> Result<(), Malformed> {
+        let Some(transfer) = links.sends.get_mut(id) else {
+            return Err(Malformed::NoTransfer { what: "the end of a message", id: id.0 });
+        };
+        if matches!(transfer.phase, Phase::Starting(_) | Phase::Leaving) || transfer.finished {
+            return Err(Malformed::OutOfTurn { what: "the end of a message", id: id.0 });
+        }
+        transfer.finished = true;
+        transfer.registration = None;
+        if let Err(reason) = result {
+            transfer.fail(Error::PeerGaveUp { peer: peer.rank, len: transfer.len, reason });
+        }
+        links.settle_send(id, done);
+        Ok(())
+    }
+}
+
+/// The transfer that a receiver asks data of, if its request makes sense.
+fn asked<'l>(
+    links: &'l mut Links,
+    id: Id,
+    what: &'static str,
+    receiver: Id,
+    (from, to): (u64, u64),
+    total: u64,
+) -> Result<&'l mut SendTransfer, Malformed> {
+    let transfer = links.sends.get_mut(id).ok_or(Malformed::NoTransfer { what, id: id.0 })?;
+    let first = transfer.phase == Phase::Announced;
+    let same = transfer.phase == Phase::Moving && transfer.receiver == Some(receiver) && transfer.total == total;
+    if !(first || same) || transfer.finished {
+        return Err(Malformed::OutOfTurn { what, id: id.0 });
+    }
+    let asked = transfer.asked + (to - from);
+    if to > transfer.len || total > transfer.len || asked > total {
+        return Err(Malformed::Range { from, to, total: transfer.len });
+    }
+    transfer.asked = asked;
+    transfer.phase = Phase::Moving;
+    transfer.receiver = Some(receiver);
+    transfer.total = total;
+    Ok(transfer)
+}

@@ -1,0 +1,142 @@
+//! Storing into the receiver's buffer.
+
+use cableway_btl::{RemoteHandle, Transfer};
+
+use super::start::token;
+use crate::completion::Done;
+use crate::engine::Engine;
+use crate::error::Abort;
+use crate::links::{Links, Operation, Peer};
+use crate::wire::{Header, Id};
+
+/// A range that the receiver asked to have stored.
+pub(crate) struct PutJob {
+    pub(crate) id: Id,
+    pub(crate) receiver: Id,
+    /// The range in the message; the handle's memory begins with its first byte.
+    pub(crate) offset: u64,
+    pub(crate) len: u64,
+    /// Bytes of it that were handed to the link.
+    pub(crate) next: u64,
+    pub(crate) link: u32,
+    pub(crate) handle: RemoteHandle,
+    pub(crate) outstanding: usize,
+    pub(crate) failed: bool,
+}
+
+impl Engine {
+    /// Goes on with queued jobs; returns how many pieces were handed to links.
+    pub(crate) fn pump_puts(&self, peer: &Peer, links: &mut Links, done: &mut Done) -> usize {
+        let mut pieces = 0;
+        while let Some(&index) = links.queues.puts.front() {
+            match self.put_piece(peer, links, index) {
+                Ok(Some(Transfer::Busy)) => break,
+                Ok(Some(Transfer::Done | Transfer::Started)) => pieces += 1,
+                Ok(None) => {
+                    links.queues.puts.pop_front();
+                    self.settle_put(links, index, done);
+                }
+                Err((btl, error)) => {
+                    links.broken = Some((btl, error));
+                    break;
+                }
+            }
+        }
+        pieces
+    }
+
+    /// Hands the job's next piece to its link; none if there is no more to hand over now.
+    fn put_piece(
+        &self,
+        peer: &Peer,
+        links: &mut Links,
+        index: usize,
+    ) -> Result<Option<Transfer>, (usize, cableway_btl::Error)> {
+        let Links { active, sends, operations, queues, .. } = links;
+        let Some(job) = queues.put_jobs.get_mut(index) else { return Ok(None) };
+        let (Some(transfer), Some(link)) =
+            (sends.get_mut(job.id), active.iter_mut().find(|link| link.serial == job.link))
+        else {
+            job.failed = true;
+            return Ok(None);
+        };
+        if job.failed || job.next == job.len || job.outstanding >= self.parameters.pml_pipeline_depth.max(1) {
+            return Ok(None);
+        }
+        let len = (job.len - job.next).min(link.capabilities().put_limit.max(1) as u64);
+        let Some(region) = transfer.region(job.offset + job.next, len) else {
+            job.failed = true;
+            return Ok(None);
+        };
+        let operation = operations.insert(Operation::Put(index));
+        // SAFETY: the buffer stays valid and unwritten until the request completes, which waits for the operation.
+        let put = unsafe { link.endpoint.put(region, &job.handle, job.next, token(peer, operation)) };
+        if !matches!(put, Ok(Transfer::Started)) {
+            operations.remove(operation);
+        }
+        match put {
+            Ok(Transfer::Busy) => return Ok(Some(Transfer::Busy)),
+            Ok(Transfer::Done) => {}
+            Ok(Transfer::Started) => {
+                job.outstanding += 1;
+                transfer.busy += 1;
+            }
+            Err(cableway_btl::Error::Unavailable { .. }) => {
+                job.failed = true;
+                return Ok(None);
+            }
+            Err(error) => return Err((link.btl, error)),
+        }
+        job.next += len;
+        link.carried = true;
+        Ok(put.ok())
+    }
+
+    /// A piece is done.
+    pub(crate) fn put_done(
+        &self,
+        peer: &Peer,
+        links: &mut Links,
+        index: usize,
+        result: Result<(), cableway_btl::Error>,
+        done: &mut Done,
+    ) {
+        let Some(job) = links.queues.put_jobs.get_mut(index) else { return };
+        job.outstanding -= 1;
+        job.failed |= result.is_err();
+        let id = job.id;
+        let queue = !job.failed && job.next < job.len && !links.queues.puts.contains(&index);
+        if let Some(transfer) = links.sends.get_mut(id) {
+            transfer.busy -= 1;
+        }
+        if queue {
+            links.queues.puts.push_back(index);
+        }
+        self.settle_put(links, index, done);
+        self.pump_puts(peer, links, done);
+    }
+
+    /// Tells the receiver if the whole range is stored, or cannot be.
+    fn settle_put(&self, links: &mut Links, index: usize, done: &mut Done) {
+        let Some(job) = links.queues.put_jobs.get(index) else { return };
+        if job.outstanding != 0 || !(job.failed || job.next == job.len) {
+            return;
+        }
+        let job = links.queues.put_jobs.remove(index);
+        links.queues.puts.retain(|&other| other != index);
+        let result = if job.failed { Err(Abort::Transport) } else { Ok(()) };
+        if let Some(transfer) = links.sends.get_mut(job.id) {
+            // What could not be stored may be asked for again.
+            if job.failed {
+                transfer.asked -= job.len
+            } else {
+                transfer.settled += job.len
+            }
+            if transfer.failure.is_none() && !transfer.gone {
+                let PutJob { receiver, offset, len, .. } = job;
+                links.control(&Header::Stored { receiver, offset, len, result });
+            }
+        }
+        links.settle_send(job.id, done);
+    }
+}

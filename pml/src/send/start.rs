@@ -1,0 +1,374 @@
+//! The first header of a message.
+
+use cableway_btl::{Access, Flags, FragmentKind, Token, Transfer};
+
+use super::transfer::{Phase, SendTransfer};
+use crate::completion::Done;
+use crate::copies::{Copying, Then};
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::flow;
+use crate::links::{Links, Operation, Peer};
+use crate::protocol::{self, Outgoing, Shape, Start};
+use crate::request::{Outcome, Status};
+use crate::wire::{self, Announced, Exposed, Header, HeaderBuffer, Id, MATCH_LEN};
+
+/// How an attempt to send a first header ended.
+enum Attempt {
+    /// The link is busy, or broke: again later.
+    Busy,
+    /// The message has left and its buffer is free.
+    Gone,
+    /// It goes on by itself: an operation, a copy or the receiver will say more.
+    Under,
+}
+
+impl Engine {
+    /// Sends a new message's first header, or queues it.
+    pub(crate) fn start_send(
+        &self,
+        peer: &Peer,
+        links: &mut Links,
+        mut transfer: SendTransfer,
+        done: &mut Done,
+    ) -> Outcome {
+        let start = self.choose_start(links, &transfer);
+        transfer.phase = Phase::Starting(start);
+        match start {
+            Start::Eager | Start::EagerInPlace | Start::EagerDevice => {
+                links.credit.take(flow::cost(true, transfer.len as usize));
+                self.counters.sends_eager.increment();
+            }
+            Start::AnnounceWithData => links.credit.take(flow::cost(false, transfer.len as usize)),
+            Start::Expose | Start::Announce => self.counters.sends_rendezvous.increment(),
+        }
+        // Nothing overtakes what waits, though the receiver would put it right.
+        let queue = !links.queues.control.is_empty() || !links.queues.starts.is_empty();
+        let id = links.sends.insert(transfer);
+        match if queue { Attempt::Busy } else { self.attempt_start(peer, links, id) } {
+            Attempt::Gone => {
+                // The caller learns it from the outcome; the request was never seen active.
+                if let Some(transfer) = links.sends.remove(id) {
+                    transfer.request.retract();
+                }
+                Outcome::Complete
+            }
+            Attempt::Under => {
+                links.settle_send(id, done);
+                Outcome::Started
+            }
+            Attempt::Busy => {
+                self.counters.send_queued.increment();
+                links.queues.starts.push_back(id);
+                Outcome::Started
+            }
+        }
+    }
+
+    fn choose_start(&self, links: &Links, transfer: &SendTransfer) -> Start {
+        let Some(main) = links.active.first() else { return Start::Announce };
+        let shape = Shape {
+            on_device: transfer.convertor.location().on_device(),
+            contiguous: transfer.len == 0 || transfer.convertor.contiguous().is_some(),
+        };
+        let cost = flow::cost(true, transfer.len.min(usize::MAX as u64 / 2) as usize);
+        let out = Outgoing {
+            len: transfer.len,
+            from: shape,
+            synchronous: transfer.synchronous,
+            credit: links.credit.covers(cost),
+            copy_only: self.copy_only(),
+            main: main.capabilities(),
+            any: links.flags(),
+            min_rdma_size: links.min_rdma_size(),
+        };
+        let (start, _) = protocol::start(&out);
+        if !out.credit && start == Start::Announce && out.len + MATCH_LEN as u64 <= out.main.eager_limit as u64 {
+            self.counters.flow_controlled.increment();
+        }
+        start
+    }
+
+    /// Tries the queued first headers in order.
+    pub(crate) fn retry_starts(&self, peer: &Peer, links: &mut Links, done: &mut Done) {
+        while let Some(&id) = links.queues.starts.front() {
+            match self.attempt_start(peer, links, id) {
+                Attempt::Busy => return,
+                Attempt::Gone => {
+                    if let Some(transfer) = links.sends.remove(id) {
+                        transfer.request.complete(Status::EMPTY, None, done);
+                    }
+                }
+                Attempt::Under => links.settle_send(id, done),
+            }
+            links.queues.starts.pop_front();
+        }
+    }
+
+    fn attempt_start(&self, peer: &Peer, links: &mut Links, id: Id) -> Attempt {
+        let Some(transfer) = links.sends.get_mut(id) else { return Attempt::Under };
+        let Phase::Starting(start) = transfer.phase else { return Attempt::Under };
+        let attempt = match start {
+            Start::Eager => self.attempt_eager(links, id, None),
+            Start::AnnounceWithData => {
+                let announced = Announced { len: transfer.len, sender: id, addressable: false };
+                let header = Header::Rendezvous(transfer.envelope, announced);
+                match self.attempt_eager(links, id, Some(&HeaderBuffer::new(&header))) {
+                    Ok(Attempt::Gone) => {
+                        links.announced(id);
+                        Ok(Attempt::Under)
+                    }
+                    other => other,
+                }
+            }
+            Start::EagerInPlace => self.attempt_in_place(peer, links, id),
+            Start::EagerDevice => self.attempt_device(peer, links, id),
+            Start::Expose => self.attempt_expose(links, id),
+            Start::Announce => Ok(self.attempt_announce(links, id)),
+        };
+        match attempt {
+            Ok(attempt) => attempt,
+            Err(error) => {
+                links.main_broke(error);
+                Attempt::Busy
+            }
+        }
+    }
+
+    /// Header (that of an eager message if none is given) and data in one message, copied by the CPU.
+    fn attempt_eager(
+        &self,
+        links: &mut Links,
+        id: Id,
+        header: Option<&HeaderBuffer>,
+    ) -> Result<Attempt, cableway_btl::Error> {
+        let (Some(transfer), Some(link)) = (links.sends.get_mut(id), links.active.first_mut()) else {
+            return Ok(Attempt::Busy);
+        };
+        let eager = wire::match_bytes(&transfer.envelope);
+        let header = header.map_or(&eager[..], HeaderBuffer::as_bytes);
+        let len = transfer.len as usize;
+        let whole = header.len() + len;
+        if whole <= link.capabilities().inline_limit
+            && let Some(payload) = transfer.host_bytes()
+            && link.endpoint.send_inline(header, payload)? == cableway_btl::Sent::Done
+        {
+            link.carried = true;
+            return Ok(Attempt::Gone);
+        }
+        let Some(mut fragment) = link.endpoint.alloc(whole, FragmentKind::Host)? else { return Ok(Attempt::Busy) };
+        fragment.write(0, header);
+        transfer.convertor.set_position(0);
+        // SAFETY: the fragment has room for the header and `len` bytes, and is ours alone.
+        match unsafe { transfer.convertor.pack(fragment.as_mut_ptr().add(header.len()), len) } {
+            Ok(_) => {
+                link.endpoint.send(fragment, whole)?;
+                link.carried = true;
+                Ok(Attempt::Gone)
+            }
+            Err(error) => {
+                transfer.fail(Error::from(error));
+                Ok(self.attempt_announce(links, id))
+            }
+        }
+    }
+
+    fn attempt_in_place(&self, peer: &Peer, links: &mut Links, id: Id) -> Result<Attempt, cableway_btl::Error> {
+        let (Some(transfer), Some(link)) = (links.sends.get_mut(id), links.active.first_mut()) else {
+            return Ok(Attempt::Busy);
+        };
+        let Some(region) = transfer.region(0, transfer.len) else { return self.attempt_eager(links, id, None) };
+        let header = wire::match_bytes(&transfer.envelope);
+        let operation = links.operations.insert(Operation::SendMessage(id));
+        // SAFETY: the buffer stays valid and unwritten until the request completes, which waits for the operation.
+        let sent = unsafe { link.endpoint.send_in_place(&header, region, token(peer, operation)) };
+        if !matches!(sent, Ok(Transfer::Started)) {
+            links.operations.remove(operation);
+        }
+        match sent? {
+            Transfer::Busy => Ok(Attempt::Busy),
+            Transfer::Done => {
+                link.carried = true;
+                Ok(Attempt::Gone)
+            }
+            Transfer::Started => {
+                link.carried = true;
+                transfer.busy += 1;
+                transfer.phase = Phase::Leaving;
+                Ok(Attempt::Under)
+            }
+        }
+    }
+
+    /// Has the device copy the data into a fragment, which leaves when that is done. Messages sent meanwhile overtake
+    /// it; their numbers tell the receiver.
+    fn attempt_device(&self, peer: &Peer, links: &mut Links, id: Id) -> Result<Attempt, cableway_btl::Error> {
+        let (Some(transfer), Some(link)) = (links.sends.get_mut(id), links.active.first_mut()) else {
+            return Ok(Attempt::Busy);
+        };
+        let header = wire::match_bytes(&transfer.envelope);
+        let (len, whole) = (transfer.len as usize, header.len() + transfer.len as usize);
+        let Some(mut fragment) = link.endpoint.alloc(whole, FragmentKind::Device)? else { return Ok(Attempt::Busy) };
+        fragment.write(0, &header);
+        let order = transfer.next_order();
+        // SAFETY: the fragment has room for the header and `len` bytes, is ours alone, and is kept with the completion.
+        match unsafe { transfer.convertor.start_pack(fragment.as_mut_ptr().add(header.len()), len, order) } {
+            Ok((_, completion)) => {
+                transfer.busy += 1;
+                transfer.phase = Phase::Leaving;
+                let then = Then::SendMessage { peer: peer.rank, link: link.serial, id, fragment, len: whole };
+                self.start_copy(Copying { completion, then, bytes: len as u64 });
+                Ok(Attempt::Under)
+            }
+            Err(error) => {
+                drop(fragment);
+                transfer.fail(error.into());
+                Ok(self.attempt_announce(links, id))
+            }
+        }
+    }
+
+    fn attempt_expose(&self, links: &mut Links, id: Id) -> Result<Attempt, cableway_btl::Error> {
+        let Links { sends, active, .. } = links;
+        let Some(transfer) = sends.get_mut(id) else { return Ok(Attempt::Under) };
+        let Some(region) = transfer.region(0, transfer.len) else { return Ok(self.attempt_announce(links, id)) };
+        let flag = if region.location.on_device() { Flags::DEVICE_GET } else { Flags::GET };
+        let mut exposed = None;
+        for link in active.iter_mut().filter(|link| link.capabilities().flags.contains(flag)) {
+            // Tried again after a busy link: the registration made then still stands.
+            if transfer.registration.is_none() {
+                // SAFETY: the buffer stays valid and unwritten until the request completes, and the registration is
+                // dropped with the transfer, before that.
+                transfer.registration = unsafe { link.endpoint.register(region, Access::RemoteRead)? };
+            }
+            if let Some(registration) = &transfer.registration {
+                exposed = Some(Exposed { btl: link.tag, ordinal: link.ordinal, handle: *registration.handle() });
+                break;
+            }
+        }
+        let Some(exposed) = exposed else {
+            transfer.phase = Phase::Starting(Start::Announce);
+            return Ok(self.attempt_announce(links, id));
+        };
+        let announced = Announced { len: transfer.len, sender: id, addressable: false };
+        let header = HeaderBuffer::new(&Header::Get(transfer.envelope, announced, exposed));
+        Ok(links.attempt_header(id, &header))
+    }
+
+    /// Announces the message, and nothing more. A message that failed here is announced too: its number is taken, and
+    /// its receiver waits for it.
+    fn attempt_announce(&self, links: &mut Links, id: Id) -> Attempt {
+        let flags = links.flags();
+        let min_rdma_size = links.min_rdma_size();
+        let (Some(transfer), Some(main)) = (links.sends.get_mut(id), links.active.first()) else {
+            return Attempt::Busy;
+        };
+        transfer.phase = Phase::Starting(Start::Announce);
+        let shape = Shape {
+            on_device: transfer.convertor.location().on_device(),
+            contiguous: transfer.convertor.contiguous().is_some(),
+        };
+        let out = Outgoing {
+            len: transfer.len,
+            from: shape,
+            synchronous: transfer.synchronous,
+            credit: false,
+            copy_only: self.copy_only(),
+            main: main.capabilities(),
+            any: flags,
+            min_rdma_size,
+        };
+        let addressable = transfer.failure.is_none() && protocol::addressable(&out);
+        let announced = Announced { len: transfer.len, sender: id, addressable };
+        let header = HeaderBuffer::new(&Header::Rendezvous(transfer.envelope, announced));
+        links.attempt_header(id, &header)
+    }
+
+    /// The copy of an eager message's data off the device is done.
+    pub(crate) fn message_copied(
+        &self,
+        links: &mut Links,
+        (id, serial): (Id, u32),
+        (fragment, len): (cableway_btl::Fragment, usize),
+        result: Result<(), cableway_common_cuda::DeviceError>,
+        done: &mut Done,
+    ) {
+        let Links { sends, active, .. } = &mut *links;
+        let Some(transfer) = sends.get_mut(id) else { return };
+        transfer.busy -= 1;
+        match result {
+            Err(source) => {
+                let address = transfer.convertor.contiguous().map_or(0, |address| address as usize);
+                transfer.fail(Error::Device { address, len: transfer.len, source });
+                if !transfer.gone && matches!(self.attempt_announce(links, id), Attempt::Busy) {
+                    links.queues.starts.push_back(id);
+                }
+            }
+            Ok(()) => match active.iter_mut().find(|link| link.serial == serial) {
+                Some(link) if !transfer.gone => {
+                    link.carried = true;
+                    if let Err(error) = link.endpoint.send(fragment, len) {
+                        links.broken = Some((link.btl, error));
+                    }
+                }
+                _ => {}
+            },
+        }
+        links.settle_send(id, done);
+    }
+
+    /// `device_protocols=copy`.
+    pub(crate) fn copy_only(&self) -> bool {
+        self.parameters.device_protocols == cableway_base::parameters::DeviceProtocols::Copy
+    }
+}
+
+impl SendTransfer {
+    /// The data, if the CPU can read it in one run.
+    fn host_bytes(&self) -> Option<&[u8]> {
+        if self.len == 0 {
+            return Some(&[]);
+        }
+        let address = self.convertor.contiguous().filter(|_| !self.convertor.location().on_device())?;
+        // SAFETY: the host promised that the buffer stays valid and unwritten until the request completes.
+        Some(unsafe { std::slice::from_raw_parts(address, self.len as usize) })
+    }
+}
+
+impl Links {
+    /// What any link can do.
+    pub(crate) fn flags(&self) -> Flags {
+        self.active.iter().fold(Flags::empty(), |flags, link| flags | link.capabilities().flags)
+    }
+
+    pub(crate) fn min_rdma_size(&self) -> usize {
+        let rdma = Flags::GET | Flags::PUT | Flags::DEVICE_GET | Flags::DEVICE_PUT;
+        let able = self.active.iter().map(|link| link.capabilities()).filter(|caps| caps.flags.intersects(rdma));
+        able.map(|caps| caps.min_rdma_size).min().unwrap_or(usize::MAX)
+    }
+
+    pub(crate) fn main_broke(&mut self, error: cableway_btl::Error) {
+        if let Some(link) = self.active.first() {
+            self.broken = Some((link.btl, error));
+        }
+    }
+
+    fn announced(&mut self, id: Id) {
+        if let Some(transfer) = self.sends.get_mut(id) {
+            transfer.phase = Phase::Announced;
+        }
+    }
+
+    fn attempt_header(&mut self, id: Id, header: &HeaderBuffer) -> Attempt {
+        if !self.send_small(header.as_bytes(), &[]) {
+            return Attempt::Busy;
+        }
+        self.announced(id);
+        Attempt::Under
+    }
+}
+
+/// The name under which an operation's completion is reported.
+pub(crate) fn token(peer: &Peer, operation: usize) -> Token {
+    Token(u64::from(peer.rank) << 32 | operation as u64)
+}

@@ -1,0 +1,134 @@
+//! A message on its way out.
+
+use std::collections::VecDeque;
+
+use cableway_btl::{Region, Registration};
+use cableway_common_cuda::Order;
+use cableway_datatype::Convertor;
+
+use crate::completion::{Active, Done};
+use crate::error::{Abort, Error};
+use crate::links::Links;
+use crate::protocol::Start;
+use crate::request::Status;
+use crate::wire::{Envelope, Header, Id};
+
+/// Where a message stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// Its first header has not left.
+    Starting(Start),
+    /// It was sent whole; the operation that reads the buffer is under way.
+    Leaving,
+    /// The receiver was told, and has not answered.
+    Announced,
+    /// The receiver has asked for data.
+    Moving,
+}
+
+pub(crate) struct SendTransfer {
+    pub(crate) request: Active,
+    pub(crate) convertor: Convertor,
+    pub(crate) envelope: Envelope,
+    pub(crate) len: u64,
+    pub(crate) synchronous: bool,
+    pub(crate) phase: Phase,
+    pub(crate) receiver: Option<Id>,
+    /// Bytes that the receiver asked for in all, once it did.
+    pub(crate) total: u64,
+    /// Bytes of these that it asked for so far.
+    pub(crate) asked: u64,
+    /// Bytes of these that have left.
+    pub(crate) settled: u64,
+    /// Ranges still to be sent as fragments.
+    pub(crate) ranges: VecDeque<(u64, u64)>,
+    /// Whether the queue of streams has it.
+    pub(crate) queued: bool,
+    /// Operations and copies that still read the buffer.
+    pub(crate) busy: usize,
+    /// The receiver will say when it is done.
+    pub(crate) finish: bool,
+    /// It has.
+    pub(crate) finished: bool,
+    /// Lets the receiver fetch.
+    pub(crate) registration: Option<Registration>,
+    /// Its copies wait for the default stream; only the first has to.
+    order: Order,
+    pub(crate) failure: Option<Error>,
+    /// There is nobody left to tell.
+    pub(crate) gone: bool,
+}
+
+impl SendTransfer {
+    pub(crate) fn new(request: Active, convertor: Convertor, envelope: Envelope, synchronous: bool) -> Self {
+        SendTransfer {
+            request,
+            len: convertor.packed_size(),
+            convertor,
+            envelope,
+            synchronous,
+            phase: Phase::Starting(Start::Announce),
+            receiver: None,
+            total: 0,
+            asked: 0,
+            settled: 0,
+            ranges: VecDeque::new(),
+            queued: false,
+            busy: 0,
+            finish: false,
+            finished: false,
+            registration: None,
+            order: Order::AfterDefaultStream,
+            failure: None,
+            gone: false,
+        }
+    }
+
+    /// `len` bytes of the buffer from `offset` on, if the buffer is one run.
+    pub(crate) fn region(&self, offset: u64, len: u64) -> Option<Region> {
+        let address = self.convertor.contiguous()?.wrapping_add(offset as usize);
+        Some(Region { address, len: len as usize, location: *self.convertor.location() })
+    }
+
+    /// What the next copy from a device waits for.
+    pub(crate) fn next_order(&mut self) -> Order {
+        std::mem::replace(&mut self.order, Order::None)
+    }
+
+    /// The first failure stands.
+    pub(crate) fn fail(&mut self, error: Error) {
+        self.failure.get_or_insert(error);
+        self.ranges.clear();
+    }
+
+    fn is_over(&self) -> bool {
+        if self.busy != 0 {
+            return false;
+        }
+        if self.failure.is_some() {
+            // Before the receiver has answered there is no transfer there that could be given up.
+            return self.gone || self.finished || self.receiver.is_some();
+        }
+        match self.phase {
+            Phase::Starting(_) | Phase::Announced => self.finished,
+            Phase::Leaving => true,
+            Phase::Moving => self.finished || (self.settled == self.total && !self.finish),
+        }
+    }
+}
+
+impl Links {
+    /// Completes a send if nothing is left to do for it.
+    pub(crate) fn settle_send(&mut self, id: Id, done: &mut Done) {
+        if !self.sends.get_mut(id).is_some_and(|transfer| transfer.is_over()) {
+            return;
+        }
+        let Some(transfer) = self.sends.remove(id) else { return };
+        if let (Some(receiver), true, false) = (transfer.receiver, transfer.failure.is_some(), transfer.gone)
+            && !transfer.finished
+        {
+            self.control(&Header::Abort { receiver, sent: transfer.settled, reason: Abort::Device });
+        }
+        transfer.request.complete(Status::EMPTY, transfer.failure, done);
+    }
+}

@@ -1,0 +1,141 @@
+//! What transports report, from within one call of their `progress`.
+
+use std::cell::RefCell;
+
+use cableway_base::Rank;
+use cableway_btl::{Error, MAX_HEADER, Received, Token, Upcalls};
+
+use crate::completion::Done;
+use crate::engine::Engine;
+use crate::kept::Content;
+use crate::links::{Operation, Peer};
+use crate::receive::Arrived;
+use crate::wire::{Header, MATCH_LEN, Malformed, parse, parse_match};
+
+/// One call of a transport's `progress`. What completes in it is announced after it, when no lock of the engine or the
+/// transport is held.
+pub(crate) struct Delivery<'e> {
+    pub(crate) engine: &'e Engine,
+    /// Which transport.
+    pub(crate) btl: usize,
+    pub(crate) done: RefCell<Done>,
+}
+
+impl Upcalls for Delivery<'_> {
+    #[inline]
+    fn receive(&self, rank: Rank, message: Received<'_>) {
+        let done = &mut *self.done.borrow_mut();
+        let peer = match self.engine.known_peer(rank) {
+            Some(peer) => peer,
+            None => match self.heard_from(rank) {
+                Some(peer) => peer,
+                None => return,
+            },
+        };
+        if peer.failure().is_some() {
+            return;
+        }
+        if let Err(malformed) = self.dispatch(peer, &message, done) {
+            self.engine.disconnect(peer, &malformed, done);
+        }
+    }
+
+    fn completed(&self, token: Token, result: Result<(), Error>) {
+        let done = &mut *self.done.borrow_mut();
+        let (rank, operation) = ((token.0 >> 32) as Rank, token.0 as u32 as usize);
+        let Some(peer) = self.engine.known_peer(rank) else { return };
+        let engine = self.engine;
+        engine.with_links(peer, done, |links, done| {
+            let Some(operation) = links.operations.try_remove(operation) else {
+                log::error!("{} completed an operation that nobody began", engine.btls[self.btl].btl.name());
+                return;
+            };
+            match operation {
+                Operation::SendMessage(id) => engine.left_in_place(peer, links, (id, None), result, done),
+                Operation::SendFragment(id, len) => engine.left_in_place(peer, links, (id, Some(len)), result, done),
+                Operation::Get { id, offset, len } => engine.get_done(peer, links, (id, offset, len), result, done),
+                Operation::Put(job) => engine.put_done(peer, links, job, result, done),
+            }
+            if peer.failure().is_some() {
+                engine.drop_links(links);
+            }
+        });
+    }
+
+    fn peer_failed(&self, rank: Rank, error: Error) {
+        let done = &mut *self.done.borrow_mut();
+        // A peer that was never met has nothing here that could fail.
+        if let Some(peer) = self.engine.known_peer(rank) {
+            self.engine.link_broke(peer, self.btl, error, done);
+        }
+    }
+}
+
+impl Delivery<'_> {
+    /// The first message of a peer.
+    #[cold]
+    fn heard_from(&self, rank: Rank) -> Option<&Peer> {
+        let slot = &self.engine.btls[self.btl];
+        slot.heard.store(true, std::sync::atomic::Ordering::Relaxed);
+        match self.engine.peer(rank) {
+            Ok(peer) => Some(peer),
+            Err(error) => {
+                // Without a link there is no answer, and nothing that could be received in order.
+                log::error!("a message from peer {rank} is lost: {error}");
+                None
+            }
+        }
+    }
+
+    #[inline]
+    fn dispatch(&self, peer: &Peer, message: &Received<'_>, done: &mut Done) -> Result<(), Malformed> {
+        let mut first = [0; MATCH_LEN];
+        if message.bytes().copy_to(&mut first) == MATCH_LEN
+            && let Some(envelope) = parse_match(&first)
+        {
+            let arrived = Arrived { envelope, content: Content::Eager, message, header_len: MATCH_LEN };
+            return self.engine.arrive(peer, &arrived, done);
+        }
+        self.dispatch_other(peer, message, done)
+    }
+
+    #[cold]
+    fn dispatch_other(&self, peer: &Peer, message: &Received<'_>, done: &mut Done) -> Result<(), Malformed> {
+        let mut bytes = [0; MAX_HEADER];
+        let count = message.bytes().copy_to(&mut bytes);
+        let (header, header_len) = parse(&bytes[..count], message.bytes().len())?;
+        let engine = self.engine;
+        let arrived = |envelope, content| Arrived { envelope, content, message, header_len };
+        match header {
+            Header::Match(envelope) => engine.arrive(peer, &arrived(envelope, Content::Eager), done),
+            Header::Rendezvous(envelope, announced) => {
+                engine.arrive(peer, &arrived(envelope, Content::Announced(announced, None)), done)
+            }
+            Header::Get(envelope, announced, exposed) => {
+                let content = Content::Announced(announced, Some(Box::new(exposed)));
+                engine.arrive(peer, &arrived(envelope, content), done)
+            }
+            Header::Ack(ack) => {
+                engine.with_links(peer, done, |links, done| engine.acknowledged(peer, links, &ack, done))
+            }
+            Header::Put(put) => {
+                engine.with_links(peer, done, |links, done| engine.asked_to_put(peer, links, &put, done))
+            }
+            Header::Fragment { receiver, offset } => engine.with_links(peer, done, |links, done| {
+                engine.fragment(peer, links, (receiver, offset), message, header_len, done)
+            }),
+            Header::Finish { sender, result } => {
+                engine.with_links(peer, done, |links, done| engine.finished(peer, links, sender, result, done))
+            }
+            Header::Stored { receiver, offset, len, result } => {
+                engine.with_links(peer, done, |links, done| engine.stored(links, receiver, (offset, len), result, done))
+            }
+            Header::Credit { consumed } => engine.with_links(peer, done, |links, _| {
+                links.credit.consumed(consumed).map_err(|sent| Malformed::Credit { consumed, sent })
+            }),
+            Header::Abort { receiver, sent, reason } => {
+                engine.with_links(peer, done, |links, done| engine.aborted(peer, links, (receiver, sent), reason, done))
+            }
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! Waiting: polling with progress, adapted to who else needs the processor.
+
+use std::ops::Deref;
+
+use crate::completion::Done;
+use crate::engine::Engine;
+use crate::request::{PROC_NULL, Request, Status};
+
+impl Engine {
+    /// Progresses until every request is complete. Polls `pml_spin` times without an event, then yields the processor
+    /// between polls; at once where ranks on this node outnumber the cores. Inactive requests count as complete.
+    pub fn wait(&self, requests: &[&Request]) {
+        let mut first = 0;
+        self.wait_until(|| {
+            while requests.get(first).is_some_and(|request| !request.is_active()) {
+                first += 1;
+            }
+            first == requests.len()
+        });
+    }
+
+    /// Progresses until one of the requests is complete, and answers its index; none if none is active or complete.
+    pub fn wait_any(&self, requests: &[&Request]) -> Option<usize> {
+        let mut found = None;
+        self.wait_until(|| {
+            found = requests.iter().position(|request| request.is_complete());
+            found.is_some() || !requests.iter().any(|request| request.is_active())
+        });
+        found
+    }
+
+    /// Progresses until `done` answers true.
+    #[inline]
+    pub fn wait_until(&self, mut done: impl FnMut() -> bool) {
+        let mut idle = 0;
+        while !done() {
+            if self.progress() != 0 {
+                idle = 0;
+            } else if idle < self.spin {
+                idle += 1;
+                std::hint::spin_loop();
+            } else {
+                std::thread::yield_now();
+            }
+        }
+    }
+
+    /// The end of an operation with a peer that does not exist.
+    pub(crate) fn complete_null(request: crate::completion::Active) {
+        let mut done = Done::default();
+        request.complete(Status { source: PROC_NULL, ..Status::EMPTY }, None, &mut done);
+        done.run();
+    }
+}
+
+/// Processors that are online, whether or not this process may use them.
+pub(crate) fn cores() -> usize {
+    // SAFETY: asks the system for a number.
+    let online = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
+    usize::try_from(online).unwrap_or(1)
+}
+
+/// A request on the stack of a call that waits for it. A panic on the way (out of a hook) must not free memory that the
+/// engine, or a peer, still writes to.
+pub(crate) struct AbortUnlessComplete {
+    request: Request,
+    used: std::cell::Cell<bool>,
+}
+
+impl AbortUnlessComplete {
+    pub(crate) fn new() -> Self {
+        AbortUnlessComplete { request: Request::new(), used: std::cell::Cell::new(false) }
+    }
+
+    /// For the call that starts it.
+    pub(crate) fn started(&self) -> &Request {
+        self.used.set(true);
+        &self.request
+    }
+
+    /// It was not started after all.
+    pub(crate) fn unused(&self) {
+        self.used.set(false);
+    }
+}
+
+impl Deref for AbortUnlessComplete {
+    type Target = Request;
+    fn deref(&self) -> &Request {
+        &self.request
+    }
+}
+
+impl Drop for AbortUnlessComplete {
+    fn drop(&mut self) {
+        if self.used.get() && self.request.is_active() {
+            log::error!("a waiting call unwound while its message was under way");
+            std::process::abort();
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! Byte layouts, and writing them.
+
+use std::mem::size_of;
+
+use cableway_btl::{MAX_HEADER, RemoteHandle};
+use memoffset::offset_of;
+use zerocopy::little_endian::{I32, U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::{Ack, Announced, Envelope, Exposed, Header, Put};
+use crate::error::Abort;
+
+/// The first byte of every header.
+pub(super) mod kind {
+    pub(crate) const MATCH: u8 = 1;
+    pub(crate) const RENDEZVOUS: u8 = 2;
+    pub(crate) const GET: u8 = 3;
+    pub(crate) const ACK: u8 = 4;
+    pub(crate) const PUT: u8 = 5;
+    pub(crate) const FRAGMENT: u8 = 6;
+    pub(crate) const FINISH: u8 = 7;
+    pub(crate) const STORED: u8 = 8;
+    pub(crate) const CREDIT: u8 = 9;
+    pub(crate) const ABORT: u8 = 10;
+}
+
+/// In `Rendezvous` and `Get`: the sender can PUT from its buffer.
+pub(super) const FLAG_ADDRESSABLE: u8 = 1;
+/// In `Ack`: a `Finish` will follow.
+pub(super) const FLAG_FINISH: u8 = 1;
+
+macro_rules! headers {
+    ($( $(#[$doc:meta])* $name:ident { $( $field:ident: $type:ty ),+ $(,)? } )+) => {
+        $( $(#[$doc])* #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+        #[repr(C)]
+        pub(super) struct $name { $( pub(super) $field: $type ),+ } )+
+    };
+}
+
+headers! {
+    Match { kind: u8, flags: u8, epoch: U16, context: U32, tag: I32, seq: U32 }
+    Rendezvous { matching: Match, len: U64, sender: U64 }
+    /// The handle's bytes follow.
+    Get { rendezvous: Rendezvous, btl: U32, ordinal: u8, handle_len: u8, zero: U16 }
+    AckHeader { kind: u8, flags: u8, zero: [u8; 6], sender: U64, receiver: U64, from: U64, to: U64, total: U64 }
+    /// The handle's bytes follow.
+    PutHeader {
+        kind: u8, flags: u8, ordinal: u8, handle_len: u8, btl: U32,
+        sender: U64, receiver: U64, offset: U64, len: U64, total: U64,
+    }
+    Fragment { kind: u8, flags: u8, zero: [u8; 6], receiver: U64, offset: U64 }
+    Finish { kind: u8, flags: u8, zero: U16, code: U32, sender: U64 }
+    Stored { kind: u8, flags: u8, zero: U16, code: U32, receiver: U64, offset: U64, len: U64 }
+    Credit { kind: u8, flags: u8, zero: [u8; 6], consumed: U64 }
+    AbortHeader { kind: u8, flags: u8, zero: U16, code: U32, receiver: U64, sent: U64 }
+}
+
+const _: () = {
+    assert!(size_of::<Match>() == 16 && offset_of!(Match, context) == 4 && offset_of!(Match, seq) == 12);
+    assert!(size_of::<Rendezvous>() == 32 && offset_of!(Rendezvous, len) == 16 && offset_of!(Rendezvous, sender) == 24);
+    assert!(size_of::<Get>() == 40 && offset_of!(Get, btl) == 32 && offset_of!(Get, handle_len) == 37);
+    assert!(size_of::<AckHeader>() == 48 && offset_of!(AckHeader, sender) == 8 && offset_of!(AckHeader, total) == 40);
+    assert!(size_of::<PutHeader>() == 48 && offset_of!(PutHeader, btl) == 4 && offset_of!(PutHeader, total) == 40);
+    assert!(size_of::<Fragment>() == 24 && offset_of!(Fragment, receiver) == 8 && offset_of!(Fragment, offset) == 16);
+    assert!(size_of::<Finish>() == 16 && offset_of!(Finish, code) == 4 && offset_of!(Finish, sender) == 8);
+    assert!(size_of::<Stored>() == 32 && offset_of!(Stored, offset) == 16 && offset_of!(Stored, len) == 24);
+    assert!(size_of::<Credit>() == 16 && offset_of!(Credit, consumed) == 8);
+    assert!(size_of::<AbortHeader>() == 24 && offset_of!(AbortHeader, sent) == 16);
+    assert!(
+        size_of::<PutHeader>() + RemoteHandle::MAX <= MAX_HEADER && size_of::<Get>() + RemoteHandle::MAX <= MAX_HEADER
+    );
+};
+
+impl Match {
+    #[inline]
+    pub(super) fn new(kind: u8, flags: u8, envelope: &Envelope) -> Self {
+        let Envelope { context, epoch, tag, seq } = *envelope;
+        Match { kind, flags, epoch: epoch.into(), context: context.into(), tag: tag.into(), seq: seq.into() }
+    }
+
+    #[inline]
+    pub(super) fn envelope(&self) -> Envelope {
+        Envelope { context: self.context.get(), epoch: self.epoch.get(), tag: self.tag.get(), seq: self.seq.get() }
+    }
+}
+
+/// The bytes of an eager message's header, the one that must be made fast.
+#[inline]
+pub(crate) fn match_bytes(envelope: &Envelope) -> [u8; size_of::<Match>()] {
+    zerocopy::transmute!(Match::new(kind::MATCH, 0, envelope))
+}
+
+/// A header as bytes.
+#[derive(Clone, Copy)]
+pub(crate) struct Buffer {
+    bytes: [u8; MAX_HEADER],
+    len: usize,
+}
+
+impl Buffer {
+    /// The bytes of `header`.
+    pub(crate) fn new(header: &Header) -> Self {
+        let mut out = Buffer { bytes: [0; MAX_HEADER], len: 0 };
+        out.write(header);
+        out
+    }
+
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+
+    fn push(&mut self, bytes: &[u8]) {
+        self.bytes[self.len..self.len + bytes.len()].copy_from_slice(bytes);
+        self.len += bytes.len();
+    }
+
+    fn write(&mut self, header: &Header) {
+        match *header {
+            Header::Match(envelope) => self.push(&match_bytes(&envelope)),
+            Header::Rendezvous(envelope, announced) => {
+                self.push(rendezvous(kind::RENDEZVOUS, &envelope, &announced).as_bytes());
+            }
+            Header::Get(envelope, announced, Exposed { btl, ordinal, handle }) => {
+                let rendezvous = rendezvous(kind::GET, &envelope, &announced);
+                let handle_len = handle.as_bytes().len() as u8;
+                let get = Get { rendezvous, btl: btl.0.into(), ordinal, handle_len, zero: 0.into() };
+                self.push(get.as_bytes());
+                self.push(handle.as_bytes());
+            }
+            Header::Ack(Ack { sender, receiver, from, to, total, finish }) => {
+                let flags = if finish { FLAG_FINISH } else { 0 };
+                let header = AckHeader {
+                    kind: kind::ACK,
+                    flags,
+                    zero: [0; 6],
+                    sender: sender.0.into(),
+                    receiver: receiver.0.into(),
+                    from: from.into(),
+                    to: to.into(),
+                    total: total.into(),
+                };
+                self.push(header.as_bytes());
+            }
+            Header::Put(Put { sender, receiver, offset, len, total, to }) => {
+                let header = PutHeader {
+                    kind: kind::PUT,
+                    flags: 0,
+                    ordinal: to.ordinal,
+                    handle_len: to.handle.as_bytes().len() as u8,
+                    btl: to.btl.0.into(),
+                    sender: sender.0.into(),
+                    receiver: receiver.0.into(),
+                    offset: offset.into(),
+                    len: len.into(),
+                    total: total.into(),
+                };
+                self.push(header.as_bytes());
+                self.push(to.handle.as_bytes());
+            }
+            Header::Fragment { receiver, offset } => {
+                let (receiver, offset) = (receiver.0.into(), offset.into());
+                self.push(Fragment { kind: kind::FRAGMENT, flags: 0, zero: [0; 6], receiver, offset }.as_bytes());
+            }
+            Header::Finish { sender, result } => {
+                let (code, sender) = (code(result).into(), sender.0.into());
+                self.push(Finish { kind: kind::FINISH, flags: 0, zero: 0.into(), code, sender }.as_bytes());
+            }
+            Header::Stored { receiver, offset, len, result } => {
+                let header = Stored {
+                    kind: kind::STORED,
+                    flags: 0,
+                    zero: 0.into(),
+                    code: code(result).into(),
+                    receiver: receiver.0.into(),
+                    offset: offset.into(),
+                    len: len.into(),
+                };
+                self.push(header.as_bytes());
+            }
+            Header::Credit { consumed } => {
+                let consumed = consumed.into();
+                self.push(Credit { kind: kind::CREDIT, flags: 0, zero: [0; 6], consumed }.as_bytes());
+            }
+            Header::Abort { receiver, sent, reason } => {
+                let header = AbortHeader {
+                    kind: kind::ABORT,
+                    flags: 0,
+                    zero: 0.into(),
+                    code: reason.code().into(),
+                    receiver: receiver.0.into(),
+                    sent: sent.into(),
+                };
+                self.push(header.as_bytes());
+            }
+        }
+    }
+}
+
+fn rendezvous(kind: u8, envelope: &Envelope, announced: &Announced) -> Rendezvous {
+    let flags = if announced.addressable { FLAG_ADDRESSABLE } else { 0 };
+    Rendezvous {
+        matching: Match::new(kind, flags, envelope),
+        len: announced.len.into(),
+        sender: announced.sender.0.into(),
+    }
+}
+
+/// 0 for success: no [`Abort`] has it.
+fn code(result: Result<(), Abort>) -> u32 {
+    result.map_or_else(Abort::code, |()| 0)
+}

@@ -1,0 +1,119 @@
+//! What engines say to each other: headers that precede a payload in a transport's message.
+//!
+//! Little-endian throughout; drawn in ARCHITECTURE.md. Nothing in here trusts its bytes, and parsing is a pure function
+//! over a private copy of them.
+
+mod card;
+mod headers;
+mod parse;
+
+pub(crate) use card::Card;
+pub(crate) use headers::{Buffer as HeaderBuffer, match_bytes};
+pub(crate) use parse::{Malformed, parse, parse_match};
+
+use cableway_btl::RemoteHandle;
+
+use crate::error::Abort;
+
+/// Changes whenever a header does.
+pub(crate) const VERSION: u32 = 1;
+
+/// Length of the header of an eager message.
+pub(crate) const MATCH_LEN: usize = std::mem::size_of::<headers::Match>();
+/// Length of the header of a fragment.
+pub(crate) const FRAGMENT_LEN: usize = std::mem::size_of::<headers::Fragment>();
+/// Length of the header that announces a message.
+pub(crate) const RENDEZVOUS_LEN: usize = std::mem::size_of::<headers::Rendezvous>();
+
+/// Names a transfer to the engine that made it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Id(pub(crate) u64);
+
+/// What a message is matched by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Envelope {
+    pub(crate) context: u32,
+    /// How many communicators with this context the two processes had in common before.
+    pub(crate) epoch: u16,
+    pub(crate) tag: i32,
+    /// Counts the messages from one rank to another in one communicator.
+    pub(crate) seq: u32,
+}
+
+/// A message that is announced and whose data is asked for later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Announced {
+    pub(crate) len: u64,
+    pub(crate) sender: Id,
+    /// The sender can PUT straight from its buffer.
+    pub(crate) addressable: bool,
+}
+
+/// Registered memory, and by which link it can be reached: the `ordinal`-th one of the transport with this tag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Exposed {
+    pub(crate) btl: BtlTag,
+    pub(crate) ordinal: u8,
+    pub(crate) handle: RemoteHandle,
+}
+
+/// Stands for a transport's name in headers: processes may have loaded theirs in any order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BtlTag(pub(crate) u32);
+
+impl BtlTag {
+    /// FNV-1a.
+    pub(crate) fn of(name: &str) -> Self {
+        BtlTag(name.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)))
+    }
+}
+
+/// A checked header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Header {
+    /// A whole message; the payload is its data.
+    Match(Envelope),
+    /// A message to be asked for. The payload is nothing, or all of it (a synchronous send).
+    Rendezvous(Envelope, Announced),
+    /// A message to be fetched.
+    Get(Envelope, Announced, Exposed),
+    /// Receiver to sender: send the range as fragments.
+    Ack(Ack),
+    /// Receiver to sender: store the range here.
+    Put(Put),
+    /// Sender to receiver: data for `offset`.
+    Fragment { receiver: Id, offset: u64 },
+    /// Receiver to sender: nothing more is needed; `Err`: it failed here.
+    Finish { sender: Id, result: Result<(), Abort> },
+    /// Sender to receiver: the range has been stored; `Err`: it could not be.
+    Stored { receiver: Id, offset: u64, len: u64, result: Result<(), Abort> },
+    /// Receiver to sender: the cost of all eager messages consumed so far.
+    Credit { consumed: u64 },
+    /// Sender to receiver: no more than the `sent` bytes will come.
+    Abort { receiver: Id, sent: u64, reason: Abort },
+}
+
+/// See [`Header::Ack`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ack {
+    pub(crate) sender: Id,
+    pub(crate) receiver: Id,
+    pub(crate) from: u64,
+    pub(crate) to: u64,
+    /// Bytes that the sender is asked for in all, by this and other messages.
+    pub(crate) total: u64,
+    /// A [`Header::Finish`] will follow once the data is where it belongs.
+    pub(crate) finish: bool,
+}
+
+/// See [`Header::Put`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Put {
+    pub(crate) sender: Id,
+    pub(crate) receiver: Id,
+    pub(crate) offset: u64,
+    pub(crate) len: u64,
+    /// As in [`Ack`].
+    pub(crate) total: u64,
+    pub(crate) to: Exposed,
+}

@@ -1,0 +1,215 @@
+//! Reading and checking headers.
+
+use std::mem::size_of;
+
+use cableway_btl::RemoteHandle;
+use zerocopy::FromBytes;
+
+use super::headers::{self, FLAG_ADDRESSABLE, FLAG_FINISH, kind};
+use super::{Ack, Announced, BtlTag, Envelope, Exposed, Header, Id, Put};
+use crate::error::Abort;
+use crate::request::ANY;
+
+/// Why a message cannot be what a correct engine sends.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub(crate) enum Malformed {
+    #[error("message of {len} bytes is too short for its header of kind {kind}")]
+    Short { kind: u8, len: usize },
+    #[error("there is no header of kind {0}")]
+    Kind(u8),
+    #[error("header of kind {kind} has unknown flags {flags:#x}")]
+    Flags { kind: u8, flags: u8 },
+    #[error("tag {0} is a wildcard")]
+    Tag(i32),
+    #[error("{payload} bytes follow a header of kind {kind}, which announces {expected}")]
+    Payload { kind: u8, payload: usize, expected: u64 },
+    #[error("memory handle of {0} bytes")]
+    Handle(u8),
+    #[error("range {from}..{to} of {total} bytes")]
+    Range { from: u64, to: u64, total: u64 },
+    #[error("message {seq} of communicator {context} came twice")]
+    Repeated { context: u32, seq: u32 },
+    #[error("the sender is no member of communicator {context}")]
+    NoMember { context: u32 },
+    #[error("{what} names transfer {id:#x}, which does not exist")]
+    NoTransfer { what: &'static str, id: u64 },
+    #[error("{what} does not fit the state of transfer {id:#x}")]
+    OutOfTurn { what: &'static str, id: u64 },
+    #[error("{stored} bytes of unexpected messages where {allowed} are allowed")]
+    OverCredit { stored: u64, allowed: u64 },
+    #[error("credit for {consumed} bytes where {sent} were sent")]
+    Credit { consumed: u64, sent: u64 },
+    #[error("{0} messages for communicators that do not exist yet")]
+    TooManyEarly(usize),
+}
+
+/// Reads the header of a message of `message_len` bytes, of which `bytes` is a private copy of the first ones, as many
+/// as the longest header takes. Returns the header and its length.
+pub(crate) fn parse(bytes: &[u8], message_len: usize) -> Result<(Header, usize), Malformed> {
+    let kind = *bytes.first().ok_or(Malformed::Short { kind: 0, len: message_len })?;
+    let reader = Reader { bytes, message_len, kind };
+    match kind {
+        kind::MATCH => {
+            let header: headers::Match = reader.read()?;
+            reader.flags(header.flags, 0)?;
+            Ok((Header::Match(envelope(&header)?), size_of::<headers::Match>()))
+        }
+        kind::RENDEZVOUS => {
+            let header: headers::Rendezvous = reader.read()?;
+            let (envelope, announced) = reader.announced(&header)?;
+            let len = size_of::<headers::Rendezvous>();
+            let payload = message_len - len;
+            if payload != 0 && payload as u64 != announced.len {
+                return Err(Malformed::Payload { kind, payload, expected: announced.len });
+            }
+            Ok((Header::Rendezvous(envelope, announced), len))
+        }
+        kind::GET => {
+            let header: headers::Get = reader.read()?;
+            let (envelope, announced) = reader.announced(&header.rendezvous)?;
+            let len = size_of::<headers::Get>();
+            let exposed = reader.exposed(len, header.btl.get(), header.ordinal, header.handle_len)?;
+            Ok((Header::Get(envelope, announced, exposed), message_len))
+        }
+        kind::ACK => {
+            let header: headers::AckHeader = reader.read_all()?;
+            reader.flags(header.flags, FLAG_FINISH)?;
+            let (from, to, total) = (header.from.get(), header.to.get(), header.total.get());
+            if from > to || to - from > total {
+                return Err(Malformed::Range { from, to, total });
+            }
+            let (sender, receiver) = (Id(header.sender.get()), Id(header.receiver.get()));
+            let finish = header.flags & FLAG_FINISH != 0;
+            Ok((Header::Ack(Ack { sender, receiver, from, to, total, finish }), message_len))
+        }
+        kind::PUT => {
+            let header: headers::PutHeader = reader.read()?;
+            reader.flags(header.flags, 0)?;
+            let (offset, len, total) = (header.offset.get(), header.len.get(), header.total.get());
+            reader.range(offset, len, total)?;
+            let at = size_of::<headers::PutHeader>();
+            let to = reader.exposed(at, header.btl.get(), header.ordinal, header.handle_len)?;
+            let (sender, receiver) = (Id(header.sender.get()), Id(header.receiver.get()));
+            Ok((Header::Put(Put { sender, receiver, offset, len, total, to }), message_len))
+        }
+        kind::FRAGMENT => {
+            let header: headers::Fragment = reader.read()?;
+            reader.flags(header.flags, 0)?;
+            let len = size_of::<headers::Fragment>();
+            let offset = header.offset.get();
+            if message_len == len {
+                return Err(Malformed::Payload { kind, payload: 0, expected: 1 });
+            }
+            reader.range(offset, (message_len - len) as u64, u64::MAX)?;
+            Ok((Header::Fragment { receiver: Id(header.receiver.get()), offset }, len))
+        }
+        kind::FINISH => {
+            let header: headers::Finish = reader.read_all()?;
+            reader.flags(header.flags, 0)?;
+            let (sender, result) = (Id(header.sender.get()), result(header.code.get()));
+            Ok((Header::Finish { sender, result }, message_len))
+        }
+        kind::STORED => {
+            let header: headers::Stored = reader.read_all()?;
+            reader.flags(header.flags, 0)?;
+            let (offset, len) = (header.offset.get(), header.len.get());
+            reader.range(offset, len, u64::MAX)?;
+            let (receiver, result) = (Id(header.receiver.get()), result(header.code.get()));
+            Ok((Header::Stored { receiver, offset, len, result }, message_len))
+        }
+        kind::CREDIT => {
+            let header: headers::Credit = reader.read_all()?;
+            reader.flags(header.flags, 0)?;
+            Ok((Header::Credit { consumed: header.consumed.get() }, message_len))
+        }
+        kind::ABORT => {
+            let header: headers::AbortHeader = reader.read_all()?;
+            reader.flags(header.flags, 0)?;
+            let (receiver, reason) = (Id(header.receiver.get()), Abort::from_code(header.code.get()));
+            Ok((Header::Abort { receiver, sent: header.sent.get(), reason }, message_len))
+        }
+        unknown => Err(Malformed::Kind(unknown)),
+    }
+}
+
+/// The envelope of an eager message if `bytes` are the header of one: the short way through [`parse`].
+#[inline]
+pub(crate) fn parse_match(bytes: &[u8; size_of::<headers::Match>()]) -> Option<Envelope> {
+    let header: headers::Match = zerocopy::transmute!(*bytes);
+    let whole = header.kind == kind::MATCH && header.flags == 0 && header.tag.get() != ANY;
+    whole.then(|| header.envelope())
+}
+
+fn envelope(header: &headers::Match) -> Result<Envelope, Malformed> {
+    let envelope = header.envelope();
+    if envelope.tag == ANY { Err(Malformed::Tag(envelope.tag)) } else { Ok(envelope) }
+}
+
+fn result(code: u32) -> Result<(), Abort> {
+    if code == 0 { Ok(()) } else { Err(Abort::from_code(code)) }
+}
+
+struct Reader<'b> {
+    bytes: &'b [u8],
+    message_len: usize,
+    kind: u8,
+}
+
+impl Reader<'_> {
+    fn read<H: FromBytes>(&self) -> Result<H, Malformed> {
+        let short = Malformed::Short { kind: self.kind, len: self.message_len };
+        if self.message_len < size_of::<H>() {
+            return Err(short);
+        }
+        H::read_from_prefix(self.bytes).map(|(header, _)| header).map_err(|_| short)
+    }
+
+    /// A header without payload.
+    fn read_all<H: FromBytes>(&self) -> Result<H, Malformed> {
+        let header = self.read()?;
+        self.no_payload(size_of::<H>())?;
+        Ok(header)
+    }
+
+    fn no_payload(&self, len: usize) -> Result<(), Malformed> {
+        if self.message_len != len {
+            return Err(Malformed::Payload { kind: self.kind, payload: self.message_len - len, expected: 0 });
+        }
+        Ok(())
+    }
+
+    fn flags(&self, flags: u8, known: u8) -> Result<(), Malformed> {
+        if flags & !known != 0 {
+            return Err(Malformed::Flags { kind: self.kind, flags });
+        }
+        Ok(())
+    }
+
+    fn range(&self, offset: u64, len: u64, total: u64) -> Result<(), Malformed> {
+        match offset.checked_add(len) {
+            Some(end) if end <= total => Ok(()),
+            _ => Err(Malformed::Range { from: offset, to: offset.saturating_add(len), total }),
+        }
+    }
+
+    fn announced(&self, header: &headers::Rendezvous) -> Result<(Envelope, Announced), Malformed> {
+        self.flags(header.matching.flags, FLAG_ADDRESSABLE)?;
+        let announced = Announced {
+            len: header.len.get(),
+            sender: Id(header.sender.get()),
+            addressable: header.matching.flags & FLAG_ADDRESSABLE != 0,
+        };
+        Ok((envelope(&header.matching)?, announced))
+    }
+
+    fn exposed(&self, at: usize, btl: u32, ordinal: u8, handle_len: u8) -> Result<Exposed, Malformed> {
+        let end = at + usize::from(handle_len);
+        let handle = self.bytes.get(at..end).and_then(RemoteHandle::new).ok_or(Malformed::Handle(handle_len))?;
+        self.no_payload(end)?;
+        Ok(Exposed { btl: BtlTag(btl), ordinal, handle })
+    }
+}
+
+#[cfg(test)]
+mod tests;

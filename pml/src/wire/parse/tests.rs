@@ -1,0 +1,110 @@
+use cableway_btl::MAX_HEADER;
+use proptest::prelude::*;
+
+use super::*;
+use crate::wire::{HeaderBuffer, MATCH_LEN, RENDEZVOUS_LEN};
+
+fn envelope() -> impl Strategy<Value = Envelope> {
+    (any::<u32>(), any::<u16>(), any::<i32>(), any::<u32>()).prop_map(|(context, epoch, tag, seq)| Envelope {
+        context,
+        epoch,
+        tag: if tag == ANY { 0 } else { tag },
+        seq,
+    })
+}
+
+fn id() -> impl Strategy<Value = Id> {
+    any::<u64>().prop_map(Id)
+}
+
+fn announced() -> impl Strategy<Value = Announced> {
+    (any::<u64>(), id(), any::<bool>()).prop_map(|(len, sender, addressable)| Announced { len, sender, addressable })
+}
+
+fn exposed() -> impl Strategy<Value = Exposed> {
+    (any::<u32>(), any::<u8>(), prop::collection::vec(any::<u8>(), 0..=RemoteHandle::MAX)).prop_map(
+        |(btl, ordinal, handle)| Exposed { btl: BtlTag(btl), ordinal, handle: RemoteHandle::new(&handle).unwrap() },
+    )
+}
+
+fn result_() -> impl Strategy<Value = Result<(), Abort>> {
+    any::<u32>().prop_map(result)
+}
+
+fn header() -> impl Strategy<Value = Header> {
+    let range = (0..u64::MAX / 2, 0..u64::MAX / 2);
+    prop_oneof![
+        envelope().prop_map(Header::Match),
+        (envelope(), announced()).prop_map(|(envelope, announced)| Header::Rendezvous(envelope, announced)),
+        (envelope(), announced(), exposed()).prop_map(|(e, a, x)| Header::Get(e, a, x)),
+        (id(), id(), range.clone(), any::<bool>()).prop_map(|(sender, receiver, (from, len), finish)| {
+            Header::Ack(Ack { sender, receiver, from, to: from + len, total: len, finish })
+        }),
+        (id(), id(), range.clone(), exposed()).prop_map(|(sender, receiver, (offset, len), to)| {
+            Header::Put(Put { sender, receiver, offset, len, total: offset + len, to })
+        }),
+        (id(), 0..u64::MAX / 2).prop_map(|(receiver, offset)| Header::Fragment { receiver, offset }),
+        (id(), result_()).prop_map(|(sender, result)| Header::Finish { sender, result }),
+        (id(), range, result_()).prop_map(|(receiver, (offset, len), result)| Header::Stored {
+            receiver,
+            offset,
+            len,
+            result
+        }),
+        any::<u64>().prop_map(|consumed| Header::Credit { consumed }),
+        (id(), any::<u64>(), 1..u32::MAX).prop_map(|(receiver, sent, code)| Header::Abort {
+            receiver,
+            sent,
+            reason: Abort::from_code(code)
+        }),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn what_is_written_is_read(header in header()) {
+        let buffer = HeaderBuffer::new(&header);
+        let bytes = buffer.as_bytes();
+        let payload = usize::from(matches!(header, Header::Fragment { .. }));
+        prop_assert_eq!(parse(bytes, bytes.len() + payload), Ok((header, bytes.len())));
+        if let (Header::Match(envelope), Ok(bytes)) = (header, bytes.try_into()) {
+            prop_assert_eq!(parse_match(bytes), Some(envelope));
+        }
+    }
+
+    #[test]
+    fn a_cut_header_is_refused(header in header(), cut in 0..MAX_HEADER) {
+        let buffer = HeaderBuffer::new(&header);
+        let bytes = buffer.as_bytes();
+        let cut = cut % bytes.len();
+        prop_assert!(parse(&bytes[..cut], cut).is_err());
+    }
+
+    #[test]
+    fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..MAX_HEADER), more in 0usize..99) {
+        if let Ok((_, len)) = parse(&bytes, bytes.len() + more) {
+            prop_assert!(len <= bytes.len() + more);
+        }
+    }
+}
+
+#[test]
+fn what_no_engine_sends_is_refused() {
+    let envelope = Envelope { context: 1, epoch: 0, tag: 3, seq: 9 };
+    let bytes = |header: &Header| HeaderBuffer::new(header).as_bytes().to_vec();
+    let wildcard = bytes(&Header::Match(Envelope { tag: ANY, ..envelope }));
+    assert_eq!(parse(&wildcard, MATCH_LEN), Err(Malformed::Tag(ANY)));
+    assert_eq!(parse_match(&wildcard.try_into().unwrap()), None);
+    let mut flagged = bytes(&Header::Match(envelope));
+    flagged[1] = 0x80;
+    assert!(matches!(parse(&flagged, MATCH_LEN), Err(Malformed::Flags { .. })));
+    let part = bytes(&Header::Rendezvous(envelope, Announced { len: 10, sender: Id(1), addressable: false }));
+    assert!(parse(&part, RENDEZVOUS_LEN + 10).is_ok());
+    assert!(matches!(parse(&part, RENDEZVOUS_LEN + 9), Err(Malformed::Payload { .. })));
+    let ack = Ack { sender: Id(1), receiver: Id(2), from: 5, to: 4, total: 9, finish: false };
+    assert!(matches!(parse(&bytes(&Header::Ack(ack)), 48), Err(Malformed::Range { .. })));
+    let beyond = bytes(&Header::Fragment { receiver: Id(1), offset: u64::MAX });
+    assert!(matches!(parse(&beyond, 25), Err(Malformed::Range { .. })));
+    assert!(matches!(parse(&beyond, 24), Err(Malformed::Payload { .. })));
+    assert_eq!(parse(&[99], 1), Err(Malformed::Kind(99)));
+}

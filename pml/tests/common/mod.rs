@@ -1,0 +1,157 @@
+//! Several engines in one process and thread, joined by a network that does what it is told.
+#![allow(dead_code, unreachable_pub, reason = "each test binary uses its part")]
+
+pub mod net;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cableway_base::{Parameters, Source};
+use cableway_common_cuda::Devices;
+use cableway_pml::{ANY, Buffer, Communicator, Config, Engine, Error, Outcome, Request, SendMode, Status};
+
+pub use net::{Link, Net};
+
+/// Ranks with an engine each, and a communicator of all of them.
+pub struct Ranks {
+    pub net: Arc<Net>,
+    pub engines: Vec<Arc<Engine>>,
+    pub world: Vec<Arc<Communicator>>,
+}
+
+/// The context of `Ranks::world`.
+pub const WORLD: u32 = 0;
+
+impl Ranks {
+    pub fn new(size: u32, links: &[Link]) -> Self {
+        Self::with(size, links, &[], false)
+    }
+
+    pub fn with(size: u32, links: &[Link], parameters: &[(&str, &str)], serialized: bool) -> Self {
+        let net = Net::new(size, links);
+        let mut set = Parameters::default();
+        for (name, value) in parameters {
+            set.set(name, value, Source::Program).unwrap();
+        }
+        let set = Arc::new(set);
+        let engines: Vec<Arc<Engine>> = (0..size)
+            .map(|rank| {
+                let config = Config {
+                    modex: net.modex(rank),
+                    parameters: set.clone(),
+                    devices: Devices::none(),
+                    btls: net.btls(rank),
+                };
+                if serialized {
+                    // SAFETY: these tests make one call at a time.
+                    unsafe { Engine::new_serialized(config) }.unwrap()
+                } else {
+                    Engine::new(config).unwrap()
+                }
+            })
+            .collect();
+        let group: Vec<u32> = (0..size).collect();
+        let world = engines
+            .iter()
+            .enumerate()
+            .map(|(rank, engine)| engine.add_communicator(WORLD, group.clone(), rank as u32).unwrap())
+            .collect();
+        Ranks { net, engines, world }
+    }
+
+    /// Lets everybody progress until nothing moves any more.
+    pub fn settle(&self) {
+        let mut quiet = 0;
+        while quiet < 200 {
+            let events: usize = self.engines.iter().map(|engine| engine.progress()).sum();
+            quiet = if events == 0 { quiet + 1 } else { 0 };
+        }
+    }
+
+    /// Progresses everybody until the requests are complete.
+    pub fn finish(&self, requests: &[&Request]) {
+        for _ in 0..2_000_000 {
+            if requests.iter().all(|request| request.is_complete()) {
+                return;
+            }
+            for engine in &self.engines {
+                engine.progress();
+            }
+        }
+        let states: Vec<bool> = requests.iter().map(|request| request.is_complete()).collect();
+        panic!("requests hang: {states:?}; {:?}", self.engines[0].counters());
+    }
+
+    pub fn isend(&self, from: usize, to: i32, tag: i32, data: &[u8], mode: &SendMode) -> Sending {
+        let request = Box::new(Request::new());
+        // SAFETY: tests keep `data` and the box until the request is complete.
+        let outcome = unsafe { self.engines[from].isend(&self.world[from], to, tag, bytes(data), mode, &*request) };
+        match outcome.unwrap() {
+            Outcome::Complete => Sending(None),
+            Outcome::Started => Sending(Some(request)),
+        }
+    }
+
+    pub fn irecv(&self, at: usize, from: i32, tag: i32, room: &mut [u8]) -> Box<Request> {
+        let request = Box::new(Request::new());
+        // SAFETY: tests keep `room` and the box until the request is complete.
+        unsafe { self.engines[at].irecv(&self.world[at], from, tag, bytes(room), &*request) }.unwrap();
+        request
+    }
+
+    /// Receives what has arrived or will.
+    pub fn recv(&self, at: usize, from: i32, tag: i32, room: &mut [u8]) -> Result<Status, Error> {
+        let request = self.irecv(at, from, tag, room);
+        self.finish(&[&request]);
+        request.result()
+    }
+
+    /// Sends `len` patterned bytes from rank 0 to 1 and checks what arrives.
+    pub fn carry(&self, len: usize, tag: i32) {
+        let data = pattern(len, tag as u8);
+        let mut room = vec![0; len];
+        let receive = self.irecv(1, 0, tag, &mut room);
+        let send = self.isend(0, 1, tag, &data, &SendMode::Standard);
+        self.finish(&[&receive]);
+        send.finish(self);
+        assert_eq!(receive.result().unwrap(), Status { source: 0, tag, len: len as u64, cancelled: false });
+        assert!(room == data, "{len} bytes arrive as they were sent");
+    }
+
+    pub fn counter(&self, rank: usize, name: &str) -> u64 {
+        self.engines[rank].counters().rows().into_iter().find(|row| row.0 == name).unwrap().2
+    }
+
+    pub fn finalize(&self) {
+        self.settle();
+        for engine in &self.engines {
+            assert!(engine.finalize(Duration::from_secs(5)));
+        }
+    }
+}
+
+/// A send, over already or not.
+pub struct Sending(pub Option<Box<Request>>);
+
+impl Sending {
+    pub fn is_complete(&self) -> bool {
+        self.0.as_ref().is_none_or(|request| request.is_complete())
+    }
+
+    pub fn finish(&self, ranks: &Ranks) {
+        if let Some(request) = &self.0 {
+            ranks.finish(&[request]);
+            request.result().unwrap();
+        }
+    }
+}
+
+pub fn bytes(data: &[u8]) -> Buffer<'static> {
+    Buffer::bytes(data.as_ptr(), data.len() as u64)
+}
+
+pub fn pattern(len: usize, seed: u8) -> Vec<u8> {
+    (0..len).map(|i| (i as u8).wrapping_mul(31).wrapping_add((i >> 8) as u8) ^ seed).collect()
+}
+
+pub const ANY_: i32 = ANY;

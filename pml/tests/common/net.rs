@@ -1,0 +1,408 @@
+//! A network in memory: as many links as wanted, each with its own abilities and faults.
+
+use std::collections::{HashMap, VecDeque};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use cableway_btl::{
+    Access, Btl, Capabilities, Cost, Endpoint, Error, Flags, Fragment, FragmentKind, FragmentOwner, Job, Modex,
+    ModexError, Operation, Rank, Received, Region, Registration, RemoteHandle, Retain, Sent, SharedBytes, Token,
+    Transfer, Upcalls,
+};
+use cableway_common_cuda::Location;
+use parking_lot::Mutex;
+
+/// What a transport (one per `Link`) is like.
+#[derive(Clone, Copy)]
+pub struct Link {
+    pub name: &'static str,
+    /// How many links to each peer.
+    pub count: usize,
+    pub capabilities: Capabilities,
+    /// Messages per thousand calls that are answered busy.
+    pub busy: u32,
+    /// One-sided operations complete later, in `progress`.
+    pub asynchronous: bool,
+    /// One-sided operations are refused although the flags promise them.
+    pub refuses: bool,
+    /// Messages can be kept beyond their upcall.
+    pub retains: bool,
+}
+
+impl Link {
+    pub fn new(name: &'static str, flags: Flags) -> Self {
+        let mut capabilities = Capabilities::send_only(4096, 32768);
+        capabilities.flags |= flags;
+        capabilities.inline_limit = 256;
+        capabilities.min_rdma_size = 8192;
+        capabilities.get_limit = 100_000;
+        capabilities.put_limit = 100_000;
+        Link { name, count: 1, capabilities, busy: 0, asynchronous: false, refuses: false, retains: false }
+    }
+
+    pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        self
+    }
+}
+
+/// A message on its way.
+type Bytes = Arc<[u8]>;
+
+pub struct Net {
+    size: u32,
+    links: Vec<Link>,
+    state: Mutex<State>,
+    fragments: Arc<Fragments>,
+    /// Whether messages of different links, or of different senders, are delivered in random order.
+    pub shuffle: AtomicBool,
+}
+
+#[derive(Default)]
+struct State {
+    published: HashMap<(Rank, String), Vec<u8>>,
+    /// By sender, receiver, transport and link.
+    queues: HashMap<(Rank, Rank, usize, usize), VecDeque<Bytes>>,
+    registered: HashMap<u64, Region>,
+    next_handle: u64,
+    /// One-sided operations to be carried out for a rank.
+    operations: Vec<(Rank, usize, Token, Region, Region)>,
+    dead: HashMap<Rank, Vec<(Rank, usize)>>,
+    random: u64,
+}
+
+impl State {
+    fn random(&mut self, below: usize) -> usize {
+        self.random = self.random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        ((self.random >> 33) as usize) % below.max(1)
+    }
+}
+
+#[derive(Default)]
+struct Fragments(Mutex<HashMap<u64, Vec<u8>>>);
+
+impl FragmentOwner for Fragments {
+    fn give_back(&self, _memory: NonNull<u8>, key: u64) {
+        self.0.lock().remove(&key);
+    }
+}
+
+impl Net {
+    pub fn new(size: u32, links: &[Link]) -> Arc<Self> {
+        Arc::new(Net {
+            size,
+            links: links.to_vec(),
+            state: Mutex::new(State { random: 42, ..State::default() }),
+            fragments: Arc::default(),
+            shuffle: AtomicBool::new(false),
+        })
+    }
+
+    pub fn modex(self: &Arc<Self>, rank: Rank) -> Arc<dyn Modex> {
+        Arc::new(NetModex { net: self.clone(), job: Job::new("test".into(), [0; 32], rank, self.size, 1) })
+    }
+
+    pub fn btls(self: &Arc<Self>, rank: Rank) -> Vec<Arc<dyn Btl>> {
+        let btl = |index| Arc::new(NetBtl { net: self.clone(), rank, index, inside: Mutex::new(()) }) as Arc<dyn Btl>;
+        (0..self.links.len()).map(btl).collect()
+    }
+
+    /// Puts bytes of a caller's making on the wire.
+    pub fn inject(&self, from: Rank, to: Rank, bytes: &[u8]) {
+        self.state.lock().queues.entry((from, to, 0, 0)).or_default().push_back(bytes.into());
+    }
+
+    /// Takes the oldest message off the wire.
+    pub fn intercept(&self, from: Rank, to: Rank) -> Option<Bytes> {
+        self.state.lock().queues.get_mut(&(from, to, 0, 0))?.pop_front()
+    }
+
+    /// Messages on the wire.
+    pub fn in_flight(&self) -> usize {
+        self.state.lock().queues.values().map(VecDeque::len).sum()
+    }
+
+    /// Registrations that stand.
+    pub fn registered(&self) -> usize {
+        self.state.lock().registered.len()
+    }
+
+    /// Fragments allocated and not sent.
+    pub fn fragments(&self) -> usize {
+        self.fragments.0.lock().len()
+    }
+
+    /// A process dies: its messages are lost, everybody is told.
+    pub fn kill(&self, rank: Rank) {
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        state.queues.retain(|key, _| key.0 != rank && key.1 != rank);
+        let mut told = Vec::new();
+        for other in (0..self.size).filter(|&other| other != rank) {
+            told.extend((0..self.links.len()).map(|btl| (other, btl)));
+        }
+        state.dead.insert(rank, told);
+    }
+}
+
+struct NetModex {
+    net: Arc<Net>,
+    job: Job,
+}
+
+impl Modex for NetModex {
+    fn job(&self) -> &Job {
+        &self.job
+    }
+    fn put(&self, key: &str, value: &[u8]) -> Result<(), ModexError> {
+        self.net.state.lock().published.insert((self.job.rank, key.to_owned()), value.to_vec());
+        Ok(())
+    }
+    fn fence(&self) -> Result<(), ModexError> {
+        Ok(())
+    }
+    fn get(&self, peer: Rank, key: &str) -> Result<Option<Vec<u8>>, ModexError> {
+        Ok(self.net.state.lock().published.get(&(peer, key.to_owned())).cloned())
+    }
+}
+
+struct NetBtl {
+    net: Arc<Net>,
+    rank: Rank,
+    index: usize,
+    inside: Mutex<()>,
+}
+
+struct Keep(Bytes);
+
+impl Retain for Keep {
+    fn retain(&self) -> Box<dyn Send> {
+        Box::new(self.0.clone())
+    }
+}
+
+impl Btl for NetBtl {
+    fn name(&self) -> &'static str {
+        self.net.links[self.index].name
+    }
+    fn card(&self) -> Vec<u8> {
+        vec![self.index as u8]
+    }
+    fn connect(&self, peer: Rank, _card: &[u8]) -> Result<Vec<Box<dyn Endpoint>>, Error> {
+        let link = self.net.links[self.index];
+        let endpoint = |at| {
+            let (net, rank, btl) = (self.net.clone(), self.rank, self.index);
+            Box::new(NetEndpoint { net, rank, peer, btl, at, link }) as Box<dyn Endpoint>
+        };
+        Ok((0..link.count).map(endpoint).collect())
+    }
+
+    fn progress(&self, upcalls: &dyn Upcalls) -> usize {
+        let Some(_inside) = self.inside.try_lock() else { return 0 };
+        let mut events = 0;
+        let operations: Vec<_> = {
+            let mut state = self.net.state.lock();
+            let (mine, others) = std::mem::take(&mut state.operations)
+                .into_iter()
+                .partition(|operation| operation.0 == self.rank && operation.1 == self.index);
+            state.operations = others;
+            mine
+        };
+        for (_, _, token, to, from) in operations {
+            // SAFETY: both regions are registered or lent until completed.
+            unsafe { to.address.copy_from_nonoverlapping(from.address, to.len) };
+            upcalls.completed(token, Ok(()));
+            events += 1;
+        }
+        for _ in 0..16 {
+            let next = {
+                let mut state = self.net.state.lock();
+                let (rank, index) = (self.rank, self.index);
+                let mut keys: Vec<_> = state
+                    .queues
+                    .iter()
+                    .filter(|(key, queue)| key.1 == rank && key.2 == index && !queue.is_empty())
+                    .map(|(&key, _)| key)
+                    .collect();
+                keys.sort_unstable();
+                if keys.is_empty() {
+                    break;
+                }
+                let which = if self.net.shuffle.load(Ordering::Relaxed) { state.random(keys.len()) } else { 0 };
+                let key = keys[which];
+                state.queues.get_mut(&key).and_then(VecDeque::pop_front).map(|bytes| (key.0, bytes))
+            };
+            let Some((from, bytes)) = next else { break };
+            let keep = Keep(bytes.clone());
+            let retain = self.net.links[self.index].retains.then_some(&keep as &dyn Retain);
+            upcalls.receive(from, Received::new(SharedBytes::from_private(&bytes), retain));
+            events += 1;
+        }
+        let dead: Vec<Rank> = {
+            let mut state = self.net.state.lock();
+            let me = (self.rank, self.index);
+            let dead = state.dead.iter_mut().filter_map(|(&dead, told)| {
+                let at = told.iter().position(|&other| other == me)?;
+                told.remove(at);
+                Some(dead)
+            });
+            dead.collect()
+        };
+        for peer in dead {
+            upcalls.peer_failed(peer, gone(peer));
+            events += 1;
+        }
+        events
+    }
+
+    fn finalize(&self) -> bool {
+        true
+    }
+}
+
+fn gone(peer: Rank) -> Error {
+    Error::PeerGone { btl: "net", peer, reason: "it was killed".into() }
+}
+
+struct NetEndpoint {
+    net: Arc<Net>,
+    rank: Rank,
+    peer: Rank,
+    btl: usize,
+    at: usize,
+    link: Link,
+}
+
+impl NetEndpoint {
+    fn busy(&self) -> Result<bool, Error> {
+        let mut state = self.net.state.lock();
+        if state.dead.contains_key(&self.peer) {
+            return Err(gone(self.peer));
+        }
+        Ok(self.link.busy != 0 && state.random(1000) < self.link.busy as usize)
+    }
+
+    fn push(&self, bytes: Vec<u8>) {
+        let key = (self.rank, self.peer, self.btl, self.at);
+        self.net.state.lock().queues.entry(key).or_default().push_back(bytes.into());
+    }
+
+    fn transfer(&self, to: Region, from: Region, token: Token) -> Result<Transfer, Error> {
+        assert_eq!(to.len, from.len);
+        if self.busy()? {
+            return Ok(Transfer::Busy);
+        }
+        if self.link.asynchronous {
+            self.net.state.lock().operations.push((self.rank, self.btl, token, to, from));
+            return Ok(Transfer::Started);
+        }
+        // SAFETY: both regions are registered or lent until completed.
+        unsafe { to.address.copy_from_nonoverlapping(from.address, to.len) };
+        Ok(Transfer::Done)
+    }
+
+    fn remote(&self, handle: &RemoteHandle, offset: u64, len: usize) -> Result<Region, Error> {
+        let refused = Error::Unavailable { btl: "net", operation: "get", reason: "it was told to refuse".into() };
+        if self.link.refuses {
+            return Err(refused);
+        }
+        let key = u64::from_le_bytes(handle.as_bytes().try_into().map_err(|_| refused.clone())?);
+        let region = *self.net.state.lock().registered.get(&key).expect("only registered memory is reached");
+        assert!(offset as usize + len <= region.len, "within the registered region");
+        Ok(Region { address: region.address.wrapping_add(offset as usize), len, location: Location::HOST })
+    }
+}
+
+struct Unregister(Arc<Net>, u64);
+
+impl Drop for Unregister {
+    fn drop(&mut self) {
+        self.0.state.lock().registered.remove(&self.1);
+    }
+}
+
+impl Endpoint for NetEndpoint {
+    fn peer(&self) -> Rank {
+        self.peer
+    }
+    fn capabilities(&self) -> &Capabilities {
+        &self.link.capabilities
+    }
+    fn cost(&self, _operation: Operation, _location: &Location) -> Cost {
+        Cost { fixed: self.link.capabilities.latency, bytes_per_second: self.link.capabilities.bandwidth }
+    }
+
+    fn send_inline(&mut self, header: &[u8], payload: &[u8]) -> Result<Sent, Error> {
+        assert!(header.len() + payload.len() <= self.link.capabilities.inline_limit);
+        if self.busy()? {
+            return Ok(Sent::Busy);
+        }
+        self.push([header, payload].concat());
+        Ok(Sent::Done)
+    }
+
+    fn alloc(&mut self, len: usize, _kind: FragmentKind) -> Result<Option<Fragment>, Error> {
+        assert!(len <= self.link.capabilities.max_send_size.max(self.link.capabilities.eager_limit));
+        if self.busy()? {
+            return Ok(None);
+        }
+        let mut memory = vec![0xee; len.max(1)];
+        let address = NonNull::new(memory.as_mut_ptr()).unwrap();
+        let mut fragments = self.net.fragments.0.lock();
+        let key = address.as_ptr() as u64;
+        fragments.insert(key, memory);
+        // SAFETY: the vector stays where it is until the key comes back.
+        Ok(Some(unsafe { Fragment::new(address, len, key, self.net.fragments.clone()) }))
+    }
+
+    fn send(&mut self, fragment: Fragment, len: usize) -> Result<(), Error> {
+        let mut memory = self.net.fragments.0.lock().remove(&fragment.into_key()).unwrap();
+        if self.net.state.lock().dead.contains_key(&self.peer) {
+            return Err(gone(self.peer));
+        }
+        memory.truncate(len);
+        self.push(memory);
+        Ok(())
+    }
+
+    unsafe fn send_in_place(&mut self, header: &[u8], payload: Region, token: Token) -> Result<Transfer, Error> {
+        assert!(self.link.capabilities.flags.contains(Flags::SEND_IN_PLACE));
+        if self.busy()? {
+            return Ok(Transfer::Busy);
+        }
+        // SAFETY: the caller's promise.
+        let data = unsafe { std::slice::from_raw_parts(payload.address, payload.len) };
+        self.push([header, data].concat());
+        if !self.link.asynchronous {
+            return Ok(Transfer::Done);
+        }
+        let nothing = Region { len: 0, ..payload };
+        self.net.state.lock().operations.push((self.rank, self.btl, token, nothing, nothing));
+        Ok(Transfer::Started)
+    }
+
+    unsafe fn register(&mut self, region: Region, access: Access) -> Result<Option<Registration>, Error> {
+        let flag = if access == Access::RemoteRead { Flags::GET } else { Flags::PUT };
+        assert!(self.link.capabilities.flags.contains(flag));
+        let mut state = self.net.state.lock();
+        state.next_handle += 1;
+        let key = state.next_handle;
+        state.registered.insert(key, region);
+        let keeper = Unregister(self.net.clone(), key);
+        let handle = RemoteHandle::new(&key.to_le_bytes()).unwrap();
+        Ok(Some(Registration::new(handle, Some(Box::new(keeper)))))
+    }
+
+    unsafe fn get(&mut self, local: Region, from: &RemoteHandle, offset: u64, token: Token) -> Result<Transfer, Error> {
+        assert!(local.len <= self.link.capabilities.get_limit);
+        let remote = self.remote(from, offset, local.len)?;
+        self.transfer(local, remote, token)
+    }
+
+    unsafe fn put(&mut self, local: Region, to: &RemoteHandle, offset: u64, token: Token) -> Result<Transfer, Error> {
+        assert!(local.len <= self.link.capabilities.put_limit);
+        let remote = self.remote(to, offset, local.len)?;
+        self.transfer(remote, local, token)
+    }
+}
