@@ -27,7 +27,7 @@ fn rebuilt(map: &Map, bytes: &[i64], cuts: &[prop::sample::Index]) -> Result<Lay
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1500))]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(1500) })]
 
     #[test]
     fn equal_bytes_are_equal_layouts(

@@ -49,7 +49,7 @@ fn fragments(len: usize, cuts: &[prop::sample::Index]) -> Vec<(usize, usize)> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1500))]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(1500) })]
 
     #[test]
     fn sizes_and_bounds_are_the_standards(spec in spec()) {

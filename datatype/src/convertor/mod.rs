@@ -10,7 +10,7 @@ mod loops;
 mod message;
 mod pieces;
 
-use cableway_common_cuda::{Completion, DeviceError, Devices, Location, Order};
+use cableway_common_cuda::{Completion, Devices, Location, Order};
 
 use self::device::DeviceSide;
 use self::message::{Message, at};
@@ -174,11 +174,9 @@ impl Convertor {
     #[inline]
     pub unsafe fn pack(&mut self, out: *mut u8, len: usize) -> Result<usize, Error> {
         let take = self.next(len);
-        if let Some(device) = &self.device {
-            let order = device.order();
-            // SAFETY: the caller's promise, and the completion is waited for.
-            let (packed, completion) = unsafe { self.start_pack(out, len, order) }?;
-            return completion.wait().map(|()| packed).map_err(|error| self.rewind(packed, error));
+        if self.device.is_some() {
+            // SAFETY: as below.
+            return unsafe { self.move_by_device::<true>(out, take) };
         }
         // SAFETY: the constructor's promise for the buffer, the caller's for `out`; `take` bytes remain.
         unsafe { self.move_on_host::<true>(out, take) };
@@ -198,11 +196,9 @@ impl Convertor {
     #[inline]
     pub unsafe fn unpack(&mut self, from: *const u8, len: usize) -> Result<usize, Error> {
         let take = self.accept(len)?;
-        if let Some(device) = &self.device {
-            let order = device.order();
-            // SAFETY: the caller's promise, and the completion is waited for.
-            let (unpacked, completion) = unsafe { self.start_unpack(from, len, order) }?;
-            return completion.wait().map(|()| unpacked).map_err(|error| self.rewind(unpacked, error));
+        if self.device.is_some() {
+            // SAFETY: as below.
+            return unsafe { self.move_by_device::<false>(from.cast_mut(), take) };
         }
         // SAFETY: as in `pack`; the buffer may be written, as `accept` has checked.
         unsafe { self.move_on_host::<false>(from.cast_mut(), take) };
@@ -236,9 +232,10 @@ impl Convertor {
     ///
     /// # Errors
     /// As [`pack`](Self::pack).
-    pub unsafe fn start_pack(&mut self, out: *mut u8, len: usize, _order: Order) -> Result<(usize, Completion), Error> {
-        // SAFETY: the caller's promise.
-        Ok((unsafe { self.pack(out, len) }?, Completion::DONE))
+    pub unsafe fn start_pack(&mut self, out: *mut u8, len: usize, order: Order) -> Result<(usize, Completion), Error> {
+        let take = self.next(len);
+        // SAFETY: as in `pack`, until the completion is done.
+        unsafe { self.start::<true>(out, take, order) }
     }
 
     /// As [`unpack`](Self::unpack), but copies by a device may still be under way when it returns: `from` is free again
@@ -295,11 +292,21 @@ impl Convertor {
         Message { layout: self.layout.as_ref(), count: self.count, base: self.address }
     }
 
-    /// Back to before `len` bytes whose copy failed.
+    /// Moves the next `len` bytes between the buffer and `packed`, and waits.
+    ///
+    /// # Safety
+    /// As [`start`](Self::start), until it returns.
     #[cold]
-    fn rewind(&mut self, len: usize, error: DeviceError) -> Error {
-        self.position -= len as u64;
-        error.into()
+    unsafe fn move_by_device<const PACK: bool>(&mut self, packed: *mut u8, len: u64) -> Result<usize, Error> {
+        let order = self.device.as_ref().map_or(Order::None, |device| device.order());
+        let before = self.position;
+        // SAFETY: the caller's promise, and the completion is waited for.
+        let (moved, completion) = unsafe { self.start::<PACK>(packed, len, order) }?;
+        if let Err(error) = completion.wait() {
+            self.position = before;
+            return Err(error.into());
+        }
+        Ok(moved)
     }
 
     /// Starts to move the next `len` bytes between the buffer and `packed`.

@@ -1,0 +1,76 @@
+//! The driver that device tests run on, one test at a time: calls are counted for the whole process.
+
+use std::ffi::{CStr, c_char};
+use std::path::PathBuf;
+use std::process::Command;
+
+use cableway_base::Parameters;
+use cableway_common_cuda::Devices;
+use libloading::os::unix::Library;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+/// The driver, while no other test uses it.
+pub(crate) struct Driver {
+    pub(crate) devices: Devices,
+    /// Calls of a function; none on a real driver.
+    count: Option<unsafe extern "C" fn(*const c_char) -> i64>,
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl Driver {
+    pub(crate) fn lock() -> Driver {
+        let alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        let folder = folder();
+        let devices = Devices::open_in(folder.as_deref(), &Parameters::default());
+        devices.initialise().expect("the driver has devices");
+        let path = folder.map_or("libcuda.so.1".into(), |folder| folder.join("libcuda.so.1"));
+        // SAFETY: the driver, which the process has loaded already.
+        let library = unsafe { Library::new(path) }.expect("the driver is loaded");
+        // SAFETY: the simulated driver exports it with this signature; a real one does not.
+        let count = unsafe { library.get("simCudaCallCount") }.ok().map(|symbol| *symbol);
+        // The function must outlive every test.
+        std::mem::forget(library);
+        Driver { devices, count, _alone: alone }
+    }
+
+    /// Contiguous and 2-D copies so far.
+    pub(crate) fn copies(&self) -> Option<(i64, i64)> {
+        self.calls(c"cuMemcpyAsync").zip(self.calls(c"cuMemcpy2DAsync"))
+    }
+
+    /// Questions about pointers so far.
+    pub(crate) fn queries(&self) -> Option<(i64, i64)> {
+        self.calls(c"cuPointerGetAttribute").zip(self.calls(c"cuPointerGetAttributes"))
+    }
+
+    fn calls(&self, name: &CStr) -> Option<i64> {
+        // SAFETY: a terminated name.
+        self.count.map(|count| unsafe { count(name.as_ptr()) })
+    }
+}
+
+fn folder() -> Option<PathBuf> {
+    if std::env::var_os("CABLEWAY_TEST_REAL_DRIVER").is_some_and(|value| value == "1") {
+        return None;
+    }
+    Some(sim_cuda::library_folder().expect("sim-cuda is built with the tests that use it"))
+}
+
+/// Runs the body of the test `name` in a process of its own, in which the driver fails as `fault` says.
+pub(crate) fn with_fault(name: &str, fault: &str, body: impl FnOnce(&Driver)) {
+    const CHILD: &str = "CABLEWAY_TEST_CHILD";
+    if std::env::var_os(CHILD).is_some() {
+        return body(&Driver::lock());
+    }
+    if Driver::lock().count.is_none() {
+        eprintln!("skipped {name}: faults are injected into the simulated driver only");
+        return;
+    }
+    let mut command = Command::new(std::env::current_exe().expect("a test has an executable"));
+    command.args([name, "--exact", "--test-threads=1"]).env(CHILD, "1").env("SIM_CUDA_FAIL", fault);
+    let output = command.output().expect("the test can be started again");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.contains("1 passed"), "{said}");
+}
