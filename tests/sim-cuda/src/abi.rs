@@ -67,6 +67,11 @@ impl Out<c_char> {
 pub(crate) struct In<T>(*const T);
 
 impl<T: Copy> In<T> {
+    /// For a value whose type depends on another argument.
+    pub(crate) fn cast<U: Copy>(&self) -> In<U> {
+        In(self.0.cast())
+    }
+
     pub(crate) fn get(&self) -> Outcome<T> {
         if self.0.is_null() {
             return Err(Error::INVALID_VALUE);
@@ -105,9 +110,17 @@ impl Text {
         // SAFETY: not null, hence a terminated string by the module's invariant.
         Ok(unsafe { CStr::from_ptr(self.0) }.to_string_lossy().into_owned())
     }
+}
 
-    pub(crate) fn is_null(&self) -> bool {
-        self.0.is_null()
+/// A value that a function reads and replaces.
+#[repr(transparent)]
+pub(crate) struct InOut<T>(*mut T);
+
+impl<T: Copy> InOut<T> {
+    /// Replaces the value by what `exchange` makes of it.
+    pub(crate) fn exchange(self, exchange: impl FnOnce(T) -> T) -> Outcome {
+        let old = In(self.0.cast_const()).get()?;
+        Out(self.0).set(exchange(old))
     }
 }
 
@@ -118,8 +131,6 @@ pub(crate) type Address = usize;
 pub(crate) struct Row {
     /// Name without the version of its signature.
     pub(crate) name: &'static str,
-    /// The exported symbol.
-    pub(crate) symbol: &'static str,
     /// The CUDA version that introduced this signature.
     pub(crate) since: c_int,
     pub(crate) function: unsafe extern "C" fn(),
@@ -146,7 +157,6 @@ macro_rules! driver_api {
 
         pub(crate) const ROWS: &[$crate::abi::Row] = &[$($crate::abi::Row {
             name: stringify!($name),
-            symbol: stringify!($symbol),
             since: $since,
             // SAFETY: only the type is forgotten; whoever calls through the table names the real one first.
             function: unsafe {

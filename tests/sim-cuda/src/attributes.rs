@@ -6,16 +6,18 @@ use std::sync::atomic::Ordering;
 use cudarc::driver::sys::{CUmemorytype, CUpointer_attribute as Attribute};
 
 use crate::abi::{Address, In, List, Out, driver_api};
+use crate::capture;
 use crate::driver::driver;
 use crate::error::{Error, Outcome};
 use crate::space::{Kind, Range};
 
-/// An attribute's value, in the width that the driver documents.
+/// An attribute's value. The driver stores what it documents as a boolean as an int.
 #[derive(Clone, Copy)]
 enum Value {
-    Flag(u8),
     Int(c_uint),
     Wide(u64),
+    /// Nothing is stored.
+    Untouched,
 }
 
 /// Where the caller wants a value, of a width that depends on the attribute.
@@ -26,9 +28,9 @@ struct AnyOut(Out<u8>);
 impl AnyOut {
     fn set(self, value: Value) -> Outcome {
         match value {
-            Value::Flag(value) => self.0.set(value),
             Value::Int(value) => self.0.cast::<c_uint>().set(value),
             Value::Wide(value) => self.0.cast::<u64>().set(value),
+            Value::Untouched => Ok(()),
         }
     }
 }
@@ -66,41 +68,60 @@ const READ_WRITE: c_uint = 3;
 fn known(range: &Range, address: Address, attribute: c_int) -> Outcome<Option<Value>> {
     let is_host = range.kind.is_host();
     let memory_type = if is_host { CUmemorytype::CU_MEMORYTYPE_HOST } else { CUmemorytype::CU_MEMORYTYPE_DEVICE };
-    let flag = |value: bool| Value::Flag(value.into());
+    let (pool, exportable) = match range.kind {
+        Kind::Pool { pool, exportable } => (pool, exportable),
+        _ => (0, range.mapping.as_ref().is_some_and(|mapping| mapping.physical.is_exportable())),
+    };
+    let reserved = range.mapping.as_ref().map_or((range.base, range.len), |mapping| mapping.reserved);
+    let flag = |value: bool| Value::Int(value.into());
     Ok(Some(match attribute {
         CONTEXT => Value::Wide(range.context.as_ref().map_or(0, |context| context.handle as u64)),
         MEMORY_TYPE => Value::Int(memory_type as c_uint),
-        DEVICE_POINTER => Value::Wide(address as u64),
+        DEVICE_POINTER if range.is_accessible() => Value::Wide(address as u64),
         HOST_POINTER if is_host || range.kind == Kind::Managed => Value::Wide(address as u64),
-        HOST_POINTER => return Ok(None),
+        DEVICE_POINTER | HOST_POINTER => return Ok(None),
         SYNC_MEMOPS => flag(range.is_synchronous()),
         BUFFER_ID | MEMORY_BLOCK_ID => Value::Wide(range.id),
         IS_MANAGED => flag(range.kind == Kind::Managed),
         DEVICE_ORDINAL => Value::Int(range.device as c_uint),
         IS_LEGACY_CUDA_IPC_CAPABLE => flag(range.kind == Kind::Device),
-        RANGE_START_ADDR | MAPPING_BASE_ADDR => Value::Wide(range.base as u64),
-        RANGE_SIZE | MAPPING_SIZE => Value::Wide(range.len as u64),
+        RANGE_START_ADDR => Value::Wide(reserved.0 as u64),
+        RANGE_SIZE => Value::Wide(reserved.1 as u64),
+        MAPPING_BASE_ADDR => Value::Wide(range.base as u64),
+        MAPPING_SIZE if range.kind == Kind::HostRegistered => Value::Wide(range.len as u64),
+        MAPPING_SIZE => Value::Wide(range.len.next_multiple_of(MAPPING) as u64),
         MAPPED => flag(true),
-        ALLOWED_HANDLE_TYPES => Value::Wide(0),
+        ALLOWED_HANDLE_TYPES => Value::Wide(exportable.into()),
         IS_GPU_DIRECT_RDMA_CAPABLE => flag(false),
-        ACCESS_FLAGS => Value::Int(READ_WRITE),
-        MEMPOOL_HANDLE => Value::Wide(0),
+        ACCESS_FLAGS => Value::Int(if range.is_accessible() { READ_WRITE } else { 0 }),
+        MEMPOOL_HANDLE => Value::Wide(pool as u64),
         _ => return Err(Error::INVALID_VALUE),
     }))
 }
 
-/// What `cuPointerGetAttributes` says of an address that the driver does not know.
-fn unknown(attribute: c_int) -> Outcome<Value> {
+/// What `cuPointerGetAttributes` says of an address that the driver does not know, or of an attribute that the range
+/// does not have.
+fn unknown(attribute: c_int, address: Address, is_host: bool, reserved: Option<(Address, usize)>) -> Outcome<Value> {
     Ok(match attribute {
-        CONTEXT | DEVICE_POINTER | HOST_POINTER | BUFFER_ID | RANGE_START_ADDR | RANGE_SIZE | MEMPOOL_HANDLE
-        | ALLOWED_HANDLE_TYPES | MAPPING_SIZE | MAPPING_BASE_ADDR | MEMORY_BLOCK_ID => Value::Wide(0),
-        MEMORY_TYPE | ACCESS_FLAGS => Value::Int(0),
+        HOST_POINTER if is_host => Value::Wide(address as u64),
+        RANGE_START_ADDR => reserved.map_or(Value::Untouched, |(base, _)| Value::Wide(base as u64)),
+        RANGE_SIZE => reserved.map_or(Value::Untouched, |(_, len)| Value::Wide(len as u64)),
+        CONTEXT | DEVICE_POINTER | HOST_POINTER | BUFFER_ID | MEMPOOL_HANDLE | ALLOWED_HANDLE_TYPES | MAPPING_SIZE
+        | MAPPING_BASE_ADDR | MEMORY_BLOCK_ID => Value::Wide(0),
         DEVICE_ORDINAL => Value::Int(NO_DEVICE),
-        SYNC_MEMOPS | IS_MANAGED | IS_LEGACY_CUDA_IPC_CAPABLE | MAPPED | IS_GPU_DIRECT_RDMA_CAPABLE => Value::Flag(0),
+        MEMORY_TYPE
+        | ACCESS_FLAGS
+        | SYNC_MEMOPS
+        | IS_MANAGED
+        | IS_LEGACY_CUDA_IPC_CAPABLE
+        | MAPPED
+        | IS_GPU_DIRECT_RDMA_CAPABLE => Value::Int(0),
         _ => return Err(Error::INVALID_VALUE),
     })
 }
 
+/// What the driver maps at a time.
+const MAPPING: usize = 2 << 20;
 /// `CU_DEVICE_INVALID`.
 const NO_DEVICE: c_uint = -2_i32 as c_uint;
 
@@ -109,7 +130,10 @@ driver_api! {
         let driver = driver()?;
         let space = driver.space.read();
         let range = space.find(address).ok_or(Error::INVALID_VALUE)?;
-        value.set(known(range, address, attribute)?.ok_or(Error::INVALID_VALUE)?)
+        match known(range, address, attribute)? {
+            Some(known) => value.set(known),
+            None => value.set(Value::Wide(0)).and(Err(Error::INVALID_VALUE)),
+        }
     }
 
     7000 cuPointerGetAttributes: fn cuPointerGetAttributes(count: c_uint, attributes: List<c_int>, values: List<AnyOut>, address: Address) {
@@ -117,6 +141,7 @@ driver_api! {
         let (attributes, values) = (attributes.get(count as usize)?, values.get(count as usize)?);
         let space = driver.space.read();
         let range = space.find(address);
+        let reserved = space.reservation(address);
         for (attribute, value) in attributes.into_iter().zip(values) {
             let known = match range {
                 Some(range) => known(range, address, attribute)?,
@@ -124,7 +149,7 @@ driver_api! {
             };
             value.set(match known {
                 Some(known) => known,
-                None => unknown(attribute)?,
+                None => unknown(attribute, address, range.is_none(), reserved)?,
             })?;
         }
         Ok(())
@@ -134,9 +159,13 @@ driver_api! {
         let driver = driver()?;
         let space = driver.space.read();
         let range = space.find(address).ok_or(Error::INVALID_VALUE)?;
-        if attribute != SYNC_MEMOPS || range.kind.is_host() {
+        if attribute != SYNC_MEMOPS {
             return Err(Error::INVALID_VALUE);
         }
+        if range.kind == Kind::Mapped {
+            return Err(Error::NOT_SUPPORTED);
+        }
+        capture::unsafe_call()?;
         range.synchronous.store(value.get()? != 0, Ordering::Relaxed);
         Ok(())
     }

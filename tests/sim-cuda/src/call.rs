@@ -31,8 +31,8 @@ impl Call {
         if let Some(code) = self.fault(nth) {
             return code;
         }
-        // A driver's state does not survive fork.
-        if driver::is_forked_child() {
+        // A driver's state does not survive fork; its version does.
+        if driver::is_forked_child() && self.name != "cuDriverGetVersion" {
             return Error::NOT_INITIALIZED.0;
         }
         match catch_unwind(AssertUnwindSafe(body)) {

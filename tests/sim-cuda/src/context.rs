@@ -4,10 +4,9 @@ use std::cell::RefCell;
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::Arc;
 
-use slab::Slab;
-
 use crate::abi::{Out, driver_api};
-use crate::driver::{Driver, driver, fresh_id};
+use crate::capture;
+use crate::driver::{Driver, crash, driver, fresh_id};
 use crate::error::{Error, Outcome};
 use crate::schedule::{QueueId, QueueKind};
 use crate::stream;
@@ -22,39 +21,44 @@ pub(crate) struct Context {
 }
 
 struct Slot {
+    device: c_int,
     primary: bool,
     flags: c_uint,
     retained: u32,
     live: Option<Arc<Context>>,
 }
 
-/// All contexts. The first ones are the devices' primary contexts, whose handles stay.
+/// All contexts there are and were. The first ones are the devices' primary contexts, whose handles stay; the handle of
+/// another one is reused once it is destroyed.
 pub(crate) struct Contexts {
-    slots: Slab<Slot>,
+    slots: Vec<Slot>,
 }
 
-const HANDLE_BASE: usize = 0x5200_0000_0000;
+const HANDLE_BASE: usize = 0x5400_0000_0000;
 const HANDLE_STEP: usize = 64;
 
 impl Contexts {
     pub(crate) fn new(devices: usize) -> Self {
-        let primary = || Slot { primary: true, flags: 0, retained: 0, live: None };
-        Contexts { slots: (0..devices).map(|device| (device, primary())).collect() }
+        let primary = |device| Slot { device: device as c_int, primary: true, flags: 0, retained: 0, live: None };
+        Contexts { slots: (0..devices).map(primary).collect() }
     }
 
     fn handle(key: usize) -> usize {
         HANDLE_BASE + HANDLE_STEP * (key + 1)
     }
 
-    fn key(&self, handle: usize) -> Option<usize> {
-        let offset = handle.checked_sub(HANDLE_BASE)?;
-        let key = (offset % HANDLE_STEP == 0).then_some(offset / HANDLE_STEP)?.checked_sub(1)?;
-        self.slots.contains(key).then_some(key)
+    /// The place of a handle that was given out, whether or not its context is still there.
+    fn slot(&mut self, handle: usize) -> &mut Slot {
+        let offset = handle.wrapping_sub(HANDLE_BASE);
+        let key = (offset % HANDLE_STEP == 0).then(|| (offset / HANDLE_STEP).wrapping_sub(1));
+        match key.and_then(|key| self.slots.get_mut(key)) {
+            Some(slot) => slot,
+            None => crash("context", handle),
+        }
     }
 
-    fn get(&self, handle: usize) -> Outcome<Arc<Context>> {
-        let key = self.key(handle).ok_or(Error::INVALID_CONTEXT)?;
-        self.slots[key].live.clone().ok_or(Error::CONTEXT_IS_DESTROYED)
+    fn get(&mut self, handle: usize) -> Outcome<Arc<Context>> {
+        self.slot(handle).live.clone().ok_or(Error::CONTEXT_IS_DESTROYED)
     }
 
     fn primary(&mut self, device: c_int) -> Outcome<&mut Slot> {
@@ -66,6 +70,15 @@ impl Contexts {
     }
 }
 
+/// What became of a context.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    Alive,
+    Destroyed,
+    /// A primary context, or its handle names another context now.
+    Replaced,
+}
+
 impl Context {
     fn begin(driver: &Driver, handle: usize, device: c_int) -> Arc<Context> {
         let id = fresh_id();
@@ -73,19 +86,23 @@ impl Context {
         Arc::new(Context { handle, id, device, legacy_queue })
     }
 
-    /// Whether it has not been destroyed.
-    pub(crate) fn is_alive(&self) -> bool {
-        driver().is_ok_and(|driver| driver.contexts.lock().get(self.handle).is_ok_and(|live| live.id == self.id))
+    pub(crate) fn fate(&self) -> Outcome<Fate> {
+        let mut contexts = driver()?.contexts.lock();
+        Ok(match &contexts.slot(self.handle).live {
+            Some(live) if live.id == self.id => Fate::Alive,
+            Some(_) => Fate::Replaced,
+            None => Fate::Destroyed,
+        })
     }
 
-    /// An error if it has been destroyed.
-    pub(crate) fn check(&self) -> Outcome {
-        if self.is_alive() { Ok(()) } else { Err(Error::CONTEXT_IS_DESTROYED) }
+    pub(crate) fn is_primary(&self) -> Outcome<bool> {
+        Ok(driver()?.contexts.lock().slot(self.handle).primary)
     }
 
     /// Ends everything that belongs to it. The caller has taken it out of the table, with the lock released since.
     fn end(&self, driver: &Driver) {
         driver.scheduler.drop_context(self.id);
+        driver.imports.lock().forget_context(self.id);
         let ranges = driver.space.write().remove_of_context(self.id);
         drop(ranges);
     }
@@ -105,13 +122,33 @@ pub(crate) fn current() -> Outcome<Arc<Context>> {
     driver.contexts.lock().get(top().ok_or(Error::INVALID_CONTEXT)?)
 }
 
+/// An error if the calling thread's context has been destroyed; having none is no error.
+pub(crate) fn check_current() -> Outcome {
+    match top() {
+        Some(handle) => driver()?.contexts.lock().get(handle).map(drop),
+        None => Ok(()),
+    }
+}
+
 /// The context that a handle names; null is the current one.
 fn named(handle: usize) -> Outcome<Arc<Context>> {
     if handle == 0 { current() } else { driver()?.contexts.lock().get(handle) }
 }
 
+/// The device of the context that a handle names, which may be gone; null is the current one.
+fn device_of(handle: usize) -> Outcome<c_int> {
+    let driver = driver()?;
+    let handle = if handle == 0 { top().ok_or(Error::INVALID_CONTEXT)? } else { handle };
+    Ok(driver.contexts.lock().slot(handle).device)
+}
+
+/// Makes a context current that was given out once; the driver does not mind that it is gone.
 fn push(handle: usize) -> Outcome {
-    driver()?.contexts.lock().get(handle)?;
+    let driver = driver()?;
+    if handle == 0 {
+        return Err(Error::INVALID_VALUE);
+    }
+    driver.contexts.lock().slot(handle);
     STACK.with_borrow_mut(|stack| stack.push(handle));
     Ok(())
 }
@@ -120,21 +157,31 @@ fn create(device: c_int, flags: c_uint) -> Outcome<usize> {
     let driver = driver()?;
     driver.device(device)?;
     let mut contexts = driver.contexts.lock();
-    let entry = contexts.slots.vacant_entry();
-    let handle = Contexts::handle(entry.key());
+    let free = contexts.slots.iter().position(|slot| !slot.primary && slot.live.is_none());
+    let key = free.unwrap_or(contexts.slots.len());
+    let handle = Contexts::handle(key);
     let live = Some(Context::begin(driver, handle, device));
-    entry.insert(Slot { primary: false, flags, retained: 0, live });
+    let slot = Slot { device, primary: false, flags, retained: 0, live };
+    match contexts.slots.get_mut(key) {
+        Some(place) => *place = slot,
+        None => contexts.slots.push(slot),
+    }
     drop(contexts);
     push(handle)?;
     Ok(handle)
 }
 
+fn synchronize(context: &Context) -> Outcome {
+    capture::context_wait(context.id)?;
+    stream::synchronize_context(context)
+}
+
 /// Ends a primary context as soon as `ends` says so of its slot.
-fn end_primary(device: c_int, ends: impl FnOnce(&mut u32) -> Outcome<bool>) -> Outcome {
+fn end_primary(device: c_int, ends: impl FnOnce(&mut Slot) -> Outcome<bool>) -> Outcome {
     let driver = driver()?;
     let mut contexts = driver.contexts.lock();
     let slot = contexts.primary(device)?;
-    if !ends(&mut slot.retained)? {
+    if !ends(slot)? {
         return Ok(());
     }
     let ended = slot.live.take();
@@ -146,17 +193,18 @@ fn end_primary(device: c_int, ends: impl FnOnce(&mut u32) -> Outcome<bool>) -> O
 }
 
 fn release_primary(device: c_int) -> Outcome {
-    end_primary(device, |retained| {
-        *retained = retained.checked_sub(1).ok_or(Error::INVALID_CONTEXT)?;
-        Ok(*retained == 0)
+    end_primary(device, |slot| {
+        slot.retained = slot.retained.checked_sub(1).ok_or(Error::INVALID_CONTEXT)?;
+        if slot.retained == 0 {
+            slot.flags = 0;
+        }
+        Ok(slot.retained == 0)
     })
 }
 
 fn reset_primary(device: c_int) -> Outcome {
-    end_primary(device, |retained| {
-        *retained = 0;
-        Ok(true)
-    })
+    // Whoever retained it still has to release it.
+    end_primary(device, |_| Ok(true))
 }
 
 fn set_primary_flags(device: c_int, flags: c_uint) -> Outcome {
@@ -215,27 +263,32 @@ driver_api! {
         context.set(create(device, flags)?)
     }
 
-    13000 cuCtxCreate: fn cuCtxCreate_v4(context: Out<usize>, _parameters: *const c_void, flags: c_uint, device: c_int) {
+    11040 cuCtxCreate: fn cuCtxCreate_v3(context: Out<usize>, _affinity: *const c_void, _count: c_int, flags: c_uint, device: c_int) {
+        context.set(create(device, flags)?)
+    }
+
+    12050 cuCtxCreate: fn cuCtxCreate_v4(context: Out<usize>, _parameters: *const c_void, flags: c_uint, device: c_int) {
         context.set(create(device, flags)?)
     }
 
     4000 cuCtxDestroy: fn cuCtxDestroy_v2(context: usize) {
         let driver = driver()?;
+        if context == 0 {
+            return Err(Error::INVALID_VALUE);
+        }
         let mut contexts = driver.contexts.lock();
-        let key = contexts.key(context).ok_or(Error::INVALID_CONTEXT)?;
-        if contexts.slots[key].primary {
+        let slot = contexts.slot(context);
+        if slot.primary {
             return Err(Error::INVALID_CONTEXT);
         }
-        let ended = contexts.slots.remove(key).live;
+        let ended = slot.live.take().ok_or(Error::CONTEXT_IS_DESTROYED)?;
         drop(contexts);
         STACK.with_borrow_mut(|stack| {
             if stack.last() == Some(&context) {
                 stack.pop();
             }
         });
-        if let Some(context) = ended {
-            context.end(driver);
-        }
+        ended.end(driver);
         Ok(())
     }
 
@@ -253,7 +306,7 @@ driver_api! {
     4000 cuCtxSetCurrent: fn cuCtxSetCurrent(context: usize) {
         let driver = driver()?;
         if context != 0 {
-            driver.contexts.lock().get(context)?;
+            driver.contexts.lock().slot(context);
         }
         STACK.with_borrow_mut(|stack| {
             stack.pop();
@@ -270,11 +323,11 @@ driver_api! {
     }
 
     2000 cuCtxGetDevice: fn cuCtxGetDevice(device: Out<c_int>) {
-        device.set(current()?.device)
+        device.set(device_of(0)?)
     }
 
     13000 cuCtxGetDevice: fn cuCtxGetDevice_v2(device: Out<c_int>, context: usize) {
-        device.set(named(context)?.device)
+        device.set(device_of(context)?)
     }
 
     12000 cuCtxGetId: fn cuCtxGetId(context: usize, id: Out<u64>) {
@@ -283,9 +336,7 @@ driver_api! {
 
     7000 cuCtxGetFlags: fn cuCtxGetFlags(flags: Out<c_uint>) {
         let context = current()?;
-        let contexts = driver()?.contexts.lock();
-        let slot = contexts.key(context.handle).and_then(|key| contexts.slots.get(key));
-        flags.set(slot.ok_or(Error::INVALID_CONTEXT)?.flags)
+        flags.set(driver()?.contexts.lock().slot(context.handle).flags)
     }
 
     3020 cuCtxGetApiVersion: fn cuCtxGetApiVersion(context: usize, version: Out<c_uint>) {
@@ -294,13 +345,16 @@ driver_api! {
     }
 
     2000 cuCtxSynchronize: fn cuCtxSynchronize() {
-        let context = current()?;
-        stream::synchronize_context(&context)
+        synchronize(&*current()?)
+    }
+
+    13000 cuCtxSynchronize: fn cuCtxSynchronize_v2(context: usize) {
+        synchronize(&*named(context)?)
     }
 
     4000 cuCtxEnablePeerAccess: fn cuCtxEnablePeerAccess(peer: usize, _flags: c_uint) {
         if named(peer)?.device == current()?.device {
-            return Err(Error::INVALID_DEVICE);
+            return Err(Error::PEER_ACCESS_UNSUPPORTED);
         }
         Ok(())
     }

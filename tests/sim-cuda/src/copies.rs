@@ -1,4 +1,4 @@
-//! Copies and fills: `cuMemcpy*`, `cuMemset*`.
+//! Copies: `cuMemcpy*`.
 //!
 //! When a copy is done at its return follows the documented behaviour of the driver, and where that leaves a choice
 //! the less convenient one:
@@ -7,7 +7,7 @@
 //! - a synchronous copy from or to pinned memory is done, one between device memories is not;
 //! - a synchronous copy that touches memory with `SYNC_MEMOPS` is done.
 
-use std::ffi::{c_uchar, c_uint, c_ushort};
+use std::ffi::c_uint;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -17,7 +17,7 @@ use crate::abi::{Address, In, driver_api};
 use crate::context::current;
 use crate::driver::driver;
 use crate::error::{Error, Outcome};
-use crate::landing::{Block, Fill, Keep, Landing};
+use crate::landing::{Block, Keep, Landing};
 use crate::space::{Extent, Kind};
 use crate::stream::{self, Stream};
 
@@ -26,7 +26,7 @@ const STAGED: usize = 1 << 20;
 
 /// What the function's name says of an address.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Claim {
+pub(crate) enum Claim {
     /// Memory that a device reaches.
     Device,
     /// Memory that the driver may not know.
@@ -121,6 +121,9 @@ fn copy(dst: Rows, src: Rows, width: usize, height: usize, stream: &Arc<Stream>,
         let before = pitch.checked_mul(height - 1).ok_or(Error::INVALID_VALUE)?;
         if pitch < width { Err(Error::INVALID_VALUE) } else { before.checked_add(width).ok_or(Error::INVALID_VALUE) }
     };
+    if stream.capture_for_work()?.is_some() {
+        return Ok(());
+    }
     let (dst_len, src_len) = (span(dst)?, span(src)?);
     let to = End::new(dst.address, dst_len, dst.claim)?;
     let from = End::new(src.address, src_len, src.claim)?;
@@ -237,7 +240,7 @@ fn copy_now(dst: (Address, Claim), src: (Address, Claim), len: usize) -> Outcome
 }
 
 /// A copy in a stream.
-fn copy_later(dst: (Address, Claim), src: (Address, Claim), len: usize, stream: usize) -> Outcome {
+pub(crate) fn copy_later(dst: (Address, Claim), src: (Address, Claim), len: usize, stream: usize) -> Outcome {
     current()?;
     let stream = stream::get(stream)?;
     copy(Rows::line(dst.0, dst.1), Rows::line(src.0, src.1), len, 1, &stream, Return::Asynchronous)
@@ -295,47 +298,11 @@ impl Memcpy2d {
 
     fn run(&self, stream: &Arc<Stream>, returns: Return, max_pitch: usize) -> Outcome {
         let (dst, src) = self.ends()?;
-        if dst.pitch.max(src.pitch) > max_pitch {
+        if self.height > 1 && dst.pitch.max(src.pitch) > max_pitch {
             return Err(Error::INVALID_VALUE);
         }
         copy(dst, src, self.width, self.height, stream, returns)
     }
-}
-
-/// A fill of rows of `width` elements of `size` bytes, `pitch` bytes apart.
-fn fill(
-    address: Address,
-    pitch: usize,
-    value: c_uint,
-    size: usize,
-    width: usize,
-    height: usize,
-    stream: &Stream,
-) -> Outcome {
-    if !address.is_multiple_of(size) {
-        return Err(Error::INVALID_VALUE);
-    }
-    let bytes = width.checked_mul(size).ok_or(Error::INVALID_VALUE)?;
-    let driver = driver()?;
-    for row in 0..if bytes == 0 { 0 } else { height } {
-        let offset = row.checked_mul(pitch).ok_or(Error::INVALID_VALUE)?;
-        let at = address.checked_add(offset).ok_or(Error::INVALID_VALUE)?;
-        let extents = driver.space.read().extents(at, bytes)?.ok_or(Error::INVALID_VALUE)?;
-        for Extent { range, alias, len } in extents {
-            let waits = range.kind.is_host() || range.is_synchronous();
-            let keep = Keep { ranges: vec![range], staged: Vec::new() };
-            stream.submit(Box::new(Fill { dst: alias, value, size, bytes: len, keep }))?;
-            if waits {
-                stream.wait()?;
-            }
-        }
-    }
-    Ok(())
-}
-
-/// A fill without rows.
-fn fill_line(address: Address, value: c_uint, size: usize, count: usize, stream: &Stream) -> Outcome {
-    fill(address, 0, value, size, count, 1, stream)
 }
 
 const ANY: Claim = Claim::Any;
@@ -393,41 +360,5 @@ driver_api! {
     3020 cuMemcpy2DAsync: fn cuMemcpy2DAsync_v2(copy: In<Memcpy2d>, stream: usize) {
         current()?;
         copy.get()?.run(&stream::get(stream)?, Return::Asynchronous, MAX_PITCH)
-    }
-
-    3020 cuMemsetD8: fn cuMemsetD8_v2(address: Address, value: c_uchar, count: usize) {
-        fill_line(address, value.into(), 1, count, &*Stream::legacy()?)
-    }
-
-    3020 cuMemsetD16: fn cuMemsetD16_v2(address: Address, value: c_ushort, count: usize) {
-        fill_line(address, value.into(), 2, count, &*Stream::legacy()?)
-    }
-
-    3020 cuMemsetD32: fn cuMemsetD32_v2(address: Address, value: c_uint, count: usize) {
-        fill_line(address, value, 4, count, &*Stream::legacy()?)
-    }
-
-    3020 cuMemsetD8Async: fn cuMemsetD8Async(address: Address, value: c_uchar, count: usize, stream: usize) {
-        current()?;
-        fill_line(address, value.into(), 1, count, &*stream::get(stream)?)
-    }
-
-    3020 cuMemsetD16Async: fn cuMemsetD16Async(address: Address, value: c_ushort, count: usize, stream: usize) {
-        current()?;
-        fill_line(address, value.into(), 2, count, &*stream::get(stream)?)
-    }
-
-    3020 cuMemsetD32Async: fn cuMemsetD32Async(address: Address, value: c_uint, count: usize, stream: usize) {
-        current()?;
-        fill_line(address, value, 4, count, &*stream::get(stream)?)
-    }
-
-    3020 cuMemsetD2D8: fn cuMemsetD2D8_v2(address: Address, pitch: usize, value: c_uchar, width: usize, height: usize) {
-        fill(address, pitch, value.into(), 1, width, height, &*Stream::legacy()?)
-    }
-
-    3020 cuMemsetD2D8Async: fn cuMemsetD2D8Async(address: Address, pitch: usize, value: c_uchar, width: usize, height: usize, stream: usize) {
-        current()?;
-        fill(address, pitch, value.into(), 1, width, height, &*stream::get(stream)?)
     }
 }

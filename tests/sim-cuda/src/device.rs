@@ -11,7 +11,7 @@ use crate::abi::{Out, Text, driver_api};
 use crate::driver::{Driver, driver, initialise};
 use crate::error::{Error, Outcome};
 use crate::settings::Settings;
-use crate::store::Store;
+use crate::store::{Purpose, Store};
 
 /// A simulated device. Its memory belongs to this process alone, but processes share it as they share a real one's.
 pub(crate) struct Device {
@@ -38,6 +38,10 @@ impl Device {
         Device { physical, used: AtomicU64::new(0), store: OnceLock::new() }
     }
 
+    pub(crate) fn physical(&self) -> usize {
+        self.physical
+    }
+
     /// The same in every process that sees this device.
     pub(crate) fn uuid(&self) -> [u8; 16] {
         let mut uuid = *b"simulated-GPU-\0\0";
@@ -61,7 +65,7 @@ impl Device {
 
     /// Where its memory lies, made on first use.
     pub(crate) fn store(&self) -> Outcome<Arc<Store>> {
-        self.store.get_or_init(Store::create).clone()
+        self.store.get_or_init(|| Store::create(Purpose::Device, self.physical)).clone()
     }
 
     fn pci_bus(&self) -> c_int {
@@ -77,6 +81,7 @@ impl Device {
         const ROWS: &[(c_int, c_int)] = &[
             row(A::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK, 1024),
             row(A::CU_DEVICE_ATTRIBUTE_WARP_SIZE, 32),
+            row(A::CU_DEVICE_ATTRIBUTE_MAX_PITCH, c_int::MAX),
             row(A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 4),
             row(A::CU_DEVICE_ATTRIBUTE_INTEGRATED, 0),
             row(A::CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY, 1),
@@ -115,6 +120,12 @@ impl Device {
 }
 
 impl Driver {
+    /// This process's number of the device with this number in the machine.
+    pub(crate) fn ordinal(&self, physical: u64) -> Outcome<c_int> {
+        let ordinal = self.devices.iter().position(|device| device.physical as u64 == physical);
+        ordinal.map(|ordinal| ordinal as c_int).ok_or(Error::INVALID_DEVICE)
+    }
+
     pub(crate) fn device(&'static self, ordinal: c_int) -> Outcome<&'static Device> {
         usize::try_from(ordinal).ok().and_then(|index| self.devices.get(index)).ok_or(Error::INVALID_DEVICE)
     }
@@ -172,7 +183,9 @@ driver_api! {
 
     4010 cuDeviceGetPCIBusId: fn cuDeviceGetPCIBusId(id: Out<c_char>, len: c_int, device: c_int) {
         let device = driver()?.device(device)?;
-        set_text(id, len, &format!("0000:{:02X}:00.0", device.pci_bus()))
+        let text = format!("0000:{:02X}:00.0", device.pci_bus());
+        set_text(id, len, &text)?;
+        if len as usize > text.len() { Ok(()) } else { Err(Error::INVALID_VALUE) }
     }
 
     4010 cuDeviceGetByPCIBusId: fn cuDeviceGetByPCIBusId(device: Out<c_int>, id: Text) {

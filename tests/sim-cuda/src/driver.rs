@@ -4,25 +4,33 @@
 //! scheduler. Nothing waits for work with any of them held.
 
 use std::hash::{BuildHasher, RandomState};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Mutex, RwLock};
 
+use crate::capture::Graph;
 use crate::context::Contexts;
 use crate::device::Device;
 use crate::error::{Error, Outcome};
 use crate::event::Event;
+use crate::ipc::Imports;
+use crate::pool::Pool;
 use crate::schedule::Scheduler;
 use crate::settings::Settings;
 use crate::space::AddressSpace;
 use crate::stream::Stream;
+use crate::vmm::Physicals;
 
 pub(crate) struct Driver {
     pub(crate) devices: Vec<Device>,
     pub(crate) contexts: Mutex<Contexts>,
     pub(crate) streams: Mutex<Handles<Stream>>,
     pub(crate) events: Mutex<Handles<Event>>,
+    pub(crate) graphs: Mutex<Handles<Graph>>,
+    pub(crate) pools: Mutex<Handles<Pool>>,
+    pub(crate) physicals: Mutex<Physicals>,
+    pub(crate) imports: Mutex<Imports>,
     pub(crate) space: RwLock<AddressSpace>,
     pub(crate) scheduler: Scheduler,
 }
@@ -49,6 +57,10 @@ pub(crate) fn initialise() -> Outcome {
             contexts: Mutex::new(Contexts::new(devices.len())),
             streams: Mutex::new(Handles::new(0x5000_0000_0000)),
             events: Mutex::new(Handles::new(0x5100_0000_0000)),
+            graphs: Mutex::new(Handles::new(0x5200_0000_0000)),
+            pools: Mutex::new(Handles::new(0x5300_0000_0000)),
+            physicals: Mutex::default(),
+            imports: Mutex::default(),
             space: RwLock::default(),
             scheduler: Scheduler::new(settings.delay, settings.seed),
             devices,
@@ -77,10 +89,16 @@ pub(crate) fn random_id() -> u64 {
     RandomState::new().hash_one(std::process::id())
 }
 
+/// Ends the process where a real driver was seen to dereference a dangling handle.
+pub(crate) fn crash(object: &str, handle: usize) -> ! {
+    eprintln!("sim-cuda: {object} {handle:#x} does not exist (any longer); a real driver crashes here");
+    std::process::abort()
+}
+
 /// Objects known to the caller by opaque handles, which are reused as soon as they are free.
 pub(crate) struct Handles<T> {
     base: usize,
-    objects: slab::Slab<std::sync::Arc<T>>,
+    objects: slab::Slab<Arc<T>>,
 }
 
 /// Bytes between two handles: they look like addresses of objects.
@@ -92,16 +110,16 @@ impl<T> Handles<T> {
         Handles { base, objects: slab::Slab::new() }
     }
 
-    pub(crate) fn insert(&mut self, object: std::sync::Arc<T>) -> usize {
+    pub(crate) fn insert(&mut self, object: Arc<T>) -> usize {
         self.base + HANDLE_STEP * (self.objects.insert(object) + 1)
     }
 
-    pub(crate) fn get(&self, handle: usize) -> Outcome<std::sync::Arc<T>> {
-        self.key(handle).and_then(|key| self.objects.get(key)).cloned().ok_or(Error::INVALID_HANDLE)
+    pub(crate) fn get(&self, handle: usize) -> Option<Arc<T>> {
+        self.key(handle).and_then(|key| self.objects.get(key)).cloned()
     }
 
-    pub(crate) fn remove(&mut self, handle: usize) -> Outcome<std::sync::Arc<T>> {
-        self.key(handle).and_then(|key| self.objects.try_remove(key)).ok_or(Error::INVALID_HANDLE)
+    pub(crate) fn remove(&mut self, handle: usize) -> Option<Arc<T>> {
+        self.key(handle).and_then(|key| self.objects.try_remove(key))
     }
 
     pub(crate) fn len(&self) -> usize {

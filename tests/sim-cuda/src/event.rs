@@ -9,21 +9,34 @@ use cudarc::driver::sys::CUevent_flags;
 use parking_lot::Mutex;
 
 use crate::abi::{Out, driver_api};
-use crate::context::{Context, current};
-use crate::driver::driver;
+use crate::capture::{self, Sequence};
+use crate::context::{Context, Fate, current};
+use crate::driver::{crash, driver};
 use crate::error::{Error, Outcome};
-use crate::schedule::Work;
-use crate::stream;
+use crate::ipc::SharedState;
+use crate::schedule::{QueueId, Work};
+use crate::stream::{self, Stream};
 
-const DISABLE_TIMING: c_uint = CUevent_flags::CU_EVENT_DISABLE_TIMING as c_uint;
-const INTERPROCESS: c_uint = CUevent_flags::CU_EVENT_INTERPROCESS as c_uint;
+pub(crate) const DISABLE_TIMING: c_uint = CUevent_flags::CU_EVENT_DISABLE_TIMING as c_uint;
+pub(crate) const INTERPROCESS: c_uint = CUevent_flags::CU_EVENT_INTERPROCESS as c_uint;
 const KNOWN_FLAGS: c_uint = DISABLE_TIMING | INTERPROCESS | CUevent_flags::CU_EVENT_BLOCKING_SYNC as c_uint;
 
 pub(crate) struct Event {
     pub(crate) context: Arc<Context>,
     flags: c_uint,
-    /// The latest `cuEventRecord`.
-    latest: Mutex<Option<Arc<Recording>>>,
+    /// The latest `cuEventRecord` of this process.
+    latest: Mutex<Latest>,
+    /// For an event that processes share.
+    shared: Option<Arc<SharedState>>,
+}
+
+#[derive(Clone, Default)]
+enum Latest {
+    #[default]
+    Nothing,
+    Recorded(Arc<Recording>),
+    /// In a stream with this queue, as part of a capture.
+    Captured(Arc<Sequence>, QueueId),
 }
 
 /// One `cuEventRecord`. Who waits for an event waits for the recording that was the latest then.
@@ -44,16 +57,28 @@ impl Recording {
     }
 }
 
-struct Record(Arc<Recording>);
+struct Record {
+    recording: Arc<Recording>,
+    shared: Option<(Arc<SharedState>, u64)>,
+}
+
+impl Record {
+    fn finish(&self) {
+        self.recording.finish();
+        if let Some((shared, number)) = &self.shared {
+            shared.finish(*number);
+        }
+    }
+}
 
 impl Work for Record {
     fn step(&mut self) -> bool {
-        self.0.finish();
+        self.finish();
         true
     }
 
     fn abandon(&mut self) {
-        self.0.finish();
+        self.finish();
     }
 }
 
@@ -69,16 +94,64 @@ impl Work for Wait {
     }
 }
 
-impl Event {
-    fn latest(&self) -> Option<Arc<Recording>> {
-        self.latest.lock().clone()
+/// Waits for what some process recorded.
+struct WaitShared(Arc<SharedState>, u64);
+
+impl Work for WaitShared {
+    fn is_ready(&self) -> bool {
+        self.0.is_done(self.1)
+    }
+
+    fn waits_outside(&self) -> bool {
+        true
+    }
+
+    fn step(&mut self) -> bool {
+        true
     }
 }
 
-fn get(handle: usize) -> Outcome<Arc<Event>> {
-    let event = driver()?.events.lock().get(handle)?;
-    event.context.check()?;
+impl Event {
+    pub(crate) fn new(context: Arc<Context>, flags: c_uint, shared: Option<SharedState>) -> Event {
+        Event { context, flags, latest: Mutex::default(), shared: shared.map(Arc::new) }
+    }
+
+    /// What processes share of it.
+    pub(crate) fn shared(&self) -> Option<&Arc<SharedState>> {
+        self.shared.as_ref()
+    }
+
+    /// Whether what was recorded last is done.
+    fn is_done(&self) -> Outcome<bool> {
+        if let Latest::Captured(sequence, _) = &*self.latest.lock() {
+            return Err(sequence.refuse_event());
+        }
+        capture::unsafe_call()?;
+        Ok(match (&self.shared, &*self.latest.lock()) {
+            (Some(shared), _) => shared.is_done(shared.recorded()),
+            (None, Latest::Recorded(recording)) => recording.is_done(),
+            (None, _) => true,
+        })
+    }
+}
+
+/// The event that a handle names.
+pub(crate) fn get(handle: usize) -> Outcome<Arc<Event>> {
+    if handle == 0 {
+        return Err(Error::INVALID_HANDLE);
+    }
+    let Some(event) = driver()?.events.lock().get(handle) else { crash("event", handle) };
+    check_context(&event, handle)?;
     Ok(event)
+}
+
+/// An error, or the end of the process, if an event's context is gone.
+fn check_context(event: &Event, handle: usize) -> Outcome {
+    match event.context.fate()? {
+        Fate::Alive => Ok(()),
+        Fate::Destroyed => Err(Error::CONTEXT_IS_DESTROYED),
+        Fate::Replaced => crash("the context of event", handle),
+    }
 }
 
 fn record(event: usize, stream: usize) -> Outcome {
@@ -87,10 +160,38 @@ fn record(event: usize, stream: usize) -> Outcome {
     if stream.context.id != event.context.id {
         return Err(Error::INVALID_HANDLE);
     }
+    if let Some(sequence) = stream.capture_for_work()? {
+        *event.latest.lock() = Latest::Captured(sequence, stream.queue);
+        return Ok(());
+    }
     let recording = Arc::new(Recording::default());
-    stream.submit(Box::new(Record(recording.clone())))?;
-    *event.latest.lock() = Some(recording);
+    let mut latest = event.latest.lock();
+    let shared = event.shared.as_ref().map(|shared| (shared.clone(), shared.begin()));
+    stream.submit(Box::new(Record { recording: recording.clone(), shared }))?;
+    *latest = Latest::Recorded(recording);
     Ok(())
+}
+
+fn wait(stream: &Arc<Stream>, event: &Event) -> Outcome {
+    let capture = stream.capture_for_work()?;
+    let latest = event.latest.lock().clone();
+    match (capture, latest, &event.shared) {
+        (None, Latest::Captured(sequence, _), _) => {
+            sequence.check()?;
+            sequence.join(stream);
+            Ok(())
+        }
+        (Some(mine), Latest::Captured(sequence, queue), _) if mine.id == sequence.id => {
+            mine.rejoin(queue);
+            Ok(())
+        }
+        (Some(_), Latest::Captured(..), _) => Err(Error::STREAM_CAPTURE_MERGE),
+        (Some(_), Latest::Recorded(recording), _) if !recording.is_done() => Err(Error::STREAM_CAPTURE_ISOLATION),
+        (Some(_), _, _) => Ok(()),
+        (None, _, Some(shared)) => stream.submit(Box::new(WaitShared(shared.clone(), shared.recorded()))),
+        (None, Latest::Recorded(recording), None) => stream.submit(Box::new(Wait(recording))),
+        (None, Latest::Nothing, None) => Ok(()),
+    }
 }
 
 driver_api! {
@@ -99,12 +200,19 @@ driver_api! {
         if flags & !KNOWN_FLAGS != 0 || (flags & INTERPROCESS != 0 && flags & DISABLE_TIMING == 0) {
             return Err(Error::INVALID_VALUE);
         }
-        let made = Event { context, flags, latest: Mutex::new(None) };
+        let shared = if flags & INTERPROCESS != 0 { Some(SharedState::create(&context)?) } else { None };
+        let made = Event::new(context, flags, shared);
         event.set(driver()?.events.lock().insert(Arc::new(made)))
     }
 
     4000 cuEventDestroy: fn cuEventDestroy_v2(event: usize) {
-        driver()?.events.lock().remove(event).map(drop)
+        if event == 0 {
+            return Err(Error::INVALID_HANDLE);
+        }
+        match driver()?.events.lock().remove(event) {
+            Some(gone) => check_context(&gone, event),
+            None => Err(Error::CONTEXT_IS_DESTROYED),
+        }
     }
 
     2000 cuEventRecord: fn cuEventRecord(event: usize, stream: usize) {
@@ -119,19 +227,28 @@ driver_api! {
     }
 
     2000 cuEventQuery: fn cuEventQuery(event: usize) {
-        match get(event)?.latest() {
-            Some(recording) if !recording.is_done() => {
-                // Who asks in a loop lets the work run where there are fewer processors than threads.
-                std::thread::yield_now();
-                Err(Error::NOT_READY)
-            }
-            _ => Ok(()),
+        if get(event)?.is_done()? {
+            return Ok(());
         }
+        // Who asks in a loop lets the work run where there are fewer processors than threads.
+        std::thread::yield_now();
+        Err(Error::NOT_READY)
     }
 
     2000 cuEventSynchronize: fn cuEventSynchronize(event: usize) {
-        if let Some(recording) = get(event)?.latest() {
-            driver()?.scheduler.wait_until(|| recording.is_done());
+        let event = get(event)?;
+        if event.is_done()? {
+            return Ok(());
+        }
+        let latest = event.latest.lock().clone();
+        let scheduler = &driver()?.scheduler;
+        match (latest, event.shared()) {
+            (_, Some(shared)) => {
+                let number = shared.recorded();
+                scheduler.wait_outside(|| shared.is_done(number));
+            }
+            (Latest::Recorded(recording), None) => scheduler.wait_until(|| recording.is_done()),
+            _ => {}
         }
         Ok(())
     }
@@ -148,11 +265,7 @@ driver_api! {
         if flags > 1 {
             return Err(Error::INVALID_VALUE);
         }
-        let (stream, event) = (stream::get(stream)?, get(event)?);
-        match event.latest() {
-            Some(recording) => stream.submit(Box::new(Wait(recording))),
-            None => Ok(()),
-        }
+        wait(&stream::get(stream)?, &*get(event)?)
     }
 }
 
@@ -162,7 +275,7 @@ fn elapsed(milliseconds: Out<f32>, start: usize, end: usize) -> Outcome {
         if event.flags & DISABLE_TIMING != 0 {
             return Err(Error::INVALID_HANDLE);
         }
-        let recording = event.latest().ok_or(Error::INVALID_HANDLE)?;
+        let Latest::Recorded(recording) = event.latest.lock().clone() else { return Err(Error::INVALID_HANDLE) };
         recording.at.get().copied().ok_or(Error::NOT_READY)
     };
     let (start, end) = (instant(start)?, instant(end)?);

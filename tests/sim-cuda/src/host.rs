@@ -1,18 +1,19 @@
 //! Host memory that devices reach: `cuMemHostAlloc`, `cuMemHostRegister`.
 
-use std::ffi::{c_uint, c_void};
+use std::ffi::c_uint;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use cudarc::driver::sys;
 
 use crate::abi::{Address, Out, driver_api};
+use crate::capture;
 use crate::context::current;
 use crate::driver::{driver, fresh_id};
 use crate::error::{Error, Outcome};
 use crate::memory::free;
 use crate::space::{Backing, Kind, Range};
-use crate::store::{Mapping, PAGE};
+use crate::store::Mapping;
 
 const ALLOCATE_FLAGS: c_uint =
     sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP | sys::CU_MEMHOSTALLOC_WRITECOMBINED;
@@ -22,12 +23,16 @@ const REGISTER_FLAGS: c_uint = sys::CU_MEMHOSTREGISTER_PORTABLE
     | sys::CU_MEMHOSTREGISTER_READ_ONLY;
 
 fn allocate(len: usize, flags: c_uint) -> Outcome<Address> {
-    if len == 0 || flags & !ALLOCATE_FLAGS != 0 {
+    if flags & !ALLOCATE_FLAGS != 0 {
         return Err(Error::INVALID_VALUE);
     }
+    if len == 0 {
+        return Ok(0);
+    }
+    capture::unsafe_call()?;
     let mapping = Mapping::accessible(len)?;
     let base = mapping.address();
-    let backing = Backing { addresses: Some(mapping), ..Backing::default() };
+    let backing = Backing { _addresses: Some(mapping), ..Backing::default() };
     insert(base, len, Kind::HostAllocated, backing)?;
     Ok(base)
 }
@@ -37,10 +42,13 @@ fn register(base: Address, len: usize, flags: c_uint) -> Outcome {
         return Err(Error::INVALID_VALUE);
     }
     current()?;
-    if driver()?.space.read().overlaps(base, len) {
-        return Err(Error::HOST_MEMORY_ALREADY_REGISTERED);
+    capture::unsafe_call()?;
+    match driver()?.space.read().first_overlap(base, len) {
+        Some(Kind::HostRegistered) => return Err(Error::HOST_MEMORY_ALREADY_REGISTERED),
+        Some(_) => return Err(Error::INVALID_VALUE),
+        None => {}
     }
-    if !is_mapped(base, len) {
+    if !is_registrable(base, len, flags & sys::CU_MEMHOSTREGISTER_READ_ONLY == 0) {
         return Err(Error::INVALID_VALUE);
     }
     insert(base, len, Kind::HostRegistered, Backing::default())
@@ -57,17 +65,38 @@ fn insert(base: Address, len: usize, kind: Kind, backing: Backing) -> Outcome {
         id: fresh_id(),
         alias: base,
         synchronous: AtomicBool::new(false),
+        mapping: None,
         backing,
     });
     Ok(())
 }
 
-/// Whether every page of the range is mapped.
-fn is_mapped(base: Address, len: usize) -> bool {
-    let start = base & !(PAGE - 1);
-    let mut pages = vec![0_u8; (base + len - start).div_ceil(PAGE)];
-    // SAFETY: mincore reads no user memory, and `pages` has a byte for each page of the range.
-    unsafe { libc::mincore(start as *mut c_void, base + len - start, pages.as_mut_ptr()) == 0 }
+/// Whether every page of the range is mapped, for reading and, if `writable`, for writing.
+fn is_registrable(base: Address, len: usize, writable: bool) -> bool {
+    let Ok(maps) = std::fs::read_to_string("/proc/self/maps") else { return false };
+    let mut at = base;
+    for line in maps.lines() {
+        let mut fields = line.split(' ');
+        let (Some(range), Some(access)) = (fields.next(), fields.next()) else { continue };
+        let parse = |text: &str| usize::from_str_radix(text, 16).ok();
+        let Some((Some(start), Some(end))) = range.split_once('-').map(|(start, end)| (parse(start), parse(end)))
+        else {
+            continue;
+        };
+        if at < start {
+            return false;
+        }
+        if at < end {
+            if !access.starts_with('r') || (writable && access.as_bytes().get(1) != Some(&b'w')) {
+                return false;
+            }
+            at = end;
+        }
+        if at >= base + len {
+            return true;
+        }
+    }
+    false
 }
 
 /// The host range that holds `address`.
@@ -91,7 +120,7 @@ driver_api! {
         if address == 0 {
             return Ok(());
         }
-        free(address, &[Kind::HostAllocated], Error::INVALID_VALUE)
+        free(address, |kind| kind == Kind::HostAllocated, Error::INVALID_VALUE)
     }
 
     4000 cuMemHostRegister: fn cuMemHostRegister(address: Address, len: usize, flags: c_uint) {
@@ -103,7 +132,9 @@ driver_api! {
     }
 
     4000 cuMemHostUnregister: fn cuMemHostUnregister(address: Address) {
-        free(address, &[Kind::HostRegistered], Error::HOST_MEMORY_NOT_REGISTERED)
+        let inside = driver()?.space.read().find(address).is_some_and(|range| range.base != address);
+        let unknown = if inside { Error::INVALID_VALUE } else { Error::HOST_MEMORY_NOT_REGISTERED };
+        free(address, |kind| kind == Kind::HostRegistered, unknown)
     }
 
     3020 cuMemHostGetDevicePointer: fn cuMemHostGetDevicePointer_v2(device: Out<Address>, host: Address, flags: c_uint) {
@@ -115,7 +146,7 @@ driver_api! {
         device.set(host)
     }
 
-    3020 cuMemHostGetFlags: fn cuMemHostGetFlags(flags: Out<c_uint>, host: Address) {
+    2030 cuMemHostGetFlags: fn cuMemHostGetFlags(flags: Out<c_uint>, host: Address) {
         host_range(host)?;
         flags.set(sys::CU_MEMHOSTALLOC_DEVICEMAP)
     }

@@ -163,7 +163,7 @@ pub(crate) struct Fill {
     /// Bytes of `value` that repeat: 1, 2 or 4.
     pub(crate) size: usize,
     pub(crate) bytes: usize,
-    pub(crate) keep: Keep,
+    pub(crate) _keep: Keep,
 }
 
 impl Work for Fill {
@@ -174,7 +174,7 @@ impl Work for Fill {
         let start = self.dst + self.bytes - part;
         for (index, byte) in pattern.iter().enumerate() {
             if self.size == 1 {
-                // SAFETY: the memory is kept by `keep`.
+                // SAFETY: the memory is kept by `_keep`.
                 unsafe { std::ptr::write_bytes(start as *mut u8, *byte, part) };
             } else {
                 for at in (index..part).step_by(self.size) {
@@ -235,7 +235,7 @@ mod tests {
     fn a_fill_repeats_its_pattern() {
         let mut dst = vec![0_u8; 4 * 1000];
         let value = 0x0102_0304;
-        let mut fill = Fill { dst: dst.as_mut_ptr() as usize, value, size: 4, bytes: 4000, keep: Keep::default() };
+        let mut fill = Fill { dst: dst.as_mut_ptr() as usize, value, size: 4, bytes: 4000, _keep: Keep::default() };
         while !fill.step() {}
         assert!(dst.chunks(4).all(|word| word == value.to_ne_bytes()));
     }

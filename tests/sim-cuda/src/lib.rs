@@ -36,16 +36,22 @@
 
 mod abi;
 mod attributes;
+mod batch;
 mod call;
+mod capture;
 mod context;
 mod copies;
 mod device;
 mod driver;
 mod error;
 mod event;
+mod fills;
 mod host;
+mod ipc;
 mod landing;
+mod memops;
 mod memory;
+mod pool;
 mod procaddress;
 mod schedule;
 mod settings;
@@ -53,6 +59,7 @@ mod space;
 mod stats;
 mod store;
 mod stream;
+mod vmm;
 
 use std::path::PathBuf;
 

@@ -7,7 +7,8 @@ use std::sync::atomic::AtomicBool;
 use cudarc::driver::sys::CUmemAttach_flags;
 
 use crate::abi::{Address, Out, driver_api};
-use crate::context::{Context, current};
+use crate::capture;
+use crate::context::{Context, check_current, current};
 use crate::driver::{driver, fresh_id};
 use crate::error::{Error, Outcome};
 use crate::settings::Settings;
@@ -20,6 +21,7 @@ const LARGEST: usize = 1 << 45;
 
 fn allocate(len: usize, kind: Kind) -> Outcome<Address> {
     let (driver, context) = (driver()?, current()?);
+    capture::unsafe_call()?;
     if len == 0 {
         return Err(Error::INVALID_VALUE);
     }
@@ -45,22 +47,26 @@ fn allocate(len: usize, kind: Kind) -> Outcome<Address> {
         context: Some(context),
         id: fresh_id(),
         alias,
-        synchronous: AtomicBool::new(false),
-        backing: Backing { addresses: Some(addresses), piece, charge },
+        synchronous: AtomicBool::new(kind == Kind::Managed),
+        mapping: None,
+        backing: Backing { _addresses: Some(addresses), piece, _charge: charge },
     });
     Ok(base)
 }
 
-/// Frees the range at `base` after the work of its context is done, as the driver does in practice.
-pub(crate) fn free(base: Address, kinds: &[Kind], unknown: Error) -> Outcome {
+/// Frees the range at `base`, if `may` says that the function is for its kind, after the work of its context is done,
+/// as the driver does in practice.
+pub(crate) fn free(base: Address, may: impl Fn(Kind) -> bool, unknown: Error) -> Outcome {
     let driver = driver()?;
-    current()?;
-    let find = |address| driver.space.read().find(address).filter(|range| range.base == base).cloned();
-    let range = find(base).filter(|range| kinds.contains(&range.kind)).ok_or(unknown)?;
-    if let Some(context) = &range.context {
-        stream::synchronize_context(context)?;
+    check_current()?;
+    capture::unsafe_call()?;
+    let range = driver.space.read().find(base).cloned();
+    let range = range.filter(|range| range.base == base && may(range.kind)).ok_or(unknown)?;
+    match &range.context {
+        Some(context) => stream::synchronize_context(context)?,
+        None => driver.scheduler.wait_all(),
     }
-    driver.space.write().remove(base, kinds).map(drop).ok_or(unknown)
+    driver.space.write().remove(base).map(drop).ok_or(unknown)
 }
 
 /// What `cuMemGetInfo` answers: free and total bytes.
@@ -91,7 +97,9 @@ driver_api! {
         if address == 0 {
             return Ok(());
         }
-        free(address, &[Kind::Device, Kind::Managed], Error::INVALID_VALUE)
+        // What was opened or allocated from a pool may be freed so, too.
+        let may = |kind| matches!(kind, Kind::Device | Kind::Managed | Kind::Pool { .. } | Kind::Imported);
+        free(address, may, Error::INVALID_VALUE)
     }
 
     3020 cuMemGetInfo: fn cuMemGetInfo_v2(free: Out<usize>, total: Out<usize>) {
@@ -104,7 +112,8 @@ driver_api! {
     3020 cuMemGetAddressRange: fn cuMemGetAddressRange_v2(base: Out<Address>, len: Out<usize>, address: Address) {
         let driver = driver()?;
         current()?;
-        let range = driver.space.read().find(address).cloned().ok_or(Error::NOT_FOUND)?;
+        let range = driver.space.read().find(address).cloned();
+        let range = range.filter(|range| range.is_accessible()).ok_or(Error::NOT_FOUND)?;
         base.set_if_asked(range.base);
         len.set_if_asked(range.len);
         Ok(())
@@ -112,6 +121,15 @@ driver_api! {
 
     8000 cuMemPrefetchAsync: fn cuMemPrefetchAsync(address: Address, len: usize, _device: c_int, stream: usize) {
         stream::get(stream)?;
+        managed(address, len)
+    }
+
+    12020 cuMemPrefetchAsync: fn cuMemPrefetchAsync_v2(address: Address, len: usize, _location: u64, _flags: c_uint, stream: usize) {
+        stream::get(stream)?;
+        managed(address, len)
+    }
+
+    12020 cuMemAdvise: fn cuMemAdvise_v2(address: Address, len: usize, _advice: c_int, _location: u64) {
         managed(address, len)
     }
 

@@ -11,14 +11,21 @@ use crate::settings::Settings;
 /// Every entry point of every module.
 pub(crate) const TABLES: &[&[Row]] = &[
     crate::attributes::ROWS,
+    crate::batch::ROWS,
+    crate::capture::ROWS,
     crate::context::ROWS,
     crate::copies::ROWS,
     crate::device::ROWS,
     crate::event::ROWS,
+    crate::fills::ROWS,
     crate::host::ROWS,
+    crate::ipc::ROWS,
+    crate::memops::ROWS,
     crate::memory::ROWS,
+    crate::pool::ROWS,
     ROWS,
     crate::stream::ROWS,
+    crate::vmm::ROWS,
 ];
 
 pub(crate) fn rows() -> impl Iterator<Item = &'static Row> {
@@ -45,9 +52,12 @@ fn find(name: &str, version: c_int) -> Found {
     }
 }
 
-fn get(name: &Text, function: Out<*const c_void>, version: c_int, status: Option<Out<c_uint>>) -> Outcome {
+/// Flags that the driver knows.
+const FLAGS: c_ulonglong = 0b11;
+
+fn get(name: &Text, function: Out<*const c_void>, version: c_int, flags: c_ulonglong) -> Outcome<Status> {
     let name = name.get()?;
-    if function.is_null() {
+    if version > Settings::get().version || flags & !FLAGS != 0 {
         return Err(Error::INVALID_VALUE);
     }
     let (address, found) = match find(&name, version) {
@@ -56,19 +66,22 @@ fn get(name: &Text, function: Out<*const c_void>, version: c_int, status: Option
         Found::Nothing => (std::ptr::null(), Status::CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND),
     };
     function.set(address)?;
-    if let Some(status) = status {
-        status.set_if_asked(found as c_uint);
-    }
-    if address.is_null() { Err(Error::NOT_FOUND) } else { Ok(()) }
+    Ok(found)
 }
 
 driver_api! {
-    11030 cuGetProcAddress: fn cuGetProcAddress(name: Text, function: Out<*const c_void>, version: c_int, _flags: c_ulonglong) {
-        get(&name, function, version, None)
+    11030 cuGetProcAddress: fn cuGetProcAddress(name: Text, function: Out<*const c_void>, version: c_int, flags: c_ulonglong) {
+        match get(&name, function, version, flags)? {
+            Status::CU_GET_PROC_ADDRESS_SUCCESS => Ok(()),
+            _ => Err(Error::NOT_FOUND),
+        }
     }
 
-    12000 cuGetProcAddress: fn cuGetProcAddress_v2(name: Text, function: Out<*const c_void>, version: c_int, _flags: c_ulonglong, status: Out<c_uint>) {
-        get(&name, function, version, Some(status))
+    12000 cuGetProcAddress: fn cuGetProcAddress_v2(name: Text, function: Out<*const c_void>, version: c_int, flags: c_ulonglong, status: Out<c_uint>) {
+        // That there is no such function is told by the status and a null address, not by the result.
+        let found = get(&name, function, version, flags)?;
+        status.set_if_asked(found as c_uint);
+        Ok(())
     }
 
     6000 cuGetErrorName: fn cuGetErrorName(error: c_int, name: Out<*const c_char>) {
@@ -84,8 +97,8 @@ driver_api! {
     }
 }
 
-/// Declares symbols whose signature is of CUDA 3.1 or older, 32-bit sizes and addresses among their arguments. The
-/// driver still has them; a program that binds them today does so by mistake, so here they always fail.
+/// Declares the symbols of signatures that newer ones replaced: 32-bit sizes and addresses, fewer arguments, other
+/// flags. The driver still has them; a program that binds them today does so by mistake, so here they always fail.
 macro_rules! old_abi {
     ($($symbol:ident)*) => {
         $(
@@ -99,8 +112,9 @@ macro_rules! old_abi {
 }
 
 old_abi! {
-    cuCtxCreate cuCtxDestroy cuCtxPopCurrent cuCtxPushCurrent cuDeviceTotalMem cuEventDestroy cuMemAlloc cuMemAllocHost
-    cuMemFree cuMemGetAddressRange cuMemGetInfo cuMemHostGetDevicePointer cuMemcpy2D cuMemcpy2DAsync
-    cuMemcpy2DUnaligned cuMemcpyDtoD cuMemcpyDtoDAsync cuMemcpyDtoH cuMemcpyDtoHAsync cuMemcpyHtoD cuMemcpyHtoDAsync
-    cuMemsetD16 cuMemsetD2D8 cuMemsetD32 cuMemsetD8 cuStreamDestroy
+    cuCtxCreate cuCtxDestroy cuCtxPopCurrent cuCtxPushCurrent cuDeviceTotalMem cuEventDestroy cuIpcOpenMemHandle
+    cuMemAlloc cuMemAllocHost cuMemFree cuMemGetAddressRange cuMemGetInfo cuMemHostGetDevicePointer cuMemcpy2D
+    cuMemcpy2DAsync cuMemcpy2DUnaligned cuMemcpyDtoD cuMemcpyDtoDAsync cuMemcpyDtoH cuMemcpyDtoHAsync cuMemcpyHtoD
+    cuMemcpyHtoDAsync cuMemsetD16 cuMemsetD2D8 cuMemsetD32 cuMemsetD8 cuStreamBeginCapture cuStreamDestroy
+    cuStreamGetCaptureInfo cuStreamWaitValue32 cuStreamWaitValue64 cuStreamWriteValue32 cuStreamWriteValue64
 }

@@ -145,6 +145,12 @@ impl Scheduler {
         self.wait(|queues| queues.of_context(context).all(|(_, queue)| queue.is_done(upto)));
     }
 
+    /// Waits until all work that there is now is done.
+    pub(crate) fn wait_all(&self) {
+        let upto = self.queues.lock().sequence;
+        self.wait(|queues| queues.queues.values().all(|queue| queue.is_done(upto)));
+    }
+
     /// Waits until `done`, which some work makes true.
     pub(crate) fn wait_until(&self, done: impl Fn() -> bool) {
         self.wait(|_| done());
@@ -171,10 +177,14 @@ impl Scheduler {
         self.changed.notify_all();
     }
 
-    /// Wakes whoever waits for something other than work.
-    pub(crate) fn wake(&self) {
-        drop(self.queues.lock());
-        self.changed.notify_all();
+    /// Waits until `done`, which another process makes true.
+    pub(crate) fn wait_outside(&self, done: impl Fn() -> bool) {
+        let mut queues = self.queues.lock();
+        while !done() {
+            if let Look::Nothing(_) = self.run_one(&mut queues) {
+                self.changed.wait_for(&mut queues, OUTSIDE_POLL);
+            }
+        }
     }
 
     fn run(&self) {

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crate::abi::Address;
 use crate::context::Context;
 use crate::device::Charge;
 use crate::error::{Error, Outcome};
 use crate::store::{Mapping, Piece};
+use crate::vmm::Physical;
 
 /// What an address range is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +23,12 @@ pub(crate) enum Kind {
     HostAllocated,
     /// `cuMemHostRegister`.
     HostRegistered,
+    /// `cuMemAllocAsync` and the like, from the pool with this handle.
+    Pool { pool: usize, exportable: bool },
+    /// `cuMemMap`.
+    Mapped,
+    /// `cuIpcOpenMemHandle`.
+    Imported,
 }
 
 impl Kind {
@@ -45,21 +52,37 @@ pub(crate) struct Range {
     pub(crate) alias: usize,
     /// `CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`.
     pub(crate) synchronous: AtomicBool,
+    /// Of `cuMemMap` only.
+    pub(crate) mapping: Option<Mapped>,
     pub(crate) backing: Backing,
 }
 
-/// What keeps a range's memory; given back with the last use of the range, work in flight included.
+/// What `cuMemMap` and `cuMemSetAccess` add to a range.
+pub(crate) struct Mapped {
+    pub(crate) physical: Arc<Physical>,
+    /// Where the addresses come from: beginning and length of what was reserved.
+    pub(crate) reserved: (Address, usize),
+    /// `CUmemAccess_flags`.
+    pub(crate) access: AtomicU32,
+}
+
+/// What keeps a range's memory, held for its `Drop`; given back with the last use of the range, work in flight included.
 #[derive(Default)]
 pub(crate) struct Backing {
     /// The addresses that the user knows.
-    pub(crate) addresses: Option<Mapping>,
+    pub(crate) _addresses: Option<Mapping>,
     pub(crate) piece: Option<Arc<Piece>>,
-    pub(crate) charge: Option<Charge>,
+    pub(crate) _charge: Option<Charge>,
 }
 
 impl Range {
     pub(crate) fn end(&self) -> Address {
         self.base + self.len
+    }
+
+    /// Whether copies may touch it.
+    pub(crate) fn is_accessible(&self) -> bool {
+        self.mapping.as_ref().is_none_or(|mapping| mapping.access.load(Ordering::Relaxed) != 0)
     }
 
     pub(crate) fn is_synchronous(&self) -> bool {
@@ -79,6 +102,8 @@ pub(crate) struct Extent {
 #[derive(Default)]
 pub(crate) struct AddressSpace {
     ranges: BTreeMap<Address, Arc<Range>>,
+    /// What `cuMemAddressReserve` gave out, mapped or not.
+    pub(crate) reservations: BTreeMap<Address, Mapping>,
 }
 
 impl AddressSpace {
@@ -93,13 +118,24 @@ impl AddressSpace {
         self.ranges.range(..=address).next_back().map(|(_, range)| range).filter(|range| address < range.end())
     }
 
-    pub(crate) fn overlaps(&self, base: Address, len: usize) -> bool {
-        self.ranges.range(..base.saturating_add(len)).next_back().is_some_and(|(_, range)| range.end() > base)
+    /// The ranges that have a byte in common with `len` bytes at `base`.
+    pub(crate) fn overlapping(&self, base: Address, len: usize) -> Vec<Arc<Range>> {
+        let before = self.ranges.range(..base.saturating_add(len)).rev();
+        before.map(|(_, range)| range.clone()).take_while(|range| range.end() > base).collect()
     }
 
-    /// Removes the range that begins at `base` if `kinds` has its kind.
-    pub(crate) fn remove(&mut self, base: Address, kinds: &[Kind]) -> Option<Arc<Range>> {
-        self.ranges.get(&base).filter(|range| kinds.contains(&range.kind))?;
+    /// What some range is that overlaps.
+    pub(crate) fn first_overlap(&self, base: Address, len: usize) -> Option<Kind> {
+        self.overlapping(base, len).last().map(|range| range.kind)
+    }
+
+    /// The reservation that holds `address`: beginning and length.
+    pub(crate) fn reservation(&self, address: Address) -> Option<(Address, usize)> {
+        let (base, mapping) = self.reservations.range(..=address).next_back()?;
+        (address - base < mapping.len()).then_some((*base, mapping.len()))
+    }
+
+    pub(crate) fn remove(&mut self, base: Address) -> Option<Arc<Range>> {
         self.ranges.remove(&base)
     }
 
@@ -114,7 +150,7 @@ impl AddressSpace {
     /// The parts of ranges that make up `len` bytes at `address`; None if the driver does not know its first byte.
     ///
     /// # Errors
-    /// It begins in a known range and ends outside.
+    /// It begins in a known range and ends outside, or a part of it has no access rights.
     pub(crate) fn extents(&self, address: Address, len: usize) -> Outcome<Option<Vec<Extent>>> {
         let mut extents = Vec::new();
         let (mut at, mut left) = (address, len);
@@ -122,6 +158,9 @@ impl AddressSpace {
             let Some(range) = self.find(at) else {
                 return if extents.is_empty() { Ok(None) } else { Err(Error::INVALID_VALUE) };
             };
+            if !range.is_accessible() {
+                return Err(Error::INVALID_VALUE);
+            }
             let part = left.min(range.end() - at);
             extents.push(Extent { range: range.clone(), alias: range.alias + (at - range.base), len: part });
             at += part;
@@ -130,7 +169,7 @@ impl AddressSpace {
         Ok(Some(extents))
     }
 
-    /// Bytes in device memory and registered or allocated host memory.
+    /// Bytes of all ranges.
     pub(crate) fn live_bytes(&self) -> u64 {
         self.ranges.values().map(|range| range.len as u64).sum()
     }

@@ -23,7 +23,7 @@ pub(crate) fn round_up(len: usize, to: usize) -> Outcome<usize> {
     len.checked_next_multiple_of(to).ok_or(Error::OUT_OF_MEMORY)
 }
 
-/// A sparse file.
+/// A sparse file. Its first page says what it is.
 pub(crate) struct Store {
     file: OwnedFd,
     /// Tells this file from any other, of any process, ever.
@@ -31,8 +31,50 @@ pub(crate) struct Store {
     next: AtomicU64,
 }
 
-/// What another process needs to find a piece, besides the file.
+/// What a file is for: a descriptor of it means no more than this to who receives it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// `cuMemAlloc` and pools that are not shared.
+    Device = 1,
+    /// A shared pool.
+    Pool = 2,
+    /// One `cuMemCreate` that is shared: its piece is the first.
+    Physical = 3,
+}
+
+/// What the first page of a file says, in this order, each as 8 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Description {
+    pub(crate) purpose: u64,
+    pub(crate) cookie: u64,
+    /// The device's number in the machine.
+    pub(crate) device: u64,
+}
+
+impl Description {
+    /// Reads it from a descriptor that somebody passed.
+    pub(crate) fn read(file: BorrowedFd<'_>) -> Outcome<Description> {
+        let [magic, purpose, cookie, device] = read_words(file, 0)?;
+        if magic == MAGIC { Ok(Description { purpose, cookie, device }) } else { Err(Error::INVALID_VALUE) }
+    }
+}
+
+const MAGIC: u64 = u64::from_be_bytes(*b"sim-cuda");
+
+fn read_words<const N: usize>(file: BorrowedFd<'_>, offset: u64) -> Outcome<[u64; N]> {
+    let mut words = [0; N];
+    for (index, word) in words.iter_mut().enumerate() {
+        let mut bytes = [0_u8; 8];
+        match rustix::io::pread(file, &mut bytes[..], offset + 8 * index as u64) {
+            Ok(8) => *word = u64::from_ne_bytes(bytes),
+            _ => return Err(Error::INVALID_VALUE),
+        }
+    }
+    Ok(words)
+}
+
+/// What another process needs to find a piece, besides the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(C)]
 pub(crate) struct PieceName {
     pub(crate) cookie: u64,
@@ -41,18 +83,26 @@ pub(crate) struct PieceName {
     pub(crate) id: u64,
 }
 
-/// Identity of a piece, in the page before it. Zeroes once the piece is gone.
+/// Identity of a piece, in the page before it, zeroes once the piece is gone; and room for words that its users share.
 #[repr(C)]
 struct Header {
     cookie: AtomicU64,
     id: AtomicU64,
+    len: AtomicU64,
+    shared: [AtomicU64; 2],
 }
 
 impl Store {
-    pub(crate) fn create() -> Outcome<Arc<Store>> {
+    pub(crate) fn create(purpose: Purpose, device: usize) -> Outcome<Arc<Store>> {
         let file = memfd_create("sim-cuda", MemfdFlags::CLOEXEC).map_err(|_| Error::OPERATING_SYSTEM)?;
         ftruncate(&file, FILE_BYTES).map_err(|_| Error::OPERATING_SYSTEM)?;
-        Ok(Arc::new(Store { file, cookie: random_id(), next: AtomicU64::new(0) }))
+        let cookie = random_id();
+        let description = [MAGIC, purpose as u64, cookie, device as u64].map(u64::to_ne_bytes).concat();
+        match rustix::io::pwrite(&file, &description, 0) {
+            Ok(written) if written == description.len() => {}
+            _ => return Err(Error::OPERATING_SYSTEM),
+        }
+        Ok(Arc::new(Store { file, cookie, next: AtomicU64::new(PAGE as u64) }))
     }
 
     pub(crate) fn file(&self) -> BorrowedFd<'_> {
@@ -70,6 +120,7 @@ impl Store {
         let name = PieceName { cookie: self.cookie, offset, len: len as u64, id: fresh_id() };
         let piece = Piece { map: Mapping::of_file(self.file(), offset, len + PAGE)?, name, owner: Some(self.clone()) };
         piece.header().cookie.store(name.cookie, Ordering::Relaxed);
+        piece.header().len.store(name.len, Ordering::Relaxed);
         piece.header().id.store(name.id, Ordering::Release);
         Ok(piece)
     }
@@ -100,6 +151,12 @@ impl Piece {
         if piece.is_alive() { Ok(piece) } else { Err(Error::INVALID_VALUE) }
     }
 
+    /// Maps the first piece of another process's file.
+    pub(crate) fn import_first(file: BorrowedFd<'_>) -> Outcome<Piece> {
+        let [cookie, id, len] = read_words(file, PAGE as u64)?;
+        Piece::import(file, PieceName { cookie, offset: PAGE as u64, len, id })
+    }
+
     /// Whether the process that made it still has it.
     pub(crate) fn is_alive(&self) -> bool {
         let header = self.header();
@@ -110,8 +167,18 @@ impl Piece {
         self.name
     }
 
+    /// The file that it is a piece of, in the process that made it.
     pub(crate) fn store(&self) -> Option<&Arc<Store>> {
         self.owner.as_ref()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.name.len as usize
+    }
+
+    /// Two words that all who map the piece share, zero at first.
+    pub(crate) fn shared(&self) -> &[AtomicU64; 2] {
+        &self.header().shared
     }
 
     /// Where its first byte lies, for the copy functions only.

@@ -6,10 +6,12 @@ use std::ffi::{c_int, c_uint};
 use std::sync::Arc;
 
 use cudarc::driver::sys::CUstream_flags;
+use parking_lot::Mutex;
 
 use crate::abi::{Out, driver_api};
-use crate::context::{Context, current};
-use crate::driver::driver;
+use crate::capture::{self, Sequence};
+use crate::context::{Context, Fate, current};
+use crate::driver::{crash, driver};
 use crate::error::{Error, Outcome};
 use crate::schedule::{QueueId, QueueKind, Work};
 
@@ -24,13 +26,18 @@ pub(crate) const GREATEST_PRIORITY: c_int = -5;
 
 pub(crate) struct Stream {
     pub(crate) context: Arc<Context>,
-    queue: QueueId,
+    pub(crate) queue: QueueId,
     flags: c_uint,
     priority: c_int,
-    id: u64,
+    /// The capture that it is in.
+    pub(crate) capture: Mutex<Option<Arc<Sequence>>>,
 }
 
 impl Stream {
+    fn new(context: Arc<Context>, queue: QueueId, flags: c_uint, priority: c_int) -> Stream {
+        Stream { context, queue, flags, priority, capture: Mutex::new(None) }
+    }
+
     fn create(flags: c_uint, priority: c_int) -> Outcome<Stream> {
         if flags & !NON_BLOCKING != 0 {
             return Err(Error::INVALID_VALUE);
@@ -38,14 +45,14 @@ impl Stream {
         let context = current()?;
         let kind = if flags & NON_BLOCKING != 0 { QueueKind::NonBlocking } else { QueueKind::Blocking };
         let queue = driver()?.scheduler.open(context.id, kind);
-        Ok(Stream { context, queue, flags, priority: priority.clamp(GREATEST_PRIORITY, 0), id: queue })
+        Ok(Stream::new(context, queue, flags, priority.clamp(GREATEST_PRIORITY, 0)))
     }
 
     /// The current context's legacy default stream.
     pub(crate) fn legacy() -> Outcome<Arc<Stream>> {
         let context = current()?;
         let queue = context.legacy_queue;
-        Ok(Arc::new(Stream { context, queue, flags: 0, priority: 0, id: queue }))
+        Ok(Arc::new(Stream::new(context, queue, 0, 0)))
     }
 
     /// The calling thread's default stream in the current context.
@@ -64,15 +71,53 @@ impl Stream {
         })
     }
 
-    /// Adds work after all that is in the stream.
+    pub(crate) fn is_legacy(&self) -> bool {
+        self.queue == self.context.legacy_queue
+    }
+
+    /// Whether it is ordered with the legacy default stream.
+    pub(crate) fn is_blocking(&self) -> bool {
+        self.flags & NON_BLOCKING == 0
+    }
+
+    /// The capture that it is in; work must not run then.
+    ///
+    /// # Errors
+    /// The capture is invalid, or what is about to be done makes one invalid.
+    pub(crate) fn capture_for_work(&self) -> Outcome<Option<Arc<Sequence>>> {
+        if self.is_legacy() {
+            capture::legacy_use(self.context.id)?;
+        }
+        let capture = self.capture.lock().clone();
+        if let Some(sequence) = &capture {
+            sequence.check()?;
+        }
+        Ok(capture)
+    }
+
+    /// Adds work after all that is in the stream; captured work goes nowhere.
     pub(crate) fn submit(&self, work: Box<dyn Work>) -> Outcome {
-        driver()?.scheduler.submit(self.queue, work)
+        match self.capture_for_work()? {
+            Some(_) => Ok(()),
+            None => driver()?.scheduler.submit(self.queue, work),
+        }
     }
 
     /// Waits until the work in it is done.
     pub(crate) fn wait(&self) -> Outcome {
         driver()?.scheduler.wait_queue(self.queue);
         Ok(())
+    }
+
+    /// To be called before its state is asked for.
+    fn check_query(&self) -> Outcome {
+        if self.is_legacy() {
+            capture::legacy_use(self.context.id)?;
+        }
+        if let Some(sequence) = &*self.capture.lock() {
+            sequence.refuse_query()?;
+        }
+        capture::unsafe_call()
     }
 }
 
@@ -82,10 +127,19 @@ pub(crate) fn get(handle: usize) -> Outcome<Arc<Stream>> {
         NULL | LEGACY => Stream::legacy(),
         PER_THREAD => Stream::per_thread(),
         _ => {
-            let stream = driver()?.streams.lock().get(handle)?;
-            stream.context.check()?;
+            let Some(stream) = driver()?.streams.lock().get(handle) else { crash("stream", handle) };
+            check_context(&stream.context, handle)?;
             Ok(stream)
         }
+    }
+}
+
+/// An error, or the end of the process, if a stream's context is gone.
+fn check_context(context: &Context, handle: usize) -> Outcome {
+    match context.fate()? {
+        Fate::Alive => Ok(()),
+        Fate::Destroyed if !context.is_primary()? => Err(Error::INVALID_CONTEXT),
+        _ => crash("the context of stream", handle),
     }
 }
 
@@ -108,13 +162,20 @@ driver_api! {
 
     4000 cuStreamDestroy: fn cuStreamDestroy_v2(stream: usize) {
         let driver = driver()?;
-        let stream = driver.streams.lock().remove(stream)?;
+        let handle = stream;
+        if handle <= PER_THREAD {
+            return Err(Error::INVALID_HANDLE);
+        }
+        let Some(stream) = driver.streams.lock().remove(handle) else { crash("stream", handle) };
+        check_context(&stream.context, handle)?;
+        capture::leave(&stream);
         driver.scheduler.close(stream.queue);
-        stream.context.check()
+        Ok(())
     }
 
     2000 cuStreamQuery: fn cuStreamQuery(stream: usize) {
         let stream = get(stream)?;
+        stream.check_query()?;
         if driver()?.scheduler.is_idle(stream.queue) {
             return Ok(());
         }
@@ -123,10 +184,17 @@ driver_api! {
     }
 
     2000 cuStreamSynchronize: fn cuStreamSynchronize(stream: usize) {
-        get(stream)?.wait()
+        let stream = get(stream)?;
+        stream.check_query()?;
+        stream.wait()
     }
 
     9020 cuStreamGetCtx: fn cuStreamGetCtx(stream: usize, context: Out<usize>) {
+        context.set(get(stream)?.context.handle)
+    }
+
+    12050 cuStreamGetCtx: fn cuStreamGetCtx_v2(stream: usize, context: Out<usize>, green: Out<usize>) {
+        green.set_if_asked(0);
         context.set(get(stream)?.context.handle)
     }
 
@@ -139,7 +207,7 @@ driver_api! {
     }
 
     12000 cuStreamGetId: fn cuStreamGetId(stream: usize, id: Out<u64>) {
-        id.set(get(stream)?.id)
+        id.set(get(stream)?.queue)
     }
 
     12080 cuStreamGetDevice: fn cuStreamGetDevice(stream: usize, device: Out<c_int>) {

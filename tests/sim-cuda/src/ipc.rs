@@ -1,0 +1,209 @@
+//! Memory and events of other processes: `cuIpc*`.
+//!
+//! A handle names the process, its descriptor of the file that holds the device's memory, and the piece. The file is
+//! reached through `/proc`, so a process that may not look at the other one (another user, another process namespace)
+//! cannot open its handles, as with a real driver.
+
+use std::collections::HashMap;
+use std::ffi::c_uint;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::fs::{Mode, OFlags, open};
+
+use crate::abi::{Address, Out, driver_api};
+use crate::capture;
+use crate::context::{Context, current};
+use crate::driver::{driver, fresh_id};
+use crate::error::{Error, Outcome};
+use crate::event::{self, DISABLE_TIMING, Event, INTERPROCESS};
+use crate::space::{Backing, Kind, Range};
+use crate::store::{Description, Mapping, PAGE, Piece, PieceName, Purpose};
+use crate::stream;
+
+const MEMORY: u64 = u64::from_be_bytes(*b"simIPCm\0");
+const EVENT: u64 = u64::from_be_bytes(*b"simIPCe\0");
+
+/// `CUipcMemHandle` and `CUipcEventHandle`, passed by value.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Handle {
+    magic: u64,
+    process: u32,
+    descriptor: u32,
+    piece: PieceName,
+    /// Bytes that the user asked for.
+    len: u64,
+    reserved: u64,
+}
+
+const _: () = assert!(size_of::<Handle>() == size_of::<cudarc::driver::sys::CUipcMemHandle_st>());
+const _: () = assert!(size_of::<Handle>() == size_of::<cudarc::driver::sys::CUipcEventHandle_st>());
+
+impl Handle {
+    fn new(magic: u64, piece: &Piece, len: usize) -> Outcome<Handle> {
+        let store = piece.store().ok_or(Error::INVALID_VALUE)?;
+        let descriptor = store.file().as_raw_fd() as u32;
+        Ok(Handle { magic, process: std::process::id(), descriptor, piece: piece.name(), len: len as u64, reserved: 0 })
+    }
+
+    /// Opens the file that holds the piece.
+    fn file(&self, magic: u64) -> Outcome<OwnedFd> {
+        if self.magic != magic {
+            return Err(Error::INVALID_VALUE);
+        }
+        let path = format!("/proc/{}/fd/{}", self.process, self.descriptor);
+        let file = open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).map_err(|_| Error::INVALID_VALUE)?;
+        let description = Description::read(file.as_fd())?;
+        // Another file may have the number by now, or another process.
+        if description.purpose != Purpose::Device as u64 || description.cookie != self.piece.cookie {
+            return Err(Error::INVALID_VALUE);
+        }
+        Ok(file)
+    }
+
+    fn is_own(&self) -> bool {
+        self.process == std::process::id()
+    }
+}
+
+/// What is open, and how often: a context that opens a handle again gets the same address.
+#[derive(Default)]
+pub(crate) struct Imports {
+    open: HashMap<(u64, PieceName), (Address, usize)>,
+}
+
+impl Imports {
+    pub(crate) fn forget_context(&mut self, id: u64) {
+        self.open.retain(|(context, _), _| *context != id);
+    }
+
+    /// Takes one opening of `address` back; true if it was the last one.
+    fn close(&mut self, address: Address) -> Outcome<bool> {
+        let (key, count) = self
+            .open
+            .iter_mut()
+            .find(|(_, (at, _))| *at == address)
+            .map(|(key, (_, count))| (*key, count))
+            .ok_or(Error::INVALID_VALUE)?;
+        *count -= 1;
+        let is_last = *count == 0;
+        if is_last {
+            self.open.remove(&key);
+        }
+        Ok(is_last)
+    }
+}
+
+/// Maps the handle's memory. The caller holds the lock of the imports.
+fn import(context: Arc<Context>, handle: &Handle) -> Outcome<Address> {
+    let driver = driver()?;
+    let file = handle.file(MEMORY)?;
+    let device = driver.ordinal(Description::read(file.as_fd())?.device)?;
+    let piece = Piece::import(file.as_fd(), handle.piece)?;
+    let len = usize::try_from(handle.len).ok().filter(|len| *len <= piece.len()).ok_or(Error::INVALID_VALUE)?;
+    let addresses = Mapping::reserved(len, PAGE)?;
+    let (base, alias) = (addresses.address(), piece.alias());
+    driver.space.write().insert(Range {
+        base,
+        len,
+        kind: Kind::Imported,
+        device,
+        context: Some(context),
+        id: fresh_id(),
+        alias,
+        synchronous: AtomicBool::new(false),
+        mapping: None,
+        backing: Backing { _addresses: Some(addresses), piece: Some(Arc::new(piece)), _charge: None },
+    });
+    Ok(base)
+}
+
+/// What processes share of an event: how often it was recorded, and the latest recording that is done.
+pub(crate) struct SharedState {
+    piece: Piece,
+}
+
+impl SharedState {
+    pub(crate) fn create(context: &Context) -> Outcome<SharedState> {
+        let piece = driver()?.device(context.device)?.store()?.piece(PAGE)?;
+        Ok(SharedState { piece })
+    }
+
+    /// Counts a recording; its number.
+    pub(crate) fn begin(&self) -> u64 {
+        self.piece.shared()[0].fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    pub(crate) fn recorded(&self) -> u64 {
+        self.piece.shared()[0].load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn finish(&self, number: u64) {
+        self.piece.shared()[1].fetch_max(number, Ordering::Release);
+    }
+
+    /// Whether the recording `number`, or a later one, is done. Nobody waits for an event that its maker destroyed.
+    pub(crate) fn is_done(&self, number: u64) -> bool {
+        self.piece.shared()[1].load(Ordering::Acquire) >= number || !self.piece.is_alive()
+    }
+}
+
+driver_api! {
+    4010 cuIpcGetMemHandle: fn cuIpcGetMemHandle(handle: Out<Handle>, address: Address) {
+        let driver = driver()?;
+        current()?;
+        let range = driver.space.read().find(address).cloned().ok_or(Error::INVALID_VALUE)?;
+        match &range.backing.piece {
+            Some(piece) if range.kind == Kind::Device => handle.set(Handle::new(MEMORY, piece, range.len)?),
+            _ => Err(Error::INVALID_VALUE),
+        }
+    }
+
+    11000 cuIpcOpenMemHandle: fn cuIpcOpenMemHandle_v2(address: Out<Address>, handle: Handle, flags: c_uint) {
+        // `CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS` is the only flag, and must be there.
+        if address.is_null() || flags != 1 {
+            return Err(Error::INVALID_VALUE);
+        }
+        let (driver, context) = (driver()?, current()?);
+        if handle.is_own() {
+            return Err(Error::INVALID_CONTEXT);
+        }
+        let mut imports = driver.imports.lock();
+        let key = (context.id, handle.piece);
+        let (base, count) = match imports.open.get(&key) {
+            Some((base, count)) => (*base, *count),
+            None => (import(context, &handle)?, 0),
+        };
+        imports.open.insert(key, (base, count + 1));
+        address.set(base)
+    }
+
+    4010 cuIpcCloseMemHandle: fn cuIpcCloseMemHandle(address: Address) {
+        let (driver, context) = (driver()?, current()?);
+        if driver.imports.lock().close(address)? {
+            stream::synchronize_context(&context)?;
+            drop(driver.space.write().remove(address));
+        }
+        Ok(())
+    }
+
+    4010 cuIpcGetEventHandle: fn cuIpcGetEventHandle(handle: Out<Handle>, event: usize) {
+        let event = event::get(event)?;
+        let shared = event.shared().ok_or(Error::INVALID_HANDLE)?;
+        handle.set(Handle::new(EVENT, &shared.piece, 0)?)
+    }
+
+    4010 cuIpcOpenEventHandle: fn cuIpcOpenEventHandle(event: Out<usize>, handle: Handle) {
+        let (driver, context) = (driver()?, current()?);
+        if handle.is_own() {
+            return Err(Error::INVALID_CONTEXT);
+        }
+        capture::unsafe_call()?;
+        let file = handle.file(EVENT)?;
+        let shared = SharedState { piece: Piece::import(file.as_fd(), handle.piece)? };
+        let made = Event::new(context, DISABLE_TIMING | INTERPROCESS, Some(shared));
+        event.set(driver.events.lock().insert(Arc::new(made)))
+    }
+}

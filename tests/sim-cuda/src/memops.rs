@@ -1,0 +1,165 @@
+//! Work in streams that is no copy: `cuStreamWriteValue`, `cuStreamWaitValue`, `cuLaunchHostFunc`.
+
+use std::ffi::{c_uint, c_void};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use cudarc::driver::sys::CUstreamWaitValue_flags as WaitFlags;
+
+use crate::abi::{Address, driver_api};
+use crate::driver::driver;
+use crate::error::{Error, Outcome};
+use crate::schedule::Work;
+use crate::space::{Kind, Range};
+use crate::stream;
+
+/// A word that work reads or writes, and what keeps it.
+struct Word {
+    at: usize,
+    bytes: usize,
+    _range: Arc<Range>,
+}
+
+impl Word {
+    /// The driver takes words of `cuMemAlloc` and of pinned host memory.
+    fn find(address: Address, bytes: usize) -> Outcome<Word> {
+        if !address.is_multiple_of(bytes) {
+            return Err(Error::INVALID_VALUE);
+        }
+        let extents = driver()?.space.read().extents(address, bytes)?.ok_or(Error::INVALID_VALUE)?;
+        match &extents[..] {
+            [extent] if extent.range.kind != Kind::Managed && !matches!(extent.range.kind, Kind::Pool { .. }) => {
+                Ok(Word { at: extent.alias, bytes, _range: extent.range.clone() })
+            }
+            _ => Err(Error::INVALID_VALUE),
+        }
+    }
+
+    fn load(&self) -> u64 {
+        if self.bytes == 4 {
+            // SAFETY: an aligned word of the range, which is kept.
+            u64::from(unsafe { AtomicU32::from_ptr(self.at as *mut u32) }.load(Ordering::Acquire))
+        } else {
+            // SAFETY: as above.
+            unsafe { AtomicU64::from_ptr(self.at as *mut u64) }.load(Ordering::Acquire)
+        }
+    }
+
+    fn store(&self, value: u64) {
+        if self.bytes == 4 {
+            // SAFETY: as in `load`.
+            unsafe { AtomicU32::from_ptr(self.at as *mut u32) }.store(value as u32, Ordering::Release);
+        } else {
+            // SAFETY: as in `load`.
+            unsafe { AtomicU64::from_ptr(self.at as *mut u64) }.store(value, Ordering::Release);
+        }
+    }
+}
+
+struct Write {
+    word: Word,
+    value: u64,
+}
+
+impl Work for Write {
+    fn step(&mut self) -> bool {
+        self.word.store(self.value);
+        true
+    }
+}
+
+struct Wait {
+    word: Word,
+    value: u64,
+    condition: c_uint,
+}
+
+const GREATER_OR_EQUAL: c_uint = WaitFlags::CU_STREAM_WAIT_VALUE_GEQ as c_uint;
+const EQUAL: c_uint = WaitFlags::CU_STREAM_WAIT_VALUE_EQ as c_uint;
+const AND: c_uint = WaitFlags::CU_STREAM_WAIT_VALUE_AND as c_uint;
+const NOR: c_uint = WaitFlags::CU_STREAM_WAIT_VALUE_NOR as c_uint;
+const FLUSH: c_uint = WaitFlags::CU_STREAM_WAIT_VALUE_FLUSH as c_uint;
+
+impl Work for Wait {
+    fn is_ready(&self) -> bool {
+        let now = self.word.load();
+        let mask = if self.word.bytes == 4 { u64::from(u32::MAX) } else { u64::MAX };
+        match self.condition {
+            // Cyclic, as the documentation has it: the difference is not negative.
+            GREATER_OR_EQUAL if self.word.bytes == 4 => (now as u32).wrapping_sub(self.value as u32) as i32 >= 0,
+            GREATER_OR_EQUAL => now.wrapping_sub(self.value) as i64 >= 0,
+            EQUAL => now == self.value,
+            AND => now & self.value != 0,
+            _ => !(now | self.value) & mask != 0,
+        }
+    }
+
+    fn waits_outside(&self) -> bool {
+        true
+    }
+
+    fn step(&mut self) -> bool {
+        true
+    }
+}
+
+/// A function of the user's, which must not call the driver.
+struct Host {
+    function: unsafe extern "C" fn(*mut c_void),
+    argument: usize,
+}
+
+impl Work for Host {
+    fn step(&mut self) -> bool {
+        // SAFETY: the caller of `cuLaunchHostFunc` promises that it may be called with its argument, on any thread.
+        unsafe { (self.function)(self.argument as *mut c_void) };
+        true
+    }
+}
+
+fn write(stream: usize, address: Address, value: u64, flags: c_uint, bytes: usize) -> Outcome {
+    // `CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER` is refused by the second version of these functions.
+    if flags != 0 {
+        return Err(Error::INVALID_VALUE);
+    }
+    let stream = stream::get(stream)?;
+    let word = Word::find(address, bytes)?;
+    stream.submit(Box::new(Write { word, value }))
+}
+
+fn wait(stream: usize, address: Address, value: u64, flags: c_uint, bytes: usize) -> Outcome {
+    let condition = flags & !FLUSH;
+    if !matches!(condition, GREATER_OR_EQUAL | EQUAL | AND | NOR) {
+        return Err(Error::INVALID_VALUE);
+    }
+    // `CAN_FLUSH_REMOTE_WRITES` is 0.
+    if flags & FLUSH != 0 {
+        return Err(Error::NOT_SUPPORTED);
+    }
+    let stream = stream::get(stream)?;
+    let word = Word::find(address, bytes)?;
+    stream.submit(Box::new(Wait { word, value, condition }))
+}
+
+driver_api! {
+    11070 cuStreamWriteValue32: fn cuStreamWriteValue32_v2(stream: usize, address: Address, value: u32, flags: c_uint) {
+        write(stream, address, value.into(), flags, 4)
+    }
+
+    11070 cuStreamWriteValue64: fn cuStreamWriteValue64_v2(stream: usize, address: Address, value: u64, flags: c_uint) {
+        write(stream, address, value, flags, 8)
+    }
+
+    11070 cuStreamWaitValue32: fn cuStreamWaitValue32_v2(stream: usize, address: Address, value: u32, flags: c_uint) {
+        wait(stream, address, value.into(), flags, 4)
+    }
+
+    11070 cuStreamWaitValue64: fn cuStreamWaitValue64_v2(stream: usize, address: Address, value: u64, flags: c_uint) {
+        wait(stream, address, value, flags, 8)
+    }
+
+    10000 cuLaunchHostFunc: fn cuLaunchHostFunc(stream: usize, function: Option<unsafe extern "C" fn(*mut c_void)>, argument: *mut c_void) {
+        let function = function.ok_or(Error::INVALID_VALUE)?;
+        stream::get(stream)?.submit(Box::new(Host { function, argument: argument as usize }))
+    }
+}

@@ -1,0 +1,432 @@
+//! Memory in stream order: `cuMemAllocAsync`, `cuMemPool*`.
+
+use std::ffi::{c_int, c_uint, c_void};
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use cudarc::driver::sys::{
+    CUmemAllocationHandleType as HandleType, CUmemAllocationType, CUmemLocationType, CUmemPool_attribute as Attribute,
+};
+
+use crate::abi::{Address, In, List, Out, driver_api};
+use crate::capture;
+use crate::context::current;
+use crate::driver::{Driver, driver, fresh_id};
+use crate::error::{Error, Outcome};
+use crate::schedule::Work;
+use crate::space::{Backing, Kind, Range};
+use crate::store::{Description, Mapping, PAGE, Piece, PieceName, Purpose, Store};
+use crate::stream;
+
+pub(crate) struct Pool {
+    device: c_int,
+    source: Source,
+    is_default: bool,
+    /// Values of the attributes that a program may set: the three kinds of reuse, and the release threshold.
+    settings: [AtomicU64; 4],
+    used: AtomicU64,
+    used_high: AtomicU64,
+}
+
+/// Where a pool's memory comes from.
+enum Source {
+    /// The device's memory, which cannot be shared.
+    Private,
+    /// A file of its own.
+    Shared(Arc<Store>),
+    /// Another process's file.
+    Imported(OwnedFd, Description),
+}
+
+impl Pool {
+    fn new(device: c_int, source: Source, is_default: bool) -> Pool {
+        let settings = [1, 1, 1, 0].map(AtomicU64::new);
+        Pool { device, source, is_default, settings, used: AtomicU64::new(0), used_high: AtomicU64::new(0) }
+    }
+
+    fn is_exportable(&self) -> bool {
+        matches!(self.source, Source::Shared(_))
+    }
+}
+
+/// `CUmemLocation`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Location {
+    kind: c_int,
+    id: c_int,
+}
+
+impl Location {
+    /// The device that it names.
+    pub(crate) fn device(self) -> Outcome<c_int> {
+        if self.kind != CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE as c_int {
+            return Err(Error::INVALID_VALUE);
+        }
+        driver()?.device(self.id).map_err(|_| Error::INVALID_VALUE)?;
+        Ok(self.id)
+    }
+
+    pub(crate) fn of_device(id: c_int) -> Location {
+        Location { kind: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE as c_int, id }
+    }
+}
+
+/// `CUmemAccessDesc`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct AccessOf {
+    pub(crate) location: Location,
+    pub(crate) flags: c_uint,
+}
+
+const _: () = assert!(size_of::<AccessOf>() == size_of::<cudarc::driver::sys::CUmemAccessDesc_st>());
+
+/// `CUmemPoolProps`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Properties {
+    kind: c_int,
+    handle_types: c_int,
+    location: Location,
+    security: usize,
+    max_size: usize,
+    reserved: [u8; 56],
+}
+
+const _: () = assert!(size_of::<Properties>() == size_of::<cudarc::driver::sys::CUmemPoolProps_st>());
+
+pub(crate) const NO_HANDLE: c_int = HandleType::CU_MEM_HANDLE_TYPE_NONE.0 as c_int;
+pub(crate) const POSIX: c_int = HandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR.0 as c_int;
+const PINNED: c_int = CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED as c_int;
+/// `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`.
+const READ_WRITE: c_uint = 3;
+
+/// `CUmemPoolPtrExportData`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct PointerExport {
+    piece: PieceName,
+    len: u64,
+    reserved: [u64; 3],
+}
+
+const _: () = assert!(size_of::<PointerExport>() == size_of::<cudarc::driver::sys::CUmemPoolPtrExportData_st>());
+
+impl Driver {
+    /// The device's default pool and the one that it uses now, made on first use.
+    fn device_pools(&self, device: c_int) -> Outcome<&'static DevicePools> {
+        static POOLS: OnceLock<Vec<DevicePools>> = OnceLock::new();
+        let pools = POOLS.get_or_init(|| {
+            let make = |device| {
+                let pool = Pool::new(device as c_int, Source::Private, true);
+                let default = self.pools.lock().insert(Arc::new(pool));
+                DevicePools { default, now: AtomicU64::new(default as u64) }
+            };
+            (0..self.devices.len()).map(make).collect()
+        });
+        usize::try_from(device).ok().and_then(|device| pools.get(device)).ok_or(Error::INVALID_DEVICE)
+    }
+
+    fn pool(&self, handle: usize) -> Outcome<Arc<Pool>> {
+        self.pools.lock().get(handle).ok_or(Error::INVALID_VALUE)
+    }
+}
+
+struct DevicePools {
+    default: usize,
+    now: AtomicU64,
+}
+
+/// The pool of which `cuMemAllocAsync` takes memory.
+fn current_pool(device: c_int) -> Outcome<usize> {
+    Ok(driver()?.device_pools(device)?.now.load(Ordering::Relaxed) as usize)
+}
+
+fn insert(
+    pool_handle: usize,
+    pool: &Pool,
+    len: usize,
+    piece: Piece,
+    charge: Option<crate::device::Charge>,
+) -> Outcome<Address> {
+    let addresses = Mapping::reserved(len, PAGE)?;
+    let (base, alias) = (addresses.address(), piece.alias());
+    driver()?.space.write().insert(Range {
+        base,
+        len,
+        kind: Kind::Pool { pool: pool_handle, exportable: pool.is_exportable() },
+        device: pool.device,
+        context: None,
+        id: fresh_id(),
+        alias,
+        synchronous: AtomicBool::new(false),
+        mapping: None,
+        backing: Backing { _addresses: Some(addresses), piece: Some(Arc::new(piece)), _charge: charge },
+    });
+    Ok(base)
+}
+
+fn allocate(len: usize, handle: usize, stream: usize) -> Outcome<Address> {
+    capture::unsafe_call()?;
+    stream::get(stream)?;
+    if len == 0 {
+        return Ok(0);
+    }
+    let driver = driver()?;
+    let pool = driver.pool(handle)?;
+    let device = driver.device(pool.device)?;
+    let store = match &pool.source {
+        Source::Private => device.store()?,
+        Source::Shared(store) => store.clone(),
+        Source::Imported(..) => return Err(Error::INVALID_VALUE),
+    };
+    let charge = device.charge(len as u64)?;
+    let base = insert(handle, &pool, len, store.piece(len)?, Some(charge))?;
+    let used = pool.used.fetch_add(len as u64, Ordering::Relaxed) + len as u64;
+    pool.used_high.fetch_max(used, Ordering::Relaxed);
+    Ok(base)
+}
+
+/// Keeps a range until the stream comes to its freeing.
+struct Release {
+    _range: Arc<Range>,
+}
+
+impl Work for Release {
+    fn step(&mut self) -> bool {
+        true
+    }
+}
+
+fn free(address: Address, stream: usize) -> Outcome {
+    let stream = stream::get(stream)?;
+    if address == 0 {
+        return Ok(());
+    }
+    let driver = driver()?;
+    let mut space = driver.space.write();
+    let range = space.find(address).filter(|range| range.base == address).cloned().ok_or(Error::INVALID_VALUE)?;
+    match range.kind {
+        Kind::Pool { pool, .. } => {
+            if let Ok(pool) = driver.pool(pool) {
+                let less = |used: u64| Some(used.saturating_sub(range.len as u64));
+                let _ = pool.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+            }
+        }
+        Kind::Device => {}
+        _ => return Err(Error::INVALID_VALUE),
+    }
+    // The driver forgets the address at once, whatever the stream still does with the memory.
+    space.remove(address);
+    drop(space);
+    stream.submit(Box::new(Release { _range: range }))
+}
+
+fn create(properties: Properties) -> Outcome<usize> {
+    capture::unsafe_call()?;
+    let device = properties.location.device()?;
+    if properties.kind != PINNED {
+        return Err(Error::INVALID_VALUE);
+    }
+    let driver = driver()?;
+    let source = match properties.handle_types {
+        NO_HANDLE => Source::Private,
+        POSIX => Source::Shared(Store::create(Purpose::Pool, driver.device(device)?.physical())?),
+        _ => return Err(Error::INVALID_VALUE),
+    };
+    Ok(driver.pools.lock().insert(Arc::new(Pool::new(device, source, false))))
+}
+
+/// Borrows a descriptor that a caller passed as an address.
+pub(crate) fn descriptor(handle: usize) -> Outcome<OwnedFd> {
+    let number = c_int::try_from(handle).map_err(|_| Error::INVALID_VALUE)?;
+    if number < 0 {
+        return Err(Error::INVALID_VALUE);
+    }
+    // SAFETY: whatever the number is, only its duplication is attempted, which fails if nothing is open there.
+    let borrowed = unsafe { BorrowedFd::borrow_raw(number) };
+    borrowed.try_clone_to_owned().map_err(|_| Error::INVALID_VALUE)
+}
+
+/// Hands a descriptor of `file` out.
+pub(crate) fn hand_out(file: BorrowedFd<'_>, into: Out<c_int>) -> Outcome {
+    if into.is_null() {
+        return Err(Error::INVALID_VALUE);
+    }
+    let number = file.try_clone_to_owned().map_err(|_| Error::OPERATING_SYSTEM)?.into_raw_fd();
+    into.set(number).inspect_err(|_| {
+        // SAFETY: just made here, and nobody else knows it.
+        drop(unsafe { OwnedFd::from_raw_fd(number) });
+    })
+}
+
+fn import(handle: usize) -> Outcome<usize> {
+    let driver = driver()?;
+    let file = descriptor(handle)?;
+    let description = Description::read(file.as_fd())?;
+    if description.purpose != Purpose::Pool as u64 {
+        return Err(Error::INVALID_VALUE);
+    }
+    let device = driver.ordinal(description.device)?;
+    let pool = Pool::new(device, Source::Imported(file, description), false);
+    Ok(driver.pools.lock().insert(Arc::new(pool)))
+}
+
+fn export_pointer(address: Address) -> Outcome<PointerExport> {
+    capture::unsafe_call()?;
+    let range = driver()?.space.read().find(address).cloned().ok_or(Error::INVALID_VALUE)?;
+    match (&range.kind, &range.backing.piece) {
+        (Kind::Pool { exportable: true, .. }, Some(piece)) => {
+            Ok(PointerExport { piece: piece.name(), len: range.len as u64, reserved: [0; 3] })
+        }
+        _ => Err(Error::INVALID_VALUE),
+    }
+}
+
+fn import_pointer(handle: usize, export: PointerExport) -> Outcome<Address> {
+    let pool = driver()?.pool(handle)?;
+    let Source::Imported(file, description) = &pool.source else { return Err(Error::INVALID_VALUE) };
+    if export.piece.cookie != description.cookie {
+        return Err(Error::INVALID_VALUE);
+    }
+    let piece = Piece::import(file.as_fd(), export.piece)?;
+    let len = usize::try_from(export.len).ok().filter(|len| *len > 0 && *len <= piece.len());
+    insert(handle, &pool, len.ok_or(Error::INVALID_VALUE)?, piece, None)
+}
+
+macro_rules! attribute_numbers {
+    ($($name:ident = $attribute:ident)*) => { $(const $name: c_int = Attribute::$attribute as c_int;)* };
+}
+
+attribute_numbers! {
+    FOLLOW_EVENTS = CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES
+    INTERNAL = CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES
+    THRESHOLD = CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
+    RESERVED = CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT
+    RESERVED_HIGH = CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH
+    USED = CU_MEMPOOL_ATTR_USED_MEM_CURRENT
+    USED_HIGH = CU_MEMPOOL_ATTR_USED_MEM_HIGH
+}
+
+driver_api! {
+    11020 cuMemAllocAsync: fn cuMemAllocAsync(address: Out<Address>, len: usize, stream: usize) {
+        let device = current()?.device;
+        address.set(allocate(len, current_pool(device)?, stream)?)
+    }
+
+    11020 cuMemAllocFromPoolAsync: fn cuMemAllocFromPoolAsync(address: Out<Address>, len: usize, pool: usize, stream: usize) {
+        address.set(allocate(len, pool, stream)?)
+    }
+
+    11020 cuMemFreeAsync: fn cuMemFreeAsync(address: Address, stream: usize) {
+        free(address, stream)
+    }
+
+    11020 cuDeviceGetDefaultMemPool: fn cuDeviceGetDefaultMemPool(pool: Out<usize>, device: c_int) {
+        pool.set(driver()?.device_pools(device)?.default)
+    }
+
+    11020 cuDeviceGetMemPool: fn cuDeviceGetMemPool(pool: Out<usize>, device: c_int) {
+        driver()?.device_pools(device)?;
+        pool.set(current_pool(device)?)
+    }
+
+    11020 cuDeviceSetMemPool: fn cuDeviceSetMemPool(device: c_int, pool: usize) {
+        let driver = driver()?;
+        if driver.pool(pool)?.device != device {
+            return Err(Error::INVALID_VALUE);
+        }
+        driver.device_pools(device)?.now.store(pool as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    11020 cuMemPoolCreate: fn cuMemPoolCreate(pool: Out<usize>, properties: In<Properties>) {
+        pool.set(create(properties.get()?)?)
+    }
+
+    11020 cuMemPoolDestroy: fn cuMemPoolDestroy(pool: usize) {
+        let driver = driver()?;
+        if driver.pool(pool)?.is_default {
+            return Err(Error::INVALID_VALUE);
+        }
+        for device in 0..driver.devices.len() as c_int {
+            let pools = driver.device_pools(device)?;
+            let (was, default) = (pool as u64, pools.default as u64);
+            let _ = pools.now.compare_exchange(was, default, Ordering::Relaxed, Ordering::Relaxed);
+        }
+        // What was allocated from it stays until it is freed.
+        driver.pools.lock().remove(pool).map(drop).ok_or(Error::INVALID_VALUE)
+    }
+
+    11020 cuMemPoolTrimTo: fn cuMemPoolTrimTo(pool: usize, _keep: usize) {
+        driver()?.pool(pool).map(drop)
+    }
+
+    11020 cuMemPoolSetAttribute: fn cuMemPoolSetAttribute(pool: usize, attribute: c_int, value: In<u64>) {
+        let pool = driver()?.pool(pool)?;
+        match attribute {
+            FOLLOW_EVENTS..=INTERNAL => {
+                let value = value.cast::<c_int>().get()?;
+                pool.settings[(attribute - FOLLOW_EVENTS) as usize].store(value as u64, Ordering::Relaxed);
+            }
+            THRESHOLD => pool.settings[3].store(value.get()?, Ordering::Relaxed),
+            RESERVED_HIGH | USED_HIGH if value.get()? == 0 => pool.used_high.store(0, Ordering::Relaxed),
+            _ => return Err(Error::INVALID_VALUE),
+        }
+        Ok(())
+    }
+
+    11020 cuMemPoolGetAttribute: fn cuMemPoolGetAttribute(pool: usize, attribute: c_int, value: Out<u64>) {
+        let pool = driver()?.pool(pool)?;
+        match attribute {
+            FOLLOW_EVENTS..=INTERNAL => {
+                let setting = &pool.settings[(attribute - FOLLOW_EVENTS) as usize];
+                value.cast::<c_int>().set(setting.load(Ordering::Relaxed) as c_int)
+            }
+            THRESHOLD => value.set(pool.settings[3].load(Ordering::Relaxed)),
+            RESERVED | USED => value.set(pool.used.load(Ordering::Relaxed)),
+            RESERVED_HIGH | USED_HIGH => value.set(pool.used_high.load(Ordering::Relaxed)),
+            _ => Err(Error::INVALID_VALUE),
+        }
+    }
+
+    11020 cuMemPoolSetAccess: fn cuMemPoolSetAccess(pool: usize, access: List<AccessOf>, count: usize) {
+        driver()?.pool(pool)?;
+        for access in access.get(count)? {
+            access.location.device()?;
+        }
+        Ok(())
+    }
+
+    11020 cuMemPoolGetAccess: fn cuMemPoolGetAccess(flags: Out<c_uint>, pool: usize, location: In<Location>) {
+        driver()?.pool(pool)?;
+        location.get()?.device()?;
+        flags.set(READ_WRITE)
+    }
+
+    11020 cuMemPoolExportToShareableHandle: fn cuMemPoolExportToShareableHandle(handle: Out<c_int>, pool: usize, kind: c_int, flags: u64) {
+        let pool = driver()?.pool(pool)?;
+        match &pool.source {
+            Source::Shared(store) if kind == POSIX && flags == 0 => hand_out(store.file(), handle),
+            _ => Err(Error::INVALID_VALUE),
+        }
+    }
+
+    11020 cuMemPoolImportFromShareableHandle: fn cuMemPoolImportFromShareableHandle(pool: Out<usize>, handle: *mut c_void, kind: c_int, flags: u64) {
+        if kind != POSIX || flags != 0 {
+            return Err(Error::INVALID_VALUE);
+        }
+        pool.set(import(handle as usize)?)
+    }
+
+    11020 cuMemPoolExportPointer: fn cuMemPoolExportPointer(export: Out<PointerExport>, address: Address) {
+        export.set(export_pointer(address)?)
+    }
+
+    11020 cuMemPoolImportPointer: fn cuMemPoolImportPointer(address: Out<Address>, pool: usize, export: In<PointerExport>) {
+        address.set(import_pointer(pool, export.get()?)?)
+    }
+}
