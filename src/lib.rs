@@ -4,6 +4,8 @@ mod attached;
 mod buffer;
 mod communicator;
 mod error;
+#[doc(hidden)]
+pub mod fuzzing;
 mod in_flight;
 pub mod launcher;
 mod modex;

@@ -160,6 +160,9 @@ impl Card {
         if links == 0 || links > MAX_LINKS {
             return Err(format!("{links} links per interface, where 1 to {MAX_LINKS} are possible"));
         }
+        if header.reserved.get() != 0 {
+            return Err(format!("its reserved field holds {}", header.reserved));
+        }
         let addresses = <[CardAddress]>::ref_from_bytes(rest)
             .ok()
             .filter(|addresses| addresses.len() == usize::from(header.addresses.get()))

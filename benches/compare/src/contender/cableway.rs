@@ -1,17 +1,21 @@
 //! Cableway's own `pingpong`.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::{Contender, Description, Place, Sample, checkout, samples_of};
 use crate::error::Error;
-use crate::plan::{Series, by_window, window};
+use crate::plan::{Series, Test, window};
 use crate::process::{bounded, output_of, shown};
 
 pub(super) struct Cableway {
     place: Place,
     program: PathBuf,
     version: String,
+    /// Seconds that an iteration took in earlier runs, to fill the time that the next is to take.
+    known: RefCell<HashMap<(Test, &'static str, u64), f64>>,
 }
 
 impl Cableway {
@@ -22,15 +26,27 @@ impl Cableway {
             None => build()?,
         };
         let version = output_of(Command::new(&program).arg("--version"))?.trim().to_owned();
-        Ok(Cableway { place, program, version })
+        Ok(Cableway { place, program, version, known: RefCell::default() })
     }
 
-    fn pingpong(&self, series: &Series, sizes: &[u64]) -> Command {
+    fn size(&self, series: &Series, size: u64, seconds: f64) -> Result<Sample, Error> {
+        let known = self.known.borrow().get(&(series.test, series.btl, size)).copied();
+        let mut command = self.pingpong(series, size);
+        if let Some(iteration) = known {
+            command.args(["--iterations", &((seconds / iteration) as u32).max(2).to_string()]);
+        }
+        let printed = output_of(&mut command)?;
+        let sample = samples_of(&printed).into_iter().find(|sample| sample.size == size);
+        let sample = sample.ok_or_else(|| Error::NoFigure { command: shown(&command), said: printed })?;
+        self.known.borrow_mut().insert((series.test, series.btl, size), iteration_time(series.test, sample));
+        Ok(sample)
+    }
+
+    fn pingpong(&self, series: &Series, size: u64) -> Command {
         let mut command = bounded("taskset");
         command.args(["-c", &self.place.list()]).arg(&self.program).arg("pingpong");
         command.args(["--test", &series.test.to_string(), "--btl", series.btl, "--format", "json"]);
-        let (first, last) = (sizes[0], sizes[sizes.len() - 1]);
-        command.args(["--sizes", &format!("{first}..{last}"), "--window", &window(first).to_string()]);
+        command.args(["--sizes", &size.to_string(), "--window", &window(size).to_string()]);
         command
     }
 }
@@ -45,18 +61,18 @@ impl Contender for Cableway {
         Description { version: self.version.clone(), command }
     }
 
-    fn measure(&self, series: &Series, _seconds: f64) -> Result<Vec<Sample>, Error> {
-        let mut samples = Vec::new();
-        for sizes in by_window(&series.sizes) {
-            let mut command = self.pingpong(series, sizes);
-            let printed = output_of(&mut command)?;
-            let taken = samples_of(&printed);
-            if taken.is_empty() {
-                return Err(Error::NoFigure { command: shown(&command), said: printed });
-            }
-            samples.extend(taken.into_iter().filter(|sample| sizes.contains(&sample.size)));
-        }
-        Ok(samples)
+    fn measure(&self, series: &Series, seconds: f64) -> Result<Vec<Sample>, Error> {
+        series.sizes.iter().map(|size| self.size(series, *size, seconds)).collect()
+    }
+}
+
+/// Seconds that one iteration took: a round trip, or a window.
+fn iteration_time(test: Test, sample: Sample) -> f64 {
+    let window = window(sample.size) as f64;
+    match test {
+        Test::Latency => 2e-6 * sample.value,
+        Test::MessageRate => window / sample.value,
+        Test::Bandwidth => window * sample.size as f64 / (sample.value * 1e6),
     }
 }
 
