@@ -133,7 +133,7 @@ impl Layout {
     }
 
     /// The range that the bytes of `count` elements lie in: its first byte's offset from the buffer's address, and its
-    /// length. None if there is no byte, or where no buffer could hold them.
+    /// length. None if there is no byte, or if they reach further than any buffer.
     pub fn span(&self, count: u64) -> Option<(i64, u64)> {
         if count == 0 || self.size() == 0 {
             return None;
@@ -141,12 +141,13 @@ impl Layout {
         let reach = i128::from(count - 1) * i128::from(self.extent());
         let low = i128::from(self.true_lb()) + reach.min(0);
         let len = i128::from(self.true_extent()) + reach.abs();
+        i64::try_from(low + len).ok()?;
         Some((i64::try_from(low).ok()?, u64::try_from(len).ok()?))
     }
 
     /// Where the data of `count` elements at `base` lives: the range from its first to its last byte is looked at, not
     /// `base`, which may be far from it (`MPI_BOTTOM`). A message without bytes is never queried. Where
-    /// [`in_one_allocation`](Self::in_one_allocation) says no, one answer is not enough.
+    /// [`in_one_allocation`](Self::in_one_allocation) says no, one answer is not enough, and the convertor finds more.
     pub fn classify(&self, base: *const u8, count: u64, devices: &Devices) -> Location {
         match self.span(count) {
             Some((offset, len)) => {
@@ -157,20 +158,21 @@ impl Layout {
     }
 
     /// Whether the data of `count` elements at `base`, classified as `location`, certainly lies in one allocation, or
-    /// all of it in host memory. If not, each block must be classified
-    /// ([`Convertor::for_send_by_block`](crate::Convertor::for_send_by_block)): a type of absolute addresses (`base` is
-    /// null, MPI's `MPI_BOTTOM`) may have them anywhere.
+    /// all of it in host memory. A type of absolute addresses (`base` is null, MPI's `MPI_BOTTOM`) may have its blocks
+    /// anywhere; of any other, the first and the last byte are looked at.
     pub fn in_one_allocation(&self, base: *const u8, count: u64, location: &Location, devices: &Devices) -> bool {
-        let Some((offset, len)) = self.span(count).filter(|_| devices.present()) else { return true };
-        let one_run = self.contiguous_span(count).is_some();
+        if !devices.present() {
+            return true;
+        }
+        let Some((offset, len)) = self.span(count) else { return true };
         let address = base.wrapping_offset(offset as isize);
-        (one_run || !base.is_null())
+        (!base.is_null() || self.contiguous_span(count).is_some())
             && devices.one_allocation(location, address, usize::try_from(len).unwrap_or(usize::MAX))
     }
 
-    /// The blocks of `count` elements, in packing order, neighbours joined.
+    /// The blocks of `count` elements, in packing order, neighbours joined; none if they reach further than any buffer.
     pub fn blocks(&self, count: u64) -> Blocks<'_> {
-        let end = self.size().saturating_mul(count);
+        let end = self.span(count).map_or(0, |_| self.size().saturating_mul(count));
         Blocks { layout: self, count, position: 0, end, batch: Collect::new(BATCH), next: 0 }
     }
 

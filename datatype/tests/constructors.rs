@@ -2,6 +2,15 @@
 
 use cableway_datatype::{ArrayOrder, Datatype, Distribution, Error, Predefined};
 
+/// Requests carry these between threads.
+const _: fn() = || {
+    fn shared<T: Send + Sync>() {}
+    fn sent<T: Send>() {}
+    shared::<Datatype>();
+    shared::<cableway_datatype::Layout>();
+    sent::<cableway_datatype::Convertor>();
+};
+
 fn int() -> Datatype {
     Predefined::Int.datatype()
 }

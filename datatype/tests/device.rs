@@ -295,7 +295,7 @@ fn blocks_in_several_allocations_are_classified_one_by_one() {
     expected.extend(of_pairs(1));
 
     // SAFETY: all four pieces live, and nobody touches them, as long as the convertor is used.
-    let mut convertor = unsafe { Convertor::for_send_by_block(&layout, std::ptr::null(), 1, devices) };
+    let mut convertor = unsafe { Convertor::for_send(&layout, std::ptr::null(), 1, location, devices) };
     assert!(convertor.is_mixed() && convertor.location().on_device() && convertor.contiguous().is_none());
     let mut packed = vec![0; 4000];
     for fragment in packed.chunks_mut(777) {
@@ -305,7 +305,7 @@ fn blocks_in_several_allocations_are_classified_one_by_one() {
 
     let reversed: Vec<u8> = packed.iter().map(|byte| !byte).collect();
     // SAFETY: as above.
-    let mut convertor = unsafe { Convertor::for_receive_by_block(&layout, std::ptr::null_mut(), 1, devices) };
+    let mut convertor = unsafe { Convertor::for_receive(&layout, std::ptr::null_mut(), 1, location, devices) };
     for fragment in reversed.chunks(1001) {
         convertor.unpack_slice(fragment).unwrap();
     }
@@ -314,19 +314,47 @@ fn blocks_in_several_allocations_are_classified_one_by_one() {
 }
 
 #[test]
-fn classified_by_block_one_allocation_is_like_any_other() {
+fn displacements_may_lead_out_of_an_allocation() {
     let driver = Driver::lock();
     let devices = &driver.devices;
-    let layout = Datatype::vector(100, 1, 3, &Predefined::Int.datatype()).unwrap().commit();
-    let content = pattern(layout.true_extent() as usize);
+    let content = pattern(3000);
+    let messages = [0, 1, 2].map(|i| Message::new(devices, 0, BufferKind::Device, 0, &content[i * 1000..][..1000]));
+    let mut order = [0, 1, 2];
+    order.sort_by_key(|&i| messages[i].base());
+    // From the middle one, up and down.
+    let base = messages[order[1]].base();
+    let displacements = order.map(|i| messages[i].base().addr() as i64 - base.addr() as i64);
+    let layout = Datatype::hindexed_block(1000, &displacements, &Predefined::Byte.datatype()).unwrap().commit();
+    let location = layout.classify(base, 1, devices);
+    // SAFETY: all buffers live, and nobody touches them, as long as the convertor is used.
+    let mut convertor = unsafe { Convertor::for_send(&layout, base, 1, location, devices) };
+    assert!(convertor.is_mixed());
+    let mut packed = vec![0; 3000];
+    convertor.pack_slice(&mut packed).unwrap();
+    assert_eq!(packed, order.map(|i| &content[i * 1000..][..1000]).concat());
+}
+
+#[test]
+fn absolute_addresses_in_one_allocation_are_like_any_other() {
+    let driver = Driver::lock();
+    let devices = &driver.devices;
+    let vector = Datatype::vector(100, 1, 3, &Predefined::Int.datatype()).unwrap();
+    let content = pattern(vector.true_extent() as usize);
     let message = Message::new(devices, 0, BufferKind::Device, 0, &content);
-    // SAFETY: the buffer holds the message, and only the convertor touches it while it lives.
-    let convertor = unsafe { Convertor::for_send_by_block(&layout, message.base(), 1, devices) };
-    assert!(!convertor.is_mixed());
-    assert_eq!(*convertor.location(), message.buffer.location());
-    // SAFETY: host memory that outlives the convertor.
-    let convertor = unsafe { Convertor::for_send_by_block(&layout, content.as_ptr(), 1, devices) };
-    assert!(!convertor.is_mixed() && *convertor.location() == Location::HOST);
+    let convertor = |old: &Datatype, address: *const u8| {
+        let address = address.expose_provenance() as i64;
+        let layout = Datatype::hindexed_block(1, &[address], old).unwrap().commit();
+        let location = layout.classify(std::ptr::null(), 1, devices);
+        // SAFETY: both buffers outlive the convertors, and nobody touches them meanwhile.
+        unsafe { Convertor::for_send(&layout, std::ptr::null(), 1, location, devices) }
+    };
+    let on_device = convertor(&vector, message.base());
+    assert!(!on_device.is_mixed() && *on_device.location() == message.buffer.location());
+    let on_host = convertor(&vector, content.as_ptr());
+    assert!(!on_host.is_mixed() && *on_host.location() == Location::HOST);
+    let all = Datatype::contiguous(64, &Predefined::Byte.datatype()).unwrap();
+    assert_eq!(convertor(&all, message.base()).contiguous(), Some(message.base()));
+    assert_eq!(convertor(&all, content.as_ptr()).contiguous(), Some(content.as_ptr().cast_mut()));
 }
 
 #[test]

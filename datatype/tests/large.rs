@@ -98,5 +98,9 @@ fn a_message_that_no_buffer_holds() -> Result<(), Error> {
     assert!(matches!(layout.packed_size(u64::MAX), Err(Error::MessageTooLarge { .. })));
     assert_eq!(layout.contiguous_span(u64::MAX), None);
     assert_eq!(layout.span(u64::MAX), None);
+    assert_eq!(layout.blocks(u64::MAX).next(), None);
+    let far = Datatype::resized(&Predefined::Int.datatype(), 0, i64::MAX / 2)?.commit();
+    assert_eq!(far.blocks(3).count(), 0);
+    assert_eq!(far.blocks(2).count(), 2);
     Ok(())
 }

@@ -42,7 +42,9 @@ pub struct Convertor {
 unsafe impl Send for Convertor {}
 
 impl Convertor {
-    /// A convertor that reads `count` elements at `base`, which live at `location` (see [`Layout::classify`]).
+    /// A convertor that reads `count` elements at `base`, which live at `location` (see [`Layout::classify`]). Where
+    /// the layout does not keep them in one allocation ([`Layout::in_one_allocation`]), it classifies every block: ask
+    /// it for its [`location`](Self::location) then.
     ///
     /// # Safety
     /// The elements' bytes stay allocated, and nobody writes them, until the convertor and all that it started are
@@ -58,8 +60,8 @@ impl Convertor {
         Self::new(layout, base.cast_mut(), count, location, devices, false)
     }
 
-    /// A convertor that writes `count` elements at `base`. No two of their bytes may coincide, as MPI has it: what such
-    /// a byte is after is not defined.
+    /// A convertor that writes `count` elements at `base`; otherwise as [`for_send`](Self::for_send). No two of their
+    /// bytes may coincide, as MPI has it: what such a byte is after is not defined.
     ///
     /// # Safety
     /// The elements' bytes stay allocated, and nobody else touches them, until the convertor and all that it started
@@ -75,25 +77,6 @@ impl Convertor {
         Self::new(layout, base, count, location, devices, true)
     }
 
-    /// As [`for_send`](Self::for_send), for a buffer that may lie in several allocations (see
-    /// [`Layout::in_one_allocation`]): every block is classified. Pieces on a device are each copied after the default
-    /// stream's work, whatever order is asked for.
-    ///
-    /// # Safety
-    /// As [`for_send`](Self::for_send).
-    pub unsafe fn for_send_by_block(layout: &Layout, base: *const u8, count: u64, devices: &Devices) -> Convertor {
-        Self::by_block(layout, base.cast_mut(), count, devices, false)
-    }
-
-    /// As [`for_receive`](Self::for_receive), for a buffer that may lie in several allocations; see
-    /// [`for_send_by_block`](Self::for_send_by_block).
-    ///
-    /// # Safety
-    /// As [`for_receive`](Self::for_receive).
-    pub unsafe fn for_receive_by_block(layout: &Layout, base: *mut u8, count: u64, devices: &Devices) -> Convertor {
-        Self::by_block(layout, base, count, devices, true)
-    }
-
     #[inline]
     fn new(
         layout: &Layout,
@@ -103,23 +86,50 @@ impl Convertor {
         devices: &Devices,
         receives: bool,
     ) -> Convertor {
-        let device = DeviceSide::new(&location, devices);
-        if let Some((offset, size)) = layout.contiguous_span(count) {
-            let address = at(base, offset);
-            return Convertor { address, position: 0, size, count, layout: None, receives, location, device };
+        match layout.contiguous_span(count) {
+            Some((offset, size)) if !base.is_null() => {
+                let address = at(base, offset);
+                let device = DeviceSide::new(&location, devices);
+                Convertor { address, position: 0, size, count, layout: None, receives, location, device }
+            }
+            _ => Self::looked_into(layout, base, count, location, devices, receives),
         }
-        let size = layout.size().saturating_mul(count);
-        let layout = Some(layout.clone());
-        Convertor { address: base, position: 0, size, count, layout, receives, location, device }
     }
 
-    fn by_block(layout: &Layout, base: *mut u8, count: u64, devices: &Devices, receives: bool) -> Convertor {
-        let mut convertor = Self::new(layout, base, count, Location::HOST, devices, receives);
-        if let Some((location, device)) = DeviceSide::by_block(&convertor.message(), convertor.size, devices) {
-            convertor.location = location;
-            convertor.device = Some(device);
+    /// A convertor whose message may lie in several allocations.
+    fn looked_into(
+        layout: &Layout,
+        base: *mut u8,
+        count: u64,
+        location: Location,
+        devices: &Devices,
+        receives: bool,
+    ) -> Convertor {
+        let size = layout.size().saturating_mul(count);
+        if size == 0 {
+            return Convertor {
+                address: base,
+                position: 0,
+                size,
+                count,
+                layout: None,
+                receives,
+                location,
+                device: None,
+            };
         }
-        convertor
+        let message = Message { layout: Some(layout), count, base };
+        let (location, device) = if layout.in_one_allocation(base, count, &location, devices) {
+            (location, DeviceSide::new(&location, devices))
+        } else {
+            DeviceSide::by_block(&message, size, devices)
+        };
+        let mixed = device.as_ref().is_some_and(|device| device.is_mixed());
+        let (address, layout) = match layout.contiguous_span(count) {
+            Some((offset, _)) if !mixed => (at(base, offset), None),
+            _ => (base, Some(layout.clone())),
+        };
+        Convertor { address, position: 0, size, count, layout, receives, location, device }
     }
 
     /// Bytes of the message.
@@ -161,7 +171,7 @@ impl Convertor {
     /// The first byte of the message, if the message is one run of bytes in one allocation. None if it has no byte.
     #[inline]
     pub fn contiguous(&self) -> Option<*mut u8> {
-        (self.layout.is_none() && self.size != 0 && !self.is_mixed()).then_some(self.address)
+        (self.layout.is_none() && self.size != 0).then_some(self.address)
     }
 
     /// Packs up to `len` bytes into host memory at `out`, and waits until they are there; returns how many.

@@ -20,8 +20,8 @@ impl DeviceSide {
         _message: &Message<'_>,
         _size: u64,
         _devices: &Devices,
-    ) -> Option<(Location, Box<DeviceSide>)> {
-        None
+    ) -> (Location, Option<Box<DeviceSide>>) {
+        (Location::HOST, None)
     }
 
     pub(super) fn is_mixed(&self) -> bool {

@@ -38,16 +38,12 @@ impl DeviceSide {
         location.on_device().then(|| Self::boxed(Place::One(*location), devices))
     }
 
-    /// Classifies every block. None if all are host memory; else the location of the first on a device, and whether
-    /// there is another.
-    pub(super) fn by_block(message: &Message<'_>, size: u64, devices: &Devices) -> Option<(Location, Box<DeviceSide>)> {
-        if !devices.present() {
-            return None;
-        }
+    /// Classifies every block. The location is that of the first block on a device, or host memory without one.
+    pub(super) fn by_block(message: &Message<'_>, size: u64, devices: &Devices) -> (Location, Option<Box<DeviceSide>>) {
         let segments = Segments::new(message, size, devices);
-        let location = segments.first_on_device()?;
+        let Some(location) = segments.first_on_device() else { return (Location::HOST, None) };
         let place = if segments.is_one() { Place::One(location) } else { Place::Several(segments) };
-        Some((location, Self::boxed(place, devices)))
+        (location, Some(Self::boxed(place, devices)))
     }
 
     fn boxed(place: Place, devices: &Devices) -> Box<DeviceSide> {
