@@ -17,6 +17,8 @@
 //! All of it happens in progress, on sockets that never block.
 
 pub(crate) mod socket;
+#[cfg(all(test, not(loom)))]
+mod tests;
 pub(crate) mod wire;
 
 use std::collections::{HashMap, VecDeque};

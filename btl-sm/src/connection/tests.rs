@@ -1,0 +1,198 @@
+//! Strangers at the door. What a child process must do is in `tests/processes.rs`.
+
+use std::cell::RefCell;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cableway_base::{Parameters, Rank};
+use cableway_btl::{Btl as _, Error, Job, Received as Message, Token, Upcalls};
+use cableway_common_cuda::Devices;
+
+use super::socket::{self, Received};
+use super::wire::{Hello, Packet, Refusal};
+use crate::card::Card;
+use crate::segment::Memory;
+use crate::settings::Settings;
+use crate::{SharedMemory, node::Node};
+
+/// Keeps what is logged in this binary.
+struct Lines(parking_lot::Mutex<Vec<String>>);
+
+impl log::Log for Lines {
+    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
+        true
+    }
+    fn log(&self, record: &log::Record<'_>) {
+        self.0.lock().push(record.args().to_string());
+    }
+    fn flush(&self) {}
+}
+
+static LINES: Lines = Lines(parking_lot::Mutex::new(Vec::new()));
+
+fn listen_to_the_log() {
+    // Another test may have done so already.
+    let _ = log::set_logger(&LINES);
+    log::set_max_level(log::LevelFilter::Warn);
+}
+
+fn was_logged(part: &str) -> bool {
+    LINES.0.lock().iter().any(|line| line.contains(part))
+}
+
+#[derive(Default)]
+struct Heard(RefCell<Vec<Vec<u8>>>, RefCell<Vec<Error>>);
+
+impl Upcalls for Heard {
+    fn receive(&self, _peer: Rank, message: Message<'_>) {
+        let mut bytes = vec![0; message.bytes().len()];
+        message.bytes().copy_to(&mut bytes);
+        self.0.borrow_mut().push(bytes);
+    }
+    fn completed(&self, _: Token, _: Result<(), Error>) {}
+    fn peer_failed(&self, _: Rank, error: Error) {
+        self.1.borrow_mut().push(error);
+    }
+}
+
+fn job(rank: Rank) -> Job {
+    Job::new("doors".into(), [7; 32], rank, 4, 4)
+}
+
+struct House {
+    btl: Arc<SharedMemory>,
+    heard: Heard,
+}
+
+impl House {
+    fn new() -> Self {
+        let btl = SharedMemory::new(&job(0), &Parameters::default(), &Devices::none()).unwrap();
+        House { btl, heard: Heard::default() }
+    }
+
+    fn call(&self) -> OwnedFd {
+        socket::connect(&Card::parse(&self.btl.card()).unwrap().socket).unwrap()
+    }
+
+    /// What the house answers.
+    fn answer(&self, caller: &OwnedFd) -> Received {
+        let start = Instant::now();
+        loop {
+            self.btl.progress(&self.heard);
+            match socket::receive(caller).unwrap() {
+                Received::Nothing => assert!(start.elapsed() < Duration::from_secs(20), "no answer"),
+                answer => return answer,
+            }
+        }
+    }
+
+    fn is_turned_away(&self, caller: &OwnedFd) -> bool {
+        matches!(self.answer(caller), Received::HungUp)
+    }
+}
+
+/// How rank 3 introduces itself in good order, and its segment.
+fn introduction() -> (Hello, Memory) {
+    let settings = Settings::new(&job(3), &Parameters::default());
+    let memory = Memory::create("caller", settings.geometry.layout().unwrap().len).unwrap();
+    let hello = Hello {
+        secret: [7; 32],
+        rank: 3.into(),
+        to: 0.into(),
+        index: 0.into(),
+        geometry: settings.geometry,
+        cookie_address: 0.into(),
+        cookie: 0.into(),
+        node: Node::of_this_process().unwrap(),
+    };
+    (hello, memory)
+}
+
+#[test]
+fn a_process_of_the_job_is_let_in() {
+    let (hello, memory) = introduction();
+    let house = House::new();
+    let caller = house.call();
+    socket::send(caller.as_fd(), &Packet::Hello(hello).to_bytes(), memory.file()).unwrap();
+    let Received::Packet(bytes, Some(_)) = house.answer(&caller) else { panic!("no reply") };
+    assert!(matches!(Packet::parse(&bytes), Ok(Packet::Reply(_))));
+    // Its cookie is at no address, so that single copy is off, and it is told so.
+    let Received::Packet(bytes, None) = house.answer(&caller) else { panic!("no answer") };
+    assert_eq!(Packet::parse(&bytes), Ok(Packet::Ready { single_copy: false }));
+}
+
+#[test]
+fn strangers_are_turned_away() {
+    listen_to_the_log();
+    let spoilers: [(&str, &str, fn(&mut Hello)); 6] = [
+        ("another job's secret", "does not know the job's secret", |hello| hello.secret[31] ^= 1),
+        ("a rank beyond the job", "rank 4 wants rank 0", |hello| hello.rank = 4.into()),
+        ("the rank that it calls", "rank 0 wants rank 0", |hello| hello.rank = 0.into()),
+        ("a call for another rank", "rank 3 wants rank 1", |hello| hello.to = 1.into()),
+        ("an impossible geometry", "the FIFO's geometry", |hello| hello.geometry.fifo_cells = 3.into()),
+        ("an index out of range", "is out of range", |hello| hello.index = 70_000.into()),
+    ];
+    for (what, logged, spoil) in spoilers {
+        let (mut hello, memory) = introduction();
+        spoil(&mut hello);
+        let house = House::new();
+        let caller = house.call();
+        socket::send(caller.as_fd(), &Packet::Hello(hello).to_bytes(), memory.file()).unwrap();
+        match house.answer(&caller) {
+            Received::HungUp => {}
+            Received::Packet(bytes, None) => {
+                assert_eq!(Packet::parse(&bytes), Ok(Packet::Refuse(Refusal::Segment)), "{what}");
+            }
+            _ => panic!("{what}: was let in"),
+        }
+        assert!(house.heard.1.borrow().is_empty(), "{what}: no peer of ours has failed");
+        assert!(was_logged(logged), "{what} was not logged");
+    }
+}
+
+#[test]
+fn garbage_is_turned_away_and_harms_nobody() {
+    listen_to_the_log();
+    let house = House::new();
+    for garbage in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0; 1], &[0xff; 4000], &Packet::Goodbye.to_bytes()] {
+        let caller = house.call();
+        socket::send(caller.as_fd(), garbage, None).unwrap();
+        assert!(house.is_turned_away(&caller), "{} bytes", garbage.len());
+    }
+    assert!(was_logged("turned away process") && was_logged("a packet is not ours"));
+    drop(house.call());
+    a_process_of_the_job_is_let_in();
+}
+
+#[test]
+fn segments_that_could_fault_are_refused() {
+    let (hello, memory) = introduction();
+    let longer = Memory::create("longer", hello.geometry.layout().unwrap().len + 4096).unwrap();
+    let unsealed = rustix::fs::memfd_create("unsealed", rustix::fs::MemfdFlags::ALLOW_SEALING).unwrap();
+    rustix::fs::ftruncate(&unsealed, hello.geometry.layout().unwrap().len as u64).unwrap();
+    let no_memory = std::fs::File::open("/dev/null").unwrap();
+    let files = [("longer", longer.file()), ("unsealed", Some(unsealed.as_fd())), ("none", None)];
+    for (what, file) in files.into_iter().chain([("a device", Some(no_memory.as_fd()))]) {
+        let house = House::new();
+        let caller = house.call();
+        socket::send(caller.as_fd(), &Packet::Hello(hello.clone()).to_bytes(), file).unwrap();
+        let Received::Packet(bytes, None) = house.answer(&caller) else { panic!("{what}: was let in") };
+        assert_eq!(Packet::parse(&bytes), Ok(Packet::Refuse(Refusal::Segment)), "{what}");
+        assert!(house.is_turned_away(&caller));
+    }
+    drop(memory);
+}
+
+#[test]
+fn a_second_connection_of_a_connected_rank_is_turned_away() {
+    let (hello, memory) = introduction();
+    let house = House::new();
+    let (first, second) = (house.call(), house.call());
+    socket::send(first.as_fd(), &Packet::Hello(hello.clone()).to_bytes(), memory.file()).unwrap();
+    assert!(matches!(house.answer(&first), Received::Packet(_, Some(_))));
+    socket::send(second.as_fd(), &Packet::Hello(hello).to_bytes(), memory.file()).unwrap();
+    assert!(house.is_turned_away(&second));
+    assert!(matches!(house.answer(&first), Received::Packet(..)), "the first goes on");
+    assert!(house.heard.1.borrow().is_empty());
+}

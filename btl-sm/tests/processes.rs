@@ -1,0 +1,357 @@
+//! Real processes: killed, ended in good order, in containers, under other users.
+
+mod common;
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use cableway_btl::{Access, Btl, Error, Flags, FragmentKind, Region, Sent};
+use cableway_common_cuda::Location;
+use common::{Process, pattern, send, send_fragment, until};
+
+const ROLE: &str = "CABLEWAY_TEST_ROLE";
+const RANK: &str = "CABLEWAY_TEST_RANK";
+/// Messages of the role `flood`.
+const FLOOD: usize = 200;
+/// Marks what a child says to its parent among the test runner's own lines.
+const MARK: &str = "child: ";
+
+/// A child that runs one of the roles below.
+struct Other {
+    child: Child,
+    says: BufReader<ChildStdout>,
+    hears: ChildStdin,
+}
+
+impl Other {
+    fn start(rank: u32, role: &str, wrapper: &[&str]) -> Self {
+        let exe = std::env::current_exe().unwrap();
+        let mut words: Vec<_> = wrapper.iter().map(std::ffi::OsString::from).collect();
+        words.push(exe.into());
+        words.extend(["--exact", "a_child_process", "--nocapture", "--test-threads=1"].map(Into::into));
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]).env(ROLE, role).env(RANK, rank.to_string());
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (says, hears) = (BufReader::new(child.stdout.take().unwrap()), child.stdin.take().unwrap());
+        Other { child, says, hears }
+    }
+
+    /// The next thing that it says.
+    fn line(&mut self) -> String {
+        loop {
+            let mut line = String::new();
+            assert_ne!(self.says.read_line(&mut line).unwrap(), 0, "the child ended without a word");
+            if let Some((_, said)) = line.split_once(MARK) {
+                return said.trim().to_owned();
+            }
+        }
+    }
+
+    fn card(&mut self) -> Vec<u8> {
+        from_hex(&self.line())
+    }
+
+    fn tell(&mut self, line: &str) {
+        writeln!(self.hears, "{line}").unwrap();
+    }
+
+    fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn to_hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn from_hex(text: &str) -> Vec<u8> {
+    (0..text.len() / 2).map(|at| u8::from_str_radix(&text[2 * at..2 * at + 2], 16).unwrap()).collect()
+}
+
+fn say(line: &str) {
+    println!("{MARK}{line}");
+}
+
+fn hear() -> String {
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).unwrap();
+    line.trim().to_owned()
+}
+
+/// What a child does; nothing when this binary runs as a test.
+#[test]
+fn a_child_process() {
+    let Ok(role) = std::env::var(ROLE) else { return };
+    let rank = std::env::var(RANK).unwrap().parse().unwrap();
+    if role == "unprivileged" {
+        become_nobody();
+    }
+    let folder = std::env::var("TEST_FOLDER").map(|folder| format!("btl_sm_socket_folder={folder}"));
+    let assignments: Vec<_> = folder.iter().map(String::as_str).collect();
+    let process = Process::new(rank, 3, &assignments);
+    say(&to_hex(&process.btl.card()));
+    let peer = 1 - rank;
+    let mut endpoints = process.btl.connect(peer, &from_hex(&hear())).unwrap();
+    let Some(mut endpoint) = endpoints.pop() else {
+        say("unreachable");
+        return;
+    };
+    match role.as_str() {
+        "flood" => {
+            for index in 0..40_usize {
+                send(&[&process], &mut *endpoint, &pattern(index, 10 * index));
+            }
+            say("sent");
+            assert_eq!(hear(), "more");
+            for index in 40..FLOOD {
+                assert_eq!(endpoint.send_inline(&pattern(index, 10), b"").unwrap(), Sent::Done);
+            }
+            say("sent");
+            hear();
+        }
+        "echo" => {
+            say("ready");
+            loop {
+                process.progress();
+                assert!(process.heard.failures.borrow().is_empty(), "{:?}", process.heard.failures.borrow());
+                if let Some((_, bytes)) = process.take() {
+                    send(&[&process], &mut *endpoint, &bytes);
+                    if bytes == b"start" {
+                        break;
+                    }
+                }
+            }
+            // What was sent is readable by the peer even if this process ends at once.
+            until(&[&process], "finalized", || process.btl.finalize());
+        }
+        "unprivileged" => {
+            say("ready");
+            if rank == 0 {
+                send(&[&process], &mut *endpoint, b"start");
+            }
+            until(&[&process], "a message arrives", || process.take().is_some_and(|(_, bytes)| bytes == b"start"));
+            if rank == 1 {
+                send(&[&process], &mut *endpoint, b"start");
+            }
+            until(&[&process], "single copy is given up", || endpoint_lost_single_copy(&mut *endpoint));
+            say(if endpoint.capabilities().flags.contains(Flags::GET) { "offered" } else { "given up" });
+            until(&[&process], "finalized", || process.btl.finalize());
+        }
+        _ => panic!("no role {role}"),
+    }
+}
+
+fn endpoint_lost_single_copy(endpoint: &mut dyn cableway_btl::Endpoint) -> bool {
+    let mut byte = 0_u8;
+    let region = Region { address: &raw mut byte, len: 1, location: Location::HOST };
+    // SAFETY: nothing is done with the registration.
+    unsafe { endpoint.register(region, Access::RemoteRead) }.is_ok_and(|registration| registration.is_none())
+}
+
+/// Gives up all privileges. The kernel then forbids others of this user to attach, too.
+fn become_nobody() {
+    // SAFETY: plain system calls.
+    unsafe {
+        assert_eq!(libc::setresgid(65534, 65534, 65534), 0);
+        assert_eq!(libc::setresuid(65534, 65534, 65534), 0);
+    }
+}
+
+/// Whether a command works here; says so if not.
+fn possible(what: &str, command: &[&str]) -> bool {
+    let works = Command::new(command[0]).args(&command[1..]).output().is_ok_and(|output| output.status.success());
+    if !works {
+        println!("skipped: {what} is refused here ({command:?})");
+    }
+    works
+}
+
+#[test]
+fn a_killed_peer_is_noticed_within_two_seconds_and_what_it_sent_before_arrives() {
+    let process = Process::new(0, 3, &[]);
+    let mut other = Other::start(1, "flood", &[]);
+    let card = other.card();
+    let mut endpoint = process.connect(1, &card);
+    other.tell(&to_hex(&process.btl.card()));
+    until(&[&process], "its first messages arrive", || process.heard.messages.borrow().len() == 40);
+    assert_eq!(other.line(), "sent");
+    // Nobody reads the rest while the sender lives.
+    other.tell("more");
+    assert_eq!(other.line(), "sent");
+    other.kill();
+    let killed = Instant::now();
+    until(&[&process], "the death is noticed", || !process.heard.failures.borrow().is_empty());
+    assert!(killed.elapsed() < Duration::from_secs(2), "{:?}", killed.elapsed());
+    for index in 0..FLOOD {
+        let len = if index < 40 { 10 * index } else { 10 };
+        assert!(process.take().unwrap().1 == pattern(index, len), "message {index} before the death");
+    }
+    assert!(process.take().is_none());
+    let error = endpoint.send_inline(b"too late", b"").unwrap_err();
+    assert!(matches!(error, Error::PeerGone { peer: 1, .. }), "{error}");
+    assert!(endpoint.alloc(2000, FragmentKind::Host).is_err());
+    for _ in 0..100_000 {
+        process.progress();
+    }
+    assert_eq!(process.heard.failures.borrow().len(), 1, "reported once");
+    drop(other);
+
+    // The name of its socket is free, and it had no other.
+    let name = String::from_utf8_lossy(&card).into_owned();
+    let name = &name[name.find("cableway-sm-1-").unwrap()..];
+    assert!(!std::fs::read_to_string("/proc/net/unix").unwrap().contains(name));
+}
+
+#[test]
+fn a_peer_that_ends_in_good_order_is_not_taken_for_dead() {
+    let process = Process::new(0, 3, &[]);
+    let mut other = Other::start(1, "echo", &[]);
+    let card = other.card();
+    let mut endpoint = process.connect(1, &card);
+    other.tell(&to_hex(&process.btl.card()));
+    assert_eq!(other.line(), "ready");
+    // Only one of the two progresses: the child answers `start` and ends.
+    send(&[&process], &mut *endpoint, b"start");
+    assert!(other.child.wait().unwrap().success());
+    until(&[&process], "its last message arrives", || process.take().is_some_and(|(_, bytes)| bytes == b"start"));
+    until(&[&process], "its end is known", || endpoint.send_inline(b"x", b"").is_err());
+    for _ in 0..10_000 {
+        process.progress();
+    }
+    assert!(process.heard.failures.borrow().is_empty(), "{:?}", process.heard.failures.borrow());
+}
+
+#[test]
+fn a_peer_that_died_before_it_was_called_is_reported() {
+    let process = Process::new(0, 3, &[]);
+    let mut other = Other::start(1, "echo", &[]);
+    let card = other.card();
+    other.kill();
+    let mut endpoint = process.connect(1, &card);
+    assert_eq!(endpoint.send_inline(b"x", b"").unwrap(), Sent::Busy);
+    until(&[&process], "the death is noticed", || !process.heard.failures.borrow().is_empty());
+    assert!(endpoint.send_inline(b"x", b"").is_err());
+}
+
+/// Passes messages of all kinds to and from an echo in another process.
+fn converse(process: &Process, other: &mut Other) -> Box<dyn cableway_btl::Endpoint> {
+    let card = other.card();
+    let mut endpoint = process.connect(1, &card);
+    other.tell(&to_hex(&process.btl.card()));
+    assert_eq!(other.line(), "ready");
+    for len in [0, 8, 300, 5000, 30_000, 8, 100].repeat(10) {
+        let message = pattern(len, len);
+        send(&[process], &mut *endpoint, &message);
+        until(&[process], "the echo arrives", || process.take().is_some_and(|(_, bytes)| bytes == message));
+    }
+    until(&[process], "a device fragment goes", || {
+        send_fragment(&mut *endpoint, &pattern(1, 10_000), FragmentKind::Device)
+    });
+    until(&[process], "the echo arrives", || process.take().is_some_and(|(_, bytes)| bytes == pattern(1, 10_000)));
+    endpoint
+}
+
+#[test]
+fn a_container_with_pids_of_its_own_takes_messages_but_no_single_copy() {
+    let unshare = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"];
+    if !possible("a pid namespace", &[&unshare[..], &["true"]].concat()) {
+        return;
+    }
+    let process = Process::new(0, 3, &[]);
+    let mut other = Other::start(1, "echo", &unshare);
+    let mut endpoint = converse(&process, &mut other);
+    assert!(endpoint_lost_single_copy(&mut *endpoint));
+    assert!(!endpoint.capabilities().flags.contains(Flags::GET));
+    other.kill();
+    let killed = Instant::now();
+    until(&[&process], "the death is noticed", || !process.heard.failures.borrow().is_empty());
+    assert!(killed.elapsed() < Duration::from_secs(2), "{:?}", killed.elapsed());
+}
+
+#[test]
+fn a_tiny_dev_shm_does_not_matter() {
+    let script = "mount -t tmpfs -o size=64k none /dev/shm && exec \"$@\"";
+    let unshare = ["unshare", "--mount", "sh", "-c", script, "sh"];
+    if !possible("a mount namespace", &[&unshare[..], &["true"]].concat()) {
+        return;
+    }
+    let process = Process::new(0, 3, &[]);
+    let mut other = Other::start(1, "echo", &unshare);
+    converse(&process, &mut other);
+}
+
+#[test]
+fn another_network_namespace_needs_a_shared_folder() {
+    let unshare = ["unshare", "--net"];
+    if !possible("a network namespace", &[&unshare[..], &["true"]].concat()) {
+        return;
+    }
+    let process = Process::new(0, 3, &[]);
+    let mut other = Other::start(1, "echo", &unshare);
+    let card = other.card();
+    assert!(process.btl.connect(1, &card).unwrap().is_empty());
+    other.tell(&to_hex(&process.btl.card()));
+    assert_eq!(other.line(), "unreachable");
+
+    let folder = std::env::temp_dir().join(format!("cableway-sm-test-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let assignment = format!("btl_sm_socket_folder={}", folder.display());
+    let variable = format!("TEST_FOLDER={}", folder.display());
+    let process = Process::new(0, 3, &[&assignment]);
+    let mut other = Other::start(1, "echo", &["env", &variable, "unshare", "--net"]);
+    converse(&process, &mut other);
+    other.kill();
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 2, "the killed process has left its socket");
+    let third = Process::new(2, 3, &[&assignment]);
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 2, "the next process has removed it");
+    drop((process, third));
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0, "sockets go with their processes");
+    std::fs::remove_dir(&folder).unwrap();
+}
+
+#[test]
+fn where_the_kernel_refuses_single_copy_messages_still_pass() {
+    // SAFETY: a plain system call.
+    if unsafe { libc::geteuid() } != 0 {
+        println!("skipped: only root can become somebody else");
+        return;
+    }
+    let mut zero = Other::start(0, "unprivileged", &[]);
+    let mut one = Other::start(1, "unprivileged", &[]);
+    let (card_zero, card_one) = (to_hex(&zero.card()), to_hex(&one.card()));
+    zero.tell(&card_one);
+    one.tell(&card_zero);
+    for child in [&mut zero, &mut one] {
+        assert_eq!(child.line(), "ready");
+    }
+    for child in [&mut zero, &mut one] {
+        assert_eq!(child.line(), "given up");
+    }
+}
+
+#[test]
+fn processes_of_another_user_are_turned_away() {
+    // SAFETY: a plain system call.
+    if unsafe { libc::geteuid() } != 0 {
+        println!("skipped: only root can become somebody else");
+        return;
+    }
+    let process = Process::new(0, 3, &[]);
+    let mut other = Other::start(1, "unprivileged", &[]);
+    let mut endpoint = process.connect(1, &other.card());
+    other.tell(&to_hex(&process.btl.card()));
+    assert_eq!(other.line(), "ready");
+    assert_eq!(endpoint.send_inline(b"x", b"").unwrap(), Sent::Busy);
+    until(&[&process], "the call is given up", || !process.heard.failures.borrow().is_empty());
+    let error = process.heard.failures.borrow()[0].1.to_string();
+    assert!(error.contains("user 65534, not 0"), "{error}");
+}
