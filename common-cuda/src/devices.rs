@@ -192,3 +192,17 @@ impl std::fmt::Debug for Devices {
         f.debug_struct("Devices").field("driver", &self.present()).finish()
     }
 }
+
+#[cfg(all(test, not(feature = "cuda")))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn built_without_devices_all_memory_is_host_memory() {
+        let devices = Devices::open(&Parameters::default());
+        assert!(!devices.present());
+        let bytes = vec![0_u8; 1 << 20];
+        assert_eq!(devices.classify(bytes.as_ptr(), bytes.len()), Location::HOST);
+        assert!(devices.initialise().is_err());
+    }
+}

@@ -5,7 +5,7 @@ mod common;
 use std::collections::HashSet;
 
 use cableway_common_cuda::{BouncePool, BufferKind, DeviceBuffer, DeviceIndex, Devices, MemoryClass};
-use common::{app, devices, devices_with, isolated, pattern};
+use common::{app, devices, devices_with, isolated, isolated_each, pattern};
 
 const DEVICE: DeviceIndex = DeviceIndex(0);
 
@@ -139,15 +139,23 @@ fn what_the_driver_refuses_is_done_without() {
     if !common::on_simulated_driver(test) {
         return;
     }
-    for fault in ["cuMemHostRegister:801", "cuMemHostRegister:2", "cuMemHostRegister:712", "cuMemHostUnregister:713"] {
-        isolated(test, &[("SIM_CUDA_FAIL", fault)], || {
-            let devices = devices();
-            let pool = BouncePool::new(&devices, 4096, 4);
-            let bounce = pool.take();
-            use_a_device(&devices);
-            drop((bounce, pool));
-        });
-    }
+    const FAULTS: [(&str, usize); 4] = [
+        ("cuMemHostRegister:801", 1),
+        ("cuMemHostRegister:2", 1),
+        ("cuMemHostRegister:712", 0),
+        ("cuMemHostUnregister:713", 0),
+    ];
+    let cases = FAULTS.map(|(fault, _)| [("SIM_CUDA_FAIL", fault)]);
+    isolated_each(test, &cases.each_ref().map(|case| &case[..]), |case| {
+        let log = common::collect_log();
+        let devices = devices();
+        let pools = [4096, 8192, 16384].map(|chunk| BouncePool::new(&devices, chunk, 4));
+        let buffers = pools.each_ref().map(BouncePool::take);
+        use_a_device(&devices);
+        drop((buffers, pools));
+        let warnings = log.lock().unwrap().iter().filter(|line| line.starts_with("WARN")).count();
+        assert_eq!(warnings, FAULTS[case].1, "{log:?}");
+    });
 }
 
 #[test]
@@ -156,22 +164,21 @@ fn what_cannot_be_done_without_is_an_error() {
     if !common::on_simulated_driver(test) {
         return;
     }
-    for call in
-        ["cuMemcpyAsync", "cuEventRecord", "cuEventCreate", "cuStreamCreate", "cuEventQuery", "cuCtxPushCurrent"]
-    {
-        // The second call onwards where the first is another's: of the events, one is the order's.
-        isolated(test, &[("SIM_CUDA_FAIL", &format!("{call}:2")), ("CABLEWAY_TEST_CALL", call)], || {
-            let devices = devices();
-            let result = DeviceBuffer::new(&devices, DEVICE, BufferKind::Device, 4096).and_then(|buffer| {
-                let mut bytes = vec![0_u8; 4096];
-                // SAFETY: both have 4096 bytes.
-                unsafe { devices.copy(bytes.as_mut_ptr(), buffer.as_device_ptr(), 4096) }
-            });
-            let error = result.unwrap_err().to_string();
-            assert!(error.contains(&std::env::var("CABLEWAY_TEST_CALL").unwrap()), "{error}");
-            assert!(error.contains("CUDA_ERROR_OUT_OF_MEMORY"), "{error}");
+    const CALLS: [&str; 6] =
+        ["cuMemcpyAsync", "cuEventRecord", "cuEventCreate", "cuStreamCreate", "cuEventQuery", "cuCtxPushCurrent"];
+    let faults = CALLS.map(|call| format!("{call}:2"));
+    let cases = faults.each_ref().map(|fault| [("SIM_CUDA_FAIL", fault.as_str())]);
+    isolated_each(test, &cases.each_ref().map(|case| &case[..]), |case| {
+        let devices = devices();
+        let result = DeviceBuffer::new(&devices, DEVICE, BufferKind::Device, 4096).and_then(|buffer| {
+            let mut bytes = vec![0_u8; 4096];
+            // SAFETY: both have 4096 bytes.
+            unsafe { devices.copy(bytes.as_mut_ptr(), buffer.as_device_ptr(), 4096) }
         });
-    }
+        let error = result.unwrap_err().to_string();
+        assert!(error.contains(CALLS[case]), "{error}");
+        assert!(error.contains("CUDA_ERROR_OUT_OF_MEMORY"), "{error}");
+    });
 }
 
 /// Copies that were issued before one was refused are over when the error is told.

@@ -30,6 +30,10 @@ enum Before {
 
 pub(crate) fn run(bench: &Bench) {
     for before in [Before::PageableCopy, Before::PageableCopyPerThreadStream, Before::Memset] {
+        if before == Before::PageableCopyPerThreadStream && !bench.app.has_per_thread_streams() {
+            fact("per-thread default streams", "the driver has no variants for them");
+            continue;
+        }
         for len in [256, 64 << 10, 1 << 20] {
             for way in [Way::Nothing, Way::Event, Way::QueryThenEvent, Way::SyncMemops] {
                 trials(&bench.app, before, way, len);

@@ -245,6 +245,21 @@ fn objects_loaded() -> u64 {
 mod tests {
     use super::*;
 
+    /// Every row resolves on the driver in use, as far as that driver is new enough to have it.
+    #[test]
+    fn every_row_of_the_table_is_in_the_driver() {
+        let discovery = Discovery::default();
+        let real = std::env::var_os("CABLEWAY_TEST_REAL_DRIVER").is_some_and(|value| value == "1");
+        let library = match sim_cuda::library_folder() {
+            Some(folder) if !real => folder.join(LIBRARY),
+            _ => PathBuf::from(LIBRARY),
+        };
+        let driver = discovery.load(&library).unwrap();
+        let missing: Vec<_> =
+            driver.missing().into_iter().filter(|row| row.since <= driver.version).map(|row| row.name).collect();
+        assert!(missing.is_empty(), "driver {} lacks {missing:?}", version_text(driver.version));
+    }
+
     #[test]
     fn versions_read_as_people_write_them() {
         assert_eq!(version_text(12020), "12.2");

@@ -86,7 +86,11 @@ impl Cuda {
         let context = match (at.context, at.device) {
             (0, None) => contexts.current(),
             (0, Some(device)) => contexts.active_primary(device).or_else(|| contexts.current()),
-            (id, _) => contexts.by_id(id),
+            // Found by another `Devices`, it is one of these all the same.
+            (id, device) => contexts
+                .by_id(id)
+                .or_else(|| device.and_then(|device| contexts.active_primary(device)).filter(|found| found.id == id))
+                .or_else(|| contexts.current().filter(|found| found.id == id)),
         };
         context.filter(|context| context.alive()).ok_or_else(|| refused("the context that the buffer was in is gone"))
     }

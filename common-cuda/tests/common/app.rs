@@ -112,6 +112,11 @@ impl App {
         self.counts.map(|count| unsafe { count(name.as_ptr()) })
     }
 
+    /// Whether the driver has the variants that work in the calling thread's own default stream.
+    pub(crate) fn has_per_thread_streams(&self) -> bool {
+        self.cuMemcpyHtoD_ptds.is_some()
+    }
+
     pub(crate) fn simulated(&self) -> bool {
         self.counts.is_some()
     }

@@ -10,6 +10,7 @@ pub(crate) mod app;
 
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::Mutex;
 
 use cableway_base::Parameters;
 use cableway_common_cuda::Devices;
@@ -50,29 +51,38 @@ const CHILD: &str = "CABLEWAY_TEST_CHILD";
 
 /// Runs the calling test's body in a process of its own, with these variables (an empty value removes one).
 pub(crate) fn isolated(test: &str, variables: &[(&str, &str)], body: impl FnOnce()) {
-    if std::env::var(CHILD).is_ok_and(|child| child == test) {
+    isolated_each(test, &[variables], |_| body());
+}
+
+/// Runs the calling test's body in a process of its own for each set of variables, whose number it gets.
+pub(crate) fn isolated_each(test: &str, cases: &[&[(&str, &str)]], body: impl FnOnce(usize)) {
+    if let Some(case) =
+        std::env::var(CHILD).ok().and_then(|child| child.strip_prefix(test)?.strip_prefix('/')?.parse().ok())
+    {
         // A test that hangs here would hang its parent, too.
         // SAFETY: ends this process, whose only purpose is the test.
         unsafe { libc::alarm(120) };
-        return body();
+        return body(case);
     }
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args([test, "--exact", "--nocapture", "--test-threads=1"]).env(CHILD, test);
-    for (name, value) in variables {
-        if value.is_empty() {
-            command.env_remove(name)
-        } else {
-            command.env(name, value)
-        };
+    for (case, variables) in cases.iter().enumerate() {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args([test, "--exact", "--nocapture", "--test-threads=1"]).env(CHILD, format!("{test}/{case}"));
+        for (name, value) in *variables {
+            if value.is_empty() {
+                command.env_remove(name)
+            } else {
+                command.env(name, value)
+            };
+        }
+        let output = command.output().unwrap();
+        assert!(
+            output.status.success() && String::from_utf8_lossy(&output.stdout).contains("1 passed"),
+            "{test} in its own process with {variables:?}: {}\n{}{}",
+            output.status,
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr)
+        );
     }
-    let output = command.output().unwrap();
-    assert!(
-        output.status.success() && String::from_utf8_lossy(&output.stdout).contains("1 passed"),
-        "{test} in its own process: {}\n{}{}",
-        output.status,
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
-    );
 }
 
 /// Whether faults can be injected; says why a test skips where not.
@@ -87,4 +97,22 @@ pub(crate) fn on_simulated_driver(test: &str) -> bool {
 /// Bytes that tell their position and a seed.
 pub(crate) fn pattern(len: usize, seed: u64) -> Vec<u8> {
     (0..len as u64).map(|i| (i.wrapping_mul(0x9E37_79B9).wrapping_add(seed * 0x85EB_CA6B) >> 7) as u8).collect()
+}
+
+/// Collects what is logged in this process from now on, as `LEVEL message`.
+pub(crate) fn collect_log() -> &'static Mutex<Vec<String>> {
+    struct Collector(Mutex<Vec<String>>);
+    impl log::Log for Collector {
+        fn enabled(&self, _: &log::Metadata) -> bool {
+            true
+        }
+        fn log(&self, record: &log::Record) {
+            self.0.lock().unwrap().push(format!("{} {}", record.level(), record.args()));
+        }
+        fn flush(&self) {}
+    }
+    static COLLECTOR: Collector = Collector(Mutex::new(Vec::new()));
+    log::set_logger(&COLLECTOR).expect("the first in this process");
+    log::set_max_level(log::LevelFilter::Info);
+    &COLLECTOR.0
 }

@@ -1,0 +1,222 @@
+//! What memory is told to be.
+
+mod common;
+
+use cableway_common_cuda::{BufferKind, DeviceBuffer, DeviceIndex, Devices, Location, MemoryClass};
+use common::{app, devices, isolated};
+
+const DEVICE: DeviceIndex = DeviceIndex(0);
+
+#[test]
+fn every_kind_of_memory_is_told_apart() {
+    let devices = devices();
+    for kind in BufferKind::ALL {
+        let buffer = DeviceBuffer::new(&devices, DEVICE, kind, 100_000).unwrap();
+        let expected = match kind {
+            BufferKind::Pinned => MemoryClass::Pinned,
+            BufferKind::Managed => MemoryClass::Managed,
+            BufferKind::Device | BufferKind::Pool | BufferKind::Vmm => MemoryClass::Device,
+        };
+        for offset in [0, 1, 4097, 99_999] {
+            let at = devices.classify(buffer.as_device_ptr().wrapping_add(offset), 1);
+            assert_eq!(at.class, expected, "{kind:?} at {offset}");
+            assert_eq!(at.on_device(), kind != BufferKind::Pinned);
+            if at.on_device() {
+                assert_eq!(at.device, Some(DEVICE), "{kind:?}");
+                assert_ne!(at.buffer_id, 0, "{kind:?}");
+            } else {
+                assert_eq!((at.device, at.context), (None, 0));
+            }
+        }
+    }
+}
+
+#[test]
+fn host_memory_is_host_memory() {
+    static STATIC: [u8; 4] = [0; 4];
+    let devices = devices();
+    let large = vec![0_u8; 1 << 20];
+    let small = [0_u8; 8];
+    for (address, len) in [(large.as_ptr(), large.len()), (small.as_ptr(), 8), (STATIC.as_ptr(), 4)] {
+        assert_eq!(devices.classify(address, len), Location::HOST);
+    }
+    assert_eq!(devices.classify(std::ptr::null(), 8), Location::HOST);
+}
+
+#[test]
+fn an_empty_buffer_is_never_asked_about() {
+    let devices = devices();
+    let buffer = DeviceBuffer::new(&devices, DEVICE, BufferKind::Device, 64).unwrap();
+    assert_eq!(devices.classify(buffer.as_device_ptr(), 0), Location::HOST);
+}
+
+#[test]
+fn memory_that_the_program_registers_is_pinned() {
+    let (app, devices) = (app(), devices());
+    app.use_device(0);
+    let mut bytes = vec![0_u8; 1 << 20];
+    app.cuMemHostRegister(bytes.as_mut_ptr().cast(), bytes.len(), 0).unwrap();
+    assert_eq!(devices.classify(bytes.as_ptr(), bytes.len()).class, MemoryClass::Pinned);
+    app.cuMemHostUnregister(bytes.as_mut_ptr().cast()).unwrap();
+    assert_eq!(devices.classify(bytes.as_ptr(), bytes.len()).class, MemoryClass::Host);
+}
+
+#[test]
+fn a_new_allocation_at_an_old_address_has_a_new_id() {
+    let devices = devices();
+    for kind in [BufferKind::Device, BufferKind::Pool, BufferKind::Vmm, BufferKind::Managed] {
+        let mut ids = Vec::new();
+        for _ in 0..20 {
+            let buffer = DeviceBuffer::new(&devices, DEVICE, kind, 4 << 20).unwrap();
+            ids.push(buffer.location().buffer_id);
+        }
+        let count = ids.len();
+        ids.sort_unstable();
+        ids.dedup();
+        assert_eq!(ids.len(), count, "{kind:?}");
+    }
+}
+
+#[test]
+fn threads_without_a_context_get_the_same_answer() {
+    let devices = devices();
+    for kind in BufferKind::ALL {
+        let buffer = DeviceBuffer::new(&devices, DEVICE, kind, 4096).unwrap();
+        let here = buffer.location();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let app = app();
+                assert_eq!(app.current(), 0);
+                assert_eq!(buffer.location(), here, "{kind:?}");
+                assert_eq!(app.current(), 0, "the thread is left as it was");
+            });
+        });
+    }
+}
+
+#[test]
+fn each_device_has_its_own_memory() {
+    let (app, devices) = (app(), devices());
+    for index in (0..app.device_count()).map(DeviceIndex) {
+        for kind in [BufferKind::Device, BufferKind::Pool, BufferKind::Vmm] {
+            let buffer = DeviceBuffer::new(&devices, index, kind, 4096).unwrap();
+            assert_eq!(buffer.location().device, Some(index), "{kind:?}");
+        }
+    }
+}
+
+#[test]
+fn borders_of_allocations_are_seen() {
+    let devices = devices();
+    for kind in [BufferKind::Device, BufferKind::Pool, BufferKind::Managed] {
+        let buffer = DeviceBuffer::new(&devices, DEVICE, kind, 1 << 20).unwrap();
+        let (at, address) = (buffer.location(), buffer.as_device_ptr());
+        assert!(devices.one_allocation(&at, address, 1 << 20), "{kind:?}");
+        assert!(devices.one_allocation(&at, address.wrapping_add(100), 1), "{kind:?}");
+        // Beyond every rounding of sizes.
+        assert!(!devices.one_allocation(&at, address, 1 << 40), "{kind:?}");
+        assert!(!devices.one_allocation(&at, address.wrapping_add(1), 1 << 40), "{kind:?}");
+    }
+    let host = [0_u8; 64];
+    assert!(devices.one_allocation(&Location::HOST, host.as_ptr(), host.len()));
+    let buffer = DeviceBuffer::new(&devices, DEVICE, BufferKind::Device, 64).unwrap();
+    let distance = (buffer.as_device_ptr() as usize).wrapping_sub(host.as_ptr() as usize);
+    assert!(!devices.one_allocation(&Location::HOST, host.as_ptr(), distance.wrapping_add(1)));
+}
+
+/// The program that sends may load its driver long after us, as Python does that imports CuPy after `MPI_Init`.
+#[test]
+fn a_driver_that_the_program_loads_later_is_found() {
+    isolated("a_driver_that_the_program_loads_later_is_found", &[("CABLEWAY_CUDA_LIBDIR", "")], || {
+        let folder = common::folder();
+        let log = common::collect_log();
+        let devices = Devices::open(&cableway_base::Parameters::default());
+        let bytes = vec![0_u8; 1 << 20];
+        assert!(!devices.present());
+        assert_eq!(devices.classify(bytes.as_ptr(), bytes.len()), Location::HOST);
+        assert_eq!(log.lock().unwrap().len(), 1, "one line at level info: {log:?}");
+
+        let app = common::App::load(folder.as_deref()).unwrap();
+        assert_eq!(devices.classify(bytes.as_ptr(), bytes.len()), Location::HOST);
+        assert!(devices.present(), "the driver is loaded");
+        if let Some(calls) = app.calls(c"cuInit") {
+            assert_eq!(calls, 0, "whether to initialise is the program's to say");
+        }
+
+        app.cuInit(0).unwrap();
+        app.use_device(0);
+        let address = app.malloc(4096);
+        let at = devices.classify(std::ptr::with_exposed_provenance(address as usize), 4096);
+        assert_eq!((at.class, at.device), (MemoryClass::Device, Some(DEVICE)));
+    });
+}
+
+#[test]
+fn a_folder_without_a_driver_is_as_no_driver() {
+    isolated(
+        "a_folder_without_a_driver_is_as_no_driver",
+        &[("CABLEWAY_CUDA_LIBDIR", "/nonexistent"), ("CABLEWAY_TEST_REAL_DRIVER", "")],
+        || {
+            let log = common::collect_log();
+            let devices = Devices::open(&cableway_base::Parameters::default());
+            assert!(!devices.present());
+            let bytes = vec![0_u8; 1 << 20];
+            assert_eq!(devices.classify(bytes.as_ptr(), bytes.len()), Location::HOST);
+            assert!(DeviceBuffer::new(&devices, DEVICE, BufferKind::Device, 1).is_err());
+            let log = log.lock().unwrap();
+            assert_eq!(log.len(), 2, "{log:?}");
+            assert!(log[0].starts_with("WARN") && log[0].contains("/nonexistent"), "{log:?}");
+            assert!(log[1].starts_with("INFO") && log[1].contains("no CUDA driver"), "{log:?}");
+        },
+    );
+}
+
+/// Rule: nothing that a rank does at its start creates anything in the driver.
+#[test]
+fn looking_creates_no_context() {
+    isolated("looking_creates_no_context", &[], || {
+        let app = app();
+        let devices = Devices::open_in(common::folder().as_deref(), &cableway_base::Parameters::default());
+        let mut bytes = vec![0_u8; 1 << 20];
+        // SAFETY: the vector outlives the registration.
+        let registration = unsafe { devices.register_host(bytes.as_mut_ptr(), bytes.len()) };
+        assert_eq!(devices.classify(bytes.as_ptr(), bytes.len()), Location::HOST);
+        assert!(!registration.registered());
+        for device in 0..app.device_count() {
+            assert!(!app.primary_active(device.try_into().unwrap()), "device {device}");
+        }
+        drop(registration);
+        drop(devices);
+    });
+}
+
+#[test]
+fn memory_of_an_inactive_primary_context_belongs_to_the_callers() {
+    isolated("memory_of_an_inactive_primary_context_belongs_to_the_callers", &[], || {
+        let (app, devices) = (app(), devices());
+        let context = app.create_context(0);
+        let address = app.malloc(4096);
+        let at = devices.classify(std::ptr::with_exposed_provenance(address as usize), 4096);
+        assert_eq!(at.class, MemoryClass::Device);
+        let mut id = 0;
+        app.cuCtxGetId(context, &raw mut id).unwrap();
+        assert_eq!(at.context, id);
+        assert!(!app.primary_active(0), "nobody asked for the primary context");
+    });
+}
+
+#[test]
+fn memory_that_the_driver_cannot_name_is_not_touched() {
+    let test = "memory_that_the_driver_cannot_name_is_not_touched";
+    if !common::on_simulated_driver(test) {
+        return;
+    }
+    // As after a kernel that crashed: every question fails.
+    isolated(test, &[("SIM_CUDA_FAIL", "cuPointerGetAttributes:700")], || {
+        let devices = devices();
+        let buffer = DeviceBuffer::new(&devices, DEVICE, BufferKind::Device, 4096).unwrap();
+        assert!(devices.classify(buffer.as_device_ptr(), 4096).on_device());
+        let bytes = vec![0_u8; 1 << 20];
+        assert_eq!(devices.classify(bytes.as_ptr(), bytes.len()), Location::HOST);
+    });
+}

@@ -1,0 +1,274 @@
+//! Contexts that are not ours: entered and left, switched, destroyed.
+
+mod common;
+
+use cableway_common_cuda::{
+    BouncePool, BufferKind, DeviceBuffer, DeviceIndex, Devices, Direction, Location, MemoryClass, Order,
+};
+use common::{App, app, devices, devices_with, isolated, isolated_each, pattern};
+
+const DEVICE: DeviceIndex = DeviceIndex(0);
+
+fn pointer(address: u64) -> *mut u8 {
+    std::ptr::with_exposed_provenance_mut(address as usize)
+}
+
+/// Sends a pattern there and back.
+fn round_trip(devices: &Devices, address: u64, len: usize, seed: u64) {
+    let bytes = pattern(len, seed);
+    let mut got = vec![0; len];
+    // SAFETY: the caller has allocated `len` bytes there.
+    unsafe {
+        devices.copy(pointer(address), bytes.as_ptr(), len).unwrap();
+        devices.copy(got.as_mut_ptr(), pointer(address), len).unwrap();
+    }
+    assert!(got == bytes);
+}
+
+#[test]
+fn the_callers_context_stays_current() {
+    isolated("the_callers_context_stays_current", &[], || {
+        let (app, devices) = (app(), devices());
+        let own = app.create_context(0);
+        let address = app.malloc(4096);
+        for current in [0, own, app.use_device(0)] {
+            app.cuCtxSetCurrent(current).unwrap();
+            let at = devices.classify(pointer(address), 4096);
+            assert_eq!(app.current(), current);
+            let mut bytes = vec![0_u8; 4096];
+            let mut batch = devices.batch(&at, Direction::DeviceToHost, Order::AfterDefaultStream).unwrap();
+            // SAFETY: both have 4096 bytes, and the completion is waited for.
+            unsafe { batch.copy(bytes.as_mut_ptr(), pointer(address), 4096) }.unwrap();
+            let mut completion = batch.finish().unwrap();
+            assert_eq!(app.current(), current);
+            while !completion.poll().unwrap() {
+                assert_eq!(app.current(), current);
+            }
+            assert_eq!(app.current(), current);
+        }
+        drop(devices);
+        assert_eq!(app.current(), app.use_device(0));
+    });
+}
+
+#[test]
+fn the_device_is_switched_between_calls() {
+    isolated("the_device_is_switched_between_calls", &[], || {
+        let (app, devices) = (app(), devices());
+        let count = i32::try_from(app.device_count()).unwrap();
+        let addresses: Vec<_> = (0..count)
+            .map(|device| {
+                app.use_device(device);
+                app.malloc(100_000)
+            })
+            .collect();
+        for round in 0..20 {
+            for (device, &address) in addresses.iter().enumerate() {
+                // The current device has nothing to do with the buffer's.
+                app.use_device((round + device as i32) % count);
+                round_trip(&devices, address, 100_000, round as u64);
+            }
+        }
+    });
+}
+
+#[test]
+fn a_thread_that_never_touched_cuda_copies() {
+    isolated("a_thread_that_never_touched_cuda_copies", &[], || {
+        let (app, devices) = (app(), devices());
+        app.use_device(0);
+        let address = app.malloc(100_000);
+        std::thread::spawn(move || {
+            round_trip(&devices, address, 100_000, 1);
+            assert_eq!(common::app().current(), 0);
+        })
+        .join()
+        .unwrap();
+    });
+}
+
+/// Begins a copy in a context and leaves it under way.
+fn begin(devices: &Devices, address: u64, bytes: &mut [u8]) -> cableway_common_cuda::Completion {
+    let at = devices.classify(pointer(address), bytes.len());
+    let mut batch = devices.batch(&at, Direction::DeviceToHost, Order::AfterDefaultStream).unwrap();
+    // SAFETY: the caller keeps both until the completion is done.
+    unsafe { batch.copy(bytes.as_mut_ptr(), pointer(address), bytes.len()) }.unwrap();
+    batch.finish().unwrap()
+}
+
+#[test]
+fn a_destroyed_context_is_survived() {
+    isolated("a_destroyed_context_is_survived", &[], || {
+        let (app, devices) = (app(), devices());
+        let pool = BouncePool::new(&devices, 4096, 8);
+        for round in 0..10 {
+            let context = app.create_context(0);
+            let address = app.malloc(4096);
+            round_trip(&devices, address, 4096, round);
+            let stale = devices.classify(pointer(address), 4096);
+            let mut bounce = pool.take().unwrap();
+            let mut completion = begin(&devices, address, &mut bounce);
+            app.cuCtxDestroy(context).unwrap();
+            // Done before the destruction or an error; never a crash, never for ever.
+            while let Ok(false) = completion.poll() {}
+            assert!(devices.batch(&stale, Direction::DeviceToHost, Order::None).is_err());
+        }
+    });
+}
+
+fn reset(app: &App) {
+    app.cuDevicePrimaryCtxReset(0).unwrap();
+}
+
+#[test]
+fn a_reset_device_is_survived() {
+    isolated("a_reset_device_is_survived", &[], || {
+        let (app, devices) = (app(), devices());
+        let pool = BouncePool::new(&devices, 1 << 20, 4);
+        let mut bounce = pool.take().unwrap();
+        let mut ids = Vec::new();
+        for round in 0..3 {
+            app.use_device(0);
+            let address = app.malloc(1 << 20);
+            let bytes = pattern(1 << 20, round);
+            app.upload(address, &bytes);
+            begin(&devices, address, &mut bounce).wait().unwrap();
+            assert!(bounce[..] == bytes[..], "a fresh context is fresh in every respect");
+            assert_eq!(
+                devices.classify(bounce.as_ptr(), bounce.len()).class,
+                MemoryClass::Pinned,
+                "registered in round {round}, too"
+            );
+            ids.push(devices.classify(pointer(address), 1).context);
+            reset(&app);
+        }
+        ids.dedup();
+        assert_eq!(ids.len(), 3);
+        drop(bounce);
+        drop(pool);
+        drop(devices);
+    });
+}
+
+#[test]
+fn a_reset_before_our_end_is_survived() {
+    isolated("a_reset_before_our_end_is_survived", &[], || {
+        let (app, devices) = (app(), devices());
+        let mut bytes = vec![0_u8; 1 << 20];
+        // SAFETY: the vector outlives the registration.
+        let registration = unsafe { devices.register_host(bytes.as_mut_ptr(), bytes.len()) };
+        app.use_device(0);
+        round_trip(&devices, app.malloc(1 << 20), 1 << 20, 1);
+        assert!(registration.registered());
+        let buffer = DeviceBuffer::new(&devices, DEVICE, BufferKind::Device, 4096).unwrap();
+        reset(&app);
+        assert!(!registration.registered());
+        drop((registration, buffer, devices));
+    });
+}
+
+/// A handle of a destroyed context may come back as another's: nothing of the old one's is used in it.
+#[test]
+fn a_context_handle_is_reused() {
+    isolated("a_context_handle_is_reused", &[], || {
+        let (app, devices) = (app(), devices());
+        let mut handles = std::collections::HashSet::new();
+        let mut reused = false;
+        for round in 0..50 {
+            let context = app.create_context(0);
+            reused |= !handles.insert(context as usize);
+            round_trip(&devices, app.malloc(10_000), 10_000, round);
+            app.cuCtxDestroy(context).unwrap();
+        }
+        if !reused {
+            eprintln!("the driver reused no handle in 50 rounds");
+        }
+    });
+}
+
+#[test]
+fn drivers_without_context_ids_still_copy() {
+    let test = "drivers_without_context_ids_still_copy";
+    if !common::on_simulated_driver(test) {
+        return;
+    }
+    let cases = ["11000", "11040", "12000"].map(|version| [("SIM_CUDA_VERSION", version)]);
+    isolated_each(test, &cases.each_ref().map(|case| &case[..]), |_| {
+        let (app, devices) = (app(), devices());
+        app.use_device(0);
+        round_trip(&devices, app.malloc(10_000), 10_000, 1);
+    });
+}
+
+#[test]
+fn a_capture_in_another_thread_goes_on() {
+    isolated("a_capture_in_another_thread_goes_on", &[], || {
+        let (app, devices) = (app(), devices());
+        let context = app.use_device(0);
+        for flags in [common::app::NON_BLOCKING_STREAM, common::app::BLOCKING_STREAM] {
+            for mode in [common::app::CAPTURE_GLOBAL, common::app::CAPTURE_THREAD_LOCAL] {
+                let address = app.malloc(100_000);
+                let (begun, has_begun) = std::sync::mpsc::channel();
+                let (go_on, may_go_on) = std::sync::mpsc::channel();
+                std::thread::scope(|scope| {
+                    scope.spawn(move || {
+                        let app = common::app();
+                        app.cuCtxSetCurrent(context).unwrap();
+                        let (stream, scratch) = (app.stream(flags), app.malloc(64));
+                        app.cuStreamBeginCapture(stream, mode).unwrap();
+                        begun.send(()).unwrap();
+                        may_go_on.recv().unwrap();
+                        app.cuMemsetD8Async(scratch, 1, 64, stream).unwrap();
+                        let mut graph = 0;
+                        app.cuStreamEndCapture(stream, &raw mut graph).expect("the capture was left alone");
+                        app.cuGraphDestroy(graph).unwrap();
+                    });
+                    has_begun.recv().expect("the other thread captures");
+                    // New buffers to register, new events, first use of streams: all while the other captures.
+                    let pool = BouncePool::new(&devices, 4096, 4);
+                    let mut bounce = pool.take().unwrap();
+                    begin(&devices, address, &mut bounce).wait().unwrap();
+                    round_trip(&devices, address, 100_000, 2);
+                    go_on.send(()).unwrap();
+                });
+            }
+        }
+    });
+}
+
+#[test]
+fn a_capturing_thread_gets_an_error_that_says_so() {
+    isolated("a_capturing_thread_gets_an_error_that_says_so", &[], || {
+        let (app, devices) = (app(), devices());
+        app.use_device(0);
+        let address = app.malloc(4096);
+        round_trip(&devices, address, 4096, 1);
+        for flags in [common::app::NON_BLOCKING_STREAM, common::app::BLOCKING_STREAM] {
+            let stream = app.stream(flags);
+            app.cuStreamBeginCapture(stream, common::app::CAPTURE_GLOBAL).unwrap();
+            let mut bytes = vec![0_u8; 4096];
+            let at = devices.classify(pointer(address), 4096);
+            let mut batch = devices.batch(&at, Direction::DeviceToHost, Order::AfterDefaultStream).unwrap();
+            // SAFETY: both have 4096 bytes, and outlive the batch.
+            unsafe { batch.copy(bytes.as_mut_ptr(), pointer(address), 4096) }.unwrap();
+            let error = batch.finish().map(|_| ()).unwrap_err();
+            assert!(error.to_string().contains("captures a stream"), "{error}");
+            let mut graph = 0;
+            // Whether the capture survives the refused call is not promised.
+            if app.cuStreamEndCapture(stream, &raw mut graph).is_ok() && graph != 0 {
+                app.cuGraphDestroy(graph).unwrap();
+            }
+            round_trip(&devices, address, 4096, 2);
+        }
+    });
+}
+
+#[test]
+fn no_context_is_made_for_a_device_that_has_none() {
+    isolated("no_context_is_made_for_a_device_that_has_none", &[], || {
+        let (app, devices) = (app(), devices_with(&["device_register_host=no"]));
+        let at = Location { class: MemoryClass::Device, device: Some(DEVICE), context: 0, buffer_id: 0 };
+        assert!(devices.batch(&at, Direction::DeviceToHost, Order::None).is_err());
+        assert!(!app.primary_active(0));
+    });
+}
