@@ -184,8 +184,10 @@ pub(crate) struct Graph;
 /// Status and number of a stream's capture.
 fn status(stream: usize) -> Outcome<(c_uint, u64)> {
     let stream = stream::get(stream)?;
-    if stream.is_legacy() {
-        legacy_use(stream.context.id)?;
+    // Unlike any use of the legacy stream, the question about it leaves the captures alone.
+    let excluded = |active: &Arc<Sequence>| active.blocking && active.context == stream.context.id;
+    if stream.is_legacy() && ACTIVE.lock().iter().any(excluded) {
+        return Err(Error::STREAM_CAPTURE_IMPLICIT);
     }
     let capture = stream.capture.lock();
     Ok(match &*capture {
