@@ -8,7 +8,7 @@ use cableway_btl::Flags;
 use cableway_datatype::{Datatype, Layout, Predefined};
 use cableway_pml::{Buffer, Error, Outcome, Request, SendMode, Status};
 
-use common::{ANY_, Link, Ranks, bytes, pattern};
+use common::{ANY_, Link, Ranks, bytes, pattern, space};
 
 const SIZES: [usize; 14] = [0, 1, 8, 239, 240, 241, 4080, 4081, 8191, 8192, 32768, 100_000, 250_001, 1_000_003];
 
@@ -167,8 +167,11 @@ fn data_in_pieces_on_either_side() {
             for (from_pieces, to_pieces) in [(true, false), (false, true), (true, true)] {
                 let mut room = vec![0u8; span];
                 let from = if from_pieces { Buffer::typed(source.as_ptr(), 1, &layout) } else { bytes(&packed) };
-                let to =
-                    if to_pieces { Buffer::typed(room.as_ptr(), 1, &layout) } else { bytes(&room[..packed.len()]) };
+                let to = if to_pieces {
+                    Buffer::typed(room.as_mut_ptr(), 1, &layout)
+                } else {
+                    space(&mut room[..packed.len()])
+                };
                 let (send, receive) = (Request::new(), Request::new());
                 // SAFETY: buffers and requests live until complete.
                 let outcome = unsafe {

@@ -95,7 +95,7 @@ impl Ranks {
     pub fn irecv(&self, at: usize, from: i32, tag: i32, room: &mut [u8]) -> Box<Request> {
         let request = Box::new(Request::new());
         // SAFETY: tests keep `room` and the box until the request is complete.
-        unsafe { self.engines[at].irecv(&self.world[at], from, tag, bytes(room), &*request) }.unwrap();
+        unsafe { self.engines[at].irecv(&self.world[at], from, tag, space(room), &*request) }.unwrap();
         request
     }
 
@@ -148,6 +148,11 @@ impl Sending {
 
 pub fn bytes(data: &[u8]) -> Buffer<'static> {
     Buffer::bytes(data.as_ptr(), data.len() as u64)
+}
+
+/// For receives.
+pub fn space(room: &mut [u8]) -> Buffer<'static> {
+    Buffer::bytes(room.as_mut_ptr(), room.len() as u64)
 }
 
 pub fn pattern(len: usize, seed: u8) -> Vec<u8> {

@@ -69,6 +69,12 @@ struct State {
     /// One-sided operations to be carried out for a rank.
     operations: Vec<(Rank, usize, Token, Region, Region)>,
     dead: HashMap<Rank, Vec<(Rank, usize)>>,
+    /// A transport that does not work.
+    broken: Option<usize>,
+    /// The message (counted from now) and its bit that will be flipped.
+    corrupt: Option<(usize, usize)>,
+    /// Messages that each transport was given.
+    carried: HashMap<usize, usize>,
     random: u64,
 }
 
@@ -131,6 +137,20 @@ impl Net {
     /// Fragments allocated and not sent.
     pub fn fragments(&self) -> usize {
         self.fragments.0.lock().len()
+    }
+
+    /// From now on a transport fails whoever uses it.
+    pub fn break_btl(&self, index: usize) {
+        self.state.lock().broken = Some(index);
+    }
+
+    /// Flips one bit of the `nth` message from now, if it has that many.
+    pub fn corrupt(&self, nth: usize, bit: usize) {
+        self.state.lock().corrupt = Some((nth, bit));
+    }
+
+    pub fn carried(&self, index: usize) -> usize {
+        self.state.lock().carried.get(&index).copied().unwrap_or(0)
     }
 
     /// A process dies: its messages are lost, everybody is told.
@@ -277,15 +297,27 @@ struct NetEndpoint {
 impl NetEndpoint {
     fn busy(&self) -> Result<bool, Error> {
         let mut state = self.net.state.lock();
-        if state.dead.contains_key(&self.peer) {
+        if state.dead.contains_key(&self.peer) || state.broken == Some(self.btl) {
             return Err(gone(self.peer));
         }
         Ok(self.link.busy != 0 && state.random(1000) < self.link.busy as usize)
     }
 
-    fn push(&self, bytes: Vec<u8>) {
+    fn push(&self, mut bytes: Vec<u8>) {
         let key = (self.rank, self.peer, self.btl, self.at);
-        self.net.state.lock().queues.entry(key).or_default().push_back(bytes.into());
+        let mut state = self.net.state.lock();
+        *state.carried.entry(self.btl).or_default() += 1;
+        match &mut state.corrupt {
+            Some((0, bit)) => {
+                if let Some(byte) = bytes.get_mut(*bit / 8) {
+                    *byte ^= 1 << (*bit % 8);
+                }
+                state.corrupt = None;
+            }
+            Some((nth, _)) => *nth -= 1,
+            None => {}
+        }
+        state.queues.entry(key).or_default().push_back(bytes.into());
     }
 
     fn transfer(&self, to: Region, from: Region, token: Token) -> Result<Transfer, Error> {
@@ -308,8 +340,11 @@ impl NetEndpoint {
             return Err(refused);
         }
         let key = u64::from_le_bytes(handle.as_bytes().try_into().map_err(|_| refused.clone())?);
-        let region = *self.net.state.lock().registered.get(&key).expect("only registered memory is reached");
-        assert!(offset as usize + len <= region.len, "within the registered region");
+        // As a real transport does, it trusts no handle.
+        let region = *self.net.state.lock().registered.get(&key).ok_or_else(|| refused.clone())?;
+        if offset as usize + len > region.len {
+            return Err(refused);
+        }
         Ok(Region { address: region.address.wrapping_add(offset as usize), len, location: Location::HOST })
     }
 }

@@ -1,0 +1,105 @@
+//! Flow control: what nobody asked for is bounded, and nothing deadlocks.
+
+mod common;
+
+use cableway_btl::Flags;
+use cableway_pml::SendMode;
+
+use common::{ANY_, Link, Ranks, pattern};
+
+const WINDOW: u64 = 64 << 10;
+
+fn small_window(links: &[Link]) -> Ranks {
+    Ranks::with(2, links, &[("pml_unexpected_limit", "64K")], false)
+}
+
+#[test]
+fn a_receiver_that_posts_nothing_holds_little_and_loses_nothing() {
+    const MESSAGES: usize = 100_000;
+    let ranks = small_window(&[Link::new("net", Flags::GET)]);
+    let data: Vec<[u8; 8]> = (0..MESSAGES as u64).map(u64::to_le_bytes).collect();
+    let sends: Vec<_> = data.iter().map(|data| ranks.isend(0, 1, 1, data, &SendMode::Standard)).collect();
+    ranks.settle();
+    let open = sends.iter().filter(|send| !send.is_complete()).count();
+    let kept = MESSAGES - open;
+    assert!(kept as u64 * 8 <= WINDOW, "{kept} messages left their data at the receiver");
+    assert!(kept > 100, "some went without waiting");
+    assert_eq!(ranks.counter(0, "flow_controlled"), open as u64);
+    for expected in 0..MESSAGES as u64 {
+        let mut room = [0; 8];
+        let status = ranks.recv(1, ANY_, ANY_, &mut room).unwrap();
+        assert_eq!((status.len, u64::from_le_bytes(room)), (8, expected));
+    }
+    sends.iter().for_each(|send| send.finish(&ranks));
+    // Credit came back.
+    let before = ranks.counter(0, "flow_controlled");
+    for _ in 0..1000 {
+        ranks.carry(8, 2);
+    }
+    assert_eq!(ranks.counter(0, "flow_controlled"), before);
+}
+
+#[test]
+fn a_later_tag_is_matched_past_a_flood() {
+    let ranks = small_window(&[Link::new("net", Flags::GET)]);
+    let data = pattern(1000, 1);
+    let flood: Vec<_> = (0..2000).map(|_| ranks.isend(0, 1, 1, &data, &SendMode::Standard)).collect();
+    let wanted = ranks.isend(0, 1, 2, &data, &SendMode::Standard);
+    let mut room = vec![0; 1000];
+    assert_eq!(ranks.recv(1, 0, 2, &mut room).unwrap().tag, 2);
+    wanted.finish(&ranks);
+    for _ in &flood {
+        ranks.recv(1, 0, 1, &mut room).unwrap();
+    }
+    flood.iter().for_each(|send| send.finish(&ranks));
+}
+
+#[test]
+fn floods_in_both_directions_end() {
+    for links in [
+        vec![Link::new("net", Flags::GET)],
+        vec![Link::new("net", Flags::empty()).with(|link| link.busy = 500)],
+        vec![Link::new("net", Flags::PUT).with(|link| (link.count, link.asynchronous) = (2, true))],
+    ] {
+        let ranks = small_window(&links);
+        let data: Vec<Vec<u8>> = (0..3000).map(|i| pattern([8, 2000, 20_000][i % 3], i as u8)).collect();
+        let sends: Vec<_> = data
+            .iter()
+            .flat_map(|data| [0, 1].map(|rank| ranks.isend(rank, 1 - rank as i32, 1, data, &SendMode::Standard)))
+            .collect();
+        for data in &data {
+            for rank in [0, 1] {
+                let mut room = vec![0; 20_000];
+                let status = ranks.recv(rank, ANY_, 1, &mut room).unwrap();
+                assert!(status.len == data.len() as u64 && room[..data.len()] == data[..]);
+            }
+        }
+        sends.iter().for_each(|send| send.finish(&ranks));
+    }
+}
+
+#[test]
+fn without_a_window_everything_is_announced() {
+    let ranks = Ranks::with(2, &[Link::new("net", Flags::GET)], &[("pml_unexpected_limit", "0")], false);
+    for len in [0, 8, 3000, 100_000] {
+        ranks.carry(len, 1);
+    }
+    assert_eq!(ranks.counter(0, "sends_eager"), 0);
+    assert_eq!(ranks.counter(0, "sends_rendezvous"), 4);
+}
+
+#[test]
+fn a_peer_that_ignores_its_credit_is_disconnected() {
+    let ranks = small_window(&[Link::new("net", Flags::GET)]);
+    // An eager message of 4000 bytes, over and over, with numbers of its own making.
+    let data = pattern(4000, 1);
+    assert!(ranks.isend(0, 1, 1, &data, &SendMode::Standard).is_complete());
+    let mut message = ranks.net.intercept(0, 1).unwrap().to_vec();
+    for seq in 0..100u32 {
+        message[12..16].copy_from_slice(&seq.to_le_bytes());
+        ranks.net.inject(0, 1, &message);
+    }
+    ranks.settle();
+    assert_eq!(ranks.counter(1, "malformed"), 1);
+    assert!(ranks.counter(1, "unexpected") <= WINDOW / 4000);
+}

@@ -1,0 +1,418 @@
+//! MPI's point-to-point semantics beyond plain sends and receives.
+
+mod common;
+
+use std::ffi::c_void;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use cableway_btl::Flags;
+use cableway_pml::{Abort, AttachedBuffer, Buffer, Engine, Error, Outcome, PROC_NULL, Request, SendMode, Status};
+
+use common::{ANY_, Link, Ranks, WORLD, bytes, pattern, space};
+
+fn two() -> Ranks {
+    Ranks::new(2, &[Link::new("net", Flags::GET)])
+}
+
+/// One size of each way to send: inline, eager, announced, fetched.
+const WAYS: [usize; 4] = [8, 3000, 6000, 100_000];
+
+#[test]
+fn a_synchronous_send_completes_when_it_is_matched() {
+    for len in [0, 8, 3000, 6000, 100_000] {
+        let ranks = two();
+        let data = pattern(len, 1);
+        let send = ranks.isend(0, 1, 1, &data, &SendMode::Synchronous);
+        ranks.settle();
+        assert!(!send.is_complete(), "{len} bytes: nobody has matched it");
+        let mut room = vec![0; len];
+        let receive = ranks.irecv(1, 0, 1, &mut room);
+        send.finish(&ranks);
+        ranks.finish(&[&receive]);
+        assert_eq!(receive.result().unwrap().len, len as u64);
+        assert!(room == data);
+        // Posted first.
+        let receive = ranks.irecv(1, 0, 1, &mut room);
+        let send = ranks.isend(0, 1, 1, &data, &SendMode::Synchronous);
+        send.finish(&ranks);
+        ranks.finish(&[&receive]);
+    }
+}
+
+#[test]
+fn a_standard_send_of_little_needs_no_receiver() {
+    let ranks = two();
+    let data = pattern(3000, 1);
+    assert!(ranks.isend(0, 1, 1, &data[..8], &SendMode::Standard).is_complete());
+    assert!(ranks.isend(0, 1, 1, &data, &SendMode::Ready).is_complete());
+    assert!(!ranks.isend(0, 1, 1, &pattern(50_000, 1), &SendMode::Standard).is_complete());
+}
+
+#[test]
+fn buffered_sends_complete_at_once_and_outlive_their_buffer() {
+    let ranks = two();
+    let mut memory = vec![0u8; 200_000];
+    // SAFETY: the memory outlives the test's use of the buffer.
+    let attached = Arc::new(unsafe { AttachedBuffer::new(memory.as_mut_ptr(), memory.len()) });
+    let mode = SendMode::Buffered(attached.clone());
+    for (tag, len) in WAYS.into_iter().enumerate() {
+        let data = pattern(len, tag as u8);
+        assert!(ranks.isend(0, 1, tag as i32, &data, &mode).is_complete());
+        drop(data);
+    }
+    assert!(!attached.is_empty(), "large ones wait in the buffer");
+    let request = Request::new();
+    let data = pattern(100_000, 9);
+    // SAFETY: buffer and request outlive the call, which fails.
+    let full = unsafe { ranks.engines[0].isend(&ranks.world[0], 1, 9, bytes(&data), &mode, &request) };
+    assert!(matches!(full, Err(Error::NoBufferSpace { size: 200_000, .. })));
+    for (tag, len) in WAYS.into_iter().enumerate() {
+        let mut room = vec![0; len];
+        assert_eq!(ranks.recv(1, 0, tag as i32, &mut room).unwrap().len, len as u64);
+        assert!(room == pattern(len, tag as u8));
+    }
+    ranks.settle();
+    assert!(attached.is_empty());
+}
+
+#[test]
+fn probes_see_what_a_receive_would_get() {
+    let ranks = Ranks::new(3, &[Link::new("net", Flags::GET)]);
+    let (engine, world) = (&ranks.engines[0], &ranks.world[0]);
+    assert_eq!(engine.iprobe(world, ANY_, ANY_).unwrap(), None);
+    let data: Vec<Vec<u8>> = WAYS.iter().map(|&len| pattern(len, 0)).collect();
+    for (tag, data) in data.iter().enumerate() {
+        let send = ranks.isend(1 + tag % 2, 0, tag as i32, data, &SendMode::Standard);
+        ranks.settle();
+        let expected = Status { source: 1 + tag as i32 % 2, tag: tag as i32, len: data.len() as u64, cancelled: false };
+        for (source, tag) in
+            [(ANY_, ANY_), (expected.source, ANY_), (ANY_, expected.tag), (expected.source, expected.tag)]
+        {
+            assert_eq!(engine.iprobe(world, source, tag).unwrap(), Some(expected));
+        }
+        assert_eq!(engine.iprobe(world, 3 - expected.source, ANY_).unwrap(), None);
+        assert_eq!(engine.probe(world, ANY_, ANY_).unwrap(), expected);
+        let mut room = vec![0; data.len()];
+        assert_eq!(ranks.recv(0, expected.source, ANY_, &mut room).unwrap(), expected);
+        assert!(room == *data);
+        send.finish(&ranks);
+    }
+}
+
+#[test]
+fn a_matched_probe_takes_the_message_out_of_every_receives_way() {
+    let ranks = two();
+    for len in WAYS {
+        let (first, second) = (pattern(len, 1), pattern(len, 2));
+        let sends = [&first, &second].map(|data| ranks.isend(0, 1, 5, data, &SendMode::Standard));
+        ranks.settle();
+        let (engine, world) = (&ranks.engines[1], &ranks.world[1]);
+        let message = engine.improbe(world, 0, 5).unwrap().unwrap();
+        assert_eq!(message.status(), Status { source: 0, tag: 5, len: len as u64, cancelled: false });
+        let mut room = vec![0; len];
+        ranks.recv(1, 0, 5, &mut room).unwrap();
+        assert!(room == second, "the receive gets the other one");
+        let mut room = vec![0; len];
+        let request = Request::new();
+        // SAFETY: buffer and request live until complete.
+        unsafe { engine.imrecv(message, space(&mut room), &request) };
+        ranks.finish(&[&request]);
+        assert_eq!(request.result().unwrap().len, len as u64);
+        assert!(std::mem::take(&mut room) == first);
+        assert!(engine.improbe(world, ANY_, ANY_).unwrap().is_none());
+        sends.iter().for_each(|send| send.finish(&ranks));
+    }
+}
+
+#[test]
+fn a_dropped_message_is_discarded_and_its_sender_told() {
+    let ranks = two();
+    let data = pattern(100_000, 1);
+    let send = ranks.isend(0, 1, 5, &data, &SendMode::Standard);
+    ranks.settle();
+    drop(ranks.engines[1].improbe(&ranks.world[1], 0, 5).unwrap().unwrap());
+    let request = send.0.unwrap();
+    ranks.finish(&[&request]);
+    assert!(matches!(request.error(), Some(Error::PeerGaveUp { peer: 1, len: 100_000, reason: Abort::Discarded })));
+    ranks.carry(100_000, 1);
+}
+
+#[test]
+fn only_receives_that_nothing_has_matched_are_cancelled() {
+    let ranks = two();
+    let mut room = [0; 8];
+    let engine = &ranks.engines[1];
+    let receive = ranks.irecv(1, 0, 3, &mut room);
+    // SAFETY: the request is valid.
+    unsafe {
+        assert!(engine.cancel(&*receive));
+        assert!(receive.is_complete() && receive.status().cancelled && receive.error().is_none());
+        assert!(!engine.cancel(&*receive), "it is complete");
+    }
+    // The message that it waited for goes to another.
+    let other = ranks.irecv(1, ANY_, ANY_, &mut room);
+    ranks.isend(0, 1, 3, &[7; 8], &SendMode::Standard).finish(&ranks);
+    ranks.finish(&[&other]);
+    assert!(!other.status().cancelled);
+    // A matched one completes as it would have; a send is never cancelled.
+    let data = pattern(100_000, 3);
+    let send = ranks.isend(0, 1, 3, &data, &SendMode::Standard);
+    // SAFETY: the request is valid.
+    assert!(!unsafe { ranks.engines[0].cancel(&**send.0.as_ref().unwrap()) });
+    let mut large = vec![0; 100_000];
+    assert_eq!(ranks.recv(1, 0, 3, &mut large).unwrap().len, 100_000);
+    send.finish(&ranks);
+}
+
+#[test]
+fn persistent_requests_start_again_and_again() {
+    let ranks = two();
+    for len in WAYS {
+        let (mut data, mut room) = (pattern(len, 0), vec![0; len]);
+        let (send, receive) = (Request::new(), Request::new());
+        let (source, target) =
+            (Buffer::bytes(data.as_mut_ptr(), len as u64), Buffer::bytes(room.as_mut_ptr(), len as u64));
+        let [zero, one] = [0, 1].map(|rank| (&ranks.engines[rank], &ranks.world[rank]));
+        // SAFETY: buffers and requests are left alone while active.
+        unsafe {
+            zero.0.send_init(zero.1, 1, 2, source, &SendMode::Standard, &send).unwrap();
+            one.0.recv_init(one.1, ANY_, 2, target, &receive).unwrap();
+            assert!(send.is_persistent() && !send.is_active());
+            for round in 0..5 {
+                data.copy_from_slice(&pattern(len, round));
+                zero.0.start(&send).unwrap();
+                one.0.start(&receive).unwrap();
+                if receive.is_active() {
+                    assert!(matches!(one.0.start(&receive), Err(Error::BadRequest { .. })));
+                }
+                ranks.finish(&[&send, &receive]);
+                assert_eq!(receive.status().len, len as u64);
+                assert!(room == data);
+            }
+            assert!(matches!(zero.0.start(&Request::new()), Err(Error::BadRequest { .. })));
+        }
+    }
+}
+
+/// Counts calls, and calls back into the engine.
+struct Called {
+    engine: Arc<Engine>,
+    calls: AtomicUsize,
+}
+
+unsafe fn call(request: *const Request, user: *mut c_void) {
+    // SAFETY: the test keeps both while requests are active.
+    let (request, called) = unsafe { (&*request, &*user.cast::<Called>()) };
+    assert!(request.is_complete());
+    called.calls.fetch_add(1, Ordering::Relaxed);
+    called.engine.progress();
+}
+
+#[test]
+fn hooks_are_called_once_and_may_call_back() {
+    let ranks = two();
+    let called = [0, 1].map(|rank| Called { engine: ranks.engines[rank].clone(), calls: AtomicUsize::new(0) });
+    let user = |rank: usize| (&raw const called[rank]).cast_mut().cast::<c_void>();
+    let mut expected = [0, 0];
+    for len in WAYS {
+        for late in [true, false] {
+            let (data, mut room) = (pattern(len, 0), vec![0; len]);
+            let (send, receive) = (Request::new(), Request::new());
+            // SAFETY: buffers and requests live until complete.
+            unsafe {
+                send.set_hook(Some((call, user(0))));
+                receive.set_hook(Some((call, user(1))));
+                let mut post = || ranks.engines[1].irecv(&ranks.world[1], 0, 1, space(&mut room), &receive).unwrap();
+                if !late {
+                    post();
+                }
+                let outcome =
+                    ranks.engines[0].isend(&ranks.world[0], 1, 1, bytes(&data), &SendMode::Standard, &send).unwrap();
+                ranks.settle();
+                if late {
+                    post();
+                }
+                ranks.finish(&[&receive]);
+                ranks.settle();
+                expected[0] += usize::from(outcome == Outcome::Started);
+                expected[1] += 1;
+            }
+            assert!(room == data);
+            assert_eq!([0, 1].map(|rank| called[rank].calls.load(Ordering::Relaxed)), expected);
+        }
+    }
+}
+
+#[test]
+fn communicators_keep_their_messages_apart() {
+    let ranks = two();
+    let contexts = [7, 5000];
+    let extra: Vec<_> = contexts
+        .iter()
+        .map(|&context| {
+            [0, 1].map(|rank| ranks.engines[rank].add_communicator(context, vec![1, 0], 1 - rank as u32).unwrap())
+        })
+        .collect();
+    assert!(matches!(ranks.engines[0].add_communicator(7, vec![0], 0), Err(Error::ContextInUse { context: 7 })));
+    assert!(matches!(ranks.engines[0].add_communicator(8, vec![9], 0), Err(Error::NoSuchRank { rank: 9, size: 2 })));
+    let mut room = [0; 1];
+    for (value, pair) in (1u8..).zip(&extra) {
+        // Rank 0 there is process 1.
+        // SAFETY: the buffer is read during the call.
+        assert!(unsafe { ranks.engines[0].send_now(&pair[0], 0, 1, bytes(&[value])) }.unwrap());
+    }
+    assert!(ranks.isend(0, 1, 1, &[9], &SendMode::Standard).is_complete());
+    assert_eq!(ranks.recv(1, ANY_, ANY_, &mut room).unwrap().source, 0);
+    assert_eq!(room, [9]);
+    for (value, pair) in (1u8..=2).zip(&extra).rev() {
+        // SAFETY: the buffer is valid.
+        let status = unsafe { ranks.engines[1].recv(&pair[1], ANY_, ANY_, space(&mut room)) }.unwrap();
+        assert_eq!((status.source, room[0]), (1, value));
+    }
+}
+
+#[test]
+fn messages_wait_for_their_communicator() {
+    let ranks = two();
+    let here = ranks.engines[0].add_communicator(9, vec![0, 1], 0).unwrap();
+    let data: Vec<Vec<u8>> = WAYS.iter().map(|&len| pattern(len, 4)).collect();
+    let requests: Vec<Request> = data.iter().map(|_| Request::new()).collect();
+    let mut started = vec![];
+    for (data, request) in data.iter().zip(&requests) {
+        // SAFETY: buffers and requests live until complete.
+        let outcome = unsafe { ranks.engines[0].isend(&here, 1, 1, bytes(data), &SendMode::Standard, request) };
+        started.extend((outcome.unwrap() == Outcome::Started).then_some(request));
+    }
+    ranks.settle();
+    let there = ranks.engines[1].add_communicator(9, vec![0, 1], 1).unwrap();
+    for data in &data {
+        let mut room = vec![0; data.len()];
+        let receive = Request::new();
+        // SAFETY: buffer and request live until complete.
+        unsafe { ranks.engines[1].irecv(&there, 0, ANY_, space(&mut room), &receive) }.unwrap();
+        ranks.finish(&[&receive]);
+        assert!(receive.status().len == data.len() as u64 && room == *data);
+    }
+    ranks.finish(&started);
+}
+
+#[test]
+fn too_many_messages_for_no_communicator_end_the_peer() {
+    let ranks = Ranks::with(2, &[Link::new("net", Flags::GET)], &[("pml_early_messages", "10")], false);
+    let here = ranks.engines[0].add_communicator(9, vec![0, 1], 0).unwrap();
+    for _ in 0..11 {
+        // SAFETY: no buffer.
+        assert!(unsafe { ranks.engines[0].send_now(&here, 1, 1, Buffer::EMPTY) }.unwrap());
+    }
+    ranks.settle();
+    assert_eq!(ranks.counter(1, "malformed"), 1);
+}
+
+#[test]
+fn a_context_is_used_again_safely() {
+    let ranks = two();
+    let group = || vec![0, 1];
+    let old = [0, 1].map(|rank| ranks.engines[rank].add_communicator(3, group(), rank as u32).unwrap());
+    // Nobody will receive these: one small, one that waits to be fetched; a third is still on the wire at the end.
+    let data = pattern(100_000, 1);
+    let (lost, late) = (Request::new(), Request::new());
+    // SAFETY: buffers and requests live until complete.
+    unsafe {
+        assert!(ranks.engines[0].send_now(&old[0], 1, 1, bytes(&data[..8])).unwrap());
+        let send = |request| ranks.engines[0].isend(&old[0], 1, 1, bytes(&data), &SendMode::Standard, request).unwrap();
+        assert_eq!(send(&lost), Outcome::Started);
+        ranks.settle();
+        assert_eq!(send(&late), Outcome::Started);
+    }
+    // A receive that is still posted ends.
+    let mut room = [0; 8];
+    let posted = Request::new();
+    // SAFETY: buffer and request live until complete.
+    unsafe { ranks.engines[1].irecv(&old[1], 0, 77, space(&mut room), &posted) }.unwrap();
+    for (engine, communicator) in ranks.engines.iter().zip(&old) {
+        engine.remove_communicator(communicator);
+    }
+    assert!(matches!(posted.error(), Some(Error::CommunicatorRemoved { context: 3 })));
+    let new = [0, 1].map(|rank| ranks.engines[rank].add_communicator(3, group(), rank as u32).unwrap());
+    // SAFETY: the buffer is valid.
+    unsafe {
+        assert!(ranks.engines[0].send_now(&new[0], 1, 1, bytes(&[42])).unwrap());
+        ranks.settle();
+        let status = ranks.engines[1].recv(&new[1], ANY_, ANY_, space(&mut room)).unwrap();
+        assert_eq!((status.len, room[0]), (1, 42), "not a message of the old communicator");
+    }
+    ranks.finish(&[&lost, &late]);
+    for request in [&lost, &late] {
+        assert!(matches!(request.error(), Some(Error::PeerGaveUp { reason: Abort::CommunicatorRemoved, .. })));
+    }
+    // SAFETY: no buffer.
+    let refused = unsafe { ranks.engines[1].irecv(&old[1], 0, 1, Buffer::EMPTY, &posted) };
+    assert!(matches!(refused, Err(Error::CommunicatorRemoved { .. })));
+    assert_eq!(ranks.net.registered(), 0);
+}
+
+#[test]
+fn a_new_communicators_messages_do_not_reach_an_old_one() {
+    let ranks = two();
+    let old = [0, 1].map(|rank| ranks.engines[rank].add_communicator(3, vec![0, 1], rank as u32).unwrap());
+    // Rank 0 is ahead: it has freed the context and uses it anew.
+    ranks.engines[0].remove_communicator(&old[0]);
+    let ahead = ranks.engines[0].add_communicator(3, vec![0, 1], 0).unwrap();
+    // SAFETY: the buffer is read during the call.
+    assert!(unsafe { ranks.engines[0].send_now(&ahead, 1, 1, bytes(&[5])) }.unwrap());
+    ranks.settle();
+    assert_eq!(ranks.engines[1].iprobe(&old[1], ANY_, ANY_).unwrap(), None);
+    ranks.engines[1].remove_communicator(&old[1]);
+    let new = ranks.engines[1].add_communicator(3, vec![0, 1], 1).unwrap();
+    let mut room = [0; 1];
+    // SAFETY: the buffer is valid.
+    unsafe { ranks.engines[1].recv(&new, 0, 1, space(&mut room)) }.unwrap();
+    assert_eq!(room, [5]);
+}
+
+#[test]
+fn internal_tags_are_no_wildcards_prey() {
+    let ranks = two();
+    ranks.isend(0, 1, -20, &[1], &SendMode::Standard).finish(&ranks);
+    ranks.isend(0, 1, 0, &[2], &SendMode::Standard).finish(&ranks);
+    let mut room = [0];
+    assert_eq!(ranks.recv(1, ANY_, ANY_, &mut room).unwrap().tag, 0);
+    assert_eq!(ranks.recv(1, ANY_, -20, &mut room).unwrap().tag, -20);
+    assert_eq!(room, [1]);
+}
+
+#[test]
+fn nothing_starts_after_the_end() {
+    let ranks = two();
+    ranks.carry(8, 1);
+    ranks.finalize();
+    let request = Request::new();
+    // SAFETY: no buffer.
+    unsafe {
+        let (engine, world) = (&ranks.engines[0], &ranks.world[0]);
+        assert!(matches!(engine.irecv(world, 1, 1, Buffer::EMPTY, &request), Err(Error::Finalized)));
+        let sent = engine.isend(world, 1, 1, Buffer::EMPTY, &SendMode::Standard, &request);
+        assert!(matches!(sent, Err(Error::Finalized)));
+        assert!(matches!(engine.add_communicator(4, vec![0], 0), Err(Error::Finalized)));
+    }
+    assert_eq!(ranks.world[0].context(), WORLD);
+    assert_eq!(PROC_NULL, -2, "as Open MPI has it");
+}
+
+#[test]
+fn waiting_for_any_finds_the_one_that_is_complete() {
+    let ranks = two();
+    let mut room = [[0; 8]; 3];
+    let [first, second, third] = &mut room;
+    let receives = [ranks.irecv(1, 0, 1, first), ranks.irecv(1, 0, 2, second), ranks.irecv(1, 0, 3, third)];
+    let all: Vec<&Request> = receives.iter().map(|request| &**request).collect();
+    assert!(ranks.isend(0, 1, 2, &[1; 8], &SendMode::Standard).is_complete());
+    assert_eq!(ranks.engines[1].wait_any(&all), Some(1));
+    for tag in [1, 3] {
+        assert!(ranks.isend(0, 1, tag, &[1; 8], &SendMode::Standard).is_complete());
+    }
+    ranks.engines[1].wait(&all);
+    assert!(all.iter().all(|request| request.is_complete()));
+    assert_eq!(ranks.engines[1].wait_any(&[&Request::new()]), None);
+}
