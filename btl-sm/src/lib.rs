@@ -19,6 +19,8 @@ mod copy;
 mod cost;
 mod device;
 mod endpoint;
+#[doc(hidden)]
+pub mod fuzzing;
 mod inner;
 mod listener;
 mod node;

@@ -125,7 +125,8 @@ fn a_process_of_the_job_is_let_in() {
 #[test]
 fn strangers_are_turned_away() {
     listen_to_the_log();
-    let spoilers: [(&str, &str, fn(&mut Hello)); 6] = [
+    type Spoiler = (&'static str, &'static str, fn(&mut Hello));
+    let spoilers: [Spoiler; 6] = [
         ("another job's secret", "does not know the job's secret", |hello| hello.secret[31] ^= 1),
         ("a rank beyond the job", "rank 4 wants rank 0", |hello| hello.rank = 4.into()),
         ("the rank that it calls", "rank 0 wants rank 0", |hello| hello.rank = 0.into()),

@@ -73,7 +73,7 @@ pub(crate) fn push<C: Cells>(cells: &C, record: Record) -> Option<u64> {
         let free = free_word(position, count);
         match cell.compare_exchange(free, free | body, AcqRel, Acquire) {
             Ok(_) => {
-                cells.tail().fetch_max(position + 1, Relaxed);
+                cells.tail().fetch_max(position.wrapping_add(1), Relaxed);
                 return Some(position);
             }
             Err(other) => {
@@ -82,7 +82,7 @@ pub(crate) fn push<C: Cells>(cells: &C, record: Record) -> Option<u64> {
                 if behind == 1 {
                     return None;
                 }
-                cells.tail().fetch_max(position + 1, Relaxed);
+                cells.tail().fetch_max(position.wrapping_add(1), Relaxed);
                 position = position.wrapping_add(1).max(cells.tail().load(Relaxed));
             }
         }
