@@ -124,13 +124,15 @@ impl Peer {
     pub(crate) fn link(self: &Arc<Self>, number: usize, pool: &Arc<Pool>, settings: &Settings) -> Arc<Link> {
         let mut links = self.links.lock();
         let link = links.entry(number).or_insert_with(|| {
+            // Set before a failure goes through the links: either that finds this one, or this finds that.
+            let state = self.gone().map_or(State::Idle, State::Gone);
             Arc::new(Link {
                 peer: Arc::clone(self),
                 number,
                 routes: Mutex::default(),
                 fragments: Fragments::new(Arc::clone(pool), settings),
                 tx: Mutex::new(Tx {
-                    state: State::Idle,
+                    state,
                     outbox: Outbox::default(),
                     corked: false,
                     listed: false,

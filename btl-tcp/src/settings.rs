@@ -79,7 +79,8 @@ impl Settings {
                 nodelay: parameters.btl_tcp_nodelay,
                 send_buffer: parameters.btl_tcp_sndbuf,
                 receive_buffer: parameters.btl_tcp_rcvbuf,
-                peer_timeout: parameters.peer_timeout.max(Duration::from_millis(100)),
+                // Within less than a second, a kernel need not answer.
+                peer_timeout: parameters.peer_timeout.max(Duration::from_secs(1)),
             },
             families: parameters.btl_tcp_family,
         })

@@ -218,8 +218,10 @@ impl Engine {
 
     /// Writing on a link failed: reads what is left, after which the connection has ended.
     fn suspect(&mut self, link: &Arc<Link>, upcalls: &dyn Upcalls) {
-        let State::Broken(reason) = &link.tx.lock().state else { return };
-        let reason = reason.clone();
+        let reason = match &link.tx.lock().state {
+            State::Broken(reason) => reason.clone(),
+            _ => return,
+        };
         let Some(key) = self.reader_of(link) else {
             self.failures.push((Arc::clone(&link.peer), link.peer.error(reason)));
             return;

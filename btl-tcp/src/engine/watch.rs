@@ -53,9 +53,11 @@ impl Watch {
 
     /// Whether a peer whose kernel was asked just now is dead: it owes an answer, and has for most of the time allowed,
     /// both by the kernel's account and by ours (the kernel counts silence also while nothing was asked). The rest of
-    /// the time is for the probes to begin.
+    /// the time is for the probes to begin. One probe may stay unanswered: a kernel answers the probes of a full
+    /// window twice a second at most.
     fn is_dead(&self, liveness: Liveness, silent_since: &mut Option<Instant>, now: Instant) -> bool {
-        if liveness.unacknowledged == 0 && liveness.probes == 0 || liveness.silent < self.peer_timeout / 8 {
+        let owes = liveness.unacknowledged != 0 || liveness.probes >= 2;
+        if !owes || liveness.silent < self.peer_timeout / 8 {
             *silent_since = None;
             return false;
         }

@@ -1,6 +1,8 @@
 //! Two or more instances of the transport in one process, and what they were told.
 #![allow(dead_code, reason = "each test binary uses a part")]
 
+pub(crate) mod raw;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

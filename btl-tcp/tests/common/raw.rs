@@ -1,0 +1,90 @@
+//! A peer made of a bare socket, which can do what a real one never does.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpStream};
+use std::time::Duration;
+
+use hmac::{Hmac, Mac};
+use sha2::{Digest, Sha256};
+
+use super::{Node, until};
+use cableway_btl::Btl;
+
+/// Where the fields of a card are that tests need; see `card.rs`.
+const PORT_V4: std::ops::Range<usize> = 32..34;
+
+pub(crate) fn port(card: &[u8]) -> u16 {
+    u16::from_le_bytes([card[PORT_V4.start], card[PORT_V4.start + 1]])
+}
+
+/// The card with another port: that of a relay.
+pub(crate) fn with_port(mut card: Vec<u8>, port: u16) -> Vec<u8> {
+    card[PORT_V4].copy_from_slice(&port.to_le_bytes());
+    card
+}
+
+pub(crate) fn dial(node: &Node) -> TcpStream {
+    let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port(&node.tcp.card()))).unwrap();
+    stream.set_nodelay(true).unwrap();
+    stream.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
+    stream
+}
+
+/// The first message of a handshake.
+pub(crate) fn hello(job: &str, from: u32, to: u32, link: u16) -> Vec<u8> {
+    let mut bytes = b"CABLEWAY".to_vec();
+    bytes.extend(1u16.to_le_bytes());
+    bytes.extend(link.to_le_bytes());
+    bytes.extend(from.to_le_bytes());
+    bytes.extend(to.to_le_bytes());
+    bytes.extend([0; 4]);
+    bytes.extend(&Sha256::digest(job.as_bytes())[..16]);
+    bytes.extend([5; 24]);
+    bytes
+}
+
+pub(crate) fn proof(role: &[u8], hello: &[u8], nonce: &[u8]) -> Vec<u8> {
+    let mut mac = <Hmac<Sha256> as Mac>::new_from_slice(&[42; 32]).unwrap();
+    for part in [role, hello, nonce] {
+        mac.update(part);
+    }
+    mac.finalize().into_bytes().to_vec()
+}
+
+/// Reads exactly `count` bytes while the nodes progress. None: the other end closed the connection.
+pub(crate) fn read(nodes: &[&Node], stream: &mut TcpStream, count: usize) -> Option<Vec<u8>> {
+    let mut bytes = vec![0; count];
+    let mut have = 0;
+    let mut closed = false;
+    until(nodes, "bytes or the end of the stream", || {
+        if have == count {
+            return true;
+        }
+        match stream.read(&mut bytes[have..]) {
+            Ok(0) => closed = true,
+            Ok(more) => have += more,
+            Err(error) if matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut) => {}
+            Err(_) => closed = true,
+        }
+        closed || have == count
+    });
+    (!closed).then_some(bytes)
+}
+
+/// A connection that has proved to be `from`, a rank above the node's. Returns it and the verdict.
+pub(crate) fn connect(nodes: &[&Node], node: &Node, from: u32, link: u16) -> (TcpStream, Vec<u8>) {
+    let mut stream = dial(node);
+    let hello = hello("test-job", from, node.rank, link);
+    stream.write_all(&hello).unwrap();
+    let challenge = read(nodes, &mut stream, 64).unwrap();
+    let (nonce, server) = challenge.split_at(32);
+    assert_eq!(server, proof(b"server", &hello, nonce));
+    stream.write_all(&proof(b"client", &hello, nonce)).unwrap();
+    let verdict = read(nodes, &mut stream, 4).unwrap();
+    (stream, verdict)
+}
+
+/// A frame's header.
+pub(crate) fn frame(length: u32, kind: u8) -> Vec<u8> {
+    [&length.to_le_bytes()[..], &[kind, 0, 0, 0]].concat()
+}
