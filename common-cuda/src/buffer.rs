@@ -73,7 +73,7 @@ impl DeviceBuffer {
 
     /// Copies host memory into it, from byte `offset` on. Returns when `source` may be written again, which for
     /// ordinary memory can be *before* the bytes have arrived: the rest of the way is ordered in the legacy default
-    /// stream only, as after a program's own `cudaMemcpy`.
+    /// stream only, as after a program's own `cudaMemcpy`. In [`BufferKind::Pinned`] memory they have arrived.
     ///
     /// # Errors
     /// The range does not lie in the buffer, or the driver refused.

@@ -10,7 +10,8 @@ pub struct DeviceIndex(pub u32);
 pub enum MemoryClass {
     /// Plain host memory.
     Host,
-    /// Host memory registered with, or allocated by, the driver. The CPU uses it like any other.
+    /// Host memory registered with, or allocated by, the driver. The CPU uses it like any other. Small buffers on the
+    /// stack, in the heap's main area or in static data are told to be host memory even where they are registered.
     Pinned,
     /// Device memory: a CPU access faults.
     Device,

@@ -176,7 +176,7 @@ fn a_context_handle_is_reused() {
         let mut reused = false;
         for round in 0..50 {
             let context = app.create_context(0);
-            reused |= !handles.insert(context as usize);
+            reused |= !handles.insert(context);
             round_trip(&devices, app.malloc(10_000), 10_000, round);
             app.cuCtxDestroy(context).unwrap();
         }

@@ -27,8 +27,21 @@ impl Buffer {
         Ok(Buffer { memory: Memory::new(context, kind, len)?, len })
     }
 
-    fn error(&self, failure: Failure, bytes: usize) -> DeviceError {
-        self.memory.context.driver.error(failure, format!("{bytes} of {} bytes of device memory", self.len))
+    /// Runs a call of the driver's on `bytes` of it, in its context.
+    fn with(&self, bytes: usize, call: impl FnOnce(&Driver) -> Result<(), Failure>) -> Result<(), DeviceError> {
+        let context = &self.memory.context;
+        let done = context.enter().and_then(|_scope| call(context.driver));
+        let object = || format!("{bytes} of {} bytes of {:?} memory", self.len, self.memory.kind);
+        done.map_err(|failure| context.driver.error(failure, object()))
+    }
+
+    /// Waits for what was written if the CPU may look at once; else the default stream's order is enough.
+    fn settle(&self, driver: &Driver) -> Result<(), Failure> {
+        if self.memory.kind != BufferKind::Pinned {
+            return Ok(());
+        }
+        // SAFETY: the current context's default stream.
+        unsafe { driver.cuStreamSynchronize(DEFAULT_STREAM) }
     }
 }
 
@@ -38,34 +51,26 @@ impl VendorBuffer for Buffer {
     }
 
     unsafe fn write(&self, offset: usize, source: *const u8, len: usize) -> Result<(), DeviceError> {
-        let (driver, destination) = (self.memory.context.driver, self.memory.address + offset as u64);
-        // SAFETY: both ranges are good by the caller's promise.
-        let copied = self
-            .memory
-            .context
-            .enter()
-            .and_then(|_scope| unsafe { driver.cuMemcpyHtoD(destination, source.cast(), len) });
-        copied.map_err(|failure| self.error(failure, len))
+        let destination = self.memory.address + offset as u64;
+        self.with(len, |driver| {
+            // SAFETY: both ranges are good by the caller's promise.
+            unsafe { driver.cuMemcpyHtoD(destination, source.cast(), len) }?;
+            self.settle(driver)
+        })
     }
 
     unsafe fn read(&self, offset: usize, destination: *mut u8, len: usize) -> Result<(), DeviceError> {
-        let (driver, source) = (self.memory.context.driver, self.memory.address + offset as u64);
+        let source = self.memory.address + offset as u64;
         // SAFETY: as above.
-        let copied = self
-            .memory
-            .context
-            .enter()
-            .and_then(|_scope| unsafe { driver.cuMemcpyDtoH(destination.cast(), source, len) });
-        copied.map_err(|failure| self.error(failure, len))
+        self.with(len, |driver| unsafe { driver.cuMemcpyDtoH(destination.cast(), source, len) })
     }
 
     fn fill(&self, byte: u8) -> Result<(), DeviceError> {
-        // SAFETY: the whole allocation.
-        let filled =
-            self.memory.context.enter().and_then(|_scope| unsafe {
-                self.memory.context.driver.cuMemsetD8(self.memory.address, byte, self.len)
-            });
-        filled.map_err(|failure| self.error(failure, self.len))
+        self.with(self.len, |driver| {
+            // SAFETY: the whole allocation.
+            unsafe { driver.cuMemsetD8(self.memory.address, byte, self.len) }?;
+            self.settle(driver)
+        })
     }
 }
 

@@ -11,7 +11,7 @@ use cudarc::driver::sys::{CUDA_MEMCPY2D, CUevent_st, CUmemorytype_enum, CUstream
 use super::context::{Context, Handle};
 use super::driver::Driver;
 use super::status::Failure;
-use super::stream::{self, PER_THREAD};
+use super::stream;
 use crate::copy::Direction;
 use crate::error::DeviceError;
 use crate::vendor::{VendorBatch, VendorCompletion};
@@ -229,10 +229,6 @@ impl Piece {
 /// thread-local mode exactly if this thread has begun a capture (other than a relaxed one), and captures of other
 /// threads are left alone. The refusal invalidates this thread's capture, as its own unsafe calls would.
 fn refuse_capture(driver: &Driver, event: *mut CUevent_st) -> Result<(), Failure> {
-    let capturing = Failure { call: "cuStreamIsCapturing", code: Failure::CAPTURE_UNSUPPORTED };
-    if stream::is_capturing(driver, PER_THREAD) == Ok(true) {
-        return Err(capturing);
-    }
     let mut mode = CUstreamCaptureMode_enum::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL as c_int;
     // SAFETY: exchanges this thread's mode with `mode`.
     if unsafe { driver.cuThreadExchangeStreamCaptureMode(&raw mut mode) }.is_err() {
@@ -244,7 +240,8 @@ fn refuse_capture(driver: &Driver, event: *mut CUevent_st) -> Result<(), Failure
     // SAFETY: gives the scope's mode back.
     unsafe { driver.cuThreadExchangeStreamCaptureMode(&raw mut mode) }?;
     match answer {
-        Err(Failure { code: Failure::CAPTURE_UNSUPPORTED, .. }) => Err(capturing),
+        Err(Failure { code: Failure::CAPTURE_UNSUPPORTED, .. }) => answer,
+        // Whatever else is wrong with it will show when it is recorded.
         _ => Ok(()),
     }
 }

@@ -2,9 +2,7 @@
 
 use std::ffi::{c_int, c_uint};
 
-use cudarc::driver::sys::{
-    CUevent, CUevent_flags_enum, CUevent_st, CUstream, CUstream_flags_enum, CUstream_st, CUstreamCaptureStatus_enum,
-};
+use cudarc::driver::sys::{CUevent, CUevent_flags_enum, CUevent_st, CUstream, CUstream_flags_enum, CUstream_st};
 use parking_lot::Mutex;
 
 use super::context::Handle;
@@ -43,20 +41,13 @@ impl Streams {
     /// An event, always: it is right for programs that use per-thread default streams too, since the legacy stream
     /// waits for those, while a query of the legacy stream does not see them.
     pub(super) fn order_after_legacy(&self, driver: &Driver, stream: CUstream) -> Result<(), Failure> {
-        match is_capturing(driver, LEGACY) {
-            // The legacy stream cannot be used while a stream that synchronises with it captures, by anyone: to record
-            // in it would invalidate that capture. The application cannot have used it since the capture began.
-            Err(Failure { code: Failure::CAPTURE_IMPLICIT, .. }) => {
-                cableway_base::warn_once("cuda/order-in-capture", || {
-                    "a stream capture keeps the default stream from being waited for; device buffers are copied \
-                     without that order while it lasts"
-                        .to_owned()
-                });
-                return Ok(());
-            }
-            // Missing before CUDA 10.0, which has no captures either.
-            Ok(_) | Err(Failure { code: Failure::MISSING, .. }) => {}
-            Err(failure) => return Err(failure),
+        if !legacy_is_usable(driver)? {
+            cableway_base::warn_once("cuda/order-in-capture", || {
+                "a stream capture keeps the default stream from being waited for; device buffers are copied without \
+                 that order while it lasts"
+                    .to_owned()
+            });
+            return Ok(());
         }
         // Held from record to wait only to keep the pair together; either order of two threads' pairs is right.
         let mut order = self.order.lock();
@@ -85,16 +76,20 @@ impl Streams {
     }
 }
 
-/// The context's legacy default stream, and the calling thread's own.
-pub(super) const LEGACY: CUstream = std::ptr::without_provenance_mut(1);
-pub(super) const PER_THREAD: CUstream = std::ptr::without_provenance_mut(2);
+/// The context's legacy default stream.
+const LEGACY: CUstream = std::ptr::without_provenance_mut(1);
 
-/// Whether a stream is being captured.
-pub(super) fn is_capturing(driver: &Driver, stream: CUstream) -> Result<bool, Failure> {
+/// Whether the current context's legacy stream can be used: not while a stream that synchronises with it captures, in
+/// any thread. To record in it would invalidate that capture; and the application cannot have used it since.
+fn legacy_is_usable(driver: &Driver) -> Result<bool, Failure> {
     let mut status: c_int = 0;
-    // SAFETY: fills in the status.
-    unsafe { driver.cuStreamIsCapturing(stream, &raw mut status) }?;
-    Ok(status != CUstreamCaptureStatus_enum::CU_STREAM_CAPTURE_STATUS_NONE as c_int)
+    // SAFETY: fills in the status. This question leaves captures alone.
+    match unsafe { driver.cuStreamIsCapturing(LEGACY, &raw mut status) } {
+        Err(Failure { code: Failure::CAPTURE_IMPLICIT, .. }) => Ok(false),
+        // Missing before CUDA 10.0, which has no captures either.
+        Ok(()) | Err(Failure { code: Failure::MISSING, .. }) => Ok(true),
+        Err(failure) => Err(failure),
+    }
 }
 
 /// A new event in the current context.
