@@ -191,6 +191,31 @@ fn looking_creates_no_context() {
 }
 
 #[test]
+fn remembered_host_memory_is_asked_about_once_and_forgotten_with_its_pages() {
+    isolated("remembered_host_memory_is_asked_about_once_and_forgotten_with_its_pages", &[], || {
+        let (app, devices) = (app(), devices());
+        let bytes = vec![0_u8; 1 << 20];
+        let questions = || {
+            let before = app.calls(c"cuPointerGetAttributes");
+            assert_eq!(devices.classify(bytes.as_ptr(), bytes.len()), Location::HOST);
+            app.calls(c"cuPointerGetAttributes").zip(before).map(|(after, before)| after - before)
+        };
+        if questions().is_none() {
+            eprintln!("a real driver counts no calls: only the answers are checked");
+        }
+        let expect = |asked: Option<i64>, expected| assert!(asked.is_none_or(|asked| asked == expected), "{asked:?}");
+        expect(questions(), 1);
+        // SAFETY: what is classified here is unmapped after the test only.
+        unsafe { Devices::remember_host_ranges() };
+        expect(questions(), 1);
+        expect(questions(), 0);
+        Devices::forget_host_range(bytes.as_ptr().wrapping_add(5000), 1);
+        expect(questions(), 1);
+        expect(questions(), 0);
+    });
+}
+
+#[test]
 fn memory_of_an_inactive_primary_context_belongs_to_the_callers() {
     isolated("memory_of_an_inactive_primary_context_belongs_to_the_callers", &[], || {
         let (app, devices) = (app(), devices());

@@ -116,6 +116,26 @@ fn a_destroyed_context_is_survived() {
     });
 }
 
+#[test]
+fn what_we_make_in_a_context_is_given_back() {
+    isolated("what_we_make_in_a_context_is_given_back", &[], || {
+        let (app, devices) = (app(), devices());
+        app.use_device(0);
+        let address = app.malloc(4096);
+        let Some(before) = app.live() else {
+            return eprintln!("skipped: a real driver does not count its streams and events");
+        };
+        let pool = BouncePool::new(&devices, 4096, 100);
+        let mut buffers: Vec<_> = std::iter::from_fn(|| pool.take()).collect();
+        let completions: Vec<_> = buffers.iter_mut().map(|buffer| begin(&devices, address, buffer)).collect();
+        let during = app.live().unwrap();
+        assert!(during.0 >= before.0 + 100 && during.1 > before.1, "{during:?}");
+        drop(completions);
+        drop((buffers, pool, devices));
+        assert_eq!(app.live(), Some(before));
+    });
+}
+
 fn reset(app: &App) {
     app.cuDevicePrimaryCtxReset(0).unwrap();
 }

@@ -24,6 +24,8 @@ macro_rules! functions {
         pub(crate) struct App {
             $( $name: Option<unsafe extern "C" fn($($type),*) -> c_int>, )+
             counts: Option<unsafe extern "C" fn(*const c_char) -> i64>,
+            live_events: Option<unsafe extern "C" fn() -> u64>,
+            live_streams: Option<unsafe extern "C" fn() -> u64>,
         }
 
         impl App {
@@ -33,6 +35,10 @@ macro_rules! functions {
                     $( $name: unsafe { library.get($symbol) }.ok().map(|symbol| *symbol), )+
                     // SAFETY: as sim-cuda documents it.
                     counts: unsafe { library.get("simCudaCallCount") }.ok().map(|symbol| *symbol),
+                    // SAFETY: as above.
+                    live_events: unsafe { library.get("simCudaLiveEvents") }.ok().map(|symbol| *symbol),
+                    // SAFETY: as above.
+                    live_streams: unsafe { library.get("simCudaLiveStreams") }.ok().map(|symbol| *symbol),
                 }
             }
 
@@ -110,6 +116,12 @@ impl App {
     pub(crate) fn calls(&self, name: &std::ffi::CStr) -> Option<i64> {
         // SAFETY: a terminated name.
         self.counts.map(|count| unsafe { count(name.as_ptr()) })
+    }
+
+    /// Events and streams that were made and not destroyed; none on a real driver.
+    pub(crate) fn live(&self) -> Option<(u64, u64)> {
+        // SAFETY: both take nothing and count.
+        Some(unsafe { (self.live_events?(), self.live_streams?()) })
     }
 
     /// Whether the driver has the variants that work in the calling thread's own default stream.
