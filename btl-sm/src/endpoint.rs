@@ -30,6 +30,8 @@ pub(crate) struct SmEndpoint {
     peer: Arc<Peer>,
     capabilities: Capabilities,
     path: Path,
+    /// Progress has been asked to connect.
+    asked: bool,
     owner: Arc<Owner>,
     /// Per class.
     fragments: [Own; 4],
@@ -107,7 +109,7 @@ impl SmEndpoint {
         }
         let owner = Arc::new(Owner { inner: inner.clone(), reserved: AtomicU32::new(0) });
         let fragments = Default::default();
-        let mut endpoint = SmEndpoint { inner, peer, capabilities, path: Path::None, owner, fragments };
+        let mut endpoint = SmEndpoint { inner, peer, capabilities, path: Path::None, asked: false, owner, fragments };
         endpoint.refresh();
         endpoint
     }
@@ -127,8 +129,11 @@ impl SmEndpoint {
     fn connected(&mut self) -> Result<bool, Error> {
         match self.peer.status() {
             Status::Departed | Status::Failed => return Err(self.peer.error()),
-            Status::Idle => self.inner.request(Request::Connect(self.peer.clone())),
-            Status::Connecting => {}
+            Status::Idle | Status::Connecting => {
+                if !std::mem::replace(&mut self.asked, true) {
+                    self.inner.request(Request::Connect(self.peer.clone()));
+                }
+            }
             Status::Open => {
                 if let (Path::None, Some(link)) = (&self.path, self.peer.link.get()) {
                     let cells = FifoMemory::new(link.memory.clone(), link.layout.fifo_cells);
@@ -160,7 +165,7 @@ impl SmEndpoint {
         let own = &mut self.fragments[usize::from(reference.class())];
         let about = pool.prepare(reference.id(), len, link.index, own);
         let pushed = match &mut self.path {
-            Path::None => Ok(()),
+            Path::None => Err(Corrupt("a fragment was sent before the connection stood")),
             Path::Fifo(path, messages) => {
                 *messages += 1;
                 pool.write_header(reference.id(), about);
@@ -180,7 +185,9 @@ impl SmEndpoint {
     fn consider_box(&mut self) {
         let Path::Fifo(path, messages) = &mut self.path else { return };
         let reserved = self.owner.reserved.load(Relaxed) as usize;
-        if *messages < self.inner.settings.box_threshold || !path.has_room(reserved + 1) {
+        let earned = *messages >= self.inner.settings.box_threshold;
+        // Fragments handed out keep their places, in the box as in the FIFO.
+        if !earned || !path.has_room(reserved + 1) || reserved > self.inner.layout.box_slots / 2 {
             return;
         }
         let Some(number) = self.inner.give_box() else {

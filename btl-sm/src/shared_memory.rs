@@ -1,5 +1,6 @@
 //! The transport.
 
+use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -10,7 +11,7 @@ use parking_lot::Mutex;
 
 use crate::NAME;
 use crate::card::{Card, SocketName};
-use crate::connection::Connections;
+use crate::connection::{Connections, socket};
 use crate::endpoint::SmEndpoint;
 use crate::inner::Inner;
 use crate::listener::{Unlink, listen};
@@ -50,6 +51,13 @@ impl SharedMemory {
     }
 }
 
+impl SharedMemory {
+    fn is_of_this_user(&self, name: &SocketName) -> bool {
+        let owner = socket::connect(name).and_then(|socket| socket::credentials(socket.as_fd()));
+        owner.is_ok_and(|owner| owner.uid == self.inner.uid)
+    }
+}
+
 impl Btl for SharedMemory {
     fn name(&self) -> &'static str {
         NAME
@@ -70,6 +78,11 @@ impl Btl for SharedMemory {
                 "{NAME}: rank {peer} is on this node but in another network namespace; name a folder that both see in \
                  btl_sm_socket_folder to share memory with it"
             );
+            return Ok(Vec::new());
+        }
+        // Uids of another user namespace mean nothing here; who owns the socket is known only by calling.
+        if card.node.user != here.user && !self.is_of_this_user(&card.socket) {
+            log::info!("{NAME}: rank {peer} is on this node but of another user, as seen from here");
             return Ok(Vec::new());
         }
         let known = self.inner.peer(peer);

@@ -144,6 +144,8 @@ fn a_child_process() {
             }
             until(&[&process], "single copy is given up", || endpoint_lost_single_copy(&mut *endpoint));
             say(if endpoint.capabilities().flags.contains(Flags::GET) { "offered" } else { "given up" });
+            // The other is to find out by itself, not by this one's end.
+            assert_eq!(hear(), "end");
             until(&[&process], "finalized", || process.btl.finalize());
         }
         _ => panic!("no role {role}"),
@@ -278,6 +280,29 @@ fn a_container_with_pids_of_its_own_takes_messages_but_no_single_copy() {
 }
 
 #[test]
+fn a_user_namespace_takes_messages_from_its_own_user_alone() {
+    // SAFETY: a plain system call.
+    let root = unsafe { libc::geteuid() } == 0;
+    let same = ["unshare", "--user", "--map-root-user"];
+    if !root || !possible("a user namespace", &[&same[..], &["true"]].concat()) {
+        println!("skipped: needs root and user namespaces");
+        return;
+    }
+    let process = Process::new(0, 3, &[]);
+    let mut other = Other::start(1, "echo", &same);
+    let endpoint = converse(&process, &mut other);
+    assert!(!endpoint.capabilities().flags.contains(Flags::GET), "uids and capabilities mean other things there");
+
+    let different = ["setpriv", "--reuid", "65534", "--clear-groups", "unshare", "--user", "--map-root-user"];
+    if !possible("a user namespace of another user", &[&different[..], &["true"]].concat()) {
+        return;
+    }
+    let process = Process::new(0, 3, &[]);
+    let mut other = Other::start(1, "echo", &different);
+    assert!(process.btl.connect(1, &other.card()).unwrap().is_empty());
+}
+
+#[test]
 fn a_tiny_dev_shm_does_not_matter() {
     let script = "mount -t tmpfs -o size=64k none /dev/shm && exec \"$@\"";
     let unshare = ["unshare", "--mount", "sh", "-c", script, "sh"];
@@ -335,6 +360,10 @@ fn where_the_kernel_refuses_single_copy_messages_still_pass() {
     }
     for child in [&mut zero, &mut one] {
         assert_eq!(child.line(), "given up");
+    }
+    for child in [&mut zero, &mut one] {
+        child.tell("end");
+        assert!(child.child.wait().unwrap().success());
     }
 }
 
