@@ -20,6 +20,7 @@ use parking_lot::Mutex;
 use crate::abi::{Out, driver_api};
 use crate::driver::{driver, fresh_id};
 use crate::error::{Error, Outcome};
+use crate::schedule::QueueId;
 use crate::stream::{self, Stream};
 
 const GLOBAL: c_int = Mode::CU_STREAM_CAPTURE_MODE_GLOBAL as c_int;
@@ -35,8 +36,14 @@ pub(crate) struct Sequence {
     /// Whether the stream it began in is ordered with the legacy default stream.
     blocking: bool,
     invalid: AtomicBool,
-    /// Streams that joined by waiting for an event of it and have not been waited for since.
-    unjoined: Mutex<Vec<Arc<Stream>>>,
+    /// Streams that joined by waiting for an event of it, and whether the capture must wait for work in them still.
+    joined: Mutex<Vec<Joined>>,
+}
+
+/// A stream that joined a capture.
+struct Joined {
+    stream: Arc<Stream>,
+    has_work: bool,
 }
 
 impl Sequence {
@@ -73,13 +80,15 @@ impl Sequence {
         let mut capture = stream.capture.lock();
         if capture.is_none() {
             *capture = Some(self.clone());
-            self.unjoined.lock().push(stream.clone());
+            self.joined.lock().push(Joined { stream: stream.clone(), has_work: false });
         }
     }
 
-    /// Notes that the work of the stream with this queue has been waited for.
-    pub(crate) fn rejoin(&self, queue: u64) {
-        self.unjoined.lock().retain(|stream| stream.queue != queue);
+    /// Notes that work was captured in the stream with this queue, or that it has been waited for.
+    pub(crate) fn note_work(&self, queue: QueueId, has_work: bool) {
+        for joined in self.joined.lock().iter_mut().filter(|joined| joined.stream.queue == queue) {
+            joined.has_work = has_work;
+        }
     }
 }
 
@@ -144,7 +153,7 @@ fn begin(stream: usize, mode: c_int) -> Outcome {
         context: stream.context.id,
         blocking: stream.is_blocking(),
         invalid: AtomicBool::new(false),
-        unjoined: Mutex::new(Vec::new()),
+        joined: Mutex::new(Vec::new()),
     });
     ACTIVE.lock().push(sequence.clone());
     *capture = Some(sequence);
@@ -155,8 +164,8 @@ fn begin(stream: usize, mode: c_int) -> Outcome {
 pub(crate) fn leave(stream: &Stream) -> Option<Arc<Sequence>> {
     let sequence = stream.capture.lock().take()?;
     ACTIVE.lock().retain(|active| active.id != sequence.id);
-    for joined in sequence.unjoined.lock().iter() {
-        *joined.capture.lock() = None;
+    for joined in sequence.joined.lock().iter() {
+        *joined.stream.capture.lock() = None;
     }
     Some(sequence)
 }
@@ -167,12 +176,12 @@ fn end(stream: usize) -> Outcome<usize> {
     if sequence.mode != RELAXED && sequence.thread != thread::current().id() {
         return Err(Error::STREAM_CAPTURE_WRONG_THREAD);
     }
-    if sequence.unjoined.lock().iter().any(|joined| joined.queue == stream.queue) {
+    if sequence.joined.lock().iter().any(|joined| joined.stream.queue == stream.queue) {
         return Err(Error::STREAM_CAPTURE_UNMATCHED);
     }
     leave(&stream);
     sequence.check()?;
-    if !sequence.unjoined.lock().is_empty() {
+    if sequence.joined.lock().iter().any(|joined| joined.has_work) {
         return Err(Error::STREAM_CAPTURE_UNJOINED);
     }
     Ok(driver()?.graphs.lock().insert(Arc::new(Graph)))

@@ -50,7 +50,7 @@ impl Contexts {
     /// The place of a handle that was given out, whether or not its context is still there.
     fn slot(&mut self, handle: usize) -> &mut Slot {
         let offset = handle.wrapping_sub(HANDLE_BASE);
-        let key = (offset % HANDLE_STEP == 0).then(|| (offset / HANDLE_STEP).wrapping_sub(1));
+        let key = offset.is_multiple_of(HANDLE_STEP).then(|| (offset / HANDLE_STEP).wrapping_sub(1));
         match key.and_then(|key| self.slots.get_mut(key)) {
             Some(slot) => slot,
             None => crash("context", handle),

@@ -49,6 +49,10 @@ pub(crate) fn initialise() -> Outcome {
     if settings.visible.is_empty() {
         return Err(Error::NO_DEVICE);
     }
+    // As the driver does, for a list that names one twice.
+    if settings.visible.iter().enumerate().any(|(index, device)| settings.visible[..index].contains(device)) {
+        return Err(Error::INVALID_DEVICE);
+    }
     DRIVER.get_or_init(|| {
         // SAFETY: the handler only stores to an atomic, which is allowed in a forked child.
         unsafe { libc::pthread_atfork(None, None, Some(note_fork)) };
@@ -128,6 +132,6 @@ impl<T> Handles<T> {
 
     fn key(&self, handle: usize) -> Option<usize> {
         let offset = handle.checked_sub(self.base)?;
-        (offset % HANDLE_STEP == 0).then_some(offset / HANDLE_STEP)?.checked_sub(1)
+        offset.is_multiple_of(HANDLE_STEP).then_some(offset / HANDLE_STEP)?.checked_sub(1)
     }
 }

@@ -182,7 +182,7 @@ fn wait(stream: &Arc<Stream>, event: &Event) -> Outcome {
             Ok(())
         }
         (Some(mine), Latest::Captured(sequence, queue), _) if mine.id == sequence.id => {
-            mine.rejoin(queue);
+            mine.note_work(queue, false);
             Ok(())
         }
         (Some(_), Latest::Captured(..), _) => Err(Error::STREAM_CAPTURE_MERGE),

@@ -24,7 +24,7 @@ fn fill(
         return Err(Error::INVALID_VALUE);
     }
     let bytes = width.checked_mul(size).ok_or(Error::INVALID_VALUE)?;
-    if stream.capture_for_work()?.is_some() {
+    if stream.captures_work()? {
         return Ok(());
     }
     let driver = driver()?;

@@ -3,6 +3,9 @@
 //! A handle names the process, its descriptor of the file that holds the device's memory, and the piece. The file is
 //! reached through `/proc`, so a process that may not look at the other one (another user, another process namespace)
 //! cannot open its handles, as with a real driver.
+//!
+//! What was observed on driver 580 and is repeated here: a handle of memory that its owner has freed still opens, and
+//! shows something else (here: zeroes); all handles of one process and device are to be opened in one context.
 
 use std::collections::HashMap;
 use std::ffi::c_uint;
@@ -54,11 +57,11 @@ impl Handle {
             return Err(Error::INVALID_VALUE);
         }
         let path = format!("/proc/{}/fd/{}", self.process, self.descriptor);
-        let file = open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).map_err(|_| Error::INVALID_VALUE)?;
-        let description = Description::read(file.as_fd())?;
+        let file = open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).map_err(|_| Error::INVALID_HANDLE)?;
+        let description = Description::read(file.as_fd()).map_err(|_| Error::INVALID_HANDLE)?;
         // Another file may have the number by now, or another process.
         if description.purpose != Purpose::Device as u64 || description.cookie != self.piece.cookie {
-            return Err(Error::INVALID_VALUE);
+            return Err(Error::INVALID_HANDLE);
         }
         Ok(file)
     }
@@ -77,6 +80,11 @@ pub(crate) struct Imports {
 impl Imports {
     pub(crate) fn forget_context(&mut self, id: u64) {
         self.open.retain(|(context, _), _| *context != id);
+    }
+
+    /// Whether another context has opened memory of the same process and device.
+    fn is_elsewhere(&self, context: u64, cookie: u64) -> bool {
+        self.open.keys().any(|(other, piece)| *other != context && piece.cookie == cookie)
     }
 
     /// Takes one opening of `address` back; true if it was the last one.
@@ -101,7 +109,7 @@ fn import(context: Arc<Context>, handle: &Handle) -> Outcome<Address> {
     let driver = driver()?;
     let file = handle.file(MEMORY)?;
     let device = driver.ordinal(Description::read(file.as_fd())?.device)?;
-    let piece = Piece::import(file.as_fd(), handle.piece)?;
+    let piece = Piece::import_unchecked(file.as_fd(), handle.piece)?;
     let len = usize::try_from(handle.len).ok().filter(|len| *len <= piece.len()).ok_or(Error::INVALID_VALUE)?;
     let addresses = Mapping::reserved(len, PAGE)?;
     let (base, alias) = (addresses.address(), piece.alias());
@@ -171,6 +179,9 @@ driver_api! {
             return Err(Error::INVALID_CONTEXT);
         }
         let mut imports = driver.imports.lock();
+        if imports.is_elsewhere(context.id, handle.piece.cookie) {
+            return Err(Error::INVALID_HANDLE);
+        }
         let key = (context.id, handle.piece);
         let (base, count) = match imports.open.get(&key) {
             Some((base, count)) => (*base, *count),
@@ -191,7 +202,7 @@ driver_api! {
 
     4010 cuIpcGetEventHandle: fn cuIpcGetEventHandle(handle: Out<Handle>, event: usize) {
         let event = event::get(event)?;
-        let shared = event.shared().ok_or(Error::INVALID_HANDLE)?;
+        let shared = event.shared().filter(|shared| shared.piece.store().is_some()).ok_or(Error::INVALID_HANDLE)?;
         handle.set(Handle::new(EVENT, &shared.piece, 0)?)
     }
 

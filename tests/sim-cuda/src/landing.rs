@@ -200,6 +200,8 @@ mod tests {
             seen.sort_unstable();
             assert_eq!(seen, (0..count).collect::<Vec<_>>());
         }
+        let shuffle = Shuffle::new(64, 7);
+        assert!((0..63).any(|index| shuffle.at(index) > shuffle.at(index + 1)), "words land in order");
     }
 
     #[test]

@@ -97,8 +97,7 @@ driver_api! {
         if address == 0 {
             return Ok(());
         }
-        // What was opened or allocated from a pool may be freed so, too.
-        let may = |kind| matches!(kind, Kind::Device | Kind::Managed | Kind::Pool { .. } | Kind::Imported);
+        let may = |kind| matches!(kind, Kind::Device | Kind::Managed | Kind::Pool { .. });
         free(address, may, Error::INVALID_VALUE)
     }
 

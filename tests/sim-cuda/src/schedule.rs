@@ -231,9 +231,8 @@ impl Scheduler {
         }
         // What the work holds (memory, perhaps the last use of it) goes with the lock released.
         MutexGuard::unlocked(queues, move || drop(work));
-        if done {
-            self.changed.notify_all();
-        }
+        // Whoever ran this step may have what it waited for, and leave the next one to others.
+        self.changed.notify_all();
         Look::Ran
     }
 }

@@ -136,7 +136,16 @@ pub(crate) struct Piece {
 
 impl Piece {
     /// Maps the piece `name` of another process's file.
+    ///
+    /// # Errors
+    /// There is no such piece, or no longer.
     pub(crate) fn import(file: BorrowedFd<'_>, name: PieceName) -> Outcome<Piece> {
+        let piece = Piece::import_unchecked(file, name)?;
+        if piece.is_alive() { Ok(piece) } else { Err(Error::INVALID_VALUE) }
+    }
+
+    /// As [`Piece::import`], for a piece that may be gone: it reads as zeroes then.
+    pub(crate) fn import_unchecked(file: BorrowedFd<'_>, name: PieceName) -> Outcome<Piece> {
         let len = usize::try_from(name.len).map_err(|_| Error::INVALID_VALUE)?;
         let whole = len.checked_add(PAGE).ok_or(Error::INVALID_VALUE)?;
         let aligned = name.offset.is_multiple_of(PAGE as u64) && len.is_multiple_of(PAGE);
@@ -147,8 +156,7 @@ impl Piece {
         if size as u64 != FILE_BYTES {
             return Err(Error::INVALID_VALUE);
         }
-        let piece = Piece { map: Mapping::of_file(file, name.offset, whole)?, name, owner: None };
-        if piece.is_alive() { Ok(piece) } else { Err(Error::INVALID_VALUE) }
+        Ok(Piece { map: Mapping::of_file(file, name.offset, whole)?, name, owner: None })
     }
 
     /// Maps the first piece of another process's file.

@@ -95,12 +95,19 @@ impl Stream {
         Ok(capture)
     }
 
+    /// Whether work that is about to be submitted is captured, and so must not run; as
+    /// [`capture_for_work`](Self::capture_for_work).
+    pub(crate) fn captures_work(&self) -> Outcome<bool> {
+        let capture = self.capture_for_work()?;
+        if let Some(sequence) = &capture {
+            sequence.note_work(self.queue, true);
+        }
+        Ok(capture.is_some())
+    }
+
     /// Adds work after all that is in the stream; captured work goes nowhere.
     pub(crate) fn submit(&self, work: Box<dyn Work>) -> Outcome {
-        match self.capture_for_work()? {
-            Some(_) => Ok(()),
-            None => driver()?.scheduler.submit(self.queue, work),
-        }
+        if self.captures_work()? { Ok(()) } else { driver()?.scheduler.submit(self.queue, work) }
     }
 
     /// Waits until the work in it is done.

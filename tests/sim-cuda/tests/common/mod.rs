@@ -2,16 +2,16 @@
 //! `CABLEWAY_CUDA_LIBDIR` says so.
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
+#![allow(clippy::macro_metavars_in_unsafe, reason = "`cu!` is for calls whose safety the whole test is about")]
 
 use std::ffi::c_char;
-use std::process::{Command, Stdio};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
 
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 
-pub const SUCCESS: i32 = 0;
-
-pub fn library() -> &'static Library {
+pub(crate) fn library() -> &'static Library {
     static LIBRARY: OnceLock<Library> = OnceLock::new();
     LIBRARY.get_or_init(|| {
         let folder = sim_cuda::library_folder().expect("the build leaves the library beside the tests");
@@ -44,12 +44,12 @@ macro_rules! ok {
 }
 
 /// A driver with a context of device 0 current in this thread, kept as long as the value.
-pub struct Session {
-    pub context: usize,
+pub(crate) struct Session {
+    pub(crate) context: usize,
 }
 
 impl Session {
-    pub fn begin() -> Session {
+    pub(crate) fn begin() -> Session {
         ok!(cuInit(0_u32));
         let mut context = 0_usize;
         ok!(cuDevicePrimaryCtxRetain(&raw mut context, 0));
@@ -57,31 +57,39 @@ impl Session {
         Session { context }
     }
 
-    pub fn alloc(&self, len: usize) -> u64 {
+    pub(crate) fn alloc(&self, len: usize) -> u64 {
         let mut address = 0_u64;
         ok!(cuMemAlloc_v2(&raw mut address, len));
         address
     }
 
-    pub fn stream(&self, flags: u32) -> usize {
+    /// Host memory that the driver allocates; the test frees it, or the process ends.
+    pub(crate) fn pinned(&self, len: usize) -> &'static mut [u8] {
+        let mut address = 0_usize;
+        ok!(cuMemHostAlloc(&raw mut address, len, 1_u32));
+        // SAFETY: fresh memory of `len` bytes, which only its test touches and frees.
+        unsafe { std::slice::from_raw_parts_mut(address as *mut u8, len) }
+    }
+
+    pub(crate) fn stream(&self, flags: u32) -> usize {
         let mut stream = 0_usize;
         ok!(cuStreamCreate(&raw mut stream, flags));
         stream
     }
 
-    pub fn event(&self) -> usize {
+    pub(crate) fn event(&self) -> usize {
         let mut event = 0_usize;
         ok!(cuEventCreate(&raw mut event, 2_u32));
         event
     }
 
-    pub fn read(&self, address: u64, len: usize) -> Vec<u8> {
+    pub(crate) fn read(&self, address: u64, len: usize) -> Vec<u8> {
         let mut bytes = vec![0_u8; len];
         ok!(cuMemcpyDtoH_v2(bytes.as_mut_ptr(), address, len));
         bytes
     }
 
-    pub fn write(&self, address: u64, bytes: &[u8]) {
+    pub(crate) fn write(&self, address: u64, bytes: &[u8]) {
         ok!(cuMemcpyHtoD_v2(address, bytes.as_ptr(), bytes.len()));
         ok!(cuCtxSynchronize());
     }
@@ -93,7 +101,7 @@ impl Drop for Session {
     }
 }
 
-pub fn device_count() -> i32 {
+pub(crate) fn device_count() -> i32 {
     ok!(cuInit(0_u32));
     let mut count = 0_i32;
     ok!(cuDeviceGetCount(&raw mut count));
@@ -101,12 +109,12 @@ pub fn device_count() -> i32 {
 }
 
 /// Whether the driver is the simulated one.
-pub fn is_simulated() -> bool {
+pub(crate) fn is_simulated() -> bool {
     // SAFETY: only looked up.
     unsafe { library().get::<unsafe extern "C" fn(*const c_char) -> i64>(b"simCudaCallCount\0") }.is_ok()
 }
 
-pub fn pattern(len: usize, salt: usize) -> Vec<u8> {
+pub(crate) fn pattern(len: usize, salt: usize) -> Vec<u8> {
     (0..len).map(|index| ((index * 7 + salt) % 251) as u8).collect()
 }
 
@@ -114,23 +122,49 @@ const CHILD: &str = "SIM_CUDA_TEST_CHILD";
 
 /// Runs `body` in a process of its own, with `environment`: what a driver reads once differs between tests. `test` is
 /// the calling test's name, by which the child finds it again.
-pub fn in_child(test: &str, environment: &[(&str, &str)], body: impl FnOnce()) {
-    if std::env::var_os(CHILD).is_some_and(|name| name == *test) {
-        return body();
+pub(crate) fn in_child(test: &str, environment: &[(&str, &str)], body: impl FnOnce()) {
+    if let Some(output) = child(test, environment, body) {
+        assert!(
+            output.status.success(),
+            "{test} in its own process: {}\n{}{}",
+            output.status,
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr)
+        );
     }
-    let executable = std::env::current_exe().expect("the test's own path");
-    let output = Command::new(executable)
+}
+
+/// As [`in_child`]; whether a signal ended the process. Within it, returns only if nothing did.
+pub(crate) fn child_dies(test: &str, environment: &[(&str, &str)], body: impl FnOnce()) -> bool {
+    child(test, environment, body).is_some_and(|output| output.status.signal().is_some())
+}
+
+fn child(test: &str, environment: &[(&str, &str)], body: impl FnOnce()) -> Option<Output> {
+    if std::env::var_os(CHILD).is_some_and(|name| name == *test) {
+        body();
+        return None;
+    }
+    let output = Command::new(std::env::current_exe().expect("the test's own path"))
         .args([test, "--exact", "--nocapture", "--test-threads=1"])
         .env(CHILD, test)
         .envs(environment.iter().copied())
         .stdin(Stdio::null())
-        .output()
-        .expect("the test starts again");
-    assert!(
-        output.status.success(),
-        "{test} in its own process: {}\n{}{}",
-        output.status,
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
-    );
+        .output();
+    Some(output.expect("the test starts again"))
+}
+
+/// A process that runs `test` of this executable again and is told `argument` by [`partner`].
+pub(crate) fn start_partner(test: &str, argument: &str) -> Child {
+    Command::new(std::env::current_exe().expect("the test's own path"))
+        .args([test, "--exact", "--nocapture", "--test-threads=1"])
+        .env(CHILD, argument)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the test starts again")
+}
+
+/// In a process that [`start_partner`] started, its argument.
+pub(crate) fn partner() -> Option<String> {
+    std::env::var(CHILD).ok()
 }

@@ -1,0 +1,196 @@
+//! Memory and events of another process.
+
+mod common;
+
+use std::io::{BufRead, BufReader, Write};
+
+use common::{Session, partner, pattern, start_partner};
+
+/// `CUipcMemHandle` and `CUipcEventHandle`: passed by value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+struct Handle([u64; 8]);
+
+impl Handle {
+    fn of_memory(address: u64) -> Handle {
+        let mut handle = Handle([0; 8]);
+        ok!(cuIpcGetMemHandle(&raw mut handle, address));
+        handle
+    }
+
+    fn open(self) -> (i32, u64) {
+        let mut address = 0_u64;
+        (cu!(cuIpcOpenMemHandle_v2(&raw mut address, self, 1_u32)), address)
+    }
+}
+
+impl std::fmt::Display for Handle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.iter().try_for_each(|word| write!(f, "{word:016x}"))
+    }
+}
+
+impl std::str::FromStr for Handle {
+    type Err = std::num::ParseIntError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let mut words = [0; 8];
+        for (index, word) in words.iter_mut().enumerate() {
+            *word = u64::from_str_radix(&text[16 * index..16 * index + 16], 16)?;
+        }
+        Ok(Handle(words))
+    }
+}
+
+const LEN: usize = 100_000;
+const SHARED_EVENT: u32 = 6;
+
+/// Both sides of a test: what the owner runs, and what its partner does with the words told.
+fn together(test: &str, words: &str, owner: impl FnOnce(&mut dyn Write), other: impl FnOnce(&[Handle])) {
+    if let Some(words) = partner() {
+        let handles: Vec<Handle> = words.split(' ').map(|word| word.parse().expect("a handle")).collect();
+        return other(&handles);
+    }
+    let mut child = start_partner(test, words);
+    let mut stdin = child.stdin.take().expect("piped");
+    owner(&mut stdin);
+    drop(stdin);
+    let output: Vec<String> =
+        BufReader::new(child.stdout.take().expect("piped")).lines().map_while(Result::ok).collect();
+    assert!(child.wait().expect("the partner ends").success(), "{}", output.join("\n"));
+}
+
+fn wait_for_owner() {
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).expect("the owner writes or ends");
+}
+
+#[test]
+fn memory_is_shared_by_handle() {
+    let session = Session::begin();
+    let (address, bytes) = (session.alloc(LEN), pattern(LEN, 1));
+    session.write(address, &bytes);
+    let handle = Handle::of_memory(address);
+    assert_eq!(Handle::of_memory(address + 5000), handle, "of the allocation, not the address");
+    if partner().is_none() {
+        assert_eq!(handle.open().0, 201, "its own memory");
+    }
+    together(
+        "memory_is_shared_by_handle",
+        &handle.to_string(),
+        |_| {},
+        |handles| {
+            let (result, mine) = handles[0].open();
+            assert_eq!(result, 0);
+            assert!(session.read(mine, LEN) == pattern(LEN, 1));
+            assert_eq!(handles[0].open(), (0, mine), "counted, not mapped again");
+            let mut legacy = 9_u32;
+            ok!(cuPointerGetAttribute(&raw mut legacy, 10, mine));
+            assert_eq!(legacy, 0);
+            let mut again = Handle([0; 8]);
+            assert_eq!(cu!(cuIpcGetMemHandle(&raw mut again, mine)), 1);
+            assert_eq!(cu!(cuMemFree_v2(mine)), 1);
+            session.write(mine, &[9; LEN]);
+            ok!(cuIpcCloseMemHandle(mine));
+            assert!(session.read(mine, LEN) == [9; LEN]);
+            ok!(cuIpcCloseMemHandle(mine));
+            assert_eq!(cu!(cuIpcCloseMemHandle(mine)), 1);
+            let (mut kind, mut out) = (0_u32, 0_u64);
+            assert_eq!(cu!(cuPointerGetAttribute(&raw mut kind, 2, mine)), 1);
+            assert_eq!(cu!(cuIpcOpenMemHandle_v2(&raw mut out, handles[0], 0_u32)), 1, "no flags");
+            assert_eq!(cu!(cuIpcOpenMemHandle_v2(&raw mut out, Handle([0; 8]), 1_u32)), 1);
+        },
+    );
+    if partner().is_none() {
+        assert!(session.read(address, LEN) == [9; LEN], "what the other wrote");
+    }
+}
+
+#[test]
+fn a_mapping_of_freed_memory_does_not_show_what_came_after() {
+    let session = Session::begin();
+    let address = session.alloc(4 << 20);
+    session.write(address, &[1; 64]);
+    let owner = |stdin: &mut dyn Write| {
+        ok!(cuMemFree_v2(address));
+        let next = session.alloc(4 << 20);
+        session.write(next, &[2; 64]);
+        writeln!(stdin, "go").expect("the partner waits");
+    };
+    together(
+        "a_mapping_of_freed_memory_does_not_show_what_came_after",
+        &Handle::of_memory(address).to_string(),
+        |stdin| owner(stdin),
+        |handles| {
+            let (result, mine) = handles[0].open();
+            assert_eq!(result, 0);
+            wait_for_owner();
+            assert_ne!(session.read(mine, 64), [2; 64]);
+        },
+    );
+}
+
+#[test]
+fn handles_end_with_their_process() {
+    const NAME: &str = "handles_end_with_their_process";
+    let session = Session::begin();
+    if partner().is_some() {
+        let handle = Handle::of_memory(session.alloc(LEN));
+        println!("\nHANDLE {handle}");
+        return;
+    }
+    let output = start_partner(NAME, "none").wait_with_output().expect("the partner ends");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let handle = text.lines().find_map(|line| line.strip_prefix("HANDLE ")).expect("the partner tells its handle");
+    assert_eq!(handle.parse::<Handle>().expect("a handle").open().0, 400);
+}
+
+#[test]
+fn events_are_shared_by_handle() {
+    let session = Session::begin();
+    let mut event = 0_usize;
+    ok!(cuEventCreate(&raw mut event, SHARED_EVENT));
+    let mut handle = Handle([0; 8]);
+    ok!(cuIpcGetEventHandle(&raw mut handle, event));
+    let mut other = handle;
+    assert_eq!(cu!(cuIpcGetEventHandle(&raw mut other, session.event())), 400, "not made to be shared");
+    let (address, held, word) = (session.alloc(LEN), session.stream(1), session.pinned(64));
+    word.fill(0);
+    let memory = Handle::of_memory(address);
+    // The owner's work is held back until the partner is seen to wait.
+    ok!(cuStreamWaitValue32_v2(held, word.as_mut_ptr(), 1_u32, 1_u32));
+    ok!(cuMemsetD8Async(address, 5_u32, LEN, held));
+    ok!(cuEventRecord(event, held));
+    let release = || {
+        // SAFETY: pinned memory of this test, which the stream reads as a word.
+        let word = unsafe { std::sync::atomic::AtomicU32::from_ptr(word.as_ptr().cast_mut().cast()) };
+        word.store(1, std::sync::atomic::Ordering::Release);
+    };
+    if partner().is_some() {
+        // This process made the same things, which it does not use.
+        release();
+    }
+    together(
+        "events_are_shared_by_handle",
+        &format!("{handle} {memory}"),
+        |_| {
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            assert_eq!(cu!(cuEventQuery(event)), 600);
+            release();
+        },
+        |handles| {
+            let (mut mine, stream, seen) = (0_usize, session.stream(1), session.pinned(LEN));
+            ok!(cuIpcOpenEventHandle(&raw mut mine, handles[0]));
+            let (result, memory) = handles[1].open();
+            assert_eq!(result, 0);
+            ok!(cuStreamWaitEvent(stream, mine, 0_u32));
+            ok!(cuMemcpyDtoHAsync_v2(seen.as_mut_ptr(), memory, LEN, stream));
+            ok!(cuStreamSynchronize(stream));
+            assert!(seen.iter().all(|byte| *byte == 5));
+            ok!(cuEventSynchronize(mine));
+            ok!(cuEventRecord(mine, stream));
+            ok!(cuEventSynchronize(mine));
+            ok!(cuEventDestroy_v2(mine));
+        },
+    );
+}
