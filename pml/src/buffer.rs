@@ -77,10 +77,9 @@ impl<'l> Buffer<'l> {
                 Some((offset, len)) if !self.address.is_null() => {
                     Some((self.address.wrapping_offset(offset as isize), len))
                 }
-                // From MPI_BOTTOM: the offset is the address.
-                Some((offset, len)) => Some((std::ptr::with_exposed_provenance_mut(offset as usize), len)),
                 None if self.count == 0 || layout.size() == 0 => Some((self.address, 0)),
-                None => None,
+                // From MPI_BOTTOM even one run may span allocations, which the convertor finds out.
+                _ => None,
             },
         }
     }

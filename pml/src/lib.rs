@@ -16,6 +16,8 @@ mod engine;
 mod error;
 mod failure;
 mod flow;
+#[doc(hidden)]
+pub mod fuzzing;
 mod kept;
 mod links;
 mod lock;

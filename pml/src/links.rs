@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 
 use cableway_base::Rank;
-use cableway_btl::{Capabilities, Endpoint, FragmentKind, Sent};
+use cableway_btl::{Capabilities, Endpoint, Flags, FragmentKind, Sent};
 use slab::Slab;
 use smallvec::SmallVec;
 
@@ -86,6 +86,12 @@ impl Link {
     #[inline]
     pub(crate) fn capabilities(&self) -> &Capabilities {
         self.endpoint.capabilities()
+    }
+
+    /// Which fragments a device copies into.
+    pub(crate) fn device_kind(&self) -> FragmentKind {
+        let registered = self.capabilities().flags.contains(Flags::DEVICE_FRAGMENTS);
+        if registered { FragmentKind::Device } else { FragmentKind::Host }
     }
 }
 

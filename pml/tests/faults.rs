@@ -27,11 +27,12 @@ fn a_death_ends_every_request_that_involves_it() {
         let mut room = || rooms.next().unwrap();
         // Rank 1 will die. Ends badly: a send to it that it has not answered, one under way, a receive from it, one
         // from anybody, one under way. Ends well: what has to do with rank 2.
-        let mut bad = vec![];
-        bad.push(ranks.isend(0, 1, 1, &data, &SendMode::Standard).0.unwrap());
-        bad.push(ranks.isend(0, 1, 1, &data[..100], &SendMode::Synchronous).0.unwrap());
-        bad.push(ranks.irecv(0, 1, 1, room()));
-        bad.push(ranks.irecv(0, ANY_, 7, room()));
+        let mut bad = vec![
+            ranks.isend(0, 1, 1, &data, &SendMode::Standard).0.unwrap(),
+            ranks.isend(0, 1, 1, &data[..100], &SendMode::Synchronous).0.unwrap(),
+            ranks.irecv(0, 1, 1, room()),
+            ranks.irecv(0, ANY_, 7, room()),
+        ];
         ranks.settle();
         let other = ranks.irecv(1, 0, 2, room());
         let under_way = ranks.isend(0, 1, 2, &data, &SendMode::Standard);

@@ -208,7 +208,7 @@ impl Engine {
         };
         let header = wire::match_bytes(&transfer.envelope);
         let (len, whole) = (transfer.len as usize, header.len() + transfer.len as usize);
-        let Some(mut fragment) = link.endpoint.alloc(whole, FragmentKind::Device)? else { return Ok(Attempt::Busy) };
+        let Some(mut fragment) = link.endpoint.alloc(whole, link.device_kind())? else { return Ok(Attempt::Busy) };
         fragment.write(0, &header);
         let order = transfer.next_order();
         // SAFETY: the fragment has room for the header and `len` bytes, is ours alone, and is kept with the completion.

@@ -98,7 +98,7 @@ impl Engine {
                     Transfer::Started => transfer.busy += 1,
                 }
             } else {
-                let kind = if on_device { FragmentKind::Device } else { FragmentKind::Host };
+                let kind = if on_device { link.device_kind() } else { FragmentKind::Host };
                 let whole = FRAGMENT_LEN + len as usize;
                 let Some(mut fragment) = link.endpoint.alloc(whole, kind).map_err(|error| (btl, error))? else {
                     continue;

@@ -28,7 +28,11 @@ impl Ranks {
     }
 
     pub fn with(size: u32, links: &[Link], parameters: &[(&str, &str)], serialized: bool) -> Self {
-        let net = Net::new(size, links);
+        Self::on(&Devices::none(), size, links, parameters, serialized)
+    }
+
+    pub fn on(devices: &Devices, size: u32, links: &[Link], parameters: &[(&str, &str)], serialized: bool) -> Self {
+        let net = Net::new(size, links, devices);
         let mut set = Parameters::default();
         for (name, value) in parameters {
             set.set(name, value, Source::Program).unwrap();
@@ -39,7 +43,7 @@ impl Ranks {
                 let config = Config {
                     modex: net.modex(rank),
                     parameters: set.clone(),
-                    devices: Devices::none(),
+                    devices: devices.clone(),
                     btls: net.btls(rank),
                 };
                 if serialized {

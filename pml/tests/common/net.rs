@@ -10,7 +10,7 @@ use cableway_btl::{
     ModexError, Operation, Rank, Received, Region, Registration, RemoteHandle, Retain, Sent, SharedBytes, Token,
     Transfer, Upcalls,
 };
-use cableway_common_cuda::Location;
+use cableway_common_cuda::{Devices, Location};
 use parking_lot::Mutex;
 
 /// What a transport (one per `Link`) is like.
@@ -55,6 +55,8 @@ pub struct Net {
     links: Vec<Link>,
     state: Mutex<State>,
     fragments: Arc<Fragments>,
+    /// Carries out one-sided operations.
+    devices: Devices,
     /// Whether messages of different links, or of different senders, are delivered in random order.
     pub shuffle: AtomicBool,
 }
@@ -95,12 +97,13 @@ impl FragmentOwner for Fragments {
 }
 
 impl Net {
-    pub fn new(size: u32, links: &[Link]) -> Arc<Self> {
+    pub fn new(size: u32, links: &[Link], devices: &Devices) -> Arc<Self> {
         Arc::new(Net {
             size,
             links: links.to_vec(),
             state: Mutex::new(State { random: 42, ..State::default() }),
             fragments: Arc::default(),
+            devices: devices.clone(),
             shuffle: AtomicBool::new(false),
         })
     }
@@ -231,7 +234,7 @@ impl Btl for NetBtl {
         };
         for (_, _, token, to, from) in operations {
             // SAFETY: both regions are registered or lent until completed.
-            unsafe { to.address.copy_from_nonoverlapping(from.address, to.len) };
+            unsafe { self.net.devices.copy(to.address, from.address, to.len) }.unwrap();
             upcalls.completed(token, Ok(()));
             events += 1;
         }
@@ -330,7 +333,7 @@ impl NetEndpoint {
             return Ok(Transfer::Started);
         }
         // SAFETY: both regions are registered or lent until completed.
-        unsafe { to.address.copy_from_nonoverlapping(from.address, to.len) };
+        unsafe { self.net.devices.copy(to.address, from.address, to.len) }.unwrap();
         Ok(Transfer::Done)
     }
 
@@ -418,7 +421,12 @@ impl Endpoint for NetEndpoint {
     }
 
     unsafe fn register(&mut self, region: Region, access: Access) -> Result<Option<Registration>, Error> {
-        let flag = if access == Access::RemoteRead { Flags::GET } else { Flags::PUT };
+        let flag = match (access, region.location.on_device()) {
+            (Access::RemoteRead, false) => Flags::GET,
+            (Access::RemoteRead, true) => Flags::DEVICE_GET,
+            (Access::RemoteWrite, false) => Flags::PUT,
+            (Access::RemoteWrite, true) => Flags::DEVICE_PUT,
+        };
         assert!(self.link.capabilities.flags.contains(flag));
         let mut state = self.net.state.lock();
         state.next_handle += 1;

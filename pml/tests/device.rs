@@ -1,0 +1,325 @@
+//! Device memory on either side, over links that know nothing of devices and links that do. Runs on the simulated
+//! driver (or the one in `CABLEWAY_CUDA_LIBDIR`), whose memory faults when a CPU touches it.
+#![cfg(feature = "cuda")]
+
+mod common;
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use cableway_base::Parameters;
+use cableway_btl::Flags;
+use cableway_common_cuda::{BufferKind, DeviceBuffer, DeviceIndex, Devices};
+use cableway_datatype::{Datatype, Layout, Predefined};
+use cableway_pml::{Buffer, Error, Outcome, Request, SendMode};
+
+use common::{ANY_, Link, Ranks, pattern};
+
+fn devices() -> Devices {
+    let folder = match std::env::var_os("CABLEWAY_TEST_REAL_DRIVER") {
+        Some(_) => None,
+        None => Some(match std::env::var_os("CABLEWAY_CUDA_LIBDIR") {
+            Some(folder) => PathBuf::from(folder),
+            None => sim_cuda::library_folder().expect("sim-cuda is built with the tests that use it"),
+        }),
+    };
+    let devices = Devices::open_in(folder.as_deref(), &Parameters::default());
+    devices.initialise().expect("there is a driver");
+    devices
+}
+
+/// Memory of any kind.
+enum Memory {
+    Host(Vec<u8>),
+    Device(DeviceBuffer),
+}
+
+impl Memory {
+    fn new(devices: &Devices, kind: Option<BufferKind>, content: &[u8]) -> Self {
+        match kind {
+            None => Memory::Host(content.to_vec()),
+            Some(kind) => {
+                let mut buffer = DeviceBuffer::new(devices, DeviceIndex(0), kind, content.len().max(1)).unwrap();
+                buffer.copy_from_host(0, content).unwrap();
+                Memory::Device(buffer)
+            }
+        }
+    }
+
+    fn address(&mut self) -> *mut u8 {
+        match self {
+            Memory::Host(bytes) => bytes.as_mut_ptr(),
+            Memory::Device(buffer) => buffer.as_device_ptr(),
+        }
+    }
+
+    fn read(&self, len: usize) -> Vec<u8> {
+        match self {
+            Memory::Host(bytes) => bytes[..len].to_vec(),
+            Memory::Device(buffer) => {
+                let mut bytes = vec![0; len];
+                buffer.copy_to_host(0, &mut bytes).unwrap();
+                bytes
+            }
+        }
+    }
+}
+
+fn carry(ranks: &Ranks, (from, to): (Buffer<'_>, Buffer<'_>), mode: &SendMode) -> (Option<Error>, Option<Error>) {
+    let (send, receive) = (Request::new(), Request::new());
+    // SAFETY: buffers and requests live until complete.
+    let outcome = unsafe {
+        ranks.engines[1].irecv(&ranks.world[1], 0, 1, to, &receive).unwrap();
+        ranks.engines[0].isend(&ranks.world[0], 1, 1, from, mode, &send).unwrap()
+    };
+    ranks.finish(&[&receive]);
+    if outcome == Outcome::Started {
+        ranks.finish(&[&send]);
+    }
+    ranks.settle();
+    (send.error().cloned(), receive.error().cloned())
+}
+
+const KINDS: [Option<BufferKind>; 6] = [
+    None,
+    Some(BufferKind::Device),
+    Some(BufferKind::Pool),
+    Some(BufferKind::Vmm),
+    Some(BufferKind::Managed),
+    Some(BufferKind::Pinned),
+];
+
+const HOST_RDMA: Flags = Flags::GET.union(Flags::PUT);
+const ALL: Flags = HOST_RDMA.union(Flags::DEVICE_GET).union(Flags::DEVICE_PUT);
+
+fn links() -> Vec<(&'static str, Link)> {
+    let link = |flags| Link::new("net", flags);
+    vec![
+        ("send only", link(Flags::empty())),
+        ("host get and put", link(HOST_RDMA).with(|link| link.retains = true)),
+        ("in place", link(Flags::SEND_IN_PLACE | Flags::DEVICE_FRAGMENTS)),
+        ("busy", link(HOST_RDMA).with(|link| (link.busy, link.retains) = (600, true))),
+        ("device get", link(HOST_RDMA | Flags::DEVICE_GET).with(|link| link.asynchronous = true)),
+        ("device put", link(Flags::PUT | Flags::DEVICE_PUT)),
+        ("device get, refused", link(ALL).with(|link| link.refuses = true)),
+    ]
+}
+
+#[test]
+fn every_pairing_over_every_kind_of_link() {
+    let devices = devices();
+    let large = pattern(300_001, 1);
+    for (name, link) in links() {
+        for protocols in ["auto", "copy"] {
+            let parameters = [("device_protocols", protocols), ("device_chunk_size", "64K")];
+            let ranks = Ranks::on(&devices, 2, &[link], &parameters, false);
+            for (from, to) in KINDS.iter().flat_map(|&from| KINDS.map(|to| (from, to))) {
+                for len in [0, 1, 100, 4080, 4081, 20_000, 300_001] {
+                    let mut source = Memory::new(&devices, from, &large[..len]);
+                    let mut target = Memory::new(&devices, to, &vec![0xaa; len]);
+                    let from = Buffer::bytes(source.address(), len as u64);
+                    let to = Buffer::bytes(target.address(), len as u64);
+                    let mode = if len % 2 == 0 { SendMode::Standard } else { SendMode::Synchronous };
+                    let errors = carry(&ranks, (from, to), &mode);
+                    assert!(matches!(errors, (None, None)), "{name}, {protocols}: {errors:?}");
+                    assert!(target.read(len) == large[..len], "{name}, {protocols}, {from:?} to {to:?}");
+                }
+            }
+            assert_eq!(ranks.net.registered() + ranks.net.fragments(), 0);
+        }
+    }
+}
+
+#[test]
+fn copy_only_takes_neither_get_nor_put() {
+    let devices = devices();
+    let content = pattern(200_000, 1);
+    for (from, to) in [(true, true), (true, false), (false, true)] {
+        let ranks = Ranks::on(&devices, 2, &[Link::new("net", ALL)], &[("device_protocols", "copy")], false);
+        let kind = |device: bool| device.then_some(BufferKind::Device);
+        let mut source = Memory::new(&devices, kind(from), &content);
+        let mut target = Memory::new(&devices, kind(to), &content);
+        let len = content.len() as u64;
+        carry(
+            &ranks,
+            (Buffer::bytes(source.address(), len), Buffer::bytes(target.address(), len)),
+            &SendMode::Standard,
+        );
+        let counts = |name| ranks.counter(0, name) + ranks.counter(1, name);
+        assert_eq!((counts("protocol_get"), counts("protocol_put"), counts("protocol_fragments")), (0, 0, 1));
+    }
+}
+
+#[test]
+fn messages_that_came_first_reach_the_device_too() {
+    let devices = devices();
+    for len in [100, 4000, 50_000] {
+        let ranks = Ranks::on(&devices, 2, &[Link::new("net", HOST_RDMA)], &[], false);
+        let content = pattern(len, 5);
+        let send = ranks.isend(0, 1, 1, &content, &SendMode::Standard);
+        ranks.settle();
+        let mut target = Memory::new(&devices, Some(BufferKind::Device), &vec![0; len]);
+        let receive = Request::new();
+        let to = Buffer::bytes(target.address(), len as u64);
+        // SAFETY: buffer and request live until complete.
+        unsafe { ranks.engines[1].irecv(&ranks.world[1], 0, 1, to, &receive) }.unwrap();
+        ranks.finish(&[&receive]);
+        send.finish(&ranks);
+        assert!(target.read(len) == content);
+    }
+}
+
+#[test]
+fn host_messages_do_not_overtake_a_devices() {
+    let devices = devices();
+    let ranks = Ranks::on(&devices, 2, &[Link::new("net", Flags::empty())], &[], false);
+    let mut sources: Vec<Memory> =
+        (0..20u8).map(|i| Memory::new(&devices, (i % 2 == 0).then_some(BufferKind::Device), &[i; 64])).collect();
+    let requests: Vec<Request> = sources.iter().map(|_| Request::new()).collect();
+    for (source, request) in sources.iter_mut().zip(&requests) {
+        // SAFETY: buffers and requests live until the end.
+        let _ = unsafe {
+            let from = Buffer::bytes(source.address(), 64);
+            ranks.engines[0].isend(&ranks.world[0], 1, 1, from, &SendMode::Standard, request).unwrap()
+        };
+    }
+    for expected in 0..20 {
+        let mut room = [0xff; 64];
+        ranks.recv(1, ANY_, ANY_, &mut room).unwrap();
+        assert_eq!(room, [expected; 64]);
+    }
+    assert_ne!(ranks.counter(1, "out_of_order"), 0, "some did on the way");
+    ranks.settle();
+}
+
+fn strided() -> Layout {
+    Datatype::vector(300, 16, 64, &Predefined::Int.datatype()).unwrap().commit()
+}
+
+#[test]
+fn vectors_of_device_memory() {
+    let devices = devices();
+    let layout = strided();
+    let span = 300 * 256;
+    let content = pattern(span, 3);
+    let packed: Vec<u8> = content.chunks(256).flat_map(|row| &row[..64]).copied().collect();
+    for (name, link) in links() {
+        let ranks = Ranks::on(&devices, 2, &[link], &[("device_chunk_size", "4K")], false);
+        for (from, to) in [(true, true), (true, false), (false, true)] {
+            let kind = |device: bool| device.then_some(BufferKind::Device);
+            let mut source = Memory::new(&devices, kind(from), &content);
+            let mut target = Memory::new(&devices, kind(to), &vec![0; span]);
+            let from = Buffer::typed(source.address(), 1, &layout);
+            let errors = carry(&ranks, (from, Buffer::typed(target.address(), 1, &layout)), &SendMode::Standard);
+            assert!(matches!(errors, (None, None)), "{name}: {errors:?}");
+            let got: Vec<u8> = target.read(span).chunks(256).flat_map(|row| &row[..64]).copied().collect();
+            assert!(got == packed, "{name}");
+            let errors =
+                carry(&ranks, (from, Buffer::bytes(target.address(), packed.len() as u64)), &SendMode::Standard);
+            assert!(matches!(errors, (None, None)), "{name}: {errors:?}");
+            assert!(target.read(packed.len()) == packed, "{name}");
+        }
+    }
+}
+
+#[test]
+fn truncation_spares_what_lies_beyond() {
+    let devices = devices();
+    let content = pattern(100_000, 3);
+    for (name, link) in links() {
+        let ranks = Ranks::on(&devices, 2, &[link], &[], false);
+        for len in [1000, 100_000] {
+            let mut source = Memory::new(&devices, Some(BufferKind::Device), &content);
+            let mut target = Memory::new(&devices, Some(BufferKind::Device), &vec![0xaa; len]);
+            let to = Buffer::bytes(target.address(), len as u64 / 2);
+            let errors = carry(&ranks, (Buffer::bytes(source.address(), len as u64), to), &SendMode::Standard);
+            assert!(matches!(errors, (None, Some(Error::Truncated { .. }))), "{name}: {errors:?}");
+            let got = target.read(len);
+            assert!(got[..len / 2] == content[..len / 2] && got[len / 2..].iter().all(|&byte| byte == 0xaa));
+        }
+    }
+}
+
+#[test]
+fn buffered_sends_copy_device_memory() {
+    let devices = devices();
+    let ranks = Ranks::on(&devices, 2, &[Link::new("net", Flags::GET)], &[], false);
+    let mut memory = vec![0u8; 100_000];
+    // SAFETY: the memory outlives the test's use of the buffer.
+    let attached = unsafe { cableway_pml::AttachedBuffer::new(memory.as_mut_ptr(), memory.len()) };
+    let mode = SendMode::Buffered(std::sync::Arc::new(attached));
+    for len in [10, 50_000] {
+        let content = pattern(len, 3);
+        let mut source = Memory::new(&devices, Some(BufferKind::Device), &content);
+        let from = Buffer::bytes(source.address(), len as u64);
+        // SAFETY: the buffer is valid during the call, and the request is not used.
+        let outcome = unsafe { ranks.engines[0].isend(&ranks.world[0], 1, 1, from, &mode, &Request::new()) }.unwrap();
+        assert_eq!(outcome, Outcome::Complete);
+        drop(source);
+        let mut room = vec![0; len];
+        ranks.recv(1, 0, 1, &mut room).unwrap();
+        assert!(room == content);
+    }
+}
+
+/// Runs this test in a process of its own with faults in its driver.
+fn with_faults(test: &str, faults: &[&str], body: impl FnOnce()) {
+    if std::env::var("CABLEWAY_TEST_CHILD").is_ok_and(|child| child == test) {
+        return body();
+    }
+    for fault in faults {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args([test, "--exact", "--nocapture", "--test-threads=1"]);
+        let output = command.env("CABLEWAY_TEST_CHILD", test).env("SIM_CUDA_FAIL", fault).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(
+            output.status.success() && text.contains("1 passed"),
+            "{fault}: {text}{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
+}
+
+#[test]
+fn a_device_that_fails_ends_the_request_on_both_sides() {
+    const TEST: &str = "a_device_that_fails_ends_the_request_on_both_sides";
+    // The calls that copies are made of and polled by, in turn; the first few succeed.
+    let faults = ["cuMemcpyAsync:719:3+", "cuMemcpyAsync:719:8+", "cuEventQuery:719:6+", "cuEventRecord:719:9+"];
+    with_faults(TEST, &faults, || {
+        let devices = devices();
+        let content = pattern(400_000, 1);
+        let mut failed = 0;
+        for (name, link) in links().into_iter().take(4) {
+            let ranks = Ranks::on(&devices, 2, &[link], &[("device_chunk_size", "32K")], false);
+            for (from, to) in [(true, false), (false, true), (true, true)] {
+                for len in [100, 400_000] {
+                    // The device works while memory is made; the faults hit the copies of messages.
+                    let kind = |device: bool| device.then_some(BufferKind::Device);
+                    let (Some(mut source), Some(mut target)) =
+                        (try_new(&devices, kind(from), &content), try_new(&devices, kind(to), &content))
+                    else {
+                        continue;
+                    };
+                    let (from, to) = (Buffer::bytes(source.address(), len), Buffer::bytes(target.address(), len));
+                    let (send, receive) = carry(&ranks, (from, to), &SendMode::Standard);
+                    // An eager send is over before its receiver's device is asked.
+                    assert!(len == 100 || send.is_some() == receive.is_some(), "{name}: {send:?} {receive:?}");
+                    assert!(send.is_none() || receive.is_some(), "{name}: {send:?} {receive:?}");
+                    failed += u32::from(receive.is_some());
+                }
+            }
+            // Host messages go on as if nothing were.
+            for len in [8, 4000, 400_000] {
+                ranks.carry(len, 2);
+            }
+        }
+        assert_ne!(failed, 0, "the fault was met");
+    });
+}
+
+fn try_new(devices: &Devices, kind: Option<BufferKind>, content: &[u8]) -> Option<Memory> {
+    match kind {
+        None => Some(Memory::Host(content.to_vec())),
+        Some(kind) => DeviceBuffer::new(devices, DeviceIndex(0), kind, content.len()).ok().map(Memory::Device),
+    }
+}

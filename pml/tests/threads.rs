@@ -1,0 +1,161 @@
+//! Many threads in the same engines at once.
+
+mod common;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use cableway_btl::Flags;
+use cableway_pml::{Buffer, Outcome, Request, SendMode};
+
+use common::{ANY_, Link, Ranks, bytes, pattern, space};
+
+const THREADS: usize = 4;
+const ROUNDS: usize = 150;
+
+fn ranks(links: &[Link]) -> Ranks {
+    // More threads than processors: polling must not keep the others from theirs.
+    Ranks::with(2, links, &[("pml_spin", "0")], false)
+}
+
+fn links() -> [Vec<Link>; 3] {
+    [
+        vec![Link::new("net", Flags::GET)],
+        vec![Link::new("net", Flags::PUT).with(|link| (link.busy, link.asynchronous, link.count) = (200, true, 3))],
+        vec![Link::new("net", Flags::SEND_IN_PLACE).with(|link| (link.asynchronous, link.busy) = (true, 100))],
+    ]
+}
+
+/// Sizes of all protocols.
+fn len(round: usize) -> usize {
+    [0, 8, 3000, 9000, 60_000][round % 5] + round
+}
+
+#[test]
+fn pairs_of_threads_with_a_communicator_each() {
+    for links in links() {
+        let ranks = &ranks(&links);
+        thread::scope(|scope| {
+            for (rank, thread) in (0..2).flat_map(|rank| (0..THREADS).map(move |thread| (rank, thread))) {
+                scope.spawn(move || {
+                    let engine = &ranks.engines[rank];
+                    let own = engine.add_communicator(10 + thread as u32, vec![0, 1], rank as u32).unwrap();
+                    let peer = 1 - rank as i32;
+                    for round in 0..ROUNDS {
+                        let data = pattern(len(round), thread as u8);
+                        let mut room = vec![0; data.len()];
+                        // SAFETY: buffers outlive the calls.
+                        let status = unsafe {
+                            if (rank + round) % 2 == 0 {
+                                engine.send(&own, peer, 1, bytes(&data), &SendMode::Standard).unwrap();
+                                engine.recv(&own, ANY_, ANY_, space(&mut room)).unwrap()
+                            } else {
+                                let status = engine.recv(&own, peer, 1, space(&mut room)).unwrap();
+                                engine.send(&own, peer, 1, bytes(&data), &SendMode::Synchronous).unwrap();
+                                status
+                            }
+                        };
+                        assert!(status.len == data.len() as u64 && room == data);
+                    }
+                });
+            }
+        });
+        assert_eq!(ranks.counter(0, "malformed") + ranks.counter(1, "malformed"), 0);
+    }
+}
+
+#[test]
+fn threads_that_share_a_communicator_and_its_wildcards() {
+    for links in links() {
+        let ranks = &ranks(&links);
+        let sums = [AtomicUsize::new(0), AtomicUsize::new(0)];
+        let sums = &sums;
+        thread::scope(|scope| {
+            for (rank, thread) in (0..2).flat_map(|rank| (0..THREADS).map(move |thread| (rank, thread))) {
+                // One that sends and one that receives whatever comes.
+                scope.spawn(move || {
+                    for round in 0..ROUNDS {
+                        let data = pattern(len(round), round as u8);
+                        let (engine, world) = (&ranks.engines[rank], &ranks.world[rank]);
+                        let tag = (thread * ROUNDS + round) as i32;
+                        // SAFETY: the buffer outlives the call.
+                        unsafe { engine.send(world, 1 - rank as i32, tag, bytes(&data), &SendMode::Standard) }.unwrap();
+                    }
+                });
+                scope.spawn(move || {
+                    for _ in 0..ROUNDS {
+                        let (engine, world) = (&ranks.engines[rank], &ranks.world[rank]);
+                        let mut room = vec![0; 70_000];
+                        // SAFETY: the buffer outlives the call.
+                        let status = unsafe { engine.recv(world, ANY_, ANY_, space(&mut room)) }.unwrap();
+                        let round = status.tag as usize % ROUNDS;
+                        assert!(room[..status.len as usize] == pattern(len(round), round as u8));
+                        sums[rank].fetch_add(status.tag as usize, Ordering::Relaxed);
+                    }
+                });
+            }
+        });
+        let all = (0..THREADS * ROUNDS).sum::<usize>();
+        assert_eq!(sums.each_ref().map(|sum| sum.load(Ordering::Relaxed)), [all, all], "each exactly once");
+    }
+}
+
+#[test]
+fn cancelled_or_received_but_never_both() {
+    let ranks = &ranks(&[Link::new("net", Flags::empty())]);
+    let mut cancelled = 0;
+    for round in 0..300 {
+        let mut room = [0u8; 8];
+        let request = Request::new();
+        let (engine, world) = (&ranks.engines[1], &ranks.world[1]);
+        // SAFETY: buffer and request live until complete.
+        unsafe { engine.irecv(world, 0, 1, Buffer::bytes(room.as_mut_ptr(), 8), &request) }.unwrap();
+        let request = &request;
+        let won = thread::scope(|scope| {
+            scope.spawn(|| {
+                let unused = Request::new();
+                // SAFETY: the buffer outlives the call, which copies it.
+                let outcome = unsafe {
+                    let (engine, world) = (&ranks.engines[0], &ranks.world[0]);
+                    engine.isend(world, 1, 1, bytes(&[7; 8]), &SendMode::Standard, &unused).unwrap()
+                };
+                assert_eq!(outcome, Outcome::Complete);
+                engine.progress();
+            });
+            // SAFETY: the request is valid.
+            let cancelling = scope.spawn(move || unsafe { engine.cancel(request) });
+            cancelling.join().unwrap()
+        });
+        engine.wait(&[request]);
+        assert_eq!(request.status().cancelled, won, "round {round}");
+        if won {
+            cancelled += 1;
+            // SAFETY: the buffer outlives the call.
+            unsafe { engine.recv(world, 0, 1, space(&mut room)) }.unwrap();
+        }
+        assert_eq!(room, [7; 8]);
+    }
+    println!("{cancelled} of 300 were cancelled");
+}
+
+#[test]
+fn a_death_is_noticed_by_every_thread() {
+    let ranks = &ranks(&[Link::new("net", Flags::GET)]);
+    ranks.carry(8, 1);
+    thread::scope(|scope| {
+        let waiting: Vec<_> = (0..THREADS as i32)
+            .map(|thread| {
+                scope.spawn(move || {
+                    let mut room = [0; 8];
+                    let source = if thread % 2 == 0 { 1 } else { ANY_ };
+                    // SAFETY: the buffer outlives the call.
+                    unsafe { ranks.engines[0].recv(&ranks.world[0], source, thread, space(&mut room)) }
+                })
+            })
+            .collect();
+        ranks.net.kill(1);
+        for thread in waiting {
+            assert!(thread.join().unwrap().is_err());
+        }
+    });
+}
