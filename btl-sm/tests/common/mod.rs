@@ -70,7 +70,11 @@ impl Process {
     }
 
     pub fn of_job(job: &Job, assignments: &[&str]) -> Self {
-        let btl = SharedMemory::new(job, &parameters(assignments), &Devices::none()).unwrap();
+        Self::with_devices(job, assignments, &Devices::none())
+    }
+
+    pub fn with_devices(job: &Job, assignments: &[&str], devices: &Devices) -> Self {
+        let btl = SharedMemory::new(job, &parameters(assignments), devices).unwrap();
         Process { btl, heard: Heard::default() }
     }
 
@@ -134,8 +138,12 @@ pub struct Pair {
 
 impl Pair {
     pub fn new(assignments: &[&str]) -> Self {
-        let zero = Process::new(0, 2, assignments);
-        let one = Process::new(1, 2, assignments);
+        Self::with_devices(assignments, &Devices::none())
+    }
+
+    pub fn with_devices(assignments: &[&str], devices: &Devices) -> Self {
+        let zero = Process::with_devices(&job(0, 2), assignments, devices);
+        let one = Process::with_devices(&job(1, 2), assignments, devices);
         let to_one = zero.connect(1, &one.btl.card());
         let to_zero = one.connect(0, &zero.btl.card());
         Pair { zero, one, to_one, to_zero }

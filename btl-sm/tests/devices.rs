@@ -1,0 +1,56 @@
+//! Device data through the transport, on the simulated driver; with `CABLEWAY_TEST_REAL_DRIVER=1` on the one that the
+//! loader finds.
+#![cfg(feature = "cuda")]
+
+mod common;
+
+use cableway_base::Parameters;
+use cableway_btl::{Flags, FragmentKind};
+use cableway_common_cuda::{BufferKind, DeviceBuffer, DeviceIndex, Devices, MemoryClass};
+use common::{Pair, pattern, until};
+
+fn devices() -> Devices {
+    let real = std::env::var_os("CABLEWAY_TEST_REAL_DRIVER").is_some_and(|value| value == "1");
+    let folder = (!real).then(|| sim_cuda::library_folder().expect("sim-cuda is built with the tests that use it"));
+    let devices = Devices::open_in(folder.as_deref(), &Parameters::default());
+    devices.initialise().unwrap();
+    devices
+}
+
+#[test]
+fn a_device_copies_into_and_out_of_the_same_registered_pages() {
+    let devices = devices();
+    let mut pair = Pair::with_devices(&[], &devices);
+    assert!(pair.to_one.capabilities().flags.contains(Flags::DEVICE_FRAGMENTS));
+    pair.one.heard.retain.set(true);
+    let buffer = |len| DeviceBuffer::new(&devices, DeviceIndex(0), BufferKind::Device, len).unwrap();
+    for (round, len) in [100, 4000, 5000, 1 << 20, 64].into_iter().enumerate() {
+        let (message, mut got) = (pattern(round, len), vec![0; len]);
+        let (source, target) = (buffer(len), buffer(len));
+        // SAFETY: both have `len` bytes.
+        unsafe { devices.copy(source.as_device_ptr(), message.as_ptr(), len) }.unwrap();
+
+        let mut fragment = None;
+        until(&[&pair.zero, &pair.one], "a device fragment is free", || {
+            fragment = pair.to_one.alloc(len, FragmentKind::Device).unwrap();
+            fragment.is_some()
+        });
+        let mut fragment = fragment.unwrap();
+        // SAFETY: the fragment has room and is ours.
+        unsafe { devices.copy(fragment.as_mut_ptr(), source.as_device_ptr(), len) }.unwrap();
+        assert_eq!(devices.classify(fragment.as_mut_ptr(), len).class, MemoryClass::Pinned, "on the sender's side");
+        pair.to_one.send(fragment, len).unwrap();
+
+        until(&[&pair.zero, &pair.one], "it arrives", || !pair.one.heard.retained.borrow().is_empty());
+        let kept = pair.one.heard.retained.borrow_mut().pop().unwrap();
+        assert_eq!(kept.bytes().len(), len);
+        // SAFETY: the message is kept until after the copies.
+        unsafe {
+            devices.copy(target.as_device_ptr(), kept.bytes().as_ptr(), len).unwrap();
+            devices.copy(got.as_mut_ptr(), target.as_device_ptr(), len).unwrap();
+        }
+        let class = devices.classify(kept.bytes().as_ptr(), len).class;
+        assert_eq!(class, MemoryClass::Pinned, "on the receiver's side");
+        assert!(got == message, "{len} bytes");
+    }
+}
