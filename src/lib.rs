@@ -31,3 +31,8 @@ pub use cableway_common_cuda::{
     BufferKind, DeviceBuffer, DeviceError, DeviceFacts, DeviceIndex, Devices, LIBDIR_VARIABLE, Link,
 };
 pub use cableway_pml::Error as EngineError;
+
+/// Keeps the README's program compiling.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
