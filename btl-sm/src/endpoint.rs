@@ -1,6 +1,5 @@
 //! The sending side of a link to one peer.
 
-use std::collections::VecDeque;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
@@ -17,12 +16,13 @@ use cableway_common_cuda::Location;
 use crate::NAME;
 use crate::cost;
 use crate::inner::{Inner, Request};
-use crate::peer::{DeviceStatus, Link, Peer, Status};
+use crate::path::{FifoPath, Path};
+use crate::peer::{DeviceStatus, Peer, Status};
 use crate::pool::{DEVICE_CHUNK, DEVICE_SMALL, EAGER, LARGE, Own, Reference};
 use crate::ring::fast_box::Writer;
 use crate::ring::{Corrupt, fifo};
-use crate::segment::{BoxMemory, FifoMemory};
-use crate::single_copy::Handle;
+use crate::segment::BoxMemory;
+use crate::single_copy::{self, CopyError, Handle, Remote};
 
 /// See the module.
 pub(crate) struct SmEndpoint {
@@ -35,45 +35,6 @@ pub(crate) struct SmEndpoint {
     owner: Arc<Owner>,
     /// Per class.
     fragments: [Own; 4],
-}
-
-/// The way that messages take. Each goes over into the next, never back, and order is kept across.
-enum Path {
-    /// Not connected.
-    None,
-    /// References in the peer's FIFO; messages so far.
-    Fifo(FifoPath, usize),
-    /// A fast box of our own.
-    Box(Writer<BoxMemory>),
-}
-
-/// What is needed to push to the peer's FIFO.
-struct FifoPath {
-    link: Arc<Link>,
-    cells: FifoMemory,
-    /// Positions of our records that the peer may not have read.
-    unread: VecDeque<u64>,
-}
-
-impl FifoPath {
-    /// Whether our share of the FIFO has room for so many.
-    fn has_room(&mut self, needed: usize) -> bool {
-        let quota = self.link.layout.fifo_quota;
-        if self.unread.len() + needed > quota {
-            let head = fifo::head(&self.cells);
-            while self.unread.front().is_some_and(|&position| position < head) {
-                self.unread.pop_front();
-            }
-        }
-        self.unread.len() + needed <= quota
-    }
-
-    fn push(&mut self, kind: fifo::Kind, value: u32) -> Result<(), Corrupt> {
-        let record = fifo::Record { producer: self.link.our_index, kind, value };
-        let position = fifo::push(&self.cells, record).ok_or(Corrupt("the FIFO is full in spite of its quotas"))?;
-        self.unread.push_back(position);
-        Ok(())
-    }
 }
 
 /// Takes back fragments that are dropped unsent, and knows how many may still be sent.
@@ -136,8 +97,7 @@ impl SmEndpoint {
             }
             Status::Open => {
                 if let (Path::None, Some(link)) = (&self.path, self.peer.link.get()) {
-                    let cells = FifoMemory::new(link.memory.clone(), link.layout.fifo_cells);
-                    self.path = Path::Fifo(FifoPath { link: link.clone(), cells, unread: VecDeque::new() }, 0);
+                    self.path = Path::Fifo(FifoPath::new(link.clone()), 0);
                     self.refresh();
                 }
                 return Ok(!matches!(self.path, Path::None));
@@ -260,7 +220,7 @@ impl SmEndpoint {
         handle: &RemoteHandle,
         access: Access,
         offset: u64,
-    ) -> Result<(crate::single_copy::Remote, u64), Error> {
+    ) -> Result<(Remote, u64), Error> {
         if self.peer.status() == Status::Failed {
             return Err(self.peer.error());
         }
@@ -276,12 +236,7 @@ impl SmEndpoint {
         Ok((remote, address.map_err(|reason| self.unavailable(operation, reason))?))
     }
 
-    fn copied(
-        &mut self,
-        operation: &'static str,
-        result: Result<(), crate::single_copy::CopyError>,
-    ) -> Result<Transfer, Error> {
-        use crate::single_copy::CopyError;
+    fn copied(&mut self, operation: &'static str, result: Result<(), CopyError>) -> Result<Transfer, Error> {
         match result {
             Ok(()) => Ok(Transfer::Done),
             Err(error) if error.is_death() => {
@@ -293,7 +248,7 @@ impl SmEndpoint {
                 if matches!(&error, CopyError::System(error) if error.raw_os_error() != Some(libc::EPERM)) {
                     return Err(self.unavailable(operation, error.to_string()));
                 }
-                crate::single_copy::explain(&error);
+                single_copy::explain(&error);
                 self.peer.single_copy_checked(false);
                 self.refresh();
                 Err(self.unavailable(operation, error.to_string()))

@@ -24,6 +24,7 @@ pub mod fuzzing;
 mod inner;
 mod listener;
 mod node;
+mod path;
 mod peer;
 mod pool;
 mod progress;

@@ -22,6 +22,8 @@ const BATCH: usize = 32;
 const POLLS_PER_LOOK: u32 = 32;
 /// How often sockets are looked at when nothing is under way. A system call each time.
 const SOCKET_INTERVAL: Duration = Duration::from_micros(200);
+/// How often while a peer connects: it may take its time.
+const BUSY_INTERVAL: Duration = Duration::from_micros(5);
 
 pub(crate) struct Progress {
     fifo: fifo::Consumer<FifoMemory>,
@@ -133,6 +135,8 @@ impl Progress {
     /// What endpoints have asked for.
     #[cold]
     fn serve(&mut self, inner: &Inner, requests: Vec<Request>, upcalls: &dyn Upcalls) -> usize {
+        // What is asked for is done at once, not when sockets are due.
+        (self.polls, self.next_look) = (POLLS_PER_LOOK, Instant::now());
         let mut events = 0;
         for request in requests {
             match request {
@@ -159,11 +163,11 @@ impl Progress {
     #[cold]
     fn look(&mut self, inner: &Inner, upcalls: &dyn Upcalls) -> usize {
         let now = Instant::now();
-        if !self.connections.is_busy() && now < self.next_look {
+        if now < self.next_look {
             return 0;
         }
-        self.next_look = now + SOCKET_INTERVAL;
         self.connections.poll(inner);
+        self.next_look = now + if self.connections.is_busy() { BUSY_INTERVAL } else { SOCKET_INTERVAL };
         let mut events = 0;
         while let Some(event) = self.connections.next_event() {
             events += 1;

@@ -16,6 +16,7 @@
 //!
 //! All of it happens in progress, on sockets that never block.
 
+mod handshake;
 pub(crate) mod socket;
 #[cfg(all(test, not(loom)))]
 mod tests;
@@ -34,12 +35,11 @@ use rustix::event::epoll::{EventData, EventFlags};
 use slab::Slab;
 
 use crate::NAME;
-use crate::device::DeviceMapping;
 use crate::inner::Inner;
 use crate::peer::{Link, Peer, Status};
-use crate::segment::{DeviceGeometry, Memory};
+use crate::segment::DeviceGeometry;
 use socket::{Credentials, Received};
-use wire::{Hello, Packet, Refusal};
+use wire::Packet;
 
 /// A connection that has not said who it is by then is closed.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -275,129 +275,6 @@ impl Connections {
         }
     }
 
-    /// One packet. An error is the peer's fault and ends the connection.
-    fn handle(&mut self, inner: &Inner, key: usize, packet: Packet, file: Option<OwnedFd>) -> Result<(), String> {
-        let Some(connection) = self.all.get_mut(key) else { return Ok(()) };
-        match (packet, connection.stage) {
-            (Packet::Hello(hello), Stage::Stranger) => {
-                check_greeting(inner, connection.credentials, &hello)?;
-                self.answer(inner, key, &hello, file)
-            }
-            (Packet::Reply(hello), Stage::Called) => {
-                check_greeting(inner, connection.credentials, &hello)?;
-                let Some(peer) = connection.peer.clone() else { return Ok(()) };
-                if hello.rank.get() != peer.rank {
-                    return Err(format!("rank {} answers in the place of rank {}", hello.rank, peer.rank));
-                }
-                let link = link(inner, &peer, connection.credentials, &hello, file)?;
-                connection.stage = Stage::Open;
-                self.attach(peer, link, true);
-                Ok(())
-            }
-            (Packet::Ready { single_copy }, Stage::Answered | Stage::Open) => {
-                connection.stage = Stage::Open;
-                if let Some(peer) = &connection.peer {
-                    peer.single_copy_checked(single_copy);
-                    peer.advance(Status::Open);
-                }
-                Ok(())
-            }
-            (Packet::Goodbye, Stage::Answered | Stage::Open) => {
-                if let Some(peer) = &connection.peer {
-                    peer.advance(Status::Departed);
-                }
-                Ok(())
-            }
-            (Packet::Refuse(Refusal::Collision), Stage::Called) => {
-                if let Some(peer) = connection.peer.take() {
-                    self.by_rank.remove(&peer.rank);
-                    self.to_call.push_back((peer, Instant::now() + COLLISION_PAUSE));
-                }
-                self.remove(key);
-                Ok(())
-            }
-            (Packet::Refuse(reason), Stage::Called) => Err(format!("it refused the connection: {reason:?}")),
-            (Packet::Device(geometry), Stage::Open) => {
-                let Some(peer) = connection.peer.clone() else { return Ok(()) };
-                let taken = take_device(inner, &peer, geometry, file);
-                if let Err(reason) = &taken {
-                    log::warn!("{NAME}: the device segment of rank {} was not taken: {reason}", peer.rank);
-                }
-                tell(connection, &Packet::DeviceReady { taken: taken.is_ok() }, None);
-                Ok(())
-            }
-            (Packet::DeviceReady { taken }, Stage::Open) => {
-                self.offers = self.offers.saturating_sub(1);
-                if let Some(peer) = &connection.peer {
-                    peer.device.answered(taken);
-                }
-                Ok(())
-            }
-            _ => Err("a packet came out of turn".to_owned()),
-        }
-    }
-
-    /// A process of our job calls.
-    fn answer(&mut self, inner: &Inner, key: usize, hello: &Hello, file: Option<OwnedFd>) -> Result<(), String> {
-        let rank = hello.rank.get();
-        let peer = inner.peer(rank);
-        if !matches!(peer.status(), Status::Idle | Status::Connecting) || peer.link.get().is_some() {
-            return Err(format!("rank {rank} is connected already"));
-        }
-        if let Some(&ours) = self.by_rank.get(&rank) {
-            if inner.job.rank < rank {
-                return self.refuse(key, Refusal::Collision);
-            }
-            self.remove(ours);
-            self.by_rank.remove(&rank);
-        }
-        let Some(index) = inner.index_of(rank) else {
-            log::warn!("{NAME}: more processes call than the job has on this node");
-            return self.refuse(key, Refusal::Full);
-        };
-        let Some(connection) = self.all.get_mut(key) else { return Ok(()) };
-        let link = match link(inner, &peer, connection.credentials, hello, file) {
-            Ok(link) => link,
-            Err(reason) => {
-                let _ = self.refuse(key, Refusal::Segment);
-                return Err(reason);
-            }
-        };
-        connection.stage = Stage::Answered;
-        connection.peer = Some(peer.clone());
-        self.by_rank.insert(rank, key);
-        peer.advance(Status::Connecting);
-        tell(connection, &Packet::Reply(inner.hello(rank, index)), inner.memory.file());
-        self.attach(peer, link, false);
-        Ok(())
-    }
-
-    /// Both segments are mapped on this side.
-    fn attach(&mut self, peer: Arc<Peer>, link: Link, may_send: bool) {
-        let single_copy = match &link.remote {
-            None => false,
-            Some(remote) => remote.check().inspect_err(crate::single_copy::explain).is_ok(),
-        };
-        peer.single_copy_checked(single_copy);
-        let link = Arc::new(link);
-        let _ = peer.link.set(link.clone());
-        if may_send {
-            peer.advance(Status::Open);
-        }
-        if let Some(connection) = self.by_rank.get(&peer.rank).and_then(|&key| self.all.get(key)) {
-            tell(connection, &Packet::Ready { single_copy }, None);
-        }
-        self.events.push_back(Event::Attached(peer, link));
-    }
-
-    fn refuse(&mut self, key: usize, reason: Refusal) -> Result<(), String> {
-        if let Some(connection) = self.all.get(key) {
-            tell(connection, &Packet::Refuse(reason), None);
-        }
-        self.remove(key);
-        Ok(())
-    }
-
     /// The other side broke the rules, or is none of ours.
     fn break_off(&mut self, key: usize, reason: &str) {
         log::warn!("{NAME}: turned away {}: {reason}", self.who(key));
@@ -464,47 +341,4 @@ fn tell(connection: &Connection, packet: &Packet, file: Option<BorrowedFd<'_>>) 
     if let Err(error) = socket::send(connection.socket.as_fd(), &packet.to_bytes(), file) {
         log::debug!("{NAME}: process {} does not listen: {error}", connection.credentials.pid);
     }
-}
-
-/// Whether the other side is a process of this user and this job, and speaks to us.
-fn check_greeting(inner: &Inner, credentials: Credentials, hello: &Hello) -> Result<(), String> {
-    if credentials.uid != inner.uid {
-        return Err(format!("it is of user {}, this process of user {}", credentials.uid, inner.uid));
-    }
-    if !wire::same_secret(&hello.secret, &inner.job.secret) {
-        return Err("it does not know the job's secret".to_owned());
-    }
-    if hello.to.get() != inner.job.rank || hello.rank.get() == inner.job.rank || hello.rank.get() >= inner.job.size {
-        return Err(format!("rank {} wants rank {}, this is rank {}", hello.rank, hello.to, inner.job.rank));
-    }
-    Ok(())
-}
-
-fn link(
-    inner: &Inner,
-    peer: &Peer,
-    credentials: Credentials,
-    hello: &Hello,
-    file: Option<OwnedFd>,
-) -> Result<Link, String> {
-    let layout = hello.geometry.layout()?;
-    let our_index = u16::try_from(hello.index.get()).map_err(|_| "its number for us is out of range")?;
-    let index = inner.index_of(peer.rank).ok_or("more processes than the job has on this node")?;
-    let file = file.ok_or("its segment did not come along")?;
-    let memory = Memory::open(file, layout.len).map_err(|error| error.to_string())?;
-    let remote = inner.single_copy_allowed(credentials.pid, &hello.node).then(|| crate::single_copy::Remote {
-        pid: credentials.pid,
-        cookie_address: hello.cookie_address.get(),
-        cookie: hello.cookie.get(),
-    });
-    let device = std::sync::OnceLock::new();
-    Ok(Link { memory: Arc::new(memory), layout, our_index, index, remote, device })
-}
-
-fn take_device(inner: &Inner, peer: &Peer, geometry: DeviceGeometry, file: Option<OwnedFd>) -> Result<(), String> {
-    let link = peer.link.get().ok_or("it came too early")?;
-    let (classes, len) = geometry.layout()?;
-    let memory = Memory::open(file.ok_or("the segment did not come along")?, len).map_err(|error| error.to_string())?;
-    let mapping = DeviceMapping::new(memory, classes, &inner.devices);
-    link.device.set(mapping).map_err(|_| "it came a second time".to_owned())
 }
