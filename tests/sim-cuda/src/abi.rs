@@ -167,3 +167,11 @@ macro_rules! driver_api {
     };
 }
 pub(crate) use driver_api;
+
+/// Declares the values of an enumeration as the integers that cross the boundary.
+macro_rules! numbers {
+    ($enumeration:ident: $($name:ident = $variant:ident)*) => {
+        $(const $name: std::ffi::c_int = $enumeration::$variant as std::ffi::c_int;)*
+    };
+}
+pub(crate) use numbers;

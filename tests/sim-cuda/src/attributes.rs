@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use cudarc::driver::sys::{CUmemorytype, CUpointer_attribute as Attribute};
 
-use crate::abi::{Address, In, List, Out, driver_api};
+use crate::abi::{Address, In, List, Out, driver_api, numbers};
 use crate::capture;
 use crate::driver::driver;
 use crate::error::{Error, Outcome};
@@ -35,11 +35,7 @@ impl AnyOut {
     }
 }
 
-macro_rules! attribute_numbers {
-    ($($name:ident = $attribute:ident)*) => { $(const $name: c_int = Attribute::$attribute as c_int;)* };
-}
-
-attribute_numbers! {
+numbers! { Attribute:
     CONTEXT = CU_POINTER_ATTRIBUTE_CONTEXT
     MEMORY_TYPE = CU_POINTER_ATTRIBUTE_MEMORY_TYPE
     DEVICE_POINTER = CU_POINTER_ATTRIBUTE_DEVICE_POINTER

@@ -15,7 +15,7 @@ use crate::device::Device;
 use crate::error::{Error, Outcome};
 use crate::event::Event;
 use crate::ipc::Imports;
-use crate::pool::Pool;
+use crate::pool::{DevicePools, Pool};
 use crate::schedule::Scheduler;
 use crate::settings::Settings;
 use crate::space::AddressSpace;
@@ -29,6 +29,7 @@ pub(crate) struct Driver {
     pub(crate) events: Mutex<Handles<Event>>,
     pub(crate) graphs: Mutex<Handles<Graph>>,
     pub(crate) pools: Mutex<Handles<Pool>>,
+    pub(crate) device_pools: Vec<DevicePools>,
     pub(crate) physicals: Mutex<Physicals>,
     pub(crate) imports: Mutex<Imports>,
     pub(crate) space: RwLock<AddressSpace>,
@@ -57,12 +58,15 @@ pub(crate) fn initialise() -> Outcome {
         // SAFETY: the handler only stores to an atomic, which is allowed in a forked child.
         unsafe { libc::pthread_atfork(None, None, Some(note_fork)) };
         let devices: Vec<Device> = settings.visible.iter().copied().map(Device::new).collect();
+        let mut pools = Handles::new(0x5300_0000_0000);
+        let device_pools = (0..devices.len()).map(|device| DevicePools::create(&mut pools, device)).collect();
         Driver {
             contexts: Mutex::new(Contexts::new(devices.len())),
             streams: Mutex::new(Handles::new(0x5000_0000_0000)),
             events: Mutex::new(Handles::new(0x5100_0000_0000)),
             graphs: Mutex::new(Handles::new(0x5200_0000_0000)),
-            pools: Mutex::new(Handles::new(0x5300_0000_0000)),
+            pools: Mutex::new(pools),
+            device_pools,
             physicals: Mutex::default(),
             imports: Mutex::default(),
             space: RwLock::default(),

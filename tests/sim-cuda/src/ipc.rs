@@ -4,8 +4,8 @@
 //! reached through `/proc`, so a process that may not look at the other one (another user, another process namespace)
 //! cannot open its handles, as with a real driver.
 //!
-//! What was observed on driver 580 and is repeated here: a handle of memory that its owner has freed still opens, and
-//! shows something else (here: zeroes); all handles of one process and device are to be opened in one context.
+//! What was observed on driver 580 and is repeated here: a handle of at most 2 MiB that its owner has freed still opens,
+//! and shows something else (here: zeroes), one of more is not permitted; all handles of one process and device are to be opened in one context.
 
 use std::collections::HashMap;
 use std::ffi::c_uint;
@@ -24,6 +24,9 @@ use crate::event::{self, DISABLE_TIMING, Event, INTERPROCESS};
 use crate::space::{Backing, Kind, Range};
 use crate::store::{Description, Mapping, PAGE, Piece, PieceName, Purpose};
 use crate::stream;
+
+/// Size of the blocks that the driver keeps when what was in them is freed.
+const KEPT: usize = 2 << 20;
 
 const MEMORY: u64 = u64::from_be_bytes(*b"simIPCm\0");
 const EVENT: u64 = u64::from_be_bytes(*b"simIPCe\0");
@@ -110,6 +113,9 @@ fn import(context: Arc<Context>, handle: &Handle) -> Outcome<Address> {
     let file = handle.file(MEMORY)?;
     let device = driver.ordinal(Description::read(file.as_fd())?.device)?;
     let piece = Piece::import_unchecked(file.as_fd(), handle.piece)?;
+    if !piece.is_alive() && piece.len() > KEPT {
+        return Err(Error::NOT_PERMITTED);
+    }
     let len = usize::try_from(handle.len).ok().filter(|len| *len <= piece.len()).ok_or(Error::INVALID_VALUE)?;
     let addresses = Mapping::reserved(len, PAGE)?;
     let (base, alias) = (addresses.address(), piece.alias());

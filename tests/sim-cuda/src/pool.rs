@@ -1,21 +1,20 @@
 //! Memory in stream order: `cuMemAllocAsync`, `cuMemPool*`.
 
 use std::ffi::{c_int, c_uint, c_void};
-use std::os::fd::{AsFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use cudarc::driver::sys::{
-    CUmemAllocationHandleType as HandleType, CUmemAllocationType, CUmemLocationType, CUmemPool_attribute as Attribute,
-};
+use cudarc::driver::sys::CUmemPool_attribute as Attribute;
 
-use crate::abi::{Address, In, List, Out, driver_api};
+use crate::abi::{Address, In, List, Out, driver_api, numbers};
 use crate::capture;
 use crate::context::current;
-use crate::driver::{Driver, driver, fresh_id};
+use crate::device::Charge;
+use crate::driver::{Driver, Handles, driver, fresh_id};
 use crate::error::{Error, Outcome};
 use crate::schedule::Work;
+use crate::sharing::{AccessOf, Location, NO_HANDLE, PINNED, POSIX, descriptor, hand_out};
 use crate::space::{Backing, Kind, Range};
 use crate::store::{Description, Mapping, PAGE, Piece, PieceName, Purpose, Store};
 use crate::stream;
@@ -51,39 +50,6 @@ impl Pool {
     }
 }
 
-/// `CUmemLocation`.
-#[derive(Clone, Copy)]
-#[repr(C)]
-pub(crate) struct Location {
-    kind: c_int,
-    id: c_int,
-}
-
-impl Location {
-    /// The device that it names.
-    pub(crate) fn device(self) -> Outcome<c_int> {
-        if self.kind != CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE as c_int {
-            return Err(Error::INVALID_VALUE);
-        }
-        driver()?.device(self.id).map_err(|_| Error::INVALID_VALUE)?;
-        Ok(self.id)
-    }
-
-    pub(crate) fn of_device(id: c_int) -> Location {
-        Location { kind: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE as c_int, id }
-    }
-}
-
-/// `CUmemAccessDesc`.
-#[derive(Clone, Copy)]
-#[repr(C)]
-pub(crate) struct AccessOf {
-    pub(crate) location: Location,
-    pub(crate) flags: c_uint,
-}
-
-const _: () = assert!(size_of::<AccessOf>() == size_of::<cudarc::driver::sys::CUmemAccessDesc_st>());
-
 /// `CUmemPoolProps`.
 #[derive(Clone, Copy)]
 #[repr(C)]
@@ -98,9 +64,6 @@ struct Properties {
 
 const _: () = assert!(size_of::<Properties>() == size_of::<cudarc::driver::sys::CUmemPoolProps_st>());
 
-pub(crate) const NO_HANDLE: c_int = HandleType::CU_MEM_HANDLE_TYPE_NONE.0 as c_int;
-pub(crate) const POSIX: c_int = HandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR.0 as c_int;
-const PINNED: c_int = CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED as c_int;
 /// `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`.
 const READ_WRITE: c_uint = 3;
 
@@ -115,19 +78,22 @@ struct PointerExport {
 
 const _: () = assert!(size_of::<PointerExport>() == size_of::<cudarc::driver::sys::CUmemPoolPtrExportData_st>());
 
+/// A device's default pool, and the one that it uses now.
+pub(crate) struct DevicePools {
+    default: usize,
+    now: AtomicUsize,
+}
+
+impl DevicePools {
+    pub(crate) fn create(pools: &mut Handles<Pool>, device: usize) -> DevicePools {
+        let default = pools.insert(Arc::new(Pool::new(device as c_int, Source::Private, true)));
+        DevicePools { default, now: AtomicUsize::new(default) }
+    }
+}
+
 impl Driver {
-    /// The device's default pool and the one that it uses now, made on first use.
-    fn device_pools(&self, device: c_int) -> Outcome<&'static DevicePools> {
-        static POOLS: OnceLock<Vec<DevicePools>> = OnceLock::new();
-        let pools = POOLS.get_or_init(|| {
-            let make = |device| {
-                let pool = Pool::new(device as c_int, Source::Private, true);
-                let default = self.pools.lock().insert(Arc::new(pool));
-                DevicePools { default, now: AtomicU64::new(default as u64) }
-            };
-            (0..self.devices.len()).map(make).collect()
-        });
-        usize::try_from(device).ok().and_then(|device| pools.get(device)).ok_or(Error::INVALID_DEVICE)
+    fn pools_of(&self, device: c_int) -> Outcome<&DevicePools> {
+        usize::try_from(device).ok().and_then(|device| self.device_pools.get(device)).ok_or(Error::INVALID_DEVICE)
     }
 
     fn pool(&self, handle: usize) -> Outcome<Arc<Pool>> {
@@ -135,23 +101,12 @@ impl Driver {
     }
 }
 
-struct DevicePools {
-    default: usize,
-    now: AtomicU64,
-}
-
 /// The pool of which `cuMemAllocAsync` takes memory.
 fn current_pool(device: c_int) -> Outcome<usize> {
-    Ok(driver()?.device_pools(device)?.now.load(Ordering::Relaxed) as usize)
+    Ok(driver()?.pools_of(device)?.now.load(Ordering::Relaxed))
 }
 
-fn insert(
-    pool_handle: usize,
-    pool: &Pool,
-    len: usize,
-    piece: Piece,
-    charge: Option<crate::device::Charge>,
-) -> Outcome<Address> {
+fn insert(pool_handle: usize, pool: &Pool, len: usize, piece: Piece, charge: Option<Charge>) -> Outcome<Address> {
     let addresses = Mapping::reserved(len, PAGE)?;
     let (base, alias) = (addresses.address(), piece.alias());
     driver()?.space.write().insert(Range {
@@ -240,29 +195,6 @@ fn create(properties: Properties) -> Outcome<usize> {
     Ok(driver.pools.lock().insert(Arc::new(Pool::new(device, source, false))))
 }
 
-/// Borrows a descriptor that a caller passed as an address.
-pub(crate) fn descriptor(handle: usize) -> Outcome<OwnedFd> {
-    let number = c_int::try_from(handle).map_err(|_| Error::INVALID_VALUE)?;
-    if number < 0 {
-        return Err(Error::INVALID_VALUE);
-    }
-    // SAFETY: whatever the number is, only its duplication is attempted, which fails if nothing is open there.
-    let borrowed = unsafe { BorrowedFd::borrow_raw(number) };
-    borrowed.try_clone_to_owned().map_err(|_| Error::INVALID_VALUE)
-}
-
-/// Hands a descriptor of `file` out.
-pub(crate) fn hand_out(file: BorrowedFd<'_>, into: Out<c_int>) -> Outcome {
-    if into.is_null() {
-        return Err(Error::INVALID_VALUE);
-    }
-    let number = file.try_clone_to_owned().map_err(|_| Error::OPERATING_SYSTEM)?.into_raw_fd();
-    into.set(number).inspect_err(|_| {
-        // SAFETY: just made here, and nobody else knows it.
-        drop(unsafe { OwnedFd::from_raw_fd(number) });
-    })
-}
-
 fn import(handle: usize) -> Outcome<usize> {
     let driver = driver()?;
     let file = descriptor(handle)?;
@@ -297,11 +229,7 @@ fn import_pointer(handle: usize, export: PointerExport) -> Outcome<Address> {
     insert(handle, &pool, len.ok_or(Error::INVALID_VALUE)?, piece, None)
 }
 
-macro_rules! attribute_numbers {
-    ($($name:ident = $attribute:ident)*) => { $(const $name: c_int = Attribute::$attribute as c_int;)* };
-}
-
-attribute_numbers! {
+numbers! { Attribute:
     FOLLOW_EVENTS = CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES
     INTERNAL = CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES
     THRESHOLD = CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
@@ -326,11 +254,10 @@ driver_api! {
     }
 
     11020 cuDeviceGetDefaultMemPool: fn cuDeviceGetDefaultMemPool(pool: Out<usize>, device: c_int) {
-        pool.set(driver()?.device_pools(device)?.default)
+        pool.set(driver()?.pools_of(device)?.default)
     }
 
     11020 cuDeviceGetMemPool: fn cuDeviceGetMemPool(pool: Out<usize>, device: c_int) {
-        driver()?.device_pools(device)?;
         pool.set(current_pool(device)?)
     }
 
@@ -339,7 +266,7 @@ driver_api! {
         if driver.pool(pool)?.device != device {
             return Err(Error::INVALID_VALUE);
         }
-        driver.device_pools(device)?.now.store(pool as u64, Ordering::Relaxed);
+        driver.pools_of(device)?.now.store(pool, Ordering::Relaxed);
         Ok(())
     }
 
@@ -352,10 +279,8 @@ driver_api! {
         if driver.pool(pool)?.is_default {
             return Err(Error::INVALID_VALUE);
         }
-        for device in 0..driver.devices.len() as c_int {
-            let pools = driver.device_pools(device)?;
-            let (was, default) = (pool as u64, pools.default as u64);
-            let _ = pools.now.compare_exchange(was, default, Ordering::Relaxed, Ordering::Relaxed);
+        for pools in &driver.device_pools {
+            let _ = pools.now.compare_exchange(pool, pools.default, Ordering::Relaxed, Ordering::Relaxed);
         }
         // What was allocated from it stays until it is freed.
         driver.pools.lock().remove(pool).map(drop).ok_or(Error::INVALID_VALUE)

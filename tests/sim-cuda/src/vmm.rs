@@ -6,13 +6,11 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use cudarc::driver::sys::CUmemAllocationType;
-
 use crate::abi::{Address, In, List, Out, driver_api};
 use crate::device::Charge;
 use crate::driver::{driver, fresh_id};
 use crate::error::{Error, Outcome};
-use crate::pool::{AccessOf, Location, NO_HANDLE, POSIX, descriptor, hand_out};
+use crate::sharing::{AccessOf, Location, NO_HANDLE, PINNED, POSIX, descriptor, hand_out};
 use crate::space::{Backing, Kind, Mapped, Range};
 use crate::store::{Description, Mapping, PAGE, Piece, Purpose, Store};
 
@@ -75,8 +73,6 @@ struct Properties {
 }
 
 const _: () = assert!(size_of::<Properties>() == size_of::<cudarc::driver::sys::CUmemAllocationProp_st>());
-
-const PINNED: c_int = CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED as c_int;
 
 impl Properties {
     /// The device, and whether the memory can be exported.

@@ -279,3 +279,33 @@ fn errors_have_names() {
     assert_eq!(unsafe { std::ffi::CStr::from_ptr(name) }, c"CUDA_ERROR_INVALID_CONTEXT");
     assert_eq!(cu!(cuGetErrorName(12345_i32, &raw mut name)), 1);
 }
+
+#[test]
+fn threads_share_the_driver() {
+    let session = Session::begin();
+    std::thread::scope(|scope| {
+        for thread in 0..4_usize {
+            let session = &session;
+            scope.spawn(move || {
+                ok!(cuCtxSetCurrent(session.context));
+                let (stream, event) = (session.stream(1), session.event());
+                let host = session.pinned(10_000);
+                for round in 0..50 {
+                    let address = session.alloc(10_000);
+                    let bytes = pattern(10_000, thread * 50 + round);
+                    host.copy_from_slice(&bytes);
+                    ok!(cuMemcpyHtoDAsync_v2(address, host.as_ptr(), 10_000_usize, stream));
+                    ok!(cuEventRecord(event, stream));
+                    ok!(cuEventSynchronize(event));
+                    host.fill(0);
+                    ok!(cuMemcpyDtoHAsync_v2(host.as_mut_ptr(), address, 10_000_usize, stream));
+                    ok!(cuStreamSynchronize(stream));
+                    assert!(host == &bytes[..]);
+                    ok!(cuMemFree_v2(address));
+                }
+                ok!(cuStreamDestroy_v2(stream));
+                ok!(cuEventDestroy_v2(event));
+            });
+        }
+    });
+}

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Session, in_child};
+use common::{Session, in_child, is_simulated};
 
 fn state() -> (u32, i32) {
     let (mut flags, mut active) = (0_u32, -1_i32);
@@ -66,7 +66,7 @@ fn each_thread_has_its_own_stack_of_contexts() {
         assert_eq!(id_of(other).0, 709);
         let mut again = 0_usize;
         ok!(cuCtxCreate_v2(&raw mut again, 0_u32, 0));
-        assert_eq!(again, other, "a handle is reused");
+        assert!(again == other || !is_simulated(), "a handle is reused, which a real driver may do");
     });
 }
 

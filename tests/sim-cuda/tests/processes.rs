@@ -2,7 +2,8 @@
 
 mod common;
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{ChildStdin, ChildStdout};
 
 use common::{Session, partner, pattern, start_partner};
 
@@ -46,18 +47,49 @@ const LEN: usize = 100_000;
 const SHARED_EVENT: u32 = 6;
 
 /// Both sides of a test: what the owner runs, and what its partner does with the words told.
-fn together(test: &str, words: &str, owner: impl FnOnce(&mut dyn Write), other: impl FnOnce(&[Handle])) {
+fn together(test: &str, words: &str, owner: impl FnOnce(&mut Partner), other: impl FnOnce(&[Handle])) {
     if let Some(words) = partner() {
         let handles: Vec<Handle> = words.split(' ').map(|word| word.parse().expect("a handle")).collect();
         return other(&handles);
     }
     let mut child = start_partner(test, words);
-    let mut stdin = child.stdin.take().expect("piped");
-    owner(&mut stdin);
-    drop(stdin);
-    let output: Vec<String> =
-        BufReader::new(child.stdout.take().expect("piped")).lines().map_while(Result::ok).collect();
-    assert!(child.wait().expect("the partner ends").success(), "{}", output.join("\n"));
+    let stdin = child.stdin.take().expect("piped");
+    let stdout = BufReader::new(child.stdout.take().expect("piped"));
+    let mut partner = Partner { stdin, stdout, said: String::new() };
+    owner(&mut partner);
+    drop(partner.stdin);
+    partner.stdout.read_to_string(&mut partner.said).expect("the partner's output");
+    assert!(child.wait().expect("the partner ends").success(), "{}", partner.said);
+}
+
+/// The other process, as the owner sees it.
+struct Partner {
+    stdin: ChildStdin,
+    stdout: BufReader<ChildStdout>,
+    said: String,
+}
+
+impl Partner {
+    /// Waits until it has called [`ready`], or has ended.
+    fn wait_until_ready(&mut self) {
+        let mut line = String::new();
+        while self.stdout.read_line(&mut line).is_ok_and(|len| len > 0) && line.trim_end() != READY {
+            self.said.push_str(&line);
+            line.clear();
+        }
+    }
+
+    /// Lets it go on from [`wait_for_owner`].
+    fn go_on(&mut self) {
+        // It may have failed before it waited.
+        let _ = writeln!(self.stdin, "go on");
+    }
+}
+
+const READY: &str = "PARTNER READY";
+
+fn ready() {
+    println!("\n{READY}");
 }
 
 fn wait_for_owner() {
@@ -111,21 +143,25 @@ fn a_mapping_of_freed_memory_does_not_show_what_came_after() {
     let session = Session::begin();
     let address = session.alloc(4 << 20);
     session.write(address, &[1; 64]);
-    let owner = |stdin: &mut dyn Write| {
+    let owner = |partner: &mut Partner| {
+        partner.wait_until_ready();
         ok!(cuMemFree_v2(address));
         let next = session.alloc(4 << 20);
         session.write(next, &[2; 64]);
-        writeln!(stdin, "go").expect("the partner waits");
+        partner.go_on();
     };
     together(
         "a_mapping_of_freed_memory_does_not_show_what_came_after",
         &Handle::of_memory(address).to_string(),
-        |stdin| owner(stdin),
+        owner,
         |handles| {
             let (result, mine) = handles[0].open();
             assert_eq!(result, 0);
+            ready();
             wait_for_owner();
             assert_ne!(session.read(mine, 64), [2; 64]);
+            ok!(cuIpcCloseMemHandle(mine));
+            assert_eq!(handles[0].open().0, 800, "freed, and a large block");
         },
     );
 }
@@ -173,8 +209,8 @@ fn events_are_shared_by_handle() {
     together(
         "events_are_shared_by_handle",
         &format!("{handle} {memory}"),
-        |_| {
-            std::thread::sleep(std::time::Duration::from_millis(50));
+        |partner| {
+            partner.wait_until_ready();
             assert_eq!(cu!(cuEventQuery(event)), 600);
             release();
         },
@@ -185,6 +221,8 @@ fn events_are_shared_by_handle() {
             assert_eq!(result, 0);
             ok!(cuStreamWaitEvent(stream, mine, 0_u32));
             ok!(cuMemcpyDtoHAsync_v2(seen.as_mut_ptr(), memory, LEN, stream));
+            assert_eq!(cu!(cuStreamQuery(stream)), 600);
+            ready();
             ok!(cuStreamSynchronize(stream));
             assert!(seen.iter().all(|byte| *byte == 5));
             ok!(cuEventSynchronize(mine));

@@ -2,7 +2,6 @@
 //! `CABLEWAY_CUDA_LIBDIR` says so.
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
-#![allow(clippy::macro_metavars_in_unsafe, reason = "`cu!` is for calls whose safety the whole test is about")]
 
 use std::ffi::c_char;
 use std::os::unix::process::ExitStatusExt;
@@ -25,13 +24,13 @@ pub(crate) fn library() -> &'static Library {
 macro_rules! cu {
     (@hole $argument:expr) => { _ };
     ($name:ident($($argument:expr),* $(,)?)) => {{
-        // SAFETY: the type is that of the arguments, which the test writes as the driver's documentation has them.
+        // SAFETY: the type is that of the arguments, which the test writes as the driver's documentation has them; its
+        // pointers are to variables of the test.
         let function = unsafe {
             $crate::common::library()
-                .get::<unsafe extern "C" fn($($crate::cu!(@hole $argument)),*) -> i32>(concat!(stringify!($name), "\0").as_bytes())
+                .get::<extern "C" fn($($crate::cu!(@hole $argument)),*) -> i32>(concat!(stringify!($name), "\0").as_bytes())
         };
-        // SAFETY: as above; pointers are to variables of the test.
-        unsafe { function.expect("the symbol is there")($($argument),*) }
+        function.expect("the symbol is there")($($argument),*)
     }};
 }
 

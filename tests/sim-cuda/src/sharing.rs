@@ -1,0 +1,70 @@
+//! What pools and virtual memory management have in common: where memory lies, and descriptors that stand for it.
+
+use std::ffi::{c_int, c_uint};
+use std::os::fd::{BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
+
+use cudarc::driver::sys::{CUmemAllocationHandleType as HandleType, CUmemAllocationType, CUmemLocationType};
+
+use crate::abi::Out;
+use crate::driver::driver;
+use crate::error::{Error, Outcome};
+
+pub(crate) const NO_HANDLE: c_int = HandleType::CU_MEM_HANDLE_TYPE_NONE.0 as c_int;
+pub(crate) const POSIX: c_int = HandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR.0 as c_int;
+pub(crate) const PINNED: c_int = CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED as c_int;
+
+/// `CUmemLocation`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Location {
+    kind: c_int,
+    id: c_int,
+}
+
+impl Location {
+    /// The device that it names.
+    pub(crate) fn device(self) -> Outcome<c_int> {
+        if self.kind != CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE as c_int {
+            return Err(Error::INVALID_VALUE);
+        }
+        driver()?.device(self.id).map_err(|_| Error::INVALID_VALUE)?;
+        Ok(self.id)
+    }
+
+    pub(crate) fn of_device(id: c_int) -> Location {
+        Location { kind: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE as c_int, id }
+    }
+}
+
+/// `CUmemAccessDesc`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct AccessOf {
+    pub(crate) location: Location,
+    pub(crate) flags: c_uint,
+}
+
+const _: () = assert!(size_of::<AccessOf>() == size_of::<cudarc::driver::sys::CUmemAccessDesc_st>());
+
+/// Borrows a descriptor that a caller passed as an address.
+pub(crate) fn descriptor(handle: usize) -> Outcome<OwnedFd> {
+    let number = c_int::try_from(handle).map_err(|_| Error::INVALID_VALUE)?;
+    if number < 0 {
+        return Err(Error::INVALID_VALUE);
+    }
+    // SAFETY: whatever the number is, only its duplication is attempted, which fails if nothing is open there.
+    let borrowed = unsafe { BorrowedFd::borrow_raw(number) };
+    borrowed.try_clone_to_owned().map_err(|_| Error::INVALID_VALUE)
+}
+
+/// Hands a descriptor of `file` out.
+pub(crate) fn hand_out(file: BorrowedFd<'_>, into: Out<c_int>) -> Outcome {
+    if into.is_null() {
+        return Err(Error::INVALID_VALUE);
+    }
+    let number = file.try_clone_to_owned().map_err(|_| Error::OPERATING_SYSTEM)?.into_raw_fd();
+    into.set(number).inspect_err(|_| {
+        // SAFETY: just made here, and nobody else knows it.
+        drop(unsafe { OwnedFd::from_raw_fd(number) });
+    })
+}
