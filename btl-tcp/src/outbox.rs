@@ -1,7 +1,7 @@
 //! What a connection still has to write, in the order in which it goes out.
 //!
-//! Messages keep their order. A `put` has none among messages, so it is cut into pieces of which at most one waits at
-//! a time: a message never waits for more than that piece.
+//! Messages keep their order. A `put` has none among messages, so it is cut into pieces of which only few wait at a
+//! time: a message never waits for more than those.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -16,6 +16,8 @@ use crate::wire::{self, HEADER, MAX_PUT};
 
 /// Bytes written per call, so that one connection does not keep all others waiting.
 const BUDGET: usize = 4 << 20;
+/// Pieces of puts wait for so many bytes at least, if there are as many: enough for one system call to be worth it.
+const PIECES: usize = MAX_PUT;
 /// Items gathered into one system call.
 const GATHERED: usize = 16;
 /// Copied messages are joined up to this size.
@@ -47,7 +49,7 @@ enum Body {
 
 enum Done {
     Message(Token),
-    PutPiece,
+    PutPiece { last: bool },
 }
 
 struct Put {
@@ -75,7 +77,10 @@ pub(crate) struct Outbox {
     /// Bytes of `items` that are copies of ours.
     copied: usize,
     puts: VecDeque<Put>,
-    piece_waits: bool,
+    /// How many of `puts`, from the first, wait as pieces altogether.
+    cut: usize,
+    /// Bytes of pieces that wait.
+    pieces: usize,
     unconfirmed: HashMap<u64, Token>,
     next_confirmation: u64,
     finished: Vec<Token>,
@@ -198,7 +203,8 @@ impl Outbox {
             }
         }
         tokens.extend(self.puts.drain(..).map(|put| put.token));
-        self.piece_waits = false;
+        self.cut = 0;
+        self.pieces = 0;
         self.copied = 0;
         tokens
     }
@@ -210,7 +216,7 @@ impl Outbox {
     pub(crate) fn write(&mut self, socket: &Socket) -> io::Result<()> {
         let mut budget = BUDGET;
         loop {
-            self.cut_piece();
+            self.cut_pieces();
             if self.items.is_empty() || budget == 0 {
                 return Ok(());
             }
@@ -242,20 +248,20 @@ impl Outbox {
         }
     }
 
-    /// Makes the next piece of the first `put` wait, unless one does.
-    fn cut_piece(&mut self) {
-        if self.piece_waits {
-            return;
+    /// Has the next pieces of puts wait, unless enough do.
+    fn cut_pieces(&mut self) {
+        while self.pieces < PIECES {
+            let Some(put) = self.puts.get_mut(self.cut) else { return };
+            let len = MAX_PUT.min(put.len - put.cut);
+            let last = put.cut + len == put.len;
+            let head = wire::put(put.key, put.offset + put.cut as u64, len, put.confirmation.filter(|_| last));
+            // SAFETY: `cut` is at most the length of the source.
+            let address = unsafe { put.address.add(put.cut) };
+            put.cut += len;
+            self.cut += usize::from(last);
+            self.pieces += len;
+            self.push(&head, Body::Memory { address, len, done: Done::PutPiece { last } }, 0);
         }
-        let Some(put) = self.puts.front_mut() else { return };
-        let len = MAX_PUT.min(put.len - put.cut);
-        let last = put.cut + len == put.len;
-        let head = wire::put(put.key, put.offset + put.cut as u64, len, put.confirmation.filter(|_| last));
-        // SAFETY: `cut` is at most the length of the source.
-        let address = unsafe { put.address.add(put.cut) };
-        put.cut += len;
-        self.piece_waits = true;
-        self.push(&head, Body::Memory { address, len, done: Done::PutPiece }, 0);
     }
 
     /// Counts `sent` bytes as taken by the kernel.
@@ -269,27 +275,28 @@ impl Outbox {
             }
             let Some(item) = self.items.pop_front() else { return };
             self.copied = self.copied.saturating_sub(item.head.len());
-            if let Body::Memory { done, .. } = item.body {
-                match done {
-                    Done::Message(token) => self.finished.push(token),
-                    Done::PutPiece => self.piece_written(),
+            match item.body {
+                Body::Memory { done: Done::Message(token), .. } => self.finished.push(token),
+                Body::Memory { done: Done::PutPiece { last }, len, .. } => {
+                    self.pieces -= len;
+                    if last {
+                        self.put_written();
+                    }
                 }
+                Body::None | Body::Fragment { .. } => {}
             }
         }
     }
 
-    fn piece_written(&mut self) {
-        self.piece_waits = false;
-        if self.puts.front().is_none_or(|put| put.cut < put.len) {
-            return;
-        }
-        if let Some(put) = self.puts.pop_front() {
-            match put.confirmation {
-                Some(confirmation) => {
-                    self.unconfirmed.insert(confirmation, put.token);
-                }
-                None => self.finished.push(put.token),
+    /// The last piece of the first `put` is written: pieces go in the order of their puts.
+    fn put_written(&mut self) {
+        let Some(put) = self.puts.pop_front() else { return };
+        self.cut -= 1;
+        match put.confirmation {
+            Some(confirmation) => {
+                self.unconfirmed.insert(confirmation, put.token);
             }
+            None => self.finished.push(put.token),
         }
     }
 }
