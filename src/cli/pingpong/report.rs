@@ -174,14 +174,21 @@ impl Report {
     }
 }
 
-/// Two digits after the point.
+/// Two digits after the point, four below ten: a small latency must not lose what programs compare.
 fn round(value: f64) -> f64 {
-    (value * 100.0).round() / 100.0
+    let scale = if value < 10.0 { 10_000.0 } else { 100.0 };
+    (value * scale).round() / scale
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn small_values_keep_their_digits() {
+        assert_eq!(round(0.183_49), 0.1835);
+        assert_eq!(round(4210.237), 4210.24);
+    }
 
     #[test]
     fn titles_name_what_was_measured() {

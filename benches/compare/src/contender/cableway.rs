@@ -9,6 +9,13 @@ use super::{Contender, Description, Place, Sample, checkout, samples_of};
 use crate::error::Error;
 use crate::plan::{Series, Test, window};
 use crate::process::{bounded, output_of, shown};
+use crate::report::Results;
+use crate::statistics::{Summary, summary};
+
+/// How often the time to join a job is taken.
+const STARTS: u32 = 7;
+/// Ranks of the job in which memory is looked at.
+const RANKS: u32 = 17;
 
 pub(super) struct Cableway {
     place: Place,
@@ -42,6 +49,16 @@ impl Cableway {
         Ok(sample)
     }
 
+    /// One of the costs that the example `footprint` tells.
+    fn footprint(&self, ranks: u32, name: &str) -> Result<f64, Error> {
+        let program = self.program.with_file_name("examples").join("footprint");
+        let mut command = bounded(&self.program);
+        command.args(["run", "-n", &ranks.to_string(), "--set", "btl=self,sm", "--"]).arg(program);
+        let printed = output_of(&mut command)?;
+        let value = printed.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": ")?.parse().ok());
+        value.ok_or_else(|| Error::NoFigure { command: shown(&command), said: printed })
+    }
+
     fn pingpong(&self, series: &Series, size: u64) -> Command {
         let mut command = bounded("taskset");
         command.args(["-c", &self.place.list()]).arg(&self.program).arg("pingpong");
@@ -64,6 +81,22 @@ impl Contender for Cableway {
     fn measure(&self, series: &Series, seconds: f64) -> Result<Vec<Sample>, Error> {
         series.sizes.iter().map(|size| self.size(series, *size, seconds)).collect()
     }
+
+    fn once(&self, results: &mut Results) {
+        let starts: Result<Vec<f64>, Error> =
+            (0..STARTS).map(|_| self.footprint(2, "milliseconds of World::init")).collect();
+        results.note(match starts.map(|starts| summary(&starts)) {
+            Ok(Some(Summary { median, least, greatest, .. })) => format!(
+                "World::init in a job of 2, the wait for the other's start included: {median:.2} ms ({least:.2}..{greatest:.2})"
+            ),
+            Ok(None) => "World::init: not measured".to_owned(),
+            Err(error) => format!("World::init: not measured ({error})"),
+        });
+        results.note(match self.footprint(RANKS, "bytes per connected peer") {
+            Ok(bytes) => format!("memory per connected peer, in a job of {RANKS}: {:.0} KiB", bytes / 1024.0),
+            Err(error) => format!("memory per connected peer: not measured ({error})"),
+        });
+    }
 }
 
 /// Seconds that one iteration took: a round trip, or a window.
@@ -78,7 +111,9 @@ fn iteration_time(test: Test, sample: Sample) -> f64 {
 
 fn build() -> Result<PathBuf, Error> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    output_of(Command::new(cargo).args(["build", "--release", "-p", "cableway"]).current_dir(checkout()))?;
+    let mut build = Command::new(cargo);
+    build.args(["build", "--release", "-p", "cableway", "--bin", "cableway", "--example", "footprint"]);
+    output_of(build.current_dir(checkout()))?;
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| checkout().join("target"), PathBuf::from);
     Ok(target.join("release/cableway"))
 }
