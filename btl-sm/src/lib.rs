@@ -7,8 +7,8 @@
 //! device data         in fragments of a segment that both processes have registered with the driver
 //! ```
 //!
-//! [`segment`] draws the shared memory, [`ring`] holds the two lock-free rings, [`connection`] says how processes
-//! meet and part. [`endpoint`] sends, [`progress`] receives; they meet in [`peer`] and [`inner`] only, so that
+//! `segment` draws the shared memory, `ring` holds the two lock-free rings, `connection` says how processes
+//! meet and part. `endpoint` sends, `progress` receives; they meet in `peer` and `inner` only, so that
 //! endpoints of different peers share no lock.
 //!
 //! **Linux only**: memfd, abstract sockets, `process_vm_readv`.
