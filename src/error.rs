@@ -4,6 +4,9 @@ use std::fmt;
 
 use cableway_base::{ParameterError, Rank};
 use cableway_btl::ModexError;
+use cableway_pml::Buffer;
+
+use crate::selector::{Sender, Tag};
 
 /// Why an operation of the library failed.
 #[derive(Debug, thiserror::Error)]
@@ -40,6 +43,9 @@ pub enum Error {
     /// The device's driver refused or failed.
     #[error(transparent)]
     Device(#[from] cableway_common_cuda::DeviceError),
+    /// A datatype that cannot be.
+    #[error(transparent)]
+    Datatype(#[from] cableway_datatype::Error),
     /// A description of a buffer does not fit its memory.
     #[error("the buffer does not fit: {0}")]
     BadBuffer(String),
@@ -81,7 +87,11 @@ pub struct Operation {
 impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let preposition = if self.verb == "send" { "to" } else { "from" };
-        write!(f, "{} of {} bytes {preposition} ", self.verb, self.bytes)?;
+        f.write_str(self.verb)?;
+        if self.verb != "probe" {
+            write!(f, " of {} bytes", self.bytes)?;
+        }
+        write!(f, " {preposition} ")?;
         match self.peer {
             Some(peer) => write!(f, "rank {peer}")?,
             None => f.write_str("any rank")?,
@@ -94,11 +104,28 @@ impl fmt::Display for Operation {
 }
 
 impl Operation {
+    pub(crate) fn send(buffer: &Buffer<'_>, to: Rank, tag: i32) -> Self {
+        Operation { verb: "send", peer: Some(to), tag: Some(tag), bytes: bytes(buffer) }
+    }
+
+    pub(crate) fn receive(buffer: &Buffer<'_>, from: Sender, tag: Tag) -> Self {
+        Operation { verb: "receive", peer: from.rank(), tag: tag.tag(), bytes: bytes(buffer) }
+    }
+
+    pub(crate) fn probe(from: Sender, tag: Tag) -> Self {
+        Operation { verb: "probe", peer: from.rank(), tag: tag.tag(), bytes: 0 }
+    }
+
     /// The error of this operation.
     #[cold]
     pub(crate) fn failed(self, source: cableway_pml::Error) -> Error {
         Error::Message { operation: self, source: Box::new(source) }
     }
+}
+
+/// A length that 64 bits do not hold is refused by the engine; here it only is to be named.
+fn bytes(buffer: &Buffer<'_>) -> u64 {
+    buffer.packed_len().unwrap_or(u64::MAX)
 }
 
 fn transports_hint(nearest: Option<&str>) -> String {

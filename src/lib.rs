@@ -16,21 +16,23 @@ mod transports;
 mod world;
 
 pub use attached::AttachedBuffer;
-pub use buffer::{Data, DeviceSlice, DeviceSliceMut, RawBuffer, RecvBuffer, SendBuffer};
+pub use buffer::{Data, DeviceSlice, DeviceSliceMut, RawBuffer, RecvBuffer, SendBuffer, TypedSlice, TypedSliceMut};
 pub use communicator::{Communicator, Message};
 pub use error::{Error, Operation};
 pub use modex::{StartedBy, pmix_library};
 pub use scope::{Persistent, Request, Scope};
 pub use selector::{Any, Sender, Status, Tag};
+pub use transports::check_transports;
 pub use world::{World, WorldOptions};
 
 pub use cableway_base::parameters::{ENVIRONMENT_PREFIX, parse_size};
 pub use cableway_base::{Counters, ParameterError, Parameters, Rank, Source};
 pub use cableway_btl::ModexError;
 pub use cableway_common_cuda::{
-    BufferKind, DeviceBuffer, DeviceError, DeviceFacts, DeviceIndex, Devices, LIBDIR_VARIABLE, Link,
+    BufferKind, DeviceBuffer, DeviceError, DeviceFacts, DeviceIndex, Devices, Facts, LIBDIR_VARIABLE, Link, MemoryClass,
 };
-pub use cableway_pml::Error as EngineError;
+pub use cableway_datatype::{self as datatype, Datatype, Layout, Predefined};
+pub use cableway_pml::{Error as EngineError, Explained as Protocol, Side};
 
 /// Keeps the README's program compiling.
 #[cfg(doctest)]

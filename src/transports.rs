@@ -25,6 +25,14 @@ pub(crate) fn open(job: &Job, parameters: &Parameters, devices: &Devices) -> Res
     Ok(btls)
 }
 
+/// Refuses parameters that name a transport which does not exist, as [`World::init`](crate::World::init) would.
+///
+/// # Errors
+/// [`Error::UnknownTransport`].
+pub fn check_transports(parameters: &Parameters) -> Result<(), Error> {
+    choose(&parameters.btl).map(drop)
+}
+
 fn choose(list: &str) -> Result<Vec<&'static str>, Error> {
     let names: Vec<_> = list.split(',').map(str::trim).filter(|name| !name.is_empty()).collect();
     if names.is_empty() {

@@ -1,6 +1,8 @@
 //! The command line: what can be typed, and what comes back when it was typed wrongly.
 
+mod explain;
 mod info;
+mod job;
 mod parameters;
 mod pingpong;
 mod run;
@@ -22,6 +24,7 @@ enum Verb {
     Run(run::Run),
     Pingpong(pingpong::Pingpong),
     Info(info::Info),
+    Explain(explain::Explain),
 }
 
 pub(crate) fn main() -> ExitCode {
@@ -29,6 +32,7 @@ pub(crate) fn main() -> ExitCode {
     log_to_stderr();
     let result = match command.verb {
         Verb::Run(run) => run.execute(),
+        Verb::Explain(explain) => explain.execute(),
         Verb::Info(info) => info.execute(),
         Verb::Pingpong(pingpong) => pingpong.execute(),
     };

@@ -25,6 +25,7 @@ impl ParameterOptions {
         for assignment in &self.set {
             parameters.assign(assignment, Source::CommandLine).map_err(Failure::usage)?;
         }
+        cableway::check_transports(&parameters).map_err(Failure::usage)?;
         if let Some(folder) = &self.cuda_libdir
             && !folder.is_dir()
         {
@@ -38,6 +39,7 @@ impl ParameterOptions {
         let mut parameters = self.resolve()?;
         if let Some(btl) = btl {
             parameters.set("btl", btl, Source::CommandLine).map_err(Failure::usage)?;
+            cableway::check_transports(&parameters).map_err(Failure::usage)?;
         }
         Ok(parameters)
     }

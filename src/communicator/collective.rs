@@ -4,8 +4,8 @@ use cableway_base::Rank;
 use cableway_pml::{Buffer, SendMode};
 
 use super::Communicator;
-use super::point_to_point::receive;
 use crate::Error;
+use crate::error::Operation;
 use crate::in_flight::InFlight;
 use crate::selector::raw_rank;
 
@@ -35,7 +35,7 @@ impl Communicator {
     }
 
     fn exchange_nothing(&self, to: Rank, from: Rank) -> Result<(), Error> {
-        let failed = |error| receive(from.into(), BARRIER_TAG.into(), 0).failed(error);
+        let failed = |error| Operation::receive(&Buffer::EMPTY, from.into(), BARRIER_TAG.into()).failed(error);
         let request = InFlight::new(self.engine());
         // SAFETY: `request` is new, its drop waits, and there are no bytes.
         unsafe { self.engine().irecv(self.raw(), raw_rank(from), BARRIER_TAG, Buffer::EMPTY, &raw const *request) }

@@ -3,16 +3,17 @@
 mod collective;
 mod point_to_point;
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use cableway_base::Rank;
 use cableway_pml::Engine;
 
-use crate::Error;
+use crate::selector::raw_rank;
 use crate::world::{Inner, WORLD_CONTEXT};
+use crate::{Error, Protocol, Side};
 
 pub use point_to_point::Message;
-pub(crate) use point_to_point::receive;
 
 /// A group of processes, ranked from 0, whose messages are kept apart from those of every other communicator.
 ///
@@ -54,6 +55,22 @@ impl Communicator {
     /// The processes, in the job's count, by their rank here.
     pub fn group(&self) -> &[Rank] {
         self.shared.engine.group()
+    }
+
+    /// Which protocols carry messages to rank `to`, by size in bytes, and why: the engine's own decision.
+    ///
+    /// # Errors
+    /// No such rank, or it cannot be reached.
+    pub fn explain(
+        &self,
+        to: Rank,
+        from_memory: Side,
+        to_memory: Side,
+        sizes: RangeInclusive<u64>,
+    ) -> Result<Vec<Protocol>, Error> {
+        let no_such_rank = || cableway_pml::Error::NoSuchRank { rank: raw_rank(to), size: self.group().len() };
+        let peer = self.group().get(to as usize).copied().ok_or_else(no_such_rank)?;
+        Ok(self.engine().explain(peer, from_memory, to_memory, sizes)?)
     }
 
     pub(crate) fn engine(&self) -> &Engine {

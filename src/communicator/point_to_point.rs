@@ -50,16 +50,16 @@ impl Communicator {
         self.send_as(buffer.readable(), to, tag, &room.mode())
     }
 
-    fn send_as(&self, buffer: Buffer, to: Rank, tag: i32, mode: &SendMode) -> Result<(), Error> {
-        self.check_tag(tag).and_then(|()| self.send_raw(buffer, to, tag, mode)).map_err(|error| {
-            Operation { verb: "send", peer: Some(to), tag: Some(tag), bytes: buffer.len() }.failed(error)
-        })
+    fn send_as(&self, buffer: Buffer<'_>, to: Rank, tag: i32, mode: &SendMode) -> Result<(), Error> {
+        self.check_tag(tag)
+            .and_then(|()| self.send_raw(buffer, to, tag, mode))
+            .map_err(|error| Operation::send(&buffer, to, tag).failed(error))
     }
 
     /// As [`send_as`](Self::send_as) without the check, for tags of our own.
     pub(super) fn send_raw(
         &self,
-        buffer: Buffer,
+        buffer: Buffer<'_>,
         to: Rank,
         tag: i32,
         mode: &SendMode,
@@ -89,7 +89,7 @@ impl Communicator {
         let received = self
             .check_selector(tag)
             .and_then(|()| unsafe { self.engine().recv(self.raw(), from.raw(), tag.raw(), buffer) });
-        received.map(Status::new).map_err(|error| receive(from, tag, buffer.len()).failed(error))
+        received.map(Status::new).map_err(|error| Operation::receive(&buffer, from, tag).failed(error))
     }
 
     /// Receives a message of any length.
@@ -125,7 +125,7 @@ impl Communicator {
         (from, recv_tag): (impl Into<Sender>, impl Into<Tag>),
     ) -> Result<Status, Error> {
         let (from, recv_tag, buffer) = (from.into(), recv_tag.into(), recv.writable());
-        let failed = |error| receive(from, recv_tag, buffer.len()).failed(error);
+        let failed = |error| Operation::receive(&buffer, from, recv_tag).failed(error);
         self.check_selector(recv_tag).map_err(failed)?;
         let request = InFlight::new(self.engine());
         // SAFETY: `request` is new, and its drop waits, before which `recv`'s borrow does not end.
@@ -146,7 +146,7 @@ impl Communicator {
     pub fn probe(&self, from: impl Into<Sender>, tag: impl Into<Tag>) -> Result<Status, Error> {
         let (from, tag) = (from.into(), tag.into());
         let found = self.check_selector(tag).and_then(|()| self.engine().probe(self.raw(), from.raw(), tag.raw()));
-        found.map(Status::new).map_err(|error| probe(from, tag).failed(error))
+        found.map(Status::new).map_err(|error| Operation::probe(from, tag).failed(error))
     }
 
     /// As [`probe`](Self::probe), and does not wait.
@@ -156,7 +156,7 @@ impl Communicator {
     pub fn iprobe(&self, from: impl Into<Sender>, tag: impl Into<Tag>) -> Result<Option<Status>, Error> {
         let (from, tag) = (from.into(), tag.into());
         let found = self.check_selector(tag).and_then(|()| self.engine().iprobe(self.raw(), from.raw(), tag.raw()));
-        found.map(|status| status.map(Status::new)).map_err(|error| probe(from, tag).failed(error))
+        found.map(|status| status.map(Status::new)).map_err(|error| Operation::probe(from, tag).failed(error))
     }
 
     /// Waits for a message and takes it: only the returned value can receive it, so that another thread cannot come
@@ -169,7 +169,7 @@ impl Communicator {
         let found = self.check_selector(tag).and_then(|()| self.engine().mprobe(self.raw(), from.raw(), tag.raw()));
         match found {
             Ok(inner) => Ok(Message { communicator: self, inner }),
-            Err(error) => Err(probe(from, tag).failed(error)),
+            Err(error) => Err(Operation::probe(from, tag).failed(error)),
         }
     }
 
@@ -182,21 +182,13 @@ impl Communicator {
         let found = self.check_selector(tag).and_then(|()| self.engine().improbe(self.raw(), from.raw(), tag.raw()));
         match found {
             Ok(found) => Ok(found.map(|inner| Message { communicator: self, inner })),
-            Err(error) => Err(probe(from, tag).failed(error)),
+            Err(error) => Err(Operation::probe(from, tag).failed(error)),
         }
     }
 
     pub(crate) fn check_selector(&self, tag: Tag) -> Result<(), cableway_pml::Error> {
         tag.tag().map_or(Ok(()), |tag| self.check_tag(tag))
     }
-}
-
-pub(crate) fn receive(from: Sender, tag: Tag, bytes: u64) -> Operation {
-    Operation { verb: "receive", peer: from.rank(), tag: tag.tag(), bytes }
-}
-
-fn probe(from: Sender, tag: Tag) -> Operation {
-    Operation { verb: "probe", peer: from.rank(), tag: tag.tag(), bytes: 0 }
 }
 
 /// A message that was taken by [`Communicator::mprobe`]. Dropping it discards the message.
@@ -222,7 +214,7 @@ impl<'c> Message<'c> {
         let received = unsafe { self.communicator.engine().mrecv(self.inner, buffer) };
         received
             .map(Status::new)
-            .map_err(|error| receive(status.source.into(), status.tag.into(), buffer.len()).failed(error))
+            .map_err(|error| Operation::receive(&buffer, status.source.into(), status.tag.into()).failed(error))
     }
 
     pub(crate) fn into_inner(self) -> cableway_pml::Message {

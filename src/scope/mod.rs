@@ -15,7 +15,7 @@ use cableway_pml::{Buffer, Outcome, SendMode};
 use slab::Slab;
 
 use crate::buffer::{RecvBuffer, SendBuffer};
-use crate::communicator::{Communicator, Message, receive};
+use crate::communicator::{Communicator, Message};
 use crate::error::Operation;
 use crate::in_flight::InFlight;
 use crate::selector::{Sender, Tag, raw_rank};
@@ -170,7 +170,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         tag: impl Into<Tag>,
     ) -> Result<Request<'scope, 'env>, Error> {
         let (from, tag, buffer) = (from.into(), tag.into(), buffer.writable());
-        let (operation, engine) = (receive(from, tag, buffer.len()), self.communicator.engine());
+        let (operation, engine) = (Operation::receive(&buffer, from, tag), self.communicator.engine());
         self.communicator.check_selector(tag).map_err(|error| operation.failed(error))?;
         let request = InFlight::new(engine);
         // SAFETY: the request is new and ends before the scope does, as long as which the buffer is lent.
@@ -189,7 +189,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         let request = InFlight::new(engine);
         // SAFETY: as in `irecv`.
         unsafe { engine.imrecv(message.into_inner(), buffer, &raw const *request) };
-        Request::pending(self, request, receive(status.source.into(), status.tag.into(), buffer.len()))
+        Request::pending(self, request, Operation::receive(&buffer, status.source.into(), status.tag.into()))
     }
 
     /// Waits until one of `requests` is complete; its index. None if there are none.
@@ -209,12 +209,12 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     /// The buffer is readable, and does not change, as long as the scope.
     unsafe fn start_send(
         &'scope self,
-        buffer: Buffer,
+        buffer: Buffer<'_>,
         to: Rank,
         tag: i32,
         mode: &SendMode,
     ) -> Result<Request<'scope, 'env>, Error> {
-        let operation = Operation { verb: "send", peer: Some(to), tag: Some(tag), bytes: buffer.len() };
+        let operation = Operation::send(&buffer, to, tag);
         let (communicator, engine) = (self.communicator.raw(), self.communicator.engine());
         self.communicator.check_tag(tag).map_err(|error| operation.failed(error))?;
         if matches!(mode, SendMode::Standard | SendMode::Ready) {

@@ -8,7 +8,6 @@ use cableway_pml::SendMode;
 use super::Scope;
 use crate::Error;
 use crate::buffer::{RecvBuffer, SendBuffer};
-use crate::communicator::receive;
 use crate::error::Operation;
 use crate::in_flight::InFlight;
 use crate::selector::{Sender, Status, Tag, raw_rank};
@@ -36,7 +35,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         tag: i32,
     ) -> Result<Persistent<'scope, 'env, B>, Error> {
         let raw = buffer.readable();
-        let operation = Operation { verb: "send", peer: Some(to), tag: Some(tag), bytes: raw.len() };
+        let operation = Operation::send(&raw, to, tag);
         let (communicator, engine) = (self.communicator, self.communicator.engine());
         communicator.check_tag(tag).map_err(|error| operation.failed(error))?;
         let request = InFlight::new(engine);
@@ -58,7 +57,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         tag: impl Into<Tag>,
     ) -> Result<Persistent<'scope, 'env, B>, Error> {
         let (from, tag, raw) = (from.into(), tag.into(), buffer.writable());
-        let operation = receive(from, tag, raw.len());
+        let operation = Operation::receive(&raw, from, tag);
         let (communicator, engine) = (self.communicator, self.communicator.engine());
         communicator.check_selector(tag).map_err(|error| operation.failed(error))?;
         let request = InFlight::new(engine);

@@ -1,8 +1,14 @@
 //! What the command says to wrong input.
 
+use serde_json::Value;
+
 use crate::support::{Test, cableway, finish};
 
-pub(crate) const TESTS: &[Test] = &[("cli::wrong_input_is_explained", wrong_input_is_explained)];
+pub(crate) const TESTS: &[Test] = &[
+    ("cli::wrong_input_is_explained", wrong_input_is_explained),
+    ("cli::info_tells_parameters_and_their_sources", info_tells_parameters_and_their_sources),
+    ("cli::device_memory_without_a_driver_is_explained", device_memory_without_a_driver_is_explained),
+];
 
 fn wrong_input_is_explained() {
     let cases: &[(&[&str], &str)] = &[
@@ -14,6 +20,17 @@ fn wrong_input_is_explained() {
         (&["run", "-n", "1", "--set", "btl_sm_eager_limit", "--", "true"], "NAME=VALUE"),
         (&["run", "-n", "1", "--cuda-libdir", "/no/such", "--", "true"], "/no/such"),
         (&["run", "-n", "1", "--bind", "socket", "--", "true"], "core"),
+        (&["pingpong", "--btl", "smm"], "'sm'"),
+        (&["pingpong", "--test", "latancy"], "latency"),
+        (&["pingpong", "--sizes", "8..1"], "ends at 1"),
+        (&["pingpong", "--sizes", "many"], "'many'"),
+        (&["pingpong", "--datatype", "vector:8:4:2"], "overlap"),
+        (&["pingpong", "--window", "0"], "0"),
+        (&["pingpong", "--plot", "file.png"], ".svg"),
+        (&["pingpong", "--plot", "/no/such/file.svg"], "/no/such"),
+        (&["pingpong", "--set", "pml_pipelin_depth=3"], "pml_pipeline_depth"),
+        (&["info", "--format", "yaml"], "json"),
+        (&["explain", "--src", "devise"], "device"),
     ];
     for (arguments, expected) in cases {
         let finished = finish(cableway().args(*arguments));
@@ -23,4 +40,40 @@ fn wrong_input_is_explained() {
     let finished = finish(cableway().args(["run", "-n", "1", "true"]).env("CABLEWAY_PEER_TIMOUT", "1"));
     assert_eq!(finished.code(), 2);
     assert!(finished.stderr.contains("peer_timeout"), "{finished:?}");
+}
+
+fn info_tells_parameters_and_their_sources() {
+    let mut command = cableway();
+    command.env("CABLEWAY_PEER_TIMEOUT", "3").args([
+        "info",
+        "--all",
+        "--set",
+        "btl_sm_eager_limit=8K",
+        "--format",
+        "json",
+    ]);
+    let finished = finish(&mut command).assert_success();
+    let info: Value = serde_json::from_str(&finished.stdout).expect("one object");
+    for section in ["cableway", "cpus", "shared_memory", "single_copy", "interfaces", "launchers", "driver"] {
+        assert!(!info[section].is_null(), "{section}: {finished:?}");
+    }
+    let parameters = info["parameters"].as_array().expect("a list");
+    let find = |name: &str| parameters.iter().find(|row| row["name"] == name).expect("every parameter is listed");
+    let told = |name: &str| (find(name)["value"].clone(), find(name)["from"].clone());
+    assert_eq!(told("btl_sm_eager_limit"), ("8K".into(), "command line".into()));
+    assert_eq!(told("peer_timeout"), ("3s".into(), "environment".into()));
+    assert_eq!(told("progress_thread"), ("no".into(), "default".into()));
+    let text = finish(cableway().args(["info", "--set", "btl_sm_eager_limit=8K"])).assert_success().stdout;
+    let parameters: Vec<_> = text.lines().skip_while(|line| *line != "Parameters").skip(1).collect();
+    assert!(parameters.len() == 1 && parameters[0].contains("btl_sm_eager_limit = 8K"), "{text}");
+}
+
+fn device_memory_without_a_driver_is_explained() {
+    // A folder without a driver: nothing is found there, whatever the machine has.
+    let folder = std::env::temp_dir();
+    let mut command = cableway();
+    command.args(["pingpong", "--src", "device", "--sizes", "8", "--cuda-libdir"]).arg(&folder);
+    let finished = finish(&mut command);
+    assert_eq!(finished.code(), 1, "{finished:?}");
+    assert!(finished.stderr.contains("no device memory here"), "{finished:?}");
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use cableway::{BufferKind, DeviceBuffer, DeviceIndex, RawBuffer, World, parse_size};
+use cableway::{BufferKind, Datatype, DeviceBuffer, DeviceIndex, Layout, Predefined, RawBuffer, World, parse_size};
 use clap::ValueEnum;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -75,11 +75,12 @@ pub(crate) enum Shape {
 }
 
 /// `COUNT` blocks of `BLOCK` bytes, `STRIDE` bytes from the beginning of one to that of the next.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) struct Vector {
     block: u64,
     stride: u64,
     count: u64,
+    layout: Layout,
 }
 
 impl fmt::Display for Vector {
@@ -94,16 +95,17 @@ pub(crate) fn parse_vector(text: &str) -> Result<Vector, String> {
     let parts: Vec<_> = text.split(':').collect();
     let ["vector", block, stride, count] = parts[..] else { return Err(expected()) };
     let (block, stride) = (parse_size(block)?, parse_size(stride)?);
-    let count = count.parse().map_err(|_| expected())?;
+    let count: u64 = count.parse().map_err(|_| expected())?;
     if block == 0 || count == 0 {
         return Err("a vector without data cannot be sent: block and count begin at 1".to_owned());
     }
     if stride < block {
         return Err(format!("blocks of {block} bytes, {stride} apart, overlap and cannot be received"));
     }
-    let end = stride.checked_mul(count).filter(|&end| end <= 1 << 40);
-    end.ok_or_else(|| "a vector of more than 1T is not for this machine".to_owned())?;
-    Ok(Vector { block, stride, count })
+    let signed = |value: u64| i64::try_from(value).map_err(|_| format!("{value} does not fit"));
+    let datatype = Datatype::vector(signed(count)?, signed(block)?, signed(stride)?, &Predefined::Byte.datatype());
+    let layout = datatype.map_err(|error| error.to_string())?.commit();
+    Ok(Vector { block, stride, count, layout })
 }
 
 impl Vector {
@@ -190,14 +192,8 @@ impl Memory {
 
     /// The message of `size` bytes in `slot`, to be sent.
     pub(crate) fn message(&self, slot: u32, size: u64) -> RawBuffer<'_> {
-        // SAFETY: within the allocation, which lives and is not written to as long as `self` is borrowed.
-        unsafe { RawBuffer::new(self.address(slot, size).cast(), size) }
-    }
-
-    /// The message of `size` bytes in `slot`, to be received.
-    pub(crate) fn room(&mut self, slot: u32, size: u64) -> RawBuffer<'_> {
-        // SAFETY: within the allocation, which is borrowed exclusively.
-        unsafe { RawBuffer::new(self.address(slot, size).cast(), size) }
+        // SAFETY: the memory is not written to as long as `self` is borrowed.
+        unsafe { self.view(slot, size) }
     }
 
     /// `count` messages to be sent at a time: a slot each, or all the first one.
@@ -205,12 +201,31 @@ impl Memory {
         (0..count).map(|slot| self.message(if shared { 0 } else { slot }, size)).collect()
     }
 
+    /// The message of `size` bytes in `slot`, to be received.
+    pub(crate) fn room(&mut self, slot: u32, size: u64) -> RawBuffer<'_> {
+        // SAFETY: the memory is borrowed exclusively.
+        unsafe { self.view(slot, size) }
+    }
+
     /// Room for `count` messages at a time: in a slot each, or all in the first one, where nobody will look.
     pub(crate) fn rooms(&mut self, count: u32, size: u64, shared: bool) -> Vec<RawBuffer<'_>> {
         let slot = |number| if shared { 0 } else { number };
-        // SAFETY: within the allocation, which is borrowed exclusively. Slots do not overlap; where one is shared, its
-        // bytes, of which any are valid, are looked at by nobody.
-        (0..count).map(|number| unsafe { RawBuffer::new(self.address(slot(number), size).cast(), size) }).collect()
+        // SAFETY: the memory is borrowed exclusively. Slots do not overlap; where one is shared, its bytes, of which any
+        // are valid, are looked at by nobody.
+        (0..count).map(|number| unsafe { self.view(slot(number), size) }).collect()
+    }
+
+    /// # Safety
+    /// As [`RawBuffer::new`] says about access; the memory itself lives as long as `self`.
+    unsafe fn view(&self, slot: u32, size: u64) -> RawBuffer<'_> {
+        let address = self.address(slot, size).cast();
+        // SAFETY: within the allocation, and the caller's promise.
+        unsafe {
+            match &self.shape {
+                Shape::Contiguous => RawBuffer::new(address, size),
+                Shape::Vector(vector) => RawBuffer::typed(address, size / vector.size(), &vector.layout),
+            }
+        }
     }
 
     fn address(&self, slot: u32, size: u64) -> *mut u8 {

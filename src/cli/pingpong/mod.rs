@@ -11,11 +11,11 @@ mod sizes;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use cableway::launcher::{Bind, Launcher};
-use cableway::{StartedBy, World};
+use cableway::World;
 use clap::{Args, ValueEnum};
 
 use super::Failure;
+use super::job::{self, Joined};
 use super::parameters::ParameterOptions;
 use measure::Bench;
 use memory::{Memory, MemoryKind, Shape};
@@ -106,40 +106,14 @@ enum Format {
 
 impl Pingpong {
     pub(super) fn execute(self) -> Result<ExitCode, Failure> {
-        // Before any process is started, so that what is wrong is said once.
-        let parameters = self.parameters.resolve_with(self.btl.as_deref())?;
         if let Some(file) = &self.plot {
             plot::check_path(file)?;
         }
         let alone = self.btl.as_deref().is_some_and(|btl| btl.split(',').all(|name| name.trim() == "self"));
-        let ranks = if alone { 1 } else { 2 };
-        match StartedBy::detect() {
-            StartedBy::Nobody if !alone => self.launch(ranks),
-            _ => {
-                let options = World::options().map_err(Failure::usage)?.parameters(parameters);
-                let options = match self.parameters.cuda_libdir() {
-                    Some(folder) => options.device_library(folder),
-                    None => options,
-                };
-                let world = options.init().map_err(|error| Failure::failed(1, error))?;
-                if world.size() != ranks {
-                    let size = world.size();
-                    return Err(Failure::usage(format!("this job has {size} ranks; pingpong takes {ranks}")));
-                }
-                self.run_rank(&world)?;
-                Ok(ExitCode::SUCCESS)
-            }
+        match job::join(&self.parameters, self.btl.as_deref(), if alone { 1 } else { 2 })? {
+            Joined::Member(world) => self.run_rank(&world).map(|()| ExitCode::SUCCESS),
+            Joined::Ended(code) => Ok(code),
         }
-    }
-
-    /// Starts this very command as the ranks of a job.
-    fn launch(&self, ranks: u32) -> Result<ExitCode, Failure> {
-        let program =
-            std::env::current_exe().map_err(|error| Failure::failed(1, format!("finding myself: {error}")))?;
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let bind = if cores >= ranks as usize { Bind::Core } else { Bind::None };
-        let launcher = Launcher::new(ranks, program).arguments(std::env::args_os().skip(1)).bind(bind);
-        launcher.run().map(ExitCode::from).map_err(|error| Failure::failed(error.exit_code(), error))
     }
 
     fn run_rank(&self, world: &World) -> Result<(), Failure> {

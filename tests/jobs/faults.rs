@@ -1,0 +1,132 @@
+//! Ranks that die, and what the others make of it.
+
+use std::error::Error;
+use std::time::{Duration, Instant};
+
+use cableway::{Any, Communicator, EngineError, World};
+
+use crate::support::{Role, Test, finish, role_job};
+
+pub(crate) const TESTS: &[Test] = &[
+    ("faults::a_killed_peer_is_an_error_soon", || every_transport("peer_dies")),
+    ("faults::a_peer_killed_in_mid_message_is_an_error_soon", || every_transport("dies_in_mid_message")),
+    ("faults::a_peer_that_left_is_an_error_to_later_sends", || every_transport("peer_leaves")),
+];
+
+pub(crate) const ROLES: &[Role] =
+    &[("peer_dies", peer_dies), ("dies_in_mid_message", dies_in_mid_message), ("peer_leaves", peer_leaves)];
+
+type Outcome = Result<(), Box<dyn Error>>;
+
+/// Ranks 0 and 2 survive rank 1, which is killed by a signal of its own.
+fn every_transport(role: &str) {
+    for btl in ["btl=sm", "btl=tcp"] {
+        let finished = finish(&mut role_job(3, &["--keep-going", "--set", btl], role));
+        let survived = finished.stdout.lines().filter(|line| *line == "survived").count();
+        assert_eq!(survived, 2, "{btl}: {finished:#?}");
+    }
+}
+
+/// The limit on one node, and something for a busy machine.
+const SOON: Duration = Duration::from_secs(2 + 3);
+
+fn survived() -> Outcome {
+    println!("survived");
+    Ok(())
+}
+
+fn kill_myself() -> Outcome {
+    rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL)?;
+    Err("still alive".into())
+}
+
+/// That `operation` ends with an error about rank 1, soon.
+fn fails_soon(what: &str, operation: impl FnOnce() -> Result<(), cableway::Error>) -> Outcome {
+    let start = Instant::now();
+    let error = operation().err().ok_or_else(|| format!("{what} worked with a dead peer"))?;
+    if start.elapsed() > SOON {
+        return Err(format!("{what} took {:?}", start.elapsed()).into());
+    }
+    match error.engine_error() {
+        Some(EngineError::PeerFailed { peer: 1, .. }) => Ok(()),
+        _ => Err(format!("{what}: {error}").into()),
+    }
+}
+
+/// That the survivors can still talk.
+fn others_go_on(on: &Communicator) -> Outcome {
+    let other = 2 - on.rank();
+    for _ in 0..100 {
+        let (out, mut inbox) = (vec![on.rank(); 10_000], vec![9; 10_000]);
+        on.sendrecv(&out, (other, 50), &mut inbox, (other, 50))?;
+        if inbox != vec![other; 10_000] {
+            return Err("the survivors' messages are damaged".into());
+        }
+    }
+    Ok(())
+}
+
+fn peer_dies() -> Outcome {
+    let world = World::init()?;
+    let on = world.communicator();
+    on.barrier()?;
+    if world.rank() == 1 {
+        // The others wait for messages by now, or will soon.
+        std::thread::sleep(Duration::from_millis(200));
+        return kill_myself();
+    }
+    fails_soon("receive", || on.recv(&mut [0_u8; 100], 1, 0).map(drop))?;
+    fails_soon("receive of more", || on.recv(&mut vec![0_u8; 1 << 20], 1, 0).map(drop))?;
+    fails_soon("synchronous send", || on.ssend(&[1_u8], 1, 0))?;
+    fails_soon("probe", || on.probe(1, Any).map(drop))?;
+    others_go_on(on)?;
+    survived()
+}
+
+fn dies_in_mid_message() -> Outcome {
+    let world = World::init()?;
+    let on = world.communicator();
+    let mut memory = vec![0_u8; 64 << 20];
+    on.barrier()?;
+    if world.rank() == 1 {
+        return on.scope(|scope| {
+            // Announced to both, and then gone, whoever has fetched how much of it.
+            let _sends = [scope.isend(&memory, 0, 0)?, scope.isend(&memory, 2, 0)?];
+            on.recv(&mut [0_u8; 1], Any, 1)?;
+            kill_myself()
+        });
+    }
+    on.probe(1, 0)?;
+    on.send(&[0_u8], 1, 1)?;
+    let start = Instant::now();
+    // Depending on when it died, the first may have come whole.
+    let first = on.recv(&mut memory, 1, 0).map(drop);
+    fails_soon("receive", || first.and_then(|()| on.recv(&mut memory, 1, 0).map(drop)))?;
+    if start.elapsed() > 2 * SOON {
+        return Err(format!("it took {:?}", start.elapsed()).into());
+    }
+    others_go_on(on)?;
+    survived()
+}
+
+fn peer_leaves() -> Outcome {
+    let world = World::init()?;
+    let on = world.communicator().clone();
+    on.barrier()?;
+    if world.rank() == 1 {
+        // What was sent before is still received.
+        on.send(&[7_u8; 1000], 0, 0)?;
+        on.send(&[7_u8; 1000], 2, 0)?;
+        drop(on);
+        world.finalize();
+        return Ok(());
+    }
+    let mut inbox = [0_u8; 1000];
+    on.recv(&mut inbox, 1, 0)?;
+    if inbox != [7; 1000] {
+        return Err("the last message is damaged".into());
+    }
+    fails_soon("receive", || on.recv(&mut inbox, 1, 0).map(drop))?;
+    others_go_on(&on)?;
+    survived()
+}

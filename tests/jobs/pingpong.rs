@@ -1,0 +1,199 @@
+//! `cableway pingpong`, over every transport and kind of memory.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::support::{Finished, Test, cableway, finish, job, skip};
+
+pub(crate) const TESTS: &[Test] = &[
+    ("pingpong::tables_are_those_of_osu", tables_are_those_of_osu),
+    ("pingpong::every_test_over_every_transport", every_test_over_every_transport),
+    ("pingpong::json_is_one_object_a_line", json_is_one_object_a_line),
+    ("pingpong::csv_and_plot", csv_and_plot),
+    ("pingpong::checked_over_every_transport", checked_over_every_transport),
+    ("pingpong::within_jobs_of_others", within_jobs_of_others),
+    ("pingpong::wrong_jobs_are_refused", wrong_jobs_are_refused),
+    ("pingpong::device_memory_in_every_pairing", device_memory_in_every_pairing),
+    ("pingpong::stale_device_data_is_found", stale_device_data_is_found),
+    ("pingpong::copy_protocol_is_always_there", copy_protocol_is_always_there),
+];
+
+const TRANSPORTS: [&str; 3] = ["sm", "tcp", "self"];
+
+fn pingpong(arguments: &[&str]) -> Finished {
+    finish(cableway().arg("pingpong").args(arguments))
+}
+
+fn rows(output: &str) -> Vec<(u64, f64)> {
+    let lines = output.lines().filter(|line| !line.starts_with('#'));
+    let fields = lines.map(|line| line.split_whitespace().collect::<Vec<_>>());
+    fields.map(|fields| (fields[0].parse().expect("a size"), fields[1].parse().expect("a value"))).collect()
+}
+
+fn sizes(output: &str) -> Vec<u64> {
+    rows(output).into_iter().map(|(size, _)| size).collect()
+}
+
+fn tables_are_those_of_osu() {
+    let finished = pingpong(&["--sizes", "1..64", "--iterations", "20"]).assert_success();
+    let header = finished.stdout.lines().rfind(|line| line.starts_with('#')).unwrap_or_default();
+    assert_eq!(header.split_whitespace().collect::<Vec<_>>(), ["#", "Size", "Latency", "(us)"]);
+    assert_eq!(sizes(&finished.stdout), [1, 2, 4, 8, 16, 32, 64]);
+    assert!(rows(&finished.stdout).iter().all(|&(_, value)| value > 0.0));
+}
+
+fn every_test_over_every_transport() {
+    for btl in TRANSPORTS {
+        for test in ["latency", "bandwidth", "bidirectional", "message-rate"] {
+            let arguments =
+                ["--btl", btl, "--test", test, "--sizes", "0,1,5000,100K,2M", "--iterations", "3", "--window", "10"];
+            let finished = pingpong(&arguments).assert_success();
+            assert_eq!(sizes(&finished.stdout), [0, 1, 5000, 100 << 10, 2 << 20], "{btl} {test}");
+            assert!(finished.stdout.contains(&format!("{test} over {btl}")), "{finished:?}");
+        }
+    }
+}
+
+fn json_is_one_object_a_line() {
+    let finished =
+        pingpong(&["--format", "json", "--sizes", "8,16", "--iterations", "5", "--btl", "sm"]).assert_success();
+    let objects: Vec<Value> =
+        finished.stdout.lines().map(|line| serde_json::from_str(line).expect("a line is an object")).collect();
+    for (object, size) in objects.iter().zip([8, 16]) {
+        let value = object["value"].as_f64().expect("the value is a number");
+        let expected = serde_json::json!({
+            "test": "latency", "btl": "sm", "src": "host", "dst": "host", "size": size, "value": value, "unit": "us"
+        });
+        assert_eq!(*object, expected);
+    }
+    assert_eq!(objects.len(), 2);
+    let start = r#"{"test":"latency","btl":"sm","src":"host","dst":"host","size":8,"value":"#;
+    assert!(finished.stdout.starts_with(start), "{finished:?}");
+}
+
+fn csv_and_plot() {
+    let file = std::env::temp_dir().join(format!("cableway-test-{}.svg", std::process::id()));
+    let plot = file.to_string_lossy();
+    let arguments =
+        ["--format", "csv", "--sizes", "1..1K", "--iterations", "5", "--test", "bandwidth", "--plot", &plot];
+    let finished = pingpong(&arguments).assert_success();
+    let lines: Vec<_> = finished.stdout.lines().collect();
+    assert_eq!(lines[0], "test,btl,src,dst,size,value,unit");
+    assert_eq!(lines.len(), 1 + 11);
+    assert!(lines[1].starts_with("bandwidth,sm,host,host,1,") && lines[1].ends_with(",MB/s"), "{finished:?}");
+    let drawing = std::fs::read_to_string(&file).expect("the drawing was written");
+    let _ = std::fs::remove_file(&file);
+    assert!(drawing.starts_with("<svg") && drawing.contains("Bandwidth (MB/s)"), "{drawing}");
+}
+
+fn checked_over_every_transport() {
+    for btl in TRANSPORTS {
+        for test in ["latency", "bidirectional", "message-rate"] {
+            let arguments =
+                ["--btl", btl, "--test", test, "--check", "--sizes", "0..4M", "--iterations", "2", "--window", "8"];
+            let finished = pingpong(&arguments).assert_success();
+            assert!(finished.stdout.contains("Every message is checked"), "{finished:?}");
+        }
+        let arguments =
+            ["--btl", btl, "--check", "--datatype", "vector:24:100:7", "--sizes", "1..1M", "--iterations", "2"];
+        let finished = pingpong(&arguments).assert_success();
+        assert!(sizes(&finished.stdout).iter().all(|size| size % (24 * 7) == 0), "{finished:?}");
+    }
+}
+
+fn within_jobs_of_others() {
+    let arguments = ["pingpong", "--sizes", "8", "--iterations", "5", "--check"];
+    let program = cableway().get_program().to_owned();
+    let finished = finish(job(2, &[]).arg(&program).args(arguments)).assert_success();
+    assert_eq!(sizes(&finished.stdout), [8]);
+    let mut mpirun = Command::new("mpirun");
+    if Command::new("mpirun").arg("--version").output().is_err() {
+        return skip("mpirun is not installed, so that PMIx is not tested");
+    }
+    mpirun.args(["--allow-run-as-root", "--oversubscribe", "-np", "2"]).arg(program).args(arguments);
+    let finished = finish(&mut mpirun).assert_success();
+    assert_eq!(sizes(&finished.stdout), [8]);
+}
+
+fn wrong_jobs_are_refused() {
+    let program = cableway().get_program().to_owned();
+    let finished = finish(job(3, &[]).arg(program).args(["pingpong", "--sizes", "8"]));
+    assert_eq!(finished.code(), 2);
+    assert!(finished.stderr.contains("3 ranks; pingpong takes 2"), "{finished:?}");
+}
+
+/// The device driver that tests use.
+struct Driver {
+    folder: PathBuf,
+    simulated: bool,
+}
+
+impl Driver {
+    fn find() -> Self {
+        let folder = sim_cuda::library_folder().expect("a driver lies beside the tests or in CABLEWAY_CUDA_LIBDIR");
+        let info = finish(cableway().args(["info", "--format", "json", "--cuda-libdir"]).arg(&folder)).assert_success();
+        let info: Value = serde_json::from_str(&info.stdout).expect("info prints an object");
+        Driver { folder, simulated: info["driver"]["simulated"].as_bool().expect("the driver was found") }
+    }
+
+    fn pingpong(&self, arguments: &[&str]) -> Finished {
+        finish(cableway().arg("pingpong").args(arguments).arg("--cuda-libdir").arg(&self.folder))
+    }
+}
+
+fn device_memory_in_every_pairing() {
+    let driver = Driver::find();
+    let kinds = ["host", "pinned", "device", "pool", "vmm", "managed"];
+    for btl in ["sm", "tcp"] {
+        for src in kinds {
+            for dst in kinds {
+                let mut arguments = vec!["--btl", btl, "--src", src, "--dst", dst, "--check", "--iterations", "2"];
+                arguments.extend(["--sizes", "1,1000,5000,70000,3M"]);
+                let finished = driver.pingpong(&arguments).assert_success();
+                let simulated = driver.simulated && [src, dst] != ["host", "host"];
+                assert_eq!(finished.stdout.contains("SIMULATED"), simulated, "{finished:?}");
+                assert_eq!(sizes(&finished.stdout).len(), 5, "{btl} {src} {dst}: {finished:?}");
+                arguments.extend(["--datatype", "vector:64:256:16"]);
+                driver.pingpong(&arguments).assert_success();
+            }
+        }
+    }
+}
+
+/// The default stream's work is what a program's copy from pageable memory leaves behind: not waiting for it shows.
+fn stale_device_data_is_found() {
+    let mut arguments = vec!["--src", "device", "--dst", "device", "--check", "--sizes", "64K", "--iterations", "50"];
+    let driver = Driver::find();
+    driver.pingpong(&arguments).assert_success();
+    if !driver.simulated {
+        return skip("a real device is not late on demand");
+    }
+    arguments.extend(["--set", "default_stream_order=none"]);
+    let finished = driver.pingpong(&arguments);
+    assert_eq!(finished.code(), 1, "{finished:?}");
+    let named = ["check failed at rank", "size 65536", "first wrong byte is byte"];
+    assert!(named.iter().all(|part| finished.stderr.contains(part)), "{finished:?}");
+}
+
+fn copy_protocol_is_always_there() {
+    for btl in ["sm", "tcp"] {
+        let arguments = [
+            "--btl",
+            btl,
+            "--src",
+            "device",
+            "--dst",
+            "device",
+            "--check",
+            "--sizes",
+            "1..4M",
+            "--iterations",
+            "1",
+            "--set",
+            "device_protocols=copy",
+        ];
+        Driver::find().pingpong(&arguments).assert_success();
+    }
+}
