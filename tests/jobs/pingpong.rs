@@ -121,7 +121,7 @@ fn wrong_jobs_are_refused() {
     let program = cableway().get_program().to_owned();
     let finished = finish(job(3, &[]).arg(program).args(["pingpong", "--sizes", "8"]));
     assert_eq!(finished.code(), 2);
-    assert!(finished.stderr.contains("3 ranks; pingpong takes 2"), "{finished:?}");
+    assert!(finished.stderr.contains("3 ranks; this command takes 2"), "{finished:?}");
 }
 
 /// The device driver that tests use.
