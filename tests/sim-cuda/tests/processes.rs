@@ -232,3 +232,81 @@ fn events_are_shared_by_handle() {
         },
     );
 }
+
+/// A descriptor as a handle whose first word it is, open in the partner too.
+fn inherited(descriptor: i32) -> Handle {
+    // SAFETY: duplicates a descriptor of this test; the copy is left to the processes to close by ending.
+    let copy = unsafe { libc::dup(descriptor) };
+    assert!(copy >= 0);
+    Handle([copy as u64, 0, 0, 0, 0, 0, 0, 0])
+}
+
+#[test]
+fn pools_are_shared_by_descriptor() {
+    let session = Session::begin();
+    // `CUmemPoolProps`: pinned, shared by descriptor, on device 0.
+    let mut properties = [0_i32; 22];
+    properties[..4].copy_from_slice(&[1, 1, 1, 0]);
+    let (mut pool, mut descriptor, mut address) = (0_usize, -1_i32, 0_u64);
+    ok!(cuMemPoolCreate(&raw mut pool, properties.as_ptr()));
+    ok!(cuMemPoolExportToShareableHandle(&raw mut descriptor, pool, 1, 0_u64));
+    ok!(cuMemAllocFromPoolAsync(&raw mut address, LEN, pool, 0_usize));
+    session.write(address, &pattern(LEN, 7));
+    let mut pointer = Handle([0; 8]);
+    ok!(cuMemPoolExportPointer(&raw mut pointer, address));
+    together(
+        "pools_are_shared_by_descriptor",
+        &format!("{} {pointer}", inherited(descriptor)),
+        |_| {},
+        |handles| {
+            let (mut pool, mut mine, mut more, mut pointer) = (0_usize, 0_u64, 0_u64, handles[1]);
+            ok!(cuMemPoolImportFromShareableHandle(&raw mut pool, handles[0].0[0] as usize, 1, 0_u64));
+            ok!(cuMemPoolImportPointer(&raw mut mine, pool, &raw mut pointer));
+            assert!(session.read(mine, LEN) == pattern(LEN, 7));
+            session.write(mine, &[3; LEN]);
+            assert_eq!(cu!(cuMemAllocFromPoolAsync(&raw mut more, LEN, pool, 0_usize)), 1, "not its owner");
+            ok!(cuMemFreeAsync(mine, 0_usize));
+            ok!(cuCtxSynchronize());
+            ok!(cuMemPoolDestroy(pool));
+        },
+    );
+    if partner().is_none() {
+        assert!(session.read(address, LEN) == [3; LEN], "what the other wrote");
+    }
+}
+
+#[test]
+fn mapped_memory_is_shared_by_descriptor() {
+    const BYTES: usize = 2 << 20;
+    let session = Session::begin();
+    let map = |handle: usize| {
+        let mut base = 0_u64;
+        ok!(cuMemAddressReserve(&raw mut base, BYTES, 0_usize, 0_u64, 0_u64));
+        ok!(cuMemMap(base, BYTES, 0_usize, handle, 0_u64));
+        let access = [1_i32, 0, 3];
+        ok!(cuMemSetAccess(base, BYTES, access.as_ptr(), 1_usize));
+        base
+    };
+    // `CUmemAllocationProp`: pinned, shared by descriptor, on device 0.
+    let properties = [1_i32, 1, 1, 0, 0, 0, 0, 0];
+    let (mut handle, mut descriptor) = (0_usize, -1_i32);
+    ok!(cuMemCreate(&raw mut handle, BYTES, properties.as_ptr(), 0_u64));
+    ok!(cuMemExportToShareableHandle(&raw mut descriptor, handle, 1, 0_u64));
+    let base = map(handle);
+    session.write(base, &pattern(LEN, 7));
+    together(
+        "mapped_memory_is_shared_by_descriptor",
+        &inherited(descriptor).to_string(),
+        |_| {},
+        |handles| {
+            let mut handle = 0_usize;
+            ok!(cuMemImportFromShareableHandle(&raw mut handle, handles[0].0[0] as usize, 1));
+            let mine = map(handle);
+            assert!(session.read(mine, LEN) == pattern(LEN, 7));
+            session.write(mine, &[3; LEN]);
+        },
+    );
+    if partner().is_none() {
+        assert!(session.read(base, LEN) == [3; LEN], "what the other wrote");
+    }
+}
