@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use ahash::RandomState;
 use cableway_base::Rank;
-use foldhash::fast::RandomState;
 
 use crate::completion::Active;
 use crate::error::Error;

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use ahash::RandomState;
 use cableway_base::Rank;
-use foldhash::fast::RandomState;
 
 use crate::communicator::Communicator;
 use crate::kept::Kept;

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use foldhash::fast::RandomState;
+use ahash::RandomState;
 
 use crate::request::ANY;
 

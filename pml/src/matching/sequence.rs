@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use foldhash::fast::RandomState;
+use ahash::RandomState;
 
 /// What a sequence number says about its message.
 #[derive(Debug, PartialEq, Eq)]
