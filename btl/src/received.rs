@@ -46,6 +46,18 @@ impl<'a> SharedBytes<'a> {
         count
     }
 
+    /// A copy of the first `N` bytes, if there are that many.
+    #[inline]
+    pub fn first<const N: usize>(&self) -> Option<[u8; N]> {
+        if self.len < N {
+            return None;
+        }
+        let mut out = [0; N];
+        // SAFETY: as in `copy_to`, with a length known beforehand.
+        unsafe { self.address.copy_to_nonoverlapping(out.as_mut_ptr(), N) };
+        Some(out)
+    }
+
     /// What follows the first `count` bytes; nothing if there are fewer.
     #[inline]
     pub fn skip(&self, count: usize) -> SharedBytes<'a> {

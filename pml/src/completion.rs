@@ -43,13 +43,30 @@ impl Active {
         self.request().deactivate();
     }
 
-    /// Ends the operation.
+    /// Ends the operation well.
     #[inline]
+    pub(crate) fn succeed(mut self, status: Status, done: &mut Done) {
+        let inner = self.inner();
+        // Field by field: copied whole, the padding would be read back before it is written.
+        inner.status.source = status.source;
+        inner.status.tag = status.tag;
+        inner.status.len = status.len;
+        inner.status.cancelled = status.cancelled;
+        inner.error = None;
+        self.finish(done);
+    }
+
+    /// Ends the operation.
     pub(crate) fn complete(mut self, status: Status, error: Option<Error>, done: &mut Done) {
         let inner = self.inner();
         inner.status = status;
         inner.error = error.map(Box::new);
-        inner.convertor = None;
+        self.finish(done);
+    }
+
+    #[inline]
+    fn finish(mut self, done: &mut Done) {
+        self.inner().convertor = None;
         // SAFETY: as in `inner`.
         match unsafe { self.request().hook() } {
             None => self.request().finish(),

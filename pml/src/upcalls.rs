@@ -89,10 +89,13 @@ impl Delivery<'_> {
 
     #[inline]
     fn dispatch(&self, peer: &Peer, message: &Received<'_>, done: &mut Done) -> Result<(), Malformed> {
-        let mut first = [0; MATCH_LEN];
-        if message.bytes().copy_to(&mut first) == MATCH_LEN
+        if let Some(first) = message.bytes().first::<MATCH_LEN>()
             && let Some(envelope) = parse_match(&first)
         {
+            if let Some((request, source)) = self.engine.take_awaiting(peer, &envelope) {
+                self.engine.deliver_eager(request, peer, source, envelope.tag, message, done);
+                return Ok(());
+            }
             let arrived = Arrived { envelope, content: Content::Eager, message, header_len: MATCH_LEN };
             return self.engine.arrive(peer, &arrived, done);
         }

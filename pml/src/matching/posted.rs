@@ -55,6 +55,15 @@ impl<P> Posted<P> {
     /// Takes the receive that was posted first among those that the message fits.
     #[inline]
     pub(crate) fn take(&mut self, source: u32, tag: i32) -> Option<P> {
+        if self.counts[1..] == [0; CLASSES - 1] {
+            let list = self.index.find(Pattern { source: source as i32, tag })?;
+            let head = self.index.head(list);
+            return (head != NIL).then(|| self.unlink(head));
+        }
+        self.take_among_wildcards(source, tag)
+    }
+
+    fn take_among_wildcards(&mut self, source: u32, tag: i32) -> Option<P> {
         let mut first: Option<(u64, u32)> = None;
         for (class, pattern) in Pattern::of_message(source, tag).into_iter().enumerate() {
             let Some(pattern) = pattern.filter(|_| self.counts[class] != 0) else { continue };

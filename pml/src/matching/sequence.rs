@@ -42,6 +42,18 @@ impl<M> Sequence<M> {
         if ahead > u32::MAX / 2 || parked() { Admission::Repeated } else { Admission::Early }
     }
 
+    /// Whether `seq` is awaited and nothing waits for it to pass.
+    #[inline]
+    pub(crate) fn is_next_alone(&self, seq: u32) -> bool {
+        seq == self.awaited && self.parked.is_none()
+    }
+
+    /// The awaited message was admitted.
+    #[inline]
+    pub(crate) fn advance(&mut self) {
+        self.awaited = self.awaited.wrapping_add(1);
+    }
+
     pub(crate) fn park(&mut self, seq: u32, message: M) {
         self.parked.get_or_insert_default().insert(seq, message);
     }

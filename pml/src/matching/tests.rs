@@ -224,6 +224,12 @@ fn work_per_message_does_not_grow_with_the_number_waiting() {
         assert_eq!(matcher.arrive(id % 4, (id / 4) as i32, id / 4), Arrival::Unexpected);
         matcher.store(id % 4, (id / 4) as i32, id);
     }
+    // The first of each kind sorts what waits, once.
+    for pattern in [(0, -5), (0, ANY), (ANY, -5), (ANY, ANY)].map(|(source, tag)| Pattern { source, tag }) {
+        let before = matcher.steps();
+        let _ = matcher.peek(pattern);
+        assert!(matcher.steps() - before <= 3 * u64::from(DEPTH) + STEPS_EACH);
+    }
     let mut taken = 0;
     // From behind, by every kind of pattern.
     for (turn, round) in (0..DEPTH / 4).rev().enumerate() {

@@ -4,42 +4,75 @@ use slab::Slab;
 
 use super::index::{CLASSES, Index, NIL, Pattern, Slot};
 
-/// A node's place in one of its lists; none in the lists that it does not belong to.
+/// A node's place in one of its lists.
 #[derive(Clone, Copy)]
 struct Link {
+    /// [`NIL`] in the lists that the node is not in.
     list: Slot,
     before: u32,
     after: u32,
 }
 
+const UNLINKED: Link = Link { list: NIL, before: NIL, after: NIL };
+
 struct Node<U> {
     message: U,
     source: u32,
     tag: i32,
-    links: [Option<Link>; CLASSES],
+    /// Counts messages in the order in which they came.
+    number: u64,
+    links: [Link; CLASSES],
 }
 
+/// Programs ask in one or two ways only, so the lists of a class of patterns are kept from the first time that one of
+/// it is asked for; then the messages that wait are sorted into them, once.
 pub(crate) struct Unexpected<U> {
     nodes: Slab<Node<U>>,
     index: Index,
+    /// Which classes have lists.
+    listed: [bool; CLASSES],
+    last_number: u64,
 }
 
 impl<U> Default for Unexpected<U> {
     fn default() -> Self {
-        Unexpected { nodes: Slab::new(), index: Index::default() }
+        Unexpected { nodes: Slab::new(), index: Index::default(), listed: [false; CLASSES], last_number: 0 }
     }
 }
 
 impl<U> Unexpected<U> {
     pub(crate) fn push(&mut self, source: u32, tag: i32, message: U) {
-        let node = self.nodes.insert(Node { message, source, tag, links: [None; CLASSES] }) as u32;
-        for (class, pattern) in Pattern::of_message(source, tag).into_iter().enumerate() {
-            let Some(pattern) = pattern else { continue };
-            let list = self.index.find_or_insert(pattern);
-            let before = self.index.push(list, node);
-            self.nodes[node as usize].links[class] = Some(Link { list, before, after: NIL });
-            if before != NIL {
-                self.link(before, class).after = node;
+        self.last_number += 1;
+        let number = self.last_number;
+        let node = self.nodes.insert(Node { message, source, tag, number, links: [UNLINKED; CLASSES] }) as u32;
+        for class in 0..CLASSES {
+            if self.listed[class]
+                && let Some(pattern) = Pattern::of_message(source, tag)[class]
+            {
+                self.append(node, pattern, class);
+            }
+        }
+    }
+
+    #[inline]
+    fn append(&mut self, node: u32, pattern: Pattern, class: usize) {
+        let list = self.index.find_or_insert(pattern);
+        let before = self.index.push(list, node);
+        self.nodes[node as usize].links[class] = Link { list, before, after: NIL };
+        if before != NIL {
+            self.nodes[before as usize].links[class].after = node;
+        }
+    }
+
+    #[cold]
+    fn list_class(&mut self, class: usize) {
+        self.listed[class] = true;
+        let mut nodes: Vec<(u64, u32)> = self.nodes.iter().map(|(at, node)| (node.number, at as u32)).collect();
+        nodes.sort_unstable();
+        for (_, node) in nodes {
+            let Node { source, tag, .. } = self.nodes[node as usize];
+            if let Some(pattern) = Pattern::of_message(source, tag)[class] {
+                self.append(node, pattern, class);
             }
         }
     }
@@ -47,15 +80,17 @@ impl<U> Unexpected<U> {
     #[inline]
     pub(crate) fn take(&mut self, pattern: Pattern) -> Option<(u32, i32, U)> {
         let node = self.find(pattern)?;
-        let Node { message, source, tag, links } = self.nodes.remove(node as usize);
-        for (class, link) in links.into_iter().enumerate() {
-            let Some(Link { list, before, after }) = link else { continue };
+        let Node { message, source, tag, links, .. } = self.nodes.remove(node as usize);
+        for (class, Link { list, before, after }) in links.into_iter().enumerate() {
+            if list == NIL {
+                continue;
+            }
             self.index.unlink(list, before, after);
             if before != NIL {
-                self.link(before, class).after = after;
+                self.nodes[before as usize].links[class].after = after;
             }
             if after != NIL {
-                self.link(after, class).before = before;
+                self.nodes[after as usize].links[class].before = before;
             }
         }
         Some((source, tag, message))
@@ -72,13 +107,12 @@ impl<U> Unexpected<U> {
         if self.nodes.is_empty() {
             return None;
         }
+        let class = pattern.class();
+        if !self.listed[class] {
+            self.list_class(class);
+        }
         let list = self.index.find(pattern)?;
         Some(self.index.head(list)).filter(|&head| head != NIL)
-    }
-
-    /// The link of a node that is known to be in a list of this class, being a neighbour there.
-    fn link(&mut self, node: u32, class: usize) -> &mut Link {
-        self.nodes[node as usize].links[class].get_or_insert(Link { list: NIL, before: NIL, after: NIL })
     }
 
     pub(crate) fn drain(&mut self) -> Vec<(u32, U)> {

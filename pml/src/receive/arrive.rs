@@ -75,6 +75,22 @@ enum Fate<M> {
 }
 
 impl Engine {
+    /// The receive that an eager message goes to, if nothing stands between them: the communicator is known, it is the
+    /// message's turn, none was parked behind it, and the receive is posted. Else nothing has happened, and the message
+    /// must [`arrive`](Self::arrive).
+    #[inline]
+    pub(crate) fn take_awaiting(&self, peer: &Peer, envelope: &Envelope) -> Option<(Active, u32)> {
+        self.registry.read(|registry| {
+            let communicator = registry.get(envelope.context)?;
+            let source = communicator.rank_of(peer.rank)?;
+            if communicator.member(source).epoch != envelope.epoch {
+                return None;
+            }
+            let request = communicator.matching.lock().matcher.take_next(source, envelope.tag, envelope.seq)?;
+            Some((request, source))
+        })
+    }
+
     /// Matches a message and delivers it, or keeps it.
     #[inline]
     pub(crate) fn arrive(&self, peer: &Peer, message: impl Message, done: &mut Done) -> Result<(), Malformed> {

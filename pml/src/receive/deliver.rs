@@ -14,11 +14,32 @@ use crate::flow;
 use crate::kept::{Content, Kept};
 use crate::links::Peer;
 use crate::request::Status;
-use crate::wire::{Header, Id};
+use crate::wire::{Header, Id, MATCH_LEN};
 
 impl Engine {
-    /// Delivers a message within its upcall.
+    /// Delivers an eager message within its upcall.
     #[inline]
+    pub(crate) fn deliver_eager(
+        &self,
+        mut request: Active,
+        peer: &Peer,
+        source: u32,
+        tag: i32,
+        message: &Received<'_>,
+        done: &mut Done,
+    ) {
+        let payload = message.bytes().skip(MATCH_LEN);
+        self.consume(peer, flow::cost(true, payload.len()), done);
+        let status = Status { source: source as i32, tag, len: payload.len() as u64, cancelled: false };
+        if request.is_on_device() && !payload.is_empty() {
+            let held = self.hold(message, MATCH_LEN);
+            self.deliver_to_device(request, status, held, done);
+        } else {
+            self.deliver_to_host(request, status, payload, done);
+        }
+    }
+
+    /// Delivers a message within its upcall.
     pub(crate) fn deliver_arrived(
         &self,
         mut request: Active,
@@ -77,8 +98,11 @@ impl Engine {
         let room = convertor.packed_size();
         let len = room.min(payload.len() as u64) as usize;
         // SAFETY: the payload is readable and no part of a user's buffer.
-        let failed = unsafe { convertor.unpack(payload.as_ptr(), len) }.err().map(Error::from);
-        request.complete(status, failed.or_else(|| truncated(&status, room)), done);
+        match unsafe { convertor.unpack(payload.as_ptr(), len) } {
+            Ok(_) if len == payload.len() => request.succeed(status, done),
+            Ok(_) => request.complete(status, truncated(&status, room), done),
+            Err(error) => request.complete(status, Some(error.into()), done),
+        }
     }
 
     /// Has the device copy the message; the request completes once it has.
