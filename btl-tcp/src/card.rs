@@ -156,6 +156,9 @@ impl Card {
         if header.version.get() != VERSION {
             return Err(format!("it is of version {}, this process of {VERSION}", header.version));
         }
+        if header.reserved != U16::ZERO {
+            return Err(format!("its reserved field is {}", header.reserved));
+        }
         let links = usize::from(header.links.get());
         if links == 0 || links > MAX_LINKS {
             return Err(format!("{links} links per interface, where 1 to {MAX_LINKS} are possible"));
@@ -241,7 +244,9 @@ mod tests {
             let index = at % bytes.len();
             bytes[index] = byte;
             bytes.truncate(cut % (bytes.len() + 1));
-            let _ = Card::decode(&bytes);
+            if let Ok(card) = Card::decode(&bytes) {
+                prop_assert_eq!(card.encode(), bytes);
+            }
         }
     }
 

@@ -157,9 +157,11 @@ impl Engine {
         let Some(Source::Pending(pending)) = self.entries.get(key).map(|entry| &entry.source) else { return };
         match pending.side {
             Side::Client(_) => self.attempt_failed(key, &Failure::Closed),
-            // The loser of two connections for one link.
-            Side::Server { proved: true, .. } => drop(self.remove(key)),
-            Side::Server { proved: false, .. } => self.turn_away(key, "it closed the connection"),
+            // The loser of two connections for one link, or somebody who has changed their mind.
+            Side::Server { from, .. } => {
+                log::debug!("{NAME}: a connection from {from:?} was closed during the handshake");
+                self.remove(key);
+            }
         }
     }
 
