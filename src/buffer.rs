@@ -9,7 +9,7 @@ use cableway_datatype::Layout;
 use cableway_pml::Buffer;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use crate::Error;
+use crate::{Error, ErrorKind};
 
 /// Plain data: any bytes are a value, any value is bytes. Implemented for every type that is so by `zerocopy`'s
 /// account, which derives it: `#[derive(FromBytes, IntoBytes, Immutable)]`.
@@ -177,10 +177,10 @@ fn within(bytes: usize, count: u64, layout: &Layout) -> Result<(), Error> {
         return Ok(());
     }
     let outside =
-        || Error::BadBuffer(format!("{count} elements of a datatype reach beyond their memory of {bytes} bytes"));
+        || ErrorKind::BadBuffer(format!("{count} elements of a datatype reach beyond their memory of {bytes} bytes"));
     let (offset, len) = layout.span(count).ok_or_else(outside)?;
     let end = u64::try_from(offset).ok().and_then(|offset| offset.checked_add(len));
-    end.filter(|&end| end <= bytes as u64).map(drop).ok_or_else(outside)
+    Ok(end.filter(|&end| end <= bytes as u64).map(drop).ok_or_else(outside)?)
 }
 
 // SAFETY: the raw buffer's promise, kept by the borrow.
@@ -257,7 +257,7 @@ impl<'a> DeviceSliceMut<'a> {
 fn start(buffer: &DeviceBuffer, range: &Range<usize>) -> Result<*mut c_void, Error> {
     if range.start > range.end || range.end > buffer.len() {
         let len = buffer.len();
-        return Err(Error::BadBuffer(format!("bytes {} to {} of a buffer of {len}", range.start, range.end)));
+        return Err(ErrorKind::BadBuffer(format!("bytes {} to {} of a buffer of {len}", range.start, range.end)).into());
     }
     Ok(buffer.as_device_ptr().wrapping_add(range.start).cast())
 }

@@ -8,10 +8,17 @@ use cableway_pml::Buffer;
 
 use crate::selector::{Sender, Tag};
 
-/// Why an operation of the library failed.
+/// Why an operation of the library failed; [`kind`](Error::kind) tells which way.
+///
+/// One pointer wide, so that what a small message returns stays in registers.
+#[derive(thiserror::Error)]
+#[error(transparent)]
+pub struct Error(Box<ErrorKind>);
+
+/// The ways in which operations of the library fail.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Error {
+pub enum ErrorKind {
     /// A parameter is unknown or its value makes no sense.
     #[error(transparent)]
     Parameter(#[from] ParameterError),
@@ -38,7 +45,7 @@ pub enum Error {
         /// What was to be done with whom.
         operation: Operation,
         /// Why it was not.
-        source: Box<cableway_pml::Error>,
+        source: cableway_pml::Error,
     },
     /// The device's driver refused or failed.
     #[error(transparent)]
@@ -59,12 +66,29 @@ pub enum Error {
     },
 }
 
+impl<K: Into<ErrorKind>> From<K> for Error {
+    #[cold]
+    fn from(kind: K) -> Self {
+        Error(Box::new(kind.into()))
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
 impl Error {
+    /// What went wrong.
+    pub fn kind(&self) -> &ErrorKind {
+        &self.0
+    }
+
     /// The engine's reason, where it is one.
     pub fn engine_error(&self) -> Option<&cableway_pml::Error> {
-        match self {
-            Error::Engine(error) => Some(error),
-            Error::Message { source, .. } => Some(source),
+        match self.kind() {
+            ErrorKind::Engine(source) | ErrorKind::Message { source, .. } => Some(source),
             _ => None,
         }
     }
@@ -119,7 +143,7 @@ impl Operation {
     /// The error of this operation.
     #[cold]
     pub(crate) fn failed(self, source: cableway_pml::Error) -> Error {
-        Error::Message { operation: self, source: Box::new(source) }
+        ErrorKind::Message { operation: self, source }.into()
     }
 }
 

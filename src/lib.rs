@@ -18,7 +18,7 @@ mod world;
 pub use attached::AttachedBuffer;
 pub use buffer::{Data, DeviceSlice, DeviceSliceMut, RawBuffer, RecvBuffer, SendBuffer, TypedSlice, TypedSliceMut};
 pub use communicator::{Communicator, Message};
-pub use error::{Error, Operation};
+pub use error::{Error, ErrorKind, Operation};
 pub use modex::{StartedBy, pmix_library};
 pub use scope::{Persistent, Request, Scope};
 pub use selector::{Any, Sender, Status, Tag};

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use cableway_pml::Engine;
 
-use crate::Error;
+use crate::{Error, ErrorKind};
 
 /// Polls without an event before the thread takes a nap.
 const SPINS: u32 = 1000;
@@ -28,7 +28,7 @@ impl ProgressThread {
         let thread = std::thread::Builder::new()
             .name("cableway progress".into())
             .spawn(move || run(&engine, &stopped))
-            .map_err(|source| Error::System { what: "starting the progress thread", source })?;
+            .map_err(|source| ErrorKind::System { what: "starting the progress thread", source })?;
         Ok(ProgressThread { stop, thread: Some(thread) })
     }
 }

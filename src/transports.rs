@@ -6,7 +6,7 @@ use cableway_base::{Parameters, nearest};
 use cableway_btl::{Btl, Job};
 use cableway_common_cuda::Devices;
 
-use crate::Error;
+use crate::{Error, ErrorKind};
 
 /// What the parameter `btl` may name.
 pub(crate) const NAMES: [&str; 3] = ["self", "sm", "tcp"];
@@ -28,7 +28,7 @@ pub(crate) fn open(job: &Job, parameters: &Parameters, devices: &Devices) -> Res
 /// Refuses parameters that name a transport which does not exist, as [`World::init`](crate::World::init) would.
 ///
 /// # Errors
-/// [`Error::UnknownTransport`].
+/// [`ErrorKind::UnknownTransport`].
 pub fn check_transports(parameters: &Parameters) -> Result<(), Error> {
     choose(&parameters.btl).map(drop)
 }
@@ -39,8 +39,8 @@ fn choose(list: &str) -> Result<Vec<&'static str>, Error> {
         return Ok(NAMES.to_vec());
     }
     let known = |name: &str| NAMES.into_iter().find(|known| *known == name);
-    let unknown = |name: &str| Error::UnknownTransport { name: name.to_owned(), nearest: nearest(name, NAMES) };
-    names.into_iter().map(|name| known(name).ok_or_else(|| unknown(name))).collect()
+    let unknown = |name: &str| ErrorKind::UnknownTransport { name: name.to_owned(), nearest: nearest(name, NAMES) };
+    Ok(names.into_iter().map(|name| known(name).ok_or_else(|| unknown(name))).collect::<Result<_, _>>()?)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cableway_base::{Counters, Parameters, Rank, Source};
 use cableway_btl::Modex;
@@ -143,6 +143,7 @@ impl WorldOptions {
     /// # Errors
     /// As there.
     pub fn init(self) -> Result<World, Error> {
+        let start = Instant::now();
         let modex = StartedBy::detect().join()?;
         let parameters = Arc::new(self.parameters);
         let devices = match &self.device_library {
@@ -163,6 +164,7 @@ impl WorldOptions {
             contexts: AtomicU32::new(0),
         });
         let everyone = Communicator::of_everyone(&inner)?;
+        log::debug!("joined {:?} in {:?}", inner.modex.job(), start.elapsed());
         Ok(World { inner, everyone })
     }
 }

@@ -4,10 +4,10 @@ use cableway_base::Rank;
 use cableway_pml::{Buffer, SendMode};
 
 use super::Communicator;
-use crate::Error;
 use crate::error::Operation;
 use crate::in_flight::InFlight;
 use crate::selector::raw_rank;
+use crate::{Error, ErrorKind};
 
 /// Tags of our own, which no [`Any`](crate::Any) matches. One operation is under way at a time, and messages between
 /// two ranks keep their order, so that one tag for each kind is enough.
@@ -122,7 +122,8 @@ impl Communicator {
 
     fn child(&self, context: u64, group: Vec<Rank>, rank: Rank) -> Result<Communicator, Error> {
         let context = u32::try_from(context).ok().filter(|&context| context != 0);
-        let context = context.ok_or_else(|| Error::BadBuffer("the job has used up its communicators".to_owned()))?;
+        let context =
+            context.ok_or_else(|| ErrorKind::BadBuffer("the job has used up its communicators".to_owned()))?;
         Communicator::add(&self.shared.world, context, group, rank)
     }
 

@@ -8,7 +8,7 @@ use crate::buffer::{Data, RecvBuffer, SendBuffer};
 use crate::error::Operation;
 use crate::in_flight::InFlight;
 use crate::selector::{Sender, Status, Tag, raw_rank};
-use crate::{AttachedBuffer, Error};
+use crate::{AttachedBuffer, Error, ErrorKind};
 
 impl Communicator {
     /// Sends `buffer` to rank `to` and returns when it can be reused; that may be before the message was received.
@@ -95,7 +95,7 @@ impl Communicator {
     /// Receives a message of any length.
     ///
     /// # Errors
-    /// As [`recv`](Self::recv); [`Error::BadBuffer`] for a message that is no whole number of `T`, which is gone then.
+    /// As [`recv`](Self::recv); [`ErrorKind::BadBuffer`](crate::ErrorKind::BadBuffer) for a message that is no whole number of `T`, which is gone then.
     pub fn recv_vec<T: Data + Clone>(
         &self,
         from: impl Into<Sender>,
@@ -104,9 +104,9 @@ impl Communicator {
         let message = self.mprobe(from, tag)?;
         let Some(count) = message.status().count::<T>() else {
             let (bytes, size) = (message.status().bytes, size_of::<T>());
-            return Err(Error::BadBuffer(format!("a message of {bytes} bytes is no whole number of {size}")));
+            return Err(ErrorKind::BadBuffer(format!("a message of {bytes} bytes is no whole number of {size}")).into());
         };
-        let too_long = |_| Error::BadBuffer(format!("{count} values do not fit in memory"));
+        let too_long = |_| ErrorKind::BadBuffer(format!("{count} values do not fit in memory"));
         let mut values = vec![T::new_zeroed(); usize::try_from(count).map_err(too_long)?];
         let status = message.recv(&mut values)?;
         Ok((values, status))

@@ -29,10 +29,16 @@ pub use request::Request;
 /// `'env` is what may be lent from outside the scope's closure, `'scope` how long it stays lent.
 pub struct Scope<'scope, 'env: 'scope> {
     communicator: &'env Communicator,
-    pending: RefCell<Slab<InFlight<'env>>>,
+    pending: RefCell<Slab<Pending<'env>>>,
     // Invariant, so that neither lifetime can be shortened to lend what does not live long enough.
     scope: PhantomData<&'scope mut &'scope ()>,
     env: PhantomData<&'env mut &'env ()>,
+}
+
+/// An operation that was not complete at once.
+struct Pending<'env> {
+    request: InFlight<'env>,
+    operation: Operation,
 }
 
 impl Communicator {
@@ -92,10 +98,10 @@ struct WaitAtEnd<'a, 'scope, 'env>(&'a Scope<'scope, 'env>);
 
 impl Drop for WaitAtEnd<'_, '_, '_> {
     fn drop(&mut self) {
-        for (_, request) in &*self.0.pending.borrow() {
+        for (_, Pending { request, operation }) in &*self.0.pending.borrow() {
             request.end();
             if let Some(error) = request.error() {
-                log::warn!("an operation that nobody waited for failed: {error}");
+                log::warn!("{operation}, which nobody waited for, failed: {error}");
             }
         }
     }
@@ -176,7 +182,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         // SAFETY: the request is new and ends before the scope does, as long as which the buffer is lent.
         unsafe { engine.irecv(self.communicator.raw(), from.raw(), tag.raw(), buffer, &raw const *request) }
             .map_err(|error| operation.failed(error))?;
-        Ok(Request::pending(self, request, operation))
+        Ok(self.pending(request, operation))
     }
 
     /// Starts to receive a message that a matched probe took.
@@ -189,7 +195,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         let request = InFlight::new(engine);
         // SAFETY: as in `irecv`.
         unsafe { engine.imrecv(message.into_inner(), buffer, &raw const *request) };
-        Request::pending(self, request, Operation::receive(&buffer, status.source.into(), status.tag.into()))
+        self.pending(request, Operation::receive(&buffer, status.source.into(), status.tag.into()))
     }
 
     /// Waits until one of `requests` is complete; its index. None if there are none.
@@ -207,7 +213,32 @@ impl<'scope, 'env> Scope<'scope, 'env> {
 
     /// # Safety
     /// The buffer is readable, and does not change, as long as the scope.
+    #[inline]
     unsafe fn start_send(
+        &'scope self,
+        buffer: Buffer<'_>,
+        to: Rank,
+        tag: i32,
+        mode: &SendMode,
+    ) -> Result<Request<'scope, 'env>, Error> {
+        let (communicator, engine) = (self.communicator.raw(), self.communicator.engine());
+        if tag >= 0 && matches!(mode, SendMode::Standard | SendMode::Ready) {
+            // SAFETY: the caller's promise.
+            match unsafe { engine.send_now(communicator, raw_rank(to), tag, buffer) } {
+                // What a small message leaves behind is small, too: it is built in place, not copied from hand to hand.
+                Ok(true) => return Ok(Request::complete(self, to, tag, &buffer)),
+                Ok(false) => {}
+                Err(error) => return Err(Operation::send(&buffer, to, tag).failed(error)),
+            }
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.start_large_send(buffer, to, tag, mode) }
+    }
+
+    /// # Safety
+    /// As [`start_send`](Self::start_send).
+    #[inline(never)]
+    unsafe fn start_large_send(
         &'scope self,
         buffer: Buffer<'_>,
         to: Rank,
@@ -217,19 +248,16 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         let operation = Operation::send(&buffer, to, tag);
         let (communicator, engine) = (self.communicator.raw(), self.communicator.engine());
         self.communicator.check_tag(tag).map_err(|error| operation.failed(error))?;
-        if matches!(mode, SendMode::Standard | SendMode::Ready) {
-            // SAFETY: the caller's promise.
-            let sent = unsafe { engine.send_now(communicator, raw_rank(to), tag, buffer) };
-            if sent.map_err(|error| operation.failed(error))? {
-                return Ok(Request::complete(self, operation));
-            }
-        }
         let request = InFlight::new(engine);
         // SAFETY: the caller's promise; the request is new and ends before the scope does.
         let started = unsafe { engine.isend(communicator, raw_rank(to), tag, buffer, mode, &raw const *request) };
         match started.map_err(|error| operation.failed(error))? {
-            Outcome::Complete => Ok(Request::complete(self, operation)),
-            Outcome::Started => Ok(Request::pending(self, request, operation)),
+            Outcome::Complete => Ok(Request::complete(self, to, tag, &buffer)),
+            Outcome::Started => Ok(self.pending(request, operation)),
         }
+    }
+
+    fn pending(&'scope self, request: InFlight<'env>, operation: Operation) -> Request<'scope, 'env> {
+        Request::pending(self, self.pending.borrow_mut().insert(Pending { request, operation }))
     }
 }

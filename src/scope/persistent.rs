@@ -5,7 +5,7 @@ use std::cell::Ref;
 use cableway_base::Rank;
 use cableway_pml::SendMode;
 
-use super::Scope;
+use super::{Pending, Scope};
 use crate::Error;
 use crate::buffer::{RecvBuffer, SendBuffer};
 use crate::error::Operation;
@@ -75,7 +75,7 @@ impl<'scope, 'env, B: ?Sized> Persistent<'scope, 'env, B> {
         buffer: &'scope mut B,
         operation: Operation,
     ) -> Self {
-        let key = scope.pending.borrow_mut().insert(request);
+        let key = scope.pending.borrow_mut().insert(Pending { request, operation });
         Persistent { scope, key, buffer: buffer.into(), lent: std::marker::PhantomData, operation }
     }
 
@@ -123,6 +123,6 @@ impl<'scope, 'env, B: ?Sized> Persistent<'scope, 'env, B> {
     }
 
     fn request(&self) -> Ref<'_, InFlight<'env>> {
-        Ref::map(self.scope.pending.borrow(), |pending| &pending[self.key])
+        Ref::map(self.scope.pending.borrow(), |pending| &pending[self.key].request)
     }
 }

@@ -1,30 +1,35 @@
 //! An operation under way.
 
-use cableway_pml::Status as RawStatus;
+use cableway_base::Rank;
+use cableway_pml::{Buffer, Status as RawStatus};
 
-use super::Scope;
+use super::{Pending, Scope};
 use crate::Error;
 use crate::error::Operation;
-use crate::in_flight::InFlight;
 use crate::selector::Status;
 
 /// An operation under way. Dropping it, or leaking it, leaves the waiting to the end of the scope.
 #[must_use = "whether the operation worked is told by waiting for it"]
 pub struct Request<'scope, 'env: 'scope> {
     scope: &'scope Scope<'scope, 'env>,
-    /// In the scope's table; none for what was complete at once.
-    key: Option<usize>,
-    operation: Operation,
+    /// In the scope's table; [`COMPLETE`] for a send that was over at once.
+    key: usize,
+    /// The status of that.
+    status: Status,
 }
 
+/// The key of no entry.
+const COMPLETE: usize = usize::MAX;
+
 impl<'scope, 'env> Request<'scope, 'env> {
-    pub(super) fn complete(scope: &'scope Scope<'scope, 'env>, operation: Operation) -> Self {
-        Request { scope, key: None, operation }
+    #[inline]
+    pub(super) fn complete(scope: &'scope Scope<'scope, 'env>, to: Rank, tag: i32, buffer: &Buffer<'_>) -> Self {
+        let bytes = buffer.packed_len().unwrap_or(u64::MAX);
+        Request { scope, key: COMPLETE, status: Status { source: to, tag, bytes } }
     }
 
-    pub(super) fn pending(scope: &'scope Scope<'scope, 'env>, request: InFlight<'env>, operation: Operation) -> Self {
-        let key = scope.pending.borrow_mut().insert(request);
-        Request { scope, key: Some(key), operation }
+    pub(super) fn pending(scope: &'scope Scope<'scope, 'env>, key: usize) -> Self {
+        Request { scope, key, status: Status { source: 0, tag: 0, bytes: 0 } }
     }
 
     /// Waits for the end of the operation. The status is that of the message that was received; for a send it names
@@ -32,13 +37,13 @@ impl<'scope, 'env> Request<'scope, 'env> {
     ///
     /// # Errors
     /// Those of the operation.
+    #[inline]
     pub fn wait(self) -> Result<Status, Error> {
-        let Some(key) = self.key else { return Ok(self.status(RawStatus::EMPTY)) };
-        // Taken out of the table, it still waits when dropped.
-        let request = self.scope.pending.borrow_mut().remove(key);
-        request.wait();
-        let result = request.result();
-        result.map(|status| self.status(status)).map_err(|error| self.operation.failed(error))
+        if self.key == COMPLETE {
+            return Ok(self.status);
+        }
+        let (operation, result) = self.finish();
+        result.map(|status| described(&operation, status)).map_err(|error| operation.failed(error))
     }
 
     /// Whether the operation is over, so that [`wait`](Self::wait) returns at once. Moves messages if it is not.
@@ -55,25 +60,34 @@ impl<'scope, 'env> Request<'scope, 'env> {
     /// # Errors
     /// Those of the operation.
     pub fn cancel(self) -> Result<Option<Status>, Error> {
-        let Some(key) = self.key else { return self.wait().map(Some) };
-        self.scope.pending.borrow()[key].cancel();
-        let request = self.scope.pending.borrow_mut().remove(key);
-        request.wait();
-        match request.result() {
-            Ok(status) if status.cancelled => Ok(None),
-            Ok(status) => Ok(Some(self.status(status))),
-            Err(error) => Err(self.operation.failed(error)),
+        if self.key == COMPLETE {
+            return Ok(Some(self.status));
         }
+        self.scope.pending.borrow()[self.key].request.cancel();
+        let (operation, result) = self.finish();
+        match result {
+            Ok(status) if status.cancelled => Ok(None),
+            Ok(status) => Ok(Some(described(&operation, status))),
+            Err(error) => Err(operation.failed(error)),
+        }
+    }
+
+    fn finish(self) -> (Operation, Result<RawStatus, cableway_pml::Error>) {
+        // Taken out of the table, it still waits when dropped.
+        let Pending { request, operation } = self.scope.pending.borrow_mut().remove(self.key);
+        request.wait();
+        (operation, request.result())
     }
 
     pub(super) fn is_over(&self) -> bool {
-        self.key.is_none_or(|key| !self.scope.pending.borrow()[key].is_active())
+        self.key == COMPLETE || !self.scope.pending.borrow()[self.key].request.is_active()
     }
+}
 
-    fn status(&self, status: RawStatus) -> Status {
-        match (self.operation.verb, self.operation.peer, self.operation.tag) {
-            ("send", Some(peer), Some(tag)) => Status { source: peer, tag, bytes: self.operation.bytes },
-            _ => Status::new(status),
-        }
+/// The engine says nothing about a send that worked.
+fn described(operation: &Operation, status: RawStatus) -> Status {
+    match (operation.verb, operation.peer, operation.tag) {
+        ("send", Some(peer), Some(tag)) => Status { source: peer, tag, bytes: operation.bytes },
+        _ => Status::new(status),
     }
 }
