@@ -39,8 +39,6 @@ pub(crate) enum Source {
     Retained { _message: Retained },
     /// Ours, registered with the device's driver.
     Bounce { _buffer: BounceBuffer },
-    /// Ours, where there is no more of that.
-    Copied { _bytes: Box<[u8]> },
     /// A message that was kept.
     Kept { _message: Box<Kept> },
 }

@@ -21,7 +21,7 @@ impl Engine {
     #[inline]
     pub(crate) fn deliver_eager(
         &self,
-        mut request: Active,
+        request: Active,
         peer: &Peer,
         source: u32,
         tag: i32,
@@ -31,18 +31,13 @@ impl Engine {
         let payload = message.bytes().skip(MATCH_LEN);
         self.consume(peer, flow::cost(true, payload.len()), done);
         let status = Status { source: source as i32, tag, len: payload.len() as u64, cancelled: false };
-        if request.is_on_device() && !payload.is_empty() {
-            let held = self.hold(message, MATCH_LEN);
-            self.deliver_to_device(request, status, held, done);
-        } else {
-            self.deliver_to_host(request, status, payload, done);
-        }
+        self.deliver_data(request, status, message, MATCH_LEN, done);
     }
 
     /// Delivers a message within its upcall.
     pub(crate) fn deliver_arrived(
         &self,
-        mut request: Active,
+        request: Active,
         peer: &Peer,
         source: u32,
         arrived: &Arrived<'_>,
@@ -63,11 +58,24 @@ impl Engine {
                 self.confirm(peer, announced.sender, done);
             }
         }
-        if request.is_on_device() && !payload.is_empty() {
-            let held = self.hold(arrived.message, arrived.header_len);
+        self.deliver_data(request, status, arrived.message, arrived.header_len, done);
+    }
+
+    #[inline]
+    fn deliver_data(
+        &self,
+        mut request: Active,
+        status: Status,
+        message: &Received<'_>,
+        header_len: usize,
+        done: &mut Done,
+    ) {
+        if request.is_on_device()
+            && let Some(held) = self.hold(message, header_len)
+        {
             self.deliver_to_device(request, status, held, done);
         } else {
-            self.deliver_to_host(request, status, payload, done);
+            self.deliver_now(request, status, message.bytes().skip(header_len), done);
         }
     }
 
@@ -88,12 +96,13 @@ impl Engine {
             let held = Held { address: kept.payload.as_ptr(), source: Source::Kept { _message: kept } };
             self.deliver_to_device(request, status, held, done);
         } else {
-            self.deliver_to_host(request, status, SharedBytes::from_private(&kept.payload), done);
+            self.deliver_now(request, status, SharedBytes::from_private(&kept.payload), done);
         }
     }
 
+    /// Copies the message; if to a device, waits for that.
     #[inline]
-    fn deliver_to_host(&self, mut request: Active, status: Status, payload: SharedBytes<'_>, done: &mut Done) {
+    fn deliver_now(&self, mut request: Active, status: Status, payload: SharedBytes<'_>, done: &mut Done) {
         let Some(convertor) = request.inner().convertor.as_mut() else { return };
         let room = convertor.packed_size();
         let len = room.min(payload.len() as u64) as usize;
@@ -123,22 +132,23 @@ impl Engine {
     }
 
     /// Keeps a message's payload beyond its upcall, for a device to copy from: in the transport's memory if that can
-    /// wait, else in ours.
-    pub(crate) fn hold(&self, message: &Received<'_>, header_len: usize) -> Held {
+    /// wait, else in ours. None if there is no such memory now, or nothing to be kept: what there is must be copied at
+    /// once.
+    pub(crate) fn hold(&self, message: &Received<'_>, header_len: usize) -> Option<Held> {
         let payload = message.bytes().skip(header_len);
+        if payload.is_empty() {
+            return None;
+        }
         if let Some(message) = message.retain() {
             let address = message.bytes().skip(header_len).as_ptr();
-            return Held { address, source: Source::Retained { _message: message } };
+            return Some(Held { address, source: Source::Retained { _message: message } });
         }
-        if payload.len() <= self.bounce.chunk_size()
-            && let Some(mut buffer) = self.bounce.take()
-        {
-            payload.copy_to(&mut buffer);
-            return Held { address: buffer.as_mut_ptr(), source: Source::Bounce { _buffer: buffer } };
+        if payload.len() > self.bounce.chunk_size() {
+            return None;
         }
-        let mut copy = vec![0; payload.len()].into_boxed_slice();
-        payload.copy_to(&mut copy);
-        Held { address: copy.as_ptr(), source: Source::Copied { _bytes: copy } }
+        let mut buffer = self.bounce.take()?;
+        payload.copy_to(&mut buffer);
+        Some(Held { address: buffer.as_mut_ptr(), source: Source::Bounce { _buffer: buffer } })
     }
 
     /// Tells the sender of a message that came with its data that it was matched.

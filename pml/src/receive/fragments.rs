@@ -24,11 +24,11 @@ impl Engine {
         let len = payload.len() as u64;
         let transfer = awaiting(links, id, "a fragment", (offset, len))?;
         transfer.awaited -= len;
+        transfer.convertor.set_position(offset);
+        let on_device = transfer.convertor.location().on_device();
         if transfer.failure.is_some() {
             transfer.arrived += len;
-        } else if transfer.convertor.location().on_device() {
-            let held = self.hold(message, header_len);
-            transfer.convertor.set_position(offset);
+        } else if let Some(held) = on_device.then(|| self.hold(message, header_len)).flatten() {
             let order = transfer.next_order();
             // SAFETY: `held` keeps the bytes readable and goes where the completion goes.
             match unsafe { transfer.convertor.start_unpack(held.address, payload.len(), order) } {
@@ -43,7 +43,6 @@ impl Engine {
                 }
             }
         } else {
-            transfer.convertor.set_position(offset);
             // SAFETY: the payload is readable and no part of a user's buffer.
             if let Err(error) = unsafe { transfer.convertor.unpack(payload.as_ptr(), payload.len()) } {
                 transfer.fail(error.into());

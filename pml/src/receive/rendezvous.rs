@@ -123,9 +123,9 @@ impl Links {
         transfer.awaited += bytes;
         // A device may fail after the sender thinks that all is done: it is told how it went.
         transfer.finish = transfer.convertor.location().on_device();
-        let (sender, total, finish) = (transfer.sender, transfer.wanted - fetched, transfer.finish);
+        let (sender, total, to_device) = (transfer.sender, transfer.wanted - fetched, transfer.finish);
         for &(from, to) in ranges {
-            self.control(&Header::Ack(Ack { sender, receiver: id, from, to, total, finish }));
+            self.control(&Header::Ack(Ack { sender, receiver: id, from, to, total, to_device }));
         }
     }
 }

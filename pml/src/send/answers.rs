@@ -19,9 +19,9 @@ impl Engine {
         ack: &Ack,
         done: &mut Done,
     ) -> Result<(), Malformed> {
-        let Ack { sender: id, receiver, from, to, total, finish } = *ack;
+        let Ack { sender: id, receiver, from, to, total, to_device } = *ack;
         let transfer = asked(links, id, "an acknowledgement", receiver, (from, to), total)?;
-        transfer.finish |= finish;
+        transfer.to_device |= to_device;
         // What the receiver asks for as fragments it does not fetch.
         transfer.registration = None;
         if transfer.failure.is_none() && from != to {

@@ -66,7 +66,11 @@ impl Engine {
             return Ok(Step::Empty);
         };
         let on_device = transfer.convertor.location().on_device();
-        let depth = if on_device { self.parameters.device_chunks } else { self.parameters.pml_pipeline_depth };
+        let depth = if on_device || transfer.to_device {
+            self.parameters.device_chunks
+        } else {
+            self.parameters.pml_pipeline_depth
+        };
         if transfer.busy >= depth.max(1) {
             return Ok(Step::Deep);
         }
@@ -75,7 +79,9 @@ impl Engine {
             let link = &mut active[at];
             let btl = link.btl;
             let caps = link.capabilities();
-            let room = if on_device {
+            // Where a device copies on either side, each fragment has the cost of a copy.
+            let for_device = on_device || transfer.to_device;
+            let room = if for_device {
                 caps.device_max_send_size.saturating_sub(FRAGMENT_LEN).min(self.parameters.device_chunk_size)
             } else {
                 caps.max_send_size.saturating_sub(FRAGMENT_LEN)
@@ -98,7 +104,7 @@ impl Engine {
                     Transfer::Started => transfer.busy += 1,
                 }
             } else {
-                let kind = if on_device { link.device_kind() } else { FragmentKind::Host };
+                let kind = if for_device { link.device_kind() } else { FragmentKind::Host };
                 let whole = FRAGMENT_LEN + len as usize;
                 let Some(mut fragment) = link.endpoint.alloc(whole, kind).map_err(|error| (btl, error))? else {
                     continue;

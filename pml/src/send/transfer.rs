@@ -46,9 +46,9 @@ pub(crate) struct SendTransfer {
     pub(crate) queued: bool,
     /// Operations and copies that still read the buffer.
     pub(crate) busy: usize,
-    /// The receiver will say when it is done.
-    pub(crate) finish: bool,
-    /// It has.
+    /// The receiver's buffer is on a device. It will say when it is done.
+    pub(crate) to_device: bool,
+    /// The receiver has said that it is done.
     pub(crate) finished: bool,
     /// Lets the receiver fetch.
     pub(crate) registration: Option<Registration>,
@@ -75,7 +75,7 @@ impl SendTransfer {
             ranges: VecDeque::new(),
             queued: false,
             busy: 0,
-            finish: false,
+            to_device: false,
             finished: false,
             registration: None,
             order: Order::AfterDefaultStream,
@@ -112,7 +112,7 @@ impl SendTransfer {
         match self.phase {
             Phase::Starting(_) | Phase::Announced => self.finished,
             Phase::Leaving => true,
-            Phase::Moving => self.finished || (self.settled == self.total && !self.finish),
+            Phase::Moving => self.finished || (self.settled == self.total && !self.to_device),
         }
     }
 }

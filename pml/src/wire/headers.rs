@@ -26,8 +26,8 @@ pub(super) mod kind {
 
 /// In `Rendezvous` and `Get`: the sender can PUT from its buffer.
 pub(super) const FLAG_ADDRESSABLE: u8 = 1;
-/// In `Ack`: a `Finish` will follow.
-pub(super) const FLAG_FINISH: u8 = 1;
+/// In `Ack`: the receiver's buffer is on a device.
+pub(super) const FLAG_TO_DEVICE: u8 = 1;
 
 macro_rules! headers {
     ($( $(#[$doc:meta])* $name:ident { $( $field:ident: $type:ty ),+ $(,)? } )+) => {
@@ -127,8 +127,8 @@ impl Buffer {
                 self.push(get.as_bytes());
                 self.push(handle.as_bytes());
             }
-            Header::Ack(Ack { sender, receiver, from, to, total, finish }) => {
-                let flags = if finish { FLAG_FINISH } else { 0 };
+            Header::Ack(Ack { sender, receiver, from, to, total, to_device }) => {
+                let flags = if to_device { FLAG_TO_DEVICE } else { 0 };
                 let header = AckHeader {
                     kind: kind::ACK,
                     flags,

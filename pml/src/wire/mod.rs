@@ -102,8 +102,9 @@ pub(crate) struct Ack {
     pub(crate) to: u64,
     /// Bytes that the sender is asked for in all, by this and other messages.
     pub(crate) total: u64,
-    /// A [`Header::Finish`] will follow once the data is where it belongs.
-    pub(crate) finish: bool,
+    /// The receiver's buffer is on a device: large fragments suit it, and as its copies may fail late, a
+    /// [`Header::Finish`] will tell how they went.
+    pub(crate) to_device: bool,
 }
 
 /// See [`Header::Put`].
