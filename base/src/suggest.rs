@@ -11,19 +11,24 @@ pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) ->
         .map(|(_, candidate)| candidate)
 }
 
+/// Insertions, deletions, substitutions and swaps of neighbours that lead from `a` to `b`.
 fn edit_distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, ca) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, &cb) in b.iter().enumerate() {
-            let substituted = diagonal + usize::from(ca != cb);
-            diagonal = row[j + 1];
-            row[j + 1] = substituted.min(row[j] + 1).min(diagonal + 1);
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
+    // Distances between prefixes: those of `a` by one character less than in `last` are in `before`.
+    let (mut before, mut last): (Vec<usize>, Vec<usize>) = (Vec::new(), (0..=b.len()).collect());
+    for i in 1..=a.len() {
+        let mut row = vec![i];
+        for j in 1..=b.len() {
+            let substituted = last[j - 1] + usize::from(a[i - 1] != b[j - 1]);
+            let mut distance = substituted.min(last[j] + 1).min(row[j - 1] + 1);
+            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                distance = distance.min(before[j - 2] + 1);
+            }
+            row.push(distance);
         }
+        before = std::mem::replace(&mut last, row);
     }
-    row[b.len()]
+    last[b.len()]
 }
 
 #[cfg(test)]
@@ -35,6 +40,7 @@ mod tests {
         let names = ["btl_sm_eager_limit", "btl_tcp_eager_limit", "peer_timeout"];
         assert_eq!(nearest("btl_sm_eagr_limit", names), Some("btl_sm_eager_limit"));
         assert_eq!(nearest("peer-timeout", names), Some("peer_timeout"));
+        assert_eq!(nearest("tpc", ["self", "sm", "tcp"]), Some("tcp"));
         assert_eq!(nearest("colour", names), None);
     }
 }
