@@ -165,10 +165,52 @@ impl Devices {
             (false, true) => (to, Direction::HostToDevice),
             (true, true) => (from, Direction::DeviceToDevice),
         };
-        let mut batch = self.batch(&at, direction, Order::AfterDefaultStream)?;
+        // SAFETY: the caller's promise.
+        match unsafe { self.copy_and_wait(&at, direction, dst, src, len) } {
+            // A driver refuses pool and virtual memory of another device unless its owner granted access.
+            // SAFETY: the caller's promise.
+            Err(_) if from.on_device() && to.on_device() && from.device != to.device => unsafe {
+                self.copy_through_host((dst, &to), (src, &from), len)
+            },
+            result => result,
+        }
+    }
+
+    /// # Safety
+    /// As [`copy`](Self::copy).
+    unsafe fn copy_and_wait(
+        &self,
+        at: &Location,
+        direction: Direction,
+        dst: *mut u8,
+        src: *const u8,
+        len: usize,
+    ) -> Result<(), DeviceError> {
+        let mut batch = self.batch(at, direction, Order::AfterDefaultStream)?;
         // SAFETY: the caller's promise; the completion is waited for below.
         unsafe { batch.copy(dst, src, len) }?;
         batch.finish()?.wait()
+    }
+
+    /// # Safety
+    /// As [`copy`](Self::copy); both are device memory, located as given.
+    unsafe fn copy_through_host(
+        &self,
+        (dst, to): (*mut u8, &Location),
+        (src, from): (*const u8, &Location),
+        len: usize,
+    ) -> Result<(), DeviceError> {
+        const PIECE: usize = 4 << 20;
+        let mut piece = vec![0; len.min(PIECE)];
+        for offset in (0..len).step_by(PIECE) {
+            let now = PIECE.min(len - offset);
+            // SAFETY: within both ranges, and the piece is ours.
+            unsafe {
+                self.copy_and_wait(from, Direction::DeviceToHost, piece.as_mut_ptr(), src.add(offset), now)?;
+                self.copy_and_wait(to, Direction::HostToDevice, dst.add(offset), piece.as_ptr(), now)?;
+            }
+        }
+        Ok(())
     }
 
     /// Has `len` bytes at `address` registered with the driver once a device is in use: copies from and to them are
