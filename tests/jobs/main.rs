@@ -2,6 +2,7 @@
 //! that it can be carried to another machine together with `cableway`.
 
 mod cli;
+mod device;
 mod faults;
 mod launcher;
 mod library;
@@ -13,9 +14,10 @@ use libtest_mimic::{Arguments, Trial};
 
 fn main() -> std::process::ExitCode {
     if let Some(role) = std::env::args().nth(1).and_then(|first| first.strip_prefix("role=").map(str::to_owned)) {
-        return support::play(&role, &[modex::ROLES, library::ROLES, faults::ROLES].concat());
+        return support::play(&role, &[modex::ROLES, library::ROLES, device::ROLES, faults::ROLES].concat());
     }
-    let tests = [launcher::TESTS, modex::TESTS, cli::TESTS, library::TESTS, faults::TESTS, pingpong::TESTS];
+    let tests =
+        [launcher::TESTS, modex::TESTS, cli::TESTS, library::TESTS, device::TESTS, faults::TESTS, pingpong::TESTS];
     let trials = tests.into_iter().flatten().map(|&(name, test)| Trial::test(name, move || support::run(test)));
     libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit_code()
 }

@@ -1,11 +1,10 @@
 //! `cableway pingpong`, over every transport and kind of memory.
 
-use std::path::PathBuf;
 use std::process::Command;
 
 use serde_json::Value;
 
-use crate::support::{Finished, Test, cableway, finish, job, skip};
+use crate::support::{Driver, Finished, Test, cableway, finish, job, skip};
 
 pub(crate) const TESTS: &[Test] = &[
     ("pingpong::tables_are_those_of_osu", tables_are_those_of_osu),
@@ -124,23 +123,8 @@ fn wrong_jobs_are_refused() {
     assert!(finished.stderr.contains("3 ranks; this command takes 2"), "{finished:?}");
 }
 
-/// The device driver that tests use.
-struct Driver {
-    folder: PathBuf,
-    simulated: bool,
-}
-
-impl Driver {
-    fn find() -> Self {
-        let folder = sim_cuda::library_folder().expect("a driver lies beside the tests or in CABLEWAY_CUDA_LIBDIR");
-        let info = finish(cableway().args(["info", "--format", "json", "--cuda-libdir"]).arg(&folder)).assert_success();
-        let info: Value = serde_json::from_str(&info.stdout).expect("info prints an object");
-        Driver { folder, simulated: info["driver"]["simulated"].as_bool().expect("the driver was found") }
-    }
-
-    fn pingpong(&self, arguments: &[&str]) -> Finished {
-        finish(cableway().arg("pingpong").args(arguments).arg("--cuda-libdir").arg(&self.folder))
-    }
+fn device_pingpong(driver: &Driver, arguments: &[&str]) -> Finished {
+    finish(cableway().arg("pingpong").args(arguments).arg("--cuda-libdir").arg(&driver.folder))
 }
 
 fn device_memory_in_every_pairing() {
@@ -150,13 +134,14 @@ fn device_memory_in_every_pairing() {
         for src in kinds {
             for dst in kinds {
                 let mut arguments = vec!["--btl", btl, "--src", src, "--dst", dst, "--check", "--iterations", "2"];
-                arguments.extend(["--sizes", "1,1000,5000,70000,3M"]);
-                let finished = driver.pingpong(&arguments).assert_success();
+                arguments.extend(["--sizes", "1,1000,5000,70000,1M"]);
+                let finished = device_pingpong(&driver, &arguments).assert_success();
                 let simulated = driver.simulated && [src, dst] != ["host", "host"];
                 assert_eq!(finished.stdout.contains("SIMULATED"), simulated, "{finished:?}");
                 assert_eq!(sizes(&finished.stdout).len(), 5, "{btl} {src} {dst}: {finished:?}");
-                arguments.extend(["--datatype", "vector:64:256:16"]);
-                driver.pingpong(&arguments).assert_success();
+                arguments.truncate(arguments.len() - 2);
+                arguments.extend(["--sizes", "1,100K", "--datatype", "vector:64:256:16"]);
+                device_pingpong(&driver, &arguments).assert_success();
             }
         }
     }
@@ -166,12 +151,12 @@ fn device_memory_in_every_pairing() {
 fn stale_device_data_is_found() {
     let mut arguments = vec!["--src", "device", "--dst", "device", "--check", "--sizes", "64K", "--iterations", "50"];
     let driver = Driver::find();
-    driver.pingpong(&arguments).assert_success();
+    device_pingpong(&driver, &arguments).assert_success();
     if !driver.simulated {
         return skip("a real device is not late on demand");
     }
     arguments.extend(["--set", "default_stream_order=none"]);
-    let finished = driver.pingpong(&arguments);
+    let finished = device_pingpong(&driver, &arguments);
     assert_eq!(finished.code(), 1, "{finished:?}");
     let named = ["check failed at rank", "size 65536", "first wrong byte is byte"];
     assert!(named.iter().all(|part| finished.stderr.contains(part)), "{finished:?}");
@@ -194,6 +179,6 @@ fn copy_protocol_is_always_there() {
             "--set",
             "device_protocols=copy",
         ];
-        Driver::find().pingpong(&arguments).assert_success();
+        device_pingpong(&Driver::find(), &arguments).assert_success();
     }
 }

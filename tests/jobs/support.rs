@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use libtest_mimic::Failed;
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 
 /// A name and what it tests: panics are failures.
 pub(crate) type Test = (&'static str, fn());
@@ -191,6 +192,21 @@ pub(crate) fn long_sleep() -> String {
     use std::sync::atomic::{AtomicU32, Ordering};
     static NEXT: AtomicU32 = AtomicU32::new(0);
     format!("99.{}{:03}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// The device driver that tests use.
+pub(crate) struct Driver {
+    pub(crate) folder: PathBuf,
+    pub(crate) simulated: bool,
+}
+
+impl Driver {
+    pub(crate) fn find() -> Self {
+        let folder = sim_cuda::library_folder().expect("a driver lies beside the tests or in CABLEWAY_CUDA_LIBDIR");
+        let info = finish(cableway().args(["info", "--format", "json", "--cuda-libdir"]).arg(&folder)).assert_success();
+        let info: Value = serde_json::from_str(&info.stdout).expect("info prints an object");
+        Driver { folder, simulated: info["driver"]["simulated"].as_bool().expect("the driver was found") }
+    }
 }
 
 /// Says why a test does nothing here.
