@@ -17,14 +17,18 @@ use crate::regions::Target;
 use crate::settings::Settings;
 use crate::shared::Shared;
 use crate::sys::{self, Slice};
-use crate::{NAME, invalid, wire};
+use crate::{NAME, gather, invalid, wire};
 
 /// Less than shared memory's, more than nothing: tcp carries messages where nothing better does.
 const EXCLUSIVITY: u32 = 100;
 /// Smallest message for which the handshake of a `put` costs less than the copy that it saves.
 const MIN_PUT: usize = 64 << 10;
+/// Longest message that is copied if the socket does not take it at once. Longer ones are sent from where they are.
+const MAX_INLINE: usize = 16 << 10;
 /// Fragments that may wait to be written before no more are given out.
 const WAITING_FRAGMENTS: usize = 16;
+/// Longest message that is copied in order to be sent together with others.
+const GATHERED: usize = 2 << 10;
 /// Bytes gathered by a batch before they go out early.
 const BATCH: usize = 64 << 10;
 
@@ -62,6 +66,16 @@ impl TcpEndpoint {
         }
     }
 
+    /// Something was queued: behind a socket that takes no more, or for the end of a batch.
+    fn wait(&self, tx: &mut Tx) {
+        if tx.corked {
+            self.settle(tx);
+        } else {
+            tx.full = true;
+            tx.list(&self.link, &self.shared.mailbox);
+        }
+    }
+
     /// Writes what waits once it is worth it: at once, or at a batch's end.
     fn settle(&self, tx: &mut Tx) {
         if !tx.corked || tx.outbox.copied() >= BATCH {
@@ -77,6 +91,11 @@ impl TcpEndpoint {
 /// As [`sys::send_vectored`].
 #[inline]
 unsafe fn write_now(shared: &Shared, link: &Arc<Link>, tx: &mut Tx, slices: &[Slice]) -> Option<usize> {
+    if !tx.outbox.is_empty() && !tx.full && !tx.corked {
+        // What was gathered goes first.
+        tx.flush(link, &shared.mailbox);
+        tx.post_finished(&shared.mailbox);
+    }
     let State::Connected(socket) = &tx.state else { return None };
     if !tx.outbox.is_empty() || tx.corked {
         return Some(0);
@@ -129,6 +148,11 @@ impl Endpoint for TcpEndpoint {
             }
         }
         let frame = wire::message(total);
+        if total <= GATHERED && gather::is_on() {
+            tx.outbox.push_copy(&[&frame, header, payload], 0);
+            tx.list(&self.link, &self.shared.mailbox);
+            return Ok(Sent::Done);
+        }
         // SAFETY: all three are borrowed.
         let written = unsafe {
             write_now(&self.shared, &self.link, &mut tx, &[Slice::of(&frame), Slice::of(header), Slice::of(payload)])
@@ -137,11 +161,7 @@ impl Endpoint for TcpEndpoint {
             Some(written) if written == frame.len() + total => Ok(Sent::Done),
             Some(written) => {
                 tx.outbox.push_copy(&[&frame, header, payload], written);
-                if tx.corked {
-                    self.settle(&mut tx);
-                } else {
-                    tx.list(&self.link, &self.shared.mailbox);
-                }
+                self.wait(&mut tx);
                 Ok(Sent::Done)
             }
             None => self.unconnected(&mut tx).map(|()| Sent::Busy),
@@ -187,7 +207,7 @@ impl Endpoint for TcpEndpoint {
             Some(written) if written == frame.len() + len => Ok(()),
             Some(written) => {
                 tx.outbox.push_fragment(buffer, len, written);
-                tx.list(&self.link, &self.shared.mailbox);
+                self.wait(&mut tx);
                 Ok(())
             }
             None => self.unconnected(&mut tx),
@@ -218,7 +238,7 @@ impl Endpoint for TcpEndpoint {
             Some(written) => {
                 let source = Source { address: payload.address, len: payload.len, token };
                 tx.outbox.push_in_place(header, source, written);
-                tx.list(&self.link, &self.shared.mailbox);
+                self.wait(&mut tx);
                 Ok(Transfer::Started)
             }
             None => self.unconnected(&mut tx).map(|()| Transfer::Busy),
@@ -258,6 +278,10 @@ impl Endpoint for TcpEndpoint {
         }
         let source = Source { address: local.address, len: local.len, token };
         tx.outbox.push_put(source, target.key, offset, self.link.peer.confirms_puts());
+        if gather::is_on() && !tx.full && tx.outbox.waiting() < WAITING_FRAGMENTS {
+            tx.list(&self.link, &self.shared.mailbox);
+            return Ok(Transfer::Started);
+        }
         tx.flush(&self.link, &self.shared.mailbox);
         let done = tx.outbox.take_finished_one(token);
         tx.post_finished(&self.shared.mailbox);
@@ -293,8 +317,7 @@ fn capabilities(settings: &Settings, route: &Route, share: usize, max_message: u
         Capabilities::send_only(settings.eager_limit.min(max_message), settings.max_send_size.min(max_message));
     capabilities.flags = Flags::SEND | Flags::PUT | Flags::SEND_IN_PLACE | Flags::DEVICE_FRAGMENTS | Flags::BATCH;
     capabilities.exclusivity = EXCLUSIVITY;
-    // What the socket takes at once is never copied here, so that inline is the best way up to the eager limit.
-    capabilities.inline_limit = capabilities.eager_limit;
+    capabilities.inline_limit = capabilities.eager_limit.min(MAX_INLINE);
     capabilities.device_max_send_size = settings.device_max_send_size.min(max_message);
     capabilities.min_rdma_size = MIN_PUT;
     capabilities.latency = Duration::from_micros(if route.loopback { 10 } else { 25 });

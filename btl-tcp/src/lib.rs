@@ -11,7 +11,7 @@
 //! |---|---|
 //! | `interfaces`, `card`, `pairing` | which addresses there are, how peers learn of them, which connects to which |
 //! | `handshake`, `wire`, `decode` | the protocol, free of sockets and clocks |
-//! | `endpoint`, `link`, `outbox`, `fragments` | sending: straight to the socket, or queued when it takes no more |
+//! | `endpoint`, `link`, `outbox`, `fragments`, `gather` | sending: straight to the socket, or queued when it takes no more |
 //! | `engine` | progress: connects, accepts, receives, watches |
 //! | `regions`, `pool` | memory that peers may write to; fragments |
 //! | `sys`, `listener` | system calls and socket options |
@@ -29,6 +29,7 @@ mod engine;
 mod fragments;
 #[doc(hidden)]
 pub mod fuzzing;
+mod gather;
 mod handshake;
 mod interfaces;
 mod link;

@@ -50,6 +50,8 @@ pub(crate) struct Tx {
     pub(crate) outbox: Outbox,
     /// Messages are gathered until the end of a batch.
     pub(crate) corked: bool,
+    /// The socket took no more when something was last written: what comes now waits behind that.
+    pub(crate) full: bool,
     /// The engine knows that something waits to be written.
     pub(crate) listed: bool,
     /// Our goodbye is queued or sent: nothing more may follow it.
@@ -99,13 +101,14 @@ impl Mailbox {
         self.any.store(true, Ordering::Release);
     }
 
-    /// All letters, if there are any.
+    /// Exchanges all letters, if there are any, for `empty` ones, whose memory is used again.
     #[inline]
-    pub(crate) fn collect(&self) -> Option<Letters> {
+    pub(crate) fn collect(&self, empty: &mut Letters) -> bool {
         if !self.any.load(Ordering::Relaxed) || !self.any.swap(false, Ordering::Acquire) {
-            return None;
+            return false;
         }
-        Some(std::mem::take(&mut *self.letters.lock()))
+        std::mem::swap(&mut *self.letters.lock(), empty);
+        true
     }
 }
 
@@ -135,6 +138,7 @@ impl Peer {
                     state,
                     outbox: Outbox::default(),
                     corked: false,
+                    full: false,
                     listed: false,
                     closing: false,
                     shut: false,
@@ -180,7 +184,8 @@ impl Tx {
             self.broke(link, &error, mailbox);
             return;
         }
-        if !self.outbox.is_empty() {
+        self.full = !self.outbox.is_empty();
+        if self.full {
             self.list(link, mailbox);
         } else if self.closing && !self.shut {
             self.shut = true;

@@ -18,9 +18,9 @@ use rustix::event::{Timespec, epoll};
 use slab::Slab;
 use socket2::Socket;
 
-use crate::NAME;
 use crate::link::{Letters, Link, Peer, State};
 use crate::shared::Shared;
+use crate::{NAME, gather};
 use pending::{Attempt, Pending};
 use reader::{End, Reader, Turn};
 use watch::Watch;
@@ -52,6 +52,8 @@ pub(crate) struct Engine {
     /// Peers found dead, to be reported at the end of the call.
     failures: Vec<(Arc<Peer>, Error)>,
     scratch: Box<[u8]>,
+    /// Empty between calls; kept for its memory.
+    letters: Letters,
     idle: u32,
     polls: u32,
     watch: Watch,
@@ -80,6 +82,7 @@ impl Engine {
             retries: Vec::new(),
             failures: Vec::new(),
             scratch: vec![0; SCRATCH].into_boxed_slice(),
+            letters: Letters::default(),
             idle: 0,
             polls: 0,
             watch,
@@ -91,11 +94,8 @@ impl Engine {
     }
 
     pub(crate) fn progress(&mut self, upcalls: &dyn Upcalls) -> usize {
-        let mut events = 0;
-        if let Some(letters) = self.shared.mailbox.collect() {
-            self.idle = 0;
-            events += self.read_mail(letters, upcalls);
-        }
+        let _gathering = gather::Scope::new();
+        let mut events = self.read_mail(upcalls);
         self.polls = self.polls.wrapping_add(1);
         if self.idle >= IDLE_AFTER && !self.polls.is_multiple_of(IDLE_EVERY) {
             return events;
@@ -103,6 +103,12 @@ impl Engine {
         events += self.read_hot(upcalls);
         if self.hot.is_empty() || self.polls.is_multiple_of(EPOLL_EVERY) {
             events += self.poll(upcalls);
+        }
+        if gather::is_on() {
+            // Writes the answers; then what their completions led to.
+            events += self.read_mail(upcalls);
+            gather::end();
+            events += self.read_mail(upcalls);
         }
         self.look_around();
         for (peer, error) in std::mem::take(&mut self.failures) {
@@ -113,34 +119,45 @@ impl Engine {
         events
     }
 
-    fn read_mail(&mut self, letters: Letters, upcalls: &dyn Upcalls) -> usize {
-        let Letters { connect, blocked, broken, finished, missed } = letters;
-        let mut events = finished.len() + missed.len();
-        for (token, result) in finished {
+    fn read_mail(&mut self, upcalls: &dyn Upcalls) -> usize {
+        if !self.shared.mailbox.collect(&mut self.letters) {
+            return 0;
+        }
+        self.idle = 0;
+        let mut letters = std::mem::take(&mut self.letters);
+        let mut events = letters.finished.len() + letters.missed.len();
+        if letters.finished.len() > 1 {
+            gather::begin();
+        }
+        for (token, result) in letters.finished.drain(..) {
             upcalls.completed(token, result);
         }
-        for link in blocked {
+        for link in letters.blocked.drain(..) {
             let mut tx = link.tx.lock();
             tx.listed = false;
             tx.flush(&link, &self.shared.mailbox);
             let finished = tx.outbox.take_finished();
             drop(tx);
             events += finished.len();
+            if finished.len() > 1 {
+                gather::begin();
+            }
             for token in finished {
                 upcalls.completed(token, Ok(()));
             }
         }
-        for link in connect {
+        for link in letters.connect.drain(..) {
             self.connect(Attempt::new(link));
         }
-        for link in broken {
+        for link in letters.broken.drain(..) {
             self.suspect(&link, upcalls);
         }
-        for peer in missed {
+        for peer in letters.missed.drain(..) {
             if !peer.reported.swap(true, Ordering::Relaxed) {
                 upcalls.peer_failed(peer.rank, peer.error("it has ended in good order"));
             }
         }
+        self.letters = letters;
         events
     }
 

@@ -14,7 +14,7 @@ use crate::pool::Buffer;
 use crate::regions::{BadPut, Landing, Window};
 use crate::shared::Shared;
 use crate::sys::{self, Slice};
-use crate::wire;
+use crate::{gather, wire};
 
 /// What one call reads from one connection before it is others' turn.
 const BUDGET: usize = 4 << 20;
@@ -191,7 +191,12 @@ impl Reader {
         frames: &mut usize,
     ) -> Result<(), End> {
         self.placed(direct);
+        let mut first = true;
         loop {
+            // The answer to one message is not kept waiting; those to several go out together.
+            if !std::mem::take(&mut first) && !bytes.is_empty() {
+                gather::begin();
+            }
             if !matches!(self.sink, Sink::None) {
                 self.place(&mut bytes);
                 if self.decoder.missing() != 0 {
