@@ -1,7 +1,7 @@
 //! Sockets: the ones that listen, and the options of those that connect.
 
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use cableway_btl::Error;
@@ -66,6 +66,9 @@ fn listen_on(address: SocketAddr, settings: &Settings) -> io::Result<(Socket, u1
 pub(crate) fn connect(route: &Route, settings: &SocketSettings) -> io::Result<Socket> {
     let socket = stream_socket(&route.remote)?;
     set_options(&socket, settings);
+    if is_local(route.local.ip(), route.remote.ip()) {
+        spare_pacing(&socket);
+    }
     // Without it, each bound connection uses up a port of its own; older kernels do without.
     let _ = sys::bind_address_only(&socket);
     socket.bind(&SockAddr::from(route.local))?;
@@ -75,13 +78,37 @@ pub(crate) fn connect(route: &Route, settings: &SocketSettings) -> io::Result<So
     }
 }
 
+/// The same for a connection that was accepted.
+pub(crate) fn prepare_accepted(socket: &Socket, from: Option<SocketAddr>, settings: &SocketSettings) {
+    set_options(socket, settings);
+    let here = socket.local_addr().ok().and_then(|address| address.as_socket());
+    if let (Some(here), Some(there)) = (here, from)
+        && is_local(here.ip(), there.ip())
+    {
+        spare_pacing(socket);
+    }
+}
+
+/// Whether a connection never leaves this host.
+fn is_local(here: IpAddr, there: IpAddr) -> bool {
+    here == there || here.is_loopback()
+}
+
+/// Within a host nothing is congested, and algorithms that pace what they send, such as BBR where that is the default,
+/// only cost time: 512 KiB messages go at 7.7 GB/s without against 4.5 with. Every process may choose Reno.
+fn spare_pacing(socket: &Socket) {
+    if let Err(error) = socket.set_tcp_congestion(b"reno") {
+        log::debug!("{NAME}: TCP_CONGESTION: {error}");
+    }
+}
+
 fn stream_socket(address: &SocketAddr) -> io::Result<Socket> {
     let domain = if address.is_ipv6() { Domain::IPV6 } else { Domain::IPV4 };
     Socket::new(domain, Type::STREAM.nonblocking().cloexec(), Some(Protocol::TCP))
 }
 
 /// Prepares a connection, ours or accepted. What the system does not grant is done without.
-pub(crate) fn set_options(socket: &Socket, settings: &SocketSettings) {
+fn set_options(socket: &Socket, settings: &SocketSettings) {
     set_buffers(socket, settings);
     let granted = [
         ("TCP_NODELAY", socket.set_tcp_nodelay(settings.nodelay)),

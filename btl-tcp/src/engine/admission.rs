@@ -97,7 +97,7 @@ impl Engine {
 
     fn admit(&mut self, socket: Socket, from: Option<std::net::SocketAddr>) -> std::io::Result<()> {
         socket.set_nonblocking(true)?;
-        listener::set_options(&socket, &self.shared.settings.socket);
+        listener::prepare_accepted(&socket, from, &self.shared.settings.socket);
         let unproved = |source: &Source| match source {
             Source::Pending(pending) if matches!(pending.side, Side::Server { proved: false, .. }) => {
                 Some(pending.since)
