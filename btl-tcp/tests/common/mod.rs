@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cableway_base::{Parameters, Rank, Source};
-use cableway_btl::{Btl, Endpoint, Error, Job, Received, Region, Sent, Token, Transfer, Upcalls};
+use cableway_btl::{Btl, Endpoint, Error, FragmentKind, Job, Received, Region, Sent, Token, Transfer, Upcalls};
 use cableway_btl_tcp::Tcp;
 use cableway_common_cuda::{Devices, Location};
 use parking_lot::Mutex;
@@ -101,7 +101,20 @@ pub(crate) fn until(nodes: &[&Node], what: &str, mut done: impl FnMut() -> bool)
 
 /// Sends, progressing all nodes while the link is busy.
 pub(crate) fn send(nodes: &[&Node], endpoint: &mut dyn Endpoint, header: &[u8], payload: &[u8]) {
-    until(nodes, "a message is taken", || endpoint.send_inline(header, payload).unwrap() == Sent::Done);
+    until(nodes, "a message is taken", || try_send(endpoint, header, payload).unwrap());
+}
+
+/// Sends inline what is short enough, else in a fragment. False: the link is busy.
+pub(crate) fn try_send(endpoint: &mut dyn Endpoint, header: &[u8], payload: &[u8]) -> Result<bool, Error> {
+    let len = header.len() + payload.len();
+    if len <= endpoint.capabilities().inline_limit {
+        return Ok(endpoint.send_inline(header, payload)? == Sent::Done);
+    }
+    let Some(mut fragment) = endpoint.alloc(len, FragmentKind::Host)? else { return Ok(false) };
+    fragment.write(0, header);
+    fragment.write(header.len(), payload);
+    endpoint.send(fragment, len)?;
+    Ok(true)
 }
 
 pub(crate) fn region(memory: &mut [u8]) -> Region {

@@ -10,7 +10,7 @@ use cableway_btl::{Access, Btl, Endpoint, RemoteHandle, Sent};
 #[path = "../common/mod.rs"]
 mod common;
 
-use common::{Node, pattern, region};
+use common::{Node, pattern, region, try_send};
 
 /// Names the role, which makes this program a process of the job and no test.
 pub(crate) const VARIABLE: &str = "CABLEWAY_TEST_ROLE";
@@ -81,7 +81,7 @@ fn until(node: &Node, mut done: impl FnMut() -> Result<bool>) -> Result<()> {
 }
 
 fn send(node: &Node, link: &mut dyn Endpoint, header: &[u8], payload: &[u8]) -> Result<()> {
-    until(node, || Ok(link.send_inline(header, payload)? == Sent::Done))
+    until(node, || Ok(try_send(link, header, payload)?))
 }
 
 /// Messages of many sizes over every link, then a put of `bytes` divided among them, both ways at once.
@@ -149,7 +149,7 @@ fn endure(node: &Node, link: &mut dyn Endpoint, sending: bool) -> Result<()> {
     }
     say("connected");
     loop {
-        if sending && link.send_inline(&[], &message).is_err() {
+        if sending && try_send(link, &[], &message).is_err() {
             // What the engine says counts.
         }
         if node.progress() == 0 {
