@@ -95,7 +95,7 @@ impl Communicator {
     /// Receives a message of any length.
     ///
     /// # Errors
-    /// As [`recv`](Self::recv); [`ErrorKind::BadBuffer`](crate::ErrorKind::BadBuffer) for a message that is no whole number of `T`, which is gone then.
+    /// As [`recv`](Self::recv); [`ErrorKind::BadBuffer`] for a message that is no whole number of `T`, which is gone then.
     pub fn recv_vec<T: Data + Clone>(
         &self,
         from: impl Into<Sender>,
