@@ -68,9 +68,21 @@ impl Communicator {
         to_memory: Side,
         sizes: RangeInclusive<u64>,
     ) -> Result<Vec<Protocol>, Error> {
-        let no_such_rank = || cableway_pml::Error::NoSuchRank { rank: raw_rank(to), size: self.group().len() };
-        let peer = self.group().get(to as usize).copied().ok_or_else(no_such_rank)?;
-        Ok(self.engine().explain(peer, from_memory, to_memory, sizes)?)
+        Ok(self.engine().explain(self.process(to)?, from_memory, to_memory, sizes)?)
+    }
+
+    /// The names of the transports that carry messages to rank `to`, the one that small messages take first.
+    ///
+    /// # Errors
+    /// No such rank, or it cannot be reached.
+    pub fn transports(&self, to: Rank) -> Result<Vec<&'static str>, Error> {
+        Ok(self.engine().transports(self.process(to)?)?)
+    }
+
+    /// A member in the job's count.
+    fn process(&self, rank: Rank) -> Result<Rank, cableway_pml::Error> {
+        let no_such_rank = || cableway_pml::Error::NoSuchRank { rank: raw_rank(rank), size: self.group().len() };
+        self.group().get(rank as usize).copied().ok_or_else(no_such_rank)
     }
 
     pub(crate) fn engine(&self) -> &Engine {

@@ -7,6 +7,7 @@ use crate::support::{Test, cableway, finish};
 pub(crate) const TESTS: &[Test] = &[
     ("cli::wrong_input_is_explained", wrong_input_is_explained),
     ("cli::info_tells_parameters_and_their_sources", info_tells_parameters_and_their_sources),
+    ("cli::explain_tells_protocols_and_reasons", explain_tells_protocols_and_reasons),
     ("cli::device_memory_without_a_driver_is_explained", device_memory_without_a_driver_is_explained),
 ];
 
@@ -66,6 +67,28 @@ fn info_tells_parameters_and_their_sources() {
     let text = finish(cableway().args(["info", "--set", "btl_sm_eager_limit=8K"])).assert_success().stdout;
     let parameters: Vec<_> = text.lines().skip_while(|line| *line != "Parameters").skip(1).collect();
     assert!(parameters.len() == 1 && parameters[0].contains("btl_sm_eager_limit = 8K"), "{text}");
+}
+
+fn explain_tells_protocols_and_reasons() {
+    let explain = |arguments: &[&str]| finish(cableway().arg("explain").args(arguments)).assert_success().stdout;
+    let text = explain(&["--src", "device", "--dst", "host", "--size", "1..4M"]);
+    let rows: Vec<_> = text.lines().filter(|line| !line.starts_with('#')).map(str::trim).collect();
+    assert!(text.starts_with("# Over sm\n") && rows.len() >= 2, "{text}");
+    assert!(rows[0].starts_with("1..") && rows[rows.len() - 1].contains("..4194304"), "{text}");
+    for line in explain(&["--format", "json", "--btl", "tcp", "--size", "8"]).lines() {
+        let row: Value = serde_json::from_str(line).expect("one object a line");
+        assert!(
+            row["first"] == 8 && row["last"] == 8 && row["protocol"].is_string() && row["reason"].is_string(),
+            "{row}"
+        );
+    }
+    // Device memory never goes straight from where it is with the base protocols, on neither side.
+    for sides in [["--src", "device"], ["--dst", "device"]] {
+        let arguments = [&sides[..], &["--set", "device_protocols=copy", "--size", "1..1G"]].concat();
+        let text = explain(&arguments);
+        assert!(!text.contains("rendezvous, get") && !text.contains("rendezvous, put"), "{text}");
+        assert!(text.contains("device_protocols=copy"), "{text}");
+    }
 }
 
 fn device_memory_without_a_driver_is_explained() {

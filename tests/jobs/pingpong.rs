@@ -10,6 +10,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("pingpong::tables_are_those_of_osu", tables_are_those_of_osu),
     ("pingpong::every_test_over_every_transport", every_test_over_every_transport),
     ("pingpong::json_is_one_object_a_line", json_is_one_object_a_line),
+    ("pingpong::results_name_the_transport", results_name_the_transport),
     ("pingpong::csv_and_plot", csv_and_plot),
     ("pingpong::checked_over_every_transport", checked_over_every_transport),
     ("pingpong::within_jobs_of_others", within_jobs_of_others),
@@ -70,6 +71,16 @@ fn json_is_one_object_a_line() {
     assert_eq!(objects.len(), 2);
     let start = r#"{"test":"latency","btl":"sm","src":"host","dst":"host","size":8,"value":"#;
     assert!(finished.stdout.starts_with(start), "{finished:?}");
+}
+
+/// Without --btl, results name what carried them.
+fn results_name_the_transport() {
+    for btl in ["sm", "tcp"] {
+        let set = format!("btl={btl}");
+        let finished =
+            pingpong(&["--format", "csv", "--sizes", "8", "--iterations", "5", "--set", &set]).assert_success();
+        assert!(finished.stdout.contains(&format!("\nlatency,{btl},host,host,8,")), "{finished:?}");
+    }
 }
 
 fn csv_and_plot() {

@@ -92,6 +92,18 @@ impl Engine {
         };
         Ok(able.rows(from, to, sizes))
     }
+
+    /// The names of the transports that carry messages to `peer`, the one for headers first.
+    ///
+    /// # Errors
+    /// The peer cannot be reached.
+    pub fn transports(&self, peer: Rank) -> Result<Vec<&'static str>, Error> {
+        let peer = self.peer(peer)?;
+        peer.check()?;
+        let mut names: Vec<_> = peer.links.lock().active.iter().map(|link| self.btls[link.btl].btl.name()).collect();
+        names.dedup();
+        Ok(names)
+    }
 }
 
 impl Able<'_> {

@@ -126,11 +126,12 @@ impl Pingpong {
         };
         let kinds = [self.src, self.dst];
         let devices = memory::devices(world, kinds, [Some(self.src_device), self.dst_device])?;
-        let header = self.header(world, &plan, &devices);
+        let on = world.communicator();
+        let transports = on.transports((on.rank() + 1) % on.size())?.join("+");
+        let header = self.header(transports, &plan, &devices);
         let mut report = Report::new(self.format, header, plan.sizes.len(), world.rank() == 0);
         let mine = world.rank() as usize;
         let memory = || Memory::new(world, kinds[mine], devices.index[mine], self.shape(), plan.buffer_bytes());
-        let on = world.communicator();
         let mut bench = Bench { on, plan: &plan, out: memory()?, inbox: memory()?, sent: 0, received: 0 };
         report.begin()?;
         for &size in &plan.sizes {
@@ -149,10 +150,10 @@ impl Pingpong {
         self.datatype.as_ref().map_or(Shape::Contiguous, |vector| Shape::Vector(vector.clone()))
     }
 
-    fn header(&self, world: &World, plan: &Plan, devices: &memory::Devices) -> Header {
+    fn header(&self, btl: String, plan: &Plan, devices: &memory::Devices) -> Header {
         Header {
             test: plan.test,
-            btl: transport(self.btl.as_deref(), world),
+            btl,
             kinds: [self.src, self.dst],
             devices: devices.index,
             simulated: devices.simulated,
@@ -160,18 +161,5 @@ impl Pingpong {
             window: plan.window,
             check: plan.check,
         }
-    }
-}
-
-/// The transport that carries the messages, as far as the parameters tell: the one that was asked for, else the best
-/// that reaches the peer.
-fn transport(btl: Option<&str>, world: &World) -> String {
-    let asked = btl.unwrap_or(&world.parameters().btl);
-    let named: Vec<_> = asked.split(',').map(str::trim).filter(|name| !name.is_empty() && *name != "self").collect();
-    match (world.size(), &named[..]) {
-        (1, _) => "self".to_owned(),
-        (_, [one]) => (*one).to_owned(),
-        _ if world.local_size() == world.size() => "sm".to_owned(),
-        _ => "tcp".to_owned(),
     }
 }
