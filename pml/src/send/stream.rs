@@ -79,18 +79,17 @@ impl Engine {
             let link = &mut active[at];
             let btl = link.btl;
             let caps = link.capabilities();
-            // Where a device copies on either side, each fragment has the cost of a copy.
-            let for_device = on_device || transfer.to_device;
-            let room = if for_device {
-                caps.device_max_send_size.saturating_sub(FRAGMENT_LEN).min(self.parameters.device_chunk_size)
-            } else {
-                caps.max_send_size.saturating_sub(FRAGMENT_LEN)
+            let in_place = !on_device && caps.flags.contains(Flags::SEND_IN_PLACE);
+            // Where a device copies on either side, each fragment has the cost of a copy: larger ones suit it.
+            let kind = if on_device || transfer.to_device { link.device_kind() } else { FragmentKind::Host };
+            let room = match kind {
+                FragmentKind::Device if !in_place => {
+                    caps.device_max_send_size.saturating_sub(FRAGMENT_LEN).min(self.parameters.device_chunk_size)
+                }
+                _ => caps.max_send_size.saturating_sub(FRAGMENT_LEN),
             };
             let len = (to - from).min(room.max(1) as u64);
-            if !on_device
-                && caps.flags.contains(Flags::SEND_IN_PLACE)
-                && let Some(region) = transfer.region(from, len)
-            {
+            if in_place && let Some(region) = transfer.region(from, len) {
                 let operation = operations.insert(Operation::SendFragment(id, len));
                 // SAFETY: the buffer stays valid and unwritten until the request completes, which waits for the
                 // operation.
@@ -104,7 +103,6 @@ impl Engine {
                     Transfer::Started => transfer.busy += 1,
                 }
             } else {
-                let kind = if for_device { link.device_kind() } else { FragmentKind::Host };
                 let whole = FRAGMENT_LEN + len as usize;
                 let Some(mut fragment) = link.endpoint.alloc(whole, kind).map_err(|error| (btl, error))? else {
                     continue;

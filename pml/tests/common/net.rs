@@ -35,6 +35,7 @@ impl Link {
         let mut capabilities = Capabilities::send_only(4096, 32768);
         capabilities.flags |= flags;
         capabilities.inline_limit = 256;
+        capabilities.device_max_send_size = 65536;
         capabilities.min_rdma_size = 8192;
         capabilities.get_limit = 100_000;
         capabilities.put_limit = 100_000;
@@ -380,8 +381,12 @@ impl Endpoint for NetEndpoint {
         Ok(Sent::Done)
     }
 
-    fn alloc(&mut self, len: usize, _kind: FragmentKind) -> Result<Option<Fragment>, Error> {
-        assert!(len <= self.link.capabilities.max_send_size.max(self.link.capabilities.eager_limit));
+    fn alloc(&mut self, len: usize, kind: FragmentKind) -> Result<Option<Fragment>, Error> {
+        let limit = match kind {
+            FragmentKind::Host => self.link.capabilities.max_send_size,
+            FragmentKind::Device => self.link.capabilities.device_max_send_size,
+        };
+        assert!(len <= limit);
         if self.busy()? {
             return Ok(None);
         }
@@ -406,6 +411,7 @@ impl Endpoint for NetEndpoint {
 
     unsafe fn send_in_place(&mut self, header: &[u8], payload: Region, token: Token) -> Result<Transfer, Error> {
         assert!(self.link.capabilities.flags.contains(Flags::SEND_IN_PLACE));
+        assert!(header.len() + payload.len <= self.link.capabilities.max_send_size);
         if self.busy()? {
             return Ok(Transfer::Busy);
         }
