@@ -5,6 +5,7 @@ use std::cell::Ref;
 use cableway_base::Rank;
 use cableway_pml::SendMode;
 
+use super::request::described;
 use super::{Pending, Scope};
 use crate::Error;
 use crate::buffer::{RecvBuffer, SendBuffer};
@@ -91,7 +92,7 @@ impl<'scope, 'env, B: ?Sized> Persistent<'scope, 'env, B> {
         started.map_err(|error| self.operation.failed(error))
     }
 
-    /// Waits for the end of the operation, if it is under way. The status is that of the last message received.
+    /// Waits for the end of the operation, if it is under way. The status is that of the last message.
     ///
     /// # Errors
     /// Those of the operation.
@@ -100,7 +101,7 @@ impl<'scope, 'env, B: ?Sized> Persistent<'scope, 'env, B> {
         request.wait();
         let result = request.result();
         drop(request);
-        result.map(Status::new).map_err(|error| self.operation.failed(error))
+        result.map(|status| described(&self.operation, status)).map_err(|error| self.operation.failed(error))
     }
 
     /// The buffer, unless the operation is under way.

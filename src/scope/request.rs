@@ -85,7 +85,7 @@ impl<'scope, 'env> Request<'scope, 'env> {
 }
 
 /// The engine says nothing about a send that worked.
-fn described(operation: &Operation, status: RawStatus) -> Status {
+pub(super) fn described(operation: &Operation, status: RawStatus) -> Status {
     match (operation.verb, operation.peer, operation.tag) {
         ("send", Some(peer), Some(tag)) => Status { source: peer, tag, bytes: operation.bytes },
         _ => Status::new(status),

@@ -6,7 +6,8 @@ use std::time::Duration;
 use rustix::process::Signal;
 
 use crate::support::{
-    Running, Test, eventually, finish, finish_with_input, job, long_sleep, processes_with, shell_job, skip, start,
+    Running, Test, eventually, finish, finish_with_input, job, long_sleep, on_terminal, processes_with, shell_job,
+    skip, start,
 };
 
 pub(crate) const TESTS: &[Test] = &[
@@ -23,6 +24,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("launcher::tagged_lines_are_whole", tagged_lines_are_whole),
     ("launcher::output_is_untouched_by_default", output_is_untouched_by_default),
     ("launcher::input_goes_to_rank_0", input_goes_to_rank_0),
+    ("launcher::a_terminal_is_read_for_rank_0", a_terminal_is_read_for_rank_0),
     ("launcher::ranks_are_bound_to_cores_of_their_own", ranks_are_bound_to_cores_of_their_own),
     ("launcher::hangup_stays_ignored_under_nohup", hangup_stays_ignored_under_nohup),
 ];
@@ -172,6 +174,15 @@ fn input_goes_to_rank_0() {
     let mut command = shell_job(3, &["--tag-output"], "while read line; do echo got $line; done");
     let finished = finish_with_input(&mut command, "one\ntwo\n").assert_success();
     assert_eq!(finished.stdout, "[0] got one\n[0] got two\n");
+}
+
+/// Ranks are not in the terminal's foreground group, where reading would stop them.
+fn a_terminal_is_read_for_rank_0() {
+    let mut cat = job(2, &["--tag-output"]);
+    cat.args(["head", "-n", "1"]);
+    let Some(mut command) = on_terminal(&cat) else { return };
+    let finished = finish_with_input(&mut command, "typed\n").assert_success();
+    assert!(finished.stdout.contains("[0] typed"), "{finished:?}");
 }
 
 fn ranks_are_bound_to_cores_of_their_own() {

@@ -232,7 +232,8 @@ fn persistent() -> Outcome {
                 send.start()?;
                 let status = receive.wait()?;
                 expect(status.bytes, 4 * len as u64)?;
-                send.wait()?;
+                let status = send.wait()?;
+                expect((status.source, status.tag, status.bytes), (peer, 3, 4 * len as u64))?;
                 expect(receive.buffer(), Some(&values(peer, round, len)))?;
             }
             // Under way until the peer answers below: nobody has its buffer meanwhile.

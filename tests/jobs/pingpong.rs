@@ -4,10 +4,11 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::support::{Driver, Finished, Test, cableway, finish, job, skip};
+use crate::support::{Driver, Finished, Test, cableway, finish, job, on_terminal, skip};
 
 pub(crate) const TESTS: &[Test] = &[
     ("pingpong::tables_are_those_of_osu", tables_are_those_of_osu),
+    ("pingpong::progress_is_shown_on_terminals_only", progress_is_shown_on_terminals_only),
     ("pingpong::every_test_over_every_transport", every_test_over_every_transport),
     ("pingpong::json_is_one_object_a_line", json_is_one_object_a_line),
     ("pingpong::results_name_the_transport", results_name_the_transport),
@@ -42,6 +43,17 @@ fn tables_are_those_of_osu() {
     assert_eq!(header.split_whitespace().collect::<Vec<_>>(), ["#", "Size", "Latency", "(us)"]);
     assert_eq!(sizes(&finished.stdout), [1, 2, 4, 8, 16, 32, 64]);
     assert!(rows(&finished.stdout).iter().all(|&(_, value)| value > 0.0));
+}
+
+fn progress_is_shown_on_terminals_only() {
+    let mut command = cableway();
+    command.args(["pingpong", "--sizes", "8,16", "--iterations", "5"]);
+    assert_eq!(finish(&mut command).assert_success().stderr, "");
+    let Some(mut command) = on_terminal(&command) else { return };
+    // The terminal is that of `script`, whose own input stays open meanwhile.
+    let finished = finish(&mut command).assert_success();
+    assert!(finished.stdout.contains("1/2"), "{finished:?}");
+    assert_eq!(finished.stdout.matches("Latency (us)").count(), 1, "{finished:?}");
 }
 
 fn every_test_over_every_transport() {

@@ -209,6 +209,20 @@ impl Driver {
     }
 }
 
+/// The command with a terminal as its input, output and error output, all of which comes out of `script`; none where
+/// that is not installed.
+pub(crate) fn on_terminal(command: &Command) -> Option<Command> {
+    if Command::new("script").arg("--version").output().is_err() {
+        skip("script (Debian: bsdutils) is not installed, so that there is no terminal");
+        return None;
+    }
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    let line = words.map(|word| format!("'{}'", word.to_string_lossy())).collect::<Vec<_>>().join(" ");
+    let mut script = Command::new("script");
+    script.args(["-qefc", &line, "/dev/null"]);
+    Some(script)
+}
+
 /// Says why a test does nothing here.
 pub(crate) fn skip(reason: &str) {
     eprintln!("SKIPPED: {reason}");

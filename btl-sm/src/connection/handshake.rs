@@ -88,7 +88,10 @@ impl Connections {
         let rank = hello.rank.get();
         let peer = inner.peer(rank);
         if !matches!(peer.status(), Status::Idle | Status::Connecting) || peer.link.get().is_some() {
-            return Err(format!("rank {rank} is connected already"));
+            // Of two calls that crossed, it answered ours and has dropped its own, which is still in our queue.
+            log::debug!("{NAME}: turned away {}: rank {rank} is connected already", self.who(key));
+            self.remove(key);
+            return Ok(());
         }
         if let Some(&ours) = self.by_rank.get(&rank) {
             if inner.job.rank < rank {
