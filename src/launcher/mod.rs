@@ -5,7 +5,7 @@
 //! - **Signals**: SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCONT and SIGTSTP (after which the launcher
 //!   stops, too) go on to every rank. A second SIGINT or SIGTERM kills.
 //! - **Processes**: each rank leads a process group, of which nothing is left when the rank has ended. Ranks die with
-//!   the launcher, even if that is killed by SIGKILL.
+//!   the launcher, even if that is killed by SIGKILL (when processes that a rank has started are on their own).
 //! - **Standard input** goes to rank 0; other ranks read an empty one.
 //! - **Output** is inherited, or passed on line by line with the rank before each line.
 

@@ -85,8 +85,8 @@ fn is_sleep(pid: u32) -> bool {
 
 fn signals_reach_every_rank() {
     for (signal, name) in [(Signal::USR1, "USR1"), (Signal::HUP, "HUP"), (Signal::TERM, "TERM"), (Signal::INT, "INT")] {
-        let prepare = format!("trap 'echo {name} $CABLEWAY_JOB_RANK' {name}");
-        let (running, sleep) = sleepers(3, &prepare, "exit 0");
+        let prepare = format!("trap 'echo {name} $CABLEWAY_JOB_RANK; exit 0' {name}");
+        let (running, sleep) = sleepers(3, &prepare, "");
         running.signal(signal);
         let finished = running.finish();
         assert_eq!(finished.code(), 0);
