@@ -27,6 +27,19 @@ const ARROWS: &[(&str, &[&str])] = &[
             "cableway-pml",
         ],
     ),
+    (
+        "cableway-ompi",
+        &[
+            "cableway-base",
+            "cableway-common-cuda",
+            "cableway-datatype",
+            "cableway-btl",
+            "cableway-btl-self",
+            "cableway-btl-sm",
+            "cableway-btl-tcp",
+            "cableway-pml",
+        ],
+    ),
     ("cableway-compare", &[]),
     // The driver double is no help if it shares code with what it tests.
     ("sim-cuda", &[]),

@@ -139,6 +139,11 @@ impl Engine {
         }))
     }
 
+    /// The devices whose memory this engine sends, for what a host does with such memory by itself.
+    pub fn devices(&self) -> &Devices {
+        &self.devices
+    }
+
     /// What the engine did so far.
     pub fn counters(&self) -> &Counters {
         for peer in self.met() {

@@ -40,7 +40,7 @@ pub struct Row {
 }
 
 /// Why a parameter was not taken.
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ParameterError {
     /// No row has this name.

@@ -1,0 +1,108 @@
+/* The boundary between the shim (C, built from Open MPI's own headers) and the engine (Rust).
+ *
+ * Everything here is plain C: no Open MPI type crosses. The shim knows Open MPI's structures and macros, the Rust
+ * side knows Cableway. Functions named shim_ are the shim's, those named cableway_ are Rust's; none of them unwinds. */
+#ifndef CABLEWAY_SHIM_H
+#define CABLEWAY_SHIM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Room that the shim keeps in each of its requests for one of the engine's. Rust asserts that it is enough. */
+#define CABLEWAY_REQUEST_BYTES 512
+
+/* What went wrong; the shim turns it into one of Open MPI's codes. */
+enum cableway_code {
+    CABLEWAY_OK = 0,
+    CABLEWAY_TRUNCATED = 1,
+    CABLEWAY_PEER_FAILED = 2,
+    CABLEWAY_BAD_ARGUMENT = 3,
+    CABLEWAY_NO_MEMORY = 4,
+    CABLEWAY_UNREACHABLE = 5,
+    CABLEWAY_DEVICE = 6,
+    CABLEWAY_INTERNAL = 7,
+};
+
+/* How a send completes; the order is that of Open MPI's mca_pml_base_send_mode_t less the buffered mode. */
+enum cableway_mode { CABLEWAY_STANDARD = 0, CABLEWAY_SYNCHRONOUS = 1, CABLEWAY_READY = 2 };
+
+struct cableway_job {
+    const char *id;       /* equal in all processes of the job */
+    uint8_t secret[32];   /* likewise, known to them alone */
+    uint32_t rank, size, local_size;
+    bool threads;         /* MPI_THREAD_MULTIPLE */
+};
+
+/* A user's buffer. layout NULL: len bytes one after another, count is ignored. Otherwise count elements of a
+ * layout from cableway_layout_create, the first one's origin at address. */
+struct cableway_buffer {
+    void *address;
+    uint64_t len;
+    const void *layout;
+    uint64_t count;
+};
+
+struct cableway_status {
+    int32_t source, tag;
+    uint64_t len;         /* as sent, also where the receive truncated it */
+    bool cancelled;
+    int32_t code;         /* enum cableway_code */
+};
+
+/* --- Rust's --- */
+
+/* Makes the engine and publishes its addresses through shim_modex_put. */
+int cableway_start(const struct cableway_job *job);
+/* Ends the engine; true when all that was sent has left. */
+bool cableway_stop(void);
+int cableway_progress(void);
+int cableway_set_parameter(const char *name, const char *value);
+/* Rows of the parameter table, for registration; false past the last. */
+bool cableway_parameter_row(size_t index, const char **name, const char **value, const char **help);
+
+void *cableway_communicator_add(uint32_t context, const uint32_t *group, size_t size, uint32_t rank);
+void cableway_communicator_remove(void *communicator);
+
+void *cableway_layout_create(const int64_t *offsets, const uint64_t *lengths, size_t blocks, int64_t lower_bound,
+                             int64_t extent);
+void cableway_layout_free(void *layout);
+/* Packs a buffer, on a device or not, into host memory. */
+int cableway_pack(const struct cableway_buffer *from, void *to, uint64_t len);
+
+/* 1: sent, no request needed. 0: nothing happened, use cableway_isend. Negative: minus an enum cableway_code. */
+int cableway_send_now(void *communicator, int dest, int tag, const struct cableway_buffer *buffer);
+/* 1: complete, the request is untouched. 0: started, shim_completed will be called. Negative: as above. */
+int cableway_isend(void *communicator, int dest, int tag, const struct cableway_buffer *buffer,
+                   enum cableway_mode mode, void *request, void *owner);
+int cableway_send(void *communicator, int dest, int tag, const struct cableway_buffer *buffer,
+                  enum cableway_mode mode);
+/* 0, and shim_completed will be called; negative: as above. */
+int cableway_irecv(void *communicator, int source, int tag, const struct cableway_buffer *buffer, void *request,
+                   void *owner);
+void cableway_recv(void *communicator, int source, int tag, const struct cableway_buffer *buffer,
+                   struct cableway_status *status);
+void cableway_cancel(void *request);
+/* 1: found. 0: not. Negative: as above. A message, where asked for, is taken and must be received. */
+int cableway_iprobe(void *communicator, int source, int tag, struct cableway_status *status, void **message);
+int cableway_imrecv(void *message, const struct cableway_buffer *buffer, void *request, void *owner);
+void cableway_mrecv(void *message, const struct cableway_buffer *buffer, struct cableway_status *status);
+/* Prepares memory of CABLEWAY_REQUEST_BYTES as a request, once. */
+void cableway_request_construct(void *request);
+void cableway_request_destruct(void *request);
+/* Writes what the engine knows to the log. */
+void cableway_dump(void *communicator);
+
+/* --- the shim's --- */
+
+/* The operation of `owner` is over. Called with no lock held; may call straight back in. */
+void shim_completed(void *owner, const struct cableway_status *status);
+int shim_modex_put(const char *key, const uint8_t *bytes, size_t len);
+/* 0 found (release the bytes with free), 1 not found, negative an error. */
+int shim_modex_get(uint32_t rank, const char *key, uint8_t **bytes, size_t *len);
+/* Lets the rest of Open MPI advance. */
+void shim_host_progress(void);
+/* One line for the user. */
+void shim_log(const char *line);
+
+#endif

@@ -1,0 +1,59 @@
+/* What the files of the 4.1 shim share. */
+#ifndef CABLEWAY_COMPONENT_H
+#define CABLEWAY_COMPONENT_H
+
+#include "ompi_config.h"
+
+#include "ompi/communicator/communicator.h"
+#include "ompi/datatype/ompi_datatype.h"
+#include "ompi/mca/pml/base/base.h"
+#include "ompi/mca/pml/base/pml_base_bsend.h"
+#include "ompi/mca/pml/pml.h"
+#include "ompi/message/message.h"
+#include "ompi/proc/proc.h"
+#include "ompi/request/request.h"
+
+#include "../cableway.h"
+
+/* A request of ours: Open MPI's part, ours, the engine's.
+ *
+ * `references` counts who may still touch it: the program (or whoever of Open MPI holds it) until req_free, and the
+ * engine from a start until its completion has been reported. Whoever drops the last one recycles it; so a request
+ * may be freed while active, and started again from within its own completion callback. */
+struct cableway_request {
+    ompi_request_t ompi;
+    volatile int32_t references;
+    enum { CABLEWAY_SEND, CABLEWAY_RECEIVE, CABLEWAY_BUFFERED } kind;
+    ompi_communicator_t *communicator;
+    ompi_datatype_t *datatype;
+    void *address;
+    size_t count;
+    int peer, tag;
+    mca_pml_base_send_mode_t mode;
+    void *attached; /* a buffered send's copy, in the program's attached buffer */
+    _Alignas(64) unsigned char engine[CABLEWAY_REQUEST_BYTES];
+};
+typedef struct cableway_request cableway_request_t;
+OBJ_CLASS_DECLARATION(cableway_request_t);
+
+extern opal_free_list_t cableway_requests;
+extern mca_pml_base_module_t cableway_module;
+
+int cableway_error(int code);
+/* Describes a program's buffer to the engine. */
+int cableway_describe(struct cableway_buffer *out, const void *address, size_t count, ompi_datatype_t *datatype);
+void cableway_datatype_close(void);
+void cableway_set_status(ompi_status_public_t *to, const struct cableway_status *from);
+
+cableway_request_t *cableway_request_new(ompi_communicator_t *communicator, const void *address, size_t count,
+                                         ompi_datatype_t *datatype, int peer, int tag, bool persistent);
+void cableway_request_release(cableway_request_t *request);
+int cableway_request_begin(cableway_request_t *request);
+int cableway_pml_start(size_t count, ompi_request_t **requests);
+
+static inline void *cableway_handle(ompi_communicator_t *communicator)
+{
+    return (void *) communicator->c_pml_comm;
+}
+
+#endif

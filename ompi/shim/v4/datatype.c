@@ -1,0 +1,142 @@
+/* Buffers as the engine sees them, and the layouts of derived types.
+ *
+ * A committed type's layout is derived once, from Open MPI's own description of it, and kept in the type's `pml_data`,
+ * which is there for the PML. It is freed when the type is: an attribute on the type has a delete callback. */
+#include "component.h"
+
+#include "ompi/attribute/attribute.h"
+#include "opal/datatype/opal_convertor.h"
+#include "opal/threads/mutex.h"
+
+#include <stdlib.h>
+
+enum { PIECES = 256 };
+
+static int keyval = MPI_KEYVAL_INVALID;
+static opal_mutex_t lock = OPAL_MUTEX_STATIC_INIT;
+
+static int type_deleted(ompi_datatype_t *datatype, int key, void *value, void *state)
+{
+    (void) key, (void) state;
+    datatype->pml_data = 0;
+    cableway_layout_free(value);
+    return MPI_SUCCESS;
+}
+
+struct blocks {
+    int64_t *offsets;
+    uint64_t *lengths;
+    size_t count, room;
+};
+
+static bool append(struct blocks *blocks, int64_t offset, uint64_t length)
+{
+    if (blocks->count == blocks->room) {
+        size_t room = blocks->room ? 2 * blocks->room : PIECES;
+        int64_t *offsets = realloc(blocks->offsets, room * sizeof *offsets);
+        uint64_t *lengths;
+        if (NULL == offsets) {
+            return false;
+        }
+        blocks->offsets = offsets;
+        lengths = realloc(blocks->lengths, room * sizeof *lengths);
+        if (NULL == lengths) {
+            return false;
+        }
+        blocks->lengths = lengths;
+        blocks->room = room;
+    }
+    blocks->offsets[blocks->count] = offset;
+    blocks->lengths[blocks->count] = length;
+    blocks->count++;
+    return true;
+}
+
+/* The blocks of one element, in the order in which it is packed. */
+static bool collect(const ompi_datatype_t *datatype, struct blocks *blocks)
+{
+    opal_convertor_t convertor;
+    struct iovec pieces[PIECES];
+    /* Addresses come out relative to this. It is never dereferenced; not NULL, which would mean no buffer. */
+    char *const origin = (char *) ((uintptr_t) 1 << 46);
+    bool fits = true;
+    int done = 0;
+
+    OBJ_CONSTRUCT(&convertor, opal_convertor_t);
+    opal_convertor_copy_and_prepare_for_send(ompi_mpi_local_convertor, &datatype->super, 1, origin, 0, &convertor);
+    while (fits && !done) {
+        uint32_t count = PIECES;
+        size_t length = 0;
+        done = opal_convertor_raw(&convertor, pieces, &count, &length);
+        for (uint32_t i = 0; fits && i < count; i++) {
+            fits = append(blocks, (char *) pieces[i].iov_base - origin, pieces[i].iov_len);
+        }
+    }
+    OBJ_DESTRUCT(&convertor);
+    return fits;
+}
+
+static void *derive(ompi_datatype_t *datatype)
+{
+    struct blocks blocks = {0};
+    void *layout = NULL;
+    if (collect(datatype, &blocks)) {
+        layout = cableway_layout_create(blocks.offsets, blocks.lengths, blocks.count, datatype->super.lb,
+                                        datatype->super.ub - datatype->super.lb);
+    }
+    free(blocks.offsets);
+    free(blocks.lengths);
+    return layout;
+}
+
+static void *layout_of(ompi_datatype_t *datatype)
+{
+    void *layout = (void *) (uintptr_t) datatype->pml_data;
+    if (OPAL_LIKELY(NULL != layout)) {
+        return layout;
+    }
+    opal_mutex_atomic_lock(&lock);
+    if (MPI_KEYVAL_INVALID == keyval) {
+        ompi_attribute_fn_ptr_union_t copy = {.attr_datatype_copy_fn = (MPI_Type_internal_copy_attr_function *) MPI_TYPE_NULL_COPY_FN};
+        ompi_attribute_fn_ptr_union_t del = {.attr_datatype_delete_fn = (MPI_Type_delete_attr_function *) type_deleted};
+        (void) ompi_attr_create_keyval(TYPE_ATTR, copy, del, &keyval, NULL, 0, NULL);
+    }
+    layout = (void *) (uintptr_t) datatype->pml_data;
+    if (NULL == layout && NULL != (layout = derive(datatype))) {
+        if (OMPI_SUCCESS
+            != ompi_attr_set_c(TYPE_ATTR, datatype, &datatype->d_keyhash, keyval, layout, false)) {
+            cableway_layout_free(layout);
+            layout = NULL;
+        } else {
+            opal_atomic_wmb();
+            datatype->pml_data = (uint64_t) (uintptr_t) layout;
+        }
+    }
+    opal_mutex_atomic_unlock(&lock);
+    return layout;
+}
+
+int cableway_describe(struct cableway_buffer *out, const void *address, size_t count, ompi_datatype_t *datatype)
+{
+    const opal_datatype_t *type = &datatype->super;
+    out->layout = NULL;
+    out->count = count;
+    out->len = type->size * count;
+    out->address = (char *) address + type->true_lb;
+    if (OPAL_LIKELY(0 == out->len
+                    || ((type->flags & OPAL_DATATYPE_FLAG_CONTIGUOUS)
+                        && (1 == count || (type->flags & OPAL_DATATYPE_FLAG_NO_GAPS))))) {
+        return OMPI_SUCCESS;
+    }
+    out->address = (void *) address;
+    out->layout = layout_of(datatype);
+    return NULL != out->layout ? OMPI_SUCCESS : OMPI_ERR_OUT_OF_RESOURCE;
+}
+
+void cableway_datatype_close(void)
+{
+    if (MPI_KEYVAL_INVALID != keyval) {
+        (void) ompi_attr_free_keyval(TYPE_ATTR, &keyval, false);
+        keyval = MPI_KEYVAL_INVALID;
+    }
+}

@@ -1,0 +1,117 @@
+/* Requests: Open MPI's structure with the engine's inside. */
+#include "component.h"
+
+opal_free_list_t cableway_requests;
+
+static int request_free(ompi_request_t **handle);
+static int request_cancel(ompi_request_t *handle, int flag);
+
+static void construct(cableway_request_t *request)
+{
+    cableway_request_construct(request->engine);
+    request->ompi.req_type = OMPI_REQUEST_PML;
+    request->ompi.req_start = cableway_pml_start;
+    request->ompi.req_free = request_free;
+    request->ompi.req_cancel = request_cancel;
+}
+
+static void destruct(cableway_request_t *request)
+{
+    cableway_request_destruct(request->engine);
+}
+
+OBJ_CLASS_INSTANCE(cableway_request_t, ompi_request_t, construct, destruct);
+
+cableway_request_t *cableway_request_new(ompi_communicator_t *communicator, const void *address, size_t count,
+                                         ompi_datatype_t *datatype, int peer, int tag, bool persistent)
+{
+    cableway_request_t *request = (cableway_request_t *) opal_free_list_wait(&cableway_requests);
+    OMPI_REQUEST_INIT(&request->ompi, persistent);
+    request->ompi.req_mpi_object.comm = communicator;
+    request->ompi.req_status = ompi_status_empty;
+    request->references = 1;
+    request->communicator = communicator;
+    request->datatype = datatype;
+    request->address = (void *) address;
+    request->count = count;
+    request->peer = peer;
+    request->tag = tag;
+    request->attached = NULL;
+    OBJ_RETAIN(communicator);
+    /* Predefined types are never freed. */
+    if (!ompi_datatype_is_predefined(datatype)) {
+        OBJ_RETAIN(datatype);
+    }
+    return request;
+}
+
+void cableway_request_release(cableway_request_t *request)
+{
+    if (0 != OPAL_THREAD_ADD_FETCH32(&request->references, -1)) {
+        return;
+    }
+    if (!ompi_datatype_is_predefined(request->datatype)) {
+        OBJ_RELEASE(request->datatype);
+    }
+    OBJ_RELEASE(request->communicator);
+    OMPI_REQUEST_FINI(&request->ompi);
+    opal_free_list_return(&cableway_requests, &request->ompi.super);
+}
+
+static int request_free(ompi_request_t **handle)
+{
+    cableway_request_t *request = (cableway_request_t *) *handle;
+    *handle = MPI_REQUEST_NULL;
+    cableway_request_release(request);
+    return OMPI_SUCCESS;
+}
+
+static int request_cancel(ompi_request_t *handle, int flag)
+{
+    cableway_request_t *request = (cableway_request_t *) handle;
+    (void) flag;
+    /* Sends cannot be cancelled: they complete as if nothing had been asked, which MPI allows. */
+    if (CABLEWAY_RECEIVE == request->kind) {
+        cableway_cancel(request->engine);
+    }
+    return OMPI_SUCCESS;
+}
+
+int cableway_error(int code)
+{
+    switch (code) {
+    case CABLEWAY_OK: return OMPI_SUCCESS;
+    case CABLEWAY_TRUNCATED: return MPI_ERR_TRUNCATE;
+    case CABLEWAY_PEER_FAILED: return OMPI_ERR_UNREACH;
+    case CABLEWAY_BAD_ARGUMENT: return OMPI_ERR_BAD_PARAM;
+    case CABLEWAY_NO_MEMORY: return OMPI_ERR_OUT_OF_RESOURCE;
+    case CABLEWAY_UNREACHABLE: return OMPI_ERR_UNREACH;
+    default: return OMPI_ERROR;
+    }
+}
+
+/* All but MPI_ERROR, which belongs to the calls that return MPI_ERR_IN_STATUS. */
+void cableway_set_status(ompi_status_public_t *to, const struct cableway_status *from)
+{
+    to->MPI_SOURCE = from->source;
+    to->MPI_TAG = from->tag;
+    to->_ucount = from->len;
+    to->_cancelled = from->cancelled;
+}
+
+void shim_completed(void *owner, const struct cableway_status *status)
+{
+    cableway_request_t *request = owner;
+    if (CABLEWAY_BUFFERED == request->kind) {
+        (void) mca_pml_base_bsend_request_free(request->attached);
+        request->attached = NULL;
+        /* The program's request was complete when the copy was made; what ends here is the engine's part. */
+    } else {
+        if (CABLEWAY_RECEIVE == request->kind) {
+            cableway_set_status(&request->ompi.req_status, status);
+        }
+        request->ompi.req_status.MPI_ERROR = cableway_error(status->code);
+        (void) ompi_request_complete(&request->ompi, true);
+    }
+    cableway_request_release(request);
+}

@@ -1,0 +1,119 @@
+//! The types and functions of `shim/cableway.h`, as Rust sees them.
+
+use std::ffi::{c_char, c_int, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use cableway_pml::{Error, Request, Status};
+
+use crate::state;
+
+/// `CABLEWAY_REQUEST_BYTES`
+pub(crate) const REQUEST_BYTES: usize = 512;
+const _: () = assert!(size_of::<Request>() <= REQUEST_BYTES && align_of::<Request>() <= 64);
+
+/// `enum cableway_code`
+#[repr(i32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Code {
+    Ok = 0,
+    Truncated = 1,
+    PeerFailed = 2,
+    BadArgument = 3,
+    Unreachable = 5,
+    Device = 6,
+    Internal = 7,
+}
+
+impl Code {
+    /// What a call that answers a number says instead of one.
+    pub(crate) fn refused(self) -> c_int {
+        -(self as c_int)
+    }
+}
+
+impl From<&Error> for Code {
+    fn from(error: &Error) -> Self {
+        match error {
+            Error::Truncated { .. } => Code::Truncated,
+            Error::PeerFailed { .. } | Error::PeerGaveUp { .. } | Error::Btl(_) => Code::PeerFailed,
+            Error::NoSuchRank { .. } | Error::BadTag { .. } => Code::BadArgument,
+            Error::Modex(_) => Code::Unreachable,
+            Error::Device { .. } => Code::Device,
+            _ => Code::Internal,
+        }
+    }
+}
+
+/// `struct cableway_job`
+#[repr(C)]
+pub(crate) struct JobDescription {
+    pub(crate) id: *const c_char,
+    pub(crate) secret: [u8; 32],
+    pub(crate) rank: u32,
+    pub(crate) size: u32,
+    pub(crate) local_size: u32,
+    pub(crate) threads: bool,
+}
+
+/// `struct cableway_buffer`
+#[repr(C)]
+pub(crate) struct BufferDescription {
+    pub(crate) address: *mut c_void,
+    pub(crate) len: u64,
+    pub(crate) layout: *const c_void,
+    pub(crate) count: u64,
+}
+
+/// `struct cableway_status`
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct StatusReport {
+    pub(crate) source: i32,
+    pub(crate) tag: i32,
+    pub(crate) len: u64,
+    pub(crate) cancelled: bool,
+    pub(crate) code: i32,
+}
+
+impl StatusReport {
+    pub(crate) fn new(status: Status, code: Code) -> Self {
+        StatusReport {
+            source: status.source,
+            tag: status.tag,
+            len: status.len,
+            cancelled: status.cancelled,
+            code: code as i32,
+        }
+    }
+
+    /// Of an operation that ended with or without an error.
+    pub(crate) fn of(result: Result<Status, Error>) -> Self {
+        match result {
+            Ok(status) => Self::new(status, Code::Ok),
+            Err(Error::Truncated { source_rank, tag, sent, .. }) => {
+                Self::new(Status { source: source_rank, tag, len: sent, ..Status::EMPTY }, Code::Truncated)
+            }
+            Err(error) => {
+                state::report(&error);
+                Self::new(Status::EMPTY, Code::from(&error))
+            }
+        }
+    }
+}
+
+unsafe extern "C" {
+    pub(crate) fn shim_completed(owner: *mut c_void, status: *const StatusReport);
+    pub(crate) fn shim_modex_put(key: *const c_char, bytes: *const u8, len: usize) -> c_int;
+    pub(crate) fn shim_modex_get(rank: u32, key: *const c_char, bytes: *mut *mut u8, len: *mut usize) -> c_int;
+    pub(crate) fn shim_host_progress();
+}
+
+/// Runs the body of a boundary function. A panic poisons the engine and yields `otherwise`.
+#[inline]
+pub(crate) fn guarded<T>(otherwise: T, body: impl FnOnce() -> T) -> T {
+    // The engine is never used again after a panic, so that broken invariants cannot be observed.
+    catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|_| {
+        state::poison();
+        otherwise
+    })
+}

@@ -1,0 +1,69 @@
+//! Users' buffers and the layouts of their types.
+
+use std::ffi::c_void;
+
+use cableway_common_cuda::Devices;
+use cableway_datatype::{Convertor, Datatype, Error, Layout, Predefined};
+use cableway_pml::Buffer;
+
+use crate::boundary::BufferDescription;
+
+/// # Safety
+/// The description's layout is null or from [`create_layout`] and not freed.
+#[inline]
+pub(crate) unsafe fn buffer_of<'a>(description: *const BufferDescription) -> Buffer<'a> {
+    // SAFETY: the shim passes a valid description.
+    let description = unsafe { &*description };
+    // SAFETY: the caller's promise.
+    match unsafe { description.layout.cast::<Layout>().as_ref() } {
+        None => Buffer::bytes(description.address.cast(), description.len),
+        Some(layout) => Buffer::typed(description.address.cast(), description.count, layout),
+    }
+}
+
+/// Packs a buffer, on a device or not, into `len` bytes of host memory.
+///
+/// # Safety
+/// As [`buffer_of`]; the buffer is valid for reads and `to` for `len` bytes.
+pub(crate) unsafe fn pack(
+    description: &BufferDescription,
+    devices: &Devices,
+    to: *mut u8,
+    len: u64,
+) -> Result<(), Error> {
+    let bytes = Predefined::Byte.datatype().commit();
+    // SAFETY: the caller's promise.
+    let (layout, count) = match unsafe { description.layout.cast::<Layout>().as_ref() } {
+        None => (&bytes, description.len),
+        Some(layout) => (layout, description.count),
+    };
+    let base = description.address.cast_const().cast();
+    let location = layout.classify(base, count, devices);
+    // SAFETY: the caller's promise; the location is that of this buffer.
+    unsafe { Convertor::for_send(layout, base, count, location, devices).pack(to, len as usize) }.map(|_| ())
+}
+
+/// A layout of blocks of bytes, in packing order; null if they make no valid type.
+pub(crate) fn create_layout(blocks: &[(i64, u64)], lower_bound: i64, extent: i64) -> *mut c_void {
+    let offsets: Vec<i64> = blocks.iter().map(|&(offset, _)| offset).collect();
+    let lengths: Vec<i64> = blocks.iter().map(|&(_, length)| length as i64).collect();
+    let layout = Datatype::hindexed(&lengths, &offsets, &Predefined::Byte.datatype())
+        .and_then(|datatype| Datatype::resized(&datatype, lower_bound, extent))
+        .map(|datatype| datatype.commit());
+    match layout {
+        Ok(layout) => Box::into_raw(Box::new(layout)).cast(),
+        Err(error) => {
+            log::warn!("a derived datatype of {} blocks: {error}", blocks.len());
+            std::ptr::null_mut()
+        }
+    }
+}
+
+/// # Safety
+/// From [`create_layout`], once, and no operation uses it.
+pub(crate) unsafe fn free_layout(layout: *mut c_void) {
+    if !layout.is_null() {
+        // SAFETY: the caller's promise.
+        drop(unsafe { Box::from_raw(layout.cast::<Layout>()) });
+    }
+}

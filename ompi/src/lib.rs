@@ -1,0 +1,11 @@
+//! The Open MPI component: the engine behind a C shim built from Open MPI's own headers (`shim/`).
+//!
+//! `shim/cableway.h` is the boundary; the functions here are its Rust half. Each catches panics: one poisons the
+//! engine, and every later call answers an internal error instead of unwinding into C.
+
+mod boundary;
+mod buffer;
+mod calls;
+mod host;
+mod state;
+mod symbol;

@@ -1,0 +1,98 @@
+//! The one engine of this process, and what is known before it exists.
+
+use std::ffi::{CString, c_char};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::sync::{Arc, LazyLock};
+
+use cableway_base::{ParameterError, Parameters, Source};
+use cableway_pml::{Engine, Error};
+use parking_lot::Mutex;
+
+/// The engine, leaked: callers on any thread use it without counting references, and a component that Open MPI closes
+/// stays loaded.
+static ENGINE: AtomicPtr<Engine> = AtomicPtr::new(std::ptr::null_mut());
+static POISONED: AtomicBool = AtomicBool::new(false);
+static PARAMETERS: LazyLock<Mutex<Result<Parameters, ParameterError>>> =
+    LazyLock::new(|| Mutex::new(Parameters::from_environment()));
+
+/// The engine; none before it was made, and after a panic in it.
+#[inline]
+pub(crate) fn engine() -> Option<&'static Engine> {
+    if POISONED.load(Ordering::Relaxed) {
+        return None;
+    }
+    // SAFETY: null, or an engine that `install` leaked.
+    unsafe { ENGINE.load(Ordering::Acquire).as_ref() }
+}
+
+pub(crate) fn install(engine: Arc<Engine>) {
+    ENGINE.store(Arc::into_raw(engine).cast_mut(), Ordering::Release);
+}
+
+/// After a panic nothing is known of the engine's state: it is not called again.
+pub(crate) fn poison() {
+    POISONED.store(true, Ordering::Relaxed);
+    log::error!("an internal error stopped message passing in this process");
+}
+
+/// Says what failed; the host is only told a code.
+pub(crate) fn report(error: &Error) {
+    log::warn!("{error}");
+}
+
+/// The parameters as the environment and Open MPI's variables have them.
+pub(crate) fn parameters() -> Result<Parameters, ParameterError> {
+    PARAMETERS.lock().clone()
+}
+
+pub(crate) fn set_parameter(name: &str, value: &str) -> Result<(), ParameterError> {
+    match &mut *PARAMETERS.lock() {
+        Ok(parameters) => parameters.set(name, value, Source::CommandLine),
+        Err(error) => Err(error.clone()),
+    }
+}
+
+/// The table's rows as C strings: name, value, help.
+pub(crate) fn rows() -> &'static [[CString; 3]] {
+    static ROWS: LazyLock<Vec<[CString; 3]>> = LazyLock::new(|| {
+        let values = parameters().unwrap_or_default().values();
+        let c = |text: &str| CString::new(text.replace('\0', "")).unwrap_or_default();
+        Parameters::ROWS
+            .iter()
+            .zip(values)
+            .map(|(row, (value, _))| [c(row.name), c(&value), c(&format!("{} ({})", row.help, row.kind))])
+            .collect()
+    });
+    &ROWS
+}
+
+unsafe extern "C" {
+    fn shim_log(line: *const c_char);
+}
+
+/// Hands the stack's log to Open MPI's output: warnings, and with `CABLEWAY_LOG` (off, error, warn, info, debug) more.
+struct HostLog;
+
+impl log::Log for HostLog {
+    fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
+        metadata.level() <= log::max_level()
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        if self.enabled(record.metadata())
+            && let Ok(line) = CString::new(record.args().to_string())
+        {
+            // SAFETY: a valid string for the call.
+            unsafe { shim_log(line.as_ptr()) }
+        }
+    }
+
+    fn flush(&self) {}
+}
+
+pub(crate) fn start_log() {
+    let level = std::env::var("CABLEWAY_LOG").ok().and_then(|level| level.parse().ok());
+    if log::set_logger(&HostLog).is_ok() {
+        log::set_max_level(level.unwrap_or(log::LevelFilter::Warn));
+    }
+}
