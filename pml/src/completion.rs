@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 
 use crate::error::Error;
 use crate::request::{Hook, Inner, Request, Status};
+use crate::room::Room;
 
 /// An active request in the engine's hands. There is one at a time per request: whoever has it may complete it.
 pub(crate) struct Active(NonNull<Request>);
@@ -66,7 +67,7 @@ impl Active {
 
     #[inline]
     fn finish(mut self, done: &mut Done) {
-        self.inner().convertor = None;
+        self.inner().room = Room::None;
         // SAFETY: as in `inner`.
         match unsafe { self.request().hook() } {
             None => self.request().finish(),

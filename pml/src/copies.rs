@@ -117,8 +117,7 @@ impl Engine {
             }
             Then::Received { mut request, status, truncated, source } => {
                 drop(source);
-                let convertor = request.inner().convertor.take();
-                let address = convertor.and_then(|convertor| convertor.contiguous()).map_or(0, |at| at as usize);
+                let address = request.inner().room.address();
                 let failed = result.err().map(|error| Error::Device { address, len: status.len, source: error });
                 request.complete(status, failed.or(truncated), done);
             }

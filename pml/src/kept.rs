@@ -12,11 +12,25 @@ pub(crate) enum Content {
     /// Its payload is all of it.
     Eager,
     /// Its data must be asked for, or, if it came along, its arrival acknowledged.
-    Announced(Announced, Option<Box<Exposed>>),
+    Announced(Box<Offer>),
+}
+
+/// What an announced message says of its data. Apart, so that an eager message, which has none, is small.
+#[derive(Clone, Debug)]
+pub(crate) struct Offer {
+    pub(crate) announced: Announced,
+    /// Set if it can be fetched.
+    pub(crate) exposed: Option<Exposed>,
+}
+
+impl Content {
+    pub(crate) fn announced(announced: Announced, exposed: Option<Exposed>) -> Self {
+        Content::Announced(Box::new(Offer { announced, exposed }))
+    }
 }
 
 /// Payloads up to this size are kept without an allocation of their own.
-const SMALL: usize = 64;
+const SMALL: usize = 32;
 
 /// A private copy of a message.
 pub(crate) struct Kept {
@@ -27,8 +41,15 @@ pub(crate) struct Kept {
 
 impl Kept {
     pub(crate) fn new(envelope: Envelope, content: Content, payload: SharedBytes<'_>) -> Self {
-        let mut copy = SmallVec::from_elem(0, payload.len());
-        payload.copy_to(&mut copy);
+        let copy = if payload.len() <= SMALL {
+            let mut bytes = [0; SMALL];
+            let len = payload.copy_to(&mut bytes);
+            SmallVec::from_buf_and_len(bytes, len)
+        } else {
+            let mut bytes = vec![0; payload.len()];
+            payload.copy_to(&mut bytes);
+            SmallVec::from_vec(bytes)
+        };
         Kept { envelope, content, payload: copy }
     }
 
@@ -36,7 +57,7 @@ impl Kept {
     pub(crate) fn len(&self) -> u64 {
         match &self.content {
             Content::Eager => self.payload.len() as u64,
-            Content::Announced(announced, _) => announced.len,
+            Content::Announced(offer) => offer.announced.len,
         }
     }
 

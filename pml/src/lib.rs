@@ -28,6 +28,7 @@ mod protocol;
 mod receive;
 mod registry;
 mod request;
+mod room;
 mod send;
 mod table;
 mod upcalls;

@@ -10,6 +10,7 @@ use crate::engine::Engine;
 use crate::error::{Abort, Error};
 use crate::kept::Kept;
 use crate::request::{PROC_NULL, Request, Status};
+use crate::room::Room;
 use crate::wait::AbortUnlessComplete;
 
 /// A message that a matched probe took out of the queue. Dropping it discards the message; its sender is told if it
@@ -105,9 +106,8 @@ impl Engine {
         if let Err(error) = buffer.packed_len() {
             active.fail(error, &mut done);
         } else if let Some(Taken { communicator, source, kept }) = message.taken.take() {
-            let location = buffer.classify(&self.devices);
-            // SAFETY: the caller's promise lasts until the operation is complete, and with it the convertor's use.
-            active.inner().convertor = Some(unsafe { buffer.convertor_to_receive(location, &self.devices) });
+            // SAFETY: the caller's promise lasts until the operation is complete.
+            active.inner().room = unsafe { Room::new(buffer, &self.devices) };
             self.deliver_waiting(&communicator, active, source, kept, &mut done);
         } else {
             active.complete(Status::EMPTY, None, &mut done);

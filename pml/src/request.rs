@@ -6,11 +6,10 @@ use std::marker::PhantomPinned;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use cableway_datatype::Convertor;
-
 use crate::error::Error;
 use crate::matching::PostKey;
 use crate::persistent::Operation;
+use crate::room::Room;
 
 /// The sender or tag that matches any; as a tag it matches those of 0 and above.
 pub const ANY: i32 = -1;
@@ -76,7 +75,7 @@ pub(crate) struct Inner {
     pub(crate) status: Status,
     pub(crate) error: Option<Box<Error>>,
     /// The buffer of a receive until it is matched; a send's is with its transfer.
-    pub(crate) convertor: Option<Convertor>,
+    pub(crate) room: Room,
     pub(crate) persistent: Option<Arc<Operation>>,
 }
 
@@ -100,7 +99,7 @@ impl Request {
             posted: (AtomicU32::new(0), AtomicU64::new(0)),
             context: AtomicU32::new(0),
             hook: UnsafeCell::new(None),
-            inner: UnsafeCell::new(Inner { status: Status::EMPTY, error: None, convertor: None, persistent: None }),
+            inner: UnsafeCell::new(Inner { status: Status::EMPTY, error: None, room: Room::None, persistent: None }),
             _pinned: PhantomPinned,
         }
     }

@@ -112,10 +112,10 @@ impl Delivery<'_> {
         match header {
             Header::Match(envelope) => engine.arrive(peer, &arrived(envelope, Content::Eager), done),
             Header::Rendezvous(envelope, announced) => {
-                engine.arrive(peer, &arrived(envelope, Content::Announced(announced, None)), done)
+                engine.arrive(peer, &arrived(envelope, Content::announced(announced, None)), done)
             }
             Header::Get(envelope, announced, exposed) => {
-                let content = Content::Announced(announced, Some(Box::new(exposed)));
+                let content = Content::announced(announced, Some(exposed));
                 engine.arrive(peer, &arrived(envelope, content), done)
             }
             Header::Ack(ack) => {

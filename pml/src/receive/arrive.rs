@@ -220,8 +220,8 @@ impl Engine {
     /// Drops a message that nobody will receive; its sender is told if it waits.
     pub(crate) fn refuse(&self, peer: &Peer, kept: &Kept, reason: Abort, done: &mut Done) {
         self.consume(peer, kept.cost(), done);
-        if let Content::Announced(announced, _) = &kept.content {
-            let sender = announced.sender;
+        if let Content::Announced(offer) = &kept.content {
+            let sender = offer.announced.sender;
             self.with_links(peer, done, |links, _| links.control(&Header::Finish { sender, result: Err(reason) }));
         }
     }

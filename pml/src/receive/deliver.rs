@@ -3,7 +3,6 @@
 use std::sync::atomic::Ordering;
 
 use cableway_btl::{Received, SharedBytes};
-use cableway_common_cuda::Order;
 
 use super::arrive::Arrived;
 use crate::completion::{Active, Done};
@@ -48,14 +47,14 @@ impl Engine {
             Status { source: source as i32, tag: arrived.envelope.tag, len: payload.len() as u64, cancelled: false };
         match &arrived.content {
             Content::Eager => self.consume(peer, flow::cost(true, payload.len()), done),
-            Content::Announced(announced, exposed) => {
-                status.len = announced.len;
+            Content::Announced(offer) => {
+                status.len = offer.announced.len;
                 if payload.is_empty() {
-                    self.begin_receive(request, peer, status, announced, exposed.as_deref(), done);
+                    self.begin_receive(request, peer, status, offer, done);
                     return;
                 }
                 self.consume(peer, flow::cost(false, payload.len()), done);
-                self.confirm(peer, announced.sender, done);
+                self.confirm(peer, offer.announced.sender, done);
             }
         }
         self.deliver_data(request, status, arrived.message, arrived.header_len, done);
@@ -83,12 +82,12 @@ impl Engine {
     pub(crate) fn deliver_kept(&self, mut request: Active, peer: &Peer, source: u32, kept: Kept, done: &mut Done) {
         let status = Status { source: source as i32, tag: kept.envelope.tag, len: kept.len(), cancelled: false };
         self.consume(peer, kept.cost(), done);
-        if let Content::Announced(announced, exposed) = &kept.content {
+        if let Content::Announced(offer) = &kept.content {
             if kept.payload.is_empty() {
-                self.begin_receive(request, peer, status, announced, exposed.as_deref(), done);
+                self.begin_receive(request, peer, status, offer, done);
                 return;
             }
-            self.confirm(peer, announced.sender, done);
+            self.confirm(peer, offer.announced.sender, done);
         }
         if request.is_on_device() && !kept.payload.is_empty() {
             // Boxed, because it must not move while the device copies from it.
@@ -103,31 +102,30 @@ impl Engine {
     /// Copies the message; if to a device, waits for that.
     #[inline]
     fn deliver_now(&self, mut request: Active, status: Status, payload: SharedBytes<'_>, done: &mut Done) {
-        let Some(convertor) = request.inner().convertor.as_mut() else { return };
-        let room = convertor.packed_size();
-        let len = room.min(payload.len() as u64) as usize;
-        // SAFETY: the payload is readable and no part of a user's buffer.
-        match unsafe { convertor.unpack(payload.as_ptr(), len) } {
-            Ok(_) if len == payload.len() => request.succeed(status, done),
-            Ok(_) => request.complete(status, truncated(&status, room), done),
-            Err(error) => request.complete(status, Some(error.into()), done),
+        let room = &mut request.inner().room;
+        let space = room.len();
+        let len = space.min(payload.len() as u64) as usize;
+        match room.fill(payload, len) {
+            Ok(()) if len == payload.len() => request.succeed(status, done),
+            Ok(()) => request.complete(status, truncated(&status, space), done),
+            Err(error) => request.complete(status, Some(error), done),
         }
     }
 
     /// Has the device copy the message; the request completes once it has.
     #[cold]
     fn deliver_to_device(&self, mut request: Active, status: Status, held: Held, done: &mut Done) {
-        let Some(convertor) = request.inner().convertor.as_mut() else { return };
-        let room = convertor.packed_size();
-        let len = room.min(status.len) as usize;
-        let truncated = truncated(&status, room);
+        let room = &mut request.inner().room;
+        let space = room.len();
+        let len = space.min(status.len) as usize;
+        let truncated = truncated(&status, space);
         // SAFETY: `held` keeps the bytes readable and goes where the completion goes.
-        match unsafe { convertor.start_unpack(held.address, len, Order::AfterDefaultStream) } {
-            Ok((_, completion)) => {
+        match unsafe { room.start_fill(held.address, len) } {
+            Ok(completion) => {
                 let then = Then::Received { request, status, truncated, source: held.source };
                 self.start_copy(Copying { completion, then, bytes: len as u64 });
             }
-            Err(error) => request.complete(status, Some(error.into()), done),
+            Err(error) => request.complete(status, Some(error), done),
         }
     }
 
@@ -184,7 +182,7 @@ pub(crate) struct Held {
 impl Active {
     #[inline]
     pub(crate) fn is_on_device(&mut self) -> bool {
-        self.inner().convertor.as_ref().is_some_and(|convertor| convertor.location().on_device())
+        self.inner().room.is_on_device()
     }
 }
 

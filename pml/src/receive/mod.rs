@@ -24,6 +24,7 @@ use crate::engine::Engine;
 use crate::error::Error;
 use crate::kept::Kept;
 use crate::request::{PROC_NULL, Request, Status};
+use crate::room::Room;
 use crate::wait::AbortUnlessComplete;
 
 impl Engine {
@@ -56,13 +57,11 @@ impl Engine {
             return Ok(());
         }
         let pattern = on.pattern(source, tag)?;
-        let location = buffer.classify(&self.devices);
         buffer.packed_len()?;
-        // SAFETY: the caller's promise lasts until the operation is complete, and with it the convertor's use.
-        let convertor = unsafe { buffer.convertor_to_receive(location, &self.devices) };
         // SAFETY: the caller's promise.
         let mut active = unsafe { Active::new(request) };
-        active.inner().convertor = Some(convertor);
+        // SAFETY: the caller's promise lasts until the operation is complete.
+        active.inner().room = unsafe { Room::new(buffer, &self.devices) };
         let mut matching = on.matching.lock();
         if let Some((source, _, kept)) = matching.matcher.take(pattern) {
             drop(matching);

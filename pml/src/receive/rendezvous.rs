@@ -5,10 +5,12 @@ use cableway_btl::{Access, Flags};
 use super::transfer::{Fetch, ReceiveTransfer};
 use crate::completion::{Active, Done};
 use crate::engine::Engine;
+use crate::kept::Offer;
 use crate::links::{Links, Peer};
 use crate::protocol::{self, Data, Incoming, Shape};
 use crate::request::Status;
-use crate::wire::{Ack, Announced, Exposed, Header, Id, Put};
+use crate::room::Room;
+use crate::wire::{Ack, Exposed, Header, Id, Put};
 
 impl Engine {
     /// Asks for the data of a message that was matched.
@@ -17,11 +19,12 @@ impl Engine {
         mut request: Active,
         peer: &Peer,
         status: Status,
-        announced: &Announced,
-        exposed: Option<&Exposed>,
+        offer: &Offer,
         done: &mut Done,
     ) {
-        let Some(convertor) = request.inner().convertor.take() else { return };
+        let room = std::mem::replace(&mut request.inner().room, Room::None);
+        let Some(convertor) = room.into_convertor(&self.devices) else { return };
+        let Offer { announced, exposed } = offer;
         let transfer = ReceiveTransfer::new(request, convertor, status, announced.sender);
         self.with_links(peer, done, |links, done| {
             if let Err(error) = peer.check() {
@@ -38,7 +41,7 @@ impl Engine {
                 contiguous: transfer.convertor.contiguous().is_some(),
             };
             let get = if shape.on_device { Flags::DEVICE_GET } else { Flags::GET };
-            let link = exposed.and_then(|exposed| {
+            let link = exposed.as_ref().and_then(|exposed| {
                 links.named(exposed.btl, exposed.ordinal, |link| link.capabilities().flags.contains(get))
             });
             let incoming = Incoming {

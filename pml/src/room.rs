@@ -1,0 +1,121 @@
+//! Where a posted receive will put its message.
+
+use cableway_btl::SharedBytes;
+use cableway_common_cuda::{Completion, Devices, Order};
+use cableway_datatype::Convertor;
+
+use crate::buffer::Buffer;
+use crate::error::Error;
+
+/// The buffer of a receive that nothing has matched yet.
+pub(crate) enum Room {
+    /// Taken out.
+    None,
+    /// One run of host memory, by far the commonest. All that a small message needs to know of it.
+    Plain { address: *mut u8, len: u64 },
+    /// Anything else.
+    Converted(Convertor),
+}
+
+impl Room {
+    /// # Safety
+    /// The buffer is valid for writes, and nobody else's, until the message is in it.
+    #[inline]
+    pub(crate) unsafe fn new(buffer: Buffer<'_>, devices: &Devices) -> Self {
+        if let Some((address, len)) = buffer.contiguous()
+            && !devices.classify(address, usize::try_from(len).unwrap_or(usize::MAX)).on_device()
+        {
+            return Room::Plain { address, len };
+        }
+        // SAFETY: the caller's promise.
+        Room::Converted(unsafe { buffer.convertor_to_receive(buffer.classify(devices), devices) })
+    }
+
+    /// Bytes that it takes.
+    #[inline]
+    pub(crate) fn len(&self) -> u64 {
+        match self {
+            Room::None => 0,
+            Room::Plain { len, .. } => *len,
+            Room::Converted(convertor) => convertor.packed_size(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn is_on_device(&self) -> bool {
+        matches!(self, Room::Converted(convertor) if convertor.location().on_device())
+    }
+
+    /// Its first byte's address, for messages to people.
+    pub(crate) fn address(&self) -> usize {
+        match self {
+            Room::None => 0,
+            Room::Plain { address, .. } => *address as usize,
+            Room::Converted(convertor) => convertor.contiguous().map_or(0, |address| address as usize),
+        }
+    }
+
+    /// Copies the first `len` bytes of `from` in, and waits if a device does it. `len` is at most [`len`](Self::len).
+    #[inline]
+    pub(crate) fn fill(&mut self, from: SharedBytes<'_>, len: usize) -> Result<(), Error> {
+        match self {
+            Room::None => Ok(()),
+            Room::Plain { address, len: room } => {
+                let len = len.min(*room as usize).min(from.len());
+                // SAFETY: `len` bytes are readable and, by `new`'s caller's promise, writable; a payload is no part of
+                // a user's buffer.
+                unsafe { copy(from.as_ptr(), *address, len) };
+                Ok(())
+            }
+            // SAFETY: the payload is readable and no part of a user's buffer.
+            Room::Converted(convertor) => match unsafe { convertor.unpack(from.as_ptr(), len.min(from.len())) } {
+                Ok(_) => Ok(()),
+                Err(error) => Err(error.into()),
+            },
+        }
+    }
+
+    /// As [`fill`](Self::fill), but a device's copies may be under way still.
+    ///
+    /// # Safety
+    /// `len` bytes at `from` stay readable until the completion is done.
+    pub(crate) unsafe fn start_fill(&mut self, from: *const u8, len: usize) -> Result<Completion, Error> {
+        match self {
+            // SAFETY: the caller's promise.
+            Room::Converted(convertor) => unsafe {
+                Ok(convertor.start_unpack(from, len, Order::AfterDefaultStream)?.1)
+            },
+            // SAFETY: the caller's promise.
+            _ => self.fill(unsafe { SharedBytes::new(from, len) }, len).map(|()| Completion::DONE),
+        }
+    }
+
+    /// As what a message of many parts is unpacked by.
+    pub(crate) fn into_convertor(self, devices: &Devices) -> Option<Convertor> {
+        match self {
+            Room::None => None,
+            Room::Plain { address, len } => {
+                let buffer = Buffer::bytes(address, len);
+                // SAFETY: `new`'s caller's promise.
+                Some(unsafe { buffer.convertor_to_receive(buffer.classify(devices), devices) })
+            }
+            Room::Converted(convertor) => Some(convertor),
+        }
+    }
+}
+
+/// Copies `len` bytes; a single word without a call.
+///
+/// # Safety
+/// As [`std::ptr::copy_nonoverlapping`].
+#[inline]
+unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
+    const WORD: usize = size_of::<u64>();
+    if len == WORD {
+        // SAFETY: the caller's promise.
+        unsafe { from.copy_to_nonoverlapping(to, WORD) }
+    } else if len != 0 {
+        // SAFETY: the caller's promise.
+        unsafe { from.copy_to_nonoverlapping(to, len) }
+    }
+}
