@@ -15,6 +15,15 @@ enum { PIECES = 256 };
 static int keyval = MPI_KEYVAL_INVALID;
 static opal_mutex_t lock = OPAL_MUTEX_STATIC_INIT;
 
+/* A duplicate derives its own. */
+static int type_copied(ompi_datatype_t *datatype, int key, void *state, void *value, void *copy, int *keep,
+                       ompi_datatype_t *duplicate)
+{
+    (void) datatype, (void) key, (void) state, (void) value, (void) copy, (void) duplicate;
+    *keep = 0;
+    return MPI_SUCCESS;
+}
+
 static int type_deleted(ompi_datatype_t *datatype, int key, void *value, void *state)
 {
     (void) key, (void) state;
@@ -97,8 +106,8 @@ static void *layout_of(ompi_datatype_t *datatype)
     }
     opal_mutex_atomic_lock(&lock);
     if (MPI_KEYVAL_INVALID == keyval) {
-        ompi_attribute_fn_ptr_union_t copy = {.attr_datatype_copy_fn = (MPI_Type_internal_copy_attr_function *) MPI_TYPE_NULL_COPY_FN};
-        ompi_attribute_fn_ptr_union_t del = {.attr_datatype_delete_fn = (MPI_Type_delete_attr_function *) type_deleted};
+        ompi_attribute_fn_ptr_union_t copy = {.attr_datatype_copy_fn = type_copied};
+        ompi_attribute_fn_ptr_union_t del = {.attr_datatype_delete_fn = type_deleted};
         (void) ompi_attr_create_keyval(TYPE_ATTR, copy, del, &keyval, NULL, 0, NULL);
     }
     layout = (void *) (uintptr_t) datatype->pml_data;

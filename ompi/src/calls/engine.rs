@@ -1,0 +1,84 @@
+//! The engine's life: making it, driving it, ending it.
+
+use std::ffi::{CStr, c_int};
+use std::sync::Arc;
+use std::time::Duration;
+
+use cableway_btl::{Btl, Job};
+use cableway_btl_self::SelfLoop;
+use cableway_btl_sm::SharedMemory;
+use cableway_btl_tcp::Tcp;
+use cableway_common_cuda::Devices;
+use cableway_pml::{Communicator, Config, Engine};
+
+use crate::boundary::{Code, JobDescription, guarded};
+use crate::host::HostModex;
+use crate::state;
+
+/// How long finalize waits for what was sent to leave.
+const FINALIZE_LIMIT: Duration = Duration::from_secs(10);
+
+/// # Safety
+/// `job` is valid for the call. Called once.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cableway_start(job: *const JobDescription) -> c_int {
+    guarded(Code::Internal.refused(), || {
+        state::start_log();
+        // SAFETY: the caller's promise.
+        let description = unsafe { &*job };
+        match start(description) {
+            Ok(engine) => {
+                state::install(engine);
+                0
+            }
+            Err(error) => {
+                log::error!("{error}");
+                Code::Internal.refused()
+            }
+        }
+    })
+}
+
+fn start(description: &JobDescription) -> Result<Arc<Engine>, Box<dyn std::error::Error>> {
+    // SAFETY: the shim passes a string that is valid for the call.
+    let id = unsafe { CStr::from_ptr(description.id) }.to_string_lossy().into_owned();
+    let job = Job::new(id, description.secret, description.rank, description.size, description.local_size);
+    let parameters = Arc::new(state::parameters()?);
+    let devices = Devices::open(&parameters);
+    let wanted = |name: &str| parameters.btl.is_empty() || parameters.btl.split(',').any(|btl| btl.trim() == name);
+
+    let mut btls: Vec<Arc<dyn Btl>> = vec![SelfLoop::new(&job, &parameters, &devices)];
+    if wanted("sm") {
+        btls.push(SharedMemory::new(&job, &parameters, &devices)?);
+    }
+    if wanted("tcp") && (description.local_size < description.size || !wanted("sm")) {
+        btls.push(Tcp::new(&job, &parameters, &devices)?);
+    }
+    let config = Config { modex: Arc::new(HostModex::new(job)), parameters, devices, btls };
+    if description.threads {
+        Ok(Engine::new(config)?)
+    } else {
+        // SAFETY: Open MPI serialises its calls unless MPI_THREAD_MULTIPLE was granted.
+        Ok(unsafe { Engine::new_serialized(config)? })
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cableway_stop() -> bool {
+    guarded(false, || state::engine().is_some_and(|engine| engine.finalize(FINALIZE_LIMIT)))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cableway_progress() -> c_int {
+    guarded(0, || state::engine().map_or(0, |engine| engine.progress() as c_int))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cableway_dump(_communicator: *const Communicator) {
+    guarded((), || {
+        let Some(engine) = state::engine() else { return };
+        for (name, help, value) in engine.counters().rows() {
+            log::info!("{name} {value} ({help})");
+        }
+    });
+}

@@ -1,0 +1,96 @@
+//! Receives, of what comes and of messages that a probe took.
+
+use std::ffi::{c_int, c_void};
+
+use cableway_pml::{Communicator, Message, Request, Status};
+
+use super::request::{completed, refusal, wait};
+use crate::boundary::{BufferDescription, Code, StatusReport, guarded};
+use crate::buffer::buffer_of;
+use crate::state;
+
+/// # Safety
+/// A live communicator; buffer and request stay valid until the request completes.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cableway_irecv(
+    communicator: *const Communicator,
+    source: c_int,
+    tag: c_int,
+    buffer: *const BufferDescription,
+    request: *mut Request,
+    owner: *mut c_void,
+) -> c_int {
+    guarded(Code::Internal.refused(), || {
+        let Some(engine) = state::engine() else { return Code::Internal.refused() };
+        // SAFETY: the caller's promise; the request is not active before this.
+        let started = unsafe {
+            (*request).set_hook(Some((completed, owner)));
+            engine.irecv(&*communicator, source, tag, buffer_of(buffer), request)
+        };
+        started.map_or_else(|error| refusal(&error).refused(), |()| 0)
+    })
+}
+
+/// # Safety
+/// A live communicator, a valid buffer and status.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cableway_recv(
+    communicator: *const Communicator,
+    source: c_int,
+    tag: c_int,
+    buffer: *const BufferDescription,
+    status: *mut StatusReport,
+) {
+    // SAFETY: the caller's promise, here and below.
+    unsafe { *status = StatusReport::new(Status::EMPTY, Code::Internal) };
+    guarded((), || {
+        let Some(engine) = state::engine() else { return };
+        let request = Request::new();
+        // SAFETY: the request lives until it is complete.
+        let started = unsafe { engine.irecv(&*communicator, source, tag, buffer_of(buffer), &raw const request) };
+        let result = started.and_then(|()| wait(engine, &request));
+        // SAFETY: as above.
+        unsafe { *status = StatusReport::of(result) };
+    });
+}
+
+/// # Safety
+/// A message from [`cableway_iprobe`], once; buffer and request stay valid until the request completes.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cableway_imrecv(
+    message: *mut Message,
+    buffer: *const BufferDescription,
+    request: *mut Request,
+    owner: *mut c_void,
+) -> c_int {
+    guarded(Code::Internal.refused(), || {
+        let Some(engine) = state::engine() else { return Code::Internal.refused() };
+        // SAFETY: the caller's promise.
+        unsafe {
+            (*request).set_hook(Some((completed, owner)));
+            engine.imrecv(*Box::from_raw(message), buffer_of(buffer), request);
+        }
+        0
+    })
+}
+
+/// # Safety
+/// A message from [`cableway_iprobe`], once; a valid buffer and status.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cableway_mrecv(
+    message: *mut Message,
+    buffer: *const BufferDescription,
+    status: *mut StatusReport,
+) {
+    // SAFETY: the caller's promise, here and below.
+    unsafe { *status = StatusReport::new(Status::EMPTY, Code::Internal) };
+    guarded((), || {
+        let Some(engine) = state::engine() else { return };
+        let request = Request::new();
+        // SAFETY: the request lives until it is complete.
+        unsafe { engine.imrecv(*Box::from_raw(message), buffer_of(buffer), &raw const request) };
+        let result = wait(engine, &request);
+        // SAFETY: as above.
+        unsafe { *status = StatusReport::of(result) };
+    });
+}

@@ -1,0 +1,80 @@
+//! Requests: the shim's memory that the engine works in, and how they end.
+
+use std::ffi::c_void;
+
+use cableway_pml::{Engine, Error, Request, Status};
+
+use crate::boundary::{Code, StatusReport, guarded, shim_completed, shim_host_progress};
+use crate::state;
+
+/// Polls of our own between two chances for the rest of Open MPI, in a call that waits.
+const POLLS_PER_HOST_PROGRESS: u32 = 64;
+
+/// # Safety
+/// `CABLEWAY_REQUEST_BYTES` of memory, aligned to 64.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cableway_request_construct(request: *mut Request) {
+    // SAFETY: room and alignment are asserted in `boundary`.
+    unsafe { request.write(Request::new()) };
+}
+
+/// # Safety
+/// Constructed, and not active.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cableway_request_destruct(request: *mut Request) {
+    // SAFETY: the caller's promise.
+    guarded((), || unsafe { request.drop_in_place() });
+}
+
+/// # Safety
+/// A request that was started.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cableway_cancel(request: *mut Request) {
+    guarded((), || {
+        if let Some(engine) = state::engine() {
+            // SAFETY: the caller's promise.
+            unsafe { engine.cancel(request) };
+        }
+    });
+}
+
+/// The hook of every request of the shim's.
+///
+/// # Safety
+/// `owner` is the shim's request that `request` is part of; both may be gone when this returns.
+pub(super) unsafe fn completed(request: *const Request, owner: *mut c_void) {
+    // SAFETY: the request is complete, and alive until the shim is told.
+    let report = unsafe {
+        let status = (*request).status();
+        match (*request).error() {
+            None => StatusReport::new(status, Code::Ok),
+            Some(error @ Error::Truncated { .. }) => StatusReport::new(status, Code::from(error)),
+            Some(error) => {
+                state::report(error);
+                StatusReport::new(status, Code::from(error))
+            }
+        }
+    };
+    // SAFETY: `owner` is what the shim gave with the request.
+    unsafe { shim_completed(owner, &report) };
+}
+
+/// Progresses until `request` is complete: mostly the engine alone, now and then all of Open MPI.
+pub(super) fn wait(engine: &Engine, request: &Request) -> Result<Status, Error> {
+    let mut polls = 0;
+    while !request.is_complete() {
+        if engine.progress() == 0 {
+            polls += 1;
+            if polls % POLLS_PER_HOST_PROGRESS == 0 {
+                // SAFETY: Open MPI is initialised while it calls us.
+                unsafe { shim_host_progress() };
+            }
+        }
+    }
+    request.result()
+}
+
+pub(super) fn refusal(error: &Error) -> Code {
+    state::report(error);
+    Code::from(error)
+}

@@ -1,0 +1,174 @@
+//! Running MPI programs under the machine's own, unmodified Open MPI with the component under test.
+//!
+//! The component was built beside these tests. It is laid out in a folder, as an installation would lay it out, that
+//! `mpirun` is told to search first. Programs are the C files in `tests/programs`, built by the machine's `mpicc`.
+
+#![allow(dead_code)] // each test file uses its part
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::OnceLock;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// The names by which Open MPI finds what the one object file holds.
+const NAMES: &[&str] = &["mca_pml_cableway.so"];
+
+/// A folder of components: the one under test, by all its names.
+pub(crate) fn components() -> &'static Path {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER.get_or_init(|| {
+        let folder = scratch().join(format!("components-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("cargo's folder for tests can be written");
+        for name in NAMES {
+            let link = folder.join(name);
+            let _ = std::fs::remove_file(&link);
+            std::os::unix::fs::symlink(object(), &link).expect("a link can be made");
+        }
+        folder
+    })
+}
+
+/// The object file under test, which cargo lays beside the tests.
+pub(crate) fn object() -> PathBuf {
+    let here = std::env::current_exe().expect("this process has an executable");
+    let object = here.with_file_name("libcableway_ompi.so");
+    assert!(object.is_file(), "there is no {}", object.display());
+    object
+}
+
+/// Where tests may write.
+pub(crate) fn scratch() -> &'static Path {
+    Path::new(env!("CARGO_TARGET_TMPDIR"))
+}
+
+/// The executable of `tests/programs/NAME.c`, built now if it is older than that.
+pub(crate) fn program(name: &str) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(format!("{name}.c"));
+    let executable = scratch().join(name);
+    let changed = |path: &Path| std::fs::metadata(path).and_then(|data| data.modified()).ok();
+    let headers = std::fs::read_dir(source.parent().expect("a folder")).expect("the programs are there").flatten();
+    let newest = headers.filter_map(|entry| changed(&entry.path())).max();
+    if changed(&executable) < newest {
+        // Other tests may be building the same one.
+        let fresh = scratch().join(format!("{name}.{}.{:?}", std::process::id(), std::thread::current().id()));
+        let mut mpicc = Command::new("mpicc");
+        mpicc.args(["-O1", "-g", "-pthread", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&fresh).arg(&source).arg("-ldl");
+        let output = mpicc.output().unwrap_or_else(|error| panic!("{mpicc:?}: {error}"));
+        assert!(output.status.success(), "{mpicc:?}: {}", String::from_utf8_lossy(&output.stderr));
+        std::fs::rename(&fresh, &executable).expect("both are in one folder");
+    }
+    executable
+}
+
+/// `mpirun` of so many ranks with the component selected; the program and its arguments are to be added.
+pub(crate) fn mpirun(ranks: u32) -> Command {
+    let mut command = mpirun_as_is(ranks);
+    command.args(["--mca", "pml", "cableway"]);
+    command
+}
+
+/// The same with Open MPI's own choice of components, ours being among those it may choose from.
+pub(crate) fn mpirun_as_is(ranks: u32) -> Command {
+    let mut command = Command::new("mpirun");
+    clean(&mut command);
+    command.args(["--allow-run-as-root", "--oversubscribe", "-np", &ranks.to_string()]);
+    command.args(["--mca", "mca_base_component_path", &component_path()]);
+    command
+}
+
+/// Removes what the caller's environment would set of Open MPI's or our parameters.
+pub(crate) fn clean(command: &mut Command) {
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("OMPI_") || name.starts_with("CABLEWAY_")) {
+        command.env_remove(name);
+    }
+}
+
+/// Where Open MPI is to look for components: ours, then its own.
+pub(crate) fn component_path() -> String {
+    static OWN: OnceLock<String> = OnceLock::new();
+    let own = OWN.get_or_init(|| {
+        let output = Command::new("ompi_info").args(["--path", "pkglibdir", "--parsable"]).output();
+        let said = String::from_utf8_lossy(&output.expect("ompi_info comes with mpirun").stdout).into_owned();
+        said.trim().rsplit(':').next().unwrap_or_default().to_owned()
+    });
+    format!("{}:{own}", components().display())
+}
+
+/// How a command ended.
+#[derive(Debug)]
+pub(crate) struct Finished {
+    pub(crate) status: ExitStatus,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+    pub(crate) took: Duration,
+}
+
+impl Finished {
+    pub(crate) fn assert_success(self) -> Self {
+        assert!(self.status.success(), "{}\n{}\n{}", self.status, self.stdout, self.stderr);
+        self
+    }
+}
+
+/// Runs `tests/programs/NAME.c` in so many ranks under the component, which must succeed.
+pub(crate) fn run_program(ranks: u32, name: &str, arguments: &[&str]) -> Finished {
+    finish(mpirun(ranks).arg(program(name)).args(arguments)).assert_success()
+}
+
+/// Runs to the end, with nothing to read; a minute is plenty for anything here.
+pub(crate) fn finish(command: &mut Command) -> Finished {
+    finish_within(command, Duration::from_secs(60))
+}
+
+/// Runs to the end; what takes longer than the limit is ended and fails the test.
+pub(crate) fn finish_within(command: &mut Command, limit: Duration) -> Finished {
+    let began = Instant::now();
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let stdout = child.stdout.take().map(collect);
+    let stderr = child.stderr.take().map(collect);
+    let mut status = wait_for(&mut child, limit);
+    if status.is_none() {
+        // mpirun passes the end on to its ranks.
+        let _ = kill_process(Pid::from_child(&child), Signal::TERM);
+        if wait_for(&mut child, Duration::from_secs(10)).is_none() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        status = None;
+    }
+    let text = |thread: Option<JoinHandle<String>>| thread.and_then(|t| t.join().ok()).unwrap_or_default();
+    let (stdout, stderr) = (text(stdout), text(stderr));
+    let status = status.unwrap_or_else(|| panic!("{command:?}: still running after {limit:?}\n{stdout}\n{stderr}"));
+    Finished { status, stdout, stderr, took: began.elapsed() }
+}
+
+fn wait_for(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
+    let end = Instant::now() + limit;
+    loop {
+        if let Some(status) = child.try_wait().expect("a child can be waited for") {
+            return Some(status);
+        }
+        if Instant::now() >= end {
+            return None;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn collect(mut from: impl Read + Send + 'static) -> JoinHandle<String> {
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        let _ = from.read_to_end(&mut bytes);
+        String::from_utf8_lossy(&bytes).into_owned()
+    })
+}
+
+/// Says why a test does nothing here.
+pub(crate) fn skip(reason: &str) {
+    println!("skipped: {reason}");
+}
