@@ -4,7 +4,10 @@ use std::env;
 use std::path::PathBuf;
 use std::process::Command;
 
+/// Of the version's own.
 const SOURCES: [&str; 5] = ["component", "datatype", "module", "request", "runtime"];
+/// What is the same for every version that has the interfaces.
+const SHARED: [&str; 4] = ["collectives/component", "collectives/functions", "staging/request", "staging/staged"];
 
 fn main() {
     println!("cargo::rerun-if-env-changed=MPICC");
@@ -26,6 +29,10 @@ fn main() {
     }
     for source in SOURCES {
         shim.file(format!("shim/v4/{source}.c"));
+    }
+    shim.include("shim/v4").include("shim/v4/absent");
+    for source in SHARED {
+        shim.file(format!("shim/{source}.c"));
     }
     // Linked whole: nothing in Rust refers to the constructor that lays the component structure out.
     shim.cargo_metadata(false).compile("cableway_shim");

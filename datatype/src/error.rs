@@ -66,6 +66,14 @@ pub enum Error {
         /// Bytes that the buffer still takes.
         remaining: u64,
     },
+    /// A host copy of a device buffer did not fit.
+    #[error("no {len} bytes of host memory for a copy of a device buffer; staging_limit allows {limit} in all")]
+    NoMemory {
+        /// Bytes of the copy.
+        len: u64,
+        /// Bytes that all copies may have together.
+        limit: u64,
+    },
     /// The device's driver refused.
     #[error(transparent)]
     Device(#[from] DeviceError),

@@ -31,6 +31,7 @@ mod layout;
 mod node;
 mod normal;
 mod predefined;
+mod staging;
 mod walk;
 
 pub use array::{ArrayOrder, Distribution};
@@ -39,4 +40,5 @@ pub use datatype::Datatype;
 pub use error::Error;
 pub use layout::{Blocks, Dimension, Layout, MAX_DIMENSIONS, Shape};
 pub use predefined::Predefined;
+pub use staging::{StagedBlock, Staging};
 pub use walk::Block;

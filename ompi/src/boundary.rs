@@ -19,6 +19,7 @@ pub(crate) enum Code {
     Truncated = 1,
     PeerFailed = 2,
     BadArgument = 3,
+    NoMemory = 4,
     Unreachable = 5,
     Device = 6,
     Internal = 7,

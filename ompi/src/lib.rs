@@ -7,5 +7,6 @@ mod boundary;
 mod buffer;
 mod calls;
 mod host;
+mod staging;
 mod state;
 mod symbol;

@@ -68,6 +68,8 @@ parameters! {
     device_chunk_size: Size = "1M", "size of the pieces in which a large device message is copied through host memory";
     device_chunks: Count = "16", "pieces of a device message in flight per direction";
 
+    staging_limit: Size = "0", "host memory for copies of device buffers, of calls that Open MPI serves from host memory only; 0 means half of the machine's";
+
     pml_unexpected_limit: Size = "4M", "bytes of messages without a posted receive that a peer may have here; beyond it their data stays with the sender";
     pml_early_messages: Count = "1000000", "messages that one peer may have here for communicators that this process has not created yet";
     pml_pipeline_depth: Count = "8", "fragments of a rendezvous message in flight";

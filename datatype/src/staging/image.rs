@@ -1,0 +1,146 @@
+//! The host copy of one argument.
+
+use std::ptr::with_exposed_provenance_mut;
+
+use cableway_common_cuda::{Devices, HostMemory, HostPool, Location};
+
+use super::StagedBlock as Block;
+use crate::convertor::Convertor;
+use crate::error::Error;
+use crate::layout::Layout;
+
+/// Strided data passes through packed pieces of this size.
+const PIECE: usize = 1 << 20;
+
+#[derive(Debug)]
+pub(super) struct Image {
+    memory: HostMemory,
+    /// The program's address of the image's first byte.
+    start: usize,
+    blocks: Vec<Block>,
+}
+
+impl Image {
+    /// Room for everything from the blocks' first byte to their last.
+    pub(super) fn new(blocks: Vec<Block>, pool: &HostPool) -> Result<Image, Error> {
+        let ranges = || blocks.iter().filter_map(Block::range);
+        let start = ranges().map(|(start, _)| start).min().unwrap_or(0);
+        let end = ranges().map(|(_, end)| end).max().unwrap_or(start);
+        let memory = take(pool, (end - start).max(1))?;
+        Ok(Image { memory, start, blocks: joined(blocks) })
+    }
+
+    /// Where the image has what the program has at `address`, which need not be within it.
+    pub(super) fn translate(&self, address: usize) -> usize {
+        (self.memory.address() as usize).wrapping_add(address.wrapping_sub(self.start))
+    }
+
+    /// # Safety
+    /// As [`Staging::fill`](super::Staging::fill).
+    pub(super) unsafe fn fill(&mut self, devices: &Devices, pool: &HostPool) -> Result<(), Error> {
+        let mut blocks = self.blocks.iter().filter(|block| block.read);
+        // SAFETY: the caller's promise.
+        blocks.try_for_each(|block| unsafe { self.copy::<true>(block, devices, pool) })
+    }
+
+    /// # Safety
+    /// As [`Staging::drain`](super::Staging::drain).
+    pub(super) unsafe fn drain(&mut self, devices: &Devices, pool: &HostPool) -> Result<(), Error> {
+        let mut blocks = self.blocks.iter().filter(|block| block.written);
+        // SAFETY: the caller's promise.
+        blocks.try_for_each(|block| unsafe { self.copy::<false>(block, devices, pool) })
+    }
+
+    /// Copies a block's data into the image or out of it.
+    ///
+    /// # Safety
+    /// The block's memory is allocated, and nobody else touches it.
+    unsafe fn copy<const IN: bool>(&self, block: &Block, devices: &Devices, pool: &HostPool) -> Result<(), Error> {
+        let Some((start, end)) = block.range() else { return Ok(()) };
+        match &block.layout {
+            None => {
+                let program = with_exposed_provenance_mut::<u8>(start);
+                let image = with_exposed_provenance_mut::<u8>(self.translate(start));
+                let (to, from) = if IN { (image, program) } else { (program, image) };
+                // SAFETY: the caller's promise; the image holds every block, and is ours.
+                unsafe { devices.copy(to, from, end - start) }?;
+                Ok(())
+            }
+            // SAFETY: the caller's promise.
+            Some(layout) => unsafe { self.copy_strided::<IN>(block, layout, devices, pool) },
+        }
+    }
+
+    /// # Safety
+    /// As [`copy`](Self::copy).
+    unsafe fn copy_strided<const IN: bool>(
+        &self,
+        block: &Block,
+        layout: &Layout,
+        devices: &Devices,
+        pool: &HostPool,
+    ) -> Result<(), Error> {
+        let program = with_exposed_provenance_mut::<u8>(block.address);
+        let image = with_exposed_provenance_mut::<u8>(self.translate(block.address));
+        let at = layout.classify(program, block.count, devices);
+        let (from, from_at, to, to_at) =
+            if IN { (program, at, image, Location::HOST) } else { (image, Location::HOST, program, at) };
+        // SAFETY: as in `copy`; the locations are those of the buffers.
+        let (mut source, mut sink) = unsafe {
+            (
+                Convertor::for_send(layout, from, block.count, from_at, devices),
+                Convertor::for_receive(layout, to, block.count, to_at, devices),
+            )
+        };
+        let len = usize::try_from(source.packed_size()).unwrap_or(usize::MAX).clamp(1, PIECE);
+        let piece = take(pool, len)?;
+        while source.remaining() != 0 {
+            // SAFETY: the piece holds `len` bytes and is ours alone.
+            unsafe {
+                let packed = source.pack(piece.address(), len)?;
+                sink.unpack(piece.address(), packed)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn take(pool: &HostPool, len: usize) -> Result<HostMemory, Error> {
+    pool.take(len).ok_or(Error::NoMemory { len: len as u64, limit: pool.limit() as u64 })
+}
+
+/// Blocks without a layout that follow each other, and are for the same, as one: a vector's, usually.
+fn joined(blocks: Vec<Block>) -> Vec<Block> {
+    let mut out: Vec<Block> = Vec::new();
+    for block in blocks {
+        if let Some(last) = out.last_mut()
+            && last.layout.is_none()
+            && block.layout.is_none()
+            && (last.read, last.written) == (block.read, block.written)
+            && last.address as u64 + last.count == block.address as u64
+        {
+            last.count += block.count;
+        } else if block.count != 0 {
+            out.push(block);
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes(address: usize, count: u64) -> Block {
+        Block { address, count, layout: None, read: true, written: false }
+    }
+
+    #[test]
+    fn neighbours_are_joined_and_gaps_are_not() {
+        let ranges = |blocks| joined(blocks).iter().map(|block| (block.address, block.count)).collect::<Vec<_>>();
+        assert_eq!(ranges(vec![bytes(16, 4), bytes(20, 4), bytes(25, 1)]), [(16, 8), (25, 1)]);
+        assert_eq!(ranges(vec![bytes(16, 4), bytes(20, 0), bytes(20, 4)]), [(16, 8)]);
+        let written = Block { read: false, written: true, ..bytes(20, 4) };
+        assert_eq!(ranges(vec![bytes(16, 4), written]), [(16, 4), (20, 4)]);
+    }
+}

@@ -1,0 +1,48 @@
+/* Collective operations on device memory: each call that has a device buffer gets host copies of them, and goes on to
+ * the module that would have served it without us. */
+#ifndef CABLEWAY_COLLECTIVES_H
+#define CABLEWAY_COLLECTIVES_H
+
+#include "component.h"
+
+#include "ompi/mca/coll/base/base.h"
+#include "ompi/mca/coll/coll.h"
+
+#include "../staging/staged.h"
+
+/* The operations that come blocking, non-blocking and persistent. */
+#define CABLEWAY_COLLECTIVES(EACH)                                                                                     \
+    EACH(allgather)                                                                                                    \
+    EACH(allgatherv)                                                                                                   \
+    EACH(allreduce)                                                                                                    \
+    EACH(alltoall)                                                                                                     \
+    EACH(alltoallv)                                                                                                    \
+    EACH(alltoallw)                                                                                                    \
+    EACH(bcast)                                                                                                        \
+    EACH(exscan)                                                                                                       \
+    EACH(gather)                                                                                                       \
+    EACH(gatherv)                                                                                                      \
+    EACH(reduce)                                                                                                       \
+    EACH(reduce_scatter)                                                                                               \
+    EACH(reduce_scatter_block)                                                                                         \
+    EACH(scan)                                                                                                         \
+    EACH(scatter)                                                                                                      \
+    EACH(scatterv)                                                                                                     \
+    EACH(neighbor_allgather)                                                                                           \
+    EACH(neighbor_allgatherv)                                                                                          \
+    EACH(neighbor_alltoall)                                                                                            \
+    EACH(neighbor_alltoallv)                                                                                           \
+    EACH(neighbor_alltoallw)
+
+/* The module of one communicator. */
+struct cableway_collectives {
+    mca_coll_base_module_t super;
+    mca_coll_base_comm_coll_t under; /* the functions that ours replaced, with their modules */
+};
+typedef struct cableway_collectives cableway_collectives_t;
+OBJ_CLASS_DECLARATION(cableway_collectives_t);
+
+/* Writes our functions into a module. */
+void cableway_collectives_functions(mca_coll_base_module_t *module);
+
+#endif

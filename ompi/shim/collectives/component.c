@@ -1,0 +1,87 @@
+/* The component that Open MPI finds as mca_coll_cableway, and its modules.
+ *
+ * Modules are enabled in ascending priority, and each replaces the functions of those before it. Ours comes last, keeps
+ * the functions that it finds, and calls them. */
+#include "collectives.h"
+
+#include <string.h>
+
+enum { PRIORITY = 95 };
+
+static int init_query(bool progress_threads, bool threads)
+{
+    (void) progress_threads, (void) threads;
+    return OMPI_SUCCESS;
+}
+
+static int enable(mca_coll_base_module_t *module, ompi_communicator_t *communicator)
+{
+    cableway_collectives_t *self = (cableway_collectives_t *) module;
+    self->under = *communicator->c_coll;
+    /* What nobody serves below us stays unserved. */
+#define KEEP(function)                                                                                                 \
+    if (NULL == self->under.coll_##function) {                                                                         \
+        self->under.coll_##function##_module = NULL;                                                                   \
+        self->super.coll_##function = NULL;                                                                            \
+    } else if (NULL != self->under.coll_##function##_module) {                                                         \
+        OBJ_RETAIN(self->under.coll_##function##_module);                                                              \
+    }
+#define EACH(name) KEEP(name) KEEP(i##name) KEEP(name##_init)
+    CABLEWAY_COLLECTIVES(EACH)
+    KEEP(reduce_local)
+#undef EACH
+    return OMPI_SUCCESS;
+}
+
+static void construct(cableway_collectives_t *self)
+{
+    memset(&self->under, 0, sizeof self->under);
+    self->super.coll_module_enable = enable;
+    cableway_collectives_functions(&self->super);
+}
+
+static void destruct(cableway_collectives_t *self)
+{
+#define RELEASE(function)                                                                                              \
+    if (NULL != self->under.coll_##function##_module) {                                                                \
+        OBJ_RELEASE(self->under.coll_##function##_module);                                                             \
+    }
+#define EACH(name) RELEASE(name) RELEASE(i##name) RELEASE(name##_init)
+    CABLEWAY_COLLECTIVES(EACH)
+    RELEASE(reduce_local)
+#undef EACH
+}
+
+OBJ_CLASS_INSTANCE(cableway_collectives_t, mca_coll_base_module_t, construct, destruct);
+
+static mca_coll_base_module_t *communicator_query(ompi_communicator_t *communicator, int *priority)
+{
+    (void) communicator;
+    /* Under another PML the engine does not run, and device memory could not be sent anyway. */
+    if (mca_pml.pml_send != cableway_module.pml_send) {
+        return NULL;
+    }
+    *priority = PRIORITY;
+    return (mca_coll_base_module_t *) OBJ_NEW(cableway_collectives_t);
+}
+
+static const mca_coll_base_component_2_0_0_t component = {
+    .collm_version = {
+        MCA_COLL_BASE_VERSION_2_0_0,
+        .mca_component_name = "cableway",
+        MCA_BASE_MAKE_VERSION(component, 0, 1, 0),
+    },
+    .collm_data = {MCA_BASE_METADATA_PARAM_NONE},
+    .collm_init_query = init_query,
+    .collm_comm_query = communicator_query,
+};
+
+extern unsigned char mca_coll_cableway_component[];
+extern const size_t cableway_component_room;
+
+__attribute__((constructor)) static void lay_out(void)
+{
+    if (sizeof component <= cableway_component_room) {
+        memcpy(mca_coll_cableway_component, &component, sizeof component);
+    }
+}

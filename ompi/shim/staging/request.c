@@ -1,0 +1,180 @@
+/* Requests of calls that run on host copies.
+ *
+ * The program waits for ours; the one below it is known to nobody else. That one's completion callback copies back what
+ * the call wrote, and completes ours. It cannot be freed in there, where its owner still holds it: it is freed with ours,
+ * or, where the program has freed ours before, with the next one that is. */
+#include "staged.h"
+
+#include "ompi/mca/coll/base/coll_base_util.h"
+#include "ompi/request/grequest.h"
+
+struct staged_request {
+    ompi_coll_base_nbc_request_t super; /* MPI's bindings keep the types and operations of a collective alive in there */
+    ompi_request_t *inner;
+    void *staging;
+    volatile int32_t references; /* the program's until it frees the request, and a running call's */
+    volatile int32_t running;
+};
+typedef struct staged_request staged_request_t;
+OBJ_CLASS_DECLARATION(staged_request_t);
+
+static opal_mutex_t lock = OPAL_MUTEX_STATIC_INIT;
+static opal_list_t *orphans;
+
+static int completed(ompi_request_t *inner);
+
+static void collect_orphans(void)
+{
+    opal_list_item_t *item;
+    while (NULL != orphans) {
+        opal_mutex_atomic_lock(&lock);
+        item = opal_list_remove_first(orphans);
+        opal_mutex_atomic_unlock(&lock);
+        if (NULL == item) {
+            return;
+        }
+        staged_request_t *self = (staged_request_t *) item;
+        (void) ompi_request_free(&self->inner);
+        OMPI_REQUEST_FINI(&self->super.super);
+        OBJ_RELEASE(self);
+    }
+}
+
+static void release(staged_request_t *self, bool inner_is_free)
+{
+    if (0 != OPAL_THREAD_ADD_FETCH32(&self->references, -1)) {
+        return;
+    }
+    cableway_staging_free(self->staging);
+    self->staging = NULL;
+    if (inner_is_free) {
+        if (MPI_REQUEST_NULL != self->inner) {
+            (void) ompi_request_free(&self->inner);
+        }
+        OMPI_REQUEST_FINI(&self->super.super);
+        OBJ_RELEASE(self);
+        return;
+    }
+    opal_mutex_atomic_lock(&lock);
+    if (NULL == orphans) {
+        orphans = OBJ_NEW(opal_list_t);
+    }
+    opal_list_append(orphans, (opal_list_item_t *) self);
+    opal_mutex_atomic_unlock(&lock);
+}
+
+static int completed(ompi_request_t *inner)
+{
+    staged_request_t *self = inner->req_complete_cb_data;
+    ompi_request_t *outer = &self->super.super;
+    int32_t running = 1;
+    int rc;
+    if (!OPAL_ATOMIC_COMPARE_EXCHANGE_STRONG_32(&self->running, &running, 0)) {
+        return 1;
+    }
+    if (OMPI_REQUEST_GEN == inner->req_type) {
+        (void) ompi_grequest_invoke_query(inner, &inner->req_status);
+    }
+    rc = inner->req_status.MPI_ERROR;
+    if (OMPI_SUCCESS == rc) {
+        rc = cableway_error(cableway_staging_drain(self->staging));
+    }
+    outer->req_status = inner->req_status;
+    outer->req_status.MPI_ERROR = rc;
+    /* Nobody waits for the inner one. It is complete before ours is, because then it may be freed at any moment. */
+    if (inner->req_persistent) {
+        inner->req_state = OMPI_REQUEST_INACTIVE;
+    }
+    inner->req_complete = REQUEST_COMPLETED;
+    (void) ompi_request_complete(outer, true);
+    release(self, false);
+    return 1;
+}
+
+/* A call is running: until `completed` is called, ours is active. */
+static void follow(staged_request_t *self)
+{
+    (void) OPAL_THREAD_ADD_FETCH32(&self->references, 1);
+    self->running = 1;
+    self->super.super.req_status = ompi_status_empty;
+    self->super.super.req_complete = REQUEST_PENDING;
+    self->super.super.req_state = OMPI_REQUEST_ACTIVE;
+}
+
+static int start(size_t count, ompi_request_t **requests)
+{
+    for (size_t i = 0; i < count; i++) {
+        staged_request_t *self = (staged_request_t *) requests[i];
+        int rc = cableway_error(cableway_staging_fill(self->staging));
+        if (OMPI_SUCCESS != rc) {
+            return rc;
+        }
+        follow(self);
+        self->inner->req_complete_cb_data = self;
+        if (OMPI_REQUEST_NOOP == self->inner->req_type) {
+            /* Nothing to do, among one process say: there is no function to start it with. */
+            (void) completed(self->inner);
+            continue;
+        }
+        self->inner->req_complete_cb = completed;
+        rc = self->inner->req_start(1, &self->inner);
+        if (OMPI_SUCCESS != rc) {
+            self->inner->req_complete_cb = NULL;
+            self->running = 0;
+            self->super.super.req_complete = REQUEST_COMPLETED;
+            self->super.super.req_state = OMPI_REQUEST_INACTIVE;
+            release(self, true);
+            return rc;
+        }
+    }
+    return OMPI_SUCCESS;
+}
+
+static int request_free(ompi_request_t **handle)
+{
+    staged_request_t *self = (staged_request_t *) *handle;
+    *handle = MPI_REQUEST_NULL;
+    release(self, true);
+    return OMPI_SUCCESS;
+}
+
+static int request_cancel(ompi_request_t *handle, int flag)
+{
+    staged_request_t *self = (staged_request_t *) handle;
+    return NULL != self->inner->req_cancel ? self->inner->req_cancel(self->inner, flag) : MPI_ERR_REQUEST;
+}
+
+static void construct(staged_request_t *self)
+{
+    self->super.super.req_type = OMPI_REQUEST_COLL;
+    self->super.super.req_start = start;
+    self->super.super.req_free = request_free;
+    self->super.super.req_cancel = request_cancel;
+    self->references = 1;
+    self->running = 0;
+}
+
+OBJ_CLASS_INSTANCE(staged_request_t, ompi_coll_base_nbc_request_t, construct, NULL);
+
+int cableway_staging_request(ompi_request_t **request, void *staging, bool persistent)
+{
+    ompi_request_t *inner = *request;
+    staged_request_t *self;
+    collect_orphans();
+    if (!persistent && REQUEST_COMPLETE(inner)) {
+        int rc = cableway_error(cableway_staging_drain(staging));
+        cableway_staging_free(staging);
+        return rc;
+    }
+    self = OBJ_NEW(staged_request_t);
+    OMPI_REQUEST_INIT(&self->super.super, persistent);
+    self->super.super.req_mpi_object = inner->req_mpi_object;
+    self->inner = inner;
+    self->staging = staging;
+    *request = &self->super.super;
+    if (!persistent) {
+        follow(self);
+        (void) ompi_request_set_callback(inner, completed, self);
+    }
+    return OMPI_SUCCESS;
+}

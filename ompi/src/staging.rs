@@ -1,0 +1,144 @@
+//! Host copies of device buffers: the functions of `shim/staging.h`.
+
+use std::ffi::{c_int, c_void};
+use std::sync::OnceLock;
+
+use cableway_common_cuda::HostPool;
+use cableway_datatype::{Error, Layout, StagedBlock, Staging};
+use cableway_pml::Engine;
+
+use crate::boundary::{BufferDescription, Code, guarded};
+use crate::state;
+
+/// `enum cableway_access`
+const READ: c_int = 1;
+const WRITTEN: c_int = 2;
+
+/// `struct cableway_block`
+#[repr(C)]
+struct BlockDescription {
+    buffer: BufferDescription,
+    access: c_int,
+}
+
+fn pool(engine: &Engine) -> &'static HostPool {
+    static POOL: OnceLock<HostPool> = OnceLock::new();
+    POOL.get_or_init(|| {
+        let limit = state::parameters().map_or(0, |parameters| parameters.staging_limit);
+        HostPool::new(engine.devices(), limit)
+    })
+}
+
+/// Whether a driver is loaded: without one, nothing can be device memory.
+#[unsafe(no_mangle)]
+extern "C" fn cableway_devices_present() -> bool {
+    guarded(false, || state::engine().is_some_and(|engine| engine.devices().present()))
+}
+
+/// Whether any of `len` bytes is known to be on a device.
+#[unsafe(no_mangle)]
+extern "C" fn cableway_on_device(address: *const c_void, len: u64) -> bool {
+    guarded(false, || {
+        let len = usize::try_from(len).unwrap_or(usize::MAX);
+        state::engine().is_some_and(|engine| engine.devices().classify(address.cast(), len).on_device())
+    })
+}
+
+/// # Safety
+/// `staging` and `base` are valid, `*staging` is null or from here; `blocks` holds `count` valid blocks.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cableway_staging_add(
+    staging: *mut *mut Staging,
+    base: *mut *mut c_void,
+    blocks: *const BlockDescription,
+    count: usize,
+) -> c_int {
+    guarded(Code::Internal as c_int, || {
+        let Some(engine) = state::engine() else { return Code::Internal as c_int };
+        if count == 0 {
+            return Code::Ok as c_int;
+        }
+        // SAFETY: the caller's promise, here and below.
+        let blocks = unsafe { std::slice::from_raw_parts(blocks, count) };
+        // SAFETY: the layouts are live types'.
+        let blocks: Vec<StagedBlock> = blocks.iter().map(|block| unsafe { block_of(block) }).collect();
+        if !Staging::needed(&blocks, engine.devices()) {
+            return Code::Ok as c_int;
+        }
+        // SAFETY: as above.
+        let staging = unsafe {
+            if (*staging).is_null() {
+                *staging = Box::into_raw(Box::default());
+            }
+            &mut **staging
+        };
+        // SAFETY: as above.
+        match unsafe { staging.add(*base as usize, blocks, pool(engine)) } {
+            Ok(stands_for) => {
+                // SAFETY: as above.
+                unsafe { *base = std::ptr::with_exposed_provenance_mut(stands_for) };
+                Code::Ok as c_int
+            }
+            Err(error) => refusal(&error),
+        }
+    })
+}
+
+/// # Safety
+/// From [`cableway_staging_add`].
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cableway_staging_fill(staging: *mut Staging) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { with(staging, |staging, engine| staging.fill(engine.devices(), pool(engine))) }
+}
+
+/// # Safety
+/// From [`cableway_staging_add`].
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cableway_staging_drain(staging: *mut Staging) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { with(staging, |staging, engine| staging.drain(engine.devices(), pool(engine))) }
+}
+
+/// # Safety
+/// Null, or from [`cableway_staging_add`], once.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cableway_staging_free(staging: *mut Staging) {
+    guarded((), || {
+        if !staging.is_null() {
+            // SAFETY: the caller's promise.
+            drop(unsafe { Box::from_raw(staging) });
+        }
+    });
+}
+
+/// # Safety
+/// `staging` is null or valid.
+unsafe fn with(staging: *mut Staging, body: impl FnOnce(&mut Staging, &Engine) -> Result<(), Error>) -> c_int {
+    guarded(Code::Internal as c_int, || {
+        // SAFETY: the caller's promise.
+        let (Some(staging), Some(engine)) = (unsafe { staging.as_mut() }, state::engine()) else {
+            return if staging.is_null() { Code::Ok } else { Code::Internal } as c_int;
+        };
+        body(staging, engine).map_or_else(|error| refusal(&error), |()| Code::Ok as c_int)
+    })
+}
+
+/// # Safety
+/// The block's layout is null or a live type's.
+unsafe fn block_of(block: &BlockDescription) -> StagedBlock {
+    let BufferDescription { address, len, layout, count } = block.buffer;
+    // SAFETY: the caller's promise.
+    let layout = unsafe { layout.cast::<Layout>().as_ref() }.cloned();
+    let count = if layout.is_some() { count } else { len };
+    let (read, written) = (block.access & READ != 0, block.access & WRITTEN != 0);
+    StagedBlock { address: address.expose_provenance(), count, layout, read, written }
+}
+
+fn refusal(error: &Error) -> c_int {
+    log::warn!("{error}");
+    match error {
+        Error::NoMemory { .. } => Code::NoMemory as c_int,
+        _ => Code::Device as c_int,
+    }
+}
