@@ -71,6 +71,10 @@ impl Btl for SelfLoop {
         Ok(vec![Box::new(SelfEndpoint::new(peer, self.eager_limit, self.shared.clone()))])
     }
 
+    fn hears(&self, peer: Rank) -> bool {
+        peer == self.rank
+    }
+
     fn progress(&self, upcalls: &dyn Upcalls) -> usize {
         let Some(_inside) = self.progressing.try_lock() else { return 0 };
         let mut events = 0;

@@ -20,6 +20,9 @@ impl Upcalls for Seen {
     fn peer_failed(&self, peer: Rank, error: Error) {
         panic!("{peer}: {error}");
     }
+    fn peer_left(&self, peer: Rank) {
+        panic!("{peer} left");
+    }
 }
 
 fn pair() -> (Arc<SelfLoop>, Box<dyn Endpoint>) {

@@ -42,6 +42,7 @@ impl Upcalls for Counting {
         eprintln!("rank {peer}: {error}");
         std::process::exit(1);
     }
+    fn peer_left(&self, _peer: Rank) {}
 }
 
 struct Side {

@@ -76,6 +76,7 @@ impl Upcalls for Deaf {
     }
     fn completed(&self, _: Token, _: Result<(), Error>) {}
     fn peer_failed(&self, _: Rank, _: Error) {}
+    fn peer_left(&self, _: Rank) {}
 }
 
 impl Scene {
@@ -188,6 +189,7 @@ mod tests {
             assert!(peer == 1 && matches!(error, Error::Malformed { .. }), "{error}");
             assert!(!self.0.replace(true), "reported once");
         }
+        fn peer_left(&self, _: Rank) {}
     }
 
     /// Whether the victim cuts the villain off for this.

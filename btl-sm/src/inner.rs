@@ -93,6 +93,11 @@ impl Inner {
         self.peers.lock().entry(rank).or_insert_with(|| Arc::new(Peer::new(rank))).clone()
     }
 
+    /// What is known of a rank, if anything is.
+    pub(crate) fn known_peer(&self, rank: Rank) -> Option<Arc<Peer>> {
+        self.peers.lock().get(&rank).cloned()
+    }
+
     /// The number of a rank in our FIFO. None: the FIFO has no room for one more.
     pub(crate) fn index_of(&self, rank: Rank) -> Option<u16> {
         let mut indices = self.indices.lock();

@@ -96,8 +96,7 @@ impl Peer {
 
     /// Why nothing can be sent.
     pub(crate) fn error(&self) -> Error {
-        let reason = "it has ended in good order";
-        self.error.lock().clone().unwrap_or_else(|| self.gone(reason))
+        self.error.lock().clone().unwrap_or(Error::PeerLeft { btl: NAME, peer: self.rank })
     }
 
     /// What one side found out about copying from the other.
@@ -110,6 +109,11 @@ impl Peer {
     /// That the peer is gone, and why.
     pub(crate) fn gone(&self, reason: impl Into<String>) -> Error {
         Error::PeerGone { btl: NAME, peer: self.rank, reason: reason.into() }
+    }
+
+    /// That the peer was never connected, and why.
+    pub(crate) fn unreachable(&self, reason: impl Into<String>) -> Error {
+        Error::Unreachable { btl: NAME, peer: self.rank, reason: reason.into() }
     }
 
     /// That the peer broke the rules, and which.

@@ -10,7 +10,7 @@ use cableway_btl::{Error, Received, Retain, SharedBytes, Upcalls};
 use crate::NAME;
 use crate::connection::{Connections, Event};
 use crate::inner::{Inner, Request};
-use crate::peer::{Link, Peer};
+use crate::peer::{Link, Peer, Status};
 use crate::pool::{About, DEVICE_SMALL, Reference};
 use crate::ring::fast_box::{Arrival, MAX_INLINE, Reader};
 use crate::ring::{Corrupt, fifo};
@@ -179,6 +179,10 @@ impl Progress {
                     }
                     self.senders[index] = Some(Sender { peer, link });
                 }
+                Event::Left(peer) => {
+                    events += self.drain(inner, &peer, upcalls);
+                    self.let_go(inner, &peer, upcalls);
+                }
                 Event::Lost(peer, error) => {
                     events += self.drain(inner, &peer, upcalls);
                     self.fail(inner, &peer, error, upcalls);
@@ -188,7 +192,7 @@ impl Progress {
         events
     }
 
-    /// Delivers what a peer had sent before it died.
+    /// Delivers what a peer had sent before it died or left.
     fn drain(&mut self, inner: &Inner, peer: &Arc<Peer>, upcalls: &dyn Upcalls) -> usize {
         let mut events = 0;
         loop {
@@ -210,18 +214,35 @@ impl Progress {
         }
     }
 
+    /// Forgets a peer that has left, and reports it. Its connection stays until it hangs up.
+    fn let_go(&mut self, inner: &Inner, peer: &Arc<Peer>, upcalls: &dyn Upcalls) {
+        // What it left behind may have been corrupt, which counts for more.
+        if peer.status() != Status::Departed {
+            return;
+        }
+        self.forget(inner, peer);
+        if !peer.closed.load(Relaxed) {
+            upcalls.peer_left(peer.rank);
+        }
+    }
+
     /// Forgets a peer that has failed, and reports it.
     fn drop_peer(&mut self, inner: &Inner, peer: &Arc<Peer>, upcalls: &dyn Upcalls) {
+        self.forget(inner, peer);
+        self.connections.close(peer);
+        if !peer.closed.load(Relaxed) {
+            upcalls.peer_failed(peer.rank, peer.error());
+        }
+    }
+
+    /// Reads nothing more of a peer, and takes back what is in flight to it.
+    fn forget(&mut self, inner: &Inner, peer: &Arc<Peer>) {
         self.boxes.retain(|fast_box| !Arc::ptr_eq(&fast_box.sender.peer, peer));
         for sender in &mut self.senders {
             sender.take_if(|sender| Arc::ptr_eq(&sender.peer, peer));
         }
-        self.connections.close(peer);
         if let Some(link) = peer.link.get() {
             inner.forget_peer(link.index);
-        }
-        if !peer.closed.load(Relaxed) {
-            upcalls.peer_failed(peer.rank, peer.error());
         }
     }
 }

@@ -15,6 +15,7 @@ use crate::connection::{Connections, socket};
 use crate::endpoint::SmEndpoint;
 use crate::inner::Inner;
 use crate::listener::{Unlink, listen};
+use crate::peer::Status;
 use crate::progress::Progress;
 use crate::settings::Settings;
 
@@ -92,6 +93,11 @@ impl Btl for SharedMemory {
         }
         let _ = known.socket.set(card.socket);
         Ok(vec![Box::new(SmEndpoint::new(self.inner.clone(), known))])
+    }
+
+    fn hears(&self, peer: Rank) -> bool {
+        let known = self.inner.known_peer(peer);
+        known.is_some_and(|peer| peer.link.get().is_some() && peer.status() < Status::Departed)
     }
 
     #[inline]

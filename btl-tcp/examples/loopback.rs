@@ -102,6 +102,7 @@ impl Upcalls for Told {
         eprintln!("peer {peer} failed: {error}");
         std::process::exit(1);
     }
+    fn peer_left(&self, _peer: Rank) {}
 }
 
 impl Process {

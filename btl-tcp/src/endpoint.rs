@@ -54,10 +54,7 @@ impl TcpEndpoint {
             State::Connected(_) if tx.closing => Err(link.peer.error("the link was closed here")),
             State::Connected(_) | State::Connecting | State::Broken(_) => Ok(()),
             State::Gone(error) => Err(error.clone()),
-            State::Left(_) => {
-                self.shared.mailbox.post(|letters| letters.missed.push(Arc::clone(&link.peer)));
-                Err(link.peer.error("it has ended in good order"))
-            }
+            State::Left(_) => Err(link.peer.left()),
             State::Idle => {
                 tx.state = State::Connecting;
                 self.shared.mailbox.post(|letters| letters.connect.push(Arc::clone(link)));
@@ -118,6 +115,11 @@ impl Endpoint for TcpEndpoint {
 
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities
+    }
+
+    fn connect(&mut self) -> Result<(), Error> {
+        let mut tx = self.link.tx.lock();
+        self.unconnected(&mut tx)
     }
 
     fn cost(&self, operation: Operation, location: &Location) -> Cost {

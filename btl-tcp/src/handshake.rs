@@ -277,6 +277,16 @@ impl Handshake {
         (self.state != State::AwaitHello).then(|| self.hello.from.get())
     }
 
+    /// Whether the other end is the arbiter and needs no further word of ours to choose this connection: frames of its
+    /// may follow already.
+    pub(crate) fn may_carry(&self) -> bool {
+        match self.state {
+            State::AwaitVerdict => self.hello.to.get() < self.hello.from.get(),
+            State::AwaitConfirm => true,
+            _ => false,
+        }
+    }
+
     fn on_hello(&mut self, identity: &Identity) -> Result<Told, Refusal> {
         let hello: Hello = zerocopy::transmute!(self.inbox);
         if hello.magic != MAGIC || hello.reserved != U32::ZERO {

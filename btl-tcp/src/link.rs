@@ -30,8 +30,6 @@ pub(crate) struct Peer {
     pub(crate) agreed_links: AtomicUsize,
     /// Why nothing can reach it any more.
     pub(crate) gone: Mutex<Option<Error>>,
-    /// Whether `peer_failed` has been, or is about to be, called.
-    pub(crate) reported: AtomicBool,
 }
 
 /// One connection to a peer, whether it exists yet or not.
@@ -68,7 +66,7 @@ pub(crate) enum State {
     Connected(Arc<Socket>),
     /// Writing failed. The engine reads what the peer may have said before, and then decides what this means.
     Broken(String),
-    /// The peer closed in good order; what waits is still offered to the socket.
+    /// The peer closed this link in good order; what waits is still offered to the socket.
     Left(Option<Arc<Socket>>),
     /// No longer usable.
     Gone(Error),
@@ -91,8 +89,6 @@ pub(crate) struct Letters {
     pub(crate) broken: Vec<Arc<Link>>,
     /// Operations that are done.
     pub(crate) finished: Vec<(Token, Result<(), Error>)>,
-    /// Peers that left in good order and that somebody still wanted to reach.
-    pub(crate) missed: Vec<Arc<Peer>>,
 }
 
 impl Mailbox {
@@ -114,13 +110,7 @@ impl Mailbox {
 
 impl Peer {
     pub(crate) fn new(rank: Rank) -> Self {
-        Peer {
-            rank,
-            links: Mutex::default(),
-            agreed_links: AtomicUsize::new(0),
-            gone: Mutex::default(),
-            reported: AtomicBool::new(false),
-        }
+        Peer { rank, links: Mutex::default(), agreed_links: AtomicUsize::new(0), gone: Mutex::default() }
     }
 
     /// The link of that number, made if need be.
@@ -165,6 +155,23 @@ impl Peer {
 
     pub(crate) fn error(&self, reason: impl Into<String>) -> Error {
         Error::PeerGone { btl: NAME, peer: self.rank, reason: reason.into() }
+    }
+
+    /// What there is to say about a peer of which one link cannot be connected.
+    pub(crate) fn unreachable(&self, reason: String) -> Error {
+        if self.hears() {
+            return self.error(reason);
+        }
+        Error::Unreachable { btl: NAME, peer: self.rank, reason }
+    }
+
+    pub(crate) fn left(&self) -> Error {
+        Error::PeerLeft { btl: NAME, peer: self.rank }
+    }
+
+    /// Whether one link at least is connected, and the peer has not said goodbye on it.
+    pub(crate) fn hears(&self) -> bool {
+        self.all_links().iter().any(|link| matches!(link.tx.lock().state, State::Connected(_)))
     }
 }
 

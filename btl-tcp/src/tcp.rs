@@ -101,6 +101,11 @@ impl Btl for Tcp {
         Ok(endpoints)
     }
 
+    fn hears(&self, peer: Rank) -> bool {
+        let known = self.shared.peers.lock().get(&peer).map(Arc::clone);
+        known.is_some_and(|peer| peer.hears())
+    }
+
     fn progress(&self, upcalls: &dyn Upcalls) -> usize {
         match self.engine.try_lock() {
             Some(mut engine) => engine.progress(upcalls),
@@ -110,6 +115,9 @@ impl Btl for Tcp {
 
     fn finalize(&self) -> bool {
         self.shared.finalizing.store(true, Ordering::Release);
+        let Some(mut engine) = self.engine.try_lock() else { return false };
+        engine.stop_connecting();
+        drop(engine);
         let mut flushed = true;
         for link in self.shared.all_links() {
             let mut tx = link.tx.lock();
@@ -124,6 +132,12 @@ impl Btl for Tcp {
                 }
                 State::Idle | State::Connecting | State::Broken(_) | State::Left(_) | State::Gone(_) => true,
             };
+        }
+        if flushed {
+            match self.engine.try_lock() {
+                Some(mut engine) => engine.stop_listening(),
+                None => flushed = false,
+            }
         }
         flushed
     }

@@ -249,13 +249,13 @@ fn an_orderly_end_is_no_failure() {
     drop(to_a);
     drop(b);
     common::until(&[&a], "the last message arrives", || a.received() == 1);
+    common::until(&[&a], "a report", || !a.seen.left.lock().is_empty());
     for _ in 0..10_000 {
         a.progress();
     }
-    assert!(a.seen.failed.lock().is_empty());
     // Whoever still wants something from that peer learns that it is gone.
-    common::until(&[&a], "an error", || to_b[0].send_inline(b"too late", b"").is_err());
-    common::until(&[&a], "a report", || a.seen.failed.lock().len() == 1);
+    assert!(to_b[0].send_inline(b"too late", b"").is_err());
+    assert!(*a.seen.left.lock() == [(1, 1)] && a.seen.failed.lock().is_empty());
     drop(to_b);
     assert!(a.tcp.finalize());
 }
@@ -265,8 +265,8 @@ fn a_link_closed_before_it_was_connected_is_an_error_to_the_peer() {
     let Pair { a, b, mut to_b, to_a } = pair(&[]);
     drop(to_a);
     common::until(&[&a, &b], "an error", || to_b[0].send_inline(b"x", b"").is_err());
-    common::until(&[&a, &b], "a report", || a.seen.failed.lock().len() == 1);
-    assert!(b.seen.failed.lock().is_empty());
+    common::until(&[&a, &b], "a report", || a.seen.left.lock().len() == 1);
+    assert!(a.seen.failed.lock().is_empty() && b.seen.failed.lock().is_empty());
 }
 
 #[test]
@@ -280,6 +280,7 @@ fn progress_within_an_upcall_returns_at_once() {
         }
         fn completed(&self, _: Token, _: Result<(), Error>) {}
         fn peer_failed(&self, _: u32, _: Error) {}
+        fn peer_left(&self, _: u32) {}
     }
     let Pair { a, b, mut to_b, to_a: _to_a } = pair(&[]);
     let upcalls = Reentrant(&b, std::sync::atomic::AtomicUsize::new(0));

@@ -21,6 +21,10 @@ pub trait Btl: Send + Sync {
     /// The card is malformed.
     fn connect(&self, peer: Rank, card: &[u8]) -> Result<Vec<Box<dyn Endpoint>>, Error>;
 
+    /// Whether a connection with `peer` stands, by which something of it may still arrive: it has neither left nor
+    /// failed.
+    fn hears(&self, peer: Rank) -> bool;
+
     /// Delivers and completes what is ready; returns how many events there were. Never blocks.
     fn progress(&self, upcalls: &dyn Upcalls) -> usize;
 
@@ -39,8 +43,13 @@ pub trait Upcalls {
     /// no more.
     fn completed(&self, token: Token, result: Result<(), Error>);
 
-    /// Nothing can reach `peer` through this BTL any more.
+    /// Nothing can reach `peer` through this BTL any more: it died, broke the rules, or, with
+    /// [`Error::Unreachable`], was never connected.
     fn peer_failed(&self, peer: Rank, error: Error);
+
+    /// `peer` has ended in good order (its [`Btl::finalize`]), and everything that it sent through this BTL has been
+    /// delivered.
+    fn peer_left(&self, peer: Rank);
 }
 
 /// A caller's name for an operation under way; opaque to the BTL.
@@ -76,6 +85,15 @@ pub trait Endpoint: Send {
 
     /// What this link can do.
     fn capabilities(&self) -> &Capabilities;
+
+    /// Begins to connect, as the first send would: how a process that only receives finds out that the peer is there.
+    /// What comes of it, [`Upcalls`] tell.
+    ///
+    /// # Errors
+    /// The link failed, or the peer has left.
+    fn connect(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
 
     /// Time that an operation takes where `location` is the local side, for choosing among protocols.
     fn cost(&self, operation: Operation, location: &Location) -> Cost;

@@ -4,6 +4,25 @@ use cableway_base::Rank;
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
+    /// The peer ended in good order: what it had sent has arrived or will, and nothing sent now would be received.
+    #[error("{btl}: peer {peer} has left in good order")]
+    PeerLeft {
+        /// The transport.
+        btl: &'static str,
+        /// The peer.
+        peer: Rank,
+    },
+    /// No connection could be made, so that nothing was exchanged: the peer may have ended, in good order or not, or
+    /// another transport may reach it.
+    #[error("{btl}: peer {peer} cannot be reached: {reason}")]
+    Unreachable {
+        /// The transport.
+        btl: &'static str,
+        /// The peer.
+        peer: Rank,
+        /// What was tried, and the answer.
+        reason: String,
+    },
     /// The peer died, closed its end, or the network to it broke.
     #[error("{btl}: peer {peer} is gone: {reason}")]
     PeerGone {

@@ -12,7 +12,7 @@
 //!
 //! **Blocking.** Nothing blocks. What cannot be taken now is answered [`Sent::Busy`] (or `None` by `alloc`) and has
 //! no effect; the caller tries again after a later `progress`. Connecting is lazy: an endpoint that is not connected
-//! yet starts to connect at the first send and answers busy meanwhile.
+//! yet starts to connect at the first send, or at [`Endpoint::connect`], and answers busy meanwhile.
 //!
 //! **Progress and re-entrancy.** `progress` delivers what has arrived and completes what has finished. At most one
 //! thread is inside at a time: a call that finds another inside (be it further up its own stack) returns 0 at once.
@@ -23,10 +23,24 @@
 //! calls, each exactly once. Nothing is promised between endpoints, nor between messages and `put`/`get`: a `put` is
 //! visible to the peer once its completion was reported here and a later message has arrived there.
 //!
+//! **Links.** The n-th endpoint that `connect` yields for a peer here and the n-th that the peer's yields for this process
+//! are the two ends of one link, whatever their routes: by BTL and number a header names the link by which a `put` or
+//! `get` is to go. Both sides have equally many. A link that breaks takes its peer with it: what was on its way there is
+//! lost, so the transport reports that the peer failed, even where other links to it stand.
+//!
 //! **Failure.** An endpoint that failed answers every call with an error, and `Upcalls::peer_failed` is called once
 //! for its peer from `progress`; after that nothing more arrives from that peer through this BTL and every
 //! outstanding token of it has been completed with an error. A peer's death is noticed within 2 s on one node and
 //! within `peer_timeout` over a network, as long as somebody calls `progress`.
+//!
+//! A peer that could not be connected in the first place is reported with [`Error::Unreachable`]: nothing was lost, and
+//! it may be that it had ended before.
+//!
+//! **Leaving.** A process that has called `finalize` sends nothing more. Its peers deliver what it sent before, complete
+//! every outstanding token of it (with [`Error::PeerLeft`] where nobody took the data any more), and then call
+//! `Upcalls::peer_left` once, unless they have called `peer_failed`. From the moment that the peer's goodbye is read,
+//! that is perhaps before the upcall, endpoints to it answer [`Error::PeerLeft`], and nothing is sent. Its end after
+//! that is no failure.
 //!
 //! **Trust.** Bytes from a peer are hostile. The BTL checks its own framing and disconnects a peer that breaks it;
 //! what it hands up is private memory or opaque [`SharedBytes`], of which `pml` copies before it parses.

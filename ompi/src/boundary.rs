@@ -36,9 +36,11 @@ impl From<&Error> for Code {
     fn from(error: &Error) -> Self {
         match error {
             Error::Truncated { .. } => Code::Truncated,
-            Error::PeerFailed { .. } | Error::PeerGaveUp { .. } | Error::Btl(_) => Code::PeerFailed,
+            Error::PeerFailed { .. } | Error::PeerLeft { .. } | Error::PeerGaveUp { .. } | Error::Btl(_) => {
+                Code::PeerFailed
+            }
             Error::NoSuchRank { .. } | Error::BadTag { .. } => Code::BadArgument,
-            Error::Modex(_) => Code::Unreachable,
+            Error::Modex(_) | Error::Unreachable { .. } => Code::Unreachable,
             Error::Device { .. } => Code::Device,
             _ => Code::Internal,
         }

@@ -57,15 +57,34 @@ enum Sources {
 pub(crate) struct Matching {
     pub(crate) matcher: Matcher<Active, Kept>,
     /// Ranks whose processes failed.
-    pub(crate) failed: Vec<u32>,
+    failed: Vec<u32>,
+    /// Ranks whose processes left, or were never reached.
+    absent: Vec<u32>,
     pub(crate) removed: bool,
 }
 
 impl Matching {
-    /// A failed rank that a receive of `source` would wait for.
+    /// A rank is gone; `died` if it was one that receives from any source may have waited for.
+    pub(crate) fn note_gone(&mut self, rank: u32, died: bool) {
+        let list = if died { &mut self.failed } else { &mut self.absent };
+        if !list.contains(&rank) {
+            list.push(rank);
+        }
+    }
+
+    /// A rank that is gone and that a receive of `source` would wait for.
     #[inline]
-    pub(crate) fn failed_source(&self, source: i32) -> Option<u32> {
-        self.failed.iter().copied().find(|&rank| source == ANY || source == rank as i32)
+    pub(crate) fn gone_source(&self, source: i32) -> Option<u32> {
+        if self.failed.is_empty() && self.absent.is_empty() {
+            return None;
+        }
+        let failed = self.failed.iter().find(|&&rank| source == ANY || source == rank as i32);
+        failed.or_else(|| self.absent.iter().find(|&&rank| source == rank as i32)).copied()
+    }
+
+    /// Whether a rank is gone.
+    pub(crate) fn is_gone(&self, rank: u32) -> bool {
+        self.failed.contains(&rank) || self.absent.contains(&rank)
     }
 }
 
@@ -85,7 +104,8 @@ impl Communicator {
         };
         let members =
             group.iter().map(|&process| Member { epoch: epoch(process), next_seq: AtomicU32::new(0) }).collect();
-        let matching = Matching { matcher: Matcher::new(group.len()), failed: Vec::new(), removed: false };
+        let matching =
+            Matching { matcher: Matcher::new(group.len()), failed: Vec::new(), absent: Vec::new(), removed: false };
         Communicator { context, rank, group: group.into(), sources, members, matching: Lock::new(locking, matching) }
     }
 

@@ -8,6 +8,7 @@ use crate::communicator::Communicator;
 use crate::completion::Done;
 use crate::engine::Engine;
 use crate::error::{Abort, Error};
+use crate::links::Gone;
 
 impl Engine {
     /// Makes `context` known: `group[r]` is the process (in the job's count) that rank `r` stands for, `rank` is this
@@ -36,11 +37,8 @@ impl Engine {
         })?;
         // A peer that fails from now on finds the communicator in the registry.
         for (rank, &process) in added.group().iter().enumerate() {
-            if self.known_peer(process).is_some_and(|peer| peer.failure().is_some()) {
-                let mut matching = added.matching.lock();
-                if !matching.failed.contains(&(rank as u32)) {
-                    matching.failed.push(rank as u32);
-                }
+            if let Some(gone) = self.known_peer(process).and_then(|peer| peer.gone()) {
+                added.matching.lock().note_gone(rank as u32, matches!(gone, Gone::Failed(_)));
             }
         }
         let mut done = Done::default();

@@ -231,7 +231,7 @@ impl Engine {
 
     /// Sends what waits for the peer's links, as far as they take it; returns how much they took.
     pub(crate) fn pump(&self, peer: &Peer, links: &mut Links, done: &mut Done) -> usize {
-        if peer.failure().is_some() {
+        if peer.gone().is_some() {
             links.queues.clear();
             return 0;
         }
@@ -275,7 +275,7 @@ impl Engine {
         self.copies.is_empty()
             && self.met().all(|peer| {
                 let links = peer.links.lock();
-                peer.failure().is_some() || (links.queues.is_empty() && links.operations.is_empty())
+                peer.gone().is_some() || (links.queues.is_empty() && links.operations.is_empty())
             })
     }
 

@@ -9,7 +9,7 @@ use cableway_common_cuda::DeviceError;
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The process is dead, left, or was disconnected because its bytes made no sense.
+    /// The process is dead, or was disconnected because its bytes made no sense.
     #[error("peer {peer} failed: {reason}")]
     PeerFailed {
         /// The process, in the job's count.
@@ -17,7 +17,13 @@ pub enum Error {
         /// What was seen.
         reason: Arc<str>,
     },
-    /// No transport of this process reaches the peer.
+    /// The process has left the job in good order. What it had sent before can still be received.
+    #[error("peer {peer} has left the job: nothing more comes from it, and it receives nothing")]
+    PeerLeft {
+        /// The process, in the job's count.
+        peer: Rank,
+    },
+    /// No transport of this process reaches the peer, or it had ended before it was connected.
     #[error("peer {peer} cannot be reached: {reason}")]
     Unreachable {
         /// The process, in the job's count.

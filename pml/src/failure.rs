@@ -1,30 +1,38 @@
-//! Peers that fail, and links that break.
+//! Peers that fail or leave, and links that break.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::completion::Done;
 use crate::engine::Engine;
-use crate::error::Error;
-use crate::links::{Links, Peer};
+use crate::links::{Gone, Links, Peer};
 use crate::request::Status;
 use crate::wire::Malformed;
 
 impl Engine {
     /// A transport cannot reach the peer any more. Links that stand by take over if nothing was lost with the broken
-    /// one, else the peer has failed.
+    /// one, else the peer is gone.
     #[cold]
     pub(crate) fn link_broke(&self, peer: &Peer, btl: usize, error: cableway_btl::Error, done: &mut Done) {
+        if matches!(error, cableway_btl::Error::PeerLeft { .. }) {
+            // Its last messages may still be on their way here; the transport says when all are delivered.
+            return;
+        }
         if self.fall_back(peer, btl, &error) {
             // What waited goes another way.
             self.with_links(peer, done, |links, done| self.pump(peer, links, done));
             return;
         }
-        self.peer_failed(peer, &error.to_string(), done);
+        let reason = Arc::from(error.to_string());
+        let gone = match error {
+            cableway_btl::Error::Unreachable { .. } => Gone::Unreachable(reason),
+            _ => Gone::Failed(reason),
+        };
+        self.peer_gone(peer, gone, done);
     }
 
-    /// Replaces links that have carried nothing yet; false if there are none to replace them, or the transport was
-    /// none of the active ones' and the peer is still reached.
+    /// Replaces links that were never connected; false if there are none to replace them, or the transport was none of
+    /// the active ones' and the peer is still reached.
     fn fall_back(&self, peer: &Peer, btl: usize, error: &cableway_btl::Error) -> bool {
         let mut links = peer.links.lock();
         let links = &mut *links;
@@ -33,7 +41,9 @@ impl Engine {
             // It only stood by, or is out of use already.
             return !links.active.is_empty();
         }
-        if peer.failure().is_some() || links.active.iter().any(|link| link.btl == btl && link.carried) {
+        let connected = matches!(error, cableway_btl::Error::PeerGone { .. } | cableway_btl::Error::Malformed { .. });
+        let carried = links.active.iter().any(|link| link.btl == btl && link.carried);
+        if connected || carried || peer.gone().is_some() {
             return false;
         }
         let name = self.btls[btl].btl.name();
@@ -43,9 +53,14 @@ impl Engine {
         if links.active.is_empty() {
             let Some(best) = links.standby.pop() else { return false };
             self.btls[best.btl].links.fetch_add(1, Ordering::Relaxed);
-            let cause = format!("fall back from {name}");
             let to = self.btls[best.btl].btl.name();
-            cableway_base::warn_once(&cause, || format!("peer {} is reached by {to} instead: {error}", peer.rank));
+            let what = || format!("peer {} is reached by {to} instead: {error}", peer.rank);
+            if links.queues.is_empty() {
+                // Nobody knows that it can be; it may just have ended.
+                log::debug!("{}", what());
+            } else {
+                cableway_base::warn_once(&format!("fall back from {name}"), what);
+            }
             links.active.push(best);
         }
         true
@@ -56,13 +71,24 @@ impl Engine {
     pub(crate) fn disconnect(&self, peer: &Peer, malformed: &Malformed, done: &mut Done) {
         self.counters.malformed.increment();
         log::error!("peer {} is disconnected: {malformed}", peer.rank);
-        self.peer_failed(peer, &malformed.to_string(), done);
+        self.peer_gone(peer, Gone::Failed(malformed.to_string().into()), done);
     }
 
-    /// Ends, with an error, every operation that involves the peer: transfers, receives that name it, and receives from
-    /// any source in a communicator that it belongs to, since it may have been the one to satisfy them.
-    fn peer_failed(&self, peer: &Peer, reason: &str, done: &mut Done) {
-        if !peer.mark_failed(Arc::from(reason)) {
+    /// A transport has delivered the last of a peer that ended in good order. It has left once no other transport may
+    /// have something of it.
+    pub(crate) fn peer_left(&self, peer: &Peer, btl: usize, done: &mut Done) {
+        let others = self.btls.iter().enumerate().filter(|(index, _)| *index != btl);
+        if !others.into_iter().any(|(_, slot)| slot.btl.hears(peer.rank)) {
+            self.peer_gone(peer, Gone::Left, done);
+        }
+    }
+
+    /// Ends, with an error, every operation that involves the peer: transfers and receives that name it. A death also
+    /// ends receives from any source in a communicator that it belonged to, since it may have been the one to satisfy
+    /// them; who has left was not, and others may.
+    fn peer_gone(&self, peer: &Peer, gone: Gone, done: &mut Done) {
+        let died = matches!(gone, Gone::Failed(_));
+        if !peer.mark_gone(gone) {
             return;
         }
         {
@@ -74,17 +100,16 @@ impl Engine {
             let Some(rank) = communicator.rank_of(peer.rank) else { continue };
             let (receives, _lost) = {
                 let mut matching = communicator.matching.lock();
-                matching.failed.push(rank);
-                matching.matcher.fail(rank)
+                matching.note_gone(rank, died);
+                matching.matcher.abandon(rank, died)
             };
             for request in receives {
-                let error = Error::PeerFailed { peer: peer.rank, reason: Arc::from(reason) };
-                request.complete(Status { source: rank as i32, ..Status::EMPTY }, Some(error), done);
+                request.complete(Status { source: rank as i32, ..Status::EMPTY }, peer.check().err(), done);
             }
         }
     }
 
-    /// Closes the links to a failed peer once no operation of theirs is under way.
+    /// Closes the links to a peer that is gone once no operation of theirs is under way.
     pub(crate) fn drop_links(&self, links: &mut Links) {
         if links.operations.is_empty() {
             for link in links.active.drain(..) {
@@ -109,7 +134,10 @@ impl Links {
         }
         for id in self.receives.ids() {
             if let Some(transfer) = self.receives.get_mut(id) {
-                transfer.fail(error.clone());
+                // What has come is only being copied, if it was all.
+                if !(peer.has_left() && transfer.has_arrived()) {
+                    transfer.fail(error.clone());
+                }
                 transfer.gone = true;
             }
             self.settle_receive(id, done);

@@ -25,6 +25,7 @@ mod matching;
 mod persistent;
 mod probe;
 mod protocol;
+mod reach;
 mod receive;
 mod registry;
 mod request;

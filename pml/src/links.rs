@@ -17,11 +17,22 @@ use crate::send::{PutJob, SendTransfer};
 use crate::table::Table;
 use crate::wire::{BtlTag, Header, HeaderBuffer, Id};
 
+/// Why nothing is sent to a process any more, nor comes from it.
+#[derive(Clone, Debug)]
+pub(crate) enum Gone {
+    /// It died, or was disconnected.
+    Failed(Arc<str>),
+    /// It ended in good order, and all that it had sent is here.
+    Left,
+    /// It was never connected.
+    Unreachable(Arc<str>),
+}
+
 /// A process that messages go to or come from.
 pub(crate) struct Peer {
     pub(crate) rank: Rank,
     /// Why nothing can be sent to it any more.
-    failed: OnceLock<Arc<str>>,
+    gone: OnceLock<Gone>,
     /// Serialises what is sent to this peer, and its transfers. Never held together with a matching lock.
     pub(crate) links: Lock<Links>,
     /// Cost of the eager messages of this peer that were received.
@@ -36,7 +47,7 @@ impl Peer {
     pub(crate) fn new(rank: Rank, links: Links, locking: Locking) -> Self {
         Peer {
             rank,
-            failed: OnceLock::new(),
+            gone: OnceLock::new(),
             links: Lock::new(locking, links),
             consumed: Sum::new(locking),
             credited: AtomicU64::new(0),
@@ -44,24 +55,38 @@ impl Peer {
         }
     }
 
-    /// Why it failed, if it did.
+    /// Why it is gone, if it is.
     #[inline]
-    pub(crate) fn failure(&self) -> Option<&Arc<str>> {
-        self.failed.get()
+    pub(crate) fn gone(&self) -> Option<&Gone> {
+        self.gone.get()
     }
 
-    /// Marks it failed; false if it was already.
-    pub(crate) fn mark_failed(&self, reason: Arc<str>) -> bool {
-        self.failed.set(reason).is_ok()
+    pub(crate) fn has_left(&self) -> bool {
+        matches!(self.gone.get(), Some(Gone::Left))
+    }
+
+    /// Marks it gone; false if it was already.
+    pub(crate) fn mark_gone(&self, gone: Gone) -> bool {
+        self.gone.set(gone).is_ok()
     }
 
     /// # Errors
-    /// It failed.
+    /// It is gone.
     #[inline]
     pub(crate) fn check(&self) -> Result<(), Error> {
-        match self.failed.get() {
+        match self.gone.get() {
             None => Ok(()),
-            Some(reason) => Err(Error::PeerFailed { peer: self.rank, reason: reason.clone() }),
+            Some(gone) => Err(self.error(gone)),
+        }
+    }
+
+    #[cold]
+    fn error(&self, gone: &Gone) -> Error {
+        let peer = self.rank;
+        match gone {
+            Gone::Failed(reason) => Error::PeerFailed { peer, reason: reason.clone() },
+            Gone::Left => Error::PeerLeft { peer },
+            Gone::Unreachable(reason) => Error::Unreachable { peer, reason: reason.clone() },
         }
     }
 }

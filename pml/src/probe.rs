@@ -67,7 +67,7 @@ impl Engine {
     /// # Errors
     /// As [`iprobe`](Self::iprobe).
     pub fn probe(&self, on: &Communicator, source: i32, tag: i32) -> Result<Status, Error> {
-        self.wait_for(|| self.iprobe(on, source, tag))
+        self.wait_for(on, source, || self.iprobe(on, source, tag))
     }
 
     /// As [`iprobe`](Self::iprobe), and takes the message: only [`imrecv`](Self::imrecv) can receive it now.
@@ -91,7 +91,7 @@ impl Engine {
     /// # Errors
     /// As [`iprobe`](Self::iprobe).
     pub fn mprobe(&self, on: &Arc<Communicator>, source: i32, tag: i32) -> Result<Message, Error> {
-        self.wait_for(|| self.improbe(on, source, tag))
+        self.wait_for(on, source, || self.improbe(on, source, tag))
     }
 
     /// Starts to receive a message that a matched probe took. Whatever is wrong is found in the request.
@@ -156,10 +156,20 @@ impl Engine {
         }
     }
 
-    fn wait_for<T>(&self, mut find: impl FnMut() -> Result<Option<T>, Error>) -> Result<T, Error> {
+    fn wait_for<T>(
+        &self,
+        on: &Communicator,
+        source: i32,
+        mut find: impl FnMut() -> Result<Option<T>, Error>,
+    ) -> Result<T, Error> {
         let mut found = Ok(None);
+        let mut rounds = 0;
         self.wait_until(|| {
             found = find();
+            rounds += 1;
+            if matches!(found, Ok(None)) && crate::reach::is_due(rounds) {
+                found = self.look_for(on, source).map(|()| None);
+            }
             !matches!(found, Ok(None))
         });
         // `wait_until` ends only once there is an answer.

@@ -145,6 +145,20 @@ impl Request {
         unsafe { (*self.inner.get()).error.as_deref() }
     }
 
+    /// Makes a receive that ended because its sender was gone, before anything matched it, a cancelled one; false if it
+    /// is no such receive.
+    pub(crate) fn forgive_absence(&self) -> bool {
+        let absent = matches!(self.error(), Some(Error::PeerLeft { .. } | Error::Unreachable { .. }));
+        // A send's status names no source, a matched receive's names a tag.
+        if !absent || self.status().source == PROC_NULL || self.status().tag != ANY {
+            return false;
+        }
+        // SAFETY: the request is complete, so it is the host's, which lends it to us.
+        let inner = unsafe { self.inner() };
+        (inner.status, inner.error) = (Status { cancelled: true, ..Status::EMPTY }, None);
+        true
+    }
+
     /// Status or error of a complete request.
     ///
     /// # Errors

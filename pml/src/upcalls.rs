@@ -32,7 +32,7 @@ impl Upcalls for Delivery<'_> {
                 None => return,
             },
         };
-        if peer.failure().is_some() {
+        if peer.gone().is_some() {
             return;
         }
         if let Err(malformed) = self.dispatch(peer, &message, done) {
@@ -56,7 +56,7 @@ impl Upcalls for Delivery<'_> {
                 Operation::Get { id, offset, len } => engine.get_done(peer, links, (id, offset, len), result, done),
                 Operation::Put(job) => engine.put_done(peer, links, job, result, done),
             }
-            if peer.failure().is_some() {
+            if peer.gone().is_some() {
                 engine.drop_links(links);
             }
         });
@@ -64,9 +64,15 @@ impl Upcalls for Delivery<'_> {
 
     fn peer_failed(&self, rank: Rank, error: Error) {
         let done = &mut *self.done.borrow_mut();
-        // A peer that was never met has nothing here that could fail.
-        if let Some(peer) = self.engine.known_peer(rank) {
+        if let Some(peer) = self.gone(rank) {
             self.engine.link_broke(peer, self.btl, error, done);
+        }
+    }
+
+    fn peer_left(&self, rank: Rank) {
+        let done = &mut *self.done.borrow_mut();
+        if let Some(peer) = self.gone(rank) {
+            self.engine.peer_left(peer, self.btl, done);
         }
     }
 }
@@ -85,6 +91,17 @@ impl Delivery<'_> {
                 None
             }
         }
+    }
+
+    /// A peer that is gone. One that was never met had connected only to see whether this process is there; receives
+    /// may name it, so that it is met now.
+    #[cold]
+    fn gone(&self, rank: Rank) -> Option<&Peer> {
+        if let Some(peer) = self.engine.known_peer(rank) {
+            return Some(peer);
+        }
+        self.engine.check_open().ok()?;
+        self.engine.peer(rank).inspect_err(|error| log::debug!("peer {rank} is gone, and was never met: {error}")).ok()
     }
 
     #[inline]

@@ -33,14 +33,20 @@ impl Engine {
     #[inline]
     pub fn wait_until(&self, mut done: impl FnMut() -> bool) {
         let mut idle = 0;
+        let mut rounds = 0;
         while !done() {
             if self.progress() != 0 {
                 idle = 0;
             } else if idle < self.spin {
                 idle += 1;
                 std::hint::spin_loop();
+                continue;
             } else {
                 std::thread::yield_now();
+            }
+            rounds += 1;
+            if crate::reach::is_due(rounds) {
+                self.look_around();
             }
         }
     }

@@ -28,14 +28,14 @@ fn every_transport(role: &str) {
 }
 
 /// The limit on one node, and something for a busy machine.
-const SOON: Duration = Duration::from_secs(2 + 3);
+pub(crate) const SOON: Duration = Duration::from_secs(2 + 3);
 
-fn survived() -> Outcome {
+pub(crate) fn survived() -> Outcome {
     println!("survived");
     Ok(())
 }
 
-fn kill_myself() -> Outcome {
+pub(crate) fn kill_myself() -> Outcome {
     rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL)?;
     Err("still alive".into())
 }
@@ -54,7 +54,7 @@ fn fails_soon(what: &str, operation: impl FnOnce() -> Result<(), cableway::Error
 }
 
 /// That the survivors can still talk.
-fn others_go_on(on: &Communicator) -> Outcome {
+pub(crate) fn others_go_on(on: &Communicator) -> Outcome {
     let other = 2 - on.rank();
     for _ in 0..100 {
         let (out, mut inbox) = (vec![on.rank(); 10_000], vec![9; 10_000]);

@@ -5,6 +5,7 @@ mod cli;
 mod device;
 mod faults;
 mod launcher;
+mod leaving;
 mod library;
 mod modex;
 mod pingpong;
@@ -14,10 +15,21 @@ use libtest_mimic::{Arguments, Trial};
 
 fn main() -> std::process::ExitCode {
     if let Some(role) = std::env::args().nth(1).and_then(|first| first.strip_prefix("role=").map(str::to_owned)) {
-        return support::play(&role, &[modex::ROLES, library::ROLES, device::ROLES, faults::ROLES].concat());
+        return support::play(
+            &role,
+            &[modex::ROLES, library::ROLES, device::ROLES, faults::ROLES, leaving::ROLES].concat(),
+        );
     }
-    let tests =
-        [launcher::TESTS, modex::TESTS, cli::TESTS, library::TESTS, device::TESTS, faults::TESTS, pingpong::TESTS];
+    let tests = [
+        launcher::TESTS,
+        modex::TESTS,
+        cli::TESTS,
+        library::TESTS,
+        device::TESTS,
+        faults::TESTS,
+        leaving::TESTS,
+        pingpong::TESTS,
+    ];
     let trials = tests.into_iter().flatten().map(|&(name, test)| Trial::test(name, move || support::run(test)));
     libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit_code()
 }

@@ -49,8 +49,8 @@ impl Connections {
                 Ok(())
             }
             (Packet::Goodbye, Stage::Answered | Stage::Open) => {
-                if let Some(peer) = &connection.peer {
-                    peer.advance(Status::Departed);
+                if let Some(peer) = connection.peer.clone().filter(|peer| peer.advance(Status::Departed)) {
+                    self.events.push_back(Event::Left(peer));
                 }
                 Ok(())
             }

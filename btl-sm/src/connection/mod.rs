@@ -54,6 +54,8 @@ const LISTENER: u64 = u64::MAX;
 pub(crate) enum Event {
     /// From now on the peer's memory is read.
     Attached(Arc<Peer>, Arc<Link>),
+    /// The peer has said good-bye: what it had sent is all that comes.
+    Left(Arc<Peer>),
     /// The connection ended without a good-bye.
     Lost(Arc<Peer>, Error),
 }
@@ -157,11 +159,12 @@ impl Connections {
     /// Says good-bye to a peer, and listens to it still. Whether it could be said.
     pub(crate) fn say_goodbye(&mut self, peer: &Peer) -> bool {
         match self.by_rank.get(&peer.rank).and_then(|&key| self.all.get(key)) {
-            Some(connection) if connection.stage != Stage::Called => {
+            // Also where our call was not answered yet: who answers it later finds that the caller has gone in good order.
+            Some(connection) => {
                 let sent = socket::send(connection.socket.as_fd(), &Packet::Goodbye.to_bytes(), None);
                 !matches!(sent, Err(error) if error.kind() == io::ErrorKind::WouldBlock)
             }
-            _ => true,
+            None => true,
         }
     }
 
@@ -194,7 +197,7 @@ impl Connections {
 
     fn make_call(&mut self, inner: &Inner, peer: Arc<Peer>) {
         let Some(name) = peer.socket.get() else { return };
-        let lost = |reason: String| Event::Lost(peer.clone(), peer.gone(reason));
+        let lost = |reason: String| Event::Lost(peer.clone(), peer.unreachable(reason));
         let socket = match socket::connect(name) {
             Ok(socket) => socket,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -278,9 +281,10 @@ impl Connections {
     /// The other side broke the rules, or is none of ours.
     fn break_off(&mut self, key: usize, reason: &str) {
         log::warn!("{NAME}: turned away {}: {reason}", self.who(key));
+        let called = self.all.get(key).is_some_and(|connection| connection.stage == Stage::Called);
         if let Some(peer) = self.remove(key) {
             self.by_rank.remove(&peer.rank);
-            let error = peer.malformed(reason);
+            let error = if called { peer.unreachable(reason) } else { peer.malformed(reason) };
             self.events.push_back(Event::Lost(peer, error));
         }
     }
@@ -290,11 +294,10 @@ impl Connections {
         let Some(peer) = self.remove(key) else { return };
         self.by_rank.remove(&peer.rank);
         if peer.status() != Status::Departed {
-            let reason = match stage {
-                Some(Stage::Called) => "it hung up on our greeting",
-                _ => "it died",
+            let error = match stage {
+                Some(Stage::Called) => peer.unreachable("it hung up on our greeting"),
+                _ => peer.gone("it died"),
             };
-            let error = peer.gone(reason);
             self.events.push_back(Event::Lost(peer, error));
         }
     }

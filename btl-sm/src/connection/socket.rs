@@ -101,6 +101,14 @@ pub(crate) fn send(socket: BorrowedFd<'_>, packet: &[u8], file: Option<BorrowedF
 
 /// Receives a packet, if there is one.
 pub(crate) fn receive(socket: &OwnedFd) -> io::Result<Received> {
+    // That the other side closed before it had read all is told first, once, and hides what it had said before.
+    match receive_next(socket) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionReset => receive_next(socket),
+        received => received,
+    }
+}
+
+fn receive_next(socket: &OwnedFd) -> io::Result<Received> {
     let mut buffer = [0_u8; RECEIVE_BUFFER];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -108,7 +116,6 @@ pub(crate) fn receive(socket: &OwnedFd) -> io::Result<Received> {
     let message = match rustix::net::recvmsg(socket.as_fd(), &mut [IoSliceMut::new(&mut buffer)], &mut control, flags) {
         Ok(message) => message,
         Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return Ok(Received::Nothing),
-        Err(rustix::io::Errno::CONNRESET) => return Ok(Received::HungUp),
         Err(error) => return Err(error.into()),
     };
     let mut files = control.drain().flat_map(|message| match message {

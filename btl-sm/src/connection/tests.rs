@@ -54,6 +54,9 @@ impl Upcalls for Heard {
     fn peer_failed(&self, _: Rank, error: Error) {
         self.1.borrow_mut().push(error);
     }
+    fn peer_left(&self, peer: Rank) {
+        self.1.borrow_mut().push(Error::PeerLeft { btl: crate::NAME, peer });
+    }
 }
 
 fn job(rank: Rank) -> Job {
@@ -196,4 +199,16 @@ fn a_second_connection_of_a_connected_rank_is_turned_away() {
     assert!(house.is_turned_away(&second));
     assert!(matches!(house.answer(&first), Received::Packet(..)), "the first goes on");
     assert!(house.heard.1.borrow().is_empty());
+}
+
+#[test]
+fn what_was_said_last_is_heard_though_not_all_was_read() {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+    let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+    socket::send(ours.as_fd(), b"never read", None).unwrap();
+    socket::send(theirs.as_fd(), &Packet::Goodbye.to_bytes(), None).unwrap();
+    drop(theirs);
+    let Received::Packet(bytes, None) = socket::receive(&ours).unwrap() else { panic!("the goodbye is lost") };
+    assert_eq!(Packet::parse(&bytes), Ok(Packet::Goodbye));
+    assert!(matches!(socket::receive(&ours).unwrap(), Received::HungUp));
 }

@@ -31,6 +31,8 @@ pub fn parameters(assignments: &[&str]) -> Parameters {
 pub struct Heard {
     pub messages: RefCell<VecDeque<(Rank, Vec<u8>)>>,
     pub failures: RefCell<Vec<(Rank, Error)>>,
+    /// Who left, and how many messages waited to be looked at by then.
+    pub left: RefCell<Vec<(Rank, usize)>>,
     /// Keep messages rather than copy them, where that is possible.
     pub retain: Cell<bool>,
     pub retained: RefCell<Vec<Retained>>,
@@ -55,6 +57,10 @@ impl Upcalls for Heard {
 
     fn peer_failed(&self, peer: Rank, error: Error) {
         self.failures.borrow_mut().push((peer, error));
+    }
+
+    fn peer_left(&self, peer: Rank) {
+        self.left.borrow_mut().push((peer, self.messages.borrow().len()));
     }
 }
 

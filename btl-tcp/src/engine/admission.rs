@@ -60,7 +60,7 @@ impl Engine {
             }
             Next::GiveUp(reason) => {
                 if wanted(&attempt.link) {
-                    let error = peer.error(reason);
+                    let error = peer.unreachable(reason);
                     self.failures.push((peer, error));
                 }
                 false
@@ -211,6 +211,7 @@ impl Engine {
                     && wanted(&attempt.link)
                 {
                     attempt.link.tx.lock().state = State::Left(None);
+                    self.leaving.push(Arc::clone(&attempt.link.peer));
                 }
             }
         }
@@ -296,7 +297,42 @@ pub(super) fn wanted(link: &Link) -> bool {
     matches!(link.tx.lock().state, State::Idle | State::Connecting)
 }
 
+impl Engine {
+    /// Ends our own attempts to connect in good order. Where the other end may take a connection for its link already,
+    /// it is told goodbye.
+    pub(crate) fn stop_connecting(&mut self) {
+        self.retries.clear();
+        self.drop_sources(|source| match source {
+            Source::Pending(pending) => pending.may_carry() || matches!(pending.side, Side::Client(_)),
+            _ => false,
+        });
+    }
+
+    /// Lets nobody connect any more: who tries from now on is refused by the system.
+    pub(crate) fn stop_listening(&mut self) {
+        self.drop_sources(|source| !matches!(source, Source::Reader(_)));
+    }
+
+    fn drop_sources(&mut self, which: impl Fn(&Source) -> bool) {
+        let keys: Vec<usize> =
+            self.entries.iter().filter(|(_, entry)| which(&entry.source)).map(|(key, _)| key).collect();
+        for key in keys {
+            if let Some(Source::Pending(pending)) = self.remove(key)
+                && pending.may_carry()
+            {
+                // Who does not take it after all finds the connection closed.
+                let _ = pending.say(&crate::wire::goodbye());
+            }
+        }
+    }
+}
+
 impl Pending {
+    /// Whether the other end may use this connection for its link before we hear of it.
+    pub(super) fn may_carry(&self) -> bool {
+        matches!(&self.phase, Phase::Talking(handshake) if handshake.may_carry())
+    }
+
     /// Whom this connection is, or claims to be, with.
     pub(super) fn peer(&self) -> Option<Rank> {
         match (&self.side, &self.phase) {

@@ -9,7 +9,6 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use cableway_base::Rank;
@@ -51,6 +50,8 @@ pub(crate) struct Engine {
     retries: Vec<(Instant, Attempt)>,
     /// Peers found dead, to be reported at the end of the call.
     failures: Vec<(Arc<Peer>, Error)>,
+    /// Peers that have said goodbye on a link and are not reported yet: others may still have something to deliver.
+    leaving: Vec<Arc<Peer>>,
     scratch: Box<[u8]>,
     /// Empty between calls; kept for its memory.
     letters: Letters,
@@ -81,6 +82,7 @@ impl Engine {
             hot: Vec::with_capacity(HOT + 1),
             retries: Vec::new(),
             failures: Vec::new(),
+            leaving: Vec::new(),
             scratch: vec![0; SCRATCH].into_boxed_slice(),
             letters: Letters::default(),
             idle: 0,
@@ -112,8 +114,11 @@ impl Engine {
         }
         self.look_around();
         for (peer, error) in std::mem::take(&mut self.failures) {
-            self.fail(&peer, error, upcalls);
+            self.part(&peer, error, upcalls);
             events += 1;
+        }
+        if !self.leaving.is_empty() {
+            events += self.report_leaving(upcalls);
         }
         self.idle = if events == 0 { self.idle.saturating_add(1) } else { 0 };
         events
@@ -125,7 +130,7 @@ impl Engine {
         }
         self.idle = 0;
         let mut letters = std::mem::take(&mut self.letters);
-        let mut events = letters.finished.len() + letters.missed.len();
+        let mut events = letters.finished.len();
         if letters.finished.len() > 1 {
             gather::begin();
         }
@@ -151,11 +156,6 @@ impl Engine {
         }
         for link in letters.broken.drain(..) {
             self.suspect(&link, upcalls);
-        }
-        for peer in letters.missed.drain(..) {
-            if !peer.reported.swap(true, Ordering::Relaxed) {
-                upcalls.peer_failed(peer.rank, peer.error("it has ended in good order"));
-            }
         }
         self.letters = letters;
         events
@@ -212,6 +212,7 @@ impl Engine {
                     let mut tx = reader.link.tx.lock();
                     if let State::Connected(socket) = &tx.state {
                         tx.state = State::Left(Some(Arc::clone(socket)));
+                        self.leaving.push(Arc::clone(&reader.link.peer));
                     }
                 }
                 frames
@@ -279,7 +280,10 @@ impl Engine {
                 upcalls.completed(token, Ok(()));
             }
             for token in lost {
-                upcalls.completed(token, Err(peer.error("it has ended in good order")));
+                upcalls.completed(token, Err(peer.left()));
+            }
+            if left {
+                self.leaving.push(peer);
             }
             return;
         }
@@ -296,8 +300,28 @@ impl Engine {
         self.failures.push((peer, error));
     }
 
-    /// Ends everything that has to do with a peer, and reports it.
-    fn fail(&mut self, peer: &Arc<Peer>, error: Error, upcalls: &dyn Upcalls) {
+    /// Reports peers that have said goodbye on all their links; returns how many.
+    #[cold]
+    fn report_leaving(&mut self, upcalls: &dyn Upcalls) -> usize {
+        let mut leaving = std::mem::take(&mut self.leaving);
+        leaving.sort_unstable_by_key(|peer| peer.rank);
+        leaving.dedup_by_key(|peer| peer.rank);
+        let (still, gone): (Vec<_>, Vec<_>) = leaving.into_iter().partition(|peer| {
+            self.entries.iter().any(|(_, entry)| match &entry.source {
+                Source::Listener(_) => false,
+                Source::Pending(pending) => pending.may_carry() && pending.peer() == Some(peer.rank),
+                Source::Reader(reader) => reader.link.peer.rank == peer.rank && !reader.left,
+            })
+        });
+        self.leaving = still;
+        for peer in &gone {
+            self.part(peer, peer.left(), upcalls);
+        }
+        gone.len()
+    }
+
+    /// Ends everything that has to do with a peer that failed or left, and reports it.
+    fn part(&mut self, peer: &Arc<Peer>, error: Error, upcalls: &dyn Upcalls) {
         {
             let mut gone = peer.gone.lock();
             if gone.is_some() {
@@ -328,8 +352,9 @@ impl Engine {
                 upcalls.completed(token, Err(error.clone()));
             }
         }
-        if !peer.reported.swap(true, Ordering::Relaxed) {
-            upcalls.peer_failed(peer.rank, error);
+        match error {
+            Error::PeerLeft { .. } => upcalls.peer_left(peer.rank),
+            error => upcalls.peer_failed(peer.rank, error),
         }
     }
 

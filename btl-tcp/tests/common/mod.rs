@@ -20,6 +20,8 @@ pub(crate) struct Seen {
     pub(crate) messages: Mutex<Vec<(Rank, Vec<u8>)>>,
     pub(crate) completed: Mutex<Vec<(u64, Result<(), Error>)>>,
     pub(crate) failed: Mutex<Vec<(Rank, Error)>>,
+    /// Who left, and how many messages of theirs had been delivered by then.
+    pub(crate) left: Mutex<Vec<(Rank, usize)>>,
 }
 
 impl Upcalls for Seen {
@@ -40,6 +42,11 @@ impl Upcalls for Seen {
 
     fn peer_failed(&self, peer: Rank, error: Error) {
         self.failed.lock().push((peer, error));
+    }
+
+    fn peer_left(&self, peer: Rank) {
+        let before = self.messages.lock().iter().filter(|(from, _)| *from == peer).count();
+        self.left.lock().push((peer, before));
     }
 }
 

@@ -29,6 +29,8 @@ use posted::Posted;
 use sequence::{Admission, Sequence};
 use unexpected::Unexpected;
 
+use crate::request::ANY;
+
 /// What becomes of a message that arrives.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Arrival<P> {
@@ -146,11 +148,22 @@ impl<P, U> Matcher<P, U> {
         self.posted.remove(key, is)
     }
 
-    /// Takes back every receive that only `source`, or any source, can satisfy, and forgets what `source` sent out of
-    /// turn. Messages of it that are waiting can still be received.
-    pub(crate) fn fail(&mut self, source: u32) -> (Vec<P>, Vec<U>) {
+    /// Takes back every receive that names `source` (and, if so asked, those from any source), and forgets what `source`
+    /// sent out of turn. Messages of it that are waiting can still be received.
+    pub(crate) fn abandon(&mut self, source: u32, with_any: bool) -> (Vec<P>, Vec<U>) {
         let parked = self.sequences[source as usize].clear();
-        (self.posted.remove_awaiting(source), parked.into_iter().map(|(_, message)| message).collect())
+        let receives = self.posted.remove_from(|from| from == source as i32 || (with_any && from == ANY));
+        (receives, parked.into_iter().map(|(_, message)| message).collect())
+    }
+
+    /// Takes back every receive from any source.
+    pub(crate) fn abandon_any(&mut self) -> Vec<P> {
+        self.posted.remove_from(|from| from == ANY)
+    }
+
+    /// Whom posted receives wait for, each once; [`ANY`] among them where some wait for anybody.
+    pub(crate) fn awaited(&self) -> Vec<i32> {
+        self.posted.sources()
     }
 
     /// Empties it.

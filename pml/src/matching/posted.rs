@@ -3,7 +3,6 @@
 use slab::Slab;
 
 use super::index::{CLASSES, Index, NIL, Pattern, Slot};
-use crate::request::ANY;
 
 /// Names a posted receive, also after it is posted no more: its number is never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,13 +98,20 @@ impl<P> Posted<P> {
         receive
     }
 
-    /// Takes every receive that names `source` or any source.
-    pub(crate) fn remove_awaiting(&mut self, source: u32) -> Vec<P> {
-        let awaits = |node: &Node<P>| node.pattern.source == ANY || node.pattern.source == source as i32;
+    /// The sources that receives name, each once.
+    pub(crate) fn sources(&self) -> Vec<i32> {
+        let mut sources: Vec<i32> = self.nodes.iter().map(|(_, node)| node.pattern.source).collect();
+        sources.sort_unstable();
+        sources.dedup();
+        sources
+    }
+
+    /// Takes every receive from a source for which `which` answers true.
+    pub(crate) fn remove_from(&mut self, which: impl Fn(i32) -> bool) -> Vec<P> {
         let mut found: Vec<(u64, u32)> = self
             .nodes
             .iter()
-            .filter(|(_, node)| awaits(node))
+            .filter(|(_, node)| which(node.pattern.source))
             .map(|(index, node)| (node.number, index as u32))
             .collect();
         found.sort_unstable();

@@ -31,7 +31,9 @@ impl Engine {
     /// Starts a receive from rank `source` or [`ANY`](crate::ANY) with `tag` or [`ANY`](crate::ANY).
     ///
     /// Once a process of the communicator has failed, a receive that could only be satisfied by it, and one from any
-    /// source, fails unless its message is here already.
+    /// source, fails unless its message is here already. Of one that has left, only receives that name it fail; one from
+    /// any source fails in a call that waits, once every other process is gone and unless this one has ever sent to
+    /// itself.
     ///
     /// # Safety
     /// The request is not active; it and the buffer stay valid, and the buffer untouched, until the request completes.
@@ -107,7 +109,7 @@ impl Engine {
         if matching.removed {
             return Some(Error::CommunicatorRemoved { context: on.context() });
         }
-        let rank = matching.failed_source(source)?;
+        let rank = matching.gone_source(source)?;
         self.known_peer(*on.group().get(rank as usize)?)?.check().err()
     }
 
@@ -128,13 +130,17 @@ impl Engine {
     }
 
     /// Cancels a receive if nothing has matched it yet: it completes, its status says so. Otherwise, and for sends,
-    /// nothing happens; the request completes as it would have. Returns whether it was cancelled.
+    /// nothing happens; the request completes as it would have. Returns whether it was cancelled. A receive that ended
+    /// because nobody was left who could send is cancelled as if it waited still.
     ///
     /// # Safety
     /// The request was started on this engine and is valid.
     pub unsafe fn cancel(&self, request: *const Request) -> bool {
         // SAFETY: the caller's promise.
-        let Some(request) = (unsafe { request.as_ref() }).filter(|request| request.is_active()) else { return false };
+        let Some(request) = (unsafe { request.as_ref() }) else { return false };
+        if !request.is_active() {
+            return request.forgive_absence();
+        }
         let context = request.context().load(Ordering::Relaxed);
         let Some(on) = self.registry.read(|registry| registry.get(context).cloned()) else { return false };
         let cancelled = {

@@ -91,6 +91,11 @@ impl ReceiveTransfer {
         self.failure.get_or_insert(error);
     }
 
+    /// Whether nothing more is to come from the sender.
+    pub(crate) fn has_arrived(&self) -> bool {
+        self.fetch.is_none() && self.asked == self.wanted && self.awaited == 0
+    }
+
     fn is_over(&self) -> bool {
         self.busy == 0 && (self.gone || self.arrived == self.wanted)
     }

@@ -72,6 +72,14 @@ struct State {
     /// One-sided operations to be carried out for a rank.
     operations: Vec<(Rank, usize, Token, Region, Region)>,
     dead: HashMap<Rank, Vec<(Rank, usize)>>,
+    /// Who has ended in good order, and which transports of whom are still to be told.
+    left: HashMap<Rank, Vec<(Rank, usize)>>,
+    /// Who has never been there.
+    unreachable: Vec<Rank>,
+    /// A transport that delivers nothing for a while.
+    held: Option<usize>,
+    /// Who has asked to be connected to whom.
+    reached: Vec<(Rank, Rank)>,
     /// A transport that does not work.
     broken: Option<usize>,
     /// The message (counted from now) and its bit that will be flipped.
@@ -168,6 +176,25 @@ impl Net {
         }
         state.dead.insert(rank, told);
     }
+
+    /// A process is not there, as who tries to connect to it finds out.
+    pub fn unreachable(&self, rank: Rank) {
+        self.state.lock().unreachable.push(rank);
+    }
+
+    /// Has a transport deliver nothing until [`release`](Self::release).
+    pub fn hold(&self, index: usize) {
+        self.state.lock().held = Some(index);
+    }
+
+    pub fn release(&self, index: usize) {
+        self.state.lock().held.take_if(|held| *held == index);
+    }
+
+    /// Whether `from` was asked to connect to `to`.
+    pub fn was_reached(&self, from: Rank, to: Rank) -> bool {
+        self.state.lock().reached.contains(&(from, to))
+    }
 }
 
 struct NetModex {
@@ -224,6 +251,9 @@ impl Btl for NetBtl {
 
     fn progress(&self, upcalls: &dyn Upcalls) -> usize {
         let Some(_inside) = self.inside.try_lock() else { return 0 };
+        if self.net.state.lock().held == Some(self.index) {
+            return 0;
+        }
         let mut events = 0;
         let operations: Vec<_> = {
             let mut state = self.net.state.lock();
@@ -277,10 +307,40 @@ impl Btl for NetBtl {
             upcalls.peer_failed(peer, gone(peer));
             events += 1;
         }
+        let left: Vec<Rank> = {
+            let mut state = self.net.state.lock();
+            let State { left, queues, .. } = &mut *state;
+            let me = (self.rank, self.index);
+            let left = left.iter_mut().filter_map(|(&peer, told)| {
+                // What it had sent comes first.
+                let empty = |at| queues.get(&(peer, self.rank, self.index, at)).is_none_or(VecDeque::is_empty);
+                let all = (0..self.net.links[self.index].count).all(empty);
+                let at = told.iter().position(|&other| all && other == me)?;
+                told.remove(at);
+                Some(peer)
+            });
+            left.collect()
+        };
+        for peer in left {
+            upcalls.peer_left(peer);
+            events += 1;
+        }
         events
     }
 
+    fn hears(&self, peer: Rank) -> bool {
+        let state = self.net.state.lock();
+        let told =
+            |list: Option<&Vec<(Rank, usize)>>| list.is_some_and(|told| !told.contains(&(self.rank, self.index)));
+        !told(state.dead.get(&peer)) && !told(state.left.get(&peer))
+    }
+
     fn finalize(&self) -> bool {
+        let mut state = self.net.state.lock();
+        let others = (0..self.net.size).filter(|&other| other != self.rank);
+        let told = state.left.entry(self.rank).or_default();
+        told.retain(|other| other.1 != self.index);
+        told.extend(others.map(|other| (other, self.index)));
         true
     }
 }
@@ -301,8 +361,14 @@ struct NetEndpoint {
 impl NetEndpoint {
     fn busy(&self) -> Result<bool, Error> {
         let mut state = self.net.state.lock();
-        if state.dead.contains_key(&self.peer) || state.broken == Some(self.btl) {
+        if state.broken == Some(self.btl) || state.unreachable.contains(&self.peer) {
+            return Err(Error::Unreachable { btl: "net", peer: self.peer, reason: "it is broken".into() });
+        }
+        if state.dead.contains_key(&self.peer) {
             return Err(gone(self.peer));
+        }
+        if state.left.contains_key(&self.peer) {
+            return Err(Error::PeerLeft { btl: "net", peer: self.peer });
         }
         Ok(self.link.busy != 0 && state.random(1000) < self.link.busy as usize)
     }
@@ -370,6 +436,11 @@ impl Endpoint for NetEndpoint {
     }
     fn cost(&self, _operation: Operation, _location: &Location) -> Cost {
         Cost { fixed: self.link.capabilities.latency, bytes_per_second: self.link.capabilities.bandwidth }
+    }
+
+    fn connect(&mut self) -> Result<(), Error> {
+        self.net.state.lock().reached.push((self.rank, self.peer));
+        self.busy().map(drop)
     }
 
     fn send_inline(&mut self, header: &[u8], payload: &[u8]) -> Result<Sent, Error> {

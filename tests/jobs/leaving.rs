@@ -1,0 +1,259 @@
+//! Ranks that leave the job in good order, or were never met, and what the others make of it.
+
+use std::error::Error;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use cableway::{Any, Communicator, EngineError, World};
+
+use crate::faults::{SOON, kill_myself, others_go_on, survived};
+use crate::support::{Role, Test, finish, role_job};
+
+pub(crate) const TESTS: &[Test] = &[
+    ("leaving::who_waits_for_a_peer_that_left_is_told", || on_every_transport(3, "one_leaves", 2)),
+    ("leaving::a_receive_from_anybody_waits_for_the_last", || on_every_transport(3, "all_leave", 1)),
+    ("leaving::a_peer_that_left_before_it_was_met_is_found_out", || on_every_transport(3, "leaves_unmet", 2)),
+    ("leaving::a_peer_that_leaves_unmet_while_it_is_awaited_is_found_out", || {
+        on_every_transport(3, "leaves_unmet_later", 2);
+    }),
+    ("leaving::a_peer_killed_before_it_was_met_is_found_out", || on_every_transport(3, "dies_unmet", 2)),
+    ("leaving::a_peer_killed_unmet_while_it_is_awaited_is_found_out", || on_every_transport(3, "dies_unmet_later", 2)),
+    ("leaving::ranks_that_end_at_different_times_notice_nothing", || on_every_transport(4, "staggered_ends", 4)),
+    ("leaving::a_receive_that_is_cancelled_does_not_mind", || on_every_transport(2, "cancels", 1)),
+];
+
+pub(crate) const ROLES: &[Role] = &[
+    ("one_leaves", one_leaves),
+    ("all_leave", all_leave),
+    ("leaves_unmet", || unmet(Duration::ZERO, false)),
+    ("leaves_unmet_later", || unmet(LATER, false)),
+    ("dies_unmet", || unmet(Duration::ZERO, true)),
+    ("dies_unmet_later", || unmet(LATER, true)),
+    ("staggered_ends", staggered_ends),
+    ("cancels", cancels),
+];
+
+type Outcome = Result<(), Box<dyn Error>>;
+
+/// When the others wait.
+const LATER: Duration = Duration::from_millis(200);
+
+/// Runs a job over each transport, and with the choice left to the engine; so many ranks say that they survived.
+fn on_every_transport(ranks: u32, role: &str, survivors: usize) {
+    for options in [&["--set", "btl=sm"][..], &["--set", "btl=tcp"], &[]] {
+        let finished = finish(&mut role_job(ranks, &[&["--keep-going"], options].concat(), role));
+        let survived = finished.stdout.lines().filter(|line| *line == "survived").count();
+        assert_eq!(survived, survivors, "{options:?}: {finished:#?}");
+    }
+}
+
+/// That `operation` ends soon with an error about `peer` that `is` what is expected.
+fn ends_soon<T>(
+    what: &str,
+    is: fn(&EngineError, u32) -> bool,
+    peer: u32,
+    operation: impl FnOnce() -> Result<T, cableway::Error>,
+) -> Outcome {
+    let start = Instant::now();
+    let error = operation().err().ok_or_else(|| format!("{what} worked with a peer that is gone"))?;
+    if start.elapsed() > SOON {
+        return Err(format!("{what} took {:?}", start.elapsed()).into());
+    }
+    match error.engine_error() {
+        Some(engine) if is(engine, peer) => Ok(()),
+        _ => Err(format!("{what}: {error}").into()),
+    }
+}
+
+fn has_left(error: &EngineError, of: u32) -> bool {
+    matches!(error, EngineError::PeerLeft { peer } if *peer == of)
+}
+
+/// What was on offer when it left is refused.
+fn gave_up(error: &EngineError, of: u32) -> bool {
+    has_left(error, of) || matches!(error, EngineError::PeerGaveUp { peer, .. } if *peer == of)
+}
+
+/// Of a peer that was not met, nobody may know how it ended.
+fn is_gone(error: &EngineError, of: u32) -> bool {
+    has_left(error, of)
+        || matches!(error, EngineError::PeerFailed { peer, .. } | EngineError::Unreachable { peer, .. } if *peer == of)
+}
+
+fn one_leaves() -> Outcome {
+    let world = World::init()?;
+    let on = world.communicator().clone();
+    on.barrier()?;
+    if world.rank() == 1 {
+        std::thread::sleep(LATER);
+        drop(on);
+        return if world.finalize() { Ok(()) } else { Err("not all that was sent has left".into()) };
+    }
+    let (large, mut small, mut room) = (vec![1_u8; 1 << 20], [0_u8; 8], vec![0_u8; 1 << 20]);
+    // Under way when it leaves.
+    on.scope(|scope| -> Outcome {
+        let receive = scope.irecv(&mut small, 1, 0)?;
+        let receive_more = scope.irecv(&mut room, 1, Any)?;
+        let synchronous = scope.issend(&large[..1], 1, 0)?;
+        let rendezvous = scope.isend(&large, 1, 0)?;
+        ends_soon("receive", has_left, 1, || receive.wait())?;
+        ends_soon("receive of more", has_left, 1, || receive_more.wait())?;
+        ends_soon("synchronous send", gave_up, 1, || synchronous.wait())?;
+        ends_soon("large send", gave_up, 1, || rendezvous.wait())
+    })?;
+    // Begun after.
+    ends_soon("late receive", has_left, 1, || on.recv(&mut small, 1, 0))?;
+    ends_soon("late probe", has_left, 1, || on.probe(1, Any))?;
+    ends_soon("late matched probe", has_left, 1, || on.mprobe(1, Any).map(drop))?;
+    ends_soon("late send", has_left, 1, || on.send(&small, 1, 0))?;
+    ends_soon("late large send", has_left, 1, || on.send(&large, 1, 0))?;
+    ends_soon("late synchronous send", has_left, 1, || on.ssend(&small, 1, 0))?;
+    // Anybody else may still send.
+    let other = 2 - on.rank();
+    on.scope(|scope| -> Outcome {
+        let receive = scope.irecv(&mut small, Any, 7)?;
+        std::thread::sleep(LATER);
+        on.send(&[on.rank() as u8; 8], other, 7)?;
+        receive.wait()?;
+        Ok(())
+    })?;
+    if small != [other as u8; 8] {
+        return Err("the message of the other is damaged".into());
+    }
+    others_go_on(&on)?;
+    survived()
+}
+
+fn all_leave() -> Outcome {
+    let world = World::init()?;
+    let on = world.communicator();
+    let rank = on.rank();
+    on.barrier()?;
+    let mut inbox = [0_u8; 4];
+    if rank != 0 {
+        std::thread::sleep(LATER * rank);
+        on.send(&[rank as u8; 4], 0, 0)?;
+        return Ok(());
+    }
+    // That 1 leaves after its message is none of 2's business, whose message comes later.
+    for expected in [1, 2] {
+        on.recv(&mut inbox, Any, 0)?;
+        if inbox != [expected; 4] {
+            return Err("the wrong message came".into());
+        }
+    }
+    let gone = |error: &EngineError, _| has_left(error, 1) || has_left(error, 2);
+    ends_soon("receive from anybody", gone, 0, || on.recv(&mut inbox, Any, 0))?;
+    ends_soon("probe of anybody", gone, 0, || on.probe(Any, 0))?;
+    survived()
+}
+
+/// Rank 1 ends without ever having sent anything.
+fn unmet(after: Duration, killed: bool) -> Outcome {
+    let world = World::init()?;
+    let on = world.communicator();
+    if world.rank() == 1 {
+        std::thread::sleep(after);
+        return if killed { kill_myself() } else { Ok(()) };
+    }
+    if world.rank() == 0 {
+        let began = Instant::now();
+        ends_soon("receive", is_gone, 1, || on.recv(&mut [0_u8; 8], 1, 0))?;
+        ends_soon("probe", is_gone, 1, || on.probe(1, 0))?;
+        on.send(&[began.elapsed().as_millis() as u64], 2, 0)?;
+        return survived();
+    }
+    if killed {
+        ends_soon("probe", is_gone, 1, || on.probe(1, 0))?;
+        on.recv(&mut [0_u64], 0, 0)?;
+    } else {
+        // Who left may have been anybody's choice, and rank 0 is still there.
+        on.recv(&mut [0_u64], Any, 0)?;
+    }
+    survived()
+}
+
+/// Warnings and errors that were logged.
+static COMPLAINTS: AtomicUsize = AtomicUsize::new(0);
+
+struct Complaints;
+
+impl log::Log for Complaints {
+    fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
+        metadata.level() <= log::Level::Warn
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        if self.enabled(record.metadata()) {
+            COMPLAINTS.fetch_add(1, Ordering::Relaxed);
+            eprintln!("{}: {}", record.level(), record.args());
+        }
+    }
+
+    fn flush(&self) {}
+}
+
+/// Everybody sends to everybody and receives from anybody; then each ends when it is done, or a little later, the last
+/// of them so much later that they wait for messages of which others know nothing.
+fn staggered_ends() -> Outcome {
+    log::set_logger(&Complaints)?;
+    log::set_max_level(log::LevelFilter::Warn);
+    let world = World::init()?;
+    let on = world.communicator().clone();
+    let (rank, size) = (on.rank(), on.size());
+    let (mut small, mut large) = ([0_u32; 2], vec![0_u8; 300_000]);
+    let others = (0..size).filter(|&other| other != rank);
+    for other in others.clone() {
+        (0..200).try_for_each(|count| on.send(&[rank, count], other, 0))?;
+    }
+    for _ in 0..200 * (size - 1) {
+        on.recv(&mut small, Any, 0)?;
+    }
+    let out = vec![rank as u8; 300_000];
+    on.scope(|scope| -> Outcome {
+        let sends = others.clone().map(|other| scope.isend(&out, other, 1)).collect::<Result<Vec<_>, _>>()?;
+        for _ in others {
+            on.recv(&mut large, Any, 1)?;
+        }
+        Ok(sends.into_iter().try_for_each(|send| send.wait().map(drop))?)
+    })?;
+    // A chain: each rank waits for the one before it, which ends right after; 0 waits for nobody.
+    if rank != 0 {
+        on.recv(&mut small, Any, 2)?;
+    }
+    if rank + 1 < size {
+        std::thread::sleep(LATER / 2);
+        on.send(&small, rank + 1, 2)?;
+    }
+    drop(on);
+    if !world.finalize() || COMPLAINTS.load(Ordering::Relaxed) != 0 {
+        return Err("an ordinary end was complained about".into());
+    }
+    survived()
+}
+
+/// A receive that nothing is to match is taken back after its sender has gone.
+fn cancels() -> Outcome {
+    let world = World::init()?;
+    let on: &Communicator = world.communicator();
+    on.barrier()?;
+    if world.rank() == 1 {
+        std::thread::sleep(LATER);
+        return Ok(());
+    }
+    let (mut named, mut any) = ([0_u8; 8], [0_u8; 8]);
+    on.scope(|scope| -> Outcome {
+        let (named, any) = (scope.irecv(&mut named, 1, 0)?, scope.irecv(&mut any, Any, 0)?);
+        let send_for_ever = || -> Result<(), cableway::Error> {
+            loop {
+                on.send(&[0_u8], 1, 3)?;
+            }
+        };
+        ends_soon("send", has_left, 1, send_for_ever)?;
+        match (named.cancel()?, any.cancel()?) {
+            (None, None) => Ok(()),
+            other => Err(format!("not cancelled: {other:?}").into()),
+        }
+    })?;
+    survived()
+}
