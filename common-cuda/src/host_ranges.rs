@@ -192,7 +192,8 @@ pub(crate) fn forget(address: usize, len: usize) {
 mod tests {
     use super::*;
 
-    static mut STATIC: [u8; 64] = [0; 64];
+    /// In the writable part of the executable.
+    static STATIC: [std::sync::atomic::AtomicU64; 8] = [const { std::sync::atomic::AtomicU64::new(0) }; 8];
 
     #[test]
     fn stack_heap_and_statics_are_certain() {

@@ -284,17 +284,18 @@ fn between_two_devices() {
         eprintln!("skipped between_two_devices: there is one device");
         return;
     }
-    for kind in ON_DEVICE {
-        for len in [5, 3 << 20] {
+    // The driver itself copies to no pool or virtual memory of another device that did not grant access.
+    for (kind, to) in ON_DEVICE.into_iter().flat_map(|kind| ON_DEVICE.map(|to| (kind, to))) {
+        for len in [5, 9 << 20] {
             let bytes = pattern(len, 8);
             let mut source = buffer(&devices, kind, len);
-            let destination = DeviceBuffer::new(&devices, DeviceIndex(1), kind, len).unwrap();
+            let destination = DeviceBuffer::new(&devices, DeviceIndex(1), to, len).unwrap();
             source.copy_from_host(0, &bytes).unwrap();
             // SAFETY: both have `len` bytes and are ours.
             unsafe { devices.copy(destination.as_device_ptr(), source.as_device_ptr(), len) }.unwrap();
             let mut got = vec![0; len];
             destination.copy_to_host(0, &mut got).unwrap();
-            assert!(got == bytes, "{len} bytes of {kind:?}");
+            assert!(got == bytes, "{len} bytes from {kind:?} to {to:?}");
         }
     }
 }

@@ -7,7 +7,7 @@
 //! - a synchronous copy from or to pinned memory is done, one between device memories is not;
 //! - a synchronous copy that touches memory with `SYNC_MEMOPS` is done.
 
-use std::ffi::c_uint;
+use std::ffi::{c_int, c_uint};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -56,6 +56,15 @@ impl End {
                 extents.iter().all(|extent| !extent.range.kind.is_host() && extent.range.kind != Kind::Managed)
             }
             End::Pageable(_) => false,
+        }
+    }
+
+    fn is_writable_by(&self, device: c_int) -> Outcome<bool> {
+        match self {
+            End::Known(extents) => {
+                extents.iter().try_fold(true, |all, extent| Ok(all && extent.range.is_writable_by(device)?))
+            }
+            End::Pageable(_) => Ok(true),
         }
     }
 
@@ -127,6 +136,12 @@ fn copy(dst: Rows, src: Rows, width: usize, height: usize, stream: &Arc<Stream>,
     let (dst_len, src_len) = (span(dst)?, span(src)?);
     let to = End::new(dst.address, dst_len, dst.claim)?;
     let from = End::new(src.address, src_len, src.claim)?;
+
+    // Measured on H200s: another device's pool or mapped memory takes a copy from device memory only where its owner
+    // has granted access.
+    if from.is_device() && !to.is_writable_by(stream.context.device)? {
+        return Err(Error::INVALID_VALUE);
+    }
 
     let staged = from.is_pageable() && to.is_device();
     let waits = match returns {

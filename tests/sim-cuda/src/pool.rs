@@ -14,7 +14,7 @@ use crate::device::Charge;
 use crate::driver::{Driver, Handles, driver, fresh_id};
 use crate::error::{Error, Outcome};
 use crate::schedule::Work;
-use crate::sharing::{AccessOf, Location, NO_HANDLE, PINNED, POSIX, descriptor, hand_out};
+use crate::sharing::{AccessOf, Accesses, Location, NO_HANDLE, PINNED, POSIX, READ_WRITE, descriptor, hand_out};
 use crate::space::{Backing, Kind, Range};
 use crate::store::{Description, Mapping, PAGE, Piece, PieceName, Purpose, Store};
 use crate::stream;
@@ -23,6 +23,8 @@ pub(crate) struct Pool {
     device: c_int,
     source: Source,
     is_default: bool,
+    /// Of devices other than its own.
+    access: Accesses,
     /// Values of the attributes that a program may set: the three kinds of reuse, and the release threshold.
     settings: [AtomicU64; 4],
     used: AtomicU64,
@@ -42,7 +44,19 @@ enum Source {
 impl Pool {
     fn new(device: c_int, source: Source, is_default: bool) -> Pool {
         let settings = [1, 1, 1, 0].map(AtomicU64::new);
-        Pool { device, source, is_default, settings, used: AtomicU64::new(0), used_high: AtomicU64::new(0) }
+        Pool {
+            device,
+            source,
+            is_default,
+            access: Accesses::default(),
+            settings,
+            used: AtomicU64::new(0),
+            used_high: AtomicU64::new(0),
+        }
+    }
+
+    fn access_of(&self, device: c_int) -> c_uint {
+        if device == self.device { READ_WRITE } else { self.access.get(device).unwrap_or(0) }
     }
 
     fn is_exportable(&self) -> bool {
@@ -63,9 +77,6 @@ struct Properties {
 }
 
 const _: () = assert!(size_of::<Properties>() == size_of::<cudarc::driver::sys::CUmemPoolProps_st>());
-
-/// `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`.
-const READ_WRITE: c_uint = 3;
 
 /// `CUmemPoolPtrExportData`.
 #[derive(Clone, Copy)]
@@ -98,6 +109,11 @@ impl Driver {
 
     fn pool(&self, handle: usize) -> Outcome<Arc<Pool>> {
         self.pools.lock().get(handle).ok_or(Error::INVALID_VALUE)
+    }
+
+    /// `CUmemAccess_flags` of a device for a pool's memory; of a pool that is gone, as if nothing had been granted.
+    pub(crate) fn pool_access(&self, handle: usize, device: c_int) -> c_uint {
+        self.pool(handle).map_or(0, |pool| pool.access_of(device))
     }
 }
 
@@ -319,17 +335,19 @@ driver_api! {
     }
 
     11020 cuMemPoolSetAccess: fn cuMemPoolSetAccess(pool: usize, access: List<AccessOf>, count: usize) {
-        driver()?.pool(pool)?;
-        for access in access.get(count)? {
-            access.location.device()?;
+        let pool = driver()?.pool(pool)?;
+        for AccessOf { location, flags } in access.get(count)? {
+            let device = location.device()?;
+            if device == pool.device && flags != READ_WRITE {
+                return Err(Error::INVALID_DEVICE);
+            }
+            pool.access.set(device, flags);
         }
         Ok(())
     }
 
     11020 cuMemPoolGetAccess: fn cuMemPoolGetAccess(flags: Out<c_uint>, pool: usize, location: In<Location>) {
-        driver()?.pool(pool)?;
-        location.get()?.device()?;
-        flags.set(READ_WRITE)
+        flags.set(driver()?.pool(pool)?.access_of(location.get()?.device()?))
     }
 
     11020 cuMemPoolExportToShareableHandle: fn cuMemPoolExportToShareableHandle(handle: Out<c_int>, pool: usize, kind: c_int, flags: u64) {

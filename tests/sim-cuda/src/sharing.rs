@@ -4,6 +4,7 @@ use std::ffi::{c_int, c_uint};
 use std::os::fd::{BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 
 use cudarc::driver::sys::{CUmemAllocationHandleType as HandleType, CUmemAllocationType, CUmemLocationType};
+use parking_lot::Mutex;
 
 use crate::abi::Out;
 use crate::driver::driver;
@@ -11,6 +12,8 @@ use crate::error::{Error, Outcome};
 
 pub(crate) const NO_HANDLE: c_int = HandleType::CU_MEM_HANDLE_TYPE_NONE.0 as c_int;
 pub(crate) const POSIX: c_int = HandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR.0 as c_int;
+/// `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`.
+pub(crate) const READ_WRITE: c_uint = 3;
 pub(crate) const PINNED: c_int = CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED as c_int;
 
 /// `CUmemLocation`.
@@ -45,6 +48,27 @@ pub(crate) struct AccessOf {
 }
 
 const _: () = assert!(size_of::<AccessOf>() == size_of::<cudarc::driver::sys::CUmemAccessDesc_st>());
+
+/// What devices may do with memory, by what `cuMemSetAccess` or `cuMemPoolSetAccess` said last; flags as there.
+#[derive(Default)]
+pub(crate) struct Accesses(Mutex<Vec<(c_int, c_uint)>>);
+
+impl Accesses {
+    pub(crate) fn set(&self, device: c_int, flags: c_uint) {
+        let mut all = self.0.lock();
+        all.retain(|(known, _)| *known != device);
+        all.push((device, flags));
+    }
+
+    pub(crate) fn get(&self, device: c_int) -> Option<c_uint> {
+        self.0.lock().iter().find(|(known, _)| *known == device).map(|(_, flags)| *flags)
+    }
+
+    /// Whether any device may do anything.
+    pub(crate) fn any(&self) -> bool {
+        self.0.lock().iter().any(|(_, flags)| *flags != 0)
+    }
+}
 
 /// Borrows a descriptor that a caller passed as an address.
 pub(crate) fn descriptor(handle: usize) -> Outcome<OwnedFd> {

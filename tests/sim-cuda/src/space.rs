@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::abi::Address;
 use crate::context::Context;
 use crate::device::Charge;
+use crate::driver::driver;
 use crate::error::{Error, Outcome};
+use crate::sharing::{Accesses, READ_WRITE};
 use crate::store::{Mapping, Piece};
 use crate::vmm::Physical;
 
@@ -62,8 +64,7 @@ pub(crate) struct Mapped {
     pub(crate) physical: Arc<Physical>,
     /// Where the addresses come from: beginning and length of what was reserved.
     pub(crate) reserved: (Address, usize),
-    /// `CUmemAccess_flags`.
-    pub(crate) access: AtomicU32,
+    pub(crate) access: Accesses,
 }
 
 /// What keeps a range's memory, held for its `Drop`; given back with the last use of the range, work in flight included.
@@ -82,7 +83,19 @@ impl Range {
 
     /// Whether copies may touch it.
     pub(crate) fn is_accessible(&self) -> bool {
-        self.mapping.as_ref().is_none_or(|mapping| mapping.access.load(Ordering::Relaxed) != 0)
+        self.mapping.as_ref().is_none_or(|mapping| mapping.access.any())
+    }
+
+    /// Whether a device may write to it: another's pool or mapped memory only if it was granted access. Peer access
+    /// between the two does not count.
+    pub(crate) fn is_writable_by(&self, device: c_int) -> Outcome<bool> {
+        if let Some(mapping) = &self.mapping {
+            return Ok(mapping.access.get(device) == Some(READ_WRITE));
+        }
+        match self.kind {
+            Kind::Pool { pool, .. } if self.device != device => Ok(driver()?.pool_access(pool, device) == READ_WRITE),
+            _ => Ok(true),
+        }
     }
 
     pub(crate) fn is_synchronous(&self) -> bool {

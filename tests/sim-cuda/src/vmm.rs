@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::AtomicBool;
 
 use crate::abi::{Address, In, List, Out, driver_api};
 use crate::device::Charge;
 use crate::driver::{driver, fresh_id};
 use crate::error::{Error, Outcome};
-use crate::sharing::{AccessOf, Location, NO_HANDLE, PINNED, POSIX, descriptor, hand_out};
+use crate::sharing::{AccessOf, Accesses, Location, NO_HANDLE, PINNED, POSIX, descriptor, hand_out};
 use crate::space::{Backing, Kind, Mapped, Range};
 use crate::store::{Description, Mapping, PAGE, Piece, Purpose, Store};
 
@@ -153,7 +153,7 @@ fn map(address: Address, len: usize, offset: usize, handle: usize, flags: u64) -
         alias: physical.piece.alias(),
         synchronous: AtomicBool::new(false),
         backing: Backing { _addresses: None, piece: Some(physical.piece.clone()), _charge: None },
-        mapping: Some(Mapped { physical, reserved, access: AtomicU32::new(0) }),
+        mapping: Some(Mapped { physical, reserved, access: Accesses::default() }),
     });
     Ok(())
 }
@@ -233,19 +233,19 @@ driver_api! {
     10020 cuMemSetAccess: fn cuMemSetAccess(address: Address, len: usize, access: List<AccessOf>, count: usize) {
         let ranges = mappings(address, len, false)?;
         for AccessOf { location, flags } in access.get(count)? {
-            location.device()?;
+            let device = location.device()?;
             for mapping in ranges.iter().filter_map(|range| range.mapping.as_ref()) {
-                mapping.access.store(flags, Ordering::Relaxed);
+                mapping.access.set(device, flags);
             }
         }
         Ok(())
     }
 
     10020 cuMemGetAccess: fn cuMemGetAccess(flags: Out<u64>, location: In<Location>, address: Address) {
-        location.get()?.device()?;
+        let device = location.get()?.device()?;
         let range = driver()?.space.read().find(address).cloned();
         let mapping = range.as_ref().and_then(|range| range.mapping.as_ref()).ok_or(Error::INVALID_VALUE)?;
-        flags.set(mapping.access.load(Ordering::Relaxed).into())
+        flags.set(mapping.access.get(device).unwrap_or(0).into())
     }
 
     10020 cuMemExportToShareableHandle: fn cuMemExportToShareableHandle(out: Out<c_int>, handle: usize, kind: c_int, flags: u64) {

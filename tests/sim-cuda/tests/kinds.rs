@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Session, pattern};
+use common::{Session, device_count, pattern};
 
 fn attribute(which: i32, address: u64) -> (i32, u64) {
     let mut value = 0_u64;
@@ -166,4 +166,43 @@ fn only_exportable_memory_is_exported() {
     session.write(bases[0], &[1, 2, 3]);
     assert_eq!(session.read(bases[1], 3), [1, 2, 3]);
     assert_eq!(cu!(cuMemRetainAllocationHandle(&raw mut again, session.alloc(100))), 1);
+}
+
+#[test]
+fn another_devices_memory_takes_copies_where_its_owner_allows_it() {
+    if device_count() < 2 {
+        eprintln!("skipped another_devices_memory_takes_copies_where_its_owner_allows_it: there is one device");
+        return;
+    }
+    const LEN: usize = 2 << 20;
+    let session = Session::begin();
+    let bytes = pattern(LEN, 3);
+    let source = session.alloc(LEN);
+    session.write(source, &bytes);
+    let (mut pool, mut pooled, mut handle, mut mapped) = (0_usize, 0_u64, 0_usize, 0_u64);
+    ok!(cuDeviceGetDefaultMemPool(&raw mut pool, 1));
+    ok!(cuMemAllocFromPoolAsync(&raw mut pooled, LEN, pool, 0_usize));
+    // `CUmemAllocationProp` of device 1, and two `CUmemAccessDesc`.
+    let properties = [1_u32, 0, 1, 1, 0, 0, 0, 0];
+    let (owner, other) = ([1_u32, 1, 3], [1_u32, 0, 3]);
+    ok!(cuMemCreate(&raw mut handle, LEN, properties.as_ptr(), 0_u64));
+    ok!(cuMemAddressReserve(&raw mut mapped, LEN, 0_usize, 0_u64, 0_u64));
+    ok!(cuMemMap(mapped, LEN, 0_usize, handle, 0_u64));
+    ok!(cuMemSetAccess(mapped, LEN, owner.as_ptr(), 1_usize));
+    let (mut of_pool, mut of_mapping) = (9_u32, 9_u64);
+    let location = [1_u32, 0];
+    ok!(cuMemPoolGetAccess(&raw mut of_pool, pool, location.as_ptr()));
+    ok!(cuMemGetAccess(&raw mut of_mapping, location.as_ptr(), mapped));
+    assert_eq!((of_pool, of_mapping), (0, 0));
+    for target in [pooled, mapped] {
+        assert_eq!(cu!(cuMemcpyDtoD_v2(target, source, LEN)), 1);
+        assert_eq!(cu!(cuMemcpyAsync(target, source, LEN, 0_usize)), 1);
+    }
+    ok!(cuMemPoolSetAccess(pool, other.as_ptr(), 1_usize));
+    ok!(cuMemSetAccess(mapped, LEN, other.as_ptr(), 1_usize));
+    for target in [pooled, mapped] {
+        ok!(cuMemcpyDtoD_v2(target, source, LEN));
+        ok!(cuCtxSynchronize());
+        assert!(session.read(target, LEN) == bytes);
+    }
 }
