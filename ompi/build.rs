@@ -1,22 +1,26 @@
-//! Builds the C shim from the headers of the Open MPI that `mpicc` belongs to.
+//! Builds the C shim from the headers of the Open MPI that `mpicc` (or `MPICC`) belongs to: what all versions share, and
+//! the major version's own.
 
 use std::env;
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Of the version's own.
-const SOURCES: [&str; 5] = ["component", "datatype", "module", "request", "runtime"];
-/// What is the same for every version that has the interfaces.
-const SHARED: [&str; 4] = ["collectives/component", "collectives/functions", "staging/request", "staging/staged"];
+/// Of every version.
+const SHARED: [&str; 3] = ["shim/common", "shim/collectives", "shim/staging"];
 
 fn main() {
     println!("cargo::rerun-if-env-changed=MPICC");
     println!("cargo::rerun-if-changed=shim");
     let mpicc = env::var("MPICC").unwrap_or_else(|_| "mpicc".to_owned());
-    let answer = Command::new(&mpicc).arg("--showme:incdirs").output().unwrap_or_else(|error| {
-        panic!("{mpicc}: {error}; install Open MPI's development package (libopenmpi-dev), or set MPICC")
-    });
-    let folders = String::from_utf8_lossy(&answer.stdout).into_owned();
+    let folders: Vec<PathBuf> =
+        show(&mpicc, "incdirs").split_whitespace().map(PathBuf::from).filter(|folder| folder.is_dir()).collect();
+    let major = major_version(&folders).unwrap_or_else(|| panic!("{mpicc} names no folder with Open MPI's mpi.h"));
+    let version = match major {
+        4 => "shim/v4",
+        5 => "shim/v5",
+        _ => panic!("{mpicc} is of Open MPI {major}; the component is for 4.1 and 5.0"),
+    };
 
     let mut shim = cc::Build::new();
     shim.std("gnu11").flag("-fvisibility=hidden").flag("-Wno-unused-parameter").flag("-Wno-sign-compare");
@@ -24,15 +28,14 @@ fn main() {
         // Open MPI's inline atomics call functions that nobody exports without it.
         shim.flag("-mcx16");
     }
-    for folder in folders.split_whitespace() {
-        shim.include(folder);
+    shim.include(version).include("shim/common").includes(&folders);
+    if major == 5 {
+        shim.include(pmix_headers(&folders));
     }
-    for source in SOURCES {
-        shim.file(format!("shim/v4/{source}.c"));
-    }
-    shim.include("shim/v4").include("shim/v4/absent");
-    for source in SHARED {
-        shim.file(format!("shim/{source}.c"));
+    // Last, so that a package which has these headers uses its own.
+    shim.flag("-idirafter").flag("shim/absent");
+    for folder in SHARED.into_iter().chain([version]) {
+        shim.files(sources(folder));
     }
     // Linked whole: nothing in Rust refers to the constructor that lays the component structure out.
     shim.cargo_metadata(false).compile("cableway_shim");
@@ -41,4 +44,42 @@ fn main() {
     println!("cargo::rustc-link-lib=static:+whole-archive=cableway_shim");
     // Open MPI may close a component and open it again; the engine's threads and fork handlers must stay.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-z,nodelete");
+}
+
+/// What the wrapper compiler answers to `--showme:TOPIC`.
+fn show(mpicc: &str, topic: &str) -> String {
+    let answer = Command::new(mpicc).arg(format!("--showme:{topic}")).output().unwrap_or_else(|error| {
+        panic!("{mpicc}: {error}; install Open MPI's development package (libopenmpi-dev), or set MPICC")
+    });
+    String::from_utf8_lossy(&answer.stdout).into_owned()
+}
+
+fn major_version(folders: &[PathBuf]) -> Option<u32> {
+    let header = folders.iter().find_map(|folder| fs::read_to_string(folder.join("mpi.h")).ok())?;
+    let line = header.lines().find(|line| line.starts_with("#define OMPI_MAJOR_VERSION"))?;
+    line.split_whitespace().last()?.parse().ok()
+}
+
+/// The folder of `pmix.h`, which 5.0's internal headers include: named by `PMIX_INCLUDE`, or where distributions put it.
+fn pmix_headers(folders: &[PathBuf]) -> PathBuf {
+    println!("cargo::rerun-if-env-changed=PMIX_INCLUDE");
+    if let Some(folder) = env::var_os("PMIX_INCLUDE") {
+        return folder.into();
+    }
+    folders
+        .iter()
+        .flat_map(|folder| folder.ancestors())
+        .flat_map(|folder| ["pmix2/include", "pmix/include", "include", ""].map(|below| folder.join(below)))
+        .find(|folder| folder.join("pmix.h").is_file())
+        .expect("there is no pmix.h near Open MPI's headers: install libpmix-dev, or set PMIX_INCLUDE to its folder")
+}
+
+fn sources(folder: impl AsRef<Path>) -> Vec<PathBuf> {
+    let mut found: Vec<PathBuf> = fs::read_dir(folder)
+        .expect("the shim's folder is part of the package")
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| path.extension().is_some_and(|extension| extension == "c"))
+        .collect();
+    found.sort();
+    found
 }

@@ -90,6 +90,9 @@ void cableway_mrecv(void *message, const struct cableway_buffer *buffer, struct 
 /* Prepares memory of CABLEWAY_REQUEST_BYTES as a request, once. */
 void cableway_request_construct(void *request);
 void cableway_request_destruct(void *request);
+/* Names of the transports that carry messages to a process of this job, each valid as long as the process: as many as
+ * there are, of which the first `room` are written. */
+size_t cableway_transports(uint32_t rank, const char **names, size_t room);
 /* Writes what the engine knows to the log. */
 void cableway_dump(void *communicator);
 

@@ -10,3 +10,4 @@ mod host;
 mod staging;
 mod state;
 mod symbol;
+mod transports;

@@ -65,9 +65,9 @@ static mca_coll_base_module_t *communicator_query(ompi_communicator_t *communica
     return (mca_coll_base_module_t *) OBJ_NEW(cableway_collectives_t);
 }
 
-static const mca_coll_base_component_2_0_0_t component = {
+static const mca_coll_base_component_t component = {
     .collm_version = {
-        MCA_COLL_BASE_VERSION_2_0_0,
+        CABLEWAY_COLL_VERSION,
         .mca_component_name = "cableway",
         MCA_BASE_MAKE_VERSION(component, 0, 1, 0),
     },

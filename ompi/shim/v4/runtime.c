@@ -1,9 +1,33 @@
-/* What the engine asks of the host: addresses of processes, and time for the host's other components. */
+/* What the engine asks of the host: the job, addresses of processes, and time for the host's other components. */
 #include "component.h"
 
-#include "ompi/mca/rte/rte.h"
 #include "opal/mca/pmix/pmix.h"
 #include "opal/runtime/opal_progress.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* mpirun gives each job a random 128-bit key in its ranks' environment, meant for transports that need one. */
+static void job_secret(uint8_t secret[32])
+{
+    const char *key = getenv("OMPI_MCA_orte_precondition_transports");
+    memset(secret, 0, 32);
+    for (size_t i = 0; NULL != key && '\0' != key[i]; i++) {
+        secret[i % 32] = (uint8_t) (secret[i % 32] * 31 + (uint8_t) key[i]);
+    }
+}
+
+int cableway_job(struct cableway_job *job, char *id, size_t room)
+{
+    job->rank = OMPI_PROC_MY_NAME->vpid;
+    job->size = ompi_process_info.num_procs;
+    job->local_size = ompi_process_info.num_local_peers + 1;
+    job->id = id;
+    snprintf(id, room, "ompi-%lx", (unsigned long) OMPI_PROC_MY_NAME->jobid);
+    job_secret(job->secret);
+    return OMPI_SUCCESS;
+}
 
 int shim_modex_put(const char *key, const uint8_t *bytes, size_t len)
 {
@@ -30,4 +54,10 @@ void shim_host_progress(void)
 void shim_log(const char *line)
 {
     opal_output(0, "cableway: %s", line);
+}
+
+int cableway_ft_event(int state)
+{
+    (void) state;
+    return OMPI_ERR_NOT_SUPPORTED;
 }

@@ -1,7 +1,6 @@
 /* The module: Open MPI's point-to-point calls, each handed to the engine. */
 #include "component.h"
 
-#include "ompi/mca/rte/rte.h"
 #include "opal/runtime/opal_progress.h"
 
 #include <limits.h>
@@ -55,7 +54,7 @@ static int add_comm(ompi_communicator_t *communicator)
         }
         ranks[i] = name.vpid;
     }
-    communicator->c_pml_comm = cableway_communicator_add(communicator->c_contextid, ranks, size,
+    communicator->c_pml_comm = cableway_communicator_add(cableway_context(communicator), ranks, size,
                                                          (uint32_t) communicator->c_my_rank);
     free(ranks);
     return NULL != communicator->c_pml_comm ? OMPI_SUCCESS : OMPI_ERROR;
@@ -392,12 +391,6 @@ static int dump(ompi_communicator_t *communicator, int verbose)
     return OMPI_SUCCESS;
 }
 
-static int ft_event(int status)
-{
-    (void) status;
-    return OMPI_ERR_NOT_SUPPORTED;
-}
-
 mca_pml_base_module_t cableway_module = {
     .pml_add_procs = add_procs,
     .pml_del_procs = del_procs,
@@ -419,7 +412,7 @@ mca_pml_base_module_t cableway_module = {
     .pml_imrecv = imrecv,
     .pml_mrecv = mrecv,
     .pml_dump = dump,
-    .pml_ft_event = ft_event,
+    CABLEWAY_MODULE_FIELDS
     .pml_max_contextid = INT_MAX,
     .pml_max_tag = INT_MAX,
 };

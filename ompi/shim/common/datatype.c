@@ -6,7 +6,6 @@
 
 #include "ompi/attribute/attribute.h"
 #include "opal/datatype/opal_convertor.h"
-#include "opal/threads/mutex.h"
 
 #include <stdlib.h>
 
@@ -16,10 +15,8 @@ static int keyval = MPI_KEYVAL_INVALID;
 static opal_mutex_t lock = OPAL_MUTEX_STATIC_INIT;
 
 /* A duplicate derives its own. */
-static int type_copied(ompi_datatype_t *datatype, int key, void *state, void *value, void *copy, int *keep,
-                       ompi_datatype_t *duplicate)
+static int type_copied(CABLEWAY_TYPE_COPY_PARAMETERS)
 {
-    (void) datatype, (void) key, (void) state, (void) value, (void) copy, (void) duplicate;
     *keep = 0;
     return MPI_SUCCESS;
 }

@@ -2,7 +2,6 @@
 #include "component.h"
 
 #include "ompi/mca/pml/base/base.h"
-#include "ompi/mca/rte/rte.h"
 #include "opal/mca/base/mca_base_var.h"
 #include "opal/util/show_help.h"
 
@@ -19,9 +18,9 @@ static int priority = 60;
 
 /* The component structure that Open MPI looks up is exported from Rust, whose linker script lists what is visible;
  * this is what it holds, copied there as the object is loaded. */
-static const mca_pml_base_component_2_0_0_t component = {
+static const mca_pml_base_component_t component = {
     .pmlm_version = {
-        MCA_PML_BASE_VERSION_2_0_0,
+        CABLEWAY_PML_VERSION,
         .mca_component_name = "cableway",
         MCA_BASE_MAKE_VERSION(component, 0, 1, 0),
         .mca_register_component_params = component_register,
@@ -81,36 +80,20 @@ static int apply_variables(void)
     return OMPI_SUCCESS;
 }
 
-/* mpirun gives each job a random 128-bit key in its ranks' environment, meant for transports that need one. */
-static void job_secret(uint8_t secret[32])
-{
-    const char *key = getenv("OMPI_MCA_orte_precondition_transports");
-    memset(secret, 0, 32);
-    for (size_t i = 0; NULL != key && '\0' != key[i]; i++) {
-        secret[i % 32] = (uint8_t) (secret[i % 32] * 31 + (uint8_t) key[i]);
-    }
-}
-
 static mca_pml_base_module_t *component_init(int *out, bool progress_threads, bool threads)
 {
-    char id[64];
-    struct cableway_job job = {
-        .id = id,
-        .rank = OMPI_PROC_MY_NAME->vpid,
-        .size = ompi_process_info.num_procs,
-        .local_size = ompi_process_info.num_local_peers + 1,
-        .threads = threads,
-    };
+    char id[320];
+    struct cableway_job job = {.threads = threads};
     (void) progress_threads;
     *out = priority;
-    snprintf(id, sizeof id, "ompi-%lx", (unsigned long) OMPI_PROC_MY_NAME->jobid);
-    job_secret(job.secret);
 
     OBJ_CONSTRUCT(&cableway_requests, opal_free_list_t);
     if (OPAL_SUCCESS != opal_free_list_init(&cableway_requests, sizeof(cableway_request_t), 64,
                                             OBJ_CLASS(cableway_request_t), 0, 64, 16, -1, 64, NULL, 0, NULL, NULL, NULL)
         || OMPI_SUCCESS != apply_variables()
-        || OMPI_SUCCESS != mca_pml_base_bsend_init(threads)) {
+        || OMPI_SUCCESS != cableway_bsend_init(threads)
+        || OMPI_SUCCESS != cableway_before_modex(threads)
+        || OMPI_SUCCESS != cableway_job(&job, id, sizeof id)) {
         return NULL;
     }
     return 0 == cableway_start(&job) ? &cableway_module : NULL;
@@ -119,7 +102,7 @@ static mca_pml_base_module_t *component_init(int *out, bool progress_threads, bo
 static int component_finalize(void)
 {
     (void) cableway_stop();
-    (void) mca_pml_base_bsend_fini();
+    cableway_bsend_fini();
     cableway_datatype_close();
     OBJ_DESTRUCT(&cableway_requests);
     return OMPI_SUCCESS;

@@ -1,4 +1,4 @@
-/* What the files of the 4.1 shim share. */
+/* What the files of the shim share. */
 #ifndef CABLEWAY_COMPONENT_H
 #define CABLEWAY_COMPONENT_H
 
@@ -7,13 +7,13 @@
 #include "ompi/communicator/communicator.h"
 #include "ompi/datatype/ompi_datatype.h"
 #include "ompi/mca/pml/base/base.h"
-#include "ompi/mca/pml/base/pml_base_bsend.h"
 #include "ompi/mca/pml/pml.h"
 #include "ompi/message/message.h"
 #include "ompi/proc/proc.h"
 #include "ompi/request/request.h"
 
 #include "../cableway.h"
+#include "version.h"
 
 /* A request of ours: Open MPI's part, ours, the engine's.
  *
@@ -39,6 +39,8 @@ OBJ_CLASS_DECLARATION(cableway_request_t);
 extern opal_free_list_t cableway_requests;
 extern mca_pml_base_module_t cableway_module;
 
+/* Describes the job to the engine; its id is written to `id`. */
+int cableway_job(struct cableway_job *job, char *id, size_t room);
 int cableway_error(int code);
 /* Describes a program's buffer to the engine. */
 int cableway_describe(struct cableway_buffer *out, const void *address, size_t count, ompi_datatype_t *datatype);

@@ -1,0 +1,30 @@
+//! Which transports reach a process, by names that C can keep.
+
+use std::collections::BTreeMap;
+use std::ffi::{CString, c_char};
+use std::sync::LazyLock;
+
+use parking_lot::Mutex;
+
+use crate::boundary::guarded;
+use crate::state;
+
+/// # Safety
+/// `names` has room for `room` pointers.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cableway_transports(rank: u32, names: *mut *const c_char, room: usize) -> usize {
+    guarded(0, || {
+        let Some(found) = state::engine().and_then(|engine| engine.transports(rank).ok()) else { return 0 };
+        for (index, name) in found.iter().take(room).enumerate() {
+            // SAFETY: the caller's promise.
+            unsafe { *names.add(index) = lasting(name) };
+        }
+        found.len()
+    })
+}
+
+/// The name as a string that is never freed: there are as many as there are transports.
+fn lasting(name: &'static str) -> *const c_char {
+    static NAMES: LazyLock<Mutex<BTreeMap<&'static str, CString>>> = LazyLock::new(Mutex::default);
+    NAMES.lock().entry(name).or_insert_with(|| CString::new(name).unwrap_or_default()).as_ptr()
+}
