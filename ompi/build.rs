@@ -29,7 +29,10 @@ fn main() {
         shim.flag("-mcx16");
     }
     shim.include(version).include("shim/common").includes(&folders);
+    println!("cargo::rustc-check-cfg=cfg(accelerator)");
     if major == 5 {
+        // Has a framework for device memory.
+        println!("cargo::rustc-cfg=accelerator");
         shim.include(pmix_headers(&folders));
     }
     // Last, so that a package which has these headers uses its own.
@@ -42,6 +45,12 @@ fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     println!("cargo::rustc-link-search=native={}", out.display());
     println!("cargo::rustc-link-lib=static:+whole-archive=cableway_shim");
+    // Open MPI's library is named as one that this needs: a program may have loaded it for itself alone (Python does),
+    // where a component sees its symbols in no other way.
+    for folder in show(&mpicc, "libdirs").split_whitespace() {
+        println!("cargo::rustc-cdylib-link-arg=-L{folder}");
+    }
+    println!("cargo::rustc-cdylib-link-arg=-Wl,--push-state,--no-as-needed,-lmpi,--pop-state");
     // Open MPI may close a component and open it again; the engine's threads and fork handlers must stay.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-z,nodelete");
 }

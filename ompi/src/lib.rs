@@ -3,6 +3,8 @@
 //! `shim/cableway.h` is the boundary; the functions here are its Rust half. Each catches panics: one poisons the
 //! engine, and every later call answers an internal error instead of unwinding into C.
 
+#[cfg(accelerator)]
+mod accelerator;
 mod boundary;
 mod buffer;
 mod calls;

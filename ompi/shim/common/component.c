@@ -50,6 +50,9 @@ static int component_register(void)
     const char *name, *value, *help;
     size_t rows = 0;
 
+    if (!cableway_same_structures()) {
+        return OMPI_ERR_NOT_SUPPORTED;
+    }
     (void) mca_base_component_var_register(self, "priority", "Priority of the component", MCA_BASE_VAR_TYPE_INT, NULL, 0,
                                            MCA_BASE_VAR_FLAG_SETTABLE, OPAL_INFO_LVL_9, MCA_BASE_VAR_SCOPE_READONLY,
                                            &priority);

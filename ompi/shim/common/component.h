@@ -41,6 +41,8 @@ extern mca_pml_base_module_t cableway_module;
 
 /* Describes the job to the engine; its id is written to `id`. */
 int cableway_job(struct cableway_job *job, char *id, size_t room);
+/* Whether Open MPI's structures are as this was built with; if not, says so. */
+bool cableway_same_structures(void);
 int cableway_error(int code);
 /* Describes a program's buffer to the engine. */
 int cableway_describe(struct cableway_buffer *out, const void *address, size_t count, ompi_datatype_t *datatype);

@@ -23,7 +23,9 @@ pub(crate) fn components() -> &'static Path {
     FOLDER.get_or_init(|| {
         let folder = scratch().join(format!("components-{}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("cargo's folder for tests can be written");
-        for name in NAMES {
+        // 5.0 has a framework for device memory, too.
+        let accelerator = (major_version() >= 5).then_some(&"mca_accelerator_cableway.so");
+        for name in NAMES.iter().chain(accelerator) {
             let link = folder.join(name);
             let _ = std::fs::remove_file(&link);
             std::os::unix::fs::symlink(object(), &link).expect("a link can be made");
@@ -76,8 +78,24 @@ pub(crate) fn mpirun_as_is(ranks: u32) -> Command {
     let mut command = Command::new("mpirun");
     clean(&mut command);
     command.args(["--allow-run-as-root", "--oversubscribe", "-np", &ranks.to_string()]);
-    command.args(["--mca", "mca_base_component_path", &component_path()]);
+    command.args(["--mca", path_parameter(), &component_path()]);
     command
+}
+
+/// 5.0's mpirun gives the short name, which PMIx knows, too, a value of its own on some distributions.
+fn path_parameter() -> &'static str {
+    if major_version() >= 5 { "opal_mca_base_component_path" } else { "mca_base_component_path" }
+}
+
+/// Of the Open MPI that runs the tests.
+pub(crate) fn major_version() -> u32 {
+    static MAJOR: OnceLock<u32> = OnceLock::new();
+    *MAJOR.get_or_init(|| {
+        let output = Command::new("ompi_info").arg("--version").output().expect("ompi_info comes with mpirun");
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let number = said.split_whitespace().find_map(|word| word.strip_prefix('v')?.split('.').next()?.parse().ok());
+        number.unwrap_or_else(|| panic!("ompi_info names no version: {said}"))
+    })
 }
 
 /// Removes what the caller's environment would set of Open MPI's or our parameters.

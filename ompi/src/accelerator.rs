@@ -1,0 +1,123 @@
+//! What Open MPI 5.0's own parts ask about device memory: its convertor, its collectives, its one-sided components.
+
+use std::collections::HashMap;
+use std::ffi::{c_int, c_void};
+use std::sync::{LazyLock, OnceLock};
+
+use cableway_common_cuda::{BufferKind, DeviceBuffer, DeviceError, DeviceIndex, Devices, MemoryClass};
+use parking_lot::Mutex;
+
+use crate::boundary::{Code, guarded};
+use crate::state;
+
+/// Device memory that Open MPI allocated, by address.
+static ALLOCATED: LazyLock<Mutex<HashMap<usize, DeviceBuffer>>> = LazyLock::new(Mutex::default);
+
+/// The engine's devices. Open MPI asks before there is an engine, and where another PML was chosen.
+fn devices() -> &'static Devices {
+    static OWN: OnceLock<Devices> = OnceLock::new();
+    match state::engine() {
+        Some(engine) => engine.devices(),
+        None => OWN.get_or_init(|| Devices::open(&state::parameters().unwrap_or_default())),
+    }
+}
+
+fn code_of(result: Result<(), DeviceError>) -> c_int {
+    match result {
+        Ok(()) => Code::Ok as c_int,
+        Err(error) => {
+            log::warn!("{error}");
+            Code::Device as c_int
+        }
+    }
+}
+
+/// Whether device memory can turn up in this process: its node has a device, or a driver was named.
+#[unsafe(no_mangle)]
+extern "C" fn cableway_accelerator_start() -> bool {
+    guarded(false, || {
+        state::start_log();
+        let named = std::env::var_os(cableway_common_cuda::LIBDIR_VARIABLE).is_some_and(|folder| !folder.is_empty());
+        let node = ["/dev/nvidiactl", "/dev/dxg"].iter().any(|path| std::path::Path::new(path).exists());
+        named || node || devices().present()
+    })
+}
+
+/// 0 host memory, 1 a device's, 2 managed.
+///
+/// # Safety
+/// `device` is valid.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cableway_accelerator_check(address: *const c_void, device: *mut c_int) -> c_int {
+    guarded(0, || {
+        let location = devices().classify(address.cast(), 1);
+        if let Some(DeviceIndex(index)) = location.device {
+            // SAFETY: the caller's promise.
+            unsafe { *device = index as c_int };
+        }
+        match location.class {
+            MemoryClass::Host | MemoryClass::Pinned => 0,
+            MemoryClass::Device => 1,
+            MemoryClass::Managed => 2,
+        }
+    })
+}
+
+/// The driver's id of an allocation, 0 if it has none.
+#[unsafe(no_mangle)]
+extern "C" fn cableway_accelerator_buffer_id(address: *const c_void) -> u64 {
+    guarded(0, || devices().classify(address.cast(), 1).buffer_id)
+}
+
+/// Copies between any two kinds of memory, which may overlap, and waits.
+///
+/// # Safety
+/// `len` bytes each, that nobody else touches meanwhile.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cableway_accelerator_copy(to: *mut c_void, from: *const c_void, len: usize) -> c_int {
+    guarded(Code::Internal as c_int, || {
+        let (to, from) = (to.cast::<u8>(), from.cast::<u8>());
+        if len == 0 {
+            return Code::Ok as c_int;
+        }
+        if (to as usize).abs_diff(from as usize) >= len {
+            // SAFETY: the caller's promise, and apart.
+            return code_of(unsafe { devices().copy(to, from, len) });
+        }
+        let mut between = Vec::<u8>::new();
+        if between.try_reserve_exact(len).is_err() {
+            return Code::Device as c_int;
+        }
+        let between = between.as_mut_ptr();
+        // SAFETY: as above; there is room for `len` bytes between, which the first copy fills.
+        code_of(unsafe { devices().copy(between, from, len).and_then(|()| devices().copy(to, between, len)) })
+    })
+}
+
+/// Null where that fails.
+#[unsafe(no_mangle)]
+extern "C" fn cableway_accelerator_allocate(device: c_int, len: usize) -> *mut c_void {
+    guarded(std::ptr::null_mut(), || {
+        let device = DeviceIndex(u32::try_from(device).unwrap_or(0));
+        match DeviceBuffer::new(devices(), device, BufferKind::Device, len) {
+            Ok(buffer) => {
+                let address = buffer.as_device_ptr();
+                ALLOCATED.lock().insert(address as usize, buffer);
+                address.cast()
+            }
+            Err(error) => {
+                log::warn!("{error}");
+                std::ptr::null_mut()
+            }
+        }
+    })
+}
+
+/// False if it is not from [`cableway_accelerator_allocate`].
+#[unsafe(no_mangle)]
+extern "C" fn cableway_accelerator_release(address: *mut c_void) -> bool {
+    guarded(false, || {
+        let buffer = ALLOCATED.lock().remove(&(address as usize));
+        buffer.is_some()
+    })
+}
