@@ -3,6 +3,7 @@
 mod explain;
 mod info;
 mod job;
+mod ompi;
 mod parameters;
 mod pingpong;
 mod run;
@@ -25,6 +26,7 @@ enum Verb {
     Pingpong(pingpong::Pingpong),
     Info(info::Info),
     Explain(explain::Explain),
+    Ompi(ompi::Ompi),
 }
 
 pub(crate) fn main() -> ExitCode {
@@ -34,6 +36,7 @@ pub(crate) fn main() -> ExitCode {
         Verb::Run(run) => run.execute(),
         Verb::Explain(explain) => explain.execute(),
         Verb::Info(info) => info.execute(),
+        Verb::Ompi(ompi) => ompi.execute(),
         Verb::Pingpong(pingpong) => pingpong.execute(),
     };
     match result {

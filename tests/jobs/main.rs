@@ -8,6 +8,7 @@ mod launcher;
 mod leaving;
 mod library;
 mod modex;
+mod ompi;
 mod pingpong;
 mod support;
 
@@ -29,6 +30,7 @@ fn main() -> std::process::ExitCode {
         faults::TESTS,
         leaving::TESTS,
         pingpong::TESTS,
+        ompi::TESTS,
     ];
     let trials = tests.into_iter().flatten().map(|&(name, test)| Trial::test(name, move || support::run(test)));
     libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit_code()

@@ -1,0 +1,105 @@
+//! `cableway ompi`: the component for Open MPI, installed, looked at, and taken away again.
+
+mod applications;
+mod component;
+mod host;
+mod install;
+mod place;
+mod settings;
+mod status;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+
+use super::Failure;
+use host::OpenMpi;
+use place::Place;
+
+/// Have an unmodified Open MPI send device memory
+#[derive(Args)]
+pub(super) struct Ompi {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Lay the component where Open MPI finds it, and select it
+    Install {
+        #[command(flatten)]
+        wanted: Wanted,
+        /// The component's file [default: what lies beside this executable or in ../lib/cableway]
+        #[arg(long, value_name = "FILE")]
+        component: Option<PathBuf>,
+    },
+    /// Say whether Open MPI will use the component, and what to do where it will not
+    Status {
+        #[command(flatten)]
+        wanted: Wanted,
+    },
+    /// Undo what `install` did
+    Uninstall {
+        #[command(flatten)]
+        wanted: Wanted,
+    },
+}
+
+/// Whom it is for.
+#[derive(Args)]
+struct Wanted {
+    /// For everybody who uses the Open MPI in this folder (/usr: the distribution's)
+    #[arg(long, value_name = "DIR", conflicts_with = "user")]
+    prefix: Option<PathBuf>,
+    /// For this user, in ~/.openmpi (the default)
+    #[arg(long)]
+    user: bool,
+}
+
+impl Wanted {
+    fn open_mpi(&self) -> Result<OpenMpi, Failure> {
+        OpenMpi::find(self.prefix.as_deref()).map_err(|error| Failure::failed(1, error))
+    }
+
+    /// The place, which in the case of a prefix the Open MPI there decides about.
+    fn place(&self, open_mpi: Option<&OpenMpi>) -> Result<Place, Failure> {
+        match (&self.prefix, open_mpi) {
+            (Some(_), Some(open_mpi)) => Ok(Place::of_prefix(open_mpi)),
+            (Some(_), None) => Ok(Place::of_prefix(&self.open_mpi()?)),
+            (None, _) => Place::of_user().map_err(|error| Failure::failed(1, error)),
+        }
+    }
+}
+
+impl Ompi {
+    pub(super) fn execute(self) -> Result<ExitCode, Failure> {
+        match self.verb {
+            Verb::Install { wanted, component } => {
+                let open_mpi = wanted.open_mpi()?;
+                let place = wanted.place(Some(&open_mpi))?;
+                install::install(&open_mpi, &place, component.as_deref()).map_err(|error| Failure::failed(1, error))?;
+                Ok(ExitCode::SUCCESS)
+            }
+            Verb::Status { wanted } => {
+                let open_mpi = wanted.open_mpi()?;
+                let place = wanted.place(Some(&open_mpi))?;
+                Ok(if status::print(&open_mpi, &place) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+            }
+            Verb::Uninstall { wanted } => {
+                let place = wanted.place(None)?;
+                install::uninstall(&place).map_err(|error| Failure::failed(1, error))?;
+                Ok(ExitCode::SUCCESS)
+            }
+        }
+    }
+}
+
+/// Of a file that could not be read, written or removed.
+fn trouble(doing: &str, path: &std::path::Path, error: std::io::Error) -> String {
+    let remedy = match error.kind() {
+        std::io::ErrorKind::PermissionDenied => "; a prefix is its owner's to change (sudo), --user is yours",
+        _ => "",
+    };
+    format!("{doing} {}: {error}{remedy}", path.display())
+}

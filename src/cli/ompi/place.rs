@@ -1,0 +1,51 @@
+//! Where an installation lies.
+
+use std::path::PathBuf;
+
+use super::host::OpenMpi;
+
+/// For one user, or for all users of one Open MPI.
+#[derive(Debug)]
+pub(super) struct Place {
+    /// What Open MPI searches; gets the names of the components.
+    pub(super) components: PathBuf,
+    /// What they lead to: the one object file, and what comes with it.
+    pub(super) store: PathBuf,
+    /// Open MPI's parameters.
+    pub(super) settings: PathBuf,
+}
+
+impl Place {
+    pub(super) fn of_user() -> Result<Place, String> {
+        let home = std::env::var_os("HOME").filter(|home| !home.is_empty());
+        let home = PathBuf::from(home.ok_or("HOME is not set; name an Open MPI with --prefix")?);
+        let own = home.join(".openmpi");
+        Ok(Place {
+            components: own.join("components"),
+            store: own.join("cableway"),
+            settings: own.join("mca-params.conf"),
+        })
+    }
+
+    pub(super) fn of_prefix(open_mpi: &OpenMpi) -> Place {
+        Place {
+            components: open_mpi.components.clone(),
+            store: open_mpi.components.join("cableway"),
+            settings: open_mpi.settings.join("openmpi-mca-params.conf"),
+        }
+    }
+
+    pub(super) fn object(&self) -> PathBuf {
+        self.store.join("libcableway_ompi.so")
+    }
+
+    /// Holds an `mpi-ext.h` that says what is true with the component.
+    pub(super) fn headers(&self) -> PathBuf {
+        self.store.join("include")
+    }
+
+    /// The library for what no component reaches; there only if there was one to install.
+    pub(super) fn preload(&self) -> PathBuf {
+        self.store.join(super::component::PRELOAD)
+    }
+}

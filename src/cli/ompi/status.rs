@@ -1,0 +1,161 @@
+//! Whether Open MPI will use the component, and what to do where it will not.
+
+use std::fmt::Write as _;
+use std::fs;
+
+use cableway::{Devices, Parameters};
+
+use super::applications;
+use super::component::{Component, all_names};
+use super::host::OpenMpi;
+use super::place::Place;
+
+/// One line of the answer.
+struct Finding {
+    good: bool,
+    about: &'static str,
+    text: String,
+    /// What to do; empty where nothing needs to be done.
+    remedy: String,
+}
+
+impl Finding {
+    fn good(about: &'static str, text: impl Into<String>) -> Self {
+        Finding { good: true, about, text: text.into(), remedy: String::new() }
+    }
+
+    fn bad(about: &'static str, text: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Finding { good: false, about, text: text.into(), remedy: remedy.into() }
+    }
+}
+
+/// Prints what is found; true if all of it is well.
+pub(super) fn print(open_mpi: &OpenMpi, place: &Place) -> bool {
+    let (listed, complaints) = open_mpi.framework("pml");
+    let findings = [
+        version(open_mpi),
+        installed(open_mpi, place),
+        loadable(&listed, &complaints),
+        selected(&listed, place),
+        driver(),
+        preload(place),
+        headers(place),
+    ];
+    let mut text = String::new();
+    for finding in &findings {
+        let mark = if finding.good { "ok" } else { "NO" };
+        let _ = writeln!(text, "{mark}  {:<10} {}", finding.about, finding.text);
+        if !finding.remedy.is_empty() {
+            let _ = writeln!(text, "    {:<10} -> {}", "", finding.remedy);
+        }
+    }
+    text.push('\n');
+    text.push_str(&applications::table());
+    print!("{text}");
+    findings.iter().all(|finding| finding.good)
+}
+
+fn version(open_mpi: &OpenMpi) -> Finding {
+    let text = format!("{} ({})", open_mpi.version, open_mpi.ompi_info.display());
+    match (open_mpi.version.major, open_mpi.version.minor) {
+        (4, 1) | (5, 0) => Finding::good("Open MPI", text),
+        _ => Finding::bad("Open MPI", text, "the component is for Open MPI 4.1 and 5.0; name one with --prefix"),
+    }
+}
+
+fn installed(open_mpi: &OpenMpi, place: &Place) -> Finding {
+    let about = "component";
+    let component = match Component::read(&place.object()) {
+        Ok(component) => component,
+        Err(error) => return Finding::bad(about, error, "cableway ompi install"),
+    };
+    let text = format!("{}, for Open MPI {}", place.object().display(), component.built_for);
+    if !component.built_for.runs_in(open_mpi.version) {
+        let text = format!("{text}, but this one is {}", open_mpi.version);
+        return Finding::bad(about, text, "cableway ompi install, with a component for this version");
+    }
+    let leads_there =
+        |name: &String| fs::canonicalize(place.components.join(name)).ok() == fs::canonicalize(place.object()).ok();
+    match component.names().find(|name| !leads_there(name)) {
+        None => Finding::good(about, text),
+        Some(name) => {
+            let text =
+                format!("{} does not lead to {}", place.components.join(name).display(), place.object().display());
+            Finding::bad(about, text, "cableway ompi install")
+        }
+    }
+}
+
+/// Whether `ompi_info`, which loads components as programs do, has it.
+fn loadable(listed: &str, complaints: &str) -> Finding {
+    let about = "loadable";
+    if listed.lines().any(|line| line.starts_with("mca:pml:cableway:version")) {
+        return Finding::good(about, "ompi_info lists it");
+    }
+    let names = all_names().map(|name| name.trim_end_matches(".so").to_owned());
+    match complaints.lines().find(|line| names.iter().any(|name| line.contains(name))) {
+        Some(complaint) => Finding::bad(about, complaint.trim(), "a component built for this Open MPI; see above"),
+        None => Finding::bad(
+            about,
+            "ompi_info does not list it",
+            "cableway ompi install; an Open MPI that was built without dlopen loads no component from outside",
+        ),
+    }
+}
+
+fn selected(listed: &str, place: &Place) -> Finding {
+    let about = "selected";
+    let of = |what: &str| listed.lines().find_map(|line| line.strip_prefix(&format!("mca:pml:base:param:pml:{what}:")));
+    let (value, source) = (of("value").unwrap_or(""), of("source").unwrap_or("unknown"));
+    let text = format!("pml = {value}, from {source}");
+    if value == "cableway" {
+        Finding::good(about, text)
+    } else if source.starts_with("environment") {
+        Finding::bad(about, text, "unset OMPI_MCA_pml")
+    } else {
+        let remedy = format!("cableway ompi install, or the line `pml = cableway` in {}", place.settings.display());
+        Finding::bad(about, text, remedy)
+    }
+}
+
+fn driver() -> Finding {
+    let about = "driver";
+    let parameters = Parameters::from_environment().unwrap_or_default();
+    let devices = Devices::open(&parameters);
+    match devices.initialise().and_then(|()| devices.facts()) {
+        Ok(facts) => {
+            let simulated = if facts.simulated { ", simulated" } else { "" };
+            let (version, count) = (facts.version, facts.devices.len());
+            Finding::good(about, format!("CUDA {version}, {count} device(s), {}{simulated}", facts.path.display()))
+        }
+        Err(error) => Finding::bad(
+            about,
+            error.to_string(),
+            "install NVIDIA's driver, or name libcuda.so.1's folder in CABLEWAY_CUDA_LIBDIR; without one, programs that \
+             use no device run all the same",
+        ),
+    }
+}
+
+fn preload(place: &Place) -> Finding {
+    let about = "preload";
+    if !place.preload().is_file() {
+        return Finding::good(about, "not installed; only calls that no component reaches would need it");
+    }
+    let active = std::env::var("LD_PRELOAD").is_ok_and(|value| value.contains(&*place.preload().to_string_lossy()));
+    let text = place.preload().display().to_string();
+    if active {
+        Finding::good(about, format!("{text}, active here"))
+    } else {
+        Finding::good(about, format!("LD_PRELOAD={text} for calls that no component reaches"))
+    }
+}
+
+fn headers(place: &Place) -> Finding {
+    if place.headers().join("mpi-ext.h").is_file() {
+        let text = format!("-I{} has MPIX_CUDA_AWARE_SUPPORT say 1", place.headers().display());
+        Finding::good("headers", text)
+    } else {
+        Finding::bad("headers", "there is no corrected mpi-ext.h", "cableway ompi install")
+    }
+}

@@ -1,0 +1,212 @@
+//! `cableway ompi`, in homes and prefixes made for it, with a component's file that only says what it is. What a real
+//! Open MPI does with a real one is tested in `ompi/tests`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::support::{Finished, Test, cableway, finish};
+
+pub(crate) const TESTS: &[Test] = &[
+    ("ompi::an_installation_for_a_user_is_undone_exactly", an_installation_for_a_user_is_undone_exactly),
+    ("ompi::an_installation_in_a_prefix_is_undone_exactly", an_installation_in_a_prefix_is_undone_exactly),
+    ("ompi::what_does_not_fit_is_refused_with_a_reason", what_does_not_fit_is_refused_with_a_reason),
+    ("ompi::status_says_what_to_do", status_says_what_to_do),
+];
+
+/// A home and a prefix with an Open MPI that only answers questions.
+struct Machine {
+    root: PathBuf,
+}
+
+impl Machine {
+    fn new(name: &str, version: &str) -> Machine {
+        let root = std::env::temp_dir().join(format!("cableway-ompi-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&root);
+        for folder in ["home", "prefix/bin", "prefix/lib/openmpi", "prefix/etc"] {
+            fs::create_dir_all(root.join(folder)).expect("a temporary folder can be made");
+        }
+        let machine = Machine { root };
+        machine.write(
+            "prefix/bin/ompi_info",
+            &format!(
+                "#!/bin/sh\n\
+                 root={root}\n\
+                 case \"$*\" in\n\
+                 *--version*) echo 'Open MPI v{version}' ;;\n\
+                 *'--path pkglibdir'*) echo path:pkglibdir:$root/prefix/lib/openmpi ;;\n\
+                 *'--path sysconfdir'*) echo path:sysconfdir:$root/prefix/etc ;;\n\
+                 *'--param pml'*)\n\
+                     for file in $root/home/.openmpi/components $root/prefix/lib/openmpi; do\n\
+                         [ -e $file/mca_pml_cableway.so ] && echo mca:pml:cableway:version:component:0.1.0\n\
+                     done\n\
+                     for file in $root/home/.openmpi/mca-params.conf $root/prefix/etc/openmpi-mca-params.conf; do\n\
+                         [ -e $file ] && value=$(sed -n 's/^pml = //p' $file | tail -n 1) && break\n\
+                     done\n\
+                     echo \"mca:pml:base:param:pml:value:$value\"\n\
+                     echo 'mca:pml:base:param:pml:source:file' ;;\n\
+                 esac\n",
+                root = machine.root.display()
+            ),
+        );
+        let script = machine.root.join("prefix/bin/ompi_info");
+        let mut permissions = fs::metadata(&script).expect("just written").permissions();
+        std::os::unix::fs::PermissionsExt::set_mode(&mut permissions, 0o755);
+        fs::set_permissions(&script, permissions).expect("it is ours");
+        machine
+    }
+
+    fn write(&self, path: &str, text: &str) -> PathBuf {
+        let path = self.root.join(path);
+        fs::create_dir_all(path.parent().expect("a folder")).expect("below ours");
+        fs::write(&path, text).expect("below ours");
+        path
+    }
+
+    /// A file that says which Open MPI it was built for.
+    fn component(&self, version: &str) -> PathBuf {
+        let text = format!(
+            "\0mca_pml_cableway_component\0mca_coll_cableway_component\0cableway component for Open MPI {version}\0"
+        );
+        self.write(&format!("component-{version}.so"), &text)
+    }
+
+    /// `cableway ompi ARGUMENTS`, in this home and with this prefix on the path.
+    fn ompi(&self, arguments: &[&str]) -> Finished {
+        let mut command: Command = cableway();
+        let path = format!("{}:/usr/bin:/bin", self.root.join("prefix/bin").display());
+        command.env("HOME", self.root.join("home")).env("PATH", path).arg("ompi").args(arguments);
+        finish(&mut command)
+    }
+
+    /// Every file below, with what it holds, but for those that make this machine up.
+    fn files(&self) -> Vec<(PathBuf, Vec<u8>)> {
+        let mut found = Vec::new();
+        let mut folders = vec![self.root.join("home"), self.root.join("prefix")];
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(folder).expect("it exists").flatten() {
+                match entry.file_type().expect("it exists") {
+                    kind if kind.is_dir() => folders.push(entry.path()),
+                    kind if kind.is_symlink() => found.push((entry.path(), b"a link".to_vec())),
+                    _ => found.push((entry.path(), fs::read(entry.path()).expect("it is ours"))),
+                }
+            }
+        }
+        found.sort();
+        found
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.root);
+    }
+}
+
+fn text(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn an_installation_for_a_user_is_undone_exactly() {
+    for (version, before) in [("5.0.7", Some("pml = ob1\n# mine, without an end")), ("4.1.4", None)] {
+        let machine = Machine::new(&format!("user-{version}"), version);
+        if let Some(before) = before {
+            machine.write("home/.openmpi/mca-params.conf", before);
+        }
+        let was = machine.files();
+        let component = machine.component(version);
+        let arguments = ["install", "--component", component.to_str().expect("plain")];
+        // Twice is as once.
+        machine.ompi(&arguments).assert_success();
+        let once = machine.files();
+        machine.ompi(&arguments).assert_success();
+        assert_eq!(machine.files(), once);
+
+        let own = machine.root.join("home/.openmpi");
+        let object = own.join("cableway/libcableway_ompi.so").canonicalize().expect("the object is there");
+        for name in ["mca_pml_cableway.so", "mca_coll_cableway.so"] {
+            assert_eq!(own.join("components").join(name).canonicalize().expect("a link"), object);
+        }
+        assert!(!own.join("components/mca_accelerator_cableway.so").exists(), "it has no such component");
+        let settings = text(&own.join("mca-params.conf"));
+        assert!(settings.starts_with(before.unwrap_or("")) && settings.contains("\npml = cableway\n"), "{settings}");
+        assert_eq!(settings.contains("opal_mca_base_component_path"), version.starts_with('5'), "{settings}");
+        assert!(text(&own.join("cableway/include/mpi-ext.h")).contains("MPIX_CUDA_AWARE_SUPPORT 1"));
+
+        let finished = machine.ompi(&["uninstall"]).assert_success();
+        assert!(finished.stdout.contains("removed"), "{finished:?}");
+        assert_eq!(machine.files(), was);
+        let finished = machine.ompi(&["uninstall"]).assert_success();
+        assert!(finished.stdout.contains("nothing is installed"), "{finished:?}");
+    }
+}
+
+fn an_installation_in_a_prefix_is_undone_exactly() {
+    let machine = Machine::new("prefix", "4.1.6");
+    machine.write("prefix/etc/openmpi-mca-params.conf", "pml = ^ucx\n");
+    let foreign = machine.write("elsewhere.so", "another's");
+    let link = machine.root.join("prefix/lib/openmpi/mca_coll_other.so");
+    std::os::unix::fs::symlink(&foreign, &link).expect("below ours");
+    let was = machine.files();
+    let prefix = machine.root.join("prefix");
+    let prefix = prefix.to_str().expect("plain");
+    let component = machine.component("4.1.4");
+    let arguments = ["install", "--prefix", prefix, "--component", component.to_str().expect("plain")];
+    machine.ompi(&arguments).assert_success();
+    assert!(machine.root.join("prefix/lib/openmpi/mca_pml_cableway.so").exists());
+    assert!(text(&machine.root.join("prefix/etc/openmpi-mca-params.conf")).ends_with("# cableway: end\n"));
+    assert!(!machine.root.join("home/.openmpi").exists());
+    machine.ompi(&["uninstall", "--prefix", prefix]).assert_success();
+    assert_eq!(machine.files(), was);
+}
+
+fn what_does_not_fit_is_refused_with_a_reason() {
+    let machine = Machine::new("refused", "5.0.7");
+    let was = machine.files();
+    let other = machine.component("4.1.4");
+    let nothing = machine.write("nothing.so", "nothing");
+    let cases: &[(&[&str], &[&str])] = &[
+        (&["install", "--component", other.to_str().expect("plain")], &["4.1.4", "5.0.7"]),
+        (&["install", "--component", nothing.to_str().expect("plain")], &["nothing.so is no component"]),
+        (&["install", "--component", "/no/such.so"], &["/no/such.so"]),
+        (&["install", "--prefix", "/no/such"], &["/no/such/bin/ompi_info"]),
+    ];
+    for (arguments, expected) in cases {
+        let finished = machine.ompi(arguments);
+        assert_eq!(finished.code(), 1, "{arguments:?}: {finished:?}");
+        for part in *expected {
+            assert!(finished.stderr.contains(part), "{arguments:?}: {finished:?}");
+        }
+    }
+    assert_eq!(machine.files(), was);
+}
+
+fn status_says_what_to_do() {
+    let machine = Machine::new("status", "5.0.7");
+    let line = |finished: &Finished, about: &str| {
+        let found = finished
+            .stdout
+            .lines()
+            .find(|line| line.get(4..).is_some_and(|rest| rest.starts_with(about)))
+            .map(str::to_owned);
+        found.unwrap_or_else(|| panic!("nothing about {about}: {finished:?}"))
+    };
+    let finished = machine.ompi(&["status"]);
+    assert_eq!(finished.code(), 1);
+    for (about, good) in [("Open MPI", true), ("component", false), ("loadable", false), ("selected", false)] {
+        assert_eq!(line(&finished, about).starts_with("ok"), good, "{finished:?}");
+    }
+    assert!(finished.stdout.contains("-> cableway ompi install"), "{finished:?}");
+    assert!(finished.stdout.contains("PETSc") && finished.stdout.contains("GMX_FORCE_GPU_AWARE_MPI"), "{finished:?}");
+
+    let component = machine.component("5.0.7");
+    machine.ompi(&["install", "--component", component.to_str().expect("plain")]).assert_success();
+    let finished = machine.ompi(&["status"]);
+    for about in ["Open MPI", "component", "loadable", "selected", "preload", "headers"] {
+        assert!(line(&finished, about).starts_with("ok"), "{finished:?}");
+    }
+    // Somebody removes one name.
+    fs::remove_file(machine.root.join("home/.openmpi/components/mca_coll_cableway.so")).expect("installed above");
+    let finished = machine.ompi(&["status"]);
+    assert!(line(&finished, "component").starts_with("NO  component  "), "{finished:?}");
+}
