@@ -202,8 +202,8 @@ impl Endpoint for TcpEndpoint {
             return self.unconnected(&mut tx);
         }
         let frame = wire::message(len);
-        let data = Slice::new(buffer.address().as_ptr(), len);
-        // SAFETY: the buffer is ours, and `len` within it.
+        let data = Slice::of(&buffer[..len]);
+        // SAFETY: both are borrowed.
         let written = unsafe { write_now(&self.shared, &self.link, &mut tx, &[Slice::of(&frame), data]) };
         match written {
             Some(written) if written == frame.len() + len => Ok(()),
@@ -218,7 +218,9 @@ impl Endpoint for TcpEndpoint {
 
     unsafe fn send_in_place(&mut self, header: &[u8], payload: Region, token: Token) -> Result<Transfer, Error> {
         let total = header.len() + payload.len;
-        if payload.location.on_device() || total > self.capabilities.max_send_size {
+        // The peer takes messages as long as a device's pieces, wherever they come from.
+        let limit = self.capabilities.max_send_size.max(self.capabilities.device_max_send_size);
+        if payload.location.on_device() || total > limit {
             return Err(invalid("send_in_place", format!("{total} bytes at {:?}", payload.location.class)));
         }
         let mut tx = self.link.tx.lock();

@@ -65,8 +65,8 @@ impl Fragments {
         if *out.count(kind) >= most {
             return Ok(None);
         }
-        let buffer = self.pool.take(len)?;
-        let (memory, capacity) = (buffer.address(), buffer.capacity());
+        let mut buffer = self.pool.take(len)?;
+        let (memory, capacity) = (NonNull::from(&mut *buffer).cast(), buffer.len());
         *out.count(kind) += 1;
         let key = out.buffers.insert((buffer, kind)) as u64;
         let owner: Arc<dyn FragmentOwner> = Arc::clone(self) as _;

@@ -107,7 +107,7 @@ impl Body {
     fn address(&self) -> *mut u8 {
         match self {
             Body::None => std::ptr::NonNull::dangling().as_ptr(),
-            Body::Fragment { buffer, .. } => buffer.address().as_ptr(),
+            Body::Fragment { buffer, .. } => buffer.as_ptr().cast_mut(),
             Body::Memory { address, .. } => *address,
         }
     }

@@ -22,6 +22,8 @@ pub(crate) struct Settings {
     pub(crate) device_max_send_size: usize,
     /// Device fragments in flight per link.
     pub(crate) device_fragments: usize,
+    /// Bytes of received messages that may be kept in place for devices.
+    pub(crate) retained_limit: usize,
     pub(crate) include: Vec<String>,
     pub(crate) exclude: Vec<String>,
     pub(crate) links: usize,
@@ -71,6 +73,7 @@ impl Settings {
             max_send_size: size("btl_tcp_max_send_size", parameters.btl_tcp_max_send_size)?.max(eager_limit),
             device_max_send_size: size("device_chunk_size", parameters.device_chunk_size)? + MAX_HEADER,
             device_fragments: parameters.device_chunks.max(1),
+            retained_limit: parameters.btl_tcp_retained_limit,
             include,
             exclude,
             links,

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use cableway_base::Rank;
 use parking_lot::Mutex;
@@ -19,6 +19,8 @@ pub(crate) struct Shared {
     pub(crate) settings: Settings,
     pub(crate) card: Card,
     pub(crate) pool: Arc<Pool>,
+    /// Bytes of buffers whose messages are kept beyond their upcalls.
+    pub(crate) retained: Arc<AtomicUsize>,
     pub(crate) regions: Arc<Regions>,
     pub(crate) mailbox: Mailbox,
     pub(crate) peers: Mutex<HashMap<Rank, Arc<Peer>>>,

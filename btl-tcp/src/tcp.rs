@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 
 use crate::card::{Card, Host};
 use crate::endpoint::TcpEndpoint;
-use crate::engine::Engine;
+use crate::engine::{Engine, SCRATCH};
 use crate::handshake::Identity;
 use crate::link::{Mailbox, State};
 use crate::pool::Pool;
@@ -53,7 +53,8 @@ impl Tcp {
         };
         let shared = Arc::new(Shared {
             identity: Identity::new(job),
-            pool: Pool::new(devices.clone(), &[settings.max_send_size, settings.device_max_send_size]),
+            pool: Pool::new(devices, vec![settings.max_send_size, settings.device_max_send_size, SCRATCH]),
+            retained: Arc::default(),
             settings,
             card,
             regions: Arc::default(),
@@ -62,8 +63,7 @@ impl Tcp {
             finalizing: AtomicBool::new(false),
         });
         let listeners = [v4, v6].into_iter().flatten().map(|(socket, _)| socket);
-        let engine = Engine::new(Arc::clone(&shared), listeners)
-            .map_err(|error| Error::system(NAME, "cannot set up epoll", error))?;
+        let engine = Engine::new(Arc::clone(&shared), listeners)?;
         Ok(Arc::new(Tcp { shared, engine: Mutex::new(engine) }))
     }
 }

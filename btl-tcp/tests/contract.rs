@@ -298,10 +298,71 @@ fn limits_are_errors_not_truncation() {
     send(&[&a, &b], endpoint, b"first", b"");
     let capabilities = *endpoint.capabilities();
     assert!(endpoint.send_inline(&[], &vec![0; capabilities.inline_limit + 1]).is_err());
-    let mut long = vec![0; capabilities.max_send_size];
+    let mut long = vec![0; capabilities.device_max_send_size];
     // SAFETY: nothing is started.
     assert!(unsafe { endpoint.send_in_place(&[1], region(&mut long), Token(0)) }.is_err());
     let fragment = endpoint.alloc(10, FragmentKind::Host).unwrap().unwrap();
     let too_much = fragment.capacity() + 1;
     assert!(endpoint.send(fragment, too_much).is_err());
+}
+
+/// Answers from within upcalls may be gathered; they go out before `progress` returns, in order.
+#[test]
+fn answers_from_upcalls_keep_their_order() {
+    use cableway_btl::{Endpoint, Error, Received, Upcalls};
+    use parking_lot::Mutex;
+
+    const MESSAGES: usize = 200;
+    struct Echo {
+        link: Mutex<Box<dyn Endpoint>>,
+        /// Lengths of answers that the link was too busy for.
+        owed: Mutex<std::collections::VecDeque<usize>>,
+    }
+    impl Echo {
+        fn pay(&self) {
+            let mut owed = self.owed.lock();
+            while let Some(&len) = owed.front() {
+                if !common::try_send(&mut **self.link.lock(), &(len as u64).to_le_bytes(), &vec![7; len]).unwrap() {
+                    return;
+                }
+                owed.pop_front();
+            }
+        }
+    }
+    impl Upcalls for Echo {
+        fn receive(&self, _: u32, message: Received<'_>) {
+            let mut number = [0; 8];
+            message.bytes().copy_to(&mut number);
+            let number = u64::from_le_bytes(number) as usize;
+            // Short ones, some that are never gathered, and some in fragments.
+            self.owed.lock().push_back(number + [0, 3000, 0, 40_000][number % 4]);
+            self.pay();
+        }
+        fn completed(&self, _: Token, _: Result<(), Error>) {}
+        fn peer_failed(&self, peer: u32, error: Error) {
+            panic!("peer {peer} failed: {error}");
+        }
+        fn peer_left(&self, peer: u32) {
+            panic!("peer {peer} left");
+        }
+    }
+
+    let Pair { a, b, mut to_b, mut to_a } = pair(&[]);
+    send(&[&a, &b], &mut *to_b[0], b"first", b"");
+    common::until(&[&a, &b], "it arrives", || b.received() == 1);
+    let echo = Echo { link: Mutex::new(to_a.remove(0)), owed: Mutex::default() };
+    to_b[0].begin_batch();
+    for number in 0..MESSAGES as u64 {
+        assert_eq!(to_b[0].send_inline(&number.to_le_bytes(), b"").unwrap(), Sent::Done);
+    }
+    to_b[0].flush().unwrap();
+    common::until(&[&a], "all answers arrive", || {
+        b.tcp.progress(&echo);
+        echo.pay();
+        a.received() == MESSAGES
+    });
+    for (number, (_, message)) in a.seen.messages.lock().iter().enumerate() {
+        let len = number + [0, 3000, 0, 40_000][number % 4];
+        assert_eq!((message.len(), &message[..8]), (8 + len, &(len as u64).to_le_bytes()[..]), "answer {number}");
+    }
 }

@@ -116,7 +116,8 @@ pub trait Endpoint: Send {
     /// The link failed.
     fn send(&mut self, fragment: Fragment, len: usize) -> Result<(), Error>;
 
-    /// Sends `header`, then the bytes of `payload` from where they are.
+    /// Sends `header`, then the bytes of `payload` from where they are: together at most the larger of `max_send_size`
+    /// and `device_max_send_size`, for the data may go to a device.
     ///
     /// # Safety
     /// The payload's memory stays valid and unwritten until completed.

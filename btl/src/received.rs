@@ -98,7 +98,8 @@ impl<'a> Received<'a> {
         self.bytes
     }
 
-    /// Keeps the message beyond the upcall, so that a device can copy from it. None: copy it now.
+    /// Keeps the message beyond the upcall, so that a device can copy from it. None: copy it now, for the BTL cannot
+    /// leave it in place, or has left as much as it may.
     pub fn retain(&self) -> Option<Retained> {
         let keeper = self.retain?.retain();
         Some(Retained { address: self.bytes.address, len: self.bytes.len, _keeper: keeper })

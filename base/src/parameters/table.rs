@@ -101,5 +101,6 @@ parameters! {
     btl_tcp_nodelay: Flag = "yes", "send small segments at once (TCP_NODELAY)";
     btl_tcp_sndbuf: Size = "0", "socket send buffer; 0 leaves it to the system";
     btl_tcp_rcvbuf: Size = "0", "socket receive buffer; 0 leaves it to the system";
+    btl_tcp_retained_limit: Size = "64M", "received data that may wait in this transport's buffers for devices to copy it; beyond, it is copied elsewhere at once";
     btl_tcp_family: Families = "both", "address families of connections";
 }

@@ -18,14 +18,16 @@ use slab::Slab;
 use socket2::Socket;
 
 use crate::link::{Letters, Link, Peer, State};
+use crate::pool::Buffer;
 use crate::shared::Shared;
 use crate::{NAME, gather};
 use pending::{Attempt, Pending};
 use reader::{End, Reader, Turn};
 use watch::Watch;
 
-/// Small messages are parsed where they were read to: here.
-const SCRATCH: usize = 128 << 10;
+/// Small messages are parsed where they were read to: in a buffer of so many bytes, registered with the driver so that
+/// a device copies out of it as fast as from elsewhere.
+pub(crate) const SCRATCH: usize = 128 << 10;
 /// Events taken from epoll at a time.
 const EVENTS: usize = 64;
 /// Connections that are read without asking epoll first.
@@ -52,7 +54,7 @@ pub(crate) struct Engine {
     failures: Vec<(Arc<Peer>, Error)>,
     /// Peers that have said goodbye on a link and are not reported yet: others may still have something to deliver.
     leaving: Vec<Arc<Peer>>,
-    scratch: Box<[u8]>,
+    scratch: Buffer,
     /// Empty between calls; kept for its memory.
     letters: Letters,
     idle: u32,
@@ -72,10 +74,12 @@ enum Source {
 }
 
 impl Engine {
-    pub(crate) fn new(shared: Arc<Shared>, listeners: impl Iterator<Item = Socket>) -> io::Result<Self> {
+    pub(crate) fn new(shared: Arc<Shared>, listeners: impl Iterator<Item = Socket>) -> Result<Self, Error> {
         let watch = Watch::new(shared.settings.socket.peer_timeout);
         let mut engine = Engine {
-            epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
+            epoll: epoll::create(epoll::CreateFlags::CLOEXEC)
+                .map_err(|errno| Error::system(NAME, "cannot set up epoll", errno.into()))?,
+            scratch: shared.pool.take(SCRATCH)?,
             shared,
             entries: Slab::new(),
             stamp: 0,
@@ -83,14 +87,15 @@ impl Engine {
             retries: Vec::new(),
             failures: Vec::new(),
             leaving: Vec::new(),
-            scratch: vec![0; SCRATCH].into_boxed_slice(),
             letters: Letters::default(),
             idle: 0,
             polls: 0,
             watch,
         };
         for listener in listeners {
-            engine.insert(Source::Listener(Arc::new(listener)), epoll::EventFlags::IN)?;
+            engine
+                .insert(Source::Listener(Arc::new(listener)), epoll::EventFlags::IN)
+                .map_err(|error| Error::system(NAME, "cannot watch a listening socket", error))?;
         }
         Ok(engine)
     }

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use cableway_btl::{Received, Retain, SharedBytes, Upcalls};
@@ -46,7 +47,7 @@ pub(crate) struct Reader {
 enum Sink {
     None,
     Message {
-        buffer: Arc<Buffer>,
+        buffer: Buffer,
         filled: usize,
         length: usize,
     },
@@ -89,11 +90,28 @@ impl From<BadPut> for End {
     }
 }
 
-struct Keep(Arc<Buffer>);
+/// A message's buffer while it is handed up. Shared because it may be retained.
+struct Keep<'a> {
+    buffer: Arc<Buffer>,
+    retained: &'a Arc<AtomicUsize>,
+}
 
-impl Retain for Keep {
+impl Retain for Keep<'_> {
     fn retain(&self) -> Box<dyn Send> {
-        Box::new(Arc::clone(&self.0))
+        self.retained.fetch_add(self.buffer.len(), Ordering::Relaxed);
+        Box::new(Kept { buffer: Arc::clone(&self.buffer), retained: Arc::clone(self.retained) })
+    }
+}
+
+/// A buffer that outlives its upcall; counted while it does.
+struct Kept {
+    buffer: Arc<Buffer>,
+    retained: Arc<AtomicUsize>,
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.retained.fetch_sub(self.buffer.len(), Ordering::Relaxed);
     }
 }
 
@@ -146,15 +164,15 @@ impl Reader {
     /// Reads once. Returns how much was asked for, how much of it goes straight to its place, and the outcome.
     fn receive(&mut self, scratch: &mut [u8]) -> (usize, usize, io::Result<usize>) {
         let socket = &self.socket;
-        match &self.sink {
+        match &mut self.sink {
             Sink::None => (scratch.len(), 0, sys::receive(socket, scratch)),
             Sink::Message { buffer, filled, length } => {
                 let spill = scratch.len().min(SPILL);
-                let direct = length - filled;
-                // SAFETY: the buffer has room for `length` bytes, of which `filled` are taken.
-                let rest = Slice::new(unsafe { buffer.address().as_ptr().add(*filled) }, direct);
-                // SAFETY: the buffer is nobody else's before the message is complete; `scratch` is borrowed.
-                let result = unsafe { sys::receive_vectored(socket, &[rest, Slice::of_mut(&mut scratch[..spill])]) };
+                let rest = &mut buffer[*filled..*length];
+                let direct = rest.len();
+                let slices = [Slice::of_mut(rest), Slice::of_mut(&mut scratch[..spill])];
+                // SAFETY: both are borrowed.
+                let result = unsafe { sys::receive_vectored(socket, &slices) };
                 (direct + spill, direct, result)
             }
             Sink::Put { window, filled, .. } => {
@@ -231,7 +249,7 @@ impl Reader {
         self.sink = match body {
             Body::Message { length } => {
                 let buffer = shared.pool.take(length).map_err(|error| End::Io(io::Error::other(error)))?;
-                Sink::Message { buffer: Arc::new(buffer), filled: 0, length }
+                Sink::Message { buffer, filled: 0, length }
             }
             Body::Put { key, offset, length, confirmation } => {
                 match shared.regions.land(self.link.peer.rank, key, offset, length)? {
@@ -250,10 +268,7 @@ impl Reader {
         *bytes = rest;
         match &mut self.sink {
             Sink::None | Sink::Discard { .. } => {}
-            // SAFETY: the buffer has room for the whole message, nobody else has it, and `data` is borrowed.
-            Sink::Message { buffer, filled, .. } => unsafe {
-                buffer.address().as_ptr().add(*filled).copy_from_nonoverlapping(data.as_ptr(), count);
-            },
+            Sink::Message { buffer, filled, .. } => buffer[*filled..*filled + count].copy_from_slice(data),
             Sink::Put { window, filled, .. } => {
                 let copied = window.write(*filled, |address, room| {
                     // SAFETY: the window is registered for this; `data` is private memory.
@@ -280,10 +295,12 @@ impl Reader {
         match std::mem::replace(&mut self.sink, Sink::None) {
             Sink::None => {}
             Sink::Message { buffer, length, .. } => {
-                // SAFETY: the buffer holds `length` bytes that nobody writes to before it is back in the pool.
-                let bytes = unsafe { SharedBytes::new(buffer.address().as_ptr(), length) };
-                let keep = Keep(buffer);
-                upcalls.receive(self.link.peer.rank, Received::new(bytes, Some(&keep)));
+                let keep = Keep { buffer: Arc::new(buffer), retained: &shared.retained };
+                let bytes = SharedBytes::from_private(&keep.buffer[..length]);
+                // Beyond the limit the receiver copies at once, or keeps the message in memory of its own.
+                let room = shared.retained.load(Ordering::Relaxed) < shared.settings.retained_limit;
+                let retain = room.then_some(&keep as &dyn Retain);
+                upcalls.receive(self.link.peer.rank, Received::new(bytes, retain));
             }
             Sink::Put { confirmation, .. } | Sink::Discard { confirmation } => {
                 if confirmation.is_some() {

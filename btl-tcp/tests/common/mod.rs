@@ -4,10 +4,13 @@
 pub(crate) mod raw;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use cableway_base::{Parameters, Rank, Source};
-use cableway_btl::{Btl, Endpoint, Error, FragmentKind, Job, Received, Region, Sent, Token, Transfer, Upcalls};
+use cableway_btl::{
+    Btl, Endpoint, Error, FragmentKind, Job, Received, Region, Retained, Sent, Token, Transfer, Upcalls,
+};
 use cableway_btl_tcp::Tcp;
 use cableway_common_cuda::{Devices, Location};
 use parking_lot::Mutex;
@@ -22,6 +25,9 @@ pub(crate) struct Seen {
     pub(crate) failed: Mutex<Vec<(Rank, Error)>>,
     /// Who left, and how many messages of theirs had been delivered by then.
     pub(crate) left: Mutex<Vec<(Rank, usize)>>,
+    /// Messages whose memory could be kept.
+    pub(crate) keep: AtomicBool,
+    pub(crate) retained: Mutex<Vec<Retained>>,
 }
 
 impl Upcalls for Seen {
@@ -32,6 +38,9 @@ impl Upcalls for Seen {
             let mut again = vec![0; retained.bytes().len()];
             retained.bytes().copy_to(&mut again);
             assert_eq!(bytes, again);
+            if self.keep.load(Ordering::Relaxed) {
+                self.retained.lock().push(retained);
+            }
         }
         self.messages.lock().push((peer, bytes));
     }
@@ -70,7 +79,11 @@ pub(crate) fn job(rank: Rank, size: u32) -> Job {
 
 impl Node {
     pub(crate) fn new(rank: Rank, size: u32, assignments: &[&str]) -> Self {
-        let tcp = Tcp::new(&job(rank, size), &parameters(assignments), &Devices::none()).unwrap();
+        Self::with_devices(rank, size, assignments, &Devices::none())
+    }
+
+    pub(crate) fn with_devices(rank: Rank, size: u32, assignments: &[&str], devices: &Devices) -> Self {
+        let tcp = Tcp::new(&job(rank, size), &parameters(assignments), devices).unwrap();
         Node { tcp, seen: Seen::default(), rank }
     }
 

@@ -83,7 +83,7 @@ impl Engine {
             // Where a device copies on either side, each fragment has the cost of a copy: larger ones suit it.
             let kind = if on_device || transfer.to_device { link.device_kind() } else { FragmentKind::Host };
             let room = match kind {
-                FragmentKind::Device if !in_place => {
+                FragmentKind::Device => {
                     caps.device_max_send_size.saturating_sub(FRAGMENT_LEN).min(self.parameters.device_chunk_size)
                 }
                 _ => caps.max_send_size.saturating_sub(FRAGMENT_LEN),

@@ -482,7 +482,8 @@ impl Endpoint for NetEndpoint {
 
     unsafe fn send_in_place(&mut self, header: &[u8], payload: Region, token: Token) -> Result<Transfer, Error> {
         assert!(self.link.capabilities.flags.contains(Flags::SEND_IN_PLACE));
-        assert!(header.len() + payload.len <= self.link.capabilities.max_send_size);
+        let Capabilities { max_send_size, device_max_send_size, .. } = self.link.capabilities;
+        assert!(header.len() + payload.len <= max_send_size.max(device_max_send_size));
         if self.busy()? {
             return Ok(Transfer::Busy);
         }

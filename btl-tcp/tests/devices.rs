@@ -1,0 +1,95 @@
+//! Device data through the transport, on the simulated driver; with `CABLEWAY_TEST_REAL_DRIVER=1` on the one that the
+//! loader finds.
+#![cfg(feature = "cuda")]
+
+mod common;
+
+use std::sync::atomic::Ordering;
+
+use cableway_base::Parameters;
+use cableway_btl::FragmentKind;
+use cableway_common_cuda::{BufferKind, DeviceBuffer, DeviceIndex, Devices, MemoryClass};
+use common::{LOOPBACK, Node, pattern, send, until};
+
+/// What waits for a device is bounded; what comes beyond is handed up all the same, to be copied at once.
+#[test]
+fn messages_beyond_the_limit_are_not_kept() {
+    let set = [LOOPBACK, "btl_tcp_retained_limit=300K", "device_chunk_size=256K"];
+    let (a, b) = (Node::new(0, 2, &set), Node::new(1, 2, &set));
+    let nodes = [&a, &b];
+    let (mut to_b, _to_a) = (a.connect(&b), b.connect(&a));
+    b.seen.keep.store(true, Ordering::Relaxed);
+    // Each is more than the receive buffer holds.
+    let message = |number| pattern(200_000, number);
+    let kept = |number: u64| {
+        let expected = 1 + number as usize;
+        until(&nodes, "it arrives", || b.received() == expected);
+        assert!(b.seen.messages.lock()[number as usize].1 == message(number));
+        b.seen.retained.lock().len()
+    };
+    let mut send = |number: u64| {
+        until(&nodes, "a fragment is there", || {
+            let Some(mut fragment) = to_b[0].alloc(200_000, FragmentKind::Device).unwrap() else { return false };
+            fragment.write(0, &message(number));
+            to_b[0].send(fragment, 200_000).unwrap();
+            true
+        });
+    };
+    for (number, expected) in [(0, 1), (1, 2), (2, 2), (3, 2)] {
+        send(number);
+        assert_eq!(kept(number), expected, "message {number}");
+    }
+    for (waiting, number) in b.seen.retained.lock().iter().zip(0..) {
+        let mut got = vec![0; 200_000];
+        waiting.bytes().copy_to(&mut got);
+        assert!(got == message(number), "what is kept stays as it was");
+    }
+    b.seen.retained.lock().clear();
+    send(4);
+    assert_eq!(kept(4), 1, "there is room again");
+}
+
+fn devices() -> Devices {
+    let real = std::env::var_os("CABLEWAY_TEST_REAL_DRIVER").is_some_and(|value| value == "1");
+    let folder = (!real).then(|| sim_cuda::library_folder().expect("sim-cuda is built with the tests that use it"));
+    let devices = Devices::open_in(folder.as_deref(), &Parameters::default());
+    devices.initialise().unwrap();
+    devices
+}
+
+#[test]
+fn a_device_copies_into_and_out_of_registered_buffers() {
+    let devices = devices();
+    let (a, b) = (Node::with_devices(0, 2, &[LOOPBACK], &devices), Node::with_devices(1, 2, &[LOOPBACK], &devices));
+    let nodes = [&a, &b];
+    let (mut to_b, _to_a) = (a.connect(&b), b.connect(&a));
+    let link = &mut *to_b[0];
+    send(&nodes, link, b"first", b"");
+    b.seen.keep.store(true, Ordering::Relaxed);
+    let buffer = |len| DeviceBuffer::new(&devices, DeviceIndex(0), BufferKind::Device, len).unwrap();
+    let longest = link.capabilities().device_max_send_size;
+    for (round, len) in [200_000, 1 << 20, longest].into_iter().enumerate() {
+        let (message, mut got) = (pattern(len, round as u64), vec![0; len]);
+        let (source, target) = (buffer(len), buffer(len));
+        // SAFETY: both have `len` bytes.
+        unsafe { devices.copy(source.as_device_ptr(), message.as_ptr(), len) }.unwrap();
+
+        let mut fragment = link.alloc(len, FragmentKind::Device).unwrap().unwrap();
+        // SAFETY: the fragment has room and is ours.
+        unsafe { devices.copy(fragment.as_mut_ptr(), source.as_device_ptr(), len) }.unwrap();
+        assert_eq!(devices.classify(fragment.as_mut_ptr(), len).class, MemoryClass::Pinned, "on the sender's side");
+        link.send(fragment, len).unwrap();
+
+        until(&nodes, "it arrives", || !b.seen.retained.lock().is_empty());
+        let kept = b.seen.retained.lock().pop().unwrap();
+        assert_eq!(kept.bytes().len(), len);
+        // SAFETY: the message is kept until after the copies.
+        unsafe {
+            devices.copy(target.as_device_ptr(), kept.bytes().as_ptr(), len).unwrap();
+            devices.copy(got.as_mut_ptr(), target.as_device_ptr(), len).unwrap();
+        }
+        let class = devices.classify(kept.bytes().as_ptr(), len).class;
+        assert_eq!(class, MemoryClass::Pinned, "on the receiver's side");
+        assert!(got == message, "{len} bytes");
+    }
+}
