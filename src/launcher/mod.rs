@@ -4,8 +4,8 @@
 //!   then told to end (SIGTERM), and killed after [`Launcher::grace`]; unless [`Launcher::keep_going`].
 //! - **Signals**: SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCONT and SIGTSTP (after which the launcher
 //!   stops, too) go on to every rank. A second SIGINT or SIGTERM kills.
-//! - **Processes**: each rank leads a process group, of which nothing is left when the rank has ended. Ranks die with
-//!   the launcher, even if that is killed by SIGKILL (when processes that a rank has started are on their own).
+//! - **Processes**: each rank leads a process group, of which nothing is left when the rank has ended, nor when the
+//!   launcher has, even by SIGKILL. What a rank has put into a group or session of its own is on its own.
 //! - **Standard input** goes to rank 0; other ranks read an empty one.
 //! - **Output** is inherited, or passed on line by line with the rank before each line.
 
@@ -15,6 +15,7 @@ mod rank;
 mod server;
 mod signals;
 mod supervisor;
+mod watcher;
 
 use std::ffi::OsString;
 use std::time::Duration;

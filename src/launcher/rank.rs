@@ -87,6 +87,11 @@ fn standard_input() -> Stdio {
 }
 
 impl RankProcess {
+    /// Its process and its process group.
+    pub(super) fn pid(&self) -> Pid {
+        self.pid
+    }
+
     pub(super) fn running(&self) -> bool {
         self.status.is_none()
     }

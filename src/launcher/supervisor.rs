@@ -11,14 +11,16 @@ use super::output::Tagger;
 use super::rank::{self, RankProcess, Started, exit_code};
 use super::server::Server;
 use super::signals::Signals;
+use super::watcher::Watcher;
 use super::{LaunchError, Launcher};
 
 /// What ranks are ended with.
 const ENDING: [Signal; 2] = [Signal::TERM, Signal::KILL];
 
 pub(super) fn run(launcher: &Launcher) -> Result<u8, LaunchError> {
+    let watcher = Watcher::start(launcher.ranks as usize).map_err(LaunchError::system("starting a watcher"))?;
     let mut signals = Signals::listen().map_err(LaunchError::system("listening for signals"))?;
-    let (mut job, tagger) = Supervisor::start(launcher)?;
+    let (mut job, tagger) = Supervisor::start(launcher, watcher)?;
     while job.ranks.iter().any(RankProcess::running) {
         job.wait(&signals)?;
         for signal in signals.take() {
@@ -36,6 +38,7 @@ struct Supervisor<'a> {
     launcher: &'a Launcher,
     server: Server,
     ranks: Vec<RankProcess>,
+    watcher: Watcher,
     /// The first to fail.
     failure: Option<Failure>,
     /// When ranks that have been told to end are killed.
@@ -51,13 +54,14 @@ struct Failure {
 }
 
 impl<'a> Supervisor<'a> {
-    fn start(launcher: &'a Launcher) -> Result<(Self, Option<Tagger>), LaunchError> {
+    fn start(launcher: &'a Launcher, mut watcher: Watcher) -> Result<(Self, Option<Tagger>), LaunchError> {
         let places = launcher.bind.places(launcher.ranks).map_err(LaunchError::system("reading the processors"))?;
         let (mut ranks, mut sockets, mut outputs) = (Vec::new(), Vec::new(), Vec::new());
         for (rank, place) in (0..).zip(places) {
             let program = || launcher.program.to_string_lossy().into_owned();
             let Started { process, socket, output } = rank::start(launcher, rank, place)
                 .map_err(|source| LaunchError::Start { rank, program: program(), source })?;
+            watcher.begin(process.pid());
             ranks.push(process);
             sockets.push(socket);
             outputs.extend(output);
@@ -67,7 +71,7 @@ impl<'a> Supervisor<'a> {
             true => None,
             false => Some(Tagger::start(outputs).map_err(LaunchError::system("passing on output"))?),
         };
-        let job = Supervisor { launcher, server, ranks, failure: None, deadline: None, interrupts: 0 };
+        let job = Supervisor { launcher, server, ranks, watcher, failure: None, deadline: None, interrupts: 0 };
         Ok((job, tagger))
     }
 
@@ -122,6 +126,7 @@ impl<'a> Supervisor<'a> {
         let mut ended = Vec::new();
         for (number, rank) in (0..).zip(&mut self.ranks) {
             if let Some(status) = rank.reap().map_err(LaunchError::system("waiting for a rank"))? {
+                self.watcher.end(rank.pid());
                 ended.push((number, status));
             }
         }

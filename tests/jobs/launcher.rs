@@ -118,7 +118,7 @@ fn stop_and_continue() {
         let launcher = std::fs::read_to_string(format!("/proc/{launcher}/stat")).unwrap_or_default();
         let launcher = launcher.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
         launcher.is_some_and(|state| states.contains(&state))
-            && processes_with(&sleep).iter().all(|(_, state)| states.contains(state))
+            && processes_with(&sleep).iter().filter(|(pid, _)| is_sleep(*pid)).all(|(_, state)| states.contains(state))
     };
     running.signal(Signal::TSTP);
     assert!(eventually(SOON, || all(&['T'])), "{:?}", processes_with(&sleep));
@@ -129,11 +129,15 @@ fn stop_and_continue() {
 }
 
 fn ranks_die_with_a_killed_launcher() {
-    // The shell is the rank; what it started itself is not the launcher's to see once that is gone.
     let sleep = long_sleep();
     let running = start(job(3, &[]).args(["sleep", &sleep]));
     let asleep = || processes_with(&sleep).iter().filter(|(pid, _)| is_sleep(*pid)).count() == 3;
     assert!(eventually(SOON, asleep));
+    running.signal(Signal::KILL);
+    running.finish();
+    assert_gone(&sleep);
+    // And what they have started themselves, also where a rank is gone already or does not hear.
+    let (running, sleep) = sleepers(3, "trap '' TERM HUP INT", "");
     running.signal(Signal::KILL);
     running.finish();
     assert_gone(&sleep);
