@@ -117,7 +117,7 @@ impl Engine {
         // SAFETY: the range is `len` bytes long, and no part of the user's message.
         if let Err(error) = unsafe { convertor.pack(copy, len as usize) } {
             attached.give_back(at);
-            return Err(error.into());
+            return Err(Error::of_copy(error, &convertor));
         }
         let parcel = Box::into_raw(Box::new(Parcel { request: Request::new(), buffer: attached.clone(), at }));
         let request: *const Request = parcel.cast();

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use cableway_base::Rank;
 use cableway_common_cuda::DeviceError;
+use cableway_datatype::Convertor;
 
 /// Why an operation failed. Returned by the call that began the operation, or found in its request.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -115,6 +116,20 @@ pub enum Error {
     /// `finalize` was called.
     #[error("the engine was finalized")]
     Finalized,
+}
+
+impl Error {
+    /// What a convertor answered; where a device is to blame, it names the buffer.
+    #[cold]
+    pub(crate) fn of_copy(error: cableway_datatype::Error, convertor: &Convertor) -> Self {
+        match error {
+            cableway_datatype::Error::Device(source) => {
+                let address = convertor.contiguous().map_or(0, |address| address as usize);
+                Error::Device { address, len: convertor.packed_size(), source }
+            }
+            error => Error::Datatype(error),
+        }
+    }
 }
 
 /// Why the other side of a transfer gave it up; travels in headers.

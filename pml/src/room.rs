@@ -70,7 +70,7 @@ impl Room {
             // SAFETY: the payload is readable and no part of a user's buffer.
             Room::Converted(convertor) => match unsafe { convertor.unpack(from.as_ptr(), len.min(from.len())) } {
                 Ok(_) => Ok(()),
-                Err(error) => Err(error.into()),
+                Err(error) => Err(Error::of_copy(error, convertor)),
             },
         }
     }
@@ -82,8 +82,10 @@ impl Room {
     pub(crate) unsafe fn start_fill(&mut self, from: *const u8, len: usize) -> Result<Completion, Error> {
         match self {
             // SAFETY: the caller's promise.
-            Room::Converted(convertor) => unsafe {
-                Ok(convertor.start_unpack(from, len, Order::AfterDefaultStream)?.1)
+            Room::Converted(convertor) => match unsafe { convertor.start_unpack(from, len, Order::AfterDefaultStream) }
+            {
+                Ok((_, completion)) => Ok(completion),
+                Err(error) => Err(Error::of_copy(error, convertor)),
             },
             // SAFETY: the caller's promise.
             _ => self.fill(unsafe { SharedBytes::new(from, len) }, len).map(|()| Completion::DONE),

@@ -309,6 +309,8 @@ fn a_device_that_fails_ends_the_request_on_both_sides() {
                     // An eager send is over before its receiver's device is asked.
                     assert!(len == 100 || send.is_some() == receive.is_some(), "{name}: {send:?} {receive:?}");
                     assert!(send.is_none() || receive.is_some(), "{name}: {send:?} {receive:?}");
+                    let named = |error: &Error| matches!(error, Error::Device { .. } | Error::PeerGaveUp { .. });
+                    assert!(send.iter().chain(&receive).all(named), "{name}: {send:?} {receive:?}");
                     failed += u32::from(receive.is_some());
                 }
             }

@@ -3,17 +3,18 @@
 use std::error::Error;
 
 use cableway::{
-    Any, BufferKind, Communicator, Datatype, DeviceBuffer, DeviceIndex, DeviceSlice, DeviceSliceMut, Predefined,
-    RawBuffer, TypedSlice, TypedSliceMut, World,
+    Any, BufferKind, Communicator, Datatype, DeviceBuffer, DeviceIndex, DeviceSlice, DeviceSliceMut, EngineError,
+    Predefined, RawBuffer, TypedSlice, TypedSliceMut, World,
 };
 
-use crate::support::{Driver, Role, Test, finish, role_job};
+use crate::support::{Driver, Role, Test, finish, role_job, shell_job, skip, this};
 
 pub(crate) const TESTS: &[Test] = &[
     ("device::whole_and_part_of_buffers", || every_transport("device_buffers")),
     ("device::pointers_of_others_and_datatypes", || every_transport("device_pointers")),
     ("device::host_datatypes", || every_transport("host_datatypes")),
     ("device::scopes_and_threads", || every_transport("device_scopes")),
+    ("device::a_copy_that_fails_is_the_receivers_error", a_copy_that_fails),
 ];
 
 pub(crate) const ROLES: &[Role] = &[
@@ -21,6 +22,7 @@ pub(crate) const ROLES: &[Role] = &[
     ("device_pointers", device_pointers),
     ("host_datatypes", host_datatypes),
     ("device_scopes", device_scopes),
+    ("receivers_copies_fail", receivers_copies_fail),
 ];
 
 type Outcome = Result<(), Box<dyn Error>>;
@@ -31,6 +33,71 @@ fn every_transport(role: &str) {
     for btl in ["btl=sm", "btl=tcp"] {
         finish(&mut role_job(2, &["--cuda-libdir", &folder, "--set", btl], role)).assert_success();
     }
+}
+
+/// Rank 1's driver refuses every copy.
+fn a_copy_that_fails() {
+    let Driver { folder, simulated } = Driver::find();
+    if !simulated {
+        return skip("faults are injected into the simulated driver only");
+    }
+    let folder = folder.to_string_lossy();
+    let [program, role] = this("receivers_copies_fail");
+    let script = r#"if [ "$CABLEWAY_JOB_RANK" = 1 ]; then export SIM_CUDA_FAIL=cuMemcpyAsync:1; fi; exec "$0" "$1""#;
+    for btl in ["btl=sm", "btl=tcp"] {
+        let mut command = shell_job(2, &["--cuda-libdir", &folder, "--set", btl], script);
+        finish(command.args([&program, &role])).assert_success();
+    }
+}
+
+fn receivers_copies_fail() -> Outcome {
+    let world = World::init()?;
+    let on = world.communicator();
+    // Small and large, received before they are sent and after.
+    for (tag, (len, posted)) in (0..).zip([(100, true), (100, false), (700_000, true), (700_000, false)]) {
+        if world.rank() == 0 {
+            if posted {
+                on.recv(&mut [0_u8], 1, 50)?;
+            }
+            let message = bytes(0, len);
+            let sent = on.scope(|scope| {
+                let sending = scope.isend(&message, 1, tag)?;
+                if !posted {
+                    on.send(&[0_u8], 1, 50)?;
+                }
+                sending.wait().map(drop)
+            });
+            // Who sent a small message has not waited for it; who is asked for a large one is told.
+            match sent {
+                Ok(()) if len == 100 => {}
+                Err(error)
+                    if len != 100 && matches!(error.engine_error(), Some(EngineError::PeerGaveUp { peer: 1, .. })) => {}
+                other => return Err(format!("message {tag}: the sender heard {other:?}").into()),
+            }
+            continue;
+        }
+        let mut inbox = DeviceBuffer::new(world.devices(), device(&world)?, BufferKind::Device, len)?;
+        let received = if posted {
+            on.scope(|scope| {
+                let receiving = scope.irecv(&mut inbox, 0, tag)?;
+                on.send(&[0_u8], 0, 50)?;
+                receiving.wait()
+            })
+        } else {
+            on.recv(&mut [0_u8], 0, 50)?;
+            on.recv(&mut inbox, 0, tag)
+        };
+        match received {
+            Err(error) if matches!(error.engine_error(), Some(EngineError::Device { .. })) => {}
+            other => return Err(format!("message {tag}: the receiver heard {other:?}").into()),
+        }
+    }
+    // Nothing else is harmed.
+    let (me, peer) = (world.rank(), 1 - world.rank());
+    let mut host = vec![0; 300_000];
+    on.sendrecv(&bytes(me, 300_000), (peer, 60), &mut host, (peer, 60))?;
+    expect_bytes(&host, &bytes(peer, 300_000))?;
+    Ok(on.barrier()?)
 }
 
 fn bytes(seed: u32, len: usize) -> Vec<u8> {

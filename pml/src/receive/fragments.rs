@@ -39,13 +39,13 @@ impl Engine {
                 }
                 Err(error) => {
                     transfer.arrived += len;
-                    transfer.fail(error.into());
+                    transfer.fail(Error::of_copy(error, &transfer.convertor));
                 }
             }
         } else {
             // SAFETY: the payload is readable and no part of a user's buffer.
             if let Err(error) = unsafe { transfer.convertor.unpack(payload.as_ptr(), payload.len()) } {
-                transfer.fail(error.into());
+                transfer.fail(Error::of_copy(error, &transfer.convertor));
             }
             transfer.arrived += len;
         }

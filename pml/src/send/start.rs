@@ -167,7 +167,7 @@ impl Engine {
                 Ok(Attempt::Gone)
             }
             Err(error) => {
-                transfer.fail(Error::from(error));
+                transfer.fail(Error::of_copy(error, &transfer.convertor));
                 Ok(self.attempt_announce(links, id))
             }
         }
@@ -222,7 +222,7 @@ impl Engine {
             }
             Err(error) => {
                 drop(fragment);
-                transfer.fail(error.into());
+                transfer.fail(Error::of_copy(error, &transfer.convertor));
                 Ok(self.attempt_announce(links, id))
             }
         }

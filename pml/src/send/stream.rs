@@ -132,7 +132,7 @@ impl Engine {
                     }
                     Err(error) => {
                         drop(fragment);
-                        transfer.fail(error.into());
+                        transfer.fail(Error::of_copy(error, &transfer.convertor));
                         return Ok(Step::Empty);
                     }
                 }
