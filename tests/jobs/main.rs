@@ -4,6 +4,7 @@
 mod cli;
 mod device;
 mod faults;
+mod huge;
 mod launcher;
 mod leaving;
 mod library;
@@ -18,7 +19,7 @@ fn main() -> std::process::ExitCode {
     if let Some(role) = std::env::args().nth(1).and_then(|first| first.strip_prefix("role=").map(str::to_owned)) {
         return support::play(
             &role,
-            &[modex::ROLES, library::ROLES, device::ROLES, faults::ROLES, leaving::ROLES].concat(),
+            &[modex::ROLES, library::ROLES, device::ROLES, faults::ROLES, leaving::ROLES, huge::ROLES].concat(),
         );
     }
     let tests = [
@@ -29,6 +30,7 @@ fn main() -> std::process::ExitCode {
         device::TESTS,
         faults::TESTS,
         leaving::TESTS,
+        huge::TESTS,
         pingpong::TESTS,
         ompi::TESTS,
     ];
