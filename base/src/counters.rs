@@ -40,6 +40,8 @@ counters! {
     device_copies,
     /// bytes copied between device and host memory
     device_bytes,
+    /// messages between devices, or pieces of them, that went by one copy which this process had made
+    device_direct,
     /// messages from peers that were refused as malformed
     malformed,
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use cableway_base::Parameters;
 
-use crate::copy::{CopyBatch, Direction, Order};
+use crate::copy::{Completion, CopyBatch, Direction, Order};
 use crate::error::DeviceError;
 use crate::facts::Facts;
 use crate::host::HostRegistration;
@@ -144,6 +144,19 @@ impl Devices {
     pub fn batch(&self, at: &Location, direction: Direction, order: Order) -> Result<CopyBatch<'_>, DeviceError> {
         let vendor = self.vendor.as_ref().ok_or_else(|| DeviceError::no_driver("batch", format!("{at:?}")))?;
         Ok(CopyBatch { inner: vendor.batch(at, direction, order)? })
+    }
+
+    /// What is done once the work is that the default stream of the buffer at `at` holds now, where the parameter
+    /// `default_stream_order` asks for that order: before then no other process is to be told that it may read or write
+    /// the buffer. Done at once for host memory.
+    ///
+    /// # Errors
+    /// The buffer's context is gone, or the calling thread captures a graph.
+    pub fn default_stream(&self, at: &Location) -> Result<Completion, DeviceError> {
+        match &self.vendor {
+            Some(vendor) if at.on_device() => Ok(Completion { inner: vendor.default_stream(at)? }),
+            _ => Ok(Completion::DONE),
+        }
     }
 
     /// Copies `len` bytes between any two kinds of memory, after the default stream's work, and waits.

@@ -18,6 +18,7 @@ mod facts;
 mod host;
 mod host_pool;
 mod host_ranges;
+mod ipc;
 mod location;
 mod vendor;
 
@@ -28,4 +29,5 @@ pub use error::DeviceError;
 pub use facts::{DeviceFacts, Facts, Link};
 pub use host::{BounceBuffer, BouncePool, HostRegistration};
 pub use host_pool::{HostMemory, HostPool};
+pub use ipc::{ExportKind, Exported, Exports, Imports, Mapped, Reach};
 pub use location::{DeviceIndex, Location, MemoryClass};

@@ -12,6 +12,7 @@ use crate::buffer::BufferKind;
 use crate::copy::{Direction, Order};
 use crate::error::DeviceError;
 use crate::facts::Facts;
+use crate::ipc::{Exported, NoExport};
 use crate::location::{DeviceIndex, Location};
 
 /// A vendor of devices.
@@ -24,6 +25,16 @@ pub(crate) trait Vendor: Send + Sync {
     fn allocation(&self, address: *const u8) -> Option<(*const u8, usize)>;
     /// Begins copies.
     fn batch(&self, at: &Location, direction: Direction, order: Order) -> Result<Box<dyn VendorBatch>, DeviceError>;
+    /// What is over once the work that the default stream of `at`'s context holds now is; none if that is now.
+    fn default_stream(&self, at: &Location) -> Result<Option<Box<dyn VendorCompletion>>, DeviceError>;
+    /// The id of the context to work in on memory at `at`.
+    fn context_id(&self, at: &Location) -> Result<u64, DeviceError>;
+    /// The driver's id of the allocation at an address, never reused; none if it knows of none.
+    fn buffer_id(&self, address: *const u8) -> Option<u64>;
+    /// What another process needs to map the allocation around an address, whose id is given.
+    fn export(&self, at: &Location, address: *const u8, buffer_id: u64) -> Result<Exported, NoExport>;
+    /// Maps another process's allocation into the context of `into`.
+    fn import(&self, exported: &Exported, into: &Location) -> Result<Box<dyn VendorMapping>, DeviceError>;
     /// Registers now or later; dropping what is returned unregisters.
     ///
     /// # Safety
@@ -62,6 +73,12 @@ pub(crate) trait VendorCompletion: Send {
     fn poll(&mut self) -> Result<bool, DeviceError>;
     /// Takes back what serves the next operation, once this one is done.
     fn recycle(self: Box<Self>);
+}
+
+/// Another process's allocation, mapped here until dropped.
+pub(crate) trait VendorMapping: Send + Sync {
+    /// Its first byte.
+    fn address(&self) -> *mut u8;
 }
 
 /// A registered range; unregistered by dropping.

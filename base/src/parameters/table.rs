@@ -69,6 +69,16 @@ parameters! {
     device_chunks: Count = "16", "pieces of a device message in flight per direction";
 
     staging_limit: Size = "0", "host memory for copies of device buffers, of calls that Open MPI serves from host memory only; 0 means half of the machine's";
+    device_ipc: Flag = "yes", "let processes of one node map each other's device memory, so that a message between devices is one copy; device_protocols=copy has no use for it";
+    device_ipc_mappings: Count = "256", "allocations of other processes that are kept mapped; those not used for longest are closed";
+    device_ipc_bytes: Size = "64G", "bytes of other processes' device memory that are kept mapped";
+    device_ipc_open_size: Size = "96M", "a message of at least this size maps its allocation at once; smaller ones do so when they meet the allocation a second time, because to map it takes the driver as long as to copy so much through the host";
+    device_staged_latency: Time = "19us", "what a small message between devices takes through the host; with the other estimates it decides from which size on a single copy is made";
+    device_staged_rate: Size = "45G", "bytes a second of large messages between devices through the host";
+    device_direct_latency: Time = "10us", "what a small message takes by a single copy between devices of two processes, its handshake included";
+    device_direct_rate: Size = "350G", "bytes a second of such copies";
+    device_push_latency: Time = "10us", "as device_direct_latency, where the sender copies instead of the receiver";
+    device_turn_latency: Time = "150us", "what a copy takes on a device on which several processes copy in turns; between processes on one device the lower rank copies";
 
     pml_unexpected_limit: Size = "4M", "bytes of messages without a posted receive that a peer may have here; beyond it their data stays with the sender";
     pml_early_messages: Count = "1000000", "messages that one peer may have here for communicators that this process has not created yet";

@@ -63,6 +63,43 @@ impl Operation {
         operation
     }
 
+    /// An operation that copies nothing, and is over once the work is that the context's legacy default stream holds
+    /// now. None if it is already.
+    pub(super) fn after_legacy(context: Arc<Context>) -> Result<Option<Box<dyn VendorCompletion>>, DeviceError> {
+        // The direction says nothing here.
+        let start = Start { direction: Direction::DeviceToDevice, first: true, ordered: true };
+        let mut operation = Operation::begin(context.clone(), start);
+        let recorded = operation.record_legacy(&context);
+        let polled = match recorded {
+            Ok(true) => VendorCompletion::poll(&mut *operation),
+            Ok(false) => Ok(true),
+            Err(failure) => Err(operation.error(&context, failure)),
+        };
+        match polled {
+            Ok(false) => Ok(Some(operation)),
+            done => {
+                operation.rest();
+                done.map(|_| None)
+            }
+        }
+    }
+
+    /// Records the event in the legacy stream; false if the stream cannot be used.
+    fn record_legacy(&mut self, context: &Context) -> Result<bool, Failure> {
+        let driver = context.driver;
+        let _scope = context.enter()?;
+        let event = self.event(driver)?;
+        refuse_capture(driver, event)?;
+        context.streams.record_legacy(driver, event)
+    }
+
+    fn event(&mut self, driver: &Driver) -> Result<*mut CUevent_st, Failure> {
+        Ok(match self.event {
+            Some(event) => event.0,
+            None => self.event.insert(Handle(stream::new_event(driver)?)).0,
+        })
+    }
+
     /// Destroys what it holds in its context, which is current.
     pub(super) fn destroy(&mut self, driver: &Driver) {
         if let Some(event) = self.event.take() {
@@ -73,10 +110,7 @@ impl Operation {
     fn issue(&mut self, context: &Context) -> Result<(), Failure> {
         let driver = context.driver;
         let _scope = context.enter()?;
-        let event = match self.event {
-            Some(event) => event.0,
-            None => self.event.insert(Handle(stream::new_event(driver)?)).0,
-        };
+        let event = self.event(driver)?;
         if self.start.first {
             refuse_capture(driver, event)?;
         }

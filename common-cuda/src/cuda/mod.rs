@@ -6,6 +6,7 @@ mod context;
 mod copy;
 mod driver;
 mod info;
+mod ipc;
 mod primary;
 mod register;
 mod status;
@@ -27,8 +28,9 @@ use crate::buffer::BufferKind;
 use crate::copy::{Direction, Order};
 use crate::error::DeviceError;
 use crate::facts::Facts;
+use crate::ipc::{Exported, NoExport};
 use crate::location::{DeviceIndex, Location};
-use crate::vendor::{Vendor, VendorBatch, VendorBuffer, VendorRegistration};
+use crate::vendor::{Vendor, VendorBatch, VendorBuffer, VendorCompletion, VendorMapping, VendorRegistration};
 
 /// The CUDA devices of this process, as far as a driver is in it.
 pub(crate) struct Cuda {
@@ -119,6 +121,30 @@ impl Vendor for Cuda {
         let first = order == Order::AfterDefaultStream;
         let start = Start { direction, first, ordered: first && self.order_after_default_stream };
         Ok(Operation::begin(context, start))
+    }
+
+    fn default_stream(&self, at: &Location) -> Result<Option<Box<dyn VendorCompletion>>, DeviceError> {
+        if !self.order_after_default_stream {
+            return Ok(None);
+        }
+        Operation::after_legacy(self.context_of(at)?)
+    }
+
+    fn context_id(&self, at: &Location) -> Result<u64, DeviceError> {
+        Ok(self.context_of(at)?.id)
+    }
+
+    fn buffer_id(&self, address: *const u8) -> Option<u64> {
+        ipc::buffer_id(self.discovery.driver()?, address)
+    }
+
+    fn export(&self, at: &Location, address: *const u8, buffer_id: u64) -> Result<Exported, NoExport> {
+        let context = self.context_of(at).map_err(NoExport::Refused)?;
+        ipc::export(&context, at.device, address, buffer_id)
+    }
+
+    fn import(&self, exported: &Exported, into: &Location) -> Result<Box<dyn VendorMapping>, DeviceError> {
+        Ok(Box::new(ipc::Mapping::open(self.context_of(into)?, exported)?))
     }
 
     unsafe fn register_host(&self, address: *mut u8, len: usize) -> Box<dyn VendorRegistration> {

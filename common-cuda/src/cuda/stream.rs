@@ -42,11 +42,7 @@ impl Streams {
     /// waits for those, while a query of the legacy stream does not see them.
     pub(super) fn order_after_legacy(&self, driver: &Driver, stream: CUstream) -> Result<(), Failure> {
         if !legacy_is_usable(driver)? {
-            cableway_base::warn_once("cuda/order-in-capture", || {
-                "a stream capture keeps the default stream from being waited for; device buffers are copied without \
-                 that order while it lasts"
-                    .to_owned()
-            });
+            warn_of_capture();
             return Ok(());
         }
         // Held from record to wait only to keep the pair together; either order of two threads' pairs is right.
@@ -60,6 +56,19 @@ impl Streams {
             driver.cuEventRecord(event, LEGACY)?;
             driver.cuStreamWaitEvent(stream, event, 0)
         }
+    }
+
+    /// Records `event` after what the legacy default stream holds now; false where a capture forbids it. The context is
+    /// current.
+    pub(super) fn record_legacy(&self, driver: &Driver, event: CUevent) -> Result<bool, Failure> {
+        let usable = legacy_is_usable(driver)?;
+        if usable {
+            // SAFETY: the event is of the current context, which is the legacy stream's.
+            unsafe { driver.cuEventRecord(event, LEGACY) }?;
+        } else {
+            warn_of_capture();
+        }
+        Ok(usable)
     }
 
     /// Destroys them. The context is current and no work is in the streams.
@@ -78,6 +87,14 @@ impl Streams {
 
 /// The context's legacy default stream.
 const LEGACY: CUstream = std::ptr::without_provenance_mut(1);
+
+fn warn_of_capture() {
+    cableway_base::warn_once("cuda/order-in-capture", || {
+        "a stream capture keeps the default stream from being waited for; device buffers are copied without that order \
+         while it lasts"
+            .to_owned()
+    });
+}
 
 /// Whether the current context's legacy stream can be used: not while a stream that synchronises with it captures, in
 /// any thread. To record in it would invalidate that capture; and the application cannot have used it since.

@@ -11,7 +11,8 @@
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
 use cudarc::driver::sys::{
-    CUDA_MEMCPY2D, CUcontext, CUdevice, CUdeviceptr, CUevent, CUmemAccessDesc, CUmemAllocationProp, CUstream,
+    CUDA_MEMCPY2D, CUcontext, CUdevice, CUdeviceptr, CUevent, CUipcMemHandle, CUmemAccessDesc, CUmemAllocationProp,
+    CUstream,
 };
 
 use super::status::Failure;
@@ -125,6 +126,10 @@ functions! {
     cuMemsetD8(destination: CUdeviceptr, value: u8, len: usize) since 3020 exported "cuMemsetD8_v2";
     cuMemHostRegister(address: *mut c_void, len: usize, flags: c_uint) since 6050 exported "cuMemHostRegister_v2";
     cuMemHostUnregister(address: *mut c_void) since 4000 exported "cuMemHostUnregister";
+
+    cuIpcGetMemHandle(handle: *mut CUipcMemHandle, address: CUdeviceptr) since 4010 exported "cuIpcGetMemHandle";
+    cuIpcOpenMemHandle(address: *mut CUdeviceptr, handle: CUipcMemHandle, flags: c_uint) since 11000 exported "cuIpcOpenMemHandle_v2";
+    cuIpcCloseMemHandle(address: CUdeviceptr) since 4010 exported "cuIpcCloseMemHandle";
 
     cuMemAlloc(address: *mut CUdeviceptr, len: usize) since 3020 exported "cuMemAlloc_v2";
     cuMemFree(address: CUdeviceptr) since 3020 exported "cuMemFree_v2";

@@ -1,0 +1,138 @@
+//! The owner's side: what was exported, and whether it still exists.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+
+use parking_lot::Mutex;
+
+use super::{Exported, NoExport};
+use crate::devices::Devices;
+use crate::location::Location;
+
+/// The allocations that this process has exported. Bounded: the one that was not used for longest is forgotten.
+pub struct Exports {
+    devices: Devices,
+    most: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// By buffer id.
+    known: HashMap<u64, Known>,
+    /// Ids that are no more, for each process that was told of them.
+    gone: HashMap<u32, VecDeque<u64>>,
+    uses: u64,
+}
+
+struct Known {
+    base: u64,
+    /// None: the driver refused.
+    exported: Option<Exported>,
+    told: HashSet<u32>,
+    used: u64,
+}
+
+impl Exports {
+    /// Keeps at most `most` allocations.
+    pub fn new(devices: &Devices, most: usize) -> Self {
+        Exports { devices: devices.clone(), most: most.max(1), state: Mutex::default() }
+    }
+
+    /// The export of the allocation around `len` bytes at `address`, for the process `peer`; none if it cannot be had:
+    /// for memory of a kind that has none there is one line at level info, for a driver that refuses one warning.
+    ///
+    /// The driver is asked which allocation it is now, whenever `at` was found out.
+    pub fn export(&self, at: &Location, address: *const u8, len: usize, peer: u32) -> Option<Exported> {
+        let vendor = self.devices.vendor()?;
+        let buffer_id = vendor.buffer_id(address).filter(|id| *id != 0)?;
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        state.uses += 1;
+        if !state.known.contains_key(&buffer_id) {
+            let exported = match vendor.export(at, address, buffer_id) {
+                Ok(exported) => Some(exported),
+                Err(NoExport::Kind) => {
+                    say_once("cuda/ipc/kind", || {
+                        "memory of pools, of virtual memory management and managed memory is copied through the host, \
+                         because the driver has no handle for it that another process could open"
+                            .to_owned()
+                    });
+                    return None;
+                }
+                Err(NoExport::Refused(error)) => {
+                    cableway_base::warn_once("cuda/ipc/export", || {
+                        format!("device memory is copied through the host, because it cannot be shared: {error}")
+                    });
+                    None
+                }
+            };
+            let base = exported.map_or(address as u64, |exported| exported.base);
+            state.make_room(&self.devices, self.most);
+            state.known.insert(buffer_id, Known { base, exported, told: HashSet::new(), used: 0 });
+        }
+        let known = state.known.get_mut(&buffer_id)?;
+        known.used = state.uses;
+        let exported = known.exported?;
+        let first = (address as u64).checked_sub(exported.base)?;
+        if first.checked_add(len as u64)? > exported.len {
+            return None;
+        }
+        known.told.insert(peer);
+        Some(exported)
+    }
+
+    /// The id of an allocation that `peer` was told of and that is no more; each is said once.
+    pub fn gone(&self, peer: u32) -> Option<u64> {
+        self.state.lock().gone.get_mut(&peer)?.pop_front()
+    }
+
+    /// Forgets what a process was told.
+    pub fn forget_peer(&self, peer: u32) {
+        let mut state = self.state.lock();
+        state.gone.remove(&peer);
+        for known in state.known.values_mut() {
+            known.told.remove(&peer);
+        }
+    }
+}
+
+impl State {
+    /// Forgets what was freed, and one more if there are still too many.
+    fn make_room(&mut self, devices: &Devices, most: usize) {
+        let Some(vendor) = devices.vendor() else { return };
+        let freed = |id: u64, base: u64| vendor.buffer_id(std::ptr::with_exposed_provenance(base as usize)) != Some(id);
+        let gone: Vec<u64> = self.known.iter().filter(|(id, at)| freed(**id, at.base)).map(|(id, _)| *id).collect();
+        for id in gone {
+            let told = self.known.remove(&id).map(|known| known.told).unwrap_or_default();
+            for peer in told {
+                let queue = self.gone.entry(peer).or_default();
+                queue.push_back(id);
+                // Who is never told closes it when its own limits ask for it.
+                if queue.len() > most {
+                    queue.pop_front();
+                }
+            }
+        }
+        if self.known.len() >= most
+            && let Some(oldest) = self.known.iter().min_by_key(|(_, known)| known.used).map(|(id, _)| *id)
+        {
+            self.known.remove(&oldest);
+        }
+    }
+}
+
+/// One line at level info for each cause.
+fn say_once(cause: &'static str, message: impl FnOnce() -> String) {
+    static SAID: Mutex<Vec<&'static str>> = Mutex::new(Vec::new());
+    let mut said = SAID.lock();
+    if !said.contains(&cause) {
+        said.push(cause);
+        log::info!("{}", message());
+    }
+}
+
+impl std::fmt::Debug for Exports {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Exports").field("known", &self.state.lock().known.len()).finish()
+    }
+}

@@ -1,0 +1,244 @@
+//! The other side: mappings of what peers exported.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use cableway_base::Parameters;
+use parking_lot::Mutex;
+
+use super::{ExportKind, Exported};
+use crate::devices::Devices;
+use crate::error::DeviceError;
+use crate::location::Location;
+use crate::vendor::VendorMapping;
+
+/// Failed openings in a row after which nothing more of a peer is opened.
+const PATIENCE: u32 = 4;
+/// Allocations that were only met, for each mapping that may be kept.
+const MET: usize = 4;
+
+/// The mappings of peers' memory, bounded by number and by bytes: those not used for longest are closed. A mapping in
+/// use is closed when its last user drops it.
+pub struct Imports {
+    devices: Devices,
+    most: usize,
+    most_bytes: u64,
+    at_once: u64,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    slots: HashMap<Key, Slot>,
+    failures: HashMap<u32, u32>,
+    uses: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Key {
+    peer: u32,
+    kind: ExportKind,
+    buffer_id: u64,
+    /// The importing one's id.
+    context: u64,
+}
+
+struct Slot {
+    device: [u8; 16],
+    base: u64,
+    len: u64,
+    found: Found,
+    used: u64,
+}
+
+enum Found {
+    /// Met once.
+    Met,
+    Refused,
+    Open(Arc<dyn VendorMapping>),
+}
+
+/// Whether an allocation of a peer can be reached.
+#[derive(Debug)]
+pub enum Reach {
+    /// It is mapped.
+    Mapped(Mapped),
+    /// It is not worth a mapping yet: by another protocol this time.
+    NotYet,
+    /// It cannot be mapped.
+    Refused,
+}
+
+/// A mapping in use.
+#[derive(Clone)]
+pub struct Mapped {
+    mapping: Arc<dyn VendorMapping>,
+}
+
+impl Mapped {
+    /// Where the allocation's byte `offset` is, for the copies of this process's devices.
+    pub fn address(&self, offset: u64) -> *mut u8 {
+        self.mapping.address().wrapping_add(offset as usize)
+    }
+}
+
+impl std::fmt::Debug for Mapped {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Mapped({:p})", self.mapping.address())
+    }
+}
+
+impl Imports {
+    /// With the limits that the parameters `device_ipc_mappings`, `device_ipc_bytes` and `device_ipc_open_size` set.
+    pub fn new(devices: &Devices, parameters: &Parameters) -> Self {
+        Imports {
+            devices: devices.clone(),
+            most: parameters.device_ipc_mappings.max(1),
+            most_bytes: parameters.device_ipc_bytes as u64,
+            at_once: parameters.device_ipc_open_size as u64,
+            state: Mutex::default(),
+        }
+    }
+
+    /// Maps the allocation that `peer` named into the context of `into`, for a copy of `len` bytes, unless that is
+    /// done or does not pay yet.
+    ///
+    /// What the driver refuses is warned of once for each cause. To open can take milliseconds; other callers do not
+    /// wait meanwhile.
+    ///
+    /// # Errors
+    /// The context of `into` is gone.
+    pub fn reach(&self, peer: u32, exported: &Exported, into: &Location, len: u64) -> Result<Reach, DeviceError> {
+        let Some(vendor) = self.devices.vendor() else { return Ok(Reach::Refused) };
+        let context = vendor.context_id(into)?;
+        let key = Key { peer, kind: exported.kind, buffer_id: exported.buffer_id, context };
+        let closed;
+        {
+            let mut guard = self.state.lock();
+            let state = &mut *guard;
+            state.uses += 1;
+            if state.failures.get(&peer).is_some_and(|&failures| failures >= PATIENCE) {
+                return Ok(Reach::Refused);
+            }
+            let same = (exported.device, exported.base, exported.len);
+            match state.slots.get_mut(&key).filter(|slot| (slot.device, slot.base, slot.len) == same) {
+                None if len < self.at_once => {
+                    // What it overlaps is gone, or the peer could not have allocated it there.
+                    closed = state.remove(|other, slot| other.peer == peer && slot.overlaps(exported) && *other != key);
+                    state.insert(key, exported, Found::Met);
+                    let more = state.shrink(self.most, self.most_bytes);
+                    drop(guard);
+                    drop((closed, more));
+                    return Ok(Reach::NotYet);
+                }
+                Some(Slot { found: Found::Refused, .. }) => return Ok(Reach::Refused),
+                Some(Slot { found: Found::Open(mapping), used, .. }) => {
+                    *used = state.uses;
+                    return Ok(Reach::Mapped(Mapped { mapping: mapping.clone() }));
+                }
+                _ => closed = state.remove(|other, slot| other.peer == peer && slot.overlaps(exported)),
+            }
+        }
+        // Before the new one is opened: the driver may use the addresses again.
+        drop(closed);
+        let begun = Instant::now();
+        let opened = vendor.import(exported, into).map(Arc::<dyn VendorMapping>::from);
+        let mut state = self.state.lock();
+        let (found, reach) = match opened {
+            Ok(mapping) => {
+                log::debug!("mapped {} bytes of process {peer} in {:?}", exported.len, begun.elapsed());
+                state.failures.remove(&peer);
+                (Found::Open(mapping.clone()), Reach::Mapped(Mapped { mapping }))
+            }
+            Err(error) => {
+                *state.failures.entry(peer).or_default() += 1;
+                cableway_base::warn_once(&format!("cuda/ipc/import/{}", error.reason), || {
+                    format!(
+                        "device memory of process {peer} is copied through the host, as it cannot be mapped: {error}"
+                    )
+                });
+                (Found::Refused, Reach::Refused)
+            }
+        };
+        state.insert(key, exported, found);
+        let closed = state.shrink(self.most, self.most_bytes);
+        drop(state);
+        drop(closed);
+        Ok(reach)
+    }
+
+    /// Whether nothing of a peer's can be mapped.
+    pub fn given_up(&self, peer: u32) -> bool {
+        self.state.lock().failures.get(&peer).is_some_and(|&failures| failures >= PATIENCE)
+    }
+
+    /// Closes what a peer says is no more.
+    pub fn forget(&self, peer: u32, buffer_id: u64) {
+        let closed = self.state.lock().remove(|key, _| key.peer == peer && key.buffer_id == buffer_id);
+        drop(closed);
+    }
+
+    /// Closes all of a peer that is gone.
+    pub fn forget_peer(&self, peer: u32) {
+        let closed = {
+            let mut state = self.state.lock();
+            state.failures.remove(&peer);
+            state.remove(|key, _| key.peer == peer)
+        };
+        drop(closed);
+    }
+
+    /// How many mappings are kept, and their bytes.
+    pub fn open(&self) -> (usize, u64) {
+        let state = self.state.lock();
+        let open = state.slots.values().filter(|slot| matches!(slot.found, Found::Open(_)));
+        open.fold((0, 0), |(count, bytes), slot| (count + 1, bytes + slot.len))
+    }
+}
+
+impl Slot {
+    fn overlaps(&self, exported: &Exported) -> bool {
+        let end = |base: u64, len: u64| base.saturating_add(len);
+        self.device == exported.device
+            && self.base < end(exported.base, exported.len)
+            && exported.base < end(self.base, self.len)
+    }
+}
+
+impl State {
+    fn insert(&mut self, key: Key, exported: &Exported, found: Found) {
+        let Exported { device, base, len, .. } = *exported;
+        self.slots.insert(key, Slot { device, base, len, found, used: self.uses });
+    }
+
+    /// Takes out what matches; whoever drops it does so without the lock, because to close waits for the device.
+    fn remove(&mut self, mut matches: impl FnMut(&Key, &Slot) -> bool) -> Vec<Slot> {
+        self.slots.extract_if(|key, slot| matches(key, slot)).map(|(_, slot)| slot).collect()
+    }
+
+    /// Takes out what was not used for longest until the rest is within the limits; never what was used last.
+    fn shrink(&mut self, most: usize, most_bytes: u64) -> Vec<Slot> {
+        let mut taken = Vec::new();
+        loop {
+            let open = || self.slots.values().filter(|slot| matches!(slot.found, Found::Open(_)));
+            let (count, bytes) = (open().count(), open().map(|slot| slot.len).sum::<u64>());
+            let too_much = count > most || bytes > most_bytes;
+            if !too_much && self.slots.len() <= most.saturating_mul(1 + MET) {
+                return taken;
+            }
+            let uses = self.uses;
+            let able = |slot: &Slot| slot.used != uses && (!too_much || matches!(slot.found, Found::Open(_)));
+            let oldest = self.slots.iter().filter(|(_, slot)| able(slot)).min_by_key(|(_, slot)| slot.used);
+            let Some(key) = oldest.map(|(key, _)| *key) else { return taken };
+            taken.extend(self.slots.remove(&key));
+        }
+    }
+}
+
+impl std::fmt::Debug for Imports {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (count, bytes) = self.open();
+        f.debug_struct("Imports").field("open", &count).field("bytes", &bytes).finish()
+    }
+}

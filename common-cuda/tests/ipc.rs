@@ -1,0 +1,214 @@
+//! Allocations of one process mapped by another.
+
+mod common;
+
+use std::process::Command;
+
+use cableway_base::Parameters;
+use cableway_common_cuda::{BufferKind, DeviceBuffer, DeviceIndex, Devices, Exported, Exports, Imports, Order, Reach};
+use common::{collect_log, devices, devices_with, isolated, pattern};
+
+const LEN: usize = 100_000;
+const OTHER: &str = "CABLEWAY_TEST_OTHER_PROCESS";
+
+fn buffer(devices: &Devices, device: u32, kind: BufferKind, bytes: &[u8]) -> DeviceBuffer {
+    let mut buffer = DeviceBuffer::new(devices, DeviceIndex(device), kind, bytes.len()).unwrap();
+    buffer.copy_from_host(0, bytes).unwrap();
+    buffer
+}
+
+fn export(exports: &Exports, buffer: &DeviceBuffer, peer: u32) -> Option<Exported> {
+    exports.export(&buffer.location(), buffer.as_device_ptr(), buffer.len(), peer)
+}
+
+/// As it is told to another process of these tests: kind, device, base, length, id, handle.
+fn to_text(exported: &Exported) -> String {
+    let numbers = [exported.base, exported.len, exported.buffer_id].map(u64::to_le_bytes).concat();
+    let bytes = [&exported.device[..], &numbers, &exported.handle].concat();
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn from_text(text: &str) -> Exported {
+    let bytes: Vec<u8> =
+        (0..text.len() / 2).map(|at| u8::from_str_radix(&text[2 * at..2 * at + 2], 16).unwrap()).collect();
+    let number = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
+    Exported {
+        kind: cableway_common_cuda::ExportKind::from_number(1).unwrap(),
+        device: bytes[..16].try_into().unwrap(),
+        base: number(16),
+        len: number(24),
+        buffer_id: number(32),
+        handle: bytes[40..].try_into().unwrap(),
+    }
+}
+
+/// Runs the calling test again in another process, which is told of these allocations.
+fn other_process(test: &str, exported: &[Exported]) {
+    let words = exported.iter().map(to_text).collect::<Vec<_>>().join(" ");
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args([test, "--exact", "--nocapture", "--test-threads=1"]).env(OTHER, words);
+    let output = command.output().unwrap();
+    assert!(
+        output.status.success(),
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+/// What the first process told, if this is the other one.
+fn told() -> Option<Vec<Exported>> {
+    Some(std::env::var(OTHER).ok()?.split(' ').map(from_text).collect())
+}
+
+fn imports(devices: &Devices, assignments: &[&str]) -> Imports {
+    let mut parameters = Parameters::default();
+    for assignment in assignments {
+        parameters.assign(assignment, cableway_base::Source::Program).unwrap();
+    }
+    Imports::new(devices, &parameters)
+}
+
+#[test]
+fn another_process_reads_and_writes_it_once_it_is_met_again() {
+    let devices = devices();
+    let mine = buffer(&devices, 0, BufferKind::Device, &pattern(LEN, 1));
+    let Some(told) = told() else {
+        let exports = Exports::new(&devices, 10);
+        let exported = export(&exports, &mine, 1).unwrap();
+        assert_eq!(export(&exports, &mine, 2), Some(exported), "of the allocation, whoever asks");
+        // SAFETY: within the buffer.
+        let part = unsafe { mine.as_device_ptr().add(LEN / 2) };
+        assert_eq!(exports.export(&mine.location(), part, 10, 1), Some(exported));
+        assert_eq!(exports.export(&mine.location(), part, LEN, 1), None, "beyond its end");
+        other_process("another_process_reads_and_writes_it_once_it_is_met_again", &[exported]);
+        let mut now = vec![0; LEN];
+        mine.copy_to_host(0, &mut now).unwrap();
+        let mut expected = pattern(LEN, 1);
+        expected[1000..2000].copy_from_slice(&pattern(1000, 2));
+        assert!(now == expected, "what the other process wrote");
+        return;
+    };
+    let imports = imports(&devices, &[]);
+    let at = mine.location();
+    assert!(matches!(imports.reach(7, &told[0], &at, 8), Ok(Reach::NotYet)));
+    let Ok(Reach::Mapped(mapped)) = imports.reach(7, &told[0], &at, 8) else { panic!("not mapped") };
+    assert_eq!(imports.open(), (1, told[0].len));
+    let mut seen = vec![0; LEN];
+    let written = pattern(1000, 2);
+    // SAFETY: both processes keep their memory, and nobody else touches it.
+    unsafe {
+        devices.copy(seen.as_mut_ptr(), mapped.address(0), LEN).unwrap();
+        devices.copy(mapped.address(1000), written.as_ptr(), 1000).unwrap();
+    }
+    assert!(seen == pattern(LEN, 1));
+    imports.forget(8, told[0].buffer_id);
+    assert_eq!(imports.open().0, 1, "another peer's");
+    imports.forget(7, told[0].buffer_id);
+    assert_eq!(imports.open(), (0, 0));
+}
+
+#[test]
+fn mappings_are_bounded_and_go_with_their_peer() {
+    let devices = devices();
+    let mine: Vec<_> = (0..5).map(|seed| buffer(&devices, 0, BufferKind::Device, &pattern(LEN, seed))).collect();
+    let Some(told) = told() else {
+        let exports = Exports::new(&devices, 10);
+        let exported: Vec<_> = mine.iter().map(|buffer| export(&exports, buffer, 1).unwrap()).collect();
+        return other_process("mappings_are_bounded_and_go_with_their_peer", &exported);
+    };
+    for (set, most) in [("device_ipc_mappings=2", 2), ("device_ipc_bytes=250000", 2), ("device_ipc_bytes=1", 1)] {
+        let imports = imports(&devices, &["device_ipc_open_size=1", set]);
+        for round in 0..3 {
+            for (seed, exported) in told.iter().enumerate() {
+                let Ok(Reach::Mapped(mapped)) = imports.reach(7, exported, &mine[0].location(), 8) else {
+                    panic!("not mapped")
+                };
+                assert!(imports.open().0 <= most, "{set} in round {round}");
+                let mut seen = vec![0; LEN];
+                // SAFETY: as above.
+                unsafe { devices.copy(seen.as_mut_ptr(), mapped.address(0), LEN) }.unwrap();
+                assert!(seen == pattern(LEN, seed as u64));
+            }
+        }
+        imports.forget_peer(7);
+        assert_eq!(imports.open(), (0, 0));
+    }
+}
+
+#[test]
+fn what_was_freed_is_told_and_never_taken_for_what_came_after() {
+    let devices = devices();
+    let exports = Exports::new(&devices, 10);
+    let mut old = Vec::new();
+    for seed in 0..4 {
+        let mine = buffer(&devices, 0, BufferKind::Device, &pattern(LEN, seed));
+        let exported = export(&exports, &mine, 1).unwrap();
+        assert!(!old.contains(&exported.buffer_id));
+        old.push(exported.buffer_id);
+    }
+    let told: Vec<_> = std::iter::from_fn(|| exports.gone(1)).collect();
+    assert_eq!(told, old[..3], "the last one has not been missed yet");
+    assert_eq!(exports.gone(1), None);
+    assert_eq!(exports.gone(2), None, "never told of them");
+}
+
+#[test]
+fn memory_without_a_handle_has_no_export() {
+    isolated("memory_without_a_handle_has_no_export", &[], || {
+        let log = collect_log();
+        let devices = devices();
+        let exports = Exports::new(&devices, 10);
+        for kind in [BufferKind::Pool, BufferKind::Vmm, BufferKind::Managed, BufferKind::Pool] {
+            let mine = buffer(&devices, 0, kind, &pattern(LEN, 1));
+            assert_eq!(export(&exports, &mine, 1), None, "{kind:?}");
+        }
+        let said = |level: &str| log.lock().unwrap().iter().filter(|line| line.starts_with(level)).count();
+        let about = log.lock().unwrap().iter().filter(|line| line.contains("through the host")).count();
+        assert_eq!((about, said("WARN")), (1, 0), "{log:?}");
+    });
+}
+
+#[test]
+fn what_cannot_be_mapped_is_refused_with_one_warning_and_given_up() {
+    isolated("what_cannot_be_mapped_is_refused_with_one_warning_and_given_up", &[], || {
+        let log = collect_log();
+        let devices = devices();
+        let exports = Exports::new(&devices, 10);
+        let imports = imports(&devices, &["device_ipc_open_size=1"]);
+        for round in 0..6 {
+            // A process cannot open its own handles.
+            let mine = buffer(&devices, 0, BufferKind::Device, &pattern(LEN, 1));
+            let exported = export(&exports, &mine, 1).unwrap();
+            for _ in 0..2 {
+                assert!(matches!(imports.reach(1, &exported, &mine.location(), 8), Ok(Reach::Refused)));
+            }
+            assert_eq!(imports.given_up(1), round >= 3);
+        }
+        assert!(!imports.given_up(2));
+        let warnings = log.lock().unwrap().iter().filter(|line| line.starts_with("WARN")).count();
+        assert_eq!(warnings, 1, "{log:?}");
+    });
+}
+
+#[test]
+fn others_are_told_of_memory_once_the_default_stream_is_done_with_it() {
+    let devices = devices();
+    for round in 0..50 {
+        let bytes = pattern(64 << 10, round);
+        let mine = buffer(&devices, 0, BufferKind::Device, &bytes);
+        devices.default_stream(&mine.location()).unwrap().wait().unwrap();
+        let mut seen = vec![0; bytes.len()];
+        let direction = cableway_common_cuda::Direction::DeviceToHost;
+        let mut batch = devices.batch(&mine.location(), direction, Order::None).unwrap();
+        // SAFETY: both have as many bytes, and the copy is waited for.
+        unsafe { batch.copy(seen.as_mut_ptr(), mine.as_device_ptr(), seen.len()) }.unwrap();
+        batch.finish().unwrap().wait().unwrap();
+        assert!(seen == bytes, "stale in round {round}");
+    }
+    let host = cableway_common_cuda::Location::HOST;
+    assert!(devices.default_stream(&host).unwrap().poll().unwrap());
+    let unordered = devices_with(&["default_stream_order=none"]);
+    let mine = buffer(&unordered, 0, BufferKind::Device, &pattern(LEN, 1));
+    assert!(unordered.default_stream(&mine.location()).unwrap().poll().unwrap());
+}
