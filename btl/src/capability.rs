@@ -24,8 +24,10 @@ bitflags::bitflags! {
         const MAP_REMOTE = 1 << 7;
         /// `begin_batch` and `flush` gather operations into one.
         const BATCH = 1 << 8;
-        /// `get` and `put` are done when they return: no completion is awaited.
+        /// `get` and `put` of host memory are done when they return: no completion is awaited.
         const SYNCHRONOUS = 1 << 9;
+        /// `DEVICE_PUT` and `DEVICE_GET` only where the memory on both sides is a device's.
+        const DEVICE_TO_DEVICE = 1 << 10;
     }
 }
 
@@ -48,6 +50,11 @@ pub struct Capabilities {
     pub device_max_send_size: usize,
     /// Smallest message for which `get` or `put` is worth its handshake.
     pub min_rdma_size: usize,
+    /// Smallest message between device memories for which `get` or `put` is worth its handshake; also where it would
+    /// fit the eager limit.
+    pub device_min_rdma_size: usize,
+    /// Largest single `get` or `put` between device memories.
+    pub device_rdma_limit: usize,
     /// Largest single `get`.
     pub get_limit: usize,
     /// Largest single `put`.
@@ -69,6 +76,8 @@ impl Capabilities {
             max_send_size,
             device_max_send_size: max_send_size,
             min_rdma_size: usize::MAX,
+            device_min_rdma_size: usize::MAX,
+            device_rdma_limit: usize::MAX,
             get_limit: usize::MAX,
             put_limit: usize::MAX,
             latency: Duration::from_micros(1),

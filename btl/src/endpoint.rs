@@ -98,6 +98,12 @@ pub trait Endpoint: Send {
     /// Time that an operation takes where `location` is the local side, for choosing among protocols.
     fn cost(&self, operation: Operation, location: &Location) -> Cost;
 
+    /// Time that a message takes between the buffer at `local` and what the peer has registered for it: where this side
+    /// fetches (`Get`), and where the peer stores instead (`Put`).
+    fn transfer_cost(&self, operation: Operation, local: &Location, _remote: &RemoteHandle) -> Cost {
+        self.cost(operation, local)
+    }
+
     /// Sends `header` followed by `payload`, together at most `inline_limit` bytes of host memory.
     ///
     /// # Errors

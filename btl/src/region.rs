@@ -36,8 +36,8 @@ pub struct RemoteHandle {
 }
 
 impl RemoteHandle {
-    /// Longest handle: a CUDA IPC handle is 64 bytes, and its offset, id and kind come on top.
-    pub const MAX: usize = 104;
+    /// Longest handle: a CUDA IPC handle is 64 bytes, and what it belongs to comes on top.
+    pub const MAX: usize = 136;
 
     /// None if `bytes` is longer than [`MAX`](Self::MAX).
     pub fn new(bytes: &[u8]) -> Option<Self> {

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cableway_base::Rank;
 use cableway_btl::{Fragment, Retained};
-use cableway_common_cuda::{BounceBuffer, Completion, DeviceError};
+use cableway_common_cuda::{BounceBuffer, Completion, DeviceError, Location};
 
 use crate::completion::{Active, Done};
 use crate::engine::Engine;
@@ -27,6 +27,10 @@ pub(crate) enum Then {
     SendMessage { peer: Rank, link: u32, id: Id, fragment: Fragment, len: usize },
     /// A fragment is.
     SendFragment { peer: Rank, link: u32, id: Id, fragment: Fragment, len: usize },
+    /// The default stream's work on data that is to be announced is done.
+    Ordered { peer: Rank, id: Id },
+    /// The same of a buffer in which data is to be stored.
+    Expose { peer: Rank, id: Id },
     /// So many bytes of an announced message are where they belong.
     Arrived { peer: Rank, id: Id, bytes: u64, source: Source },
     /// An eager message is.
@@ -61,12 +65,20 @@ impl Copies {
 }
 
 impl Engine {
-    /// Sees to it that `copy.then` happens once the copy is done.
+    /// Sees to it that `copy.then` happens once the copy is done; what copies no bytes is only waited for.
     pub(crate) fn start_copy(&self, copy: Copying) {
-        self.counters.device_copies.increment();
-        self.counters.device_bytes.add(copy.bytes);
+        if copy.bytes != 0 {
+            self.counters.device_copies.increment();
+            self.counters.device_bytes.add(copy.bytes);
+        }
         self.copies.count.fetch_add(1, Ordering::Release);
         self.copies.running.lock().push(copy);
+    }
+
+    /// What is done once the default stream's work on a buffer is; none if it is already.
+    pub(crate) fn default_stream(&self, at: &Location) -> Result<Option<Completion>, DeviceError> {
+        let mut completion = self.devices.default_stream(at)?;
+        Ok(if completion.poll()? { None } else { Some(completion) })
     }
 
     /// Looks which copies are done; returns how many were.
@@ -109,6 +121,14 @@ impl Engine {
                 self.with_links(peer, done, |links, done| {
                     self.fragment_copied(peer, links, (id, link), (fragment, len), result, done);
                 });
+            }
+            Then::Ordered { peer, id } => {
+                let Some(peer) = self.known_peer(peer) else { return };
+                self.with_links(peer, done, |links, done| self.ordered(peer, links, id, result, done));
+            }
+            Then::Expose { peer, id } => {
+                let Some(peer) = self.known_peer(peer) else { return };
+                self.with_links(peer, done, |links, done| self.ordered_receive(peer, links, id, result, done));
             }
             Then::Arrived { peer, id, bytes, source } => {
                 let Some(peer) = self.known_peer(peer) else { return };

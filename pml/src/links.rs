@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::flow::Credit;
 use crate::lock::{Lock, Locking, Sum};
 use crate::receive::ReceiveTransfer;
-use crate::send::{PutJob, SendTransfer};
+use crate::send::{Fetches, PutJob, SendTransfer};
 use crate::table::Table;
 use crate::wire::{BtlTag, Header, HeaderBuffer, Id};
 
@@ -147,6 +147,8 @@ pub(crate) struct Links {
     pub(crate) listed: bool,
     /// A link's error that is still to be dealt with, once the lock is released.
     pub(crate) broken: Option<(usize, cableway_btl::Error)>,
+    /// What the peer does with small device messages.
+    pub(crate) fetches: Fetches,
     /// Eager messages sent the short way, not yet in the engine's counters.
     pub(crate) sent_eager: u64,
 }
@@ -197,6 +199,7 @@ impl Links {
             queues: Queues::default(),
             listed: false,
             broken: None,
+            fetches: Fetches::default(),
             sent_eager: 0,
         }
     }

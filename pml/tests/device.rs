@@ -94,6 +94,7 @@ const ALL: Flags = HOST_RDMA.union(Flags::DEVICE_GET).union(Flags::DEVICE_PUT);
 
 fn links() -> Vec<(&'static str, Link)> {
     let link = |flags| Link::new("net", flags);
+    let small = |flags| link(flags).with(|link| link.capabilities.device_min_rdma_size = 1);
     vec![
         ("send only", link(Flags::empty())),
         ("host get and put", link(HOST_RDMA).with(|link| link.retains = true)),
@@ -101,6 +102,9 @@ fn links() -> Vec<(&'static str, Link)> {
         ("busy", link(HOST_RDMA).with(|link| (link.busy, link.retains) = (600, true))),
         ("device get", link(HOST_RDMA | Flags::DEVICE_GET).with(|link| link.asynchronous = true)),
         ("device put", link(Flags::PUT | Flags::DEVICE_PUT)),
+        ("device, small messages too", small(ALL).with(|link| link.asynchronous = true)),
+        ("device, the sender copies", small(ALL).with(|link| (link.asynchronous, link.push) = (true, true))),
+        ("device, small messages too, refused", small(ALL).with(|link| (link.refuses, link.push) = (true, true))),
         ("device get, refused", link(ALL).with(|link| link.refuses = true)),
     ]
 }
@@ -128,6 +132,55 @@ fn every_pairing_over_every_kind_of_link() {
             assert_eq!(ranks.net.registered() + ranks.net.fragments(), 0);
         }
     }
+}
+
+/// Counts of one-copy messages, by what the sender and the receiver had to do.
+#[test]
+fn small_device_messages_are_one_copy_and_the_cheaper_side_makes_it() {
+    let devices = devices();
+    for (push, len) in [(false, 8), (false, 50_000), (true, 8), (true, 50_000)] {
+        let link = Link::new("net", ALL | Flags::DEVICE_TO_DEVICE).with(|link| {
+            link.capabilities.device_min_rdma_size = 1;
+            (link.asynchronous, link.push) = (true, push);
+        });
+        let ranks = Ranks::on(&devices, 2, &[link], &[], false);
+        let content = pattern(len, 4);
+        let mut source = Memory::new(&devices, Some(BufferKind::Device), &content);
+        for _ in 0..5 {
+            let mut target = Memory::new(&devices, Some(BufferKind::Device), &vec![0; len]);
+            let (from, to) = (Buffer::bytes(source.address(), len as u64), Buffer::bytes(target.address(), len as u64));
+            carry(&ranks, (from, to), &SendMode::Standard);
+            assert!(target.read(len) == content);
+        }
+        let counts = |name| (ranks.counter(0, name), ranks.counter(1, name));
+        assert_eq!(counts("device_direct"), if push { (5, 0) } else { (0, 5) });
+        assert_eq!(counts("protocol_put"), if push { (5, 0) } else { (0, 0) });
+        assert_eq!((counts("sends_eager"), counts("device_copies")), ((0, 0), (0, 0)));
+    }
+}
+
+/// A receiver in host memory cannot be known beforehand, but it is learned.
+#[test]
+fn small_device_messages_to_host_memory_become_eager() {
+    let devices = devices();
+    let link = Link::new("net", ALL).with(|link| {
+        link.capabilities.device_min_rdma_size = 1;
+        link.refuses = true;
+    });
+    let ranks = Ranks::on(&devices, 2, &[link], &[], false);
+    let content = pattern(100, 4);
+    let mut source = Memory::new(&devices, Some(BufferKind::Device), &content);
+    for _ in 0..100 {
+        let mut target = Memory::new(&devices, None, &[0; 100]);
+        carry(
+            &ranks,
+            (Buffer::bytes(source.address(), 100), Buffer::bytes(target.address(), 100)),
+            &SendMode::Standard,
+        );
+        assert!(target.read(100) == content);
+    }
+    let eager = ranks.counter(0, "sends_eager");
+    assert!((80..100).contains(&eager), "{eager} of 100");
 }
 
 #[test]

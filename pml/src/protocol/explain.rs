@@ -1,11 +1,12 @@
 //! The decision printed: which protocol for which sizes, and why.
 
 use std::ops::RangeInclusive;
+use std::time::Duration;
 
 use cableway_base::parameters::DeviceProtocols;
 use cableway_base::{Parameters, Rank};
-use cableway_btl::{Capabilities, Flags};
-use cableway_common_cuda::MemoryClass;
+use cableway_btl::{Capabilities, Cost, Flags, Operation};
+use cableway_common_cuda::{Location, MemoryClass};
 
 use super::{Data, Incoming, Outgoing, Shape, Start, addressable, data, start};
 use crate::engine::Engine;
@@ -40,12 +41,18 @@ pub struct Explained {
     pub reason: String,
 }
 
+/// What costs are asked about.
+const SOME_DEVICE: Location = Location { class: MemoryClass::Device, ..Location::HOST };
+
 /// What links to a peer can do together.
 struct Able<'l> {
     main: &'l Capabilities,
     any: Flags,
     min_rdma_size: usize,
+    device_min_rdma_size: usize,
     copy_only: bool,
+    /// For one copy between devices: the receiver fetches, the sender stores.
+    costs: [Cost; 2],
 }
 
 /// The rows for a link that can do `capabilities` at both ends.
@@ -56,11 +63,14 @@ pub fn explain(
     to: Side,
     sizes: RangeInclusive<u64>,
 ) -> Vec<Explained> {
+    let same = Cost { fixed: Duration::ZERO, bytes_per_second: 1.0 };
     let able = Able {
         main: capabilities,
         any: capabilities.flags,
         min_rdma_size: capabilities.min_rdma_size,
+        device_min_rdma_size: capabilities.device_min_rdma_size,
         copy_only: parameters.device_protocols == DeviceProtocols::Copy,
+        costs: [same; 2],
     };
     able.rows(from, to, sizes)
 }
@@ -88,7 +98,9 @@ impl Engine {
             main: main.capabilities(),
             any: links.flags(),
             min_rdma_size: links.min_rdma_size(),
+            device_min_rdma_size: links.device_min_rdma_size(),
             copy_only: self.copy_only(),
+            costs: [Operation::Get, Operation::Put].map(|operation| main.endpoint.cost(operation, &SOME_DEVICE)),
         };
         Ok(able.rows(from, to, sizes))
     }
@@ -111,7 +123,8 @@ impl Able<'_> {
         let header = MATCH_LEN as u64;
         let after = |limit: usize| (limit as u64 + 1).saturating_sub(header);
         let changes = [1, after(self.main.inline_limit), after(self.main.eager_limit), self.min_rdma_size as u64];
-        let mut starts: Vec<u64> = changes.into_iter().filter(|size| sizes.contains(size)).collect();
+        let changes = changes.into_iter().chain([self.device_min_rdma_size as u64]);
+        let mut starts: Vec<u64> = changes.filter(|size| sizes.contains(size)).collect();
         starts.push(*sizes.start());
         starts.sort_unstable();
         starts.dedup();
@@ -130,6 +143,7 @@ impl Able<'_> {
     }
 
     fn decide(&self, len: u64, from: Side, to: Side) -> (&'static str, String) {
+        let mixed = from.shape().on_device != to.shape().on_device;
         let out = Outgoing {
             len,
             from: from.shape(),
@@ -139,6 +153,9 @@ impl Able<'_> {
             main: self.main,
             any: self.any,
             min_rdma_size: self.min_rdma_size,
+            device_min_rdma_size: self.device_min_rdma_size,
+            reachable: from.shape().on_device,
+            fetches: !mixed || !self.any.contains(Flags::DEVICE_TO_DEVICE),
         };
         let (start, why) = start(&out);
         let inline = len + MATCH_LEN as u64 <= self.main.inline_limit as u64;
@@ -151,10 +168,13 @@ impl Able<'_> {
         }
         let incoming = Incoming {
             exposed: start == Start::Expose,
-            addressable: start == Start::Announce && addressable(&out),
+            addressable: (start == Start::Announce || out.from.on_device) && addressable(&out),
             to: to.shape(),
             copy_only: self.copy_only,
             any: self.any,
+            mixed,
+            get: self.costs[0].of(len),
+            put: self.costs[1].of(len),
         };
         let (data, because) = data(&incoming);
         let protocol = match data {

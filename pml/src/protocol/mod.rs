@@ -6,11 +6,16 @@
 //! | the message | protocol |
 //! |---|---|
 //! | fits the inline limit, host, one run | inline: header and data in one store |
+//! | from a device, one run, not too small, the link reaches device memory | announced with a handle, as below |
 //! | fits the eager limit | eager: data comes along; a device's is copied into a fragment first |
 //! | the same, synchronous, host | announced with its data; the receiver confirms |
 //! | larger, one run, the link can GET | announced with a handle; the receiver fetches |
 //! | larger, one run, the link can only PUT | announced; the receiver exposes its buffer, the sender stores |
 //! | anything else, or the receiver's buffer is in pieces | announced; fragments are sent through internal buffers |
+//!
+//! Between devices the link says from which size on one copy is cheaper than two through the host, and what it costs
+//! where the receiver fetches and where the sender stores: the receiver takes the cheaper. A peer that has its buffers in
+//! host memory is sent small messages eagerly.
 //!
 //! A device buffer on either side takes GET and PUT only where the link says that it can do so with device memory, and
 //! never with `device_protocols=copy`: then its data always goes through internal buffers.
@@ -18,6 +23,8 @@
 mod explain;
 
 pub use explain::{Explained, Side, explain};
+
+use std::time::Duration;
 
 use cableway_btl::{Capabilities, Flags};
 
@@ -72,12 +79,44 @@ pub(crate) struct Outgoing<'l> {
     pub(crate) any: Flags,
     /// The smallest `min_rdma_size` of those that can GET or PUT.
     pub(crate) min_rdma_size: usize,
+    /// The same of those that can with device memory.
+    pub(crate) device_min_rdma_size: usize,
+    /// Device memory that a link has made reachable for the peer.
+    pub(crate) reachable: bool,
+    /// The peer does not seem to keep its buffers in host memory.
+    pub(crate) fetches: bool,
+}
+
+impl Outgoing<'_> {
+    fn is_small(&self) -> bool {
+        let header = if self.synchronous { RENDEZVOUS_LEN } else { MATCH_LEN } as u64;
+        self.len.saturating_add(header) <= self.main.eager_limit as u64
+    }
+
+    /// Whether the message is large enough for one copy.
+    fn repays(&self) -> bool {
+        let least = if self.from.on_device { self.device_min_rdma_size } else { self.min_rdma_size };
+        self.len >= least as u64
+    }
+}
+
+/// Whether a device message may be exposed, should a link be able to make it reachable.
+pub(crate) fn exposes_device(out: &Outgoing<'_>) -> bool {
+    out.from.on_device
+        && out.len != 0
+        && rdma(Flags::GET, Flags::DEVICE_GET, out.from, out.copy_only, out.any)
+        && out.repays()
+        && (out.fetches || !out.is_small())
 }
 
 /// How the message sets out, and why.
 pub(crate) fn start(out: &Outgoing<'_>) -> (Start, &'static str) {
     let header = if out.synchronous { RENDEZVOUS_LEN } else { MATCH_LEN } as u64;
-    let small = out.len.saturating_add(header) <= out.main.eager_limit as u64;
+    let small = out.is_small();
+    if out.reachable && exposes_device(out) {
+        let reason = if small { "one copy between devices is cheaper than two" } else { "the receiver can fetch it" };
+        return (Start::Expose, reason);
+    }
     if small && out.credit {
         match (out.from.on_device, out.synchronous) {
             (false, true) => return (Start::AnnounceWithData, "synchronous, and its data fits the eager limit"),
@@ -95,7 +134,8 @@ pub(crate) fn start(out: &Outgoing<'_>) -> (Start, &'static str) {
             (true, true) => {}
         }
     }
-    if rdma(Flags::GET, Flags::DEVICE_GET, out.from, out.copy_only, out.any) && out.len >= out.min_rdma_size as u64 {
+    let host = !out.from.on_device;
+    if host && rdma(Flags::GET, Flags::DEVICE_GET, out.from, out.copy_only, out.any) && out.repays() {
         return (Start::Expose, "the receiver can fetch it");
     }
     let reason = if small && !out.credit {
@@ -114,7 +154,7 @@ pub(crate) fn start(out: &Outgoing<'_>) -> (Start, &'static str) {
 
 /// Whether the sender may be asked to PUT.
 pub(crate) fn addressable(out: &Outgoing<'_>) -> bool {
-    rdma(Flags::PUT, Flags::DEVICE_PUT, out.from, out.copy_only, out.any) && out.len >= out.min_rdma_size as u64
+    rdma(Flags::PUT, Flags::DEVICE_PUT, out.from, out.copy_only, out.any) && out.repays()
 }
 
 fn rdma(host: Flags, device: Flags, shape: Shape, copy_only: bool, any: Flags) -> bool {
@@ -133,21 +173,37 @@ pub(crate) struct Incoming {
     pub(crate) copy_only: bool,
     /// What any link can do.
     pub(crate) any: Flags,
+    /// One of the buffers is on a device and the other is not, as far as that is known.
+    pub(crate) mixed: bool,
+    /// Where both ways are open, what they cost: the receiver fetches, the sender stores.
+    pub(crate) get: Duration,
+    pub(crate) put: Duration,
 }
 
 /// How the data comes, and why.
 pub(crate) fn data(incoming: &Incoming) -> (Data, &'static str) {
-    let Incoming { exposed, addressable, to, copy_only, any } = *incoming;
-    if exposed && rdma(Flags::GET, Flags::DEVICE_GET, to, copy_only, any) {
+    let Incoming { exposed, addressable, to, copy_only, any, mixed, get: fetching, put: storing } = *incoming;
+    let apart = mixed && any.contains(Flags::DEVICE_TO_DEVICE);
+    let get = exposed && !apart && rdma(Flags::GET, Flags::DEVICE_GET, to, copy_only, any);
+    let put = addressable && !apart && rdma(Flags::PUT, Flags::DEVICE_PUT, to, copy_only, any);
+    if get && put && to.on_device {
+        return match storing < fetching {
+            false => (Data::Get, "fetched in one copy (on one device the lower rank copies)"),
+            true => (Data::Put, "stored in one copy (on one device the lower rank copies)"),
+        };
+    }
+    if get {
         return (Data::Get, "fetched from where it is, in one copy");
     }
-    if addressable && rdma(Flags::PUT, Flags::DEVICE_PUT, to, copy_only, any) {
+    if put {
         return (Data::Put, "stored where it belongs, in one copy");
     }
     let reason = if to.on_device && copy_only {
         "device memory, and device_protocols=copy"
     } else if !to.contiguous {
         "the receiver's buffer is in pieces"
+    } else if apart && (exposed || addressable) {
+        "only one of the two buffers is on a device"
     } else if to.on_device && (exposed || addressable) {
         "device memory, which the link does not reach"
     } else {

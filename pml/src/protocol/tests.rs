@@ -14,6 +14,7 @@ fn link(flags: Flags) -> Capabilities {
     capabilities.flags |= flags;
     capabilities.inline_limit = 256;
     capabilities.min_rdma_size = 8192;
+    capabilities.device_min_rdma_size = 8192;
     capabilities
 }
 
@@ -80,6 +81,53 @@ fn device_memory_is_copied_unless_the_link_reaches_it() {
 }
 
 #[test]
+fn one_copy_between_devices_from_where_it_pays() {
+    let mut between = link(Flags::GET | Flags::DEVICE_GET | Flags::DEVICE_PUT | Flags::DEVICE_TO_DEVICE);
+    between.device_min_rdma_size = 100;
+    let eager = [(0, 0, "eager, inline"), (1, 99, "eager, copied by the device")];
+    assert_eq!(protocols(&between, false, DEVICE, DEVICE), [eager[0], eager[1], (100, 1 << 20, "rendezvous, get")]);
+    between.device_min_rdma_size = 1;
+    assert_eq!(protocols(&between, false, DEVICE, DEVICE), [eager[0], (1, 1 << 20, "rendezvous, get")]);
+    // Where it would be known that the other side is the host's.
+    let chunks = (4081, 1 << 20, "rendezvous, copied in chunks");
+    let copied = (1, 4080, "eager, copied by the device");
+    assert_eq!(protocols(&between, false, DEVICE, HOST), [eager[0], copied, chunks]);
+    assert_eq!(protocols(&between, false, HOST, DEVICE).last(), Some(&chunks));
+
+    let small = outgoing(&between, 100, DEVICE);
+    assert_eq!(start(&small).0, Start::Expose);
+    assert_eq!(start(&Outgoing { synchronous: true, ..small }).0, Start::Expose);
+    assert_eq!(start(&Outgoing { fetches: false, ..small }).0, Start::EagerDevice);
+    assert_eq!(start(&Outgoing { reachable: false, ..small }).0, Start::EagerDevice, "of a pool, say");
+    let large = outgoing(&between, 1 << 20, DEVICE);
+    assert_eq!(start(&Outgoing { fetches: false, ..large }).0, Start::Expose);
+    assert_eq!(start(&Outgoing { reachable: false, ..large }).0, Start::Announce);
+    assert!(addressable(&large), "the receiver's buffer may be reachable all the same");
+}
+
+#[test]
+fn who_copies_is_the_cheaper_one() {
+    let us = Duration::from_micros;
+    let any = Flags::DEVICE_GET | Flags::DEVICE_PUT;
+    let both = Incoming {
+        exposed: true,
+        addressable: true,
+        to: DEVICE.shape(),
+        copy_only: false,
+        any,
+        mixed: false,
+        get: us(10),
+        put: us(10),
+    };
+    assert_eq!(data(&both).0, Data::Get);
+    assert_eq!(data(&Incoming { get: us(150), ..both }).0, Data::Put);
+    assert_eq!(data(&Incoming { get: us(150), addressable: false, ..both }).0, Data::Get);
+    assert_eq!(data(&Incoming { exposed: false, put: us(150), ..both }).0, Data::Put);
+    assert_eq!(data(&Incoming { copy_only: true, ..both }).0, Data::Fragments);
+    assert_eq!(data(&Incoming { to: PIECES.shape(), ..both }).0, Data::Fragments);
+}
+
+#[test]
 fn copy_only_is_absolute_for_devices_and_nothing_to_hosts() {
     let able = link(Flags::GET | Flags::PUT | Flags::DEVICE_GET | Flags::DEVICE_PUT);
     for (from, to) in [(DEVICE, DEVICE), (DEVICE, HOST), (HOST, DEVICE), (MANAGED, HOST), (PINNED, MANAGED)] {
@@ -90,8 +138,20 @@ fn copy_only_is_absolute_for_devices_and_nothing_to_hosts() {
 }
 
 fn outgoing<'l>(main: &'l Capabilities, len: u64, from: Side) -> Outgoing<'l> {
-    let (any, min_rdma_size) = (main.flags, main.min_rdma_size);
-    Outgoing { len, from: from.shape(), synchronous: false, credit: true, copy_only: false, main, any, min_rdma_size }
+    let from = from.shape();
+    Outgoing {
+        len,
+        from,
+        synchronous: false,
+        credit: true,
+        copy_only: false,
+        main,
+        any: main.flags,
+        min_rdma_size: main.min_rdma_size,
+        device_min_rdma_size: main.device_min_rdma_size,
+        reachable: from.on_device,
+        fetches: true,
+    }
 }
 
 #[test]

@@ -43,7 +43,9 @@ impl Engine {
             return Ok(None);
         }
         let Some(link) = active.iter_mut().find(|link| link.serial == fetch.link) else { return Ok(None) };
-        let len = (wanted - offset).min(link.capabilities().get_limit.max(1) as u64);
+        let on_device = transfer.convertor.location().on_device();
+        let limit = if on_device { link.capabilities().device_rdma_limit } else { link.capabilities().get_limit };
+        let len = (wanted - offset).min(limit.max(1) as u64);
         let Some(region) = transfer.region(offset, len) else { return Ok(None) };
         let handle = fetch.handle;
         let operation = operations.insert(Operation::Get { id, offset, len });
@@ -81,7 +83,12 @@ impl Engine {
         let Some(transfer) = links.receives.get_mut(id) else { return };
         transfer.busy -= 1;
         match (result, &mut transfer.fetch) {
-            (Ok(()), _) => transfer.arrived += len,
+            (Ok(()), _) => {
+                transfer.arrived += len;
+                if transfer.convertor.location().on_device() {
+                    self.counters.device_direct.increment();
+                }
+            }
             (Err(Error::Unavailable { .. }), Some(fetch)) => fetch.refused.push((offset, offset + len)),
             (Err(error), _) => {
                 transfer.arrived += len;

@@ -1,9 +1,13 @@
 //! The answer to an announced message.
 
-use cableway_btl::{Access, Flags};
+use std::time::Duration;
 
-use super::transfer::{Fetch, ReceiveTransfer};
+use cableway_btl::{Access, Flags, Operation, RemoteHandle};
+use cableway_common_cuda::DeviceError;
+
+use super::transfer::ReceiveTransfer;
 use crate::completion::{Active, Done};
+use crate::copies::{Copying, Then};
 use crate::engine::Engine;
 use crate::kept::Offer;
 use crate::links::{Links, Peer};
@@ -44,30 +48,99 @@ impl Engine {
             let link = exposed.as_ref().and_then(|exposed| {
                 links.named(exposed.btl, exposed.ordinal, |link| link.capabilities().flags.contains(get))
             });
+            let source = link.zip(exposed.as_ref()).map(|(link, exposed)| (link, exposed.handle));
+            let both = source.filter(|_| announced.addressable && shape.on_device);
+            let [get, put] = both.map_or([Duration::ZERO; 2], |source| links.copy_costs(&transfer, source));
             let incoming = Incoming {
                 exposed: link.is_some(),
                 addressable: announced.addressable,
                 to: shape,
                 copy_only: self.copy_only(),
                 any: links.flags(),
+                mixed: false,
+                get,
+                put,
             };
             let (data, _) = protocol::data(&incoming);
             let id = links.receives.insert(transfer);
-            match (data, link, exposed) {
-                (Data::Get, Some(link), Some(exposed)) => {
-                    self.counters.protocol_get.increment();
-                    let fetch = Fetch { link, handle: exposed.handle, next: 0, refused: Vec::new(), queued: true };
+            match (data, source) {
+                (Data::Get, Some(source)) => self.fetch(peer, links, (id, source), done),
+                (Data::Put, instead) if shape.on_device => {
                     if let Some(transfer) = links.receives.get_mut(id) {
-                        transfer.fetch = Some(fetch);
-                        transfer.finish = true;
+                        transfer.instead = instead;
                     }
-                    links.queues.gets.push_back(id);
-                    self.pump_gets(peer, links, done);
+                    self.expose_in_order(peer, links, id, done);
                 }
-                (Data::Put, ..) => expose(links, id),
+                (Data::Put, _) => expose(links, id),
                 _ => links.ask_for_fragments(id, &[]),
             }
         });
+    }
+
+    fn fetch(&self, peer: &Peer, links: &mut Links, (id, source): (Id, (u32, RemoteHandle)), done: &mut Done) {
+        self.counters.protocol_get.increment();
+        if let Some(transfer) = links.receives.get_mut(id) {
+            transfer.fetch_through(source.0, source.1);
+        }
+        links.queues.gets.push_back(id);
+        self.pump_gets(peer, links, done);
+    }
+
+    /// Lets the sender store in a device's buffer, once the default stream's work on it is done: the sender's copy knows
+    /// nothing of that stream.
+    fn expose_in_order(&self, peer: &Peer, links: &mut Links, id: Id, done: &mut Done) {
+        let Some(transfer) = links.receives.get_mut(id) else { return };
+        match self.default_stream(transfer.convertor.location()) {
+            Ok(Some(completion)) => {
+                transfer.busy += 1;
+                self.start_copy(Copying { completion, then: Then::Expose { peer: peer.rank, id }, bytes: 0 });
+            }
+            Ok(None) => self.expose_ordered(peer, links, id, done),
+            // The copies of fragments will say what is wrong with it.
+            Err(_) => links.ask_for_fragments(id, &[]),
+        }
+    }
+
+    /// The default stream's work on the buffer is done.
+    pub(crate) fn ordered_receive(
+        &self,
+        peer: &Peer,
+        links: &mut Links,
+        id: Id,
+        result: Result<(), DeviceError>,
+        done: &mut Done,
+    ) {
+        let Some(transfer) = links.receives.get_mut(id) else { return };
+        transfer.busy -= 1;
+        match result {
+            _ if transfer.gone || transfer.failure.is_some() => {}
+            Ok(()) => self.expose_ordered(peer, links, id, done),
+            Err(_) => links.ask_for_fragments(id, &[]),
+        }
+        links.settle_receive(id, done);
+    }
+
+    fn expose_ordered(&self, peer: &Peer, links: &mut Links, id: Id, done: &mut Done) {
+        let Some(transfer) = links.receives.get_mut(id) else { return };
+        let instead = transfer.instead.take();
+        let Some(source) = instead else { return expose(links, id) };
+        let whole = transfer.region(0, transfer.wanted);
+        let link = links.active.iter_mut().find(|link| link.serial == source.0);
+        let able = whole.zip(link).is_some_and(|(region, link)| {
+            // SAFETY: the registration is dropped here, and was told to nobody.
+            unsafe { link.endpoint.register(region, Access::RemoteWrite) }.is_ok_and(|handle| handle.is_some())
+        });
+        if able { expose(links, id) } else { self.fetch(peer, links, (id, source), done) }
+    }
+}
+
+impl Links {
+    /// What it costs to fetch a message from what the sender exposed, and to have the sender store it.
+    fn copy_costs(&self, transfer: &ReceiveTransfer, (link, handle): (u32, RemoteHandle)) -> [Duration; 2] {
+        let Some(link) = self.active.iter().find(|other| other.serial == link) else { return [Duration::ZERO; 2] };
+        let local = transfer.convertor.location();
+        [Operation::Get, Operation::Put]
+            .map(|operation| link.endpoint.transfer_cost(operation, local, &handle).of(transfer.wanted))
     }
 }
 

@@ -29,6 +29,8 @@ pub(crate) struct ReceiveTransfer {
     /// Operations and copies that still write to the buffer.
     pub(crate) busy: usize,
     pub(crate) fetch: Option<Fetch>,
+    /// How to fetch it, should the sender not be able to store it.
+    pub(crate) instead: Option<(u32, RemoteHandle)>,
     /// Lets the sender store.
     pub(crate) registrations: SmallVec<[Registration; 1]>,
     /// The sender waits to be told that all is done.
@@ -66,6 +68,7 @@ impl ReceiveTransfer {
             awaited: 0,
             busy: 0,
             fetch: None,
+            instead: None,
             registrations: SmallVec::new(),
             finish: false,
             order: Order::AfterDefaultStream,
@@ -94,6 +97,12 @@ impl ReceiveTransfer {
     /// Whether nothing more is to come from the sender.
     pub(crate) fn has_arrived(&self) -> bool {
         self.fetch.is_none() && self.asked == self.wanted && self.awaited == 0
+    }
+
+    /// Sets out to fetch through the link of this serial.
+    pub(crate) fn fetch_through(&mut self, link: u32, handle: RemoteHandle) {
+        self.fetch = Some(Fetch { link, handle, next: 0, refused: Vec::new(), queued: true });
+        self.finish = true;
     }
 
     fn is_over(&self) -> bool {

@@ -22,11 +22,15 @@ impl Engine {
         let Ack { sender: id, receiver, from, to, total, to_device } = *ack;
         let transfer = asked(links, id, "an acknowledgement", receiver, (from, to), total)?;
         transfer.to_device |= to_device;
+        let missed = transfer.registration.is_some() && transfer.convertor.location().on_device();
         // What the receiver asks for as fragments it does not fetch.
         transfer.registration = None;
         if transfer.failure.is_none() && from != to {
             transfer.ranges.push_back((from, to));
             self.counters.protocol_fragments.increment();
+        }
+        if missed {
+            links.fetches.missed();
         }
         links.settle_send(id, done);
         Self::queue_stream(links, id);
@@ -89,9 +93,12 @@ impl Engine {
             return Err(Malformed::OutOfTurn { what: "the end of a message", id: id.0 });
         }
         transfer.finished = true;
-        transfer.registration = None;
+        let fetched = transfer.registration.take().is_some() && result.is_ok();
         if let Err(reason) = result {
             transfer.fail(Error::PeerGaveUp { peer: peer.rank, len: transfer.len, reason });
+        }
+        if fetched {
+            links.fetches.fetched();
         }
         links.settle_send(id, done);
         Ok(())

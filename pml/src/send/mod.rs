@@ -5,11 +5,13 @@
 //! its fragments to leave.
 
 mod answers;
+mod fetches;
 mod put;
 mod start;
 mod stream;
 mod transfer;
 
+pub(crate) use fetches::Fetches;
 pub(crate) use put::PutJob;
 pub(crate) use start::token;
 pub(crate) use transfer::SendTransfer;

@@ -63,7 +63,9 @@ impl Engine {
         if job.failed || job.next == job.len || job.outstanding >= self.parameters.pml_pipeline_depth.max(1) {
             return Ok(None);
         }
-        let len = (job.len - job.next).min(link.capabilities().put_limit.max(1) as u64);
+        let on_device = transfer.convertor.location().on_device();
+        let limit = if on_device { link.capabilities().device_rdma_limit } else { link.capabilities().put_limit };
+        let len = (job.len - job.next).min(limit.max(1) as u64);
         let Some(region) = transfer.region(job.offset + job.next, len) else {
             job.failed = true;
             return Ok(None);
@@ -104,10 +106,13 @@ impl Engine {
         let Some(job) = links.queues.put_jobs.get_mut(index) else { return };
         job.outstanding -= 1;
         job.failed |= result.is_err();
-        let id = job.id;
+        let (id, stored) = (job.id, result.is_ok());
         let queue = !job.failed && job.next < job.len && !links.queues.puts.contains(&index);
         if let Some(transfer) = links.sends.get_mut(id) {
             transfer.busy -= 1;
+            if stored && transfer.convertor.location().on_device() {
+                self.counters.device_direct.increment();
+            }
         }
         if queue {
             links.queues.puts.push_back(index);

@@ -1,6 +1,6 @@
 //! The first header of a message.
 
-use cableway_btl::{Access, Flags, FragmentKind, Token, Transfer};
+use cableway_btl::{Access, Capabilities, Flags, FragmentKind, Token, Transfer};
 
 use super::transfer::{Phase, SendTransfer};
 use crate::completion::Done;
@@ -8,7 +8,7 @@ use crate::copies::{Copying, Then};
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::flow;
-use crate::links::{Links, Operation, Peer};
+use crate::links::{Link, Links, Operation, Peer};
 use crate::protocol::{self, Outgoing, Shape, Start};
 use crate::request::{Outcome, Status};
 use crate::wire::{self, Announced, Exposed, Header, HeaderBuffer, Id, MATCH_LEN};
@@ -32,7 +32,7 @@ impl Engine {
         mut transfer: SendTransfer,
         done: &mut Done,
     ) -> Outcome {
-        let start = self.choose_start(links, &transfer);
+        let start = self.choose_start(links, &mut transfer);
         transfer.phase = Phase::Starting(start);
         match start {
             Start::Eager | Start::EagerInPlace | Start::EagerDevice => {
@@ -65,28 +65,37 @@ impl Engine {
         }
     }
 
-    fn choose_start(&self, links: &Links, transfer: &SendTransfer) -> Start {
-        let Some(main) = links.active.first() else { return Start::Announce };
+    fn choose_start(&self, links: &mut Links, transfer: &mut SendTransfer) -> Start {
         let shape = Shape {
             on_device: transfer.convertor.location().on_device(),
             contiguous: transfer.len == 0 || transfer.convertor.contiguous().is_some(),
         };
+        let reachable = shape.on_device && shape.contiguous && self.expose_device(links, transfer, shape);
+        let Some(main) = links.active.first() else { return Start::Announce };
         let cost = flow::cost(true, transfer.len.min(usize::MAX as u64 / 2) as usize);
-        let out = Outgoing {
-            len: transfer.len,
-            from: shape,
-            synchronous: transfer.synchronous,
-            credit: links.credit.covers(cost),
-            copy_only: self.copy_only(),
-            main: main.capabilities(),
-            any: links.flags(),
-            min_rdma_size: links.min_rdma_size(),
-        };
+        let credit = links.credit.covers(cost);
+        let out = Outgoing { credit, reachable, ..self.outgoing(&links.active, main, transfer, shape) };
         let (start, _) = protocol::start(&out);
         if !out.credit && start == Start::Announce && out.len + MATCH_LEN as u64 <= out.main.eager_limit as u64 {
             self.counters.flow_controlled.increment();
         }
         start
+    }
+
+    /// Has a link make a device's data reachable for the peer, if one copy may be the way to move it.
+    fn expose_device(&self, links: &mut Links, transfer: &mut SendTransfer, shape: Shape) -> bool {
+        let Some(main) = links.active.first() else { return false };
+        let out = self.outgoing(&links.active, main, transfer, shape);
+        if !protocol::exposes_device(&out) {
+            return false;
+        }
+        if !protocol::exposes_device(&Outgoing { fetches: false, ..out }) && !links.fetches.next_is_announced() {
+            return false;
+        }
+        register(&mut links.active, transfer, Flags::DEVICE_GET).unwrap_or_else(|error| {
+            links.main_broke(error);
+            false
+        })
     }
 
     /// Tries the queued first headers in order.
@@ -123,7 +132,7 @@ impl Engine {
             }
             Start::EagerInPlace => self.attempt_in_place(peer, links, id),
             Start::EagerDevice => self.attempt_device(peer, links, id),
-            Start::Expose => self.attempt_expose(links, id),
+            Start::Expose => self.attempt_expose(peer, links, id),
             Start::Announce => Ok(self.attempt_announce(links, id)),
         };
         match attempt {
@@ -228,29 +237,41 @@ impl Engine {
         }
     }
 
-    fn attempt_expose(&self, links: &mut Links, id: Id) -> Result<Attempt, cableway_btl::Error> {
-        let Links { sends, active, .. } = links;
+    fn attempt_expose(&self, peer: &Peer, links: &mut Links, id: Id) -> Result<Attempt, cableway_btl::Error> {
+        let Links { sends, active, .. } = &mut *links;
         let Some(transfer) = sends.get_mut(id) else { return Ok(Attempt::Under) };
-        let Some(region) = transfer.region(0, transfer.len) else { return Ok(self.attempt_announce(links, id)) };
-        let flag = if region.location.on_device() { Flags::DEVICE_GET } else { Flags::GET };
-        let mut exposed = None;
-        for link in active.iter_mut().filter(|link| link.capabilities().flags.contains(flag)) {
-            // Tried again after a busy link: the registration made then still stands.
-            if transfer.registration.is_none() {
-                // SAFETY: the buffer stays valid and unwritten until the request completes, and the registration is
-                // dropped with the transfer, before that.
-                transfer.registration = unsafe { link.endpoint.register(region, Access::RemoteRead)? };
-            }
-            if let Some(registration) = &transfer.registration {
-                exposed = Some(Exposed { btl: link.tag, ordinal: link.ordinal, handle: *registration.handle() });
-                break;
-            }
+        let on_device = transfer.convertor.location().on_device();
+        // Tried again after a busy link: the registration made then still stands.
+        if transfer.registration.is_none() && !on_device {
+            register(active, transfer, Flags::GET)?;
         }
+        let addressable = on_device && self.addressable(active, transfer);
+        let exposed = transfer.registration.as_ref().and_then(|(serial, registration)| {
+            let link = active.iter().find(|link| link.serial == *serial)?;
+            Some(Exposed { btl: link.tag, ordinal: link.ordinal, handle: *registration.handle() })
+        });
         let Some(exposed) = exposed else {
             transfer.phase = Phase::Starting(Start::Announce);
             return Ok(self.attempt_announce(links, id));
         };
-        let announced = Announced { len: transfer.len, sender: id, addressable: false };
+        if on_device && !transfer.ordered {
+            // The peer's copy knows nothing of our default stream.
+            match self.default_stream(transfer.convertor.location()) {
+                Ok(Some(completion)) => {
+                    transfer.busy += 1;
+                    let then = Then::Ordered { peer: peer.rank, id };
+                    self.start_copy(Copying { completion, then, bytes: 0 });
+                    return Ok(Attempt::Under);
+                }
+                Ok(None) => transfer.ordered = true,
+                Err(source) => {
+                    let address = transfer.convertor.contiguous().map_or(0, |address| address as usize);
+                    transfer.fail(Error::Device { address, len: transfer.len, source });
+                    return Ok(self.attempt_announce(links, id));
+                }
+            }
+        }
+        let announced = Announced { len: transfer.len, sender: id, addressable };
         let header = HeaderBuffer::new(&Header::Get(transfer.envelope, announced, exposed));
         Ok(links.attempt_header(id, &header))
     }
@@ -258,30 +279,62 @@ impl Engine {
     /// Announces the message, and nothing more. A message that failed here is announced too: its number is taken, and
     /// its receiver waits for it.
     fn attempt_announce(&self, links: &mut Links, id: Id) -> Attempt {
-        let flags = links.flags();
-        let min_rdma_size = links.min_rdma_size();
-        let (Some(transfer), Some(main)) = (links.sends.get_mut(id), links.active.first()) else {
-            return Attempt::Busy;
-        };
+        let Some(transfer) = links.sends.get_mut(id) else { return Attempt::Busy };
         transfer.phase = Phase::Starting(Start::Announce);
+        let addressable = transfer.failure.is_none() && self.addressable(&links.active, transfer);
+        let announced = Announced { len: transfer.len, sender: id, addressable };
+        let header = HeaderBuffer::new(&Header::Rendezvous(transfer.envelope, announced));
+        links.attempt_header(id, &header)
+    }
+
+    /// Whether the receiver may ask to have the message stored.
+    fn addressable(&self, active: &[Link], transfer: &SendTransfer) -> bool {
+        let Some(main) = active.first() else { return false };
         let shape = Shape {
             on_device: transfer.convertor.location().on_device(),
             contiguous: transfer.convertor.contiguous().is_some(),
         };
-        let out = Outgoing {
+        protocol::addressable(&self.outgoing(active, main, transfer, shape))
+    }
+
+    /// What the protocol is chosen by, where the receiver has room and nothing speaks against one copy.
+    fn outgoing<'l>(&self, active: &'l [Link], main: &'l Link, transfer: &SendTransfer, from: Shape) -> Outgoing<'l> {
+        Outgoing {
             len: transfer.len,
-            from: shape,
+            from,
             synchronous: transfer.synchronous,
-            credit: false,
+            credit: true,
             copy_only: self.copy_only(),
             main: main.capabilities(),
-            any: flags,
-            min_rdma_size,
-        };
-        let addressable = transfer.failure.is_none() && protocol::addressable(&out);
-        let announced = Announced { len: transfer.len, sender: id, addressable };
-        let header = HeaderBuffer::new(&Header::Rendezvous(transfer.envelope, announced));
-        links.attempt_header(id, &header)
+            any: flags(active),
+            min_rdma_size: least(active, RDMA, |link| link.min_rdma_size),
+            device_min_rdma_size: least(active, DEVICE_RDMA, |link| link.device_min_rdma_size),
+            reachable: true,
+            fetches: true,
+        }
+    }
+
+    /// The default stream's work on a device's data is done: its message can be announced.
+    pub(crate) fn ordered(
+        &self,
+        peer: &Peer,
+        links: &mut Links,
+        id: Id,
+        result: Result<(), cableway_common_cuda::DeviceError>,
+        done: &mut Done,
+    ) {
+        let Some(transfer) = links.sends.get_mut(id) else { return };
+        transfer.busy -= 1;
+        transfer.ordered = true;
+        if let Err(source) = result {
+            let address = transfer.convertor.contiguous().map_or(0, |address| address as usize);
+            transfer.fail(Error::Device { address, len: transfer.len, source });
+            transfer.phase = Phase::Starting(Start::Announce);
+        }
+        if !transfer.gone && matches!(self.attempt_start(peer, links, id), Attempt::Busy) {
+            links.queues.starts.push_back(id);
+        }
+        links.settle_send(id, done);
     }
 
     /// The copy of an eager message's data off the device is done.
@@ -338,13 +391,15 @@ impl SendTransfer {
 impl Links {
     /// What any link can do.
     pub(crate) fn flags(&self) -> Flags {
-        self.active.iter().fold(Flags::empty(), |flags, link| flags | link.capabilities().flags)
+        flags(&self.active)
     }
 
     pub(crate) fn min_rdma_size(&self) -> usize {
-        let rdma = Flags::GET | Flags::PUT | Flags::DEVICE_GET | Flags::DEVICE_PUT;
-        let able = self.active.iter().map(|link| link.capabilities()).filter(|caps| caps.flags.intersects(rdma));
-        able.map(|caps| caps.min_rdma_size).min().unwrap_or(usize::MAX)
+        least(&self.active, RDMA, |link| link.min_rdma_size)
+    }
+
+    pub(crate) fn device_min_rdma_size(&self) -> usize {
+        least(&self.active, DEVICE_RDMA, |link| link.device_min_rdma_size)
     }
 
     pub(crate) fn main_broke(&mut self, error: cableway_btl::Error) {
@@ -366,6 +421,33 @@ impl Links {
         self.announced(id);
         Attempt::Under
     }
+}
+
+const DEVICE_RDMA: Flags = Flags::DEVICE_GET.union(Flags::DEVICE_PUT);
+const RDMA: Flags = DEVICE_RDMA.union(Flags::GET).union(Flags::PUT);
+
+fn flags(active: &[Link]) -> Flags {
+    active.iter().fold(Flags::empty(), |flags, link| flags | link.capabilities().flags)
+}
+
+/// The smallest of a number that links which can do something have.
+fn least(active: &[Link], able: Flags, number: impl Fn(&Capabilities) -> usize) -> usize {
+    let able = active.iter().map(|link| link.capabilities()).filter(|caps| caps.flags.intersects(able));
+    able.map(number).min().unwrap_or(usize::MAX)
+}
+
+/// Has the first link that can make the data reachable for the peer's GET; false if none can.
+fn register(active: &mut [Link], transfer: &mut SendTransfer, flag: Flags) -> Result<bool, cableway_btl::Error> {
+    let Some(region) = transfer.region(0, transfer.len) else { return Ok(false) };
+    for link in active.iter_mut().filter(|link| link.capabilities().flags.contains(flag)) {
+        // SAFETY: the buffer stays valid and unwritten until the request completes, and the registration is dropped
+        // with the transfer, before that.
+        if let Some(registration) = unsafe { link.endpoint.register(region, Access::RemoteRead)? } {
+            transfer.registration = Some((link.serial, registration));
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// The name under which an operation's completion is reported.

@@ -50,8 +50,10 @@ pub(crate) struct SendTransfer {
     pub(crate) to_device: bool,
     /// The receiver has said that it is done.
     pub(crate) finished: bool,
-    /// Lets the receiver fetch.
-    pub(crate) registration: Option<Registration>,
+    /// Lets the receiver fetch through the link of this serial.
+    pub(crate) registration: Option<(u32, Registration)>,
+    /// The default stream's work on a device's data is done.
+    pub(crate) ordered: bool,
     /// Its copies wait for the default stream; only the first has to.
     order: Order,
     pub(crate) failure: Option<Error>,
@@ -78,6 +80,7 @@ impl SendTransfer {
             to_device: false,
             finished: false,
             registration: None,
+            ordered: false,
             order: Order::AfterDefaultStream,
             failure: None,
             gone: false,

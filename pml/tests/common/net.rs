@@ -4,6 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use cableway_btl::{
     Access, Btl, Capabilities, Cost, Endpoint, Error, Flags, Fragment, FragmentKind, FragmentOwner, Job, Modex,
@@ -28,6 +29,8 @@ pub struct Link {
     pub refuses: bool,
     /// Messages can be kept beyond their upcall.
     pub retains: bool,
+    /// It costs less to have the sender store than to fetch.
+    pub push: bool,
 }
 
 impl Link {
@@ -37,9 +40,11 @@ impl Link {
         capabilities.inline_limit = 256;
         capabilities.device_max_send_size = 65536;
         capabilities.min_rdma_size = 8192;
+        capabilities.device_min_rdma_size = 8192;
+        capabilities.device_rdma_limit = 100_000;
         capabilities.get_limit = 100_000;
         capabilities.put_limit = 100_000;
-        Link { name, count: 1, capabilities, busy: 0, asynchronous: false, refuses: false, retains: false }
+        Link { name, count: 1, capabilities, busy: 0, asynchronous: false, refuses: false, retains: false, push: false }
     }
 
     pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
@@ -441,6 +446,11 @@ impl Endpoint for NetEndpoint {
     fn connect(&mut self) -> Result<(), Error> {
         self.net.state.lock().reached.push((self.rank, self.peer));
         self.busy().map(drop)
+    }
+
+    fn transfer_cost(&self, operation: Operation, _local: &Location, _remote: &RemoteHandle) -> Cost {
+        let dear = (operation == Operation::Get) == self.link.push;
+        Cost { fixed: Duration::from_micros(if dear { 150 } else { 10 }), bytes_per_second: 1e9 }
     }
 
     fn send_inline(&mut self, header: &[u8], payload: &[u8]) -> Result<Sent, Error> {

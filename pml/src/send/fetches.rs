@@ -1,0 +1,67 @@
+//! Whether a peer fetches small device messages that are announced to it, or asks for them as fragments after all.
+
+/// So many in a row that it did not fetch, and the next ones are sent eagerly.
+const PATIENCE: u32 = 8;
+/// So many are sent eagerly before one is announced again.
+const PAUSE: u32 = 256;
+
+/// What is known of one peer. A message to a receiver in host memory is better sent eagerly, and only the receiver
+/// knows where its buffer is.
+#[derive(Debug, Default)]
+pub(crate) struct Fetches {
+    /// In a row that were not fetched.
+    missed: u32,
+    /// Messages yet to be sent eagerly.
+    pause: u32,
+}
+
+impl Fetches {
+    /// Whether the next small message should be announced rather than sent eagerly.
+    pub(crate) fn next_is_announced(&mut self) -> bool {
+        if self.missed < PATIENCE {
+            return true;
+        }
+        match self.pause.checked_sub(1) {
+            Some(left) => self.pause = left,
+            None => {
+                self.pause = PAUSE;
+                return true;
+            }
+        }
+        false
+    }
+
+    /// The peer moved an announced message by one copy.
+    pub(crate) fn fetched(&mut self) {
+        *self = Fetches::default();
+    }
+
+    /// The peer asked for the fragments of an announced message.
+    pub(crate) fn missed(&mut self) {
+        if self.missed < PATIENCE {
+            self.missed += 1;
+            self.pause = PAUSE;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_that_never_fetches_is_asked_now_and_then() {
+        let mut fetches = Fetches::default();
+        for _ in 0..PATIENCE {
+            assert!(fetches.next_is_announced());
+            fetches.missed();
+        }
+        for _ in 0..3 {
+            assert!((0..PAUSE).all(|_| !fetches.next_is_announced()));
+            assert!(fetches.next_is_announced());
+            fetches.missed();
+        }
+        fetches.fetched();
+        assert!((0..100).all(|_| fetches.next_is_announced()));
+    }
+}
