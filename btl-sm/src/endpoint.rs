@@ -15,6 +15,7 @@ use cableway_common_cuda::Location;
 
 use crate::NAME;
 use crate::cost;
+use crate::device_copy::handle::Handle as DeviceHandle;
 use crate::inner::{Inner, Request};
 use crate::path::{FifoPath, Path};
 use crate::peer::{DeviceStatus, Peer, Status};
@@ -23,6 +24,9 @@ use crate::ring::fast_box::Writer;
 use crate::ring::{Corrupt, fifo};
 use crate::segment::BoxMemory;
 use crate::single_copy::{self, CopyError, Handle, Remote};
+
+/// What is there where devices copy between the two processes.
+const DEVICE_COPY: Flags = Flags::DEVICE_GET.union(Flags::DEVICE_PUT).union(Flags::DEVICE_TO_DEVICE);
 
 /// See the module.
 pub(crate) struct SmEndpoint {
@@ -68,6 +72,10 @@ impl SmEndpoint {
         if settings.single_copy {
             capabilities.flags |= Flags::GET | Flags::PUT | Flags::SYNCHRONOUS;
         }
+        if settings.device_copy {
+            capabilities.flags |= DEVICE_COPY;
+            capabilities.device_min_rdma_size = settings.device_costs.direct_from();
+        }
         let owner = Arc::new(Owner { inner: inner.clone(), reserved: AtomicU32::new(0) });
         let fragments = Default::default();
         let mut endpoint = SmEndpoint { inner, peer, capabilities, path: Path::None, asked: false, owner, fragments };
@@ -80,6 +88,9 @@ impl SmEndpoint {
         if self.peer.single_copy_refused.load(Relaxed) {
             self.capabilities.flags -= Flags::GET | Flags::PUT | Flags::SYNCHRONOUS;
             self.capabilities.min_rdma_size = usize::MAX;
+        }
+        if self.capabilities.flags.contains(Flags::DEVICE_GET) && self.inner.device_copies.given_up(self.peer.rank) {
+            self.capabilities.flags -= DEVICE_COPY;
         }
         if self.peer.device.get() == DeviceStatus::Refused {
             self.capabilities.flags -= Flags::DEVICE_FRAGMENTS;
@@ -236,6 +247,30 @@ impl SmEndpoint {
         Ok((remote, address.map_err(|reason| self.unavailable(operation, reason))?))
     }
 
+    /// # Safety
+    /// As [`DeviceCopies::start`](crate::device_copy::DeviceCopies::start).
+    unsafe fn copy_on_device(
+        &mut self,
+        operation: &'static str,
+        local: &Region,
+        (handle, offset): (&DeviceHandle, u64),
+        access: Access,
+        token: Token,
+    ) -> Result<Transfer, Error> {
+        if self.peer.status() == Status::Failed {
+            return Err(self.peer.error());
+        }
+        if !self.capabilities.flags.contains(Flags::DEVICE_GET) {
+            return Err(self.unavailable(operation, "devices do not copy between the two processes"));
+        }
+        // SAFETY: the caller's promise.
+        let started = unsafe { self.inner.device_copies.start(self.peer.rank, local, (handle, offset), access, token) };
+        started.map_err(|reason| {
+            self.refresh();
+            self.unavailable(operation, reason)
+        })
+    }
+
     fn copied(&mut self, operation: &'static str, result: Result<(), CopyError>) -> Result<Transfer, Error> {
         match result {
             Ok(()) => Ok(Transfer::Done),
@@ -270,11 +305,33 @@ impl Endpoint for SmEndpoint {
         self.connected().map(drop)
     }
 
-    fn cost(&self, operation: Operation, _location: &Location) -> Cost {
+    fn cost(&self, operation: Operation, location: &Location) -> Cost {
+        if location.on_device() && self.capabilities.flags.contains(Flags::DEVICE_GET) {
+            let costs = &self.inner.settings.device_costs;
+            return match operation {
+                Operation::Send => costs.staged,
+                Operation::Get => costs.direct,
+                Operation::Put => costs.push,
+            };
+        }
         match operation {
             Operation::Send => cost::SEND,
             Operation::Get | Operation::Put if self.capabilities.flags.contains(Flags::GET) => cost::SINGLE_COPY,
             Operation::Get | Operation::Put => Cost { fixed: Duration::MAX, bytes_per_second: f64::INFINITY },
+        }
+    }
+
+    fn transfer_cost(&self, operation: Operation, local: &Location, remote: &RemoteHandle) -> Cost {
+        let copier = match operation {
+            Operation::Get => self.inner.job.rank,
+            Operation::Put | Operation::Send => self.peer.rank,
+        };
+        let lower = self.inner.job.rank.min(self.peer.rank);
+        match DeviceHandle::of(remote) {
+            Some(handle) if copier != lower && self.inner.device_copies.on_one_device(local, &handle) => {
+                self.inner.settings.device_costs.turn
+            }
+            _ => self.cost(operation, local),
         }
     }
 
@@ -337,27 +394,34 @@ impl Endpoint for SmEndpoint {
             return Err(self.peer.error());
         }
         self.refresh();
-        if region.location.on_device() || !self.capabilities.flags.contains(Flags::GET) {
+        if region.location.on_device() {
+            let able = self.capabilities.flags.contains(Flags::DEVICE_GET);
+            let handle = able.then(|| self.inner.device_copies.export(&region, access, self.peer.rank)).flatten();
+            return Ok(handle.map(|handle| Registration::new(handle, None)));
+        }
+        if !self.capabilities.flags.contains(Flags::GET) {
             return Ok(None);
         }
         let handle = Handle::new(region.address, region.len, access).to_remote();
         Ok(handle.map(|handle| Registration::new(handle, None)))
     }
 
-    unsafe fn get(
-        &mut self,
-        local: Region,
-        from: &RemoteHandle,
-        offset: u64,
-        _token: Token,
-    ) -> Result<Transfer, Error> {
+    unsafe fn get(&mut self, local: Region, from: &RemoteHandle, offset: u64, token: Token) -> Result<Transfer, Error> {
+        if let Some(handle) = DeviceHandle::of(from) {
+            // SAFETY: the caller's promise.
+            return unsafe { self.copy_on_device("get", &local, (&handle, offset), Access::RemoteRead, token) };
+        }
         let (remote, address) = self.resolve("get", &local, from, Access::RemoteRead, offset)?;
         // SAFETY: the caller keeps `local` valid and untouched.
         let result = unsafe { remote.read(local.address, address, local.len) };
         self.copied("get", result)
     }
 
-    unsafe fn put(&mut self, local: Region, to: &RemoteHandle, offset: u64, _token: Token) -> Result<Transfer, Error> {
+    unsafe fn put(&mut self, local: Region, to: &RemoteHandle, offset: u64, token: Token) -> Result<Transfer, Error> {
+        if let Some(handle) = DeviceHandle::of(to) {
+            // SAFETY: the caller's promise.
+            return unsafe { self.copy_on_device("put", &local, (&handle, offset), Access::RemoteWrite, token) };
+        }
         let (remote, address) = self.resolve("put", &local, to, Access::RemoteWrite, offset)?;
         // SAFETY: the caller keeps `local` valid and unwritten.
         let result = unsafe { remote.write(local.address, address, local.len) };

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::{Arc, OnceLock};
 
-use cableway_base::Rank;
+use cableway_base::{Parameters, Rank};
 use cableway_btl::{Error, Job};
 use cableway_common_cuda::Devices;
 use parking_lot::Mutex;
@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use crate::NAME;
 use crate::connection::wire::Hello;
 use crate::device::DeviceSegment;
+use crate::device_copy::DeviceCopies;
 use crate::node::Node;
 use crate::peer::Peer;
 use crate::pool::{Pool, Reference};
@@ -35,6 +36,7 @@ pub(crate) struct Inner {
     pools: [Pool; 2],
     /// Made when device data is first sent. None: the system refused.
     device: OnceLock<Option<DeviceSegment>>,
+    pub(crate) device_copies: DeviceCopies,
     peers: Mutex<HashMap<Rank, Arc<Peer>>>,
     indices: Mutex<HashMap<Rank, u16>>,
     boxes_given: AtomicU32,
@@ -52,12 +54,15 @@ pub(crate) enum Request {
     OfferDevice(Arc<Peer>),
     /// To report the failure that the peer has been given.
     ReportFailure(Arc<Peer>),
+    /// To report that the peer has left, once devices are done with its memory.
+    LetGo(Arc<Peer>),
     /// To end in good order.
     Close(Arc<Peer>),
 }
 
 impl Inner {
-    pub(crate) fn new(job: &Job, settings: Settings, devices: &Devices) -> Result<Self, Error> {
+    pub(crate) fn new(job: &Job, parameters: &Parameters, devices: &Devices) -> Result<Self, Error> {
+        let settings = Settings::new(job, parameters);
         let system = |what: &str| {
             let what = what.to_owned();
             move |error: std::io::Error| Error::system(NAME, what, error)
@@ -79,6 +84,7 @@ impl Inner {
             memory,
             layout,
             device: OnceLock::new(),
+            device_copies: DeviceCopies::new(devices, parameters),
             peers: Mutex::default(),
             indices: Mutex::default(),
             boxes_given: AtomicU32::new(0),

@@ -4,7 +4,8 @@
 //! small messages      copied into a fast box, a ring from one sender to one receiver
 //! up to max_send_size copied into a fragment of the sender's segment, to which a box (or the receiver's FIFO) refers
 //! large messages      copied once, by the kernel, from one process's memory into the other's (GET, PUT)
-//! device data         in fragments of a segment that both processes have registered with the driver
+//! device data         copied once, by a device, from one process's device memory into the other's (GET, PUT); else in
+//!                     fragments of a segment that both processes have registered with the driver
 //! ```
 //!
 //! `segment` draws the shared memory, `ring` holds the two lock-free rings, `connection` says how processes
@@ -18,6 +19,7 @@ mod connection;
 mod copy;
 mod cost;
 mod device;
+mod device_copy;
 mod endpoint;
 #[doc(hidden)]
 pub mod fuzzing;

@@ -80,6 +80,7 @@ impl Progress {
             index += 1;
         }
         events += self.poll_fifo(inner, upcalls);
+        events += inner.device_copies.poll(upcalls);
         if let Some(requests) = inner.take_requests() {
             events += self.serve(inner, requests, upcalls);
         }
@@ -148,6 +149,10 @@ impl Progress {
                 }
                 Request::ReportFailure(peer) => {
                     self.drop_peer(inner, &peer, upcalls);
+                    events += 1;
+                }
+                Request::LetGo(peer) => {
+                    self.let_go(inner, &peer, upcalls);
                     events += 1;
                 }
                 Request::Close(peer) => {
@@ -221,6 +226,9 @@ impl Progress {
             return;
         }
         self.forget(inner, peer);
+        if !inner.device_copies.let_go(peer.rank) {
+            return inner.request(Request::LetGo(peer.clone()));
+        }
         if !peer.closed.load(Relaxed) {
             upcalls.peer_left(peer.rank);
         }
@@ -230,6 +238,9 @@ impl Progress {
     fn drop_peer(&mut self, inner: &Inner, peer: &Arc<Peer>, upcalls: &dyn Upcalls) {
         self.forget(inner, peer);
         self.connections.close(peer);
+        if !inner.device_copies.let_go(peer.rank) {
+            return inner.request(Request::ReportFailure(peer.clone()));
+        }
         if !peer.closed.load(Relaxed) {
             upcalls.peer_failed(peer.rank, peer.error());
         }

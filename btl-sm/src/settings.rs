@@ -1,9 +1,10 @@
 //! The parameters as this transport uses them: consistent with each other and with what its rings can say.
 
 use cableway_base::Parameters;
-use cableway_base::parameters::SingleCopy;
+use cableway_base::parameters::{DeviceProtocols, SingleCopy};
 use cableway_btl::{Job, MAX_HEADER};
 
+use crate::cost::DeviceCosts;
 use crate::ring::fast_box::{MAX_INLINE, PAYLOAD};
 use crate::segment::{DeviceGeometry, Geometry};
 
@@ -27,6 +28,9 @@ pub(crate) struct Settings {
     pub(crate) max_send_size: usize,
     pub(crate) device_max_send_size: usize,
     pub(crate) box_threshold: usize,
+    /// Whether devices copy from one process's memory into another's.
+    pub(crate) device_copy: bool,
+    pub(crate) device_costs: DeviceCosts,
     pub(crate) single_copy: bool,
     pub(crate) single_copy_limit: usize,
 }
@@ -72,6 +76,10 @@ impl Settings {
             max_send_size: parameters.btl_sm_max_send_size.clamp(eager_size, large_size),
             device_max_send_size: chunk_size,
             box_threshold: parameters.btl_sm_fast_box_threshold,
+            device_copy: cfg!(feature = "cuda")
+                && parameters.device_ipc
+                && parameters.device_protocols != DeviceProtocols::Copy,
+            device_costs: DeviceCosts::new(parameters),
             single_copy: parameters.btl_sm_single_copy != SingleCopy::None,
             single_copy_limit: parameters.btl_sm_single_copy_limit,
         }

@@ -17,7 +17,6 @@ use crate::inner::Inner;
 use crate::listener::{Unlink, listen};
 use crate::peer::Status;
 use crate::progress::Progress;
-use crate::settings::Settings;
 
 /// Messages to and from processes of this node, over memory that they share.
 ///
@@ -38,7 +37,7 @@ impl SharedMemory {
     /// # Errors
     /// The system refuses a memfd or a socket, or `/proc` is missing.
     pub fn new(job: &Job, parameters: &Parameters, devices: &Devices) -> Result<Arc<Self>, Error> {
-        let inner = Inner::new(job, Settings::new(job, parameters), devices)?;
+        let inner = Inner::new(job, parameters, devices)?;
         let (listener, socket, unlink) = listen(job, &parameters.btl_sm_socket_folder)
             .map_err(|error| Error::system(NAME, "listening for peers", error))?;
         let connections =

@@ -3,6 +3,7 @@
 
 mod cli;
 mod device;
+mod device_copy;
 mod faults;
 mod huge;
 mod launcher;
@@ -19,7 +20,16 @@ fn main() -> std::process::ExitCode {
     if let Some(role) = std::env::args().nth(1).and_then(|first| first.strip_prefix("role=").map(str::to_owned)) {
         return support::play(
             &role,
-            &[modex::ROLES, library::ROLES, device::ROLES, faults::ROLES, leaving::ROLES, huge::ROLES].concat(),
+            &[
+                modex::ROLES,
+                library::ROLES,
+                device::ROLES,
+                device_copy::ROLES,
+                faults::ROLES,
+                leaving::ROLES,
+                huge::ROLES,
+            ]
+            .concat(),
         );
     }
     let tests = [
@@ -28,6 +38,7 @@ fn main() -> std::process::ExitCode {
         cli::TESTS,
         library::TESTS,
         device::TESTS,
+        device_copy::TESTS,
         faults::TESTS,
         leaving::TESTS,
         huge::TESTS,

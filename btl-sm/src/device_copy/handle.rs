@@ -1,0 +1,133 @@
+//! How device memory is named to a peer.
+
+use cableway_btl::{Access, RemoteHandle};
+use cableway_common_cuda::{ExportKind, Exported};
+use zerocopy::little_endian::U64;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+const READABLE: u8 = 1;
+const WRITABLE: u8 = 2;
+
+/// Device memory that a peer may copy from or to: a part of an allocation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub(crate) struct Handle {
+    kind: u8,
+    access: u8,
+    zero: [u8; 6],
+    device: [u8; 16],
+    base: U64,
+    allocation_len: U64,
+    buffer_id: U64,
+    /// Where in the allocation the part begins.
+    first: U64,
+    len: U64,
+    /// Another allocation that the peer was told of and that is no more; 0 if there is none to tell of.
+    gone: U64,
+    driver: [u8; 64],
+}
+const _: () = assert!(size_of::<Handle>() == 8 + 16 + 6 * 8 + 64 && size_of::<Handle>() <= RemoteHandle::MAX);
+
+fn number(access: Access) -> u8 {
+    match access {
+        Access::RemoteRead => READABLE,
+        Access::RemoteWrite => WRITABLE,
+    }
+}
+
+impl Handle {
+    /// `len` bytes at `address`, which lie in the allocation.
+    pub(crate) fn new(exported: &Exported, address: *const u8, len: usize, access: Access, gone: Option<u64>) -> Self {
+        Handle {
+            kind: exported.kind as u8,
+            access: number(access),
+            zero: [0; 6],
+            device: exported.device,
+            base: exported.base.into(),
+            allocation_len: exported.len.into(),
+            buffer_id: exported.buffer_id.into(),
+            first: (address as u64).wrapping_sub(exported.base).into(),
+            len: (len as u64).into(),
+            gone: gone.unwrap_or(0).into(),
+            driver: exported.handle,
+        }
+    }
+
+    /// As it travels.
+    pub(crate) fn to_remote(self) -> Option<RemoteHandle> {
+        RemoteHandle::new(self.as_bytes())
+    }
+
+    /// None if it is a handle of host memory.
+    pub(crate) fn of(remote: &RemoteHandle) -> Option<Handle> {
+        Handle::read_from_bytes(remote.as_bytes()).ok()
+    }
+
+    /// The UUID of the device that the memory is on.
+    pub(crate) fn device(&self) -> &[u8; 16] {
+        &self.device
+    }
+
+    /// The allocation that is no more.
+    pub(crate) fn gone(&self) -> Option<u64> {
+        Some(self.gone.get()).filter(|id| *id != 0)
+    }
+
+    /// The allocation, and where in it a piece of `len` bytes at `offset` of the part begins.
+    pub(crate) fn resolve(&self, access: Access, offset: u64, len: usize) -> Result<(Exported, u64), &'static str> {
+        let kind = ExportKind::from_number(self.kind).ok_or("the handle is of an unknown kind")?;
+        if self.access != number(access) {
+            return Err("the handle does not permit it");
+        }
+        let Handle { first, len: part, allocation_len, base, .. } = *self;
+        let (first, part, whole) = (first.get(), part.get(), allocation_len.get());
+        let inside = |at: u64, len: u64, room: u64| at.checked_add(len).is_some_and(|end| end <= room);
+        if !inside(offset, len as u64, part) || !inside(first, part, whole) || base.get().checked_add(whole).is_none() {
+            return Err("the range is not within the registered memory");
+        }
+        let exported = Exported {
+            kind,
+            device: self.device,
+            base: base.get(),
+            len: whole,
+            buffer_id: self.buffer_id.get(),
+            handle: self.driver,
+        };
+        Ok((exported, first + offset))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_a_part_of_an_allocation_and_nothing_else() {
+        let exported = Exported {
+            kind: ExportKind::Legacy,
+            device: [3; 16],
+            base: 0x10_0000,
+            len: 1000,
+            buffer_id: 7,
+            handle: [9; 64],
+        };
+        let part = Handle::new(&exported, 0x10_0064 as *const u8, 200, Access::RemoteRead, Some(5));
+        let handle = Handle::of(&part.to_remote().unwrap()).unwrap();
+        assert_eq!(handle, part);
+        assert_eq!((handle.device(), handle.gone()), (&[3; 16], Some(5)));
+        assert_eq!(handle.resolve(Access::RemoteRead, 50, 150), Ok((exported, 150)));
+        assert!(handle.resolve(Access::RemoteWrite, 0, 1).is_err());
+        assert!(handle.resolve(Access::RemoteRead, 51, 150).is_err());
+        assert!(handle.resolve(Access::RemoteRead, u64::MAX, 2).is_err());
+        for spoilt in [
+            Handle { first: 900.into(), ..handle },
+            Handle { first: u64::MAX.into(), ..handle },
+            Handle { base: u64::MAX.into(), ..handle },
+            Handle { kind: 0, ..handle },
+        ] {
+            assert!(spoilt.resolve(Access::RemoteRead, 0, 1).is_err(), "{spoilt:?}");
+        }
+        let host = RemoteHandle::new(&[1; 17]).unwrap();
+        assert!(Handle::of(&host).is_none());
+    }
+}

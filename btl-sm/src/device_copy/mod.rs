@@ -1,0 +1,178 @@
+//! One copy between device memories of two processes: one of them maps the other's and has a device copy.
+//!
+//! The owner names its memory (`handle`) only once the default stream's work on it is done, which is the engine's part;
+//! the copy waits for the default stream of the process that makes it. Between processes on one device the lower rank
+//! copies, whichever way the message goes: contexts that take turns on a device cost much more than the copy.
+//!
+//! What cannot be mapped, or is not worth it yet, is [`Error::Unavailable`]: another protocol carries the message.
+
+pub(crate) mod handle;
+
+use std::collections::HashMap;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::{Relaxed, Release};
+
+use cableway_base::{Parameters, Rank};
+use cableway_btl::{Access, Error, Region, RemoteHandle, Token, Transfer, Upcalls};
+use cableway_common_cuda::{
+    Completion, DeviceError, DeviceIndex, Devices, Direction, Exports, Imports, Location, Mapped, Order, Reach,
+};
+use parking_lot::Mutex;
+
+use crate::NAME;
+use handle::Handle;
+
+/// The device memory of this process that peers may copy, that of peers, and the copies under way.
+pub(crate) struct DeviceCopies {
+    devices: Devices,
+    exports: Exports,
+    imports: Imports,
+    uuids: Mutex<HashMap<DeviceIndex, [u8; 16]>>,
+    running: Mutex<Vec<Running>>,
+    count: AtomicUsize,
+}
+
+/// A copy under way. The completion comes first: dropped, it waits, and the memory must be mapped until then.
+struct Running {
+    completion: Completion,
+    _mapped: Mapped,
+    peer: Rank,
+    token: Token,
+    /// Copies of one context end in the order in which they began.
+    context: u64,
+}
+
+impl DeviceCopies {
+    pub(crate) fn new(devices: &Devices, parameters: &Parameters) -> Self {
+        DeviceCopies {
+            devices: devices.clone(),
+            exports: Exports::new(devices, parameters.device_ipc_mappings),
+            imports: Imports::new(devices, parameters),
+            uuids: Mutex::default(),
+            running: Mutex::default(),
+            count: AtomicUsize::new(0),
+        }
+    }
+
+    /// What `peer` needs in order to copy from or to the region; none if it cannot.
+    pub(crate) fn export(&self, region: &Region, access: Access, peer: Rank) -> Option<RemoteHandle> {
+        let exported = self.exports.export(&region.location, region.address, region.len, peer)?;
+        Handle::new(&exported, region.address, region.len, access, self.exports.gone(peer)).to_remote()
+    }
+
+    /// Whether the memory that a peer named is on the same device as the buffer at `local`.
+    pub(crate) fn on_one_device(&self, local: &Location, handle: &Handle) -> bool {
+        let Some(device) = local.device else { return false };
+        let mut uuids = self.uuids.lock();
+        let known = uuids.get(&device).copied().or_else(|| self.devices.uuid(device).ok());
+        known.is_some_and(|uuid| {
+            uuids.insert(device, uuid);
+            uuid == *handle.device()
+        })
+    }
+
+    /// Begins to copy between `local` and the memory of `peer` that the handle names, from there for `RemoteRead`.
+    ///
+    /// # Safety
+    /// `local` stays valid, and touched by nobody else in a way that conflicts, until `token` is completed.
+    ///
+    /// # Errors
+    /// Why it cannot be done this way.
+    pub(crate) unsafe fn start(
+        &self,
+        peer: Rank,
+        local: &Region,
+        (handle, offset): (&Handle, u64),
+        access: Access,
+        token: Token,
+    ) -> Result<Transfer, String> {
+        if let Some(id) = handle.gone() {
+            self.imports.forget(peer, id);
+        }
+        if !local.location.on_device() {
+            return Err("only one of the two buffers is on a device".to_owned());
+        }
+        let (exported, at) = handle.resolve(access, offset, local.len)?;
+        let reach = self.imports.reach(peer, &exported, &local.location, local.len as u64);
+        let mapped = match reach.map_err(|error| error.to_string())? {
+            Reach::Mapped(mapped) => mapped,
+            Reach::NotYet => return Err("the peer's memory is not mapped before it is met again".to_owned()),
+            Reach::Refused => return Err("the peer's memory cannot be mapped".to_owned()),
+        };
+        let (to, from) = match access {
+            Access::RemoteRead => (local.address, mapped.address(at)),
+            Access::RemoteWrite => (mapped.address(at), local.address),
+        };
+        let copy = || {
+            let mut batch =
+                self.devices.batch(&local.location, Direction::DeviceToDevice, Order::AfterDefaultStream)?;
+            // SAFETY: the local range is the caller's promise; the other lies in the mapping by `resolve`, which is kept
+            // until the copy is done.
+            unsafe { batch.copy(to, from, local.len) }?;
+            batch.finish()
+        };
+        let completion = copy().map_err(|error| refused(&error))?;
+        self.count.fetch_add(1, Release);
+        let context = local.location.context;
+        self.running.lock().push(Running { completion, _mapped: mapped, peer, token, context });
+        Ok(Transfer::Started)
+    }
+
+    /// Reports the copies that are done; how many.
+    #[inline]
+    pub(crate) fn poll(&self, upcalls: &dyn Upcalls) -> usize {
+        if self.count.load(Relaxed) == 0 { 0 } else { self.poll_running(upcalls) }
+    }
+
+    #[cold]
+    fn poll_running(&self, upcalls: &dyn Upcalls) -> usize {
+        let mut ended = Vec::new();
+        {
+            let mut running = self.running.lock();
+            let (mut index, mut waits) = (0, None);
+            while let Some(copy) = running.get_mut(index) {
+                let result = if waits == Some(copy.context) { Ok(false) } else { copy.completion.poll() };
+                match result {
+                    Ok(false) => {
+                        waits = Some(copy.context);
+                        index += 1;
+                    }
+                    result => ended.push((running.remove(index), result)),
+                }
+            }
+        }
+        self.count.fetch_sub(ended.len(), Release);
+        let count = ended.len();
+        for (copy, result) in ended {
+            let Running { token, .. } = copy;
+            let failed =
+                |error: DeviceError| Error::Unavailable { btl: NAME, operation: "copy", reason: refused(&error) };
+            upcalls.completed(token, result.map(|_| ()).map_err(failed));
+        }
+        count
+    }
+
+    /// Whether the memory of a peer turned out not to be mappable.
+    pub(crate) fn given_up(&self, peer: Rank) -> bool {
+        self.imports.given_up(peer)
+    }
+
+    /// Closes what belongs to a peer that is gone; false as long as copies from or to its memory are under way. They use
+    /// buffers of ours, so that nobody may be told before that it is gone.
+    pub(crate) fn let_go(&self, peer: Rank) -> bool {
+        if self.count.load(Relaxed) != 0 && self.running.lock().iter().any(|copy| copy.peer == peer) {
+            return false;
+        }
+        self.imports.forget_peer(peer);
+        self.exports.forget_peer(peer);
+        true
+    }
+}
+
+/// Says once why copies between devices of two processes do not work.
+fn refused(error: &DeviceError) -> String {
+    cableway_base::warn_once("sm/device-copy", || {
+        format!("{NAME}: device memory is copied through the host, because a copy between processes failed: {error}")
+    });
+    error.to_string()
+}
