@@ -147,3 +147,28 @@ fn keepalive(peer_timeout: Duration) -> TcpKeepalive {
         .with_interval((peer_timeout / 8).max(second))
         .with_retries(16)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_have_the_options_that_were_asked_for() {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let peer_timeout = Duration::from_secs(16);
+        for (nodelay, send_buffer, receive_buffer) in [(true, 64 << 10, 32 << 10), (false, 32 << 10, 64 << 10)] {
+            let socket = stream_socket(&address).unwrap();
+            set_options(&socket, &SocketSettings { nodelay, send_buffer, receive_buffer, peer_timeout });
+            assert_eq!(socket.tcp_nodelay().unwrap(), nodelay);
+            assert!(socket.keepalive().unwrap());
+            assert_eq!(socket.tcp_keepalive_time().unwrap(), peer_timeout / 4);
+            // The kernel doubles what is asked for, for its own bookkeeping.
+            assert_eq!(socket.send_buffer_size().unwrap(), 2 * send_buffer);
+            assert_eq!(socket.recv_buffer_size().unwrap(), 2 * receive_buffer);
+        }
+        let (system, ours) = (stream_socket(&address).unwrap(), stream_socket(&address).unwrap());
+        set_options(&ours, &SocketSettings { nodelay: true, send_buffer: 0, receive_buffer: 0, peer_timeout });
+        assert_eq!(ours.send_buffer_size().unwrap(), system.send_buffer_size().unwrap());
+        assert_eq!(ours.recv_buffer_size().unwrap(), system.recv_buffer_size().unwrap());
+    }
+}

@@ -159,3 +159,46 @@ fn a_death_is_noticed_by_every_thread() {
         }
     });
 }
+
+#[test]
+fn a_link_that_takes_its_time_holds_up_nobody_else() {
+    let ranks = &Ranks::new(3, &[Link::new("net", Flags::empty())]);
+    let exchange = |peer: usize, round: usize| {
+        let (there, back) = (pattern(len(round), 1), pattern(len(round), 2));
+        let (mut room, mut inbox) = (vec![0; there.len()], vec![0; back.len()]);
+        let posted = [ranks.irecv(peer, 0, 3, &mut room), ranks.irecv(0, peer as i32, 3, &mut inbox)];
+        let sends = [
+            ranks.isend(0, peer as i32, 3, &there, &SendMode::Standard),
+            ranks.isend(peer, 0, 3, &back, &SendMode::Standard),
+        ];
+        ranks.finish(&[&posted[0], &posted[1]]);
+        sends.iter().for_each(|send| send.finish(ranks));
+        assert!(room == there && inbox == back);
+    };
+    (1..3).for_each(|peer| exchange(peer, 1));
+    let wait = |done: &dyn Fn() -> bool| {
+        let start = std::time::Instant::now();
+        while !done() && start.elapsed() < std::time::Duration::from_secs(20) {
+            thread::yield_now();
+        }
+        done()
+    };
+    ranks.net.stall(1);
+    let rounds = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        let stuck = scope.spawn(|| ranks.isend(0, 1, 1, &[1; 8], &SendMode::Standard).is_complete());
+        let is_stuck = wait(&|| ranks.net.stalled_calls() == 1);
+        scope.spawn(|| {
+            for round in 0..50 {
+                exchange(2, round);
+                rounds.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        let others_went_on = wait(&|| rounds.load(Ordering::Relaxed) == 50);
+        let still_stuck = !stuck.is_finished();
+        ranks.net.resume();
+        assert!(is_stuck && others_went_on && still_stuck && stuck.join().unwrap());
+    });
+    let mut room = [0; 8];
+    ranks.recv(1, 0, 1, &mut room).unwrap();
+}

@@ -12,7 +12,7 @@ use cableway_btl::{
     Transfer, Upcalls,
 };
 use cableway_common_cuda::{Devices, Location};
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 
 /// What a transport (one per `Link`) is like.
 #[derive(Clone, Copy)]
@@ -63,6 +63,8 @@ pub struct Net {
     fragments: Arc<Fragments>,
     /// Carries out one-sided operations.
     devices: Devices,
+    /// To whom nothing can be sent for a while: calls wait. And how many do.
+    stalled: (Mutex<(Option<Rank>, usize)>, Condvar),
     /// Whether messages of different links, or of different senders, are delivered in random order.
     pub shuffle: AtomicBool,
 }
@@ -118,6 +120,7 @@ impl Net {
             state: Mutex::new(State { random: 42, ..State::default() }),
             fragments: Arc::default(),
             devices: devices.clone(),
+            stalled: Default::default(),
             shuffle: AtomicBool::new(false),
         })
     }
@@ -194,6 +197,21 @@ impl Net {
 
     pub fn release(&self, index: usize) {
         self.state.lock().held.take_if(|held| *held == index);
+    }
+
+    /// Has every call of an endpoint to `peer` wait until [`resume`](Self::resume), as no transport should.
+    pub fn stall(&self, peer: Rank) {
+        self.stalled.0.lock().0 = Some(peer);
+    }
+
+    pub fn resume(&self) {
+        self.stalled.0.lock().0 = None;
+        self.stalled.1.notify_all();
+    }
+
+    /// How many calls wait.
+    pub fn stalled_calls(&self) -> usize {
+        self.stalled.0.lock().1
     }
 
     /// Whether `from` was asked to connect to `to`.
@@ -365,6 +383,13 @@ struct NetEndpoint {
 
 impl NetEndpoint {
     fn busy(&self) -> Result<bool, Error> {
+        let mut stalled = self.net.stalled.0.lock();
+        while stalled.0 == Some(self.peer) {
+            stalled.1 += 1;
+            self.net.stalled.1.wait(&mut stalled);
+            stalled.1 -= 1;
+        }
+        drop(stalled);
         let mut state = self.net.state.lock();
         if state.broken == Some(self.btl) || state.unreachable.contains(&self.peer) {
             return Err(Error::Unreachable { btl: "net", peer: self.peer, reason: "it is broken".into() });
