@@ -9,6 +9,10 @@ use cableway_common_cuda::Devices;
 use crate::{Error, ErrorKind};
 
 /// What the parameter `btl` may name.
+#[cfg(feature = "openib")]
+pub(crate) const NAMES: [&str; 4] = ["self", "sm", "tcp", "openib"];
+/// What the parameter `btl` may name.
+#[cfg(not(feature = "openib"))]
 pub(crate) const NAMES: [&str; 3] = ["self", "sm", "tcp"];
 
 /// Sets up the transports that the parameter `btl` names, or all of them. `self` is always among them: nothing else
@@ -21,6 +25,10 @@ pub(crate) fn open(job: &Job, parameters: &Parameters, devices: &Devices) -> Res
     }
     if chosen.contains(&"tcp") && job.size > 1 {
         btls.push(cableway_btl_tcp::Tcp::new(job, parameters, devices)?);
+    }
+    #[cfg(feature = "openib")]
+    if chosen.contains(&"openib") && job.size > 1 {
+        btls.extend(cableway_btl_openib::Openib::open(job, parameters, devices)?.map(|btl| btl as Arc<dyn Btl>));
     }
     Ok(btls)
 }
@@ -49,9 +57,10 @@ mod tests {
 
     #[test]
     fn names_are_checked() {
-        assert_eq!(choose("").unwrap(), ["self", "sm", "tcp"]);
+        assert_eq!(choose("").unwrap(), super::NAMES);
         assert_eq!(choose("tcp, self").unwrap(), ["tcp", "self"]);
         assert!(choose("tpc").unwrap_err().to_string().contains("'tcp'"));
-        assert!(choose("openib,sm").unwrap_err().to_string().contains("self, sm, tcp"));
+        assert!(choose("ib,sm").unwrap_err().to_string().contains("self, sm, tcp"));
+        assert_eq!(choose("openib,sm").is_ok(), cfg!(feature = "openib"));
     }
 }

@@ -12,6 +12,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("cableway-btl-self", &["cableway-btl", "cableway-common-cuda", "cableway-base"]),
     ("cableway-btl-sm", &["cableway-btl", "cableway-common-cuda", "cableway-base"]),
     ("cableway-btl-tcp", &["cableway-btl", "cableway-common-cuda", "cableway-base"]),
+    ("cableway-btl-openib", &["cableway-btl", "cableway-common-cuda", "cableway-base"]),
     // The contract, never a concrete transport.
     ("cableway-pml", &["cableway-btl", "cableway-datatype", "cableway-common-cuda", "cableway-base"]),
     (
@@ -24,6 +25,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "cableway-btl-self",
             "cableway-btl-sm",
             "cableway-btl-tcp",
+            "cableway-btl-openib",
             "cableway-pml",
         ],
     ),

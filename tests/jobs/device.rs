@@ -7,7 +7,7 @@ use cableway::{
     Predefined, RawBuffer, TypedSlice, TypedSliceMut, World,
 };
 
-use crate::support::{Driver, Role, Test, finish, role_job, shell_job, skip, this};
+use crate::support::{Driver, Role, Test, finish, role_job, shell_job, skip, this, transports};
 
 pub(crate) const TESTS: &[Test] = &[
     ("device::whole_and_part_of_buffers", || every_transport("device_buffers")),
@@ -15,6 +15,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("device::host_datatypes", || every_transport("host_datatypes")),
     ("device::scopes_and_threads", || every_transport("device_scopes")),
     ("device::a_copy_that_fails_is_the_receivers_error", a_copy_that_fails),
+    ("device::late_copies_keep_their_buffers", late_copies),
 ];
 
 pub(crate) const ROLES: &[Role] = &[
@@ -23,6 +24,7 @@ pub(crate) const ROLES: &[Role] = &[
     ("host_datatypes", host_datatypes),
     ("device_scopes", device_scopes),
     ("receivers_copies_fail", receivers_copies_fail),
+    ("device_burst", device_burst),
 ];
 
 type Outcome = Result<(), Box<dyn Error>>;
@@ -30,8 +32,20 @@ type Outcome = Result<(), Box<dyn Error>>;
 fn every_transport(role: &str) {
     let folder = Driver::find().folder;
     let folder = folder.to_string_lossy();
-    for btl in ["btl=sm", "btl=tcp"] {
-        finish(&mut role_job(2, &["--cuda-libdir", &folder, "--set", btl], role)).assert_success();
+    for btl in transports().iter().map(|btl| format!("btl={btl}")) {
+        finish(&mut role_job(2, &["--cuda-libdir", &folder, "--set", &btl], role)).assert_success();
+    }
+}
+
+/// A receive buffer that was used again before the device had copied from it, or copies that overtook each other, show
+/// where buffers are few and messages many.
+fn late_copies() {
+    let folder = Driver::find().folder;
+    let folder = folder.to_string_lossy();
+    for btl in transports().iter().map(|btl| format!("btl={btl}")) {
+        let few = "btl_openib_receive_queues=S,8K,16,4,8";
+        let options = ["--cuda-libdir", &folder, "--set", &btl, "--set", few, "--set", "device_chunk_size=8K"];
+        finish(&mut role_job(2, &options, "device_burst")).assert_success();
     }
 }
 
@@ -247,4 +261,32 @@ fn device_scopes() -> Outcome {
         Some(error) => Err(error),
         None => Ok(on.barrier()?),
     }
+}
+
+/// Many messages at a time, each with bytes of its own, of sizes that take one and several internal buffers.
+fn device_burst() -> Outcome {
+    const SIZES: [usize; 4] = [40, 3_000, 7_900, 50_000];
+    const MESSAGES: usize = 60;
+    let world = World::init()?;
+    let on = world.communicator();
+    let device = device(&world)?;
+    let (me, peer) = (on.rank(), 1 - on.rank());
+    let seed = |from: u32, number: usize| from * 1000 + number as u32;
+    let buffer =
+        |number: usize| DeviceBuffer::new(world.devices(), device, BufferKind::Device, SIZES[number % SIZES.len()]);
+    let mut out: Vec<_> = (0..MESSAGES).map(buffer).collect::<Result<_, _>>()?;
+    let mut inbox: Vec<_> = (0..MESSAGES).map(buffer).collect::<Result<_, _>>()?;
+    for (number, buffer) in out.iter_mut().enumerate() {
+        buffer.copy_from_host(0, &bytes(seed(me, number), SIZES[number % SIZES.len()]))?;
+    }
+    on.scope(|scope| {
+        let receives: Vec<_> = inbox.iter_mut().map(|room| scope.irecv(room, peer, 5)).collect::<Result<_, _>>()?;
+        let sends: Vec<_> = out.iter().map(|buffer| scope.isend(buffer, peer, 5)).collect::<Result<_, _>>()?;
+        receives.into_iter().chain(sends).try_for_each(|request| request.wait().map(drop))
+    })?;
+    for (number, buffer) in inbox.iter().enumerate() {
+        expect_bytes(&download(buffer)?, &bytes(seed(peer, number), SIZES[number % SIZES.len()]))
+            .map_err(|error| format!("message {number}: {error}"))?;
+    }
+    Ok(on.barrier()?)
 }

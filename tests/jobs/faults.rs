@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use cableway::{Any, Communicator, EngineError, World};
 
-use crate::support::{Role, Test, finish, role_job};
+use crate::support::{Role, Test, finish, over, role_job, soon, transports};
 
 pub(crate) const TESTS: &[Test] = &[
     ("faults::a_killed_peer_is_an_error_soon", || every_transport("peer_dies")),
@@ -20,15 +20,14 @@ type Outcome = Result<(), Box<dyn Error>>;
 
 /// Ranks 0 and 2 survive rank 1, which is killed by a signal of its own.
 fn every_transport(role: &str) {
-    for btl in ["btl=sm", "btl=tcp"] {
-        let finished = finish(&mut role_job(3, &["--keep-going", "--set", btl], role));
+    for btl in &transports() {
+        let options = over(btl);
+        let options: Vec<&str> = std::iter::once("--keep-going").chain(options.iter().map(String::as_str)).collect();
+        let finished = finish(&mut role_job(3, &options, role));
         let survived = finished.stdout.lines().filter(|line| *line == "survived").count();
         assert_eq!(survived, 2, "{btl}: {finished:#?}");
     }
 }
-
-/// The limit on one node, and something for a busy machine.
-pub(crate) const SOON: Duration = Duration::from_secs(2 + 3);
 
 pub(crate) fn survived() -> Outcome {
     println!("survived");
@@ -44,7 +43,7 @@ pub(crate) fn kill_myself() -> Outcome {
 fn fails_soon(what: &str, operation: impl FnOnce() -> Result<(), cableway::Error>) -> Outcome {
     let start = Instant::now();
     let error = operation().err().ok_or_else(|| format!("{what} worked with a dead peer"))?;
-    if start.elapsed() > SOON {
+    if start.elapsed() > soon() {
         return Err(format!("{what} took {:?}", start.elapsed()).into());
     }
     match error.engine_error() {
@@ -103,7 +102,7 @@ fn dies_in_mid_message() -> Outcome {
     // Depending on when it died, the first may have come whole.
     let first = on.recv(&mut memory, 1, 0).map(drop);
     fails_soon("receive", || first.and_then(|()| on.recv(&mut memory, 1, 0).map(drop)))?;
-    if start.elapsed() > 2 * SOON {
+    if start.elapsed() > 2 * soon() {
         return Err(format!("it took {:?}", start.elapsed()).into());
     }
     others_go_on(on)?;

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use cableway::{Any, Communicator, EngineError, World};
 
-use crate::faults::{SOON, kill_myself, others_go_on, survived};
-use crate::support::{Role, Test, finish, role_job};
+use crate::faults::{kill_myself, others_go_on, survived};
+use crate::support::{Role, Test, finish, over, role_job, soon, transports};
 
 pub(crate) const TESTS: &[Test] = &[
     ("leaving::who_waits_for_a_peer_that_left_is_told", || on_every_transport(3, "one_leaves", 2)),
@@ -40,8 +40,9 @@ const LATER: Duration = Duration::from_millis(200);
 
 /// Runs a job over each transport, and with the choice left to the engine; so many ranks say that they survived.
 fn on_every_transport(ranks: u32, role: &str, survivors: usize) {
-    for options in [&["--set", "btl=sm"][..], &["--set", "btl=tcp"], &[]] {
-        let finished = finish(&mut role_job(ranks, &[&["--keep-going"], options].concat(), role));
+    for options in transports().iter().map(|btl| over(btl)).chain([vec![]]) {
+        let options: Vec<&str> = std::iter::once("--keep-going").chain(options.iter().map(String::as_str)).collect();
+        let finished = finish(&mut role_job(ranks, &options, role));
         let survived = finished.stdout.lines().filter(|line| *line == "survived").count();
         assert_eq!(survived, survivors, "{options:?}: {finished:#?}");
     }
@@ -56,7 +57,7 @@ fn ends_soon<T>(
 ) -> Outcome {
     let start = Instant::now();
     let error = operation().err().ok_or_else(|| format!("{what} worked with a peer that is gone"))?;
-    if start.elapsed() > SOON {
+    if start.elapsed() > soon() {
         return Err(format!("{what} took {:?}", start.elapsed()).into());
     }
     match error.engine_error() {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use cableway::{Any, AttachedBuffer, Communicator, EngineError, World};
 
-use crate::support::{Role, Test, finish, role_job};
+use crate::support::{Role, Test, finish, role_job, transports};
 
 pub(crate) const TESTS: &[Test] = &[
     ("library::every_mode_and_size", || every_transport("modes", 2)),
@@ -41,8 +41,8 @@ pub(crate) const ROLES: &[Role] = &[
 type Outcome = Result<(), Box<dyn Error>>;
 
 fn every_transport(role: &str, ranks: u32) {
-    for btl in ["btl=sm", "btl=tcp"] {
-        finish(&mut role_job(ranks, &["--set", btl], role)).assert_success();
+    for btl in transports().iter().map(|btl| format!("btl={btl}")) {
+        finish(&mut role_job(ranks, &["--set", &btl], role)).assert_success();
     }
 }
 

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::support::{Driver, Finished, Test, cableway, finish, job, on_terminal, skip};
+use crate::support::{Driver, Finished, Test, cableway, finish, job, on_terminal, skip, transports};
 
 pub(crate) const TESTS: &[Test] = &[
     ("pingpong::tables_are_those_of_osu", tables_are_those_of_osu),
@@ -21,7 +21,11 @@ pub(crate) const TESTS: &[Test] = &[
     ("pingpong::copy_protocol_is_always_there", copy_protocol_is_always_there),
 ];
 
-const TRANSPORTS: [&str; 3] = ["sm", "tcp", "self"];
+fn transports_and_self() -> Vec<String> {
+    let mut all = transports();
+    all.push("self".to_owned());
+    all
+}
 
 fn pingpong(arguments: &[&str]) -> Finished {
     finish(cableway().arg("pingpong").args(arguments))
@@ -57,7 +61,7 @@ fn progress_is_shown_on_terminals_only() {
 }
 
 fn every_test_over_every_transport() {
-    for btl in TRANSPORTS {
+    for btl in &transports_and_self() {
         for test in ["latency", "bandwidth", "bidirectional", "message-rate"] {
             let arguments =
                 ["--btl", btl, "--test", test, "--sizes", "0,1,5000,100K,2M", "--iterations", "3", "--window", "10"];
@@ -87,7 +91,7 @@ fn json_is_one_object_a_line() {
 
 /// Without --btl, results name what carried them.
 fn results_name_the_transport() {
-    for btl in ["sm", "tcp"] {
+    for btl in &transports() {
         let set = format!("btl={btl}");
         let finished =
             pingpong(&["--format", "csv", "--sizes", "8", "--iterations", "5", "--set", &set]).assert_success();
@@ -111,7 +115,7 @@ fn csv_and_plot() {
 }
 
 fn checked_over_every_transport() {
-    for btl in TRANSPORTS {
+    for btl in &transports_and_self() {
         for test in ["latency", "bidirectional", "message-rate"] {
             let arguments =
                 ["--btl", btl, "--test", test, "--check", "--sizes", "0..4M", "--iterations", "2", "--window", "8"];
@@ -153,7 +157,7 @@ fn device_pingpong(driver: &Driver, arguments: &[&str]) -> Finished {
 fn device_memory_in_every_pairing() {
     let driver = Driver::find();
     let kinds = ["host", "pinned", "device", "pool", "vmm", "managed"];
-    for btl in ["sm", "tcp"] {
+    for btl in &transports() {
         for src in kinds {
             for dst in kinds {
                 let mut arguments = vec!["--btl", btl, "--src", src, "--dst", dst, "--check", "--iterations", "2"];
@@ -186,7 +190,7 @@ fn stale_device_data_is_found() {
 }
 
 fn copy_protocol_is_always_there() {
-    for btl in ["sm", "tcp"] {
+    for btl in &transports() {
         let arguments = [
             "--btl",
             btl,

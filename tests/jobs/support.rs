@@ -53,6 +53,29 @@ fn find_beside() -> PathBuf {
     found.unwrap_or_else(|| panic!("no cableway beside {}; name it in CABLEWAY_BIN", here.display()))
 }
 
+/// The transports that tests go through: those that every machine has, or what CABLEWAY_TEST_TRANSPORTS names.
+pub(crate) fn transports() -> Vec<String> {
+    let named = std::env::var("CABLEWAY_TEST_TRANSPORTS").unwrap_or_else(|_| "sm,tcp".to_owned());
+    named.split(',').map(str::to_owned).collect()
+}
+
+/// Options of a job for the transport alone. Over verbs, as over a network, it takes some time to find a peer dead.
+pub(crate) fn over(btl: &str) -> Vec<String> {
+    let mut options = vec!["--set".to_owned(), format!("btl={btl}")];
+    if btl == "openib" {
+        options.extend(["--set".to_owned(), format!("peer_timeout={}", NETWORK_TIMEOUT.as_secs())]);
+    }
+    options
+}
+
+const NETWORK_TIMEOUT: Duration = Duration::from_secs(8);
+
+/// Within a rank: how soon a peer's end is noticed, and something for a busy machine.
+pub(crate) fn soon() -> Duration {
+    let over_verbs = std::env::var("CABLEWAY_BTL").is_ok_and(|btl| btl == "openib");
+    if over_verbs { 2 * NETWORK_TIMEOUT } else { Duration::from_secs(2 + 3) }
+}
+
 /// `cableway run -n RANKS OPTIONS -- ...`, to which the program is to be added.
 pub(crate) fn job(ranks: u32, options: &[&str]) -> Command {
     let mut command = cableway();

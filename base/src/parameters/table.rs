@@ -60,7 +60,7 @@ macro_rules! parameters {
 }
 
 parameters! {
-    btl: Text = "", "the transports to use, by name and separated by commas (self, sm, tcp); empty means every one that reaches the peer, the best first";
+    btl: Text = "", "the transports to use, by name and separated by commas (self, sm, tcp, and openib in a build with that feature); empty means every one that reaches the peer, the best first";
 
     device_protocols: DeviceProtocols = "auto", "auto: a device buffer takes the cheapest protocol that works; copy: only protocols that first copy into internal buffers";
     default_stream_order: DefaultStreamOrder = "legacy", "legacy: work already in a context's legacy default stream is done before a device buffer is read or written; none: the program has waited for it";
@@ -113,4 +113,20 @@ parameters! {
     btl_tcp_rcvbuf: Size = "0", "socket receive buffer; 0 leaves it to the system";
     btl_tcp_retained_limit: Size = "64M", "received data that may wait in this transport's buffers for devices to copy it; beyond, it is copied elsewhere at once";
     btl_tcp_family: Families = "both", "address families of connections";
+
+    btl_openib_eager_limit: Size = "12K", "largest message that is sent without a handshake, its header included";
+    btl_openib_receive_queues: Text = "S,64K,256,64,32", "buffers for what arrives: S (shared by all peers), size of the largest message, number of buffers, low mark below which messages are not kept in them, and messages of one peer that may wait in them";
+    btl_openib_min_rdma_size: Size = "64K", "smallest message that the device moves from buffer to buffer by itself, once both are registered for it";
+    btl_openib_if_include: Text = "", "devices to use, as DEVICE or DEVICE:PORT, separated by commas; empty means all but the excluded ones";
+    btl_openib_if_exclude: Text = "", "devices not to use, as DEVICE or DEVICE:PORT, separated by commas; not together with btl_openib_if_include";
+    btl_openib_gid_index: Text = "auto", "which of a port's addresses to use; auto prefers RoCE v2, and of those an IPv4 address, then any that is not link-local";
+    btl_openib_cq_size: Count = "8192", "completions that may wait; work under way on all connections is kept below";
+    btl_openib_send_depth: Count = "64", "work under way on one connection";
+    btl_openib_max_inline: Size = "128", "largest message that is written into the work request itself, if the device allows";
+    btl_openib_pkey_index: Count = "0", "index of the partition key";
+    btl_openib_service_level: Count = "0", "service level of connections (InfiniBand)";
+    btl_openib_traffic_class: Count = "0", "traffic class of connections (RoCE)";
+    btl_openib_ib_timeout: Count = "0", "a device sends again after 4.096 us times two to this power; 0 chooses by peer_timeout";
+    btl_openib_ib_retry_count: Count = "7", "how often a device sends again before it gives the peer up";
+    btl_openib_min_rnr_timer: Count = "12", "how long a sender waits that found no buffer, as verbs number it; 12 is 0.64 ms";
 }

@@ -1,0 +1,73 @@
+//! Counters in this process's memory that peers write to: how many of its messages each has consumed.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use cableway_btl::Error;
+use cableway_common_cuda::Devices;
+use parking_lot::Mutex;
+
+use crate::memory::Slab;
+use crate::verbs::{Access, Protection};
+
+/// Cells of one slab: a page of them.
+const CELLS: usize = 4096 / size_of::<u64>();
+
+/// Where the cells come from. Each peer gets one, for good.
+pub(crate) struct Cells {
+    protection: Arc<Protection>,
+    state: Mutex<(Option<Arc<Slab>>, usize)>,
+}
+
+/// A counter that one peer writes to, eight aligned bytes at a time, which devices store as one.
+pub(crate) struct Cell {
+    slab: Arc<Slab>,
+    index: usize,
+}
+
+impl Cells {
+    pub(crate) fn new(protection: &Arc<Protection>) -> Self {
+        Cells { protection: Arc::clone(protection), state: Mutex::default() }
+    }
+
+    /// A cell that holds 0.
+    ///
+    /// # Errors
+    /// No memory may be locked any more.
+    pub(crate) fn take(&self) -> Result<Cell, Error> {
+        let mut state = self.state.lock();
+        let (current, used) = &mut *state;
+        let slab = match current {
+            Some(slab) if *used < CELLS => Arc::clone(slab),
+            _ => {
+                let len = CELLS * size_of::<u64>();
+                let slab = Arc::new(Slab::new(&self.protection, &Devices::none(), len, Access::RemoteWrite)?);
+                *used = 0;
+                Arc::clone(current.insert(slab))
+            }
+        };
+        *used += 1;
+        Ok(Cell { slab, index: *used - 1 })
+    }
+}
+
+impl Cell {
+    /// What the peer wrote last. Not to be trusted.
+    #[inline]
+    pub(crate) fn read(&self) -> u64 {
+        let address = self.address();
+        // SAFETY: aligned, within the slab, and only ever accessed atomically; the device's stores are like another
+        // process's.
+        u64::from_le(unsafe { AtomicU64::from_ptr(address) }.load(Ordering::Acquire))
+    }
+
+    fn address(&self) -> *mut u64 {
+        // SAFETY: the index is below the number of cells of a slab.
+        unsafe { self.slab.address().cast::<u64>().add(self.index) }.as_ptr()
+    }
+
+    /// For the peer: where to write, and the key for it.
+    pub(crate) fn remote(&self) -> (u64, u32) {
+        (self.address() as u64, self.slab.region().remote_key())
+    }
+}

@@ -1,0 +1,22 @@
+//! How connections come about: each side tells the other, by datagrams, the queue pair that it has made for it.
+//!
+//! ```text
+//! one who wants to send                        the other
+//!   Hello (my queue pair, I know none of yours) ->
+//!                                               makes its own, connects it to that one
+//!                                            <- Hello (my queue pair, I know yours)
+//!   connects its own, and may send
+//!   Hello (my queue pair, I know yours)         -> may send
+//! ```
+//!
+//! It makes no difference who begins, nor whether both do: each pair of processes has one queue pair at each end, and
+//! every datagram says the same. Who has not heard what it waits for says it again; who has what it needs only
+//! answers. Datagrams are served by a thread, so that a process that computes can be connected to, and one that does
+//! not answer is dead.
+
+mod handshake;
+mod service;
+mod wire;
+
+pub(crate) use service::{Door, Service};
+pub(crate) use wire::Identity;

@@ -1,0 +1,646 @@
+//! The thread that makes connections and hears what the device has to say. It sleeps until there is something to do.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use ahash::AHashMap;
+use cableway_base::Rank;
+use cableway_btl::Error;
+use cableway_common_cuda::Devices;
+use parking_lot::Mutex;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+
+use super::handshake::{Due, Handshake};
+use super::wire::{HELLO, Hello, Identity};
+use crate::NAME;
+use crate::card::{Address, BITS_24};
+use crate::cells::Cell;
+use crate::link::{Connection, Link, State};
+use crate::memory::Slab;
+use crate::port::Port;
+use crate::settings::Settings;
+use crate::shared::Shared;
+use crate::verbs::{
+    Access, AddressHandle, Channel, Completion, CompletionQueue, Gather, Post, QueuePair, QueuePairOptions, Remote,
+    Work, status,
+};
+
+/// Datagrams that may wait to be read; more are lost, and said again by their senders.
+const RECEIVES: usize = 128;
+/// Datagrams that may be on their way.
+const SENDS: usize = 64;
+/// What the network puts before a datagram.
+const NETWORK_HEADER: usize = 40;
+/// Of a buffer for a datagram.
+const SLOT: usize = 192;
+/// Set in the ids of sends; the rest is a buffer's index.
+const SEND: u64 = 1 << 32;
+
+const _: () = assert!(NETWORK_HEADER + HELLO <= SLOT);
+
+/// Where others leave what the thread is to do.
+pub(crate) struct Door {
+    commands: Mutex<Vec<Arc<Link>>>,
+    stop: AtomicBool,
+    closing: AtomicBool,
+    bell: OwnedFd,
+}
+
+impl Door {
+    fn new() -> io::Result<Self> {
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Door { commands: Mutex::default(), stop: AtomicBool::new(false), closing: AtomicBool::new(false), bell })
+    }
+
+    /// Has a connection made. The link's state is `Connecting` already.
+    pub(crate) fn connect(&self, link: &Arc<Link>) {
+        self.commands.lock().push(Arc::clone(link));
+        self.ring();
+    }
+
+    /// Ends attempts to connect, and takes no more.
+    pub(crate) fn close(&self) {
+        self.closing.store(true, Ordering::Release);
+        self.ring();
+    }
+
+    fn ring(&self) {
+        // It fails only where it has been rung more often than it can count, and then it is loud enough.
+        let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+    }
+}
+
+/// The thread, which ends when this is dropped.
+pub(crate) struct Service {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Service {
+    /// Sets up the queue pair for datagrams, and with its number this process's address.
+    ///
+    /// # Errors
+    /// The device or the system refuses.
+    pub(crate) fn start(
+        port: Port,
+        identity: Identity,
+        settings: Settings,
+        devices: &Devices,
+    ) -> Result<(Arc<Shared>, Self), Error> {
+        let failed = |what: &'static str| move |error| Error::system(NAME, what, error);
+        let door = Door::new().map_err(failed("cannot make an event descriptor"))?;
+        let channel = Channel::new(&port.context).map_err(failed("no completion channel"))?;
+        let completions = CompletionQueue::new(&port.context, RECEIVES + SENDS, Some(&channel))
+            .map_err(failed("no completion queue for datagrams"))?;
+        let random = u32::from_ne_bytes(crate::random().map_err(failed("no random bytes"))?);
+        // Keys with the highest bit are the system's.
+        let key = (random >> 1).max(1);
+        let options = QueuePairOptions {
+            port: port.facts.number,
+            pkey_index: settings.pkey_index,
+            depth: SENDS as u32,
+            inline: 0,
+        };
+        let pair = QueuePair::datagrams(&port.protection, &completions, RECEIVES as u32, key, &options)
+            .map_err(failed("no queue pair for datagrams"))?;
+        let slab = Slab::new(&port.protection, &Devices::none(), (RECEIVES + SENDS) * SLOT, Access::LocalWrite)?;
+        let address = Address {
+            mtu: port.facts.mtu,
+            kind: port.gid.kind,
+            lid: port.facts.lid,
+            reads: port.reads,
+            gid: port.gid.bytes,
+            datagrams: pair.number(),
+            datagram_key: key,
+            max_message: u32::try_from(settings.max_send_size).unwrap_or(u32::MAX),
+        };
+        let shared = Shared::new(port, door, address, identity, settings, devices);
+        let mut server = Server {
+            shared: Arc::clone(&shared),
+            pair,
+            completions,
+            channel,
+            slab,
+            idle_sends: (0..SENDS).collect(),
+            handles: (0..SENDS).map(|_| None).collect(),
+            pending: AHashMap::new(),
+            known: AHashMap::new(),
+            beat: Instant::now(),
+        };
+        for index in 0..RECEIVES {
+            server.offer(index);
+        }
+        let thread =
+            without_signals(|| std::thread::Builder::new().name("openib".to_owned()).spawn(move || server.serve()))
+                .map_err(failed("cannot start a thread"))?;
+        Ok((Arc::clone(&shared), Service { shared, thread: Some(thread) }))
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        self.shared.door.stop.store(true, Ordering::Release);
+        self.shared.door.ring();
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            log::error!("{NAME}: the thread that makes connections had panicked");
+        }
+    }
+}
+
+/// Runs `start` with all signals blocked, which a thread started there inherits: the program's handlers are not for it.
+fn without_signals<R>(start: impl FnOnce() -> R) -> R {
+    // SAFETY: signal sets are plain values, filled before they are read; the calls change this thread's mask only.
+    unsafe {
+        let (mut all, mut before) = (std::mem::zeroed(), std::mem::zeroed());
+        libc::sigfillset(&raw mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+        let result = start();
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
+        result
+    }
+}
+
+struct Server {
+    // Its users first: the queue pair is gone before its memory.
+    pair: QueuePair,
+    completions: Arc<CompletionQueue>,
+    channel: Arc<Channel>,
+    slab: Slab,
+    idle_sends: Vec<usize>,
+    /// What sends under way need, by buffer.
+    handles: Vec<Option<Arc<AddressHandle>>>,
+    /// Connections being made.
+    pending: AHashMap<Rank, Pending>,
+    /// What to answer those that are connected and have not heard so.
+    known: AHashMap<Rank, (Hello, Address)>,
+    /// When to look after silent peers.
+    beat: Instant,
+    shared: Arc<Shared>,
+}
+
+/// A connection being made.
+struct Pending {
+    link: Arc<Link>,
+    pair: QueuePair,
+    handshake: Handshake,
+    address: Address,
+    cell: Cell,
+    first_packet: u32,
+    /// The peer's window, its cell and the key to that; once it has said hello.
+    theirs: Option<(u32, u64, u32)>,
+}
+
+impl Server {
+    fn serve(mut self) {
+        if let Err(error) = self.listen() {
+            log::error!("{NAME}: no connections are made any more: {error}");
+            let reason = error.to_string();
+            self.shared.mailbox.post(|letters| letters.device = Some(reason));
+        }
+    }
+
+    fn listen(&mut self) -> io::Result<()> {
+        let shared = Arc::clone(&self.shared);
+        let channel = Arc::clone(&self.channel);
+        let events = shared.port.context.event_descriptor()?;
+        loop {
+            let now = Instant::now();
+            let wake = self.tick(now);
+            self.completions.arm()?;
+            self.read()?;
+            if shared.door.stop.load(Ordering::Acquire) {
+                return Ok(());
+            }
+            let wait = wake.map(|wake| timespec(wake.saturating_duration_since(Instant::now())));
+            let mut sources = [
+                PollFd::from_borrowed_fd(shared.door.bell.as_fd(), PollFlags::IN),
+                PollFd::from_borrowed_fd(channel.descriptor(), PollFlags::IN),
+                PollFd::from_borrowed_fd(events, PollFlags::IN),
+            ];
+            match poll(&mut sources, wait.as_ref()) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+            let mut count = [0; 8];
+            let _ = rustix::io::read(&shared.door.bell, &mut count);
+            channel.drain();
+            while let Some(event) = shared.port.context.next_event() {
+                self.hear_device(event.kind, event.queue_pair);
+            }
+            for link in std::mem::take(&mut *shared.door.commands.lock()) {
+                self.connect(link);
+            }
+            if shared.door.closing.swap(false, Ordering::AcqRel) {
+                self.close();
+            }
+        }
+    }
+
+    /// Does what the time demands; returns when to do so again.
+    fn tick(&mut self, now: Instant) -> Option<Instant> {
+        let ranks: Vec<Rank> = self.pending.keys().copied().collect();
+        let mut next: Option<Instant> = None;
+        for rank in ranks {
+            let due = match self.pending.get_mut(&rank) {
+                Some(pending) => pending.handshake.due(now),
+                None => continue,
+            };
+            match due {
+                Due::Again => {
+                    self.say_pending(rank);
+                    next = Some(now + Duration::from_millis(1));
+                }
+                Due::TooLate => {
+                    if let Some(pending) = self.pending.remove(&rank) {
+                        let seconds = self.shared.settings.peer_timeout.as_secs_f64();
+                        let error = pending.link.unreachable(format!("it does not answer within {seconds} s"));
+                        self.give_up(pending, error);
+                    }
+                }
+                Due::At(instant) => next = Some(next.map_or(instant, |next| next.min(instant))),
+            }
+        }
+        if self.known.is_empty() {
+            return next;
+        }
+        let interval = self.shared.settings.peer_timeout / 4;
+        if now >= self.beat {
+            self.beat = now + interval;
+            self.look_after();
+        }
+        Some(next.map_or(self.beat, |next| next.min(self.beat)))
+    }
+
+    /// Has the device find out whether silent peers are there still.
+    fn look_after(&self) {
+        for link in self.shared.all_links() {
+            let mut tx = link.tx.lock();
+            if matches!(tx.state, State::Connected(_))
+                && !tx.is_watched()
+                && let Err(error) = tx.tell_consumed(&self.shared, &link, true)
+            {
+                drop(tx);
+                self.shared.mailbox.post(|letters| letters.failures.push((Arc::clone(&link), error)));
+            }
+        }
+    }
+
+    /// This process wants to send.
+    fn connect(&mut self, link: Arc<Link>) {
+        let rank = link.rank;
+        // The peer may have been first.
+        if self.pending.contains_key(&rank) || self.known.contains_key(&rank) {
+            return;
+        }
+        if self.shared.finalizing.load(Ordering::Acquire) {
+            let error = link.error("the link was closed here");
+            return self.lose(&link, error);
+        }
+        let Some(address) = *link.address.lock() else { return };
+        match self.begin(Arc::clone(&link), address) {
+            Ok(()) => self.say_pending(rank),
+            Err(error) => self.lose(&link, error),
+        }
+    }
+
+    /// Makes this end of a connection.
+    fn begin(&mut self, link: Arc<Link>, address: Address) -> Result<(), Error> {
+        let shared = &self.shared;
+        shared.receives()?;
+        let options = QueuePairOptions {
+            port: shared.port.facts.number,
+            pkey_index: shared.settings.pkey_index,
+            depth: shared.port.depth as u32,
+            inline: shared.settings.inline,
+        };
+        let pair =
+            QueuePair::connected(&shared.port.protection, &shared.port.completions, &shared.port.queue, &options)
+                .map_err(|error| Error::system(NAME, format!("no queue pair for peer {}", link.rank), error))?;
+        let cell = shared.cells.take()?;
+        let random =
+            u32::from_ne_bytes(crate::random().map_err(|error| Error::system(NAME, "no random bytes", error))?);
+        shared.directory.write().by_number.insert(pair.number(), Arc::clone(&link));
+        let handshake = Handshake::new(pair.number(), Instant::now(), shared.settings.peer_timeout);
+        let rank = link.rank;
+        let first_packet = random & BITS_24;
+        self.pending.insert(rank, Pending { link, pair, handshake, address, cell, first_packet, theirs: None });
+        Ok(())
+    }
+
+    fn hear(&mut self, rank: Rank, hello: &Hello) {
+        if hello.closed {
+            // Nothing can have come from it by a connection that it had not finished making.
+            let link = match self.pending.remove(&rank) {
+                Some(pending) => self.forget(pending),
+                None => self.shared.link(rank),
+            };
+            self.shared.mailbox.post(|letters| letters.closed.push(link));
+            return;
+        }
+        if let Some((ours, address)) = self.known.get(&rank).copied() {
+            if ours.knows != hello.number {
+                log::warn!("{NAME}: rank {rank} connects a second time, which it cannot: ignored");
+            } else if hello.asks {
+                self.say(rank, &ours, &address);
+            }
+            return;
+        }
+        if !self.pending.contains_key(&rank) && !self.accept(rank, hello) {
+            return;
+        }
+        let Some(pending) = self.pending.get_mut(&rank) else { return };
+        pending.theirs = Some((hello.window, hello.cell, hello.cell_key));
+        let step = match pending.handshake.heard(hello.number, hello.knows, hello.asks) {
+            Ok(step) => step,
+            Err(reason) => return log::warn!("{NAME}: what rank {rank} says is ignored: {reason}"),
+        };
+        if step.connect {
+            let remote = self.shared.remote(hello, &pending.address);
+            if let Err(error) = pending.pair.connect(&remote, pending.first_packet) {
+                let error = Error::system(NAME, format!("cannot connect to peer {rank}"), error);
+                if let Some(pending) = self.pending.remove(&rank) {
+                    self.give_up(pending, error);
+                }
+                return;
+            }
+        }
+        if step.answer {
+            self.say_pending(rank);
+        }
+        if step.ready {
+            self.establish(rank);
+        }
+    }
+
+    /// A peer was first. False: it is told, or nothing is said.
+    fn accept(&mut self, rank: Rank, hello: &Hello) -> bool {
+        let link = self.shared.link(rank);
+        let refused = {
+            let mut tx = link.tx.lock();
+            if matches!(tx.state, State::Idle) && !tx.closing && !self.shared.finalizing.load(Ordering::Acquire) {
+                tx.state = State::Connecting;
+            }
+            !matches!(tx.state, State::Connecting)
+        };
+        if refused {
+            if hello.asks {
+                let closed = Hello {
+                    asks: false,
+                    closed: true,
+                    number: 0,
+                    first_packet: 0,
+                    knows: 0,
+                    window: 0,
+                    cell: 0,
+                    cell_key: 0,
+                    address: self.shared.address,
+                };
+                self.say(rank, &closed, &hello.address);
+            }
+            return false;
+        }
+        let address = *link.address.lock().get_or_insert(hello.address);
+        match self.begin(Arc::clone(&link), address) {
+            Ok(()) => true,
+            Err(error) => {
+                self.lose(&link, error);
+                false
+            }
+        }
+    }
+
+    /// Both ends are connected.
+    fn establish(&mut self, rank: Rank) {
+        let Some(pending) = self.pending.remove(&rank) else { return };
+        let Some((window, cell, key)) = pending.theirs else { return };
+        let hello = Hello { asks: false, ..self.shared.hello(&pending) };
+        if self.known.is_empty() {
+            self.beat = Instant::now() + self.shared.settings.peer_timeout / 4;
+        }
+        self.known.insert(rank, (hello, pending.address));
+        let connection =
+            Connection { pair: pending.pair, window: window.into(), cell: pending.cell, their_cell: (cell, key) };
+        log::debug!("{NAME}: connected to rank {rank}, queue pair {}", connection.pair.number());
+        let mut tx = pending.link.tx.lock();
+        if !matches!(tx.state, State::Connecting) {
+            // Closed by a goodbye that came before we knew that we were connected.
+            if let State::Gone(_, kept) | State::Left { kept } = &mut tx.state {
+                *kept = Some(connection);
+            }
+            return;
+        }
+        tx.state = State::Connected(connection);
+        if std::mem::take(&mut tx.closing) {
+            tx.close(&self.shared, &pending.link);
+        }
+    }
+
+    /// A connection is not to be.
+    fn give_up(&self, pending: Pending, error: Error) {
+        let link = self.forget(pending);
+        self.lose(&link, error);
+    }
+
+    fn forget(&self, pending: Pending) -> Arc<Link> {
+        self.shared.directory.write().by_number.remove(&pending.pair.number());
+        pending.link
+    }
+
+    /// This process ends: who is being connected to hears so, as often as makes it likely that one datagram arrives.
+    fn close(&mut self) {
+        const TIMES: usize = 3;
+        let pending = std::mem::take(&mut self.pending);
+        for (rank, pending) in pending {
+            for _ in 0..TIMES {
+                self.say_closed(rank, &pending.address);
+            }
+            let link = self.forget(pending);
+            let mut tx = link.tx.lock();
+            if matches!(tx.state, State::Connecting) {
+                tx.state = State::Gone(link.error("the link was closed here"), None);
+            }
+        }
+    }
+
+    fn say_closed(&mut self, rank: Rank, address: &Address) {
+        let closed = Hello {
+            asks: false,
+            closed: true,
+            number: 0,
+            first_packet: 0,
+            knows: 0,
+            window: 0,
+            cell: 0,
+            cell_key: 0,
+            address: self.shared.address,
+        };
+        self.say(rank, &closed, address);
+    }
+
+    fn lose(&self, link: &Arc<Link>, error: Error) {
+        self.shared.mailbox.post(|letters| letters.failures.push((Arc::clone(link), error)));
+    }
+
+    // ------------------------------------------------------------------------------------------------------ datagrams
+
+    fn say_pending(&mut self, rank: Rank) {
+        let Some(pending) = self.pending.get(&rank) else { return };
+        let (hello, address) = (self.shared.hello(pending), pending.address);
+        self.say(rank, &hello, &address);
+    }
+
+    fn say(&mut self, to: Rank, hello: &Hello, address: &Address) {
+        // Nothing free: as good as lost on the way.
+        let Some(slot) = self.idle_sends.pop() else { return };
+        if let Err(error) = self.post(slot, to, hello, address) {
+            log::debug!("{NAME}: cannot say hello to rank {to}: {error}");
+            self.handles[slot] = None;
+            self.idle_sends.push(slot);
+        }
+    }
+
+    fn post(&mut self, slot: usize, to: Rank, hello: &Hello, address: &Address) -> io::Result<()> {
+        let path = self.shared.port.path_to(address, &self.shared.settings);
+        let handle = AddressHandle::new(&self.shared.port.protection, &path)?;
+        let bytes = self.shared.identity.encode(to, hello);
+        let memory = self.slot(RECEIVES + slot);
+        // SAFETY: the slot lies in the slab, is idle, and has room for it.
+        unsafe { memory.copy_from_nonoverlapping(bytes.as_ptr(), HELLO) };
+        let data = Gather { address: memory, len: HELLO, key: self.slab.region().local_key() };
+        let work = Work::Datagram { to: &handle, number: address.datagrams, key: address.datagram_key };
+        let post = Post { id: SEND | slot as u64, signalled: true, inline: false };
+        // SAFETY: the slot is not touched and the handle is kept until the completion.
+        unsafe { self.pair.post(work, data, post) }?;
+        self.handles[slot] = Some(handle);
+        Ok(())
+    }
+
+    /// Reads what has come, until there is no more.
+    fn read(&mut self) -> io::Result<()> {
+        // SAFETY: a structure of integers.
+        let mut completions: [Completion; 16] = unsafe { std::mem::zeroed() };
+        loop {
+            let count = self.completions.poll(&mut completions)?;
+            if count == 0 {
+                return Ok(());
+            }
+            for completion in &completions[..count] {
+                if completion.wr_id & SEND != 0 {
+                    let slot = (completion.wr_id & !SEND) as usize;
+                    self.handles[slot] = None;
+                    self.idle_sends.push(slot);
+                } else {
+                    self.receive(completion);
+                }
+            }
+        }
+    }
+
+    fn receive(&mut self, completion: &Completion) {
+        let index = completion.wr_id as usize;
+        let mut bytes = [0; HELLO];
+        let len = (completion.byte_len as usize).saturating_sub(NETWORK_HEADER);
+        let whole = completion.status == status::IBV_WC_SUCCESS && len == HELLO;
+        if whole {
+            // SAFETY: the slot lies in the slab, and the device has handed it back.
+            unsafe { self.slot(index).add(NETWORK_HEADER).copy_to_nonoverlapping(bytes.as_mut_ptr(), HELLO) };
+        }
+        self.offer(index);
+        if !whole {
+            return;
+        }
+        match self.shared.identity.decode(&bytes) {
+            Ok((rank, hello)) => self.hear(rank, &hello),
+            Err(reason) => log::debug!("{NAME}: a datagram is ignored: {reason}"),
+        }
+    }
+
+    fn offer(&mut self, index: usize) {
+        let (address, key) = (self.slot(index), self.slab.region().local_key());
+        // SAFETY: the slot lies in the slab, which outlives the queue pair, and is in nobody's hands.
+        if let Err(error) = unsafe { self.pair.post_receive(index as u64, address, SLOT as u32, key) } {
+            log::warn!("{NAME}: a buffer for datagrams cannot be posted any more: {error}");
+        }
+    }
+
+    fn slot(&self, index: usize) -> *mut u8 {
+        // SAFETY: indices are below the number of slots of the slab.
+        unsafe { self.slab.address().add(index * SLOT) }.as_ptr()
+    }
+
+    // --------------------------------------------------------------------------------------------------------- events
+
+    /// What the device says about a queue pair or itself; `enum ibv_event_type`.
+    fn hear_device(&self, kind: i32, queue_pair: Option<u32>) {
+        let name = &self.shared.port.context.name;
+        match (kind, queue_pair) {
+            (1..=3, Some(number)) => {
+                let Some(link) = self.shared.directory.read().by_number.get(&number).map(Arc::clone) else { return };
+                let error = match kind {
+                    1 => link.error("its queue pair here failed"),
+                    _ => {
+                        let reason = "it reached for memory that it was not given".to_owned();
+                        Error::Malformed { btl: NAME, peer: link.rank, reason }
+                    }
+                };
+                self.lose(&link, error);
+            }
+            (0 | 8 | 14, _) => {
+                let reason = match kind {
+                    0 => "a completion queue overflowed",
+                    8 => "it reports a fatal error",
+                    _ => "the shared receive queue failed",
+                };
+                self.shared.mailbox.post(|letters| letters.device = Some(reason.to_owned()));
+            }
+            // Connections outlast a port that comes back in time; where it does not, they say so themselves.
+            (9, _) => log::info!("{NAME}: {name}: a port is up"),
+            (10, _) => log::warn!("{NAME}: {name}: a port is down"),
+            _ => log::debug!("{NAME}: {name}: event {kind}"),
+        }
+    }
+}
+
+impl Shared {
+    /// What to say about a connection being made.
+    fn hello(&self, pending: &Pending) -> Hello {
+        let (cell, cell_key) = pending.cell.remote();
+        Hello {
+            asks: !pending.handshake.ready(),
+            closed: false,
+            number: pending.pair.number(),
+            first_packet: pending.first_packet,
+            knows: pending.handshake.knows(),
+            window: self.settings.receives.window as u32,
+            cell,
+            cell_key,
+            address: self.address,
+        }
+    }
+
+    /// The peer's end, as our queue pair is to know it.
+    fn remote(&self, hello: &Hello, address: &Address) -> Remote {
+        Remote {
+            number: hello.number,
+            first_packet: hello.first_packet,
+            path: self.port.path_to(address, &self.settings),
+            mtu: self.address.mtu.min(hello.address.mtu),
+            reads: self.port.reads.min(hello.address.reads),
+            timeout: self.settings.timeout,
+            retries: self.settings.retries,
+            rnr_timer: self.settings.rnr_timer,
+        }
+    }
+}
+
+fn timespec(duration: Duration) -> Timespec {
+    // A little later rather than too early, which would be another round for nothing.
+    let duration = duration + Duration::from_millis(1);
+    Timespec { tv_sec: duration.as_secs() as _, tv_nsec: duration.subsec_nanos().into() }
+}

@@ -1,0 +1,311 @@
+//! The sending side of a link, as `pml` holds it.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cableway_base::Rank;
+use cableway_btl::{
+    Access, Capabilities, Cost, Endpoint, Error, Flags, Fragment, FragmentKind, FragmentOwner, Operation, Region,
+    Registration, RemoteHandle, Sent, Token, Transfer,
+};
+use cableway_common_cuda::Location;
+use parking_lot::Mutex;
+use slab::Slab;
+
+use crate::card::Address;
+use crate::link::{COPIED, Link, Owner, State, Tx};
+use crate::memory::{self, Buffer};
+use crate::shared::Shared;
+use crate::verbs::{self, Gather, MemoryRegion, Work};
+use crate::{NAME, invalid, registration};
+
+/// Less than shared memory's, more than tcp's.
+const EXCLUSIVITY: u32 = 512;
+
+/// One connection, or the promise of one.
+pub(crate) struct OpenibEndpoint {
+    // Its queue pair goes before the buffers that it uses.
+    link: Arc<Link>,
+    fragments: Arc<Fragments>,
+    capabilities: Capabilities,
+    shared: Arc<Shared>,
+}
+
+/// Fragments that are out.
+struct Fragments {
+    link: Arc<Link>,
+    out: Mutex<Slab<Buffer>>,
+}
+
+impl FragmentOwner for Fragments {
+    fn give_back(&self, _memory: NonNull<u8>, key: u64) {
+        drop(self.redeem(key));
+        self.link.tx.lock().reserved -= 1;
+    }
+}
+
+impl Fragments {
+    fn redeem(&self, key: u64) -> Option<Buffer> {
+        self.out.lock().try_remove(usize::try_from(key).ok()?)
+    }
+}
+
+impl OpenibEndpoint {
+    pub(crate) fn new(shared: Arc<Shared>, link: Arc<Link>, peer: &Address) -> Self {
+        let settings = &shared.settings;
+        let longest = settings.max_send_size.min(peer.max_message as usize);
+        let mut capabilities = Capabilities::send_only(settings.eager_limit.min(longest), longest);
+        capabilities.flags |= Flags::PUT | Flags::GET | Flags::DEVICE_FRAGMENTS;
+        capabilities.exclusivity = EXCLUSIVITY;
+        capabilities.inline_limit = COPIED.min(longest);
+        capabilities.min_rdma_size = settings.min_rdma_size;
+        // One request each; a longer one is the caller's to divide.
+        let most = (shared.port.facts.max_message as usize).clamp(1 << 20, 1 << 30);
+        capabilities.get_limit = most;
+        capabilities.put_limit = most;
+        capabilities.latency = Duration::from_micros(2);
+        capabilities.bandwidth = shared.port.facts.megabits() as f64 * 1e6 / 8.0;
+        if shared.port.reads == 0 || peer.reads == 0 {
+            capabilities.flags -= Flags::GET;
+        }
+        let fragments = Arc::new(Fragments { link: Arc::clone(&link), out: Mutex::default() });
+        OpenibEndpoint { link, fragments, capabilities, shared }
+    }
+
+    /// Whether the link is fit to send on; if not connected yet, has it connected.
+    #[inline]
+    fn is_open(&self, tx: &mut Tx) -> Result<bool, Error> {
+        if matches!(tx.state, State::Connected(_)) && !tx.closing {
+            return Ok(true);
+        }
+        self.unconnected(tx).map(|()| false)
+    }
+
+    #[cold]
+    fn unconnected(&self, tx: &mut Tx) -> Result<(), Error> {
+        let link = &self.link;
+        match &tx.state {
+            State::Broken(_, error) | State::Gone(error, _) => Err(error.clone()),
+            State::Left { .. } => Err(link.left()),
+            _ if tx.closing => Err(link.error("the link was closed here")),
+            State::Connected(_) | State::Connecting => Ok(()),
+            State::Idle => {
+                tx.state = State::Connecting;
+                self.shared.door.connect(link);
+                Ok(())
+            }
+        }
+    }
+
+    /// Whether a message can be sent now.
+    #[inline]
+    fn may_send(&self, tx: &mut Tx) -> Result<bool, Error> {
+        if !self.is_open(tx)? {
+            return Ok(false);
+        }
+        let State::Connected(connection) = &tx.state else { return Ok(false) };
+        tx.has_room(&self.shared, connection).map_err(|reason| self.break_off(tx, reason))
+    }
+
+    #[cold]
+    fn break_off(&self, tx: &mut Tx, reason: String) -> Error {
+        let error = Error::Malformed { btl: NAME, peer: self.link.rank, reason };
+        self.give_up(tx, error)
+    }
+
+    /// The link fails: progress will say so.
+    #[cold]
+    fn give_up(&self, tx: &mut Tx, error: Error) -> Error {
+        tx.break_off(&self.shared, &self.link, error.clone());
+        let letter = (Arc::clone(&self.link), error.clone());
+        self.shared.mailbox.post(|letters| letters.failures.push(letter));
+        error
+    }
+
+    /// `put` and `get`.
+    ///
+    /// # Safety
+    /// As those.
+    unsafe fn transfer(
+        &mut self,
+        local: Region,
+        access: verbs::Access,
+        work: impl FnOnce(u64, u32) -> Work<'static>,
+        (handle, offset): (&RemoteHandle, u64),
+        token: Token,
+    ) -> Result<Transfer, Error> {
+        let (address, key) = registration::target(handle, offset, local.len)?;
+        if local.len > self.capabilities.put_limit {
+            return Err(invalid("a transfer", format!("{} bytes are more than the device moves at once", local.len)));
+        }
+        let mut tx = self.link.tx.lock();
+        if !self.is_open(&mut tx)? || !tx.has_work(&self.shared) {
+            return Ok(Transfer::Busy);
+        }
+        if local.len == 0 {
+            return Ok(Transfer::Done);
+        }
+        // Registered for this transfer alone: there is no telling whether the same address is the same memory later.
+        // SAFETY: the caller keeps the memory valid until completion, which ends the registration.
+        let region = unsafe { MemoryRegion::new(&self.shared.port.protection, local.address, local.len, access) };
+        let region = region.map_err(|error| {
+            let refused = memory::refused(local.len, error);
+            cableway_base::warn_once("openib/register", || format!("{refused}; such messages are sent in fragments"));
+            Error::Unavailable { btl: NAME, operation: "registration", reason: refused.to_string() }
+        })?;
+        let data = Gather { address: local.address, len: local.len, key: region.local_key() };
+        let owner = Owner::Transfer { token, _region: region };
+        // SAFETY: the region lives with its owner, the memory as the caller promises.
+        match unsafe { tx.start(&self.shared, &self.link, work(address, key), data, false, true, owner) } {
+            Ok(()) => Ok(Transfer::Started),
+            Err(error) => Err(self.give_up(&mut tx, error)),
+        }
+    }
+}
+
+impl Endpoint for OpenibEndpoint {
+    fn peer(&self) -> Rank {
+        self.link.rank
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn connect(&mut self) -> Result<(), Error> {
+        let mut tx = self.link.tx.lock();
+        self.is_open(&mut tx).map(drop)
+    }
+
+    fn cost(&self, operation: Operation, location: &Location) -> Cost {
+        let copies = if location.on_device() { 0.7 } else { 0.8 };
+        let (fixed, rate) = match operation {
+            Operation::Send => (self.capabilities.latency, copies * self.capabilities.bandwidth),
+            // A round trip of headers, and the registration.
+            Operation::Put | Operation::Get => (10 * self.capabilities.latency, self.capabilities.bandwidth),
+        };
+        Cost { fixed, bytes_per_second: rate }
+    }
+
+    #[inline]
+    fn send_inline(&mut self, header: &[u8], payload: &[u8]) -> Result<Sent, Error> {
+        let total = header.len() + payload.len();
+        if total > self.capabilities.inline_limit {
+            return Err(invalid("send_inline", format!("{total} bytes are more than the inline limit")));
+        }
+        let mut tx = self.link.tx.lock();
+        if !self.may_send(&mut tx)? {
+            return Ok(Sent::Busy);
+        }
+        let inline = match &tx.state {
+            State::Connected(connection) => connection.pair.inline(),
+            _ => return Ok(Sent::Busy),
+        };
+        let mut small = [0; 256];
+        let (inline, owner, data) = if total <= inline.min(small.len()) {
+            small[..header.len()].copy_from_slice(header);
+            small[header.len()..total].copy_from_slice(payload);
+            (true, Owner::Nothing, Gather { address: small.as_ptr(), len: total, key: 0 })
+        } else {
+            let buffer = self.shared.pool.take(total)?;
+            let address = buffer.address().as_ptr();
+            // SAFETY: the buffer is ours alone and holds at least `total` bytes.
+            unsafe {
+                address.copy_from_nonoverlapping(header.as_ptr(), header.len());
+                address.add(header.len()).copy_from_nonoverlapping(payload.as_ptr(), payload.len());
+            }
+            let data = Gather { address, len: total, key: buffer.key() };
+            (false, Owner::Buffer { _buffer: buffer }, data)
+        };
+        // SAFETY: inline data is copied at once; a buffer lives with its owner.
+        match unsafe { tx.send(&self.shared, &self.link, data, inline, owner) } {
+            Ok(()) => Ok(Sent::Done),
+            Err(error) => Err(self.give_up(&mut tx, error)),
+        }
+    }
+
+    fn alloc(&mut self, len: usize, kind: FragmentKind) -> Result<Option<Fragment>, Error> {
+        let longest = match kind {
+            FragmentKind::Host => self.capabilities.max_send_size,
+            FragmentKind::Device => self.capabilities.device_max_send_size,
+        };
+        if len > longest {
+            return Err(invalid("alloc", format!("{len} bytes where a fragment has at most {longest}")));
+        }
+        let mut tx = self.link.tx.lock();
+        if !self.may_send(&mut tx)? {
+            return Ok(None);
+        }
+        let buffer = self.shared.pool.take(len)?;
+        tx.reserved += 1;
+        drop(tx);
+        let (memory, capacity) = (buffer.address(), buffer.capacity().min(longest));
+        let key = self.fragments.out.lock().insert(buffer) as u64;
+        let owner: Arc<dyn FragmentOwner> = Arc::clone(&self.fragments) as _;
+        // SAFETY: the buffer is out of the pool, and reachable only through `key`, until it is sent or given back.
+        Ok(Some(unsafe { Fragment::new(memory, capacity, key, owner) }))
+    }
+
+    fn send(&mut self, fragment: Fragment, len: usize) -> Result<(), Error> {
+        if len > fragment.capacity() {
+            return Err(invalid("send", format!("{len} bytes of a fragment with {}", fragment.capacity())));
+        }
+        let key = fragment.into_key();
+        let mut tx = self.link.tx.lock();
+        tx.reserved -= 1;
+        let buffer = self.fragments.redeem(key).ok_or_else(|| invalid("send", "the fragment is of another link"))?;
+        // It was connected when the fragment was made; what it is now decides what becomes of the message.
+        if !self.is_open(&mut tx)? {
+            return Err(self.link.error("there is no connection"));
+        }
+        let data = Gather { address: buffer.address().as_ptr(), len, key: buffer.key() };
+        // SAFETY: the buffer lives with its owner.
+        match unsafe { tx.send(&self.shared, &self.link, data, false, Owner::Buffer { _buffer: buffer }) } {
+            Ok(()) => Ok(()),
+            Err(error) => Err(self.give_up(&mut tx, error)),
+        }
+    }
+
+    unsafe fn register(&mut self, region: Region, access: Access) -> Result<Option<Registration>, Error> {
+        if region.location.on_device() {
+            return Ok(None);
+        }
+        let access = match access {
+            Access::RemoteRead => verbs::Access::RemoteRead,
+            Access::RemoteWrite => verbs::Access::RemoteWrite,
+        };
+        // SAFETY: the caller keeps the region valid while it is registered.
+        let made = unsafe { MemoryRegion::new(&self.shared.port.protection, region.address, region.len, access) };
+        let made = match made {
+            Ok(made) => made,
+            Err(error) => {
+                let refused = memory::refused(region.len, error);
+                cableway_base::warn_once("openib/register", || {
+                    format!("{refused}; such messages are sent in fragments")
+                });
+                return Ok(None);
+            }
+        };
+        let handle = registration::handle(&made, region.address, region.len);
+        Ok(handle.map(|handle| Registration::new(handle, Some(Box::new(made)))))
+    }
+
+    unsafe fn get(&mut self, local: Region, from: &RemoteHandle, offset: u64, token: Token) -> Result<Transfer, Error> {
+        let work = |address, key| Work::Read { address, key };
+        // SAFETY: the caller's promise.
+        unsafe { self.transfer(local, verbs::Access::LocalWrite, work, (from, offset), token) }
+    }
+
+    unsafe fn put(&mut self, local: Region, to: &RemoteHandle, offset: u64, token: Token) -> Result<Transfer, Error> {
+        let work = |address, key| Work::Write { address, key };
+        // SAFETY: the caller's promise.
+        unsafe { self.transfer(local, verbs::Access::LocalRead, work, (to, offset), token) }
+    }
+}
+
+impl Drop for OpenibEndpoint {
+    fn drop(&mut self) {
+        self.link.tx.lock().close(&self.shared, &self.link);
+    }
+}

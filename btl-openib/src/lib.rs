@@ -1,0 +1,72 @@
+//! Byte transfer over verbs: InfiniBand and RoCE, soft-RoCE included.
+//!
+//! An [`Openib`] opens one port of one device and publishes its address as its card. A link to a peer is one reliable
+//! connection (a queue pair), made when it is first sent on. Messages go into buffers that the peer shares among all
+//! who send to it; `get` and `put` are the device's own reads and writes of registered memory.
+//!
+//! # Inside
+//!
+//! | part | what it does |
+//! |---|---|
+//! | `verbs/` | libibverbs, loaded at run time; objects that keep alive what they were made from. Most of what is unsafe |
+//! | `gid`, `port`, `card` | which device, port and address; what is published |
+//! | `connection/` | how two processes that know each other's cards make a connection: datagrams, a state machine free of devices and clocks, and the thread that serves them |
+//! | `memory`, `receives`, `cells` | memory that the device may reach: send buffers, shared receive buffers, credits |
+//! | `link`, `endpoint` | sending: what is under way on a connection, and `pml`'s face of it |
+//! | `progress` | receiving and completing |
+//! | `registration` | what `get` and `put` name |
+//!
+//! # Flow
+//!
+//! A sender has at most a window of messages at a peer that has not looked at them. The peer says how many it has
+//! consumed by writing a counter straight into the sender's memory (a cell), which takes no buffer of anybody's. Where
+//! many senders' windows together are more than the shared buffers, the device itself holds senders back (RNR).
+//!
+//! # Failure
+//!
+//! The device tells when a peer's device does not answer; so that this is noticed when nothing is sent, the counter is
+//! written again from time to time. A peer's device answers while its process computes, so silence of the process is
+//! no failure. A connection that breaks takes its peer with it. A peer that said goodbye has not failed.
+
+mod card;
+mod cells;
+mod connection;
+mod endpoint;
+mod gid;
+mod link;
+mod memory;
+mod openib;
+mod port;
+mod progress;
+mod receives;
+mod registration;
+mod settings;
+mod shared;
+mod verbs;
+
+pub use openib::Openib;
+
+use cableway_btl::Error;
+
+/// This transport's name.
+const NAME: &str = "openib";
+
+/// Something that a caller or a parameter asked for and that cannot be.
+fn invalid(what: impl Into<String>, reason: impl Into<String>) -> Error {
+    Error::system(NAME, what, std::io::Error::new(std::io::ErrorKind::InvalidInput, reason.into()))
+}
+
+/// Bytes that nobody can guess.
+fn random<const N: usize>() -> std::io::Result<[u8; N]> {
+    use rustix::rand::{GetRandomFlags, getrandom};
+    let mut bytes = [0; N];
+    let mut have = 0;
+    while have < N {
+        match getrandom(&mut bytes[have..], GetRandomFlags::empty()) {
+            Ok(count) => have += count,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Ok(bytes)
+}

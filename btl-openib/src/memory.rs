@@ -1,0 +1,212 @@
+//! Memory of this transport: mappings that device and driver both know, and the buffers cut from them.
+
+use std::io;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use cableway_btl::Error;
+use cableway_common_cuda::{Devices, HostRegistration};
+use parking_lot::Mutex;
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+
+use crate::NAME;
+use crate::verbs::{Access, MemoryRegion, Protection};
+
+const PAGE: usize = 4096;
+
+/// An anonymous mapping, registered with the network device and, once a GPU is in use, with its driver: the same
+/// pages, so that a device's copy and the network's transfer meet in them. Fields drop in this order.
+pub(crate) struct Slab {
+    region: MemoryRegion,
+    _registration: HostRegistration,
+    mapping: Mapping,
+}
+
+impl Slab {
+    /// # Errors
+    /// The system has no memory, or may not lock so much of it.
+    pub(crate) fn new(
+        protection: &Arc<Protection>,
+        devices: &Devices,
+        len: usize,
+        access: Access,
+    ) -> Result<Self, Error> {
+        let len = len.next_multiple_of(PAGE);
+        let mapping = Mapping::new(len)
+            .map_err(|error| Error::system(NAME, format!("cannot map buffers of {len} bytes"), error))?;
+        // SAFETY: the range stays mapped until both registrations are gone.
+        let region = unsafe { MemoryRegion::new(protection, mapping.address.as_ptr(), len, access) }
+            .map_err(|error| refused(len, error))?;
+        // SAFETY: as above.
+        let registration = unsafe { devices.register_host(mapping.address.as_ptr(), len) };
+        Ok(Slab { region, _registration: registration, mapping })
+    }
+
+    pub(crate) fn address(&self) -> NonNull<u8> {
+        self.mapping.address
+    }
+
+    pub(crate) fn region(&self) -> &MemoryRegion {
+        &self.region
+    }
+}
+
+/// Why memory could not be registered, and what to do about it.
+pub(crate) fn refused(len: usize, error: io::Error) -> Error {
+    if error.raw_os_error() == Some(rustix::io::Errno::NOMEM.raw_os_error()) {
+        let limit = lock_limit().map_or_else(|| "unlimited".to_owned(), |bytes| format!("{bytes} bytes"));
+        let reason = format!(
+            "{error}; a process may lock {limit} of memory: raise it with 'ulimit -l unlimited', or memlock in \
+             /etc/security/limits.conf, or LimitMEMLOCK where a service starts the job"
+        );
+        return Error::system(NAME, format!("cannot register {len} bytes"), io::Error::new(error.kind(), reason));
+    }
+    Error::system(NAME, format!("cannot register {len} bytes"), error)
+}
+
+/// How much memory this process may lock; none: as much as there is.
+pub(crate) fn lock_limit() -> Option<u64> {
+    rustix::process::getrlimit(rustix::process::Resource::Memlock).current
+}
+
+struct Mapping {
+    address: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: the mapping belongs to whoever owns this value, on whatever thread.
+unsafe impl Send for Mapping {}
+// SAFETY: a shared reference gives out the address only; what happens there is its user's concern.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    fn new(len: usize) -> io::Result<Self> {
+        // SAFETY: a fresh anonymous mapping at an address of the kernel's choice overlaps nothing.
+        let address = unsafe {
+            mmap_anonymous(std::ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
+        }?;
+        Ok(Mapping { address: NonNull::new(address.cast()).ok_or(io::ErrorKind::OutOfMemory)?, len })
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours alone, and nobody uses it after its owner is gone.
+        if let Err(errno) = unsafe { munmap(self.address.as_ptr().cast(), self.len) } {
+            log::warn!("{NAME}: cannot unmap buffers of {} bytes: {errno}", self.len);
+        }
+    }
+}
+
+/// Buffers to send from, of a few sizes. It grows by doubling and keeps what it has.
+pub(crate) struct Pool {
+    protection: Arc<Protection>,
+    devices: Devices,
+    classes: Vec<Class>,
+}
+
+struct Class {
+    len: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    free: Vec<Chunk>,
+    /// Kept for their mappings and registrations.
+    slabs: Vec<Slab>,
+    chunks: usize,
+}
+
+#[derive(Clone, Copy)]
+struct Chunk {
+    address: NonNull<u8>,
+    key: u32,
+}
+
+// SAFETY: the memory of a chunk belongs to whoever has taken it from the pool.
+unsafe impl Send for Chunk {}
+// SAFETY: as for `Mapping`.
+unsafe impl Sync for Chunk {}
+
+/// A buffer of the pool; dropping it gives it back.
+pub(crate) struct Buffer {
+    chunk: Chunk,
+    class: usize,
+    pool: Arc<Pool>,
+}
+
+impl Pool {
+    /// Buffers in the first slab of a size.
+    const FIRST: usize = 8;
+
+    /// Buffers with room for each of `sizes` bytes, in rising order.
+    pub(crate) fn new(protection: &Arc<Protection>, devices: &Devices, sizes: &[usize]) -> Arc<Self> {
+        let class = |len: &usize| Class { len: len.next_multiple_of(64), state: Mutex::default() };
+        Arc::new(Pool {
+            protection: Arc::clone(protection),
+            devices: devices.clone(),
+            classes: sizes.iter().map(class).collect(),
+        })
+    }
+
+    /// A buffer of at least `len` bytes.
+    ///
+    /// # Errors
+    /// Longer than the longest, or no memory for more.
+    pub(crate) fn take(self: &Arc<Self>, len: usize) -> Result<Buffer, Error> {
+        let Some(index) = self.classes.iter().position(|class| class.len >= len) else {
+            return Err(crate::invalid("alloc", format!("{len} bytes are more than the largest fragment")));
+        };
+        let class = &self.classes[index];
+        let mut state = class.state.lock();
+        if state.free.is_empty() {
+            let more = state.chunks.max(Self::FIRST);
+            let slab = Slab::new(&self.protection, &self.devices, more * class.len, Access::LocalWrite)?;
+            let key = slab.region().local_key();
+            for place in (0..more).rev() {
+                // SAFETY: within the slab, which has `more` chunks.
+                let address = unsafe { slab.address().add(place * class.len) };
+                state.free.push(Chunk { address, key });
+            }
+            state.chunks += more;
+            state.slabs.push(slab);
+        }
+        let chunk = state.free.pop().ok_or_else(|| crate::invalid("alloc", "there is no buffer"))?;
+        Ok(Buffer { chunk, class: index, pool: Arc::clone(self) })
+    }
+}
+
+impl Buffer {
+    #[inline]
+    pub(crate) fn address(&self) -> NonNull<u8> {
+        self.chunk.address
+    }
+
+    #[inline]
+    pub(crate) fn key(&self) -> u32 {
+        self.chunk.key
+    }
+
+    #[inline]
+    pub(crate) fn capacity(&self) -> usize {
+        self.pool.classes[self.class].len
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        // The one used last is the likeliest to be in a cache.
+        self.pool.classes[self.class].state.lock().free.push(self.chunk);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn too_small_a_limit_is_said_with_its_remedy() {
+        let error = std::io::Error::from_raw_os_error(rustix::io::Errno::NOMEM.raw_os_error());
+        let said = super::refused(1 << 20, error).to_string();
+        assert!(said.contains("1048576 bytes") && said.contains("ulimit -l unlimited"), "{said}");
+    }
+}

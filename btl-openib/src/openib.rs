@@ -1,0 +1,122 @@
+//! The transport as `pml` holds it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use cableway_base::{Parameters, Rank};
+use cableway_btl::{Btl, Endpoint, Error, Job, Upcalls};
+use cableway_common_cuda::Devices;
+use parking_lot::Mutex;
+use zerocopy::IntoBytes;
+
+use crate::NAME;
+use crate::card::Address;
+use crate::connection::{Identity, Service};
+use crate::endpoint::OpenibEndpoint;
+use crate::link::State;
+use crate::port::Port;
+use crate::progress::Engine;
+use crate::settings::Settings;
+use crate::shared::Shared;
+
+/// Verbs, as one process of a job uses them.
+///
+/// May be shared among threads; see [`cableway_btl`] for what holds. It has a thread of its own, which sleeps unless a
+/// connection is made or the device has something to say; dropping the transport ends it. Connections are closed when
+/// it is dropped: in good order only after [`finalize`](Btl::finalize).
+pub struct Openib {
+    // Ends before what it serves.
+    _service: Service,
+    engine: Mutex<Engine>,
+    shared: Arc<Shared>,
+}
+
+impl Openib {
+    /// Opens the best port that the parameters allow. None where there is none, or no libibverbs, which one line at
+    /// level info says.
+    ///
+    /// # Errors
+    /// A parameter `btl_openib_*` that cannot be honoured, or a refusal by the device.
+    pub fn open(job: &Job, parameters: &Parameters, devices: &Devices) -> Result<Option<Arc<Self>>, Error> {
+        let settings = Settings::new(parameters)?;
+        let port = match Port::open(&settings)? {
+            Ok(port) => port,
+            Err(reason) => {
+                log::info!("{NAME}: not used: {reason}");
+                return Ok(None);
+            }
+        };
+        warn_of_limit(&settings);
+        let (shared, service) = Service::start(port, Identity::new(job), settings, devices)?;
+        let engine = Mutex::new(Engine::new(Arc::clone(&shared)));
+        Ok(Some(Arc::new(Openib { _service: service, engine, shared })))
+    }
+}
+
+/// Says before it hurts that too little memory may be locked.
+fn warn_of_limit(settings: &Settings) {
+    let needed = 2 * settings.receives.size * settings.receives.count;
+    if let Some(limit) = crate::memory::lock_limit()
+        && limit < needed as u64
+        && !rustix::process::geteuid().is_root()
+    {
+        cableway_base::warn_once("openib/memlock", || {
+            format!(
+                "{NAME}: this process may lock {limit} bytes of memory, and buffers alone take about {needed}: raise \
+                 it with 'ulimit -l unlimited', or memlock in /etc/security/limits.conf, or LimitMEMLOCK where a \
+                 service starts the job"
+            )
+        });
+    }
+}
+
+impl Btl for Openib {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn card(&self) -> Vec<u8> {
+        self.shared.address.encode().as_bytes().to_vec()
+    }
+
+    fn connect(&self, rank: Rank, card: &[u8]) -> Result<Vec<Box<dyn Endpoint>>, Error> {
+        let theirs = Address::decode(card).map_err(|reason| Error::BadCard { btl: NAME, peer: rank, reason })?;
+        if rank == self.shared.identity.rank || !self.shared.address.reaches(&theirs) {
+            return Ok(Vec::new());
+        }
+        let link = self.shared.link(rank);
+        link.address.lock().get_or_insert(theirs);
+        Ok(vec![Box::new(OpenibEndpoint::new(Arc::clone(&self.shared), link, &theirs))])
+    }
+
+    fn hears(&self, peer: Rank) -> bool {
+        let known = self.shared.directory.read().by_rank.get(&peer).map(Arc::clone);
+        known.is_some_and(|link| matches!(link.tx.lock().state, State::Connected(_)))
+    }
+
+    fn progress(&self, upcalls: &dyn Upcalls) -> usize {
+        match self.engine.try_lock() {
+            Some(mut engine) => engine.progress(upcalls),
+            None => 0,
+        }
+    }
+
+    fn finalize(&self) -> bool {
+        if !self.shared.finalizing.swap(true, Ordering::AcqRel) {
+            self.shared.door.close();
+        }
+        let mut flushed = true;
+        for link in self.shared.all_links() {
+            let mut tx = link.tx.lock();
+            tx.close(&self.shared, &link);
+            // What the peer's device has acknowledged lies in the peer's buffers. Connections being made are the thread's
+            // to end.
+            flushed &= match tx.state {
+                State::Connected(_) => tx.is_idle(),
+                State::Connecting => false,
+                State::Idle | State::Left { .. } | State::Broken(..) | State::Gone(..) => true,
+            };
+        }
+        flushed
+    }
+}

@@ -1,0 +1,169 @@
+//! The port that this process uses, and what it has there.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use cableway_btl::Error;
+
+use crate::NAME;
+use crate::gid::{self, Gid, Kind};
+use crate::settings::Settings;
+use crate::verbs::{CompletionQueue, Context, Library, Path, PortFacts, Protection, SharedReceiveQueue};
+
+/// Reads under way at a time on one connection, where the device has more.
+const READS: i32 = 16;
+
+pub(crate) struct Port {
+    pub(crate) context: Arc<Context>,
+    pub(crate) protection: Arc<Protection>,
+    pub(crate) completions: Arc<CompletionQueue>,
+    pub(crate) queue: Arc<SharedReceiveQueue>,
+    pub(crate) facts: PortFacts,
+    pub(crate) gid: Gid,
+    /// Reads that the device serves, and makes, at a time on one connection.
+    pub(crate) reads: u8,
+    /// Completions that the queue has room for.
+    pub(crate) room: usize,
+    /// Receive buffers that the queue has room for.
+    pub(crate) buffers: usize,
+    /// Work that a connection may have under way.
+    pub(crate) depth: usize,
+}
+
+impl Port {
+    /// Opens the best port of those that the settings allow. None: there is none, and the reason.
+    ///
+    /// # Errors
+    /// Something is wrong with what the settings name, or a device refuses.
+    pub(crate) fn open(settings: &Settings) -> Result<Result<Self, String>, Error> {
+        if !crate::verbs::any_device() {
+            return Ok(Err("this machine has no such device".to_owned()));
+        }
+        let library = match Library::load() {
+            Ok(library) => library,
+            Err(reason) => return Ok(Err(reason.to_owned())),
+        };
+        let contexts = Context::open_all(library, |name| settings.wants_device(name))
+            .map_err(|error| Error::system(NAME, "cannot list devices", error))?;
+        let mut candidates: Vec<(Arc<Context>, PortFacts)> = Vec::new();
+        for context in &contexts {
+            let ports = context.attributes().map_or(0, |attributes| attributes.phys_port_cnt);
+            for number in 1..=ports {
+                match context.port(number) {
+                    Ok(facts) if facts.active && settings.wants_port(&context.name, number) => {
+                        candidates.push((Arc::clone(context), facts));
+                    }
+                    Ok(facts) => log::debug!("{NAME}: {} port {number} is not used: {facts:?}", context.name),
+                    Err(error) => log::info!("{NAME}: {} port {number} does not answer: {error}", context.name),
+                }
+            }
+        }
+        // What lies nearest, then what is fastest; of equals the first by name.
+        candidates.sort_by_key(|(context, facts)| {
+            (distance(&context.name), std::cmp::Reverse(facts.megabits()), context.name.clone(), facts.number)
+        });
+        for (context, facts) in candidates {
+            let Some(gid) = settings.choose_gid(&context, &facts)? else {
+                log::info!("{NAME}: {} port {} has no address", context.name, facts.number);
+                continue;
+            };
+            return Self::set_up(context, facts, gid, settings).map(Ok);
+        }
+        Ok(Err("no device that may be used has an active port with an address".to_owned()))
+    }
+
+    fn set_up(context: Arc<Context>, facts: PortFacts, gid: Gid, settings: &Settings) -> Result<Self, Error> {
+        let failed = |what: &'static str| {
+            let name = context.name.clone();
+            move |error| Error::system(NAME, format!("{name}: {what}"), error)
+        };
+        let attributes = context.attributes().map_err(failed("cannot be asked for its limits"))?;
+        let most = |limit: i32| usize::try_from(limit).unwrap_or(0);
+        let buffers = settings.receives.count.min(most(attributes.max_srq_wr));
+        let room = settings.completions.min(most(attributes.max_cqe));
+        let protection = Protection::new(&context).map_err(failed("no protection domain"))?;
+        let completions = CompletionQueue::new(&context, room, None).map_err(failed("no completion queue"))?;
+        let queue = SharedReceiveQueue::new(&protection, buffers).map_err(failed("no shared receive queue"))?;
+        let reads = attributes.max_qp_rd_atom.min(attributes.max_qp_init_rd_atom).clamp(0, READS) as u8;
+        log::info!(
+            "{NAME}: {} port {}, {:?}, address {} ({})",
+            context.name,
+            facts.number,
+            gid.kind,
+            gid.index,
+            std::net::Ipv6Addr::from(gid.bytes)
+        );
+        let depth = settings.depth.min(most(attributes.max_qp_wr));
+        Ok(Port { context, protection, completions, queue, facts, gid, reads, room, buffers, depth })
+    }
+
+    /// The way from here to a peer's port.
+    pub(crate) fn path_to(&self, peer: &crate::card::Address, settings: &Settings) -> Path {
+        // Within an InfiniBand subnet the local identifier is enough.
+        let local = peer.kind == Kind::InfiniBand && peer.lid != 0;
+        Path {
+            port: self.facts.number,
+            gid_index: self.gid.index,
+            gid: (!local).then_some(peer.gid),
+            lid: peer.lid,
+            service_level: settings.service_level,
+            traffic_class: settings.traffic_class,
+        }
+    }
+}
+
+impl PortFacts {
+    /// Of the link.
+    pub(crate) fn megabits(&self) -> u64 {
+        let lanes = match self.width {
+            2 => 4,
+            4 => 8,
+            8 => 12,
+            16 => 2,
+            _ => 1,
+        };
+        let lane = match self.speed {
+            2 => 5_000,
+            4 | 8 => 10_000,
+            16 => 14_000,
+            32 => 25_000,
+            64 => 50_000,
+            128 => 100_000,
+            _ => 2_500,
+        };
+        lanes * lane
+    }
+}
+
+impl Settings {
+    fn wants_device(&self, name: &str) -> bool {
+        let names = |entries: &[String]| entries.iter().any(|entry| entry.split(':').next() == Some(name));
+        // A device of which only a port is excluded is opened for the others.
+        let excluded = self.exclude.iter().any(|entry| entry == name);
+        if self.include.is_empty() { !excluded } else { names(&self.include) }
+    }
+
+    fn wants_port(&self, device: &str, port: u8) -> bool {
+        let both = format!("{device}:{port}");
+        let names = |entries: &[String]| entries.iter().any(|entry| entry == device || *entry == both);
+        if self.include.is_empty() { !names(&self.exclude) } else { names(&self.include) }
+    }
+
+    fn choose_gid(&self, context: &Context, facts: &PortFacts) -> Result<Option<Gid>, Error> {
+        let table = gid::table(context, facts.number, facts.gids, facts.ethernet);
+        let Some(index) = self.gid_index else { return Ok(gid::choose(&table)) };
+        let found = table.iter().find(|gid| gid.index == index).copied();
+        found.map(Some).ok_or_else(|| {
+            let reason = format!("{} port {} has no entry {index}", context.name, facts.number);
+            crate::invalid("btl_openib_gid_index", reason)
+        })
+    }
+}
+
+/// 0 where the device hangs on the NUMA node that this thread runs on, or nobody knows.
+fn distance(device: &str) -> u32 {
+    let text = std::fs::read_to_string(PathBuf::from(format!("/sys/class/infiniband/{device}/device/numa_node")));
+    let Some(node) = text.ok().and_then(|text| text.trim().parse::<u32>().ok()) else { return 0 };
+    let cpu = rustix::thread::sched_getcpu();
+    u32::from(!PathBuf::from(format!("/sys/devices/system/cpu/cpu{cpu}/node{node}")).exists())
+}

@@ -1,0 +1,283 @@
+//! Progress: what the device reports is handed up. Only one thread at a time is inside.
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use cableway_btl::{Error, Received, Token, Upcalls};
+use smallvec::SmallVec;
+
+use crate::NAME;
+use crate::link::{Link, Owner, State, of_work_id};
+use crate::receives::{Keeping, RECEIVE, Receives};
+use crate::shared::Shared;
+use crate::verbs::{Completion, opcode, status};
+
+/// Completions taken at a time.
+const COMPLETIONS: usize = 16;
+
+pub(crate) struct Engine {
+    shared: Arc<Shared>,
+    /// Once there are any.
+    receives: Option<Arc<Receives>>,
+    completions: [Completion; COMPLETIONS],
+    /// Links whose peers could not be told yet what was consumed.
+    owing: Vec<Arc<Link>>,
+    /// Links found broken or closed by the peer, to be reported once nothing of theirs is under way.
+    failing: Vec<Arc<Link>>,
+    /// The device is of no use any more.
+    dead: bool,
+}
+
+// SAFETY: completions are plain values; they name memory by number only.
+unsafe impl Send for Engine {}
+
+impl Engine {
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        // SAFETY: a structure of integers.
+        let blank: Completion = unsafe { std::mem::zeroed() };
+        Engine {
+            shared,
+            receives: None,
+            completions: [blank; COMPLETIONS],
+            owing: Vec::new(),
+            failing: Vec::new(),
+            dead: false,
+        }
+    }
+
+    pub(crate) fn progress(&mut self, upcalls: &dyn Upcalls) -> usize {
+        let mut events = 0;
+        if let Some(letters) = self.shared.mailbox.collect() {
+            events += letters.failures.len() + letters.closed.len();
+            for (link, error) in letters.failures {
+                self.fail(&link, error);
+            }
+            for link in letters.closed {
+                self.hear_goodbye(&link);
+            }
+            if let Some(reason) = letters.device {
+                self.lose_device(&reason);
+            }
+        }
+        if !self.dead {
+            match self.shared.port.completions.poll(&mut self.completions) {
+                Ok(count) => {
+                    for index in 0..count {
+                        let completion = self.completions[index];
+                        self.complete(&completion, upcalls);
+                    }
+                    events += count;
+                }
+                Err(error) => self.lose_device(&error.to_string()),
+            }
+        }
+        if !self.owing.is_empty() {
+            for link in std::mem::take(&mut self.owing) {
+                self.tell_consumed(&link);
+            }
+        }
+        if !self.failing.is_empty() {
+            events += self.report(upcalls);
+        }
+        events
+    }
+
+    #[inline]
+    fn complete(&mut self, completion: &Completion, upcalls: &dyn Upcalls) {
+        if completion.wr_id & RECEIVE != 0 {
+            self.received(completion, upcalls);
+        } else {
+            self.done(completion, upcalls);
+        }
+    }
+
+    #[inline]
+    fn received(&mut self, completion: &Completion, upcalls: &dyn Upcalls) {
+        if self.receives.is_none() {
+            self.receives = self.shared.receives().ok();
+        }
+        let Some(receives) = self.receives.clone() else { return };
+        let Some(index) = receives.took(completion.wr_id) else { return };
+        let link = self.shared.directory.read().by_number.get(&completion.qp_num).map(Arc::clone);
+        let Some(link) = link.filter(|link| !link.silenced.load(Ordering::Relaxed)) else {
+            receives.post(index);
+            return;
+        };
+        if completion.status != status::IBV_WC_SUCCESS {
+            receives.post(index);
+            self.broke(&link, completion);
+            return;
+        }
+        if completion.opcode != opcode::IBV_WC_RECV {
+            receives.post(index);
+            let reason = "it wrote to memory in a way that nobody asked for".to_owned();
+            self.fail(&link, Error::Malformed { btl: NAME, peer: link.rank, reason });
+            return;
+        }
+        if self.has_word(completion) {
+            // There is no other word than goodbye.
+            receives.post(index);
+            self.hear_goodbye(&link);
+            return;
+        }
+        // SAFETY: the completion gave the buffer back to us, and it is posted again only below, or by its keeper.
+        let bytes = unsafe { receives.bytes(index, completion.byte_len as usize) };
+        let keeping = Keeping { receives: &receives, index, kept: Cell::new(false) };
+        upcalls.receive(link.rank, Received::new(bytes, receives.plenty().then_some(&keeping)));
+        if !keeping.kept.get() {
+            receives.post(index);
+        }
+        let consumed = link.consumed.fetch_add(1, Ordering::Relaxed) + 1;
+        if consumed - link.told.load(Ordering::Relaxed) >= self.instalment() {
+            self.tell_consumed(&link);
+        }
+    }
+
+    /// Credits go back in instalments of half the window.
+    fn instalment(&self) -> u64 {
+        (self.shared.settings.receives.window as u64 / 2).max(1)
+    }
+
+    fn has_word(&self, completion: &Completion) -> bool {
+        const WITH_WORD: u32 = 1 << 1;
+        completion.wc_flags & WITH_WORD != 0
+    }
+
+    /// All that the peer sent was received before. What is under way to it comes back, and then it is reported.
+    fn hear_goodbye(&mut self, link: &Arc<Link>) {
+        if link.tx.lock().leave(&self.shared, link) {
+            log::debug!("{NAME}: peer {} said goodbye", link.rank);
+            self.part(link);
+        }
+    }
+
+    fn tell_consumed(&mut self, link: &Arc<Link>) {
+        let mut tx = link.tx.lock();
+        if matches!(tx.state, State::Connecting) {
+            self.owing.push(Arc::clone(link));
+            return;
+        }
+        match tx.tell_consumed(&self.shared, link, false) {
+            Ok(true) => {}
+            Ok(false) => self.owing.push(Arc::clone(link)),
+            Err(error) => {
+                drop(tx);
+                self.fail(link, error);
+            }
+        }
+    }
+
+    /// Work of ours is done, or came back.
+    #[inline]
+    fn done(&mut self, completion: &Completion, upcalls: &dyn Upcalls) {
+        let (id, number) = of_work_id(completion.wr_id);
+        let link = self.shared.directory.read().by_id.get(id).map(Arc::clone);
+        let Some(link) = link else { return };
+        let failed = completion.status != status::IBV_WC_SUCCESS;
+        let mut tokens: SmallVec<[(Token, bool); 4]> = SmallVec::new();
+        {
+            let mut tx = link.tx.lock();
+            let known = tx.finish(&self.shared, number, |owner, last| {
+                if let Owner::Transfer { token, .. } = owner {
+                    tokens.push((token, failed && last));
+                }
+            });
+            if !known {
+                log::error!("{NAME}: the device reports work that was never begun, for peer {}", link.rank);
+            }
+        }
+        for (token, failed) in tokens {
+            let left = matches!(link.tx.lock().state, State::Left { .. });
+            let result = match (failed, left) {
+                (false, _) => Ok(()),
+                (true, true) => Err(link.left()),
+                (true, false) => Err(self.reason(&link, completion)),
+            };
+            upcalls.completed(token, result);
+        }
+        if failed {
+            self.broke(&link, completion);
+        }
+    }
+
+    fn reason(&self, link: &Link, completion: &Completion) -> Error {
+        let text = match completion.status {
+            status::IBV_WC_RETRY_EXC_ERR => "its device does not answer".to_owned(),
+            status::IBV_WC_REM_ACCESS_ERR => "it does not let us reach the memory that it named".to_owned(),
+            code => match crate::verbs::Library::load() {
+                Ok(library) => library.status(code),
+                Err(_) => format!("status {code}"),
+            },
+        };
+        link.error(text)
+    }
+
+    #[cold]
+    fn broke(&mut self, link: &Arc<Link>, completion: &Completion) {
+        let error = self.reason(link, completion);
+        self.fail(link, error);
+    }
+
+    /// Nothing more comes from, or goes to, this peer. Reported once nothing of it is under way.
+    #[cold]
+    fn fail(&mut self, link: &Arc<Link>, error: Error) {
+        link.tx.lock().break_off(&self.shared, link, error);
+        self.part(link);
+    }
+
+    fn part(&mut self, link: &Arc<Link>) {
+        link.silenced.store(true, Ordering::Relaxed);
+        if !self.failing.iter().any(|failing| Arc::ptr_eq(failing, link)) {
+            self.failing.push(Arc::clone(link));
+        }
+    }
+
+    /// The device failed: every peer is lost.
+    #[cold]
+    fn lose_device(&mut self, reason: &str) {
+        log::error!("{NAME}: {} is of no use any more: {reason}", self.shared.port.context.name);
+        self.dead = true;
+        for link in self.shared.all_links() {
+            let error = link.error(format!("the device here failed: {reason}"));
+            self.fail(&link, error);
+        }
+    }
+
+    fn report(&mut self, upcalls: &dyn Upcalls) -> usize {
+        let before = self.failing.len();
+        for link in std::mem::take(&mut self.failing) {
+            let abandoned = if self.dead { link.tx.lock().abandon(&self.shared) } else { VecDeque::new() };
+            for owner in &abandoned {
+                if let Owner::Transfer { token, .. } = owner {
+                    upcalls.completed(*token, Err(link.error("the device here failed")));
+                }
+            }
+            let error = {
+                let mut tx = link.tx.lock();
+                if !tx.is_idle() {
+                    drop(tx);
+                    self.failing.push(link);
+                    continue;
+                }
+                let state = std::mem::replace(&mut tx.state, State::Idle);
+                let (next, error) = match state {
+                    State::Broken(connection, error) => (State::Gone(error.clone(), Some(connection)), Some(error)),
+                    State::Gone(error, connection) => (State::Gone(error.clone(), connection), Some(error)),
+                    // That the device of who said goodbye does not answer any more is no failure.
+                    other => (other, None),
+                };
+                tx.state = next;
+                error
+            };
+            if !link.reported.swap(true, Ordering::Relaxed) {
+                match error {
+                    Some(error) => upcalls.peer_failed(link.rank, error),
+                    None => upcalls.peer_left(link.rank),
+                }
+            }
+        }
+        before - self.failing.len()
+    }
+}

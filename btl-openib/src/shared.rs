@@ -1,0 +1,110 @@
+//! What endpoints, progress and the thread that makes connections share.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+
+use ahash::AHashMap;
+use cableway_base::Rank;
+use cableway_btl::Error;
+use cableway_common_cuda::Devices;
+use parking_lot::{Mutex, RwLock};
+
+use crate::card::Address;
+use crate::cells::Cells;
+use crate::connection::{Door, Identity};
+use crate::link::{Link, Mailbox};
+use crate::memory::Pool;
+use crate::port::Port;
+use crate::receives::Receives;
+use crate::settings::Settings;
+
+/// Fields drop in this order: queue pairs (in the links) before the memory that they use.
+pub(crate) struct Shared {
+    pub(crate) directory: RwLock<Directory>,
+    pub(crate) mailbox: Mailbox,
+    pub(crate) door: Door,
+    pub(crate) identity: Identity,
+    pub(crate) settings: Settings,
+    pub(crate) address: Address,
+    pub(crate) cells: Cells,
+    pub(crate) pool: Arc<Pool>,
+    receives: Mutex<Option<Arc<Receives>>>,
+    pub(crate) devices: Devices,
+    /// Work under way on all connections: each may take a completion.
+    pub(crate) under_way: AtomicUsize,
+    /// This process takes no new connections any more.
+    pub(crate) finalizing: AtomicBool,
+    pub(crate) port: Port,
+}
+
+/// Links by the names under which they are asked for.
+#[derive(Default)]
+pub(crate) struct Directory {
+    /// A link's id is its place here.
+    pub(crate) by_id: Vec<Arc<Link>>,
+    pub(crate) by_rank: AHashMap<Rank, Arc<Link>>,
+    /// By the number of its queue pair.
+    pub(crate) by_number: AHashMap<u32, Arc<Link>>,
+}
+
+impl Shared {
+    pub(crate) fn new(
+        port: Port,
+        door: Door,
+        address: Address,
+        identity: Identity,
+        settings: Settings,
+        devices: &Devices,
+    ) -> Arc<Self> {
+        Arc::new(Shared {
+            directory: RwLock::default(),
+            mailbox: Mailbox::default(),
+            door,
+            identity,
+            address,
+            cells: Cells::new(&port.protection),
+            pool: Pool::new(&port.protection, devices, &[crate::link::COPIED, settings.max_send_size]),
+            receives: Mutex::new(None),
+            devices: devices.clone(),
+            under_way: AtomicUsize::new(0),
+            finalizing: AtomicBool::new(false),
+            settings,
+            port,
+        })
+    }
+
+    /// The link to a peer, made if there is none.
+    pub(crate) fn link(&self, rank: Rank) -> Arc<Link> {
+        if let Some(link) = self.directory.read().by_rank.get(&rank) {
+            return Arc::clone(link);
+        }
+        let mut directory = self.directory.write();
+        if let Some(link) = directory.by_rank.get(&rank) {
+            return Arc::clone(link);
+        }
+        let link = Arc::new(Link::new(rank, directory.by_id.len() as u32));
+        directory.by_id.push(Arc::clone(&link));
+        directory.by_rank.insert(rank, Arc::clone(&link));
+        link
+    }
+
+    /// The receive buffers, which there are from the first connection on.
+    ///
+    /// # Errors
+    /// No memory, or too little of it may be locked.
+    pub(crate) fn receives(&self) -> Result<Arc<Receives>, Error> {
+        let mut receives = self.receives.lock();
+        if let Some(receives) = &*receives {
+            return Ok(Arc::clone(receives));
+        }
+        let mut options = self.settings.receives;
+        options.count = options.count.min(self.port.buffers);
+        let made = Receives::new(&self.port.protection, &self.port.queue, &self.devices, &options)?;
+        Ok(Arc::clone(receives.insert(made)))
+    }
+
+    /// Every link.
+    pub(crate) fn all_links(&self) -> Vec<Arc<Link>> {
+        self.directory.read().by_id.clone()
+    }
+}

@@ -1,0 +1,102 @@
+//! libibverbs and its functions.
+
+use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::sync::OnceLock;
+
+use libloading::os::unix::{Library as Handle, RTLD_LOCAL, RTLD_NOW};
+use rdma_mummy_sys::{
+    ibv_ah, ibv_ah_attr, ibv_comp_channel, ibv_context, ibv_cq, ibv_device, ibv_device_attr, ibv_gid, ibv_mr, ibv_pd,
+    ibv_port_attr, ibv_qp, ibv_qp_attr, ibv_qp_init_attr, ibv_srq, ibv_srq_init_attr,
+};
+
+use super::objects::AsyncEvent;
+
+/// The name under which every distribution has it.
+const NAME: &str = "libibverbs.so.1";
+
+macro_rules! functions {
+    ($( fn $name:ident($($argument:ty),*) $(-> $result:ty)?; )+) => {
+        /// Its functions, each of which has had this signature since rdma-core's first release.
+        #[allow(clippy::missing_docs_in_private_items, reason = "see their manual pages")]
+        pub(crate) struct Library {
+            $( pub(crate) $name: unsafe extern "C" fn($($argument),*) $(-> $result)?, )+
+        }
+
+        impl Library {
+            fn bind(handle: &Handle) -> Result<Self, String> {
+                Ok(Library {
+                    $( $name: {
+                        // SAFETY: the library's exported function of this name has this signature.
+                        let symbol = unsafe {
+                            handle.get::<unsafe extern "C" fn($($argument),*) $(-> $result)?>(stringify!($name))
+                        };
+                        *symbol.map_err(|_| format!("{NAME} has no {}", stringify!($name)))?
+                    }, )+
+                })
+            }
+        }
+    };
+}
+
+functions! {
+    fn ibv_get_device_list(*mut c_int) -> *mut *mut ibv_device;
+    fn ibv_free_device_list(*mut *mut ibv_device);
+    fn ibv_get_device_name(*mut ibv_device) -> *const c_char;
+    fn ibv_open_device(*mut ibv_device) -> *mut ibv_context;
+    fn ibv_close_device(*mut ibv_context) -> c_int;
+    fn ibv_query_device(*mut ibv_context, *mut ibv_device_attr) -> c_int;
+    fn ibv_query_port(*mut ibv_context, u8, *mut ibv_port_attr) -> c_int;
+    fn ibv_query_gid(*mut ibv_context, u8, c_int, *mut ibv_gid) -> c_int;
+    fn ibv_get_async_event(*mut ibv_context, *mut AsyncEvent) -> c_int;
+    fn ibv_ack_async_event(*mut AsyncEvent);
+    fn ibv_alloc_pd(*mut ibv_context) -> *mut ibv_pd;
+    fn ibv_dealloc_pd(*mut ibv_pd) -> c_int;
+    fn ibv_reg_mr(*mut ibv_pd, *mut c_void, usize, c_int) -> *mut ibv_mr;
+    fn ibv_dereg_mr(*mut ibv_mr) -> c_int;
+    fn ibv_create_comp_channel(*mut ibv_context) -> *mut ibv_comp_channel;
+    fn ibv_destroy_comp_channel(*mut ibv_comp_channel) -> c_int;
+    fn ibv_create_cq(*mut ibv_context, c_int, *mut c_void, *mut ibv_comp_channel, c_int) -> *mut ibv_cq;
+    fn ibv_destroy_cq(*mut ibv_cq) -> c_int;
+    fn ibv_get_cq_event(*mut ibv_comp_channel, *mut *mut ibv_cq, *mut *mut c_void) -> c_int;
+    fn ibv_ack_cq_events(*mut ibv_cq, c_uint);
+    fn ibv_create_srq(*mut ibv_pd, *mut ibv_srq_init_attr) -> *mut ibv_srq;
+    fn ibv_destroy_srq(*mut ibv_srq) -> c_int;
+    fn ibv_create_qp(*mut ibv_pd, *mut ibv_qp_init_attr) -> *mut ibv_qp;
+    fn ibv_modify_qp(*mut ibv_qp, *mut ibv_qp_attr, c_int) -> c_int;
+    fn ibv_destroy_qp(*mut ibv_qp) -> c_int;
+    fn ibv_create_ah(*mut ibv_pd, *mut ibv_ah_attr) -> *mut ibv_ah;
+    fn ibv_destroy_ah(*mut ibv_ah) -> c_int;
+    fn ibv_wc_status_str(c_uint) -> *const c_char;
+}
+
+impl Library {
+    /// Loads it, once per process; it is never unloaded, because providers start what outlives them.
+    ///
+    /// # Errors
+    /// It is not installed, or lacks a function.
+    pub(crate) fn load() -> Result<&'static Library, &'static str> {
+        static LOADED: OnceLock<Result<Library, String>> = OnceLock::new();
+        LOADED
+            .get_or_init(|| {
+                // SAFETY: its initialisers register providers and touch nothing of ours.
+                let handle = unsafe { Handle::open(Some(NAME), RTLD_NOW | RTLD_LOCAL) }
+                    .map_err(|error| format!("{NAME} cannot be loaded: {error}"))?;
+                let library = Library::bind(&handle);
+                std::mem::forget(handle);
+                library
+            })
+            .as_ref()
+            .map_err(String::as_str)
+    }
+
+    /// The library's words for a completion's status.
+    pub(crate) fn status(&self, status: c_uint) -> String {
+        // SAFETY: takes any value, and returns a static string.
+        let text = unsafe { (self.ibv_wc_status_str)(status) };
+        if text.is_null() {
+            return format!("status {status}");
+        }
+        // SAFETY: a static, terminated string.
+        unsafe { std::ffi::CStr::from_ptr(text) }.to_string_lossy().into_owned()
+    }
+}

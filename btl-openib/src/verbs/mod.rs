@@ -1,0 +1,32 @@
+//! Verbs, from a library that is loaded when it is first asked for.
+//!
+//! Every object keeps alive what it was made from, so that they may be dropped in any order; dropping destroys. The
+//! types are rdma-core's, as `rdma-mummy-sys` declares them. Its functions are not used: they would load libibverbs
+//! and two more libraries before `main` of every program, which costs milliseconds. What the kernel or the library may
+//! return is an integer here, never a Rust enumeration.
+
+mod library;
+mod objects;
+mod queue_pair;
+mod registered;
+
+pub(crate) use library::Library;
+pub(crate) use objects::SharedReceiveQueue;
+pub(crate) use objects::{AddressHandle, Channel, CompletionQueue, Context, PortFacts, Protection};
+pub(crate) use queue_pair::{Gather, Path, Post, QueuePair, QueuePairOptions, Remote, Work};
+pub(crate) use rdma_mummy_sys::{ibv_wc as Completion, ibv_wc_opcode as opcode, ibv_wc_status as status};
+pub(crate) use registered::{Access, MemoryRegion};
+
+/// The kernel's list of devices.
+const SYSFS: &str = "/sys/class/infiniband";
+
+/// Whether this machine has any device, by a look that costs a microsecond.
+pub(crate) fn any_device() -> bool {
+    std::fs::read_dir(SYSFS).is_ok_and(|mut entries| entries.next().is_some())
+}
+
+/// What the kernel says about a device's port: a file below `ports/N`, trimmed.
+pub(crate) fn port_file(device: &str, port: u8, file: &str) -> Option<String> {
+    let text = std::fs::read_to_string(format!("{SYSFS}/{device}/ports/{port}/{file}")).ok()?;
+    Some(text.trim().to_owned())
+}

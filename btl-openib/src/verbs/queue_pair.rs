@@ -1,0 +1,370 @@
+//! Queue pairs: connected ones, and those for datagrams.
+
+use std::ffi::{c_int, c_uint};
+use std::io;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use rdma_mummy_sys::{
+    ibv_ah_attr, ibv_gid, ibv_global_route, ibv_qp, ibv_qp_attr, ibv_qp_init_attr, ibv_qp_state, ibv_qp_type,
+    ibv_recv_wr, ibv_send_wr, ibv_sge, ibv_wr_opcode, rdma_t, ud_t, wr_t,
+};
+
+use super::objects::{answer, made};
+use super::{AddressHandle, CompletionQueue, Protection, SharedReceiveQueue};
+
+// Bits of `enum ibv_qp_attr_mask`.
+const STATE: c_int = 1 << 0;
+const ACCESS_FLAGS: c_int = 1 << 3;
+const PKEY_INDEX: c_int = 1 << 4;
+const PORT: c_int = 1 << 5;
+const QKEY: c_int = 1 << 6;
+const AV: c_int = 1 << 7;
+const PATH_MTU: c_int = 1 << 8;
+const TIMEOUT: c_int = 1 << 9;
+const RETRY_CNT: c_int = 1 << 10;
+const RNR_RETRY: c_int = 1 << 11;
+const RQ_PSN: c_int = 1 << 12;
+const MAX_QP_RD_ATOMIC: c_int = 1 << 13;
+const MIN_RNR_TIMER: c_int = 1 << 15;
+const SQ_PSN: c_int = 1 << 16;
+const MAX_DEST_RD_ATOMIC: c_int = 1 << 17;
+const DEST_QPN: c_int = 1 << 20;
+
+// Bits of `enum ibv_send_flags`.
+const SIGNALED: c_uint = 1 << 1;
+const INLINE: c_uint = 1 << 3;
+
+/// Remote access to a connected queue pair: writes and reads, as far as memory is registered for them.
+const REMOTE_ACCESS: c_uint = 2 | 4;
+
+/// The way to a peer's port.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Path {
+    pub(crate) port: u8,
+    /// The sender's own entry in its table of GIDs.
+    pub(crate) gid_index: u8,
+    /// The peer's; none within an InfiniBand subnet.
+    pub(crate) gid: Option<[u8; 16]>,
+    pub(crate) lid: u16,
+    pub(crate) service_level: u8,
+    pub(crate) traffic_class: u8,
+}
+
+impl Path {
+    pub(super) fn attributes(&self) -> ibv_ah_attr {
+        const HOPS: u8 = 64;
+        ibv_ah_attr {
+            grh: ibv_global_route {
+                dgid: ibv_gid { raw: self.gid.unwrap_or_default() },
+                flow_label: 0,
+                sgid_index: self.gid_index,
+                hop_limit: HOPS,
+                traffic_class: self.traffic_class,
+            },
+            dlid: self.lid,
+            sl: self.service_level,
+            src_path_bits: 0,
+            static_rate: 0,
+            is_global: self.gid.is_some().into(),
+            port_num: self.port,
+        }
+    }
+}
+
+/// What a connected queue pair is to be like.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct QueuePairOptions {
+    pub(crate) port: u8,
+    pub(crate) pkey_index: u16,
+    /// Work under way at a time.
+    pub(crate) depth: u32,
+    /// Data within the work itself: as much of it as the device has.
+    pub(crate) inline: u32,
+}
+
+/// The other end of a connected queue pair.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Remote {
+    pub(crate) number: u32,
+    pub(crate) first_packet: u32,
+    pub(crate) path: Path,
+    /// As verbs number them.
+    pub(crate) mtu: u8,
+    /// Reads under way at a time, in either direction.
+    pub(crate) reads: u8,
+    /// Exponents of 4.096 us.
+    pub(crate) timeout: u8,
+    pub(crate) retries: u8,
+    pub(crate) rnr_timer: u8,
+}
+
+/// A queue pair. Destroyed when dropped: its work under way comes to nothing, and reports nothing.
+pub(crate) struct QueuePair {
+    protection: Arc<Protection>,
+    raw: NonNull<ibv_qp>,
+    number: u32,
+    inline: u32,
+    _completions: Arc<CompletionQueue>,
+    _receives: Option<Arc<SharedReceiveQueue>>,
+}
+
+// SAFETY: verbs are thread-safe.
+unsafe impl Send for QueuePair {}
+// SAFETY: as above.
+unsafe impl Sync for QueuePair {}
+
+/// A piece of registered memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Gather {
+    pub(crate) address: *const u8,
+    pub(crate) len: usize,
+    pub(crate) key: u32,
+}
+
+/// What is to be done.
+#[derive(Clone, Copy)]
+pub(crate) enum Work<'a> {
+    /// To a buffer that the peer posted.
+    Send,
+    /// The same, with a word beside the data, in the host's byte order.
+    SendWithWord(u32),
+    /// Into the peer's memory.
+    Write { address: u64, key: u32 },
+    /// From the peer's memory.
+    Read { address: u64, key: u32 },
+    /// To whoever is there.
+    Datagram { to: &'a AddressHandle, number: u32, key: u32 },
+}
+
+/// Whether and how.
+#[derive(Clone, Copy)]
+pub(crate) struct Post {
+    pub(crate) id: u64,
+    pub(crate) signalled: bool,
+    /// The data is copied into the work itself, and its memory may be reused at once.
+    pub(crate) inline: bool,
+}
+
+impl QueuePair {
+    /// A connected one, ready to be told its peer.
+    ///
+    /// # Errors
+    /// The device has no more.
+    pub(crate) fn connected(
+        protection: &Arc<Protection>,
+        completions: &Arc<CompletionQueue>,
+        receives: &Arc<SharedReceiveQueue>,
+        options: &QueuePairOptions,
+    ) -> io::Result<Self> {
+        let mut init = blank(completions);
+        init.srq = receives.raw.as_ptr();
+        init.qp_type = ibv_qp_type::IBV_QPT_RC;
+        init.cap.max_send_wr = options.depth;
+        init.cap.max_send_sge = 1;
+        init.cap.max_inline_data = options.inline;
+        let pair = Self::create(protection, completions, Some(receives), init)?;
+        let mut attributes = no_attributes();
+        attributes.qp_state = ibv_qp_state::IBV_QPS_INIT;
+        attributes.pkey_index = options.pkey_index;
+        attributes.port_num = options.port;
+        attributes.qp_access_flags = REMOTE_ACCESS;
+        pair.modify(&mut attributes, STATE | PKEY_INDEX | PORT | ACCESS_FLAGS)?;
+        Ok(pair)
+    }
+
+    /// One for datagrams under `key`, ready to send and receive.
+    ///
+    /// # Errors
+    /// The device has no more.
+    pub(crate) fn datagrams(
+        protection: &Arc<Protection>,
+        completions: &Arc<CompletionQueue>,
+        receives: u32,
+        key: u32,
+        options: &QueuePairOptions,
+    ) -> io::Result<Self> {
+        let mut init = blank(completions);
+        init.qp_type = ibv_qp_type::IBV_QPT_UD;
+        init.cap.max_send_wr = options.depth;
+        init.cap.max_recv_wr = receives;
+        init.cap.max_send_sge = 1;
+        init.cap.max_recv_sge = 1;
+        let pair = Self::create(protection, completions, None, init)?;
+        let mut attributes = no_attributes();
+        attributes.qp_state = ibv_qp_state::IBV_QPS_INIT;
+        attributes.pkey_index = options.pkey_index;
+        attributes.port_num = options.port;
+        attributes.qkey = key;
+        pair.modify(&mut attributes, STATE | PKEY_INDEX | PORT | QKEY)?;
+        attributes.qp_state = ibv_qp_state::IBV_QPS_RTR;
+        pair.modify(&mut attributes, STATE)?;
+        attributes.qp_state = ibv_qp_state::IBV_QPS_RTS;
+        attributes.sq_psn = 0;
+        pair.modify(&mut attributes, STATE | SQ_PSN)?;
+        Ok(pair)
+    }
+
+    fn create(
+        protection: &Arc<Protection>,
+        completions: &Arc<CompletionQueue>,
+        receives: Option<&Arc<SharedReceiveQueue>>,
+        mut init: ibv_qp_init_attr,
+    ) -> io::Result<Self> {
+        let wanted = init.cap;
+        let library = protection.context.library;
+        let raw = loop {
+            // SAFETY: all that `init` names is live; the function writes back what was granted.
+            match made(unsafe { (library.ibv_create_qp)(protection.raw.as_ptr(), &raw mut init) }) {
+                Ok(raw) => break raw,
+                // Devices have no say in how much they take within the work but to refuse: then half of it.
+                Err(error) if init.cap.max_inline_data == 0 => return Err(error),
+                Err(_) => {
+                    let inline = init.cap.max_inline_data.min(wanted.max_inline_data) / 2;
+                    init.cap = wanted;
+                    init.cap.max_inline_data = if inline < 16 { 0 } else { inline };
+                }
+            }
+        };
+        // SAFETY: the library filled in the structure.
+        let number = unsafe { raw.as_ref().qp_num };
+        Ok(QueuePair {
+            protection: Arc::clone(protection),
+            raw,
+            number,
+            inline: init.cap.max_inline_data,
+            _completions: Arc::clone(completions),
+            _receives: receives.cloned(),
+        })
+    }
+
+    /// Its number, by which peers and completions name it.
+    pub(crate) fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Longest data within the work itself.
+    pub(crate) fn inline(&self) -> usize {
+        self.inline as usize
+    }
+
+    /// Makes it receive from, and send to, its peer. What the peer sends before is lost, and sent again.
+    ///
+    /// # Errors
+    /// The peer cannot be reached, or the device refuses what is asked.
+    pub(crate) fn connect(&self, remote: &Remote, first_packet: u32) -> io::Result<()> {
+        let mut attributes = no_attributes();
+        attributes.qp_state = ibv_qp_state::IBV_QPS_RTR;
+        attributes.path_mtu = remote.mtu.into();
+        attributes.dest_qp_num = remote.number;
+        attributes.rq_psn = remote.first_packet;
+        attributes.max_dest_rd_atomic = remote.reads;
+        attributes.min_rnr_timer = remote.rnr_timer;
+        attributes.ah_attr = remote.path.attributes();
+        self.modify(&mut attributes, STATE | AV | PATH_MTU | DEST_QPN | RQ_PSN | MAX_DEST_RD_ATOMIC | MIN_RNR_TIMER)?;
+        attributes.qp_state = ibv_qp_state::IBV_QPS_RTS;
+        attributes.timeout = remote.timeout;
+        attributes.retry_cnt = remote.retries;
+        // 7 is for ever: a peer that computes answers that it is not ready, and is not dead.
+        attributes.rnr_retry = 7;
+        attributes.sq_psn = first_packet;
+        attributes.max_rd_atomic = remote.reads;
+        self.modify(&mut attributes, STATE | TIMEOUT | RETRY_CNT | RNR_RETRY | SQ_PSN | MAX_QP_RD_ATOMIC)
+    }
+
+    /// Ends all work under way, which completes in error; nothing arrives any more.
+    ///
+    /// # Errors
+    /// The device is gone.
+    pub(crate) fn fail(&self) -> io::Result<()> {
+        let mut attributes = no_attributes();
+        attributes.qp_state = ibv_qp_state::IBV_QPS_ERR;
+        self.modify(&mut attributes, STATE)
+    }
+
+    fn modify(&self, attributes: &mut ibv_qp_attr, mask: c_int) -> io::Result<()> {
+        // SAFETY: a live queue pair; the function reads the attributes that the mask names.
+        answer(unsafe { (self.protection.context.library.ibv_modify_qp)(self.raw.as_ptr(), attributes, mask) })
+    }
+
+    /// Starts work on `data`. Room for it is the caller's to keep account of.
+    ///
+    /// # Safety
+    /// Until a completion of this or of later work, unless `post.inline`: the data is registered under its key for
+    /// what the work does, and valid; for a read, nobody else touches it. An address handle lives as long.
+    ///
+    /// # Errors
+    /// The queue is full, or the queue pair is unfit.
+    #[inline]
+    pub(crate) unsafe fn post(&self, work: Work<'_>, data: Gather, post: Post) -> io::Result<()> {
+        let mut piece = ibv_sge { addr: data.address as u64, length: data.len as u32, lkey: data.key };
+        // SAFETY: a structure of integers, null pointers and unions of them.
+        let mut request: ibv_send_wr = unsafe { std::mem::zeroed() };
+        request.wr_id = post.id;
+        request.sg_list = &raw mut piece;
+        request.num_sge = (data.len != 0).into();
+        request.send_flags = if post.signalled { SIGNALED } else { 0 } | if post.inline { INLINE } else { 0 };
+        match work {
+            Work::Send => request.opcode = ibv_wr_opcode::IBV_WR_SEND,
+            Work::SendWithWord(word) => {
+                request.opcode = ibv_wr_opcode::IBV_WR_SEND_WITH_IMM;
+                request.imm_data_invalidated_rkey_union.imm_data = word.to_be();
+            }
+            Work::Write { address, key } => {
+                request.opcode = ibv_wr_opcode::IBV_WR_RDMA_WRITE;
+                request.wr = wr_t { rdma: rdma_t { remote_addr: address, rkey: key } };
+            }
+            Work::Read { address, key } => {
+                request.opcode = ibv_wr_opcode::IBV_WR_RDMA_READ;
+                request.wr = wr_t { rdma: rdma_t { remote_addr: address, rkey: key } };
+            }
+            Work::Datagram { to, number, key } => {
+                request.opcode = ibv_wr_opcode::IBV_WR_SEND;
+                request.wr = wr_t { ud: ud_t { ah: to.raw.as_ptr(), remote_qpn: number, remote_qkey: key } };
+            }
+        }
+        let mut bad = std::ptr::null_mut();
+        // SAFETY: a live queue pair, whose context pointer the library filled in.
+        let post = unsafe { (*(*self.raw.as_ptr()).context).ops.post_send }.ok_or(io::ErrorKind::Unsupported)?;
+        // SAFETY: one request with at most one piece, both copied before the function returns; the data is the
+        // caller's promise.
+        answer(unsafe { post(self.raw.as_ptr(), &raw mut request, &raw mut bad) })
+    }
+
+    /// Offers a buffer for a datagram, whose first 40 bytes are the network's.
+    ///
+    /// # Safety
+    /// As [`SharedReceiveQueue::post`].
+    ///
+    /// # Errors
+    /// The queue is full.
+    pub(crate) unsafe fn post_receive(&self, id: u64, address: *mut u8, len: u32, key: u32) -> io::Result<()> {
+        let mut piece = ibv_sge { addr: address as u64, length: len, lkey: key };
+        let mut work = ibv_recv_wr { wr_id: id, next: std::ptr::null_mut(), sg_list: &raw mut piece, num_sge: 1 };
+        let mut bad = std::ptr::null_mut();
+        // SAFETY: a live queue pair, whose context pointer the library filled in.
+        let post = unsafe { (*(*self.raw.as_ptr()).context).ops.post_recv }.ok_or(io::ErrorKind::Unsupported)?;
+        // SAFETY: one request with one piece; both are copied before the function returns.
+        answer(unsafe { post(self.raw.as_ptr(), &raw mut work, &raw mut bad) })
+    }
+}
+
+impl Drop for QueuePair {
+    fn drop(&mut self) {
+        // SAFETY: made by us; its events were acknowledged when they were got.
+        unsafe { (self.protection.context.library.ibv_destroy_qp)(self.raw.as_ptr()) };
+    }
+}
+
+fn blank(completions: &Arc<CompletionQueue>) -> ibv_qp_init_attr {
+    // SAFETY: a structure of integers and null pointers.
+    let mut init: ibv_qp_init_attr = unsafe { std::mem::zeroed() };
+    init.send_cq = completions.raw.as_ptr();
+    init.recv_cq = completions.raw.as_ptr();
+    init
+}
+
+fn no_attributes() -> ibv_qp_attr {
+    // SAFETY: a structure of integers, and of unions of bytes.
+    unsafe { std::mem::zeroed() }
+}

@@ -1,0 +1,84 @@
+//! Memory that the device may reach.
+
+use std::io;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use rdma_mummy_sys::ibv_mr;
+
+use super::Protection;
+use super::objects::made;
+
+/// Who may do what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// This process's own operations may read it.
+    LocalRead,
+    /// And write it.
+    LocalWrite,
+    /// Peers may read it.
+    RemoteRead,
+    /// Peers may write it.
+    RemoteWrite,
+}
+
+/// A range that the device may reach until this is dropped. Its pages stay where they are meanwhile, whatever becomes
+/// of the mapping.
+pub(crate) struct MemoryRegion {
+    protection: Arc<Protection>,
+    raw: NonNull<ibv_mr>,
+    local_key: u32,
+    remote_key: u32,
+}
+
+// SAFETY: verbs are thread-safe.
+unsafe impl Send for MemoryRegion {}
+// SAFETY: as above.
+unsafe impl Sync for MemoryRegion {}
+
+impl MemoryRegion {
+    /// # Safety
+    /// The range is mapped, and stays so as long as work on it is under way.
+    ///
+    /// # Errors
+    /// The pages may not be locked, or cannot be written.
+    pub(crate) unsafe fn new(
+        protection: &Arc<Protection>,
+        address: *mut u8,
+        len: usize,
+        access: Access,
+    ) -> io::Result<Self> {
+        const LOCAL_WRITE: i32 = 1;
+        const REMOTE_WRITE: i32 = 2;
+        const REMOTE_READ: i32 = 4;
+        let flags = match access {
+            Access::LocalRead => 0,
+            Access::LocalWrite => LOCAL_WRITE,
+            Access::RemoteRead => REMOTE_READ,
+            Access::RemoteWrite => LOCAL_WRITE | REMOTE_WRITE,
+        };
+        // SAFETY: the protection domain is live, the range mapped as the caller promises.
+        let raw = made(unsafe {
+            (protection.context.library.ibv_reg_mr)(protection.raw.as_ptr(), address.cast(), len, flags)
+        })?;
+        // SAFETY: the library filled in the structure.
+        let (local_key, remote_key) = unsafe { (raw.as_ref().lkey, raw.as_ref().rkey) };
+        Ok(MemoryRegion { protection: Arc::clone(protection), raw, local_key, remote_key })
+    }
+
+    #[inline]
+    pub(crate) fn local_key(&self) -> u32 {
+        self.local_key
+    }
+
+    pub(crate) fn remote_key(&self) -> u32 {
+        self.remote_key
+    }
+}
+
+impl Drop for MemoryRegion {
+    fn drop(&mut self) {
+        // SAFETY: made by us. Work that still names it fails at the device, which touches the memory no more.
+        unsafe { (self.protection.context.library.ibv_dereg_mr)(self.raw.as_ptr()) };
+    }
+}

@@ -1,0 +1,416 @@
+//! What the BTL contract promises, on connections of one process with itself.
+
+mod common;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use cableway_btl::{Access, Btl, Error, Flags, FragmentKind, MAX_HEADER, Received, RemoteHandle, Sent, Token, Upcalls};
+use common::{Node, Pair, has_device, pair, pattern, region, send, transfer, until};
+
+#[test]
+fn messages_of_every_size_arrive_in_order() {
+    if !has_device() {
+        return;
+    }
+    let Pair { a, b, mut to_b, to_a: _to_a } = pair(&[]);
+    let endpoint = &mut *to_b;
+    let (limit, longest) = (endpoint.capabilities().inline_limit, endpoint.capabilities().max_send_size);
+    let sizes = [0, 1, 7, 8, 9, 100, 128, 129, 255, 1000, limit - 1, limit, limit + 1, 12288, longest - 1, longest];
+    for round in 0..10 {
+        for (index, &size) in sizes.iter().enumerate() {
+            let message = pattern(size, round * 100 + index as u64);
+            let header = size.min(MAX_HEADER);
+            send(&[&a, &b], endpoint, &message[..header], &message[header..]);
+        }
+    }
+    until(&[&a, &b], "all arrive", || b.received() == 10 * sizes.len());
+    for (count, (from, message)) in b.seen.messages.lock().iter().enumerate() {
+        let (round, index) = (count / sizes.len(), count % sizes.len());
+        assert_eq!(*from, 0);
+        assert!(*message == pattern(sizes[index], (round * 100 + index) as u64), "message {count}");
+    }
+}
+
+#[test]
+fn both_may_connect_at_once() {
+    if !has_device() {
+        return;
+    }
+    for _ in 0..5 {
+        let Pair { a, b, mut to_b, mut to_a } = pair(&[]);
+        let (mut sent_a, mut sent_b) = (false, false);
+        until(&[&a, &b], "both are connected", || {
+            sent_a = sent_a || to_b.send_inline(b"from a", b"").unwrap() == Sent::Done;
+            sent_b = sent_b || to_a.send_inline(b"from b", b"").unwrap() == Sent::Done;
+            sent_a && sent_b
+        });
+        until(&[&a, &b], "both messages arrive", || a.received() == 1 && b.received() == 1);
+        assert_eq!(b.seen.messages.lock()[0], (0, b"from a".to_vec()));
+        assert_eq!(a.seen.messages.lock()[0], (1, b"from b".to_vec()));
+    }
+}
+
+#[test]
+fn a_connection_is_made_while_the_peer_computes() {
+    if !has_device() {
+        return;
+    }
+    let Pair { a, b, mut to_b, to_a: _to_a } = pair(&[]);
+    until(&[&a], "a message is taken", || to_b.send_inline(b"hello", b"").unwrap() == Sent::Done);
+    assert_eq!(b.received(), 0);
+    until(&[&b], "it arrives", || b.received() == 1);
+}
+
+#[test]
+fn many_messages_do_not_need_the_receiver_to_answer() {
+    if !has_device() {
+        return;
+    }
+    // More than any window, both ways, on few buffers.
+    let Pair { a, b, mut to_b, mut to_a } = pair(&["btl_openib_receive_queues=S,4K,16,4,8"]);
+    let count = 2000_u32;
+    let (mut forth, mut back) = (0, 0);
+    until(&[&a, &b], "all are sent", || {
+        if forth < count && to_b.send_inline(&forth.to_le_bytes(), b"forth").unwrap() == Sent::Done {
+            forth += 1;
+        }
+        if back < count && to_a.send_inline(&back.to_le_bytes(), b"back").unwrap() == Sent::Done {
+            back += 1;
+        }
+        forth == count && back == count
+    });
+    until(&[&a, &b], "all arrive", || a.received() == count as usize && b.received() == count as usize);
+    for node in [&a, &b] {
+        for (expected, (_, message)) in (0_u32..).zip(node.seen.messages.lock().iter()) {
+            assert_eq!(message[..4], expected.to_le_bytes());
+        }
+    }
+}
+
+#[test]
+fn a_peer_that_does_not_progress_makes_the_link_busy() {
+    if !has_device() {
+        return;
+    }
+    let Pair { a, b, mut to_b, to_a: _to_a } = pair(&["btl_openib_receive_queues=S,64K,64,8,16"]);
+    send(&[&a, &b], &mut *to_b, b"first", b"");
+    let mut sent = 0;
+    while to_b.send_inline(&[], &[7; 100]).unwrap() == Sent::Done {
+        sent += 1;
+        a.progress();
+        assert!(sent <= 16, "the window is 16");
+    }
+    assert!(to_b.alloc(4096, FragmentKind::Host).unwrap().is_none());
+    until(&[&a, &b], "what was taken arrives", || b.received() == 1 + sent);
+    until(&[&a, &b], "the link is free again", || to_b.send_inline(&[], &[7; 100]).unwrap() == Sent::Done);
+}
+
+#[test]
+fn fragments_given_back_make_room_again() {
+    if !has_device() {
+        return;
+    }
+    let Pair { a, b, mut to_b, to_a: _to_a } = pair(&["btl_openib_receive_queues=S,64K,64,8,16"]);
+    send(&[&a, &b], &mut *to_b, b"first", b"");
+    until(&[&a, &b], "it arrives", || b.received() == 1);
+    for _ in 0..3 {
+        let mut out = Vec::new();
+        while let Some(fragment) = to_b.alloc(30_000, FragmentKind::Device).unwrap() {
+            out.push(fragment);
+            assert!(out.len() <= 16);
+        }
+        assert!(out.len() >= 15);
+        assert_eq!(to_b.send_inline(b"no room", b"").unwrap(), Sent::Busy);
+    }
+    // What was taken is always sent, in the order of the calls.
+    let first = to_b.alloc(100, FragmentKind::Host).unwrap().unwrap();
+    let second = to_b.alloc(100, FragmentKind::Host).unwrap().unwrap();
+    for (mut fragment, text) in [(second, b"second taken"), (first, b"first taken!")] {
+        fragment.write(0, text);
+        to_b.send(fragment, text.len()).unwrap();
+    }
+    until(&[&a, &b], "they arrive", || b.received() == 3);
+    assert_eq!(b.seen.messages.lock()[1].1, b"second taken");
+    assert!(to_b.alloc(to_b.capabilities().max_send_size + 1, FragmentKind::Host).is_err());
+}
+
+#[test]
+fn puts_and_gets_move_what_they_name() {
+    if !has_device() {
+        return;
+    }
+    let Pair { a, b, mut to_b, mut to_a } = pair(&[]);
+    let nodes = [&a, &b];
+    assert!(to_b.capabilities().flags.contains(Flags::PUT | Flags::GET));
+    let len = 3 << 20;
+    let mut there = vec![0; len + 100];
+    let mut here = pattern(len, 1);
+    // SAFETY: the memory outlives the registration and is only looked at after the transfers.
+    let registration = unsafe { to_a.register(region(&mut there), Access::RemoteWrite) }.unwrap().unwrap();
+    let handle = *registration.handle();
+    transfer(&nodes, &a, 1, |token| {
+        // SAFETY: the source outlives the put and is not written to.
+        unsafe { to_b.put(region(&mut here), &handle, 50, token) }
+    });
+    // Visible once the put is done here and a later message has arrived there.
+    send(&nodes, &mut *to_b, b"done", b"");
+    until(&nodes, "the message arrives", || b.received() == 1);
+    drop(registration);
+    assert!(there[50..50 + len] == here);
+    assert!(there[..50].iter().chain(&there[50 + len..]).all(|&byte| byte == 0));
+
+    // SAFETY: as above.
+    let registration = unsafe { to_a.register(region(&mut there), Access::RemoteRead) }.unwrap().unwrap();
+    let handle = *registration.handle();
+    let mut fetched = vec![0; len];
+    transfer(&nodes, &a, 2, |token| {
+        // SAFETY: the destination outlives the get, and nobody looks at it before.
+        unsafe { to_b.get(region(&mut fetched), &handle, 50, token) }
+    });
+    assert!(fetched == here);
+    assert!(a.seen.completed.lock().iter().all(|(_, result)| result.is_ok()));
+    assert_eq!((a.failures(), b.failures()), (0, 0));
+}
+
+/// The same address is other memory after it was unmapped and mapped again. A registration kept too long would move
+/// the old pages.
+#[test]
+fn memory_mapped_again_is_the_memory_that_is_moved() {
+    use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+    if !has_device() {
+        return;
+    }
+    let Pair { a, b, mut to_b, mut to_a } = pair(&[]);
+    let nodes = [&a, &b];
+    let len = 1 << 20;
+    // A fixed mapping takes the place of the old one in one step, so that no other thread gets in between.
+    let map = |at: *mut std::ffi::c_void| {
+        let flags = if at.is_null() { MapFlags::PRIVATE } else { MapFlags::PRIVATE | MapFlags::FIXED };
+        // SAFETY: at an address of the kernel's choice, or in place of a mapping of ours that nothing refers to.
+        unsafe { mmap_anonymous(at, len, ProtFlags::READ | ProtFlags::WRITE, flags) }.unwrap()
+    };
+    let (source, target) = (map(std::ptr::null_mut()), map(std::ptr::null_mut()));
+    for round in 0..4 {
+        // SAFETY: both mappings are ours, `len` bytes long, and nothing else refers to them.
+        let (from, to) = unsafe {
+            (std::slice::from_raw_parts_mut(source.cast(), len), std::slice::from_raw_parts_mut(target.cast(), len))
+        };
+        from.copy_from_slice(&pattern(len, round));
+        // SAFETY: the memory outlives the registration.
+        let registration = unsafe { to_a.register(region(from), Access::RemoteRead) }.unwrap().unwrap();
+        let handle = *registration.handle();
+        transfer(&nodes, &a, round, |token| {
+            // SAFETY: nobody looks at it before it is done.
+            unsafe { to_b.get(region(to), &handle, 0, token) }
+        });
+        drop(registration);
+        assert!(to == pattern(len, round), "round {round}");
+        assert_eq!((map(source), map(target)), (source, target));
+    }
+    for at in [source, target] {
+        // SAFETY: ours, and the slices are not used any more.
+        unsafe { munmap(at, len) }.unwrap();
+    }
+}
+
+#[test]
+fn what_lies_beyond_a_registration_is_refused_here() {
+    if !has_device() {
+        return;
+    }
+    let Pair { mut to_b, mut to_a, a, b } = pair(&[]);
+    send(&[&a, &b], &mut *to_b, b"first", b"");
+    let (mut target, mut source) = (vec![0; 100], vec![1; 101]);
+    // SAFETY: the target outlives the registration and is not touched.
+    let registration = unsafe { to_a.register(region(&mut target), Access::RemoteWrite) }.unwrap().unwrap();
+    for (len, offset) in [(101, 0), (1, 100), (2, u64::MAX)] {
+        // SAFETY: nothing is started.
+        let result = unsafe { to_b.put(region(&mut source[..len]), registration.handle(), offset, Token(0)) };
+        assert!(result.is_err(), "{len} bytes at {offset}");
+    }
+    let alien = RemoteHandle::new(b"of another transport").unwrap();
+    // SAFETY: nothing is started.
+    assert!(unsafe { to_b.put(region(&mut source), &alien, 0, Token(0)) }.is_err());
+}
+
+#[test]
+fn reaching_for_what_was_never_registered_costs_the_connection() {
+    if !has_device() {
+        return;
+    }
+    let Pair { a, b, mut to_b, mut to_a } = pair(&[]);
+    let nodes = [&a, &b];
+    send(&nodes, &mut *to_b, b"first", b"");
+    let (mut target, mut source) = (vec![0; 1000], vec![1; 1000]);
+    // SAFETY: the target outlives the registration, which is over before it is used.
+    let registration = unsafe { to_a.register(region(&mut target), Access::RemoteWrite) }.unwrap().unwrap();
+    let handle = *registration.handle();
+    drop(registration);
+    // SAFETY: the source outlives the pair and is not written to.
+    transfer(&nodes, &a, 1, |token| unsafe { to_b.put(region(&mut source), &handle, 0, token) });
+    assert!(a.seen.completed.lock()[0].1.is_err());
+    until(&nodes, "both know", || a.failures() == 1 && b.failures() == 1);
+    assert!(target.iter().all(|&byte| byte == 0));
+    assert!(to_b.send_inline(b"x", b"").is_err());
+    for _ in 0..1000 {
+        a.progress();
+        b.progress();
+    }
+    assert_eq!((a.failures(), b.failures()), (1, 1), "said once");
+}
+
+#[test]
+fn kept_messages_stay_as_they_are() {
+    if !has_device() {
+        return;
+    }
+    let Pair { a, b, mut to_b, to_a: _to_a } = pair(&["btl_openib_receive_queues=S,8K,32,8,16"]);
+    let nodes = [&a, &b];
+    *b.seen.keep.lock() = true;
+    for n in 0..200 {
+        send(&nodes, &mut *to_b, &pattern(3000, n), b"");
+    }
+    until(&nodes, "all arrive", || b.received() + b.seen.kept.lock().len() == 200);
+    let kept = std::mem::take(&mut *b.seen.kept.lock());
+    assert!(kept.len() >= 8, "{} were kept", kept.len());
+    assert!(kept.len() <= 24, "{} were kept: senders starve", kept.len());
+    for (n, message) in (0..).zip(&kept) {
+        let mut bytes = vec![0; message.bytes().len()];
+        message.bytes().copy_to(&mut bytes);
+        assert!(bytes == pattern(3000, n), "message {n} was overwritten");
+    }
+    // From any thread, and the buffers are used again.
+    std::thread::spawn(move || drop(kept)).join().unwrap();
+    for n in 0..200 {
+        send(&nodes, &mut *to_b, &pattern(3000, n), b"");
+    }
+    until(&nodes, "they arrive", || b.received() + b.seen.kept.lock().len() >= 376);
+    assert!(b.seen.kept.lock().len() >= 8);
+}
+
+#[test]
+fn an_orderly_end_is_no_failure() {
+    if !has_device() {
+        return;
+    }
+    let Pair { a, b, mut to_b, mut to_a } = pair(&[]);
+    let nodes = [&a, &b];
+    send(&nodes, &mut *to_b, b"ping", b"");
+    until(&nodes, "it arrives", || b.received() == 1);
+    send(&nodes, &mut *to_a, b"last words", b"");
+    until(&nodes, "all is flushed", || b.btl.finalize());
+    drop(to_a);
+    drop(b);
+    until(&[&a], "it is reported", || a.departures() == 1);
+    assert_eq!(a.received(), 1, "the last message came before");
+    assert!(matches!(to_b.send_inline(b"too late", b""), Err(Error::PeerLeft { peer: 1, .. })));
+    assert!(!a.btl.hears(1));
+    for _ in 0..10_000 {
+        a.progress();
+    }
+    assert_eq!((a.failures(), a.departures()), (0, 1));
+    drop(to_b);
+    assert!(a.btl.finalize());
+}
+
+#[test]
+fn a_link_closed_before_it_was_connected_is_an_error_to_the_peer() {
+    if !has_device() {
+        return;
+    }
+    let Pair { a, b, mut to_b, to_a } = pair(&[]);
+    drop(to_a);
+    until(&[&a, &b], "an error", || to_b.send_inline(b"x", b"").is_err());
+    until(&[&a, &b], "a report", || a.departures() == 1);
+    assert_eq!((a.failures(), b.failures()), (0, 0));
+}
+
+#[test]
+fn who_ends_while_a_connection_is_made_has_left() {
+    if !has_device() {
+        return;
+    }
+    for _ in 0..5 {
+        let Pair { a, b, mut to_b, to_a } = pair(&[]);
+        to_b.connect().unwrap();
+        until(&[&b], "all is flushed", || b.btl.finalize());
+        drop(to_a);
+        drop(b);
+        until(&[&a], "a report", || a.departures() + a.failures() == 1);
+        // Where b's thread had ended before a's datagram came, nobody can tell a what became of b.
+        let error = a.seen.failed.lock().first().map(|(_, error)| error.clone());
+        assert!(matches!(error, None | Some(Error::Unreachable { .. })), "{error:?}");
+        assert!(to_b.send_inline(b"x", b"").is_err());
+    }
+}
+
+#[test]
+fn a_peer_that_was_never_there_is_an_error() {
+    if !has_device() {
+        return;
+    }
+    let (a, b) = (Node::new(0, 2, &["peer_timeout=2s"]), Node::new(1, 2, &[]));
+    let mut to_b = a.connect(&b);
+    drop(b);
+    until(&[&a], "an error", || to_b.send_inline(b"x", b"").is_err());
+    until(&[&a], "a report", || a.failures() == 1);
+    assert!(matches!(a.seen.failed.lock()[0].1, Error::Unreachable { peer: 1, .. }));
+}
+
+#[test]
+fn progress_within_an_upcall_returns_at_once() {
+    if !has_device() {
+        return;
+    }
+    struct Reentrant<'a>(&'a Node, AtomicUsize);
+    impl Upcalls for Reentrant<'_> {
+        fn receive(&self, _: u32, _: Received<'_>) {
+            assert_eq!(self.0.btl.progress(self), 0);
+            self.1.fetch_add(1, Ordering::Relaxed);
+        }
+        fn completed(&self, _: Token, _: Result<(), Error>) {}
+        fn peer_failed(&self, _: u32, _: Error) {}
+        fn peer_left(&self, _: u32) {}
+    }
+    let Pair { a, b, mut to_b, to_a: _to_a } = pair(&[]);
+    let upcalls = Reentrant(&b, AtomicUsize::new(0));
+    until(&[&a], "it is taken", || {
+        b.btl.progress(&upcalls);
+        to_b.send_inline(b"first", b"").unwrap() == Sent::Done
+    });
+    until(&[&a], "it arrives", || {
+        b.btl.progress(&upcalls);
+        upcalls.1.load(Ordering::Relaxed) == 1
+    });
+}
+
+#[test]
+fn four_processes_reach_each_other() {
+    if !has_device() {
+        return;
+    }
+    let nodes: Vec<Node> = (0..4).map(|rank| Node::new(rank, 4, &[])).collect();
+    let all: Vec<&Node> = nodes.iter().collect();
+    let mut endpoints = Vec::new();
+    for from in &nodes {
+        for to in nodes.iter().filter(|to| to.rank != from.rank) {
+            endpoints.push((from.rank, from.connect(to)));
+        }
+    }
+    for round in 0..50_u32 {
+        for (from, endpoint) in &mut endpoints {
+            send(&all, &mut **endpoint, &from.to_le_bytes(), &round.to_le_bytes());
+        }
+    }
+    until(&all, "all arrive", || nodes.iter().all(|node| node.received() == 150));
+    for node in &nodes {
+        for peer in (0..4).filter(|&peer| peer != node.rank) {
+            let messages = node.seen.messages.lock();
+            let mine = messages.iter().filter(|(from, _)| *from == peer);
+            for (round, (_, message)) in (0_u32..).zip(mine) {
+                assert_eq!(message[..4], peer.to_le_bytes());
+                assert_eq!(message[4..], round.to_le_bytes());
+            }
+        }
+    }
+}
