@@ -22,6 +22,7 @@ enum cableway_code {
     CABLEWAY_UNREACHABLE = 5,
     CABLEWAY_DEVICE = 6,
     CABLEWAY_INTERNAL = 7,
+    CABLEWAY_REVOKED = 9,
 };
 
 /* How a send completes; the order is that of Open MPI's mca_pml_base_send_mode_t less the buffered mode. */
@@ -56,6 +57,8 @@ struct cableway_status {
 int cableway_start(const struct cableway_job *job);
 /* Ends the engine; true when all that was sent has left. */
 bool cableway_stop(void);
+/* Lets all that was sent leave; true when it has. The engine can be used again. */
+bool cableway_drain(void);
 int cableway_progress(void);
 int cableway_set_parameter(const char *name, const char *value);
 /* Rows of the parameter table, for registration; false past the last. */
@@ -63,6 +66,8 @@ bool cableway_parameter_row(size_t index, const char **name, const char **value,
 
 void *cableway_communicator_add(uint32_t context, const uint32_t *group, size_t size, uint32_t rank);
 void cableway_communicator_remove(void *communicator);
+/* Ends what is under way on it; it still has to be removed. */
+void cableway_communicator_revoke(void *communicator);
 
 void *cableway_layout_create(const int64_t *offsets, const uint64_t *lengths, size_t blocks, int64_t lower_bound,
                              int64_t extent);

@@ -23,6 +23,7 @@ pub(crate) enum Code {
     Unreachable = 5,
     Device = 6,
     Internal = 7,
+    Revoked = 9,
 }
 
 impl Code {
@@ -42,6 +43,7 @@ impl From<&Error> for Code {
             Error::NoSuchRank { .. } | Error::BadTag { .. } => Code::BadArgument,
             Error::Modex(_) | Error::Unreachable { .. } => Code::Unreachable,
             Error::Device { .. } => Code::Device,
+            Error::CommunicatorRemoved { .. } => Code::Revoked,
             _ => Code::Internal,
         }
     }

@@ -270,6 +270,21 @@ impl Engine {
         }
     }
 
+    /// Lets what was sent before leave, and stays as it is. Waits at most `limit`; returns whether all left.
+    pub fn drain(&self, limit: Duration) -> bool {
+        let end = Instant::now() + limit;
+        loop {
+            self.progress();
+            if self.is_quiet() {
+                return true;
+            }
+            if Instant::now() >= end {
+                return false;
+            }
+            std::thread::yield_now();
+        }
+    }
+
     /// Whether nothing waits to be sent.
     fn is_quiet(&self) -> bool {
         self.copies.is_empty()

@@ -96,7 +96,13 @@ static mca_pml_base_module_t *component_init(int *out, bool progress_threads, bo
         || OMPI_SUCCESS != apply_variables()
         || OMPI_SUCCESS != cableway_bsend_init(threads)
         || OMPI_SUCCESS != cableway_before_modex(threads)
-        || OMPI_SUCCESS != cableway_job(&job, id, sizeof id)) {
+        || OMPI_SUCCESS != cableway_enter(threads)) {
+        return NULL;
+    }
+    if (cableway_entered()) {
+        return &cableway_module;
+    }
+    if (OMPI_SUCCESS != cableway_job(&job, id, sizeof id)) {
         return NULL;
     }
     return 0 == cableway_start(&job) ? &cableway_module : NULL;
@@ -104,7 +110,7 @@ static mca_pml_base_module_t *component_init(int *out, bool progress_threads, bo
 
 static int component_finalize(void)
 {
-    (void) cableway_stop();
+    cableway_leave();
     cableway_bsend_fini();
     cableway_datatype_close();
     OBJ_DESTRUCT(&cableway_requests);

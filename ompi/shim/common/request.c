@@ -86,6 +86,7 @@ int cableway_error(int code)
     case CABLEWAY_BAD_ARGUMENT: return OMPI_ERR_BAD_PARAM;
     case CABLEWAY_NO_MEMORY: return OMPI_ERR_OUT_OF_RESOURCE;
     case CABLEWAY_UNREACHABLE: return OMPI_ERR_UNREACH;
+    case CABLEWAY_REVOKED: return CABLEWAY_ERR_REVOKED;
     default: return OMPI_ERROR;
     }
 }

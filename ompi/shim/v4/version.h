@@ -10,6 +10,7 @@
 #include "opal/threads/mutex.h"
 
 #define CABLEWAY_PML_VERSION MCA_PML_BASE_VERSION_2_0_0
+#define CABLEWAY_ERR_REVOKED OMPI_ERROR
 #define CABLEWAY_COLL_VERSION MCA_COLL_BASE_VERSION_2_0_0
 
 /* The number that all processes of a communicator know it by. */
@@ -42,5 +43,22 @@ static inline int cableway_before_modex(bool threads)
 /* What the module has that other versions' have not. */
 int cableway_ft_event(int state);
 #define CABLEWAY_MODULE_FIELDS .pml_ft_event = cableway_ft_event,
+
+/* MPI is initialised once, so that the engine begins and ends with it. */
+static inline int cableway_enter(bool threads)
+{
+    (void) threads;
+    return OMPI_SUCCESS;
+}
+
+static inline bool cableway_entered(void)
+{
+    return false;
+}
+
+static inline void cableway_leave(void)
+{
+    (void) cableway_stop();
+}
 
 #endif

@@ -5,12 +5,16 @@
 
 enum { TRANSPORTS = 8 };
 
-/* Called under fault tolerance (mpirun --with-ft ulfm) alone, where the program revokes a communicator. */
+/* Marks the communicator, by which Open MPI refuses new calls on it. Receives that are posted end with an error, and
+ * senders that wait for one are told. */
 int cableway_revoke_comm(ompi_communicator_t *communicator, bool collectives_only)
 {
-    (void) communicator, (void) collectives_only;
-    opal_output(0, "cableway: revoking a communicator is not supported; run fault-tolerant programs with --mca pml ob1");
-    return OMPI_ERR_NOT_SUPPORTED;
+    communicator->coll_revoked = true;
+    communicator->comm_revoked = communicator->comm_revoked || !collectives_only;
+    if (!collectives_only && NULL != communicator->c_pml_comm) {
+        cableway_communicator_revoke(cableway_handle(communicator));
+    }
+    return OMPI_SUCCESS;
 }
 
 /* The caller frees the entries and what holds them. */

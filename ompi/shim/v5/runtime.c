@@ -55,6 +55,7 @@ int cableway_job(struct cableway_job *job, char *id, size_t room)
     job->size = ompi_process_info.num_procs;
     job->local_size = ompi_process_info.num_local_peers + 1;
     job->id = id;
+    job->threads = cableway_with_threads();
     snprintf(id, room, "ompi-%s", ompi_process_info.myprocid.nspace);
     return share_secret(job->secret);
 }
@@ -63,7 +64,7 @@ int shim_modex_put(const char *key, const uint8_t *bytes, size_t len)
 {
     int rc;
     OPAL_MODEX_SEND_STRING(rc, PMIX_GLOBAL, key, bytes, len);
-    return PMIX_SUCCESS == rc ? 0 : -1;
+    return PMIX_SUCCESS == rc ? cableway_remember(key, bytes, len) : -1;
 }
 
 int shim_modex_get(uint32_t rank, const char *key, uint8_t **bytes, size_t *len)

@@ -11,6 +11,7 @@
 #include "opal/mca/threads/mutex.h"
 
 #define CABLEWAY_PML_VERSION MCA_PML_BASE_VERSION_2_1_0
+#define CABLEWAY_ERR_REVOKED MPI_ERR_REVOKED
 #define CABLEWAY_COLL_VERSION MCA_COLL_BASE_VERSION_2_4_0
 
 /* Indices that all processes of a communicator agree on stay below this; above it are communicators made from groups,
@@ -58,5 +59,13 @@ mca_pml_transports_t *cableway_get_transports(ompi_communicator_t *communicator,
 #define CABLEWAY_MODULE_FIELDS                                                                                         \
     .pml_revoke_comm = cableway_revoke_comm, .pml_flags = MCA_PML_BASE_FLAG_SUPPORTS_EXT_CID,                          \
     .pml_get_transports = cableway_get_transports,
+
+/* Sessions come one after another, and each initialises the PML again: see sessions.c. */
+int cableway_enter(bool threads);
+bool cableway_entered(void);
+bool cableway_with_threads(void);
+void cableway_leave(void);
+/* Remembers what this process has published. */
+int cableway_remember(const char *key, const uint8_t *bytes, size_t len);
 
 #endif

@@ -46,3 +46,15 @@ unsafe extern "C" fn cableway_communicator_remove(communicator: *const Communica
         }
     });
 }
+
+/// # Safety
+/// From [`cableway_communicator_add`], not removed.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cableway_communicator_revoke(communicator: *const Communicator) {
+    guarded((), || {
+        if let Some(engine) = state::engine() {
+            // SAFETY: the caller's promise.
+            engine.remove_communicator(unsafe { &*communicator });
+        }
+    });
+}

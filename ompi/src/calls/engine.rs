@@ -68,6 +68,12 @@ extern "C" fn cableway_stop() -> bool {
     guarded(false, || state::engine().is_some_and(|engine| engine.finalize(FINALIZE_LIMIT)))
 }
 
+/// Lets what was sent leave; the engine can be used again.
+#[unsafe(no_mangle)]
+extern "C" fn cableway_drain() -> bool {
+    guarded(false, || state::engine().is_some_and(|engine| engine.drain(FINALIZE_LIMIT)))
+}
+
 #[unsafe(no_mangle)]
 extern "C" fn cableway_progress() -> c_int {
     guarded(0, || state::engine().map_or(0, |engine| engine.progress() as c_int))

@@ -1,0 +1,82 @@
+/* MPI 4's sessions without MPI_Init, one after the other; communicators made from groups, whose name no parent gave. */
+#include "check.h"
+
+#ifdef MPI_SESSION_NULL
+
+enum { COUNT = 100000 };
+
+static int sent[COUNT], received[COUNT];
+
+static void exchange(MPI_Comm communicator)
+{
+    int rank, size, sum;
+    MPI_Comm_rank(communicator, &rank);
+    MPI_Comm_size(communicator, &size);
+    for (int i = 0; i < COUNT; i++) {
+        sent[i] = rank + i;
+    }
+    MPI_Sendrecv(sent, COUNT, MPI_INT, (rank + 1) % size, 3, received, COUNT, MPI_INT, (rank + size - 1) % size, 3,
+                 communicator, MPI_STATUS_IGNORE);
+    for (int i = 0; i < COUNT; i++) {
+        CHECK_EQUAL(received[i], (rank + size - 1) % size + i);
+    }
+    MPI_Allreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, communicator);
+    CHECK_EQUAL(sum, size * (size - 1) / 2);
+}
+
+static void in_session(const char *tag)
+{
+    MPI_Session session;
+    MPI_Group group;
+    MPI_Comm first, second, copy, half;
+    int rank, size;
+    MPI_Session_init(MPI_INFO_NULL, MPI_ERRORS_ARE_FATAL, &session);
+    MPI_Group_from_session_pset(session, "mpi://WORLD", &group);
+    MPI_Comm_create_from_group(group, tag, MPI_INFO_NULL, MPI_ERRORS_ARE_FATAL, &first);
+    MPI_Comm_create_from_group(group, "another", MPI_INFO_NULL, MPI_ERRORS_ARE_FATAL, &second);
+    exchange(first);
+    exchange(second);
+    /* What descends from them. */
+    MPI_Comm_dup(first, &copy);
+    exchange(copy);
+    MPI_Comm_rank(second, &rank);
+    MPI_Comm_size(second, &size);
+    MPI_Comm_split(second, rank % 2, 0, &half);
+    exchange(half);
+    MPI_Comm_free(&half);
+    MPI_Comm_free(&copy);
+    /* Each has messages of its own. */
+    if (size > 1 && rank < 2) {
+        int one = 1, two = 2, got = 0;
+        if (0 == rank) {
+            MPI_Send(&one, 1, MPI_INT, 1, 9, first);
+            MPI_Send(&two, 1, MPI_INT, 1, 9, second);
+        } else {
+            MPI_Recv(&got, 1, MPI_INT, 0, 9, second, MPI_STATUS_IGNORE);
+            CHECK_EQUAL(got, 2);
+            MPI_Recv(&got, 1, MPI_INT, 0, 9, first, MPI_STATUS_IGNORE);
+            CHECK_EQUAL(got, 1);
+        }
+    }
+    MPI_Comm_free(&second);
+    MPI_Comm_free(&first);
+    MPI_Group_free(&group);
+    MPI_Session_finalize(&session);
+}
+
+int main(void)
+{
+    in_session("first session");
+    in_session("second session");
+    printf("done\n");
+    return 0;
+}
+
+#else
+
+int main(void)
+{
+    return 0;
+}
+
+#endif
