@@ -37,7 +37,9 @@ fn main() {
     }
     // Last, so that a package which has these headers uses its own.
     shim.flag("-idirafter").flag("shim/absent");
-    for folder in SHARED.into_iter().chain([version]) {
+    // 5.0's one-sided interface is another, and its convertor reaches device memory by itself.
+    let windows = (major == 4).then_some("shim/windows");
+    for folder in SHARED.into_iter().chain([version]).chain(windows) {
         shim.files(sources(folder));
     }
     // Linked whole: nothing in Rust refers to the constructor that lays the component structure out.

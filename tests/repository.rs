@@ -42,6 +42,8 @@ const ARROWS: &[(&str, &[&str])] = &[
             "cableway-pml",
         ],
     ),
+    // Preloaded into programs: it has to be small, and knows the component by a table of functions alone.
+    ("cableway-ompi-preload", &[]),
     ("cableway-compare", &[]),
     // The driver double is no help if it shares code with what it tests.
     ("sim-cuda", &[]),

@@ -22,5 +22,9 @@ static mca_coll_cableway_component: Room = Room(UnsafeCell::new([0; ROOM]));
 #[unsafe(no_mangle)]
 static mca_accelerator_cableway_component: Room = Room(UnsafeCell::new([0; ROOM]));
 
+#[cfg(not(accelerator))]
+#[unsafe(no_mangle)]
+static mca_osc_cableway_component: Room = Room(UnsafeCell::new([0; ROOM]));
+
 #[unsafe(no_mangle)]
 static cableway_component_room: usize = ROOM;

@@ -11,6 +11,9 @@ enum { PRIORITY = 95 };
 static int init_query(bool progress_threads, bool threads)
 {
     (void) progress_threads, (void) threads;
+    if (mca_pml.pml_send == cableway_module.pml_send) {
+        cableway_preload_offer();
+    }
     return OMPI_SUCCESS;
 }
 

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// The names by which Open MPI finds what the one object file holds.
-const NAMES: &[&str] = &["mca_pml_cableway.so"];
+const NAMES: &[&str] = &["mca_pml_cableway.so", "mca_coll_cableway.so"];
 
 /// A folder of components: the one under test, by all its names.
 pub(crate) fn components() -> &'static Path {
@@ -23,9 +23,9 @@ pub(crate) fn components() -> &'static Path {
     FOLDER.get_or_init(|| {
         let folder = scratch().join(format!("components-{}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("cargo's folder for tests can be written");
-        // 5.0 has a framework for device memory, too.
-        let accelerator = (major_version() >= 5).then_some(&"mca_accelerator_cableway.so");
-        for name in NAMES.iter().chain(accelerator) {
+        // 5.0 has a framework for device memory, which serves one-sided operations, too.
+        let own = if major_version() >= 5 { "mca_accelerator_cableway.so" } else { "mca_osc_cableway.so" };
+        for name in NAMES.iter().chain([&own]) {
             let link = folder.join(name);
             let _ = std::fs::remove_file(&link);
             std::os::unix::fs::symlink(object(), &link).expect("a link can be made");
@@ -42,6 +42,21 @@ pub(crate) fn object() -> PathBuf {
     object
 }
 
+/// The library to be preloaded, which cargo lays there, too.
+pub(crate) fn preloaded() -> PathBuf {
+    let library = object().with_file_name("libcableway_mpi.so");
+    assert!(library.is_file(), "there is no {}", library.display());
+    library
+}
+
+/// The folder of the driver to test with: the one that `CABLEWAY_CUDA_LIBDIR` names, or the double's.
+pub(crate) fn driver() -> PathBuf {
+    match std::env::var_os("CABLEWAY_CUDA_LIBDIR") {
+        Some(folder) => folder.into(),
+        None => sim_cuda::library_folder().expect("sim-cuda is built with the tests that use it"),
+    }
+}
+
 /// Where tests may write.
 pub(crate) fn scratch() -> &'static Path {
     Path::new(env!("CARGO_TARGET_TMPDIR"))
@@ -52,8 +67,10 @@ pub(crate) fn program(name: &str) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(format!("{name}.c"));
     let executable = scratch().join(name);
     let changed = |path: &Path| std::fs::metadata(path).and_then(|data| data.modified()).ok();
-    let headers = std::fs::read_dir(source.parent().expect("a folder")).expect("the programs are there").flatten();
-    let newest = headers.filter_map(|entry| changed(&entry.path())).max();
+    // A program of several files has them in a folder of its name.
+    let folders = [source.parent().expect("a folder").to_owned(), source.with_extension("")];
+    let files = folders.iter().filter_map(|folder| std::fs::read_dir(folder).ok()).flatten().flatten();
+    let newest = files.filter_map(|entry| changed(&entry.path())).max();
     if changed(&executable) < newest {
         // Other tests may be building the same one.
         let fresh = scratch().join(format!("{name}.{}.{:?}", std::process::id(), std::thread::current().id()));

@@ -1,0 +1,118 @@
+//! Packing, a message sent and received in one buffer, the buffer for buffered sends, and the question of all.
+
+use std::ffi::{c_char, c_int, c_void};
+
+use crate::interpose::{Aint, ERR_BUFFER, Handle, SUCCESS, communicator_error, interpose, world};
+use crate::staging::{self, READ, Staged, WRITTEN};
+
+/// A call of the program's between `stage`, which makes host copies, and copying back; errors of ours go to the handler
+/// of the communicator.
+///
+/// # Safety
+/// MPI's rules for the call.
+unsafe fn run(mut copies: Staged, communicator: Handle, call: impl FnOnce() -> c_int) -> c_int {
+    if let Err(code) = copies.fill() {
+        // SAFETY: the caller's promise.
+        return unsafe { communicator_error(communicator, code) };
+    }
+    let answered = call();
+    let code = copies.finish(answered);
+    if answered == SUCCESS && code != SUCCESS {
+        // SAFETY: as above.
+        return unsafe { communicator_error(communicator, code) };
+    }
+    code
+}
+
+/// Where packed data begins; nowhere if the program gave no position, which is MPI's to refuse.
+///
+/// # Safety
+/// Null, or valid.
+unsafe fn at<T: Copy + Into<i64>>(position: *const T) -> isize {
+    // SAFETY: the caller's promise.
+    unsafe { position.as_ref() }.map_or(-1, |&position| position.into() as isize)
+}
+
+interpose! {
+    MPI_Pack PMPI_Pack next (
+        inbuf: *mut c_void, count: c_int, datatype: Handle, outbuf: *mut c_void, size: c_int, position: *mut c_int,
+        communicator: Handle,
+    ) {
+        let (mut from, mut to, mut copies) = (inbuf, outbuf, Staged::new());
+        // SAFETY: the program's call, here and below. What lies behind the packed data is copied in to be kept.
+        unsafe {
+            copies.elements(&mut from, count, datatype, READ);
+            copies.bytes(&mut to, at(position), size as isize, READ | WRITTEN);
+            run(copies, communicator, || next(from, count, datatype, to, size, position, communicator))
+        }
+    }
+
+    MPI_Unpack PMPI_Unpack next (
+        inbuf: *mut c_void, size: c_int, position: *mut c_int, outbuf: *mut c_void, count: c_int, datatype: Handle,
+        communicator: Handle,
+    ) {
+        let (mut from, mut to, mut copies) = (inbuf, outbuf, Staged::new());
+        // SAFETY: the program's call.
+        unsafe {
+            copies.bytes(&mut from, at(position), size as isize, READ);
+            copies.elements(&mut to, count, datatype, READ | WRITTEN);
+            run(copies, communicator, || next(from, size, position, to, count, datatype, communicator))
+        }
+    }
+
+    MPI_Pack_external PMPI_Pack_external next (
+        representation: *const c_char, inbuf: *mut c_void, count: c_int, datatype: Handle, outbuf: *mut c_void,
+        size: Aint, position: *mut Aint,
+    ) {
+        let (mut from, mut to, mut copies) = (inbuf, outbuf, Staged::new());
+        // SAFETY: the program's call.
+        unsafe {
+            copies.elements(&mut from, count, datatype, READ);
+            copies.bytes(&mut to, at(position.cast::<i64>()), size, READ | WRITTEN);
+            run(copies, world(), || next(representation, from, count, datatype, to, size, position))
+        }
+    }
+
+    MPI_Unpack_external PMPI_Unpack_external next (
+        representation: *const c_char, inbuf: *mut c_void, size: Aint, position: *mut Aint, outbuf: *mut c_void,
+        count: c_int, datatype: Handle,
+    ) {
+        let (mut from, mut to, mut copies) = (inbuf, outbuf, Staged::new());
+        // SAFETY: the program's call.
+        unsafe {
+            copies.bytes(&mut from, at(position.cast::<i64>()), size, READ);
+            copies.elements(&mut to, count, datatype, READ | WRITTEN);
+            run(copies, world(), || next(representation, from, size, position, to, count, datatype))
+        }
+    }
+
+    MPI_Sendrecv_replace PMPI_Sendrecv_replace next (
+        buffer: *mut c_void, count: c_int, datatype: Handle, dest: c_int, send_tag: c_int, source: c_int,
+        receive_tag: c_int, communicator: Handle, status: Handle,
+    ) {
+        let (mut both, mut copies) = (buffer, Staged::new());
+        // SAFETY: the program's call.
+        unsafe {
+            copies.elements(&mut both, count, datatype, READ | WRITTEN);
+            run(copies, communicator, || {
+                next(both, count, datatype, dest, send_tag, source, receive_tag, communicator, status)
+            })
+        }
+    }
+
+    MPI_Buffer_attach PMPI_Buffer_attach next (buffer: *mut c_void, size: c_int) {
+        if staging::on_device(buffer, usize::try_from(size).unwrap_or(0)) {
+            eprintln!("cableway: the buffer for buffered sends cannot be device memory; attach host memory");
+            // SAFETY: of every communicator, this one's handler serves calls without one.
+            return unsafe { communicator_error(world(), ERR_BUFFER) };
+        }
+        // SAFETY: the program's call.
+        unsafe { next(buffer, size) }
+    }
+}
+
+/// Whether device buffers may be handed to MPI: 1 or 0.
+#[unsafe(no_mangle)]
+extern "C" fn MPIX_Query_cuda_support() -> c_int {
+    c_int::from(staging::attached())
+}

@@ -1,0 +1,147 @@
+//! Host copies, made by the component.
+
+use std::ffi::{c_int, c_void};
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use crate::interpose::{Handle, SUCCESS};
+
+pub(crate) const READ: c_int = 1;
+pub(crate) const WRITTEN: c_int = 2;
+
+/// `struct cableway_preload` of `shim/preload.h`: functions that answer MPI's error codes.
+#[repr(C)]
+pub(crate) struct Component {
+    /// Of this layout.
+    version: u32,
+    present: unsafe extern "C" fn() -> bool,
+    on_device: unsafe extern "C" fn(*const c_void, u64) -> bool,
+    stage: unsafe extern "C" fn(*mut Handle, *mut *mut c_void, usize, Handle, c_int) -> c_int,
+    stage_bytes: unsafe extern "C" fn(*mut Handle, *mut *mut c_void, usize, c_int) -> c_int,
+    fill: unsafe extern "C" fn(Handle) -> c_int,
+    finish: unsafe extern "C" fn(Handle, c_int) -> c_int,
+    request: unsafe extern "C" fn(*mut Handle, Handle) -> c_int,
+    release: unsafe extern "C" fn(Handle),
+}
+
+const VERSION: u32 = 1;
+static COMPONENT: AtomicPtr<Component> = AtomicPtr::new(null_mut());
+
+/// Called by the component when it is loaded.
+///
+/// # Safety
+/// `component` is valid as long as the process runs.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cableway_preload_attach(component: *mut Component) {
+    // SAFETY: the version comes first in every version.
+    if unsafe { (*component).version } == VERSION {
+        COMPONENT.store(component, Ordering::Release);
+    }
+}
+
+/// The component, once it is loaded and a driver is.
+fn component() -> Option<&'static Component> {
+    // SAFETY: null, or what `cableway_preload_attach` was given.
+    let component = unsafe { COMPONENT.load(Ordering::Acquire).as_ref() }?;
+    // SAFETY: the component's function.
+    unsafe { (component.present)() }.then_some(component)
+}
+
+/// Whether the component is there, which understands device memory as soon as a driver is loaded.
+pub(crate) fn attached() -> bool {
+    !COMPONENT.load(Ordering::Acquire).is_null()
+}
+
+pub(crate) fn on_device(address: *const c_void, len: usize) -> bool {
+    // SAFETY: the component's function; any address may be asked about.
+    component().is_some_and(|component| unsafe { (component.on_device)(address, len as u64) })
+}
+
+/// The host copies of one call.
+pub(crate) struct Staged {
+    copies: Handle,
+    error: c_int,
+}
+
+impl Staged {
+    pub(crate) fn new() -> Self {
+        Staged { copies: null_mut(), error: SUCCESS }
+    }
+
+    /// Stages `count` elements at `*buffer`, which becomes the address to be used. Negative counts are MPI's to refuse.
+    ///
+    /// # Safety
+    /// MPI's rules for a buffer of a call.
+    pub(crate) unsafe fn elements(&mut self, buffer: &mut *mut c_void, count: c_int, datatype: Handle, access: c_int) {
+        let (Some(component), Ok(count)) = (component(), usize::try_from(count)) else { return };
+        if self.error == SUCCESS && count != 0 && !datatype.is_null() {
+            // SAFETY: the caller's promise.
+            self.error = unsafe { (component.stage)(&mut self.copies, buffer, count, datatype, access) };
+        }
+    }
+
+    /// Stages the bytes from `start` to `end` of `*buffer`.
+    ///
+    /// # Safety
+    /// As [`elements`](Self::elements).
+    pub(crate) unsafe fn bytes(&mut self, buffer: &mut *mut c_void, start: isize, end: isize, access: c_int) {
+        let (Some(component), Ok(len)) = (component(), usize::try_from(end.saturating_sub(start))) else { return };
+        if self.error == SUCCESS && len != 0 && start >= 0 {
+            let mut at = buffer.wrapping_byte_offset(start);
+            // SAFETY: the caller's promise.
+            self.error = unsafe { (component.stage_bytes)(&mut self.copies, &mut at, len, access) };
+            *buffer = at.wrapping_byte_offset(-start);
+        }
+    }
+
+    /// Whether nothing had to be copied.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.copies.is_null()
+    }
+
+    /// Copies in what the call reads; its error if one of the steps failed, and then all is undone.
+    pub(crate) fn fill(&mut self) -> Result<(), c_int> {
+        if let (Some(component), SUCCESS, false) = (component(), self.error, self.copies.is_null()) {
+            // SAFETY: the component's copies.
+            self.error = unsafe { (component.fill)(self.copies) };
+        }
+        if self.error == SUCCESS { Ok(()) } else { Err(self.error) }
+    }
+
+    /// After the call answered `code`: copies back what it wrote. The code of the whole.
+    pub(crate) fn finish(mut self, code: c_int) -> c_int {
+        match component() {
+            // SAFETY: the component's copies, which it takes back.
+            Some(component) if !self.copies.is_null() => unsafe {
+                (component.finish)(std::mem::replace(&mut self.copies, null_mut()), code)
+            },
+            _ => code,
+        }
+    }
+
+    /// After the call was started: has what it writes copied back as its request completes.
+    ///
+    /// # Safety
+    /// `request` is the call's.
+    pub(crate) unsafe fn follow(mut self, request: *mut Handle) -> c_int {
+        match component() {
+            // SAFETY: the component's copies, which it takes back.
+            Some(component) if !self.copies.is_null() => unsafe {
+                (component.request)(request, std::mem::replace(&mut self.copies, null_mut()))
+            },
+            _ => SUCCESS,
+        }
+    }
+}
+
+impl Drop for Staged {
+    fn drop(&mut self) {
+        if let (Some(component), false) = (component(), self.copies.is_null()) {
+            // SAFETY: the component's copies, which it takes back.
+            unsafe { (component.release)(self.copies) };
+        }
+    }
+}
+
+// SAFETY: copies belong to whoever has them; the component locks what it shares.
+unsafe impl Send for Staged {}

@@ -1,0 +1,60 @@
+/* Offers the staging of buffers to the preloaded library, where there is one. */
+#include "staged.h"
+
+#include "../preload.h"
+
+#include "ompi/errhandler/errcode-internal.h"
+
+#include <dlfcn.h>
+
+static int code(int rc)
+{
+    return OMPI_SUCCESS == rc ? MPI_SUCCESS : ompi_errcode_get_mpi_code(rc);
+}
+
+static int stage(void **staging, void **base, size_t count, void *datatype, int access)
+{
+    return code(cableway_stage_one(staging, base, count, datatype, access));
+}
+
+static int stage_bytes(void **staging, void **base, size_t len, int access)
+{
+    return code(cableway_stage_one(staging, base, len, &ompi_mpi_byte.dt, access));
+}
+
+static int fill(void *staging)
+{
+    return code(cableway_error(cableway_staging_fill(staging)));
+}
+
+static int finish(void *staging, int answered)
+{
+    return MPI_SUCCESS == answered ? code(cableway_staging_finish(staging, OMPI_SUCCESS))
+                                   : (cableway_staging_free(staging), answered);
+}
+
+static int request(void **handle, void *staging)
+{
+    return code(cableway_staging_request((ompi_request_t **) handle, staging, false));
+}
+
+static const struct cableway_preload component = {
+    .version = 1,
+    .present = cableway_devices_present,
+    .on_device = cableway_on_device,
+    .stage = stage,
+    .stage_bytes = stage_bytes,
+    .fill = fill,
+    .finish = finish,
+    .request = request,
+    .release = cableway_staging_free,
+};
+
+void cableway_preload_offer(void)
+{
+    cableway_preload_attach_fn *attach;
+    *(void **) &attach = dlsym(RTLD_DEFAULT, "cableway_preload_attach");
+    if (NULL != attach) {
+        attach(&component);
+    }
+}

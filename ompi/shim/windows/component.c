@@ -1,0 +1,115 @@
+/* The component that Open MPI finds as mca_osc_cableway. */
+#include "windows.h"
+
+#include "ompi/mca/coll/coll.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+extern unsigned char mca_osc_cableway_component[];
+extern const size_t cableway_component_room;
+
+static int init(bool progress_threads, bool threads)
+{
+    (void) progress_threads, (void) threads;
+    return OMPI_SUCCESS;
+}
+
+static int finalize(void)
+{
+    return OMPI_SUCCESS;
+}
+
+static int query(ompi_win_t *win, void **base, size_t size, int unit, ompi_communicator_t *communicator,
+                 opal_info_t *info, int flavor)
+{
+    (void) win, (void) base, (void) size, (void) unit, (void) communicator, (void) info, (void) flavor;
+    return mca_pml.pml_send == cableway_module.pml_send ? INT_MAX : -1;
+}
+
+/* The component that would serve the window without us. */
+static ompi_osc_base_component_t *best_of_the_others(ompi_win_t *win, void **base, size_t size, int unit,
+                                                     ompi_communicator_t *communicator, opal_info_t *info, int flavor,
+                                                     int *error)
+{
+    ompi_osc_base_component_t *best = NULL;
+    mca_base_component_list_item_t *item;
+    int best_priority = -1;
+    *error = OMPI_ERR_NOT_SUPPORTED;
+    OPAL_LIST_FOREACH(item, &ompi_osc_base_framework.framework_components, mca_base_component_list_item_t) {
+        ompi_osc_base_component_t *other = (ompi_osc_base_component_t *) item->cli_component;
+        if ((unsigned char *) other == mca_osc_cableway_component) {
+            continue;
+        }
+        int priority = other->osc_query(win, base, size, unit, communicator, info, flavor);
+        if (MPI_WIN_FLAVOR_SHARED == flavor && OMPI_ERR_RMA_SHARED == priority) {
+            *error = OMPI_ERR_RMA_SHARED;
+            return NULL;
+        }
+        if (priority > best_priority) {
+            best_priority = priority;
+            best = other;
+        }
+    }
+    return best;
+}
+
+/* A window on device memory of any process is refused by all, or those without would wait for it. */
+static int refuse_device_memory(void **base, size_t size, int flavor, ompi_communicator_t *communicator)
+{
+    int here, anywhere = 0, rc;
+    if (MPI_WIN_FLAVOR_CREATE != flavor) {
+        return OMPI_SUCCESS;
+    }
+    here = cableway_devices_present() && cableway_on_device(*base, size);
+    rc = communicator->c_coll->coll_allreduce(&here, &anywhere, 1, &ompi_mpi_int.dt, &ompi_mpi_op_max.op, communicator,
+                                              communicator->c_coll->coll_allreduce_module);
+    if (OMPI_SUCCESS != rc || !anywhere) {
+        return rc;
+    }
+    if (here) {
+        char line[256];
+        snprintf(line, sizeof line,
+                 "a window cannot lie in device memory, as the %zu bytes at %p do; have MPI_Win_allocate make it in host "
+                 "memory, and copy", size, *base);
+        shim_log(line);
+    }
+    return MPI_ERR_BASE;
+}
+
+static int choose(ompi_win_t *win, void **base, size_t size, int unit, ompi_communicator_t *communicator,
+                  opal_info_t *info, int flavor, int *model)
+{
+    ompi_osc_base_component_t *other;
+    int rc = refuse_device_memory(base, size, flavor, communicator);
+    if (OMPI_SUCCESS != rc) {
+        return rc;
+    }
+    other = best_of_the_others(win, base, size, unit, communicator, info, flavor, &rc);
+    if (NULL == other) {
+        return rc;
+    }
+    rc = other->osc_select(win, base, size, unit, communicator, info, flavor, model);
+    return OMPI_SUCCESS == rc ? cableway_window_adopt(win) : rc;
+}
+
+static const ompi_osc_base_component_t component = {
+    .osc_version = {
+        OMPI_OSC_BASE_VERSION_3_0_0,
+        .mca_component_name = "cableway",
+        MCA_BASE_MAKE_VERSION(component, 0, 1, 0),
+    },
+    .osc_data = {MCA_BASE_METADATA_PARAM_NONE},
+    .osc_init = init,
+    .osc_query = query,
+    .osc_select = choose,
+    .osc_finalize = finalize,
+};
+
+__attribute__((constructor)) static void lay_out(void)
+{
+    if (sizeof component <= cableway_component_room) {
+        memcpy(mca_osc_cableway_component, &component, sizeof component);
+    }
+}

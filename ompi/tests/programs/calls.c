@@ -1,0 +1,165 @@
+/* Runs MPI's calls on device memory; see calls/calls.h.
+ *
+ *   calls [NAME]     all rows, or those whose name begins so
+ *
+ * Rank 0 prints a line `ok NAME` for each. */
+#include "calls/calls.h"
+
+#include "calls/point_to_point.h"
+
+#include "calls/collectives.h"
+
+#include "calls/windows.h"
+
+#include "calls/preloaded.h"
+
+/* Where the buffers of a run are. */
+enum place { HOST, DEVICE };
+static const struct {
+    enum place send, recv;
+    bool even_ranks; /* all others have host memory */
+} placements[] = {{DEVICE, DEVICE, false}, {DEVICE, HOST, false}, {HOST, DEVICE, false}, {DEVICE, DEVICE, true}};
+
+struct buffers {
+    unsigned char *host, *device, *before, *after;
+};
+static struct buffers sends, receives;
+static size_t bytes;
+
+static void make(struct buffers *buffers, int salt)
+{
+    buffers->host = malloc(bytes);
+    buffers->before = malloc(bytes);
+    buffers->after = malloc(bytes);
+    buffers->device = device_memory(bytes);
+    CHECK(NULL != buffers->host && NULL != buffers->before && NULL != buffers->after);
+    for (size_t i = 0; i < bytes; i++) {
+        buffers->before[i] = (unsigned char) (salt + 37 * rank + i + i / 251);
+    }
+}
+
+static void *fill(struct buffers *buffers, enum place place)
+{
+    if (HOST == place) {
+        return memcpy(buffers->host, buffers->before, bytes);
+    }
+    to_device(buffers->device, buffers->before, bytes);
+    return buffers->device;
+}
+
+static void fetch(struct buffers *buffers, enum place place, unsigned char *into)
+{
+    if (HOST == place) {
+        memcpy(into, buffers->host, bytes);
+    } else {
+        from_device(into, buffers->device, bytes);
+    }
+}
+
+static void compare(const char *name, const char *which, int placement, const unsigned char *got,
+                    const unsigned char *wanted)
+{
+    for (size_t i = 0; i < bytes; i++) {
+        if (got[i] != wanted[i]) {
+            fprintf(stderr, "%s: rank %d of %d, %s buffer, placement %d, count %d, extent %ld: byte %zu is %d, not %d\n", name,
+                    rank, size, which, placement, C, (long) extent, i, got[i], wanted[i]);
+            MPI_Abort(MPI_COMM_WORLD, 1);
+        }
+    }
+}
+
+static void run(const struct row *row)
+{
+    static unsigned char *got;
+    if (NULL == got) {
+        got = malloc(bytes);
+    }
+    row->run(fill(&sends, HOST), fill(&receives, HOST));
+    fetch(&sends, HOST, sends.after);
+    fetch(&receives, HOST, receives.after);
+    for (int i = 0; i < (int) (sizeof placements / sizeof *placements); i++) {
+        bool host = placements[i].even_ranks && rank % 2;
+        enum place send = host ? HOST : placements[i].send, recv = host ? HOST : placements[i].recv;
+        void *S = fill(&sends, send), *R = fill(&receives, recv);
+        row->run(S, R);
+        fetch(&sends, send, got);
+        compare(row->name, "send", i, got, sends.after);
+        fetch(&receives, recv, got);
+        compare(row->name, "receive", i, got, receives.after);
+    }
+}
+
+/* --- types and operations --- */
+
+enum { BLOCK = 2, STRIDE = 3 };
+
+static void add_strided(void *in, void *inout, int *len, MPI_Datatype *type)
+{
+    (void) type;
+    for (int i = 0; i < *len; i++) {
+        for (int j = 0; j < 2; j++) {
+            for (int k = 0; k < BLOCK; k++) {
+                int at = i * (2 * STRIDE) + j * STRIDE + k;
+                ((unsigned *) inout)[at] += ((unsigned *) in)[at];
+            }
+        }
+    }
+}
+
+static void use(MPI_Datatype type, MPI_Op op)
+{
+    MPI_Aint lower;
+    T = type;
+    OP = op;
+    MPI_Type_get_extent(type, &lower, &extent);
+}
+
+int main(int argc, char **argv)
+{
+    MPI_Datatype vector_of_two, strided;
+    MPI_Op strided_sum;
+    int provided;
+    MPI_Init_thread(&argc, &argv, MPI_THREAD_SINGLE, &provided);
+    comm = MPI_COMM_WORLD;
+    MPI_Comm_rank(comm, &rank);
+    MPI_Comm_size(comm, &size);
+    CHECK(size < SLOTS);
+    next = (rank + 1) % size;
+    previous = (rank + size - 1) % size;
+    open_driver();
+    /* Two blocks of two ints, a gap of one after each. */
+    MPI_Type_vector(2, BLOCK, STRIDE, MPI_INT, &vector_of_two);
+    MPI_Type_create_resized(vector_of_two, 0, 2 * STRIDE * sizeof(int), &strided);
+    MPI_Type_commit(&strided);
+    MPI_Op_create(add_strided, 1, &strided_sum);
+    bytes = (size_t) (LARGE + 2) * 2 * STRIDE * sizeof(int) * SLOTS;
+    make(&sends, 1);
+    make(&receives, 101);
+    device_receive = receives.device;
+    device_bytes = bytes;
+
+    for (int i = 0; i < row_count; i++) {
+        if (argc > 1 && 0 != strncmp(rows[i].name, argv[1], strlen(argv[1]))) {
+            continue;
+        }
+        if (NULL != getenv("CALLS_VERBOSE")) {
+            fprintf(stderr, "rank %d: %s\n", rank, rows[i].name);
+        }
+        for (C = 5; C <= LARGE; C += LARGE - 5) {
+            use(MPI_INT, MPI_SUM);
+            run(&rows[i]);
+            use(strided, strided_sum);
+            run(&rows[i]);
+        }
+        MPI_Barrier(comm);
+        if (0 == rank) {
+            printf("ok %s\n", rows[i].name);
+            fflush(stdout);
+        }
+    }
+    MPI_Op_free(&strided_sum);
+    MPI_Type_free(&vector_of_two);
+    MPI_Type_free(&strided);
+    MPI_Finalize();
+    return 0;
+}
