@@ -29,7 +29,7 @@ impl Component {
             .map(|rest| String::from_utf8_lossy(&rest[..rest.len().min(16)]).into_owned())
             .and_then(|text| Version::parse(&text))
             .ok_or_else(|| format!("{} is no component of cableway's", path.display()))?;
-        let frameworks = ["pml", "coll", "accelerator"]
+        let frameworks = ["pml", "coll", "osc", "accelerator"]
             .into_iter()
             .filter(|name| find(&bytes, format!("\0mca_{name}_cableway_component\0").as_bytes()).is_some())
             .collect();
