@@ -66,7 +66,7 @@ impl Machine {
     /// A file that says which Open MPI it was built for.
     fn component(&self, version: &str) -> PathBuf {
         let text = format!(
-            "\0mca_pml_cableway_component\0mca_coll_cableway_component\0cableway component for Open MPI {version}\0"
+            "\0mca_pml_cableway_component\0mca_coll_cableway_component\0mca_osc_cableway_component\0cableway component for Open MPI {version}\0"
         );
         self.write(&format!("component-{version}.so"), &text)
     }
@@ -124,7 +124,7 @@ fn an_installation_for_a_user_is_undone_exactly() {
 
         let own = machine.root.join("home/.openmpi");
         let object = own.join("cableway/libcableway_ompi.so").canonicalize().expect("the object is there");
-        for name in ["mca_pml_cableway.so", "mca_coll_cableway.so"] {
+        for name in ["mca_pml_cableway.so", "mca_coll_cableway.so", "mca_osc_cableway.so"] {
             assert_eq!(own.join("components").join(name).canonicalize().expect("a link"), object);
         }
         assert!(!own.join("components/mca_accelerator_cableway.so").exists(), "it has no such component");

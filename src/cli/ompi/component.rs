@@ -6,9 +6,12 @@ use std::path::{Path, PathBuf};
 use super::host::Version;
 
 /// The library for calls that no component reaches, beside the component's file where there is one.
-pub(super) const PRELOAD: &str = "libcableway_preload.so";
+pub(super) const PRELOAD: &str = "libcableway_mpi.so";
 
-/// Precedes the version in the file; the shim writes it (`ompi/shim/common/component.c`).
+/// The frameworks of any version for which there is a component.
+const FRAMEWORKS: [&str; 4] = ["pml", "coll", "osc", "accelerator"];
+
+/// Precedes the version in the file; the shim writes it (`ompi/shim/common/built_for.c`).
 const BUILT_FOR: &[u8] = b"cableway component for Open MPI ";
 
 /// A component's file.
@@ -29,7 +32,7 @@ impl Component {
             .map(|rest| String::from_utf8_lossy(&rest[..rest.len().min(16)]).into_owned())
             .and_then(|text| Version::parse(&text))
             .ok_or_else(|| format!("{} is no component of cableway's", path.display()))?;
-        let frameworks = ["pml", "coll", "osc", "accelerator"]
+        let frameworks = FRAMEWORKS
             .into_iter()
             .filter(|name| find(&bytes, format!("\0mca_{name}_cableway_component\0").as_bytes()).is_some())
             .collect();
@@ -73,8 +76,8 @@ fn link_name(framework: &str) -> String {
 }
 
 /// All names that any version has had, for who removes them.
-pub(super) fn all_names() -> [String; 3] {
-    ["pml", "coll", "accelerator"].map(link_name)
+pub(super) fn all_names() -> [String; 4] {
+    FRAMEWORKS.map(link_name)
 }
 
 fn candidates(folder: &Path) -> Vec<PathBuf> {

@@ -83,7 +83,7 @@ pub(super) fn uninstall(place: &Place) -> Result<(), String> {
                 remove(&place.settings, &mut removed)?;
             } else {
                 put(&place.settings, rest.as_bytes())?;
-                removed.push(place.settings.clone());
+                println!("removed its lines from {}", place.settings.display());
             }
         }
         Ok(_) => {}
