@@ -33,6 +33,8 @@ pub(crate) struct SmEndpoint {
     inner: Arc<Inner>,
     peer: Arc<Peer>,
     capabilities: Capabilities,
+    /// Largest message that is copied into the fast box.
+    box_limit: usize,
     path: Path,
     /// Progress has been asked to connect.
     asked: bool,
@@ -59,7 +61,7 @@ impl SmEndpoint {
     pub(crate) fn new(inner: Arc<Inner>, peer: Arc<Peer>) -> Self {
         let settings = &inner.settings;
         let mut capabilities = Capabilities::send_only(settings.eager_limit, settings.max_send_size);
-        capabilities.inline_limit = settings.inline_limit;
+        capabilities.inline_limit = settings.eager_limit;
         capabilities.device_max_send_size = settings.device_max_send_size;
         capabilities.min_rdma_size = settings.single_copy_limit;
         capabilities.get_limit = cost::SINGLE_COPY_PIECE;
@@ -78,7 +80,9 @@ impl SmEndpoint {
         }
         let owner = Arc::new(Owner { inner: inner.clone(), reserved: AtomicU32::new(0) });
         let fragments = Default::default();
-        let mut endpoint = SmEndpoint { inner, peer, capabilities, path: Path::None, asked: false, owner, fragments };
+        let box_limit = settings.inline_limit;
+        let mut endpoint =
+            SmEndpoint { inner, peer, capabilities, box_limit, path: Path::None, asked: false, owner, fragments };
         endpoint.refresh();
         endpoint
     }
@@ -172,16 +176,21 @@ impl SmEndpoint {
         }
     }
 
-    /// `send_inline` without a fast box: an eager fragment carries the bytes.
-    #[cold]
-    fn send_small_fragment(&mut self, header: &[u8], payload: &[u8]) -> Result<Sent, Error> {
+    /// `send_inline` without a fast box, or of what is too long for it: an eager fragment carries the bytes.
+    fn send_in_fragment(&mut self, header: &[u8], payload: &[u8]) -> Result<Sent, Error> {
+        let limit = self.capabilities.inline_limit;
+        if header.len() + payload.len() > limit {
+            return Err(
+                self.unavailable("send_inline", format!("the message is longer than the {limit} bytes allowed"))
+            );
+        }
         if !self.connected()? || !self.has_room()? {
             return Ok(Sent::Busy);
         }
         let Some(pool) = self.inner.pool(EAGER) else { return Ok(Sent::Busy) };
         let Some(id) = pool.acquire(&mut self.fragments[usize::from(EAGER)]) else { return Ok(Sent::Busy) };
         let memory = pool.payload(id);
-        // SAFETY: the fragment is ours alone until pushed, and has room for `inline_limit` bytes.
+        // SAFETY: the fragment is ours alone until pushed, and has room for `eager_limit` bytes.
         unsafe {
             memory.copy_from_nonoverlapping(NonNull::from(header).cast(), header.len());
             memory.add(header.len()).copy_from_nonoverlapping(NonNull::from(payload).cast(), payload.len());
@@ -337,10 +346,10 @@ impl Endpoint for SmEndpoint {
 
     #[inline]
     fn send_inline(&mut self, header: &[u8], payload: &[u8]) -> Result<Sent, Error> {
-        if header.len() + payload.len() > self.capabilities.inline_limit {
-            return Err(self.unavailable("send_inline", "the message is longer than inline_limit"));
+        let Path::Box(writer) = &mut self.path else { return self.send_in_fragment(header, payload) };
+        if header.len() + payload.len() > self.box_limit {
+            return self.send_in_fragment(header, payload);
         }
-        let Path::Box(writer) = &mut self.path else { return self.send_small_fragment(header, payload) };
         if !self.peer.is_open() {
             return Err(self.peer.error());
         }
