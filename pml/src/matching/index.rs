@@ -42,16 +42,37 @@ impl Pattern {
     fn key(self) -> u64 {
         u64::from(self.source as u32) << 32 | u64::from(self.tag as u32)
     }
+
+    fn of_key(key: u64) -> Self {
+        Pattern { source: (key >> 32) as i32, tag: key as i32 }
+    }
 }
 
 /// No node.
 pub(crate) const NIL: u32 = u32::MAX;
 
-/// First and last node of a list; its nodes link among themselves.
-#[derive(Clone, Copy)]
-pub(crate) struct List {
-    pub(crate) head: u32,
-    pub(crate) tail: u32,
+/// What is kept for a pattern.
+pub(crate) trait List: Default {
+    fn is_empty(&self) -> bool;
+}
+
+/// First and last node of a list whose nodes link among themselves.
+pub(crate) struct Linked {
+    head: u32,
+    tail: u32,
+}
+
+impl Default for Linked {
+    fn default() -> Self {
+        Linked { head: NIL, tail: NIL }
+    }
+}
+
+impl List for Linked {
+    #[inline]
+    fn is_empty(&self) -> bool {
+        self.head == NIL
+    }
 }
 
 /// A list's place in the index; stays while the list has nodes.
@@ -60,8 +81,8 @@ pub(crate) type Slot = u32;
 /// Lists by pattern. A list that runs empty is kept for the next entry with its key, as programs repeat their tags;
 /// once the empty ones outnumber the others by far they are dropped together, so that a program which never repeats
 /// a tag costs no more than a constant per entry.
-pub(crate) struct Index {
-    lists: Vec<List>,
+pub(crate) struct Index<L> {
+    lists: Vec<L>,
     free: Vec<Slot>,
     by_key: HashMap<u64, Slot, RandomState>,
     /// The list last used in each class: most programs repeat themselves.
@@ -77,7 +98,7 @@ const NO_KEY: u64 = (u32::MAX as u64 - 1) << 32;
 /// Empty lists that are kept in any case.
 const KEPT_EMPTY: usize = 64;
 
-impl Default for Index {
+impl<L> Default for Index<L> {
     fn default() -> Self {
         Index {
             lists: Vec::new(),
@@ -91,7 +112,7 @@ impl Default for Index {
     }
 }
 
-impl Index {
+impl<L: List> Index<L> {
     /// The list of a pattern, if it has one.
     #[inline]
     pub(crate) fn find(&mut self, pattern: Pattern) -> Option<Slot> {
@@ -121,17 +142,10 @@ impl Index {
             self.drop_empty();
         }
         let key = pattern.key();
-        let list = List { head: NIL, tail: NIL };
-        let slot = match self.free.pop() {
-            Some(slot) => {
-                self.lists[slot as usize] = list;
-                slot
-            }
-            None => {
-                self.lists.push(list);
-                (self.lists.len() - 1) as Slot
-            }
-        };
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.lists.push(L::default());
+            (self.lists.len() - 1) as Slot
+        });
         self.empty += 1;
         self.by_key.insert(key, slot);
         self.recent[pattern.class()] = (key, slot);
@@ -141,7 +155,7 @@ impl Index {
     fn drop_empty(&mut self) {
         let Index { lists, free, by_key, .. } = self;
         by_key.retain(|_, &mut slot| {
-            let keep = lists[slot as usize].head != NIL;
+            let keep = !lists[slot as usize].is_empty();
             if !keep {
                 free.push(slot);
             }
@@ -151,38 +165,30 @@ impl Index {
         self.empty = 0;
     }
 
+    /// A list that there is, or was.
     #[inline]
-    pub(crate) fn head(&self, slot: Slot) -> u32 {
-        self.lists[slot as usize].head
+    pub(crate) fn get(&self, slot: Slot) -> Option<&L> {
+        self.lists.get(slot as usize)
     }
 
-    /// Links `node` behind the last; returns which that was.
+    /// Changes a list.
     #[inline]
-    pub(crate) fn push(&mut self, slot: Slot, node: u32) -> u32 {
+    pub(crate) fn change<R>(&mut self, slot: Slot, act: impl FnOnce(&mut L) -> R) -> R {
         self.count_step();
         let list = &mut self.lists[slot as usize];
-        let before = std::mem::replace(&mut list.tail, node);
-        if before == NIL {
-            list.head = node;
-            self.empty -= 1;
+        let before = list.is_empty();
+        let result = act(list);
+        match (before, list.is_empty()) {
+            (true, false) => self.empty -= 1,
+            (false, true) => self.empty += 1,
+            _ => {}
         }
-        before
+        result
     }
 
-    /// Takes a node with these neighbours out; the caller relinks the neighbours themselves.
-    #[inline]
-    pub(crate) fn unlink(&mut self, slot: Slot, before: u32, after: u32) {
-        self.count_step();
-        let list = &mut self.lists[slot as usize];
-        if before == NIL {
-            list.head = after;
-        }
-        if after == NIL {
-            list.tail = before;
-        }
-        if list.head == NIL {
-            self.empty += 1;
-        }
+    /// Every pattern that has a list, and where that is.
+    pub(crate) fn patterns(&self) -> Vec<(Pattern, Slot)> {
+        self.by_key.iter().map(|(&key, &slot)| (Pattern::of_key(key), slot)).collect()
     }
 
     /// Forgets every list.
@@ -204,8 +210,40 @@ impl Index {
     /// Whether the empty lists are as many as it thinks, and every list has its key.
     #[cfg(test)]
     pub(crate) fn check(&self) {
-        let empty = self.by_key.values().filter(|&&slot| self.lists[slot as usize].head == NIL).count();
+        let empty = self.by_key.values().filter(|&&slot| self.lists[slot as usize].is_empty()).count();
         assert_eq!(empty, self.empty);
         assert_eq!(self.by_key.len() + self.free.len(), self.lists.len());
+    }
+}
+
+impl Index<Linked> {
+    #[inline]
+    pub(crate) fn head(&self, slot: Slot) -> u32 {
+        self.lists[slot as usize].head
+    }
+
+    /// Links `node` behind the last; returns which that was.
+    #[inline]
+    pub(crate) fn push(&mut self, slot: Slot, node: u32) -> u32 {
+        self.change(slot, |list| {
+            let before = std::mem::replace(&mut list.tail, node);
+            if before == NIL {
+                list.head = node;
+            }
+            before
+        })
+    }
+
+    /// Takes a node with these neighbours out; the caller relinks the neighbours themselves.
+    #[inline]
+    pub(crate) fn unlink(&mut self, slot: Slot, before: u32, after: u32) {
+        self.change(slot, |list| {
+            if before == NIL {
+                list.head = after;
+            }
+            if after == NIL {
+                list.tail = before;
+            }
+        });
     }
 }

@@ -1,29 +1,102 @@
 //! Receives that wait for a message.
 
-use slab::Slab;
+use std::collections::VecDeque;
 
-use super::index::{CLASSES, Index, NIL, Pattern, Slot};
+use super::index::{CLASSES, Index, List, Pattern, Slot};
 
 /// Names a posted receive, also after it is posted no more: its number is never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PostKey {
+    /// Where its queue is, and in the last two bits the class of its pattern.
     pub(crate) node: u32,
     /// Counts receives from 1 in the order in which they were posted.
     pub(crate) number: u64,
 }
 
-struct Node<P> {
-    receive: P,
+impl PostKey {
+    fn list(self) -> Slot {
+        self.node / CLASSES as u32
+    }
+
+    fn class(self) -> usize {
+        self.node as usize % CLASSES
+    }
+}
+
+/// A receive in its queue; none where it was withdrawn.
+struct Posting<P> {
     number: u64,
-    pattern: Pattern,
-    list: Slot,
-    before: u32,
-    after: u32,
+    receive: Option<P>,
+}
+
+/// Receives with one pattern, the oldest first. The first and the last are never withdrawn ones.
+struct Queue<P> {
+    postings: VecDeque<Posting<P>>,
+    withdrawn: usize,
+}
+
+/// Room for so many receives is kept in a queue that runs empty.
+const KEPT_ROOM: usize = 256;
+
+impl<P> Default for Queue<P> {
+    fn default() -> Self {
+        Queue { postings: VecDeque::new(), withdrawn: 0 }
+    }
+}
+
+impl<P> List for Queue<P> {
+    #[inline]
+    fn is_empty(&self) -> bool {
+        self.postings.is_empty()
+    }
+}
+
+impl<P> Queue<P> {
+    #[inline]
+    fn pop(&mut self) -> Option<P> {
+        let first = self.postings.pop_front()?;
+        if self.withdrawn != 0 {
+            self.trim();
+        }
+        if self.postings.is_empty() && self.postings.capacity() > KEPT_ROOM {
+            self.postings = VecDeque::new();
+        }
+        first.receive
+    }
+
+    fn withdraw(&mut self, number: u64, is: impl FnOnce(&P) -> bool) -> Option<P> {
+        let at = self.postings.binary_search_by_key(&number, |posting| posting.number).ok()?;
+        let receive = self.postings[at].receive.take_if(|receive| is(receive))?;
+        self.withdrawn += 1;
+        self.trim();
+        if self.withdrawn > self.postings.len() / 2 {
+            self.postings.retain(|posting| posting.receive.is_some());
+            self.withdrawn = 0;
+        }
+        Some(receive)
+    }
+
+    /// Forgets the withdrawn ones at both ends.
+    fn trim(&mut self) {
+        let withdrawn = |end: Option<&Posting<P>>| end.is_some_and(|posting| posting.receive.is_none());
+        while withdrawn(self.postings.front()) {
+            self.postings.pop_front();
+            self.withdrawn -= 1;
+        }
+        while withdrawn(self.postings.back()) {
+            self.postings.pop_back();
+            self.withdrawn -= 1;
+        }
+    }
+
+    fn drain(&mut self) -> impl Iterator<Item = (u64, P)> {
+        let Queue { postings, .. } = std::mem::take(self);
+        postings.into_iter().filter_map(|posting| Some((posting.number, posting.receive?)))
+    }
 }
 
 pub(crate) struct Posted<P> {
-    nodes: Slab<Node<P>>,
-    index: Index,
+    queues: Index<Queue<P>>,
     /// How many are posted per class: a class without any is not looked up.
     counts: [usize; CLASSES],
     last_number: u64,
@@ -31,7 +104,7 @@ pub(crate) struct Posted<P> {
 
 impl<P> Default for Posted<P> {
     fn default() -> Self {
-        Posted { nodes: Slab::new(), index: Index::default(), counts: [0; CLASSES], last_number: 0 }
+        Posted { queues: Index::default(), counts: [0; CLASSES], last_number: 0 }
     }
 }
 
@@ -39,68 +112,56 @@ impl<P> Posted<P> {
     #[inline]
     pub(crate) fn push(&mut self, pattern: Pattern, receive: P) -> PostKey {
         self.last_number += 1;
-        let number = self.last_number;
-        let list = self.index.find_or_insert(pattern);
-        let node = self.nodes.insert(Node { receive, number, pattern, list, before: NIL, after: NIL }) as u32;
-        let before = self.index.push(list, node);
-        self.nodes[node as usize].before = before;
-        if before != NIL {
-            self.nodes[before as usize].after = node;
-        }
-        self.counts[pattern.class()] += 1;
-        PostKey { node, number }
+        let (number, class) = (self.last_number, pattern.class());
+        let list = self.queues.find_or_insert(pattern);
+        self.queues.change(list, |queue| queue.postings.push_back(Posting { number, receive: Some(receive) }));
+        self.counts[class] += 1;
+        PostKey { node: list * CLASSES as u32 + class as u32, number }
     }
 
     /// Takes the receive that was posted first among those that the message fits.
     #[inline]
     pub(crate) fn take(&mut self, source: u32, tag: i32) -> Option<P> {
         if self.counts[1..] == [0; CLASSES - 1] {
-            let list = self.index.find(Pattern { source: source as i32, tag })?;
-            let head = self.index.head(list);
-            return (head != NIL).then(|| self.unlink(head));
+            let list = self.queues.find(Pattern { source: source as i32, tag })?;
+            return self.pop(list, 0);
         }
         self.take_among_wildcards(source, tag)
     }
 
     fn take_among_wildcards(&mut self, source: u32, tag: i32) -> Option<P> {
-        let mut first: Option<(u64, u32)> = None;
+        let mut first: Option<(u64, Slot, usize)> = None;
         for (class, pattern) in Pattern::of_message(source, tag).into_iter().enumerate() {
             let Some(pattern) = pattern.filter(|_| self.counts[class] != 0) else { continue };
-            let Some(list) = self.index.find(pattern) else { continue };
-            let head = self.index.head(list);
-            if head != NIL {
-                let number = self.nodes[head as usize].number;
-                if first.is_none_or(|(least, _)| number < least) {
-                    first = Some((number, head));
-                }
+            let Some(list) = self.queues.find(pattern) else { continue };
+            let Some(oldest) = self.queues.get(list).and_then(|queue| queue.postings.front()) else { continue };
+            if first.is_none_or(|(least, ..)| oldest.number < least) {
+                first = Some((oldest.number, list, class));
             }
         }
-        first.map(|(_, node)| self.unlink(node))
-    }
-
-    pub(crate) fn remove(&mut self, key: PostKey, is: impl FnOnce(&P) -> bool) -> Option<P> {
-        let node = self.nodes.get(key.node as usize);
-        let posted = node.is_some_and(|node| node.number == key.number && is(&node.receive));
-        posted.then(|| self.unlink(key.node))
+        let (_, list, class) = first?;
+        self.pop(list, class)
     }
 
     #[inline]
-    fn unlink(&mut self, node: u32) -> P {
-        let Node { receive, pattern, list, before, after, .. } = self.nodes.remove(node as usize);
-        self.index.unlink(list, before, after);
-        if before != NIL {
-            self.nodes[before as usize].after = after;
-        }
-        if after != NIL {
-            self.nodes[after as usize].before = before;
-        }
-        self.counts[pattern.class()] -= 1;
-        receive
+    fn pop(&mut self, list: Slot, class: usize) -> Option<P> {
+        let receive = self.queues.change(list, Queue::pop)?;
+        self.counts[class] -= 1;
+        Some(receive)
+    }
+
+    pub(crate) fn remove(&mut self, key: PostKey, is: impl FnOnce(&P) -> bool) -> Option<P> {
+        self.queues.get(key.list())?;
+        let receive = self.queues.change(key.list(), |queue| queue.withdraw(key.number, is))?;
+        self.counts[key.class()] -= 1;
+        Some(receive)
     }
 
     /// The sources that receives name, each once.
     pub(crate) fn sources(&self) -> Vec<i32> {
-        let mut sources: Vec<i32> = self.nodes.iter().map(|(_, node)| node.pattern.source).collect();
+        let waits = |&(_, list): &(Pattern, Slot)| self.queues.get(list).is_some_and(|queue| !queue.is_empty());
+        let mut sources: Vec<i32> =
+            self.queues.patterns().into_iter().filter(waits).map(|(pattern, _)| pattern.source).collect();
         sources.sort_unstable();
         sources.dedup();
         sources
@@ -108,37 +169,38 @@ impl<P> Posted<P> {
 
     /// Takes every receive from a source for which `which` answers true.
     pub(crate) fn remove_from(&mut self, which: impl Fn(i32) -> bool) -> Vec<P> {
-        let mut found: Vec<(u64, u32)> = self
-            .nodes
-            .iter()
-            .filter(|(_, node)| which(node.pattern.source))
-            .map(|(index, node)| (node.number, index as u32))
-            .collect();
-        found.sort_unstable();
-        found.into_iter().map(|(_, node)| self.unlink(node)).collect()
+        self.drain_if(|pattern| which(pattern.source))
     }
 
     pub(crate) fn drain(&mut self) -> Vec<P> {
-        self.index.clear();
-        self.counts = [0; CLASSES];
-        let mut nodes: Vec<Node<P>> = self.nodes.drain().collect();
-        nodes.sort_unstable_by_key(|node| node.number);
-        nodes.into_iter().map(|node| node.receive).collect()
+        self.drain_if(|_| true)
+    }
+
+    /// Takes the receives with these patterns, in the order in which they were posted.
+    fn drain_if(&mut self, is: impl Fn(Pattern) -> bool) -> Vec<P> {
+        let mut found = Vec::new();
+        for (pattern, list) in self.queues.patterns().into_iter().filter(|&(pattern, _)| is(pattern)) {
+            let before = found.len();
+            self.queues.change(list, |queue| found.extend(queue.drain()));
+            self.counts[pattern.class()] -= found.len() - before;
+        }
+        found.sort_unstable_by_key(|&(number, _)| number);
+        found.into_iter().map(|(_, receive)| receive).collect()
     }
 
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
-        self.index.check();
-        self.nodes.len()
+        self.queues.check();
+        self.counts.iter().sum()
     }
 
     #[cfg(test)]
     pub(crate) fn lists(&self) -> usize {
-        self.index.len()
+        self.queues.len()
     }
 
     #[cfg(test)]
     pub(crate) fn steps(&self) -> u64 {
-        self.index.steps.get()
+        self.queues.steps.get()
     }
 }

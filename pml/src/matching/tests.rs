@@ -268,3 +268,23 @@ fn any_tag_leaves_internal_messages_alone() {
     assert_eq!(matcher.take(Pattern { source: ANY, tag: -9 }), Some((0, -9, 70)));
     assert_eq!(matcher.arrive(0, 5, 1), Arrival::Matched(1));
 }
+
+#[test]
+fn receives_withdrawn_from_the_middle_leave_the_others_and_no_room_taken() {
+    let mut matcher: Matcher<u32, ()> = Matcher::new(1);
+    let pattern = Pattern { source: 0, tag: 1 };
+    matcher.post(pattern, 0);
+    for id in 1..DEPTH {
+        let key = matcher.post(pattern, id);
+        assert_eq!(matcher.cancel(key, |&other| other != id), None, "another request");
+        if id % 100 != 0 {
+            assert_eq!(matcher.cancel(key, |&other| other == id), Some(id));
+            assert_eq!(matcher.cancel(key, |_| true), None, "withdrawn before");
+        }
+    }
+    assert_eq!(matcher.posted_len(), DEPTH as usize / 100);
+    for seq in 0..DEPTH / 100 {
+        assert_eq!(matcher.arrive(0, 1, seq), Arrival::Matched(seq * 100));
+    }
+    assert_eq!(matcher.arrive(0, 1, DEPTH / 100), Arrival::Unexpected);
+}

@@ -2,7 +2,7 @@
 
 use slab::Slab;
 
-use super::index::{CLASSES, Index, NIL, Pattern, Slot};
+use super::index::{CLASSES, Index, Linked, NIL, Pattern, Slot};
 
 /// A node's place in one of its lists.
 #[derive(Clone, Copy)]
@@ -28,7 +28,7 @@ struct Node<U> {
 /// it is asked for; then the messages that wait are sorted into them, once.
 pub(crate) struct Unexpected<U> {
     nodes: Slab<Node<U>>,
-    index: Index,
+    index: Index<Linked>,
     /// Which classes have lists.
     listed: [bool; CLASSES],
     last_number: u64,
