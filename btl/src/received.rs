@@ -46,15 +46,23 @@ impl<'a> SharedBytes<'a> {
         count
     }
 
-    /// A copy of the first `N` bytes, if there are that many.
+    /// A copy of the first `N` words of eight bytes, little-endian, if there are that many. Each is read once and as a
+    /// whole.
     #[inline]
-    pub fn first<const N: usize>(&self) -> Option<[u8; N]> {
-        if self.len < N {
+    pub fn first_words<const N: usize>(&self) -> Option<[u64; N]> {
+        /// A word at any address.
+        #[repr(C, packed)]
+        #[derive(Clone, Copy)]
+        struct Word(u64);
+        if self.len < N * size_of::<Word>() {
             return None;
         }
         let mut out = [0; N];
-        // SAFETY: as in `copy_to`, with a length known beforehand.
-        unsafe { self.address.copy_to_nonoverlapping(out.as_mut_ptr(), N) };
+        for (index, word) in out.iter_mut().enumerate() {
+            // SAFETY: within the range, which is readable for `'a`; volatile, because others may write there.
+            let Word(bytes) = unsafe { self.address.cast::<Word>().add(index).read_volatile() };
+            *word = u64::from_le(bytes);
+        }
         Some(out)
     }
 

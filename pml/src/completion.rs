@@ -97,11 +97,20 @@ pub(crate) struct Done {
 impl Done {
     /// Calls the hooks. No lock may be held.
     #[inline]
-    pub(crate) fn run(self) {
-        if self.hooks.is_empty() {
-            return;
+    pub(crate) fn run(mut self) {
+        self.run_now();
+    }
+
+    /// As [`run`](Self::run), and leaves none behind.
+    #[inline]
+    pub(crate) fn run_now(&mut self) {
+        if !self.hooks.is_empty() {
+            self.call();
         }
-        for Called { request, hook, user } in self.hooks {
+    }
+
+    fn call(&mut self) {
+        for Called { request, hook, user } in std::mem::take(&mut self.hooks) {
             // SAFETY: a request with a hook stays valid until the hook is called.
             unsafe { request.as_ref() }.finish();
             // SAFETY: whoever set the hook said that it may be called so.

@@ -170,9 +170,9 @@ impl Engine {
             if idle && !turn.is_multiple_of(IDLE_TURNS) {
                 continue;
             }
-            let delivery = Delivery { engine: self, btl: index, done: RefCell::default() };
+            let mut delivery = Delivery { engine: self, btl: index, done: RefCell::default() };
             events += slot.btl.progress(&delivery);
-            delivery.done.into_inner().run();
+            delivery.done.get_mut().run_now();
         }
         if self.waiting_len.load(Ordering::Relaxed) != 0 {
             events += self.retry();

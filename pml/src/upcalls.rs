@@ -10,7 +10,7 @@ use crate::engine::Engine;
 use crate::kept::Content;
 use crate::links::{Operation, Peer};
 use crate::receive::Arrived;
-use crate::wire::{Header, MATCH_LEN, Malformed, parse, parse_match};
+use crate::wire::{Header, MATCH_LEN, Malformed, match_envelope, parse};
 
 /// One call of a transport's `progress`. What completes in it is announced after it, when no lock of the engine or the
 /// transport is held.
@@ -106,8 +106,8 @@ impl Delivery<'_> {
 
     #[inline]
     fn dispatch(&self, peer: &Peer, message: &Received<'_>, done: &mut Done) -> Result<(), Malformed> {
-        if let Some(first) = message.bytes().first::<MATCH_LEN>()
-            && let Some(envelope) = parse_match(&first)
+        if let Some(words) = message.bytes().first_words()
+            && let Some(envelope) = match_envelope(words)
         {
             if let Some((request, source)) = self.engine.take_awaiting(peer, &envelope) {
                 self.engine.deliver_eager(request, peer, source, envelope.tag, message, done);

@@ -70,7 +70,8 @@ impl Engine {
         let Some(link) = links.active.first_mut() else { return Ok(false) };
         let whole = wire::MATCH_LEN as u64 + len;
         let fits = whole <= link.capabilities().inline_limit as u64;
-        if !fits || !links.queues.is_empty() || !links.credit.covers(cost) {
+        // A peer with work in its queues is listed, some others too; nothing may overtake what waits there.
+        if !fits || links.listed || !links.credit.covers(cost) {
             return Ok(false);
         }
         let len = len as usize;

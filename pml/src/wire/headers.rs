@@ -9,6 +9,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::{Ack, Announced, Envelope, Exposed, Header, Put};
 use crate::error::Abort;
+use crate::request::ANY;
 
 /// The first byte of every header.
 pub(super) mod kind {
@@ -84,10 +85,24 @@ impl Match {
     }
 }
 
-/// The bytes of an eager message's header, the one that must be made fast.
+/// The bytes of an eager message's header, the one that must be made fast. Put together in registers: a copy of bytes
+/// that were just stored one by one has to wait for them.
 #[inline]
 pub(crate) fn match_bytes(envelope: &Envelope) -> [u8; size_of::<Match>()] {
-    zerocopy::transmute!(Match::new(kind::MATCH, 0, envelope))
+    let &Envelope { context, epoch, tag, seq } = envelope;
+    let first = u64::from(kind::MATCH) | u64::from(epoch) << 16 | u64::from(context) << 32;
+    let second = u64::from(tag.cast_unsigned()) | u64::from(seq) << 32;
+    zerocopy::transmute!([first.to_le(), second.to_le()])
+}
+
+/// The envelope of an eager message if `words`, little-endian, are the header of one.
+#[inline]
+pub(crate) fn match_envelope([first, second]: [u64; 2]) -> Option<Envelope> {
+    const KIND_AND_FLAGS: u64 = 0xffff;
+    let tag = (second as u32).cast_signed();
+    let envelope =
+        Envelope { context: (first >> 32) as u32, epoch: (first >> 16) as u16, tag, seq: (second >> 32) as u32 };
+    (first & KIND_AND_FLAGS == u64::from(kind::MATCH) && tag != ANY).then_some(envelope)
 }
 
 /// A header as bytes.

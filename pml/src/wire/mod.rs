@@ -8,8 +8,8 @@ mod headers;
 mod parse;
 
 pub(crate) use card::Card;
-pub(crate) use headers::{Buffer as HeaderBuffer, match_bytes};
-pub(crate) use parse::{Malformed, parse, parse_match};
+pub(crate) use headers::{Buffer as HeaderBuffer, match_bytes, match_envelope};
+pub(crate) use parse::{Malformed, parse};
 
 use cableway_btl::RemoteHandle;
 

@@ -133,14 +133,6 @@ pub(crate) fn parse(bytes: &[u8], message_len: usize) -> Result<(Header, usize),
     }
 }
 
-/// The envelope of an eager message if `bytes` are the header of one: the short way through [`parse`].
-#[inline]
-pub(crate) fn parse_match(bytes: &[u8; size_of::<headers::Match>()]) -> Option<Envelope> {
-    let header: headers::Match = zerocopy::transmute!(*bytes);
-    let whole = header.kind == kind::MATCH && header.flags == 0 && header.tag.get() != ANY;
-    whole.then(|| header.envelope())
-}
-
 fn envelope(header: &headers::Match) -> Result<Envelope, Malformed> {
     let envelope = header.envelope();
     if envelope.tag == ANY { Err(Malformed::Tag(envelope.tag)) } else { Ok(envelope) }
