@@ -128,6 +128,9 @@ impl fmt::Display for Operation {
 }
 
 impl Operation {
+    /// None yet.
+    pub(crate) const NONE: Operation = Operation { verb: "", peer: None, tag: None, bytes: 0 };
+
     pub(crate) fn send(buffer: &Buffer<'_>, to: Rank, tag: i32) -> Self {
         Operation { verb: "send", peer: Some(to), tag: Some(tag), bytes: bytes(buffer) }
     }

@@ -1,11 +1,13 @@
 //! Memory for requests of the engine, and the promise that it outlives them.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ops::Deref;
 use std::ptr::NonNull;
 use std::time::{Duration, Instant};
 
 use cableway_pml::{Engine, Request};
+
+use crate::error::Operation;
 
 thread_local! {
     /// Requests that this thread has used before and will use again: no allocation per message.
@@ -23,24 +25,34 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub(crate) struct InFlight<'e> {
     engine: &'e Engine,
     /// An [`Allocation`]'s.
-    request: NonNull<Request>,
+    memory: NonNull<Memory>,
+}
+
+/// A request and what is known of it while it is one of many.
+struct Memory {
+    request: Request,
+    operation: Cell<Operation>,
+    /// Neighbours in the list of a [`Company`].
+    before: Cell<Option<NonNull<Memory>>>,
+    after: Cell<Option<NonNull<Memory>>>,
 }
 
 // SAFETY: a request may be used from any thread, and this is its only owner.
 unsafe impl Send for InFlight<'_> {}
 
 /// A request at an address of its own. Held by pointer, not by box: the engine holds the address, too.
-struct Allocation(NonNull<Request>);
+struct Allocation(NonNull<Memory>);
 
 impl<'e> InFlight<'e> {
     /// An inactive request.
+    #[inline]
     pub(crate) fn new(engine: &'e Engine) -> Self {
         let kept = FREE.with_borrow_mut(Vec::pop);
-        let request = kept.map_or_else(|| NonNull::from(Box::leak(Box::new(Request::new()))), Allocation::into_inner);
-        InFlight { engine, request }
+        InFlight { engine, memory: kept.map_or_else(Memory::new, Allocation::into_inner) }
     }
 
     /// Waits until the operation, if there is one, is over.
+    #[inline]
     pub(crate) fn wait(&self) {
         if self.is_active() {
             self.engine.wait(&[self]);
@@ -76,18 +88,20 @@ impl<'e> InFlight<'e> {
 impl Deref for InFlight<'_> {
     type Target = Request;
 
+    #[inline]
     fn deref(&self) -> &Request {
         // SAFETY: allocated by `new`, and nobody frees it before `drop` does.
-        unsafe { self.request.as_ref() }
+        unsafe { &self.memory.as_ref().request }
     }
 }
 
 impl Drop for InFlight<'_> {
+    #[inline]
     fn drop(&mut self) {
         self.end();
         // A persistent request holds on to its communicator: it is not kept.
         let reusable = !self.is_persistent();
-        let allocation = Allocation(self.request);
+        let allocation = Allocation(self.memory);
         // A thread that is ending keeps nothing.
         let _ = FREE.try_with(|free| {
             if let Ok(mut free) = free.try_borrow_mut()
@@ -100,8 +114,109 @@ impl Drop for InFlight<'_> {
     }
 }
 
+impl Memory {
+    #[cold]
+    fn new() -> NonNull<Memory> {
+        let memory = Memory {
+            request: Request::new(),
+            operation: Cell::new(Operation::NONE),
+            before: Cell::new(None),
+            after: Cell::new(None),
+        };
+        NonNull::from(Box::leak(Box::new(memory)))
+    }
+}
+
+/// Operations of one thread that are under way together, each found by its [`Member`]. Dropping it waits for those that
+/// nobody took out.
+pub(crate) struct Company<'e> {
+    engine: &'e Engine,
+    last: Cell<Option<NonNull<Memory>>>,
+}
+
+/// Names an operation in the company that it joined, until it is taken out. Neither copied nor used elsewhere.
+pub(crate) struct Member(NonNull<Memory>);
+
+impl<'e> Company<'e> {
+    pub(crate) fn new(engine: &'e Engine) -> Self {
+        Company { engine, last: Cell::new(None) }
+    }
+
+    /// Keeps `one`, an operation on the company's engine, until it is taken out.
+    #[inline]
+    pub(crate) fn join(&self, one: InFlight<'e>, operation: Operation) -> Member {
+        debug_assert!(std::ptr::eq(one.engine, self.engine));
+        let pointer = std::mem::ManuallyDrop::new(one).memory;
+        // SAFETY: an allocation that nobody else has, from here on the list's.
+        let memory = unsafe { pointer.as_ref() };
+        let before = self.last.replace(Some(pointer));
+        memory.operation.set(operation);
+        memory.before.set(before);
+        memory.after.set(None);
+        if let Some(before) = before {
+            // SAFETY: what is listed is allocated.
+            unsafe { before.as_ref() }.after.set(Some(pointer));
+        }
+        Member(pointer)
+    }
+
+    /// The request and the description of a member.
+    ///
+    /// # Safety
+    /// It is this company's.
+    #[inline]
+    pub(crate) unsafe fn get(&self, member: &Member) -> (&Request, Operation) {
+        // SAFETY: by the caller's promise it is listed, and what is listed is allocated; `take` needs the member.
+        let memory = unsafe { member.0.as_ref() };
+        (&memory.request, memory.operation.get())
+    }
+
+    /// Takes a member out. It still waits when dropped.
+    ///
+    /// # Safety
+    /// It is this company's.
+    #[inline]
+    pub(crate) unsafe fn take(&self, member: Member) -> (InFlight<'e>, Operation) {
+        let Member(pointer) = member;
+        // SAFETY: as in `get`.
+        let memory = unsafe { pointer.as_ref() };
+        let (before, after) = (memory.before.get(), memory.after.get());
+        match after {
+            None => self.last.set(before),
+            // SAFETY: what is listed is allocated.
+            Some(after) => unsafe { after.as_ref() }.before.set(before),
+        }
+        if let Some(before) = before {
+            // SAFETY: as above.
+            unsafe { before.as_ref() }.after.set(after);
+        }
+        (InFlight { engine: self.engine, memory: pointer }, memory.operation.get())
+    }
+
+    /// Takes out one that nobody will ask for any more.
+    ///
+    /// # Safety
+    /// No member is used after this.
+    unsafe fn take_last(&self) -> Option<(InFlight<'e>, Operation)> {
+        // SAFETY: listed here, and named by nobody else.
+        Some(unsafe { self.take(Member(self.last.get()?)) })
+    }
+}
+
+impl Drop for Company<'_> {
+    fn drop(&mut self) {
+        // SAFETY: who could use a member has lent the company for it.
+        while let Some((one, operation)) = unsafe { self.take_last() } {
+            one.end();
+            if let Some(error) = one.error() {
+                log::warn!("{operation}, which nobody waited for, failed: {error}");
+            }
+        }
+    }
+}
+
 impl Allocation {
-    fn into_inner(self) -> NonNull<Request> {
+    fn into_inner(self) -> NonNull<Memory> {
         std::mem::ManuallyDrop::new(self).0
     }
 }

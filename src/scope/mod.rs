@@ -7,17 +7,15 @@
 mod persistent;
 mod request;
 
-use std::cell::RefCell;
 use std::marker::PhantomData;
 
 use cableway_base::Rank;
 use cableway_pml::{Buffer, Outcome, SendMode};
-use slab::Slab;
 
 use crate::buffer::{RecvBuffer, SendBuffer};
 use crate::communicator::{Communicator, Message};
 use crate::error::Operation;
-use crate::in_flight::InFlight;
+use crate::in_flight::{Company, InFlight};
 use crate::selector::{Sender, Tag, raw_rank};
 use crate::{AttachedBuffer, Error};
 
@@ -29,16 +27,11 @@ pub use request::Request;
 /// `'env` is what may be lent from outside the scope's closure, `'scope` how long it stays lent.
 pub struct Scope<'scope, 'env: 'scope> {
     communicator: &'env Communicator,
-    pending: RefCell<Slab<Pending<'env>>>,
+    /// Operations that were not complete at once.
+    pending: Company<'env>,
     // Invariant, so that neither lifetime can be shortened to lend what does not live long enough.
     scope: PhantomData<&'scope mut &'scope ()>,
     env: PhantomData<&'env mut &'env ()>,
-}
-
-/// An operation that was not complete at once.
-struct Pending<'env> {
-    request: InFlight<'env>,
-    operation: Operation,
 }
 
 impl Communicator {
@@ -86,24 +79,10 @@ impl Communicator {
     /// # }
     /// ```
     pub fn scope<'env, R>(&'env self, work: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R) -> R {
-        let scope =
-            Scope { communicator: self, pending: RefCell::new(Slab::new()), scope: PhantomData, env: PhantomData };
-        // However `work` ends, this waits before anything lent from outside can be freed.
-        let _end = WaitAtEnd(&scope);
+        // However `work` ends, its drop waits before anything lent from outside can be freed.
+        let pending = Company::new(self.engine());
+        let scope = Scope { communicator: self, pending, scope: PhantomData, env: PhantomData };
         work(&scope)
-    }
-}
-
-struct WaitAtEnd<'a, 'scope, 'env>(&'a Scope<'scope, 'env>);
-
-impl Drop for WaitAtEnd<'_, '_, '_> {
-    fn drop(&mut self) {
-        for (_, Pending { request, operation }) in &*self.0.pending.borrow() {
-            request.end();
-            if let Some(error) = request.error() {
-                log::warn!("{operation}, which nobody waited for, failed: {error}");
-            }
-        }
     }
 }
 
@@ -169,6 +148,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     ///
     /// # Errors
     /// No such rank, or the peer failed; later failures are the request's.
+    #[inline]
     pub fn irecv(
         &'scope self,
         buffer: &'scope mut (impl RecvBuffer + ?Sized),
@@ -257,7 +237,8 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         }
     }
 
+    #[inline]
     fn pending(&'scope self, request: InFlight<'env>, operation: Operation) -> Request<'scope, 'env> {
-        Request::pending(self, self.pending.borrow_mut().insert(Pending { request, operation }))
+        Request::pending(self, self.pending.join(request, operation))
     }
 }

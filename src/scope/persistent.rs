@@ -1,22 +1,20 @@
 //! Operations that are described once and started many times.
 
-use std::cell::Ref;
-
 use cableway_base::Rank;
-use cableway_pml::SendMode;
+use cableway_pml::{Request, SendMode};
 
+use super::Scope;
 use super::request::described;
-use super::{Pending, Scope};
 use crate::Error;
 use crate::buffer::{RecvBuffer, SendBuffer};
 use crate::error::Operation;
-use crate::in_flight::InFlight;
+use crate::in_flight::{InFlight, Member};
 use crate::selector::{Sender, Status, Tag, raw_rank};
 
 /// An operation that can be started again and again, and its buffer, which is the program's between two of them.
 pub struct Persistent<'scope, 'env: 'scope, B: ?Sized> {
     scope: &'scope Scope<'scope, 'env>,
-    key: usize,
+    member: Member,
     /// Borrowed as long as the scope, and by the engine while the operation is under way: a pointer, because a
     /// reference would claim that nobody else writes there.
     buffer: std::ptr::NonNull<B>,
@@ -76,8 +74,8 @@ impl<'scope, 'env, B: ?Sized> Persistent<'scope, 'env, B> {
         buffer: &'scope mut B,
         operation: Operation,
     ) -> Self {
-        let key = scope.pending.borrow_mut().insert(Pending { request, operation });
-        Persistent { scope, key, buffer: buffer.into(), lent: std::marker::PhantomData, operation }
+        let member = scope.pending.join(request, operation);
+        Persistent { scope, member, buffer: buffer.into(), lent: std::marker::PhantomData, operation }
     }
 
     /// Begins the operation.
@@ -85,10 +83,8 @@ impl<'scope, 'env, B: ?Sized> Persistent<'scope, 'env, B> {
     /// # Errors
     /// It is under way already, or the peer failed; later failures are told by [`wait`](Self::wait).
     pub fn start(&mut self) -> Result<(), Error> {
-        let request = self.request();
         // SAFETY: as promised where it was described: nobody else has access to the buffer while it is under way.
-        let started = unsafe { self.scope.communicator.engine().start(&raw const **request) };
-        drop(request);
+        let started = unsafe { self.scope.communicator.engine().start(self.request()) };
         started.map_err(|error| self.operation.failed(error))
     }
 
@@ -98,10 +94,8 @@ impl<'scope, 'env, B: ?Sized> Persistent<'scope, 'env, B> {
     /// Those of the operation.
     pub fn wait(&mut self) -> Result<Status, Error> {
         let request = self.request();
-        request.wait();
-        let result = request.result();
-        drop(request);
-        result.map(|status| described(&self.operation, status)).map_err(|error| self.operation.failed(error))
+        self.scope.communicator.engine().wait(&[request]);
+        request.result().map(|status| described(&self.operation, status)).map_err(|error| self.operation.failed(error))
     }
 
     /// The buffer, unless the operation is under way.
@@ -123,7 +117,8 @@ impl<'scope, 'env, B: ?Sized> Persistent<'scope, 'env, B> {
         Some(unsafe { self.buffer.as_mut() })
     }
 
-    fn request(&self) -> Ref<'_, InFlight<'env>> {
-        Ref::map(self.scope.pending.borrow(), |pending| &pending[self.key].request)
+    fn request(&self) -> &Request {
+        // SAFETY: the member is the scope's.
+        unsafe { self.scope.pending.get(&self.member) }.0
     }
 }

@@ -3,33 +3,32 @@
 use cableway_base::Rank;
 use cableway_pml::{Buffer, Status as RawStatus};
 
-use super::{Pending, Scope};
+use super::Scope;
 use crate::Error;
 use crate::error::Operation;
+use crate::in_flight::Member;
 use crate::selector::Status;
 
 /// An operation under way. Dropping it, or leaking it, leaves the waiting to the end of the scope.
 #[must_use = "whether the operation worked is told by waiting for it"]
 pub struct Request<'scope, 'env: 'scope> {
     scope: &'scope Scope<'scope, 'env>,
-    /// In the scope's table; [`COMPLETE`] for a send that was over at once.
-    key: usize,
+    /// Of the scope's operations; none for a send that was over at once.
+    member: Option<Member>,
     /// The status of that.
     status: Status,
 }
-
-/// The key of no entry.
-const COMPLETE: usize = usize::MAX;
 
 impl<'scope, 'env> Request<'scope, 'env> {
     #[inline]
     pub(super) fn complete(scope: &'scope Scope<'scope, 'env>, to: Rank, tag: i32, buffer: &Buffer<'_>) -> Self {
         let bytes = buffer.packed_len().unwrap_or(u64::MAX);
-        Request { scope, key: COMPLETE, status: Status { source: to, tag, bytes } }
+        Request { scope, member: None, status: Status { source: to, tag, bytes } }
     }
 
-    pub(super) fn pending(scope: &'scope Scope<'scope, 'env>, key: usize) -> Self {
-        Request { scope, key, status: Status { source: 0, tag: 0, bytes: 0 } }
+    #[inline]
+    pub(super) fn pending(scope: &'scope Scope<'scope, 'env>, member: Member) -> Self {
+        Request { scope, member: Some(member), status: Status { source: 0, tag: 0, bytes: 0 } }
     }
 
     /// Waits for the end of the operation. The status is that of the message that was received; for a send it names
@@ -39,10 +38,8 @@ impl<'scope, 'env> Request<'scope, 'env> {
     /// Those of the operation.
     #[inline]
     pub fn wait(self) -> Result<Status, Error> {
-        if self.key == COMPLETE {
-            return Ok(self.status);
-        }
-        let (operation, result) = self.finish();
+        let Some(member) = self.member else { return Ok(self.status) };
+        let (operation, result) = finish(self.scope, member);
         result.map(|status| described(&operation, status)).map_err(|error| operation.failed(error))
     }
 
@@ -60,11 +57,12 @@ impl<'scope, 'env> Request<'scope, 'env> {
     /// # Errors
     /// Those of the operation.
     pub fn cancel(self) -> Result<Option<Status>, Error> {
-        if self.key == COMPLETE {
-            return Ok(Some(self.status));
-        }
-        self.scope.pending.borrow()[self.key].request.cancel();
-        let (operation, result) = self.finish();
+        let Some(member) = self.member else { return Ok(Some(self.status)) };
+        // SAFETY: the member is the scope's.
+        let (request, _) = unsafe { self.scope.pending.get(&member) };
+        // SAFETY: the request is valid, and was only ever started on this engine.
+        unsafe { self.scope.communicator.engine().cancel(request) };
+        let (operation, result) = finish(self.scope, member);
         match result {
             Ok(status) if status.cancelled => Ok(None),
             Ok(status) => Ok(Some(described(&operation, status))),
@@ -72,16 +70,18 @@ impl<'scope, 'env> Request<'scope, 'env> {
         }
     }
 
-    fn finish(self) -> (Operation, Result<RawStatus, cableway_pml::Error>) {
-        // Taken out of the table, it still waits when dropped.
-        let Pending { request, operation } = self.scope.pending.borrow_mut().remove(self.key);
-        request.wait();
-        (operation, request.result())
-    }
-
     pub(super) fn is_over(&self) -> bool {
-        self.key == COMPLETE || !self.scope.pending.borrow()[self.key].request.is_active()
+        // SAFETY: the member is the scope's.
+        self.member.as_ref().is_none_or(|member| !unsafe { self.scope.pending.get(member) }.0.is_active())
     }
+}
+
+#[inline]
+fn finish(scope: &Scope<'_, '_>, member: Member) -> (Operation, Result<RawStatus, cableway_pml::Error>) {
+    // SAFETY: the member is the scope's.
+    let (request, operation) = unsafe { scope.pending.take(member) };
+    request.wait();
+    (operation, request.result())
 }
 
 /// The engine says nothing about a send that worked.
