@@ -93,7 +93,7 @@ impl Scene {
         let socket = socket::connect(&Card::parse(&victim.card()).ok()?.socket).ok()?;
         let hello = Hello {
             secret: [7; 32],
-            rank: 1.into(),
+            from: 1.into(),
             to: 0.into(),
             index: 0.into(),
             geometry,

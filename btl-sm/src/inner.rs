@@ -38,12 +38,20 @@ pub(crate) struct Inner {
     device: OnceLock<Option<DeviceSegment>>,
     pub(crate) device_copies: DeviceCopies,
     peers: Mutex<HashMap<Rank, Arc<Peer>>>,
-    indices: Mutex<HashMap<Rank, u16>>,
+    indices: Mutex<Indices>,
     boxes_given: AtomicU32,
     /// By which peers know our memory. Boxed: its address is told.
     cookie: Box<u64>,
     requests: Mutex<Vec<Request>>,
     has_requests: AtomicBool,
+}
+
+/// The numbers of peers in our FIFO.
+#[derive(Default)]
+struct Indices {
+    by_rank: HashMap<Rank, u16>,
+    /// Those of peers that have gone.
+    free: Vec<u16>,
 }
 
 /// What an endpoint asks of progress.
@@ -106,31 +114,42 @@ impl Inner {
 
     /// The number of a rank in our FIFO. None: the FIFO has no room for one more.
     pub(crate) fn index_of(&self, rank: Rank) -> Option<u16> {
-        let mut indices = self.indices.lock();
-        let next = indices.len();
-        if let Some(&index) = indices.get(&rank) {
+        let indices = &mut *self.indices.lock();
+        if let Some(&index) = indices.by_rank.get(&rank) {
             return Some(index);
         }
-        let index = u16::try_from(next).ok()?;
-        if (next + 1) * self.layout.fifo_quota > self.layout.fifo_cells {
-            return None;
-        }
-        indices.insert(rank, index);
+        let index = match indices.free.pop() {
+            Some(index) => index,
+            // As long as none is free, those in use are the first ones.
+            None => {
+                let next = indices.by_rank.len();
+                let has_room = (next + 1) * self.layout.fifo_quota <= self.layout.fifo_cells;
+                u16::try_from(next).ok().filter(|_| has_room)?
+            }
+        };
+        indices.by_rank.insert(rank, index);
         Some(index)
     }
 
+    /// Another peer may have its number: it has gone, and everything that it wrote has been read.
+    pub(crate) fn release_index(&self, rank: Rank) {
+        let indices = &mut *self.indices.lock();
+        indices.free.extend(indices.by_rank.remove(&rank));
+    }
+
     /// How this process introduces itself to `rank`, whose number in our FIFO is `index`.
-    pub(crate) fn hello(&self, rank: Rank, index: u16) -> Hello {
-        Hello {
-            secret: self.job.secret,
-            rank: self.job.rank.into(),
-            to: rank.into(),
+    /// None: it is not to be spoken to.
+    pub(crate) fn hello(&self, rank: Rank, index: u16) -> Option<Hello> {
+        Some(Hello {
+            secret: self.job.secret_with(rank)?,
+            from: self.job.own_name().into(),
+            to: self.job.name_of(rank)?.into(),
             index: u32::from(index).into(),
             geometry: self.settings.geometry,
             cookie_address: (&raw const *self.cookie as u64).into(),
             cookie: (*self.cookie).into(),
             node: self.node,
-        }
+        })
     }
 
     /// Whether single copy may be tried with a process of this pid that runs there.

@@ -229,6 +229,7 @@ impl Progress {
         if !inner.device_copies.let_go(peer.rank) {
             return inner.request(Request::LetGo(peer.clone()));
         }
+        inner.release_index(peer.rank);
         if !peer.closed.load(Relaxed) {
             upcalls.peer_left(peer.rank);
         }

@@ -15,6 +15,7 @@
 //! one is only read when the one before was judged, so that frames stay in the socket for the frames' reader.
 
 use cableway_base::Rank;
+use cableway_btl::Job;
 use hmac::{Hmac, Mac};
 use sha2::{Digest, Sha256};
 use zerocopy::byteorder::little_endian::{U16, U32, U64};
@@ -38,11 +39,11 @@ struct Hello {
     magic: U64,
     version: U16,
     link: U16,
-    from: U32,
-    to: U32,
-    reserved: U32,
+    /// The names of both: within a job, their ranks.
+    from: U64,
+    to: U64,
     job: [u8; 16],
-    nonce: [u8; 24],
+    nonce: [u8; 20],
 }
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -66,43 +67,53 @@ const _: () = {
     assert!(offset_of!(Hello, version) == 8);
     assert!(offset_of!(Hello, link) == 10);
     assert!(offset_of!(Hello, from) == 12);
-    assert!(offset_of!(Hello, to) == 16);
-    assert!(offset_of!(Hello, reserved) == 20);
-    assert!(offset_of!(Hello, job) == 24);
-    assert!(offset_of!(Hello, nonce) == 40);
+    assert!(offset_of!(Hello, to) == 20);
+    assert!(offset_of!(Hello, job) == 28);
+    assert!(offset_of!(Hello, nonce) == 44);
     assert!(offset_of!(Challenge, proof) == 32);
 };
 
 /// This process, as handshakes need to know it.
 pub(crate) struct Identity {
-    job: [u8; 16],
-    secret: [u8; 32],
-    pub(crate) rank: Rank,
-    size: u32,
+    /// A digest of the job's id.
+    digest: [u8; 16],
+    job: Job,
 }
 
 impl Identity {
-    pub(crate) fn new(job: &cableway_btl::Job) -> Self {
-        let mut name = [0; 16];
-        name.copy_from_slice(&Sha256::digest(job.id.as_bytes())[..16]);
-        Identity { job: name, secret: job.secret, rank: job.rank, size: job.size }
+    pub(crate) fn new(job: &Job) -> Self {
+        let mut digest = [0; 16];
+        digest.copy_from_slice(&Sha256::digest(job.id.as_bytes())[..16]);
+        Identity { digest, job: job.clone() }
+    }
+
+    pub(crate) fn rank(&self) -> Rank {
+        self.job.rank
+    }
+
+    /// Whether this process decides which connection carries a link to that peer.
+    pub(crate) fn is_arbiter(&self, peer: Rank) -> bool {
+        self.job.name_of(peer).is_some_and(|name| self.job.own_name() < name)
     }
 
     /// A proof for one role, over both sides' words of this connection.
-    fn mac(&self, role: &[u8; 6], hello: &Hello, nonce: &[u8; 32]) -> Hmac<Sha256> {
+    fn mac(&self, role: &[u8; 6], peer: Rank, hello: &Hello, nonce: &[u8; 32]) -> Result<Hmac<Sha256>, Refusal> {
+        let secret = self.job.secret_with(peer).ok_or(Refusal::Secret)?;
         // An HMAC key may have any length; a longer or shorter one than the block is no error.
-        let mut mac = <Hmac<Sha256> as Mac>::new_from_slice(&self.secret)
+        let mut mac = <Hmac<Sha256> as Mac>::new_from_slice(&secret)
             .unwrap_or_else(|_| unreachable!("HMAC takes keys of every length"));
         mac.update(role);
         mac.update(hello.as_bytes());
         mac.update(nonce);
-        mac
+        Ok(mac)
     }
 }
 
 /// One connection's handshake, either end's.
 pub(crate) struct Handshake {
     state: State,
+    /// Who is at the other end, or says to be.
+    peer: Rank,
     hello: Hello,
     nonce: [u8; 32],
     inbox: [u8; LONGEST],
@@ -180,9 +191,9 @@ pub(crate) enum Refusal {
     #[error("it belongs to another job")]
     Job,
     #[error(
-        "it says to be rank {from} and to look for rank {to}, in a job of {size} processes of which this is rank {rank}"
+        "it says to be process {from:#x} and to look for process {to:#x}, in a job of {size} processes; this is {name:#x}"
     )]
-    Rank { from: Rank, to: Rank, rank: Rank, size: u32 },
+    Name { from: u64, to: u64, name: u64, size: u32 },
     #[error("it asks for link {0} where there are at most {MAX_LINKS}")]
     Link(usize),
     #[error("it does not know the job's secret")]
@@ -199,23 +210,23 @@ impl Handshake {
             magic: MAGIC,
             version: U16::new(VERSION),
             link: U16::new(link as u16),
-            from: U32::new(identity.rank),
-            to: U32::new(peer),
-            reserved: U32::ZERO,
-            job: identity.job,
-            nonce: [0; 24],
+            from: U64::new(identity.job.own_name()),
+            // A process without a name is nobody's: it refuses.
+            to: U64::new(identity.job.name_of(peer).unwrap_or(u64::MAX)),
+            job: identity.digest,
+            nonce: [0; 20],
         };
-        hello.nonce.copy_from_slice(&nonce[..24]);
-        (Self::new(State::AwaitChallenge, hello, [0; 32]), Reply::new(hello.as_bytes()))
+        hello.nonce.copy_from_slice(&nonce[..20]);
+        (Self::new(State::AwaitChallenge, peer, hello, [0; 32]), Reply::new(hello.as_bytes()))
     }
 
     /// The server's end. `nonce` must never have been used before.
     pub(crate) fn server(nonce: Nonce) -> Self {
-        Self::new(State::AwaitHello, zerocopy::FromZeros::new_zeroed(), nonce)
+        Self::new(State::AwaitHello, Rank::MAX, zerocopy::FromZeros::new_zeroed(), nonce)
     }
 
-    fn new(state: State, hello: Hello, nonce: Nonce) -> Self {
-        Handshake { state, hello, nonce, inbox: [0; LONGEST], have: 0 }
+    fn new(state: State, peer: Rank, hello: Hello, nonce: Nonce) -> Self {
+        Handshake { state, peer, hello, nonce, inbox: [0; LONGEST], have: 0 }
     }
 
     /// Bytes that may be read now: to the end of the message awaited, and none of what follows. 0 once it is over.
@@ -257,7 +268,7 @@ impl Handshake {
 
     /// Server, once [`Told::Proved`]: whether the link is to be carried by this connection.
     pub(crate) fn judge(&mut self, identity: &Identity, verdict: Verdict) -> Reply {
-        let arbiter = identity.rank < self.hello.from.get();
+        let arbiter = identity.is_arbiter(self.peer);
         self.state = if verdict == Verdict::Accept && !arbiter { State::AwaitConfirm } else { State::Over };
         let word = match verdict {
             Verdict::Accept => ACCEPT,
@@ -274,7 +285,7 @@ impl Handshake {
 
     /// Server: who the client says to be, if it has come so far.
     pub(crate) fn claimed(&self) -> Option<Rank> {
-        (self.state != State::AwaitHello).then(|| self.hello.from.get())
+        (self.state != State::AwaitHello).then_some(self.peer)
     }
 
     /// Whether the other end is the arbiter and needs no further word of ours to choose this connection: frames of its
@@ -289,46 +300,49 @@ impl Handshake {
 
     fn on_hello(&mut self, identity: &Identity) -> Result<Told, Refusal> {
         let hello: Hello = zerocopy::transmute!(self.inbox);
-        if hello.magic != MAGIC || hello.reserved != U32::ZERO {
+        if hello.magic != MAGIC {
             return Err(Refusal::NotOurs);
         }
         if hello.version.get() != VERSION {
             return Err(Refusal::Version(hello.version.get()));
         }
-        if hello.job != identity.job {
+        // A process of a job that may be met is told by its name.
+        if hello.job != identity.digest && identity.job.strangers == 0 {
             return Err(Refusal::Job);
         }
-        let (from, to) = (hello.from.get(), hello.to.get());
-        if to != identity.rank || from == identity.rank || from >= identity.size {
-            return Err(Refusal::Rank { from, to, rank: identity.rank, size: identity.size });
+        let (from, to, name) = (hello.from.get(), hello.to.get(), identity.job.own_name());
+        let refusal = Refusal::Name { from, to, name, size: identity.job.size };
+        if to != name || from == name {
+            return Err(refusal);
         }
+        let peer = identity.job.rank_of(from).ok_or(refusal)?;
         if usize::from(hello.link.get()) >= MAX_LINKS {
             return Err(Refusal::Link(hello.link.get().into()));
         }
-        self.hello = hello;
+        (self.hello, self.peer) = (hello, peer);
         self.state = State::AwaitProof;
-        let proof = identity.mac(b"server", &hello, &self.nonce).finalize().into_bytes();
+        let proof = identity.mac(b"server", peer, &hello, &self.nonce)?.finalize().into_bytes();
         Ok(Told::Reply(Reply::new(Challenge { nonce: self.nonce, proof: proof.into() }.as_bytes())))
     }
 
     fn on_challenge(&mut self, identity: &Identity) -> Result<Told, Refusal> {
         let challenge: Challenge = zerocopy::transmute!(self.inbox);
         identity
-            .mac(b"server", &self.hello, &challenge.nonce)
+            .mac(b"server", self.peer, &self.hello, &challenge.nonce)?
             .verify_slice(&challenge.proof)
             .map_err(|_| Refusal::Secret)?;
         self.state = State::AwaitVerdict;
-        let proof = identity.mac(b"client", &self.hello, &challenge.nonce).finalize().into_bytes();
+        let proof = identity.mac(b"client", self.peer, &self.hello, &challenge.nonce)?.finalize().into_bytes();
         Ok(Told::Reply(Reply::new(&proof)))
     }
 
     fn on_proof(&mut self, identity: &Identity) -> Result<Told, Refusal> {
         self.state = State::Over;
         identity
-            .mac(b"client", &self.hello, &self.nonce)
+            .mac(b"client", self.peer, &self.hello, &self.nonce)?
             .verify_slice(&self.inbox[..PROOF])
             .map_err(|_| Refusal::Secret)?;
-        Ok(Told::Proved { from: self.hello.from.get(), link: self.hello.link.get().into() })
+        Ok(Told::Proved { from: self.peer, link: self.hello.link.get().into() })
     }
 
     fn on_verdict(&mut self) -> Result<Told, Refusal> {
@@ -346,7 +360,7 @@ impl Handshake {
         if self.word() != CONFIRM {
             return Err(Refusal::NotOurs);
         }
-        Ok(Told::Confirmed { from: self.hello.from.get(), link: self.hello.link.get().into() })
+        Ok(Told::Confirmed { from: self.peer, link: self.hello.link.get().into() })
     }
 
     fn word(&self) -> U32 {

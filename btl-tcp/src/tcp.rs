@@ -79,7 +79,7 @@ impl Btl for Tcp {
 
     fn connect(&self, rank: Rank, card: &[u8]) -> Result<Vec<Box<dyn Endpoint>>, Error> {
         let theirs = Card::decode(card).map_err(|reason| Error::BadCard { btl: NAME, peer: rank, reason })?;
-        if rank == self.shared.identity.rank {
+        if rank == self.shared.identity.rank() {
             return Ok(Vec::new());
         }
         let routes = pairing::routes(&self.shared.card, &theirs);

@@ -60,7 +60,7 @@ pub use capability::{Capabilities, Cost, Flags, Operation};
 pub use endpoint::{Btl, Endpoint, Sent, Token, Transfer, Upcalls};
 pub use error::Error;
 pub use fragment::{Fragment, FragmentKind, FragmentOwner};
-pub use modex::{Job, Modex, ModexError};
+pub use modex::{Job, Modex, ModexError, Names};
 pub use received::{Received, Retain, Retained, SharedBytes};
 pub use region::{Access, Region, Registration, RemoteHandle};
 

@@ -1,5 +1,7 @@
 //! How processes of a job find each other.
 
+use std::sync::Arc;
+
 use cableway_base::Rank;
 
 /// Who this process is within its job. Every BTL is given it at creation.
@@ -16,12 +18,63 @@ pub struct Job {
     pub size: u32,
     /// How many of them are on this node, this one included.
     pub local_size: u32,
+    /// How many processes of other jobs may be met besides. They are numbered here from `size` on.
+    pub strangers: u32,
+    names: Option<Arc<dyn Names>>,
+}
+
+/// How a host names processes, where those of several jobs may meet: each process counts them in its own way, and
+/// between processes they go by their names.
+pub trait Names: Send + Sync {
+    /// The name of a process, the same for everybody.
+    fn name(&self, peer: Rank) -> Option<u64>;
+
+    /// Its number here, which it is given now if it has none. None: it cannot be met.
+    fn rank(&self, name: u64) -> Option<Rank>;
+
+    /// What this process and `peer` know, and no process of another user does. None: there is no such thing.
+    fn secret(&self, peer: Rank) -> Option<[u8; 32]>;
 }
 
 impl Job {
-    /// See the fields.
+    /// See the fields. No processes but the job's.
     pub fn new(id: String, secret: [u8; 32], rank: Rank, size: u32, local_size: u32) -> Self {
-        Job { id, secret, rank, size, local_size }
+        Job { id, secret, rank, size, local_size, strangers: 0, names: None }
+    }
+
+    /// The same, where `strangers` processes of other jobs may be met.
+    #[must_use]
+    pub fn with_names(self, names: Arc<dyn Names>, strangers: u32) -> Self {
+        Job { strangers, names: Some(names), ..self }
+    }
+
+    /// What this process is called by others.
+    pub fn own_name(&self) -> u64 {
+        self.name_of(self.rank).unwrap_or(self.rank.into())
+    }
+
+    /// What a process is called by others.
+    pub fn name_of(&self, peer: Rank) -> Option<u64> {
+        match &self.names {
+            None => Some(peer.into()),
+            Some(names) => names.name(peer),
+        }
+    }
+
+    /// The process that others call so.
+    pub fn rank_of(&self, name: u64) -> Option<Rank> {
+        match &self.names {
+            None => Rank::try_from(name).ok().filter(|&rank| rank < self.size),
+            Some(names) => names.rank(name),
+        }
+    }
+
+    /// What proves to be that process, and of this job or one that may be met.
+    pub fn secret_with(&self, peer: Rank) -> Option<[u8; 32]> {
+        match &self.names {
+            Some(names) if peer >= self.size => names.secret(peer),
+            _ => Some(self.secret),
+        }
     }
 }
 

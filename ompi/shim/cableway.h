@@ -31,7 +31,9 @@ enum cableway_mode { CABLEWAY_STANDARD = 0, CABLEWAY_SYNCHRONOUS = 1, CABLEWAY_R
 struct cableway_job {
     const char *id;       /* equal in all processes of the job */
     uint8_t secret[32];   /* likewise, known to them alone */
+    uint32_t number;      /* of the job; processes go by number << 32 | rank among all jobs */
     uint32_t rank, size, local_size;
+    uint32_t architecture; /* of this process; those that it talks to must have the same */
     bool threads;         /* MPI_THREAD_MULTIPLE */
 };
 
@@ -64,7 +66,8 @@ int cableway_set_parameter(const char *name, const char *value);
 /* Rows of the parameter table, for registration; false past the last. */
 bool cableway_parameter_row(size_t index, const char **name, const char **value, const char **help);
 
-void *cableway_communicator_add(uint32_t context, const uint32_t *group, size_t size, uint32_t rank);
+/* group: the processes that messages go to and come from, by name. NULL: refused; the log says why. */
+void *cableway_communicator_add(uint32_t context, const uint64_t *group, size_t size, uint32_t rank);
 void cableway_communicator_remove(void *communicator);
 /* Ends what is under way on it; it still has to be removed. */
 void cableway_communicator_revoke(void *communicator);
@@ -107,7 +110,7 @@ void cableway_dump(void *communicator);
 void shim_completed(void *owner, const struct cableway_status *status);
 int shim_modex_put(const char *key, const uint8_t *bytes, size_t len);
 /* 0 found (release the bytes with free), 1 not found, negative an error. */
-int shim_modex_get(uint32_t rank, const char *key, uint8_t **bytes, size_t *len);
+int shim_modex_get(uint64_t process, const char *key, uint8_t **bytes, size_t *len);
 /* Lets the rest of Open MPI advance. */
 void shim_host_progress(void);
 /* One line for the user. */

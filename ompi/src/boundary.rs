@@ -54,9 +54,11 @@ impl From<&Error> for Code {
 pub(crate) struct JobDescription {
     pub(crate) id: *const c_char,
     pub(crate) secret: [u8; 32],
+    pub(crate) number: u32,
     pub(crate) rank: u32,
     pub(crate) size: u32,
     pub(crate) local_size: u32,
+    pub(crate) architecture: u32,
     pub(crate) threads: bool,
 }
 
@@ -109,7 +111,7 @@ impl StatusReport {
 unsafe extern "C" {
     pub(crate) fn shim_completed(owner: *mut c_void, status: *const StatusReport);
     pub(crate) fn shim_modex_put(key: *const c_char, bytes: *const u8, len: usize) -> c_int;
-    pub(crate) fn shim_modex_get(rank: u32, key: *const c_char, bytes: *mut *mut u8, len: *mut usize) -> c_int;
+    pub(crate) fn shim_modex_get(process: u64, key: *const c_char, bytes: *mut *mut u8, len: *mut usize) -> c_int;
     pub(crate) fn shim_host_progress();
 }
 

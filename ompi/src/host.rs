@@ -1,19 +1,41 @@
-//! Open MPI as the engine's host: its modex.
+//! Open MPI as the engine's host: its modex, and how it names processes.
 
-use std::ffi::CString;
+use std::collections::HashMap;
+use std::ffi::{CStr, CString};
+use std::sync::Arc;
 
-use cableway_btl::{Job, Modex, ModexError, Rank};
+use cableway_btl::{Job, Modex, ModexError, Names, Rank};
+use parking_lot::Mutex;
 
-use crate::boundary::{shim_modex_get, shim_modex_put};
+use crate::boundary::{JobDescription, shim_modex_get, shim_modex_put};
+
+/// Processes of other jobs that one may meet in its life.
+const STRANGERS: u32 = 1 << 16;
+/// The engine's card, which is read first of all when a peer is met.
+const FIRST_KEY: &str = "pml";
+/// What a process is built for, as Open MPI encodes it.
+const ARCHITECTURE_KEY: &str = "architecture";
+/// Half of the secret that two processes of different jobs share.
+const SECRET_KEY: &str = "half_secret";
 
 /// Open MPI's own exchange of addresses. It fences by itself, between the components' start and their first use.
 pub(crate) struct HostModex {
     job: Job,
+    architecture: u32,
 }
 
 impl HostModex {
-    pub(crate) fn new(job: Job) -> Self {
-        HostModex { job }
+    /// Publishes what other jobs' processes must know of this one besides its addresses.
+    pub(crate) fn new(description: &JobDescription) -> Result<Self, ModexError> {
+        // SAFETY: the shim passes a string that is valid for the call.
+        let id = unsafe { CStr::from_ptr(description.id) }.to_string_lossy().into_owned();
+        let secret = random()?;
+        put(SECRET_KEY, &secret)?;
+        put(ARCHITECTURE_KEY, &description.architecture.to_ne_bytes())?;
+        let names =
+            HostNames { number: description.number, size: description.size, secret, strangers: Mutex::default() };
+        let job = Job::new(id, description.secret, description.rank, description.size, description.local_size);
+        Ok(HostModex { job: job.with_names(Arc::new(names), STRANGERS), architecture: description.architecture })
     }
 }
 
@@ -23,12 +45,7 @@ impl Modex for HostModex {
     }
 
     fn put(&self, key: &str, value: &[u8]) -> Result<(), ModexError> {
-        let name = c_key(key)?;
-        // SAFETY: both are valid for the call, which copies them.
-        match unsafe { shim_modex_put(name.as_ptr(), value.as_ptr(), value.len()) } {
-            0 => Ok(()),
-            code => Err(error(format!("publishing '{key}'"), code)),
-        }
+        put(key, value)
     }
 
     fn fence(&self) -> Result<(), ModexError> {
@@ -36,21 +53,99 @@ impl Modex for HostModex {
     }
 
     fn get(&self, peer: Rank, key: &str) -> Result<Option<Vec<u8>>, ModexError> {
-        let name = c_key(key)?;
-        let (mut bytes, mut len) = (std::ptr::null_mut(), 0);
-        // SAFETY: the out-pointers are valid for the call.
-        match unsafe { shim_modex_get(peer, name.as_ptr(), &mut bytes, &mut len) } {
-            0 if bytes.is_null() => Ok(Some(Vec::new())),
-            0 => {
-                // SAFETY: the shim hands over `len` bytes from malloc.
-                let value = unsafe { std::slice::from_raw_parts(bytes, len) }.to_vec();
-                // SAFETY: as above; freed once.
-                unsafe { libc::free(bytes.cast()) };
-                Ok(Some(value))
-            }
-            1 => Ok(None),
-            code => Err(error(format!("reading '{key}' of rank {peer}"), code)),
+        let Some(name) = self.job.name_of(peer) else { return Ok(None) };
+        if key == FIRST_KEY {
+            check_architecture(name, self.architecture)?;
         }
+        get(name, key)
+    }
+}
+
+/// Data is not converted between architectures.
+fn check_architecture(name: u64, ours: u32) -> Result<(), ModexError> {
+    let theirs = get(name, ARCHITECTURE_KEY)?;
+    if theirs.as_deref().is_none_or(|theirs| theirs == ours.to_ne_bytes()) {
+        return Ok(());
+    }
+    let reason = "its machine differs in the order or size of words; data is not converted, use another pml".to_owned();
+    Err(ModexError { what: format!("process {name:#x} cannot be met"), reason })
+}
+
+/// Open MPI names a process by its job's number and its rank there. This job's processes keep their ranks; those of
+/// other jobs are numbered on from there, as they are met.
+struct HostNames {
+    number: u32,
+    size: u32,
+    /// This process's half.
+    secret: [u8; 32],
+    strangers: Mutex<Strangers>,
+}
+
+#[derive(Default)]
+struct Strangers {
+    names: Vec<u64>,
+    ranks: HashMap<u64, Rank>,
+}
+
+impl Names for HostNames {
+    fn name(&self, peer: Rank) -> Option<u64> {
+        match peer.checked_sub(self.size) {
+            None => Some(u64::from(self.number) << 32 | u64::from(peer)),
+            Some(index) => self.strangers.lock().names.get(index as usize).copied(),
+        }
+    }
+
+    fn rank(&self, name: u64) -> Option<Rank> {
+        if (name >> 32) as u32 == self.number {
+            return Some(name as u32).filter(|&rank| rank < self.size);
+        }
+        let strangers = &mut *self.strangers.lock();
+        if let Some(&rank) = strangers.ranks.get(&name) {
+            return Some(rank);
+        }
+        let index = u32::try_from(strangers.names.len()).ok().filter(|&index| index < STRANGERS)?;
+        strangers.names.push(name);
+        strangers.ranks.insert(name, self.size + index);
+        Some(self.size + index)
+    }
+
+    /// Each process publishes a half where only its user's processes can read it.
+    fn secret(&self, peer: Rank) -> Option<[u8; 32]> {
+        let theirs: [u8; 32] = match get(self.name(peer)?, SECRET_KEY) {
+            Ok(found) => found?.try_into().ok()?,
+            Err(error) => {
+                log::warn!("{error}");
+                return None;
+            }
+        };
+        Some(std::array::from_fn(|index| theirs[index] ^ self.secret[index]))
+    }
+}
+
+fn put(key: &str, value: &[u8]) -> Result<(), ModexError> {
+    let name = c_key(key)?;
+    // SAFETY: both are valid for the call, which copies them.
+    match unsafe { shim_modex_put(name.as_ptr(), value.as_ptr(), value.len()) } {
+        0 => Ok(()),
+        code => Err(error(format!("publishing '{key}'"), code)),
+    }
+}
+
+fn get(process: u64, key: &str) -> Result<Option<Vec<u8>>, ModexError> {
+    let name = c_key(key)?;
+    let (mut bytes, mut len) = (std::ptr::null_mut(), 0);
+    // SAFETY: the out-pointers are valid for the call.
+    match unsafe { shim_modex_get(process, name.as_ptr(), &mut bytes, &mut len) } {
+        0 if bytes.is_null() => Ok(Some(Vec::new())),
+        0 => {
+            // SAFETY: the shim hands over `len` bytes from malloc.
+            let value = unsafe { std::slice::from_raw_parts(bytes, len) }.to_vec();
+            // SAFETY: as above; freed once.
+            unsafe { libc::free(bytes.cast()) };
+            Ok(Some(value))
+        }
+        1 => Ok(None),
+        code => Err(error(format!("reading '{key}' of process {process:#x}"), code)),
     }
 }
 
@@ -62,4 +157,14 @@ fn c_key(key: &str) -> Result<CString, ModexError> {
 
 fn error(what: String, code: i32) -> ModexError {
     ModexError { what, reason: format!("open mpi answered {code}") }
+}
+
+fn random() -> Result<[u8; 32], ModexError> {
+    let mut bytes = [0; 32];
+    // SAFETY: the buffer is valid for its length; so few bytes come at once or not at all.
+    let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
+    if got == bytes.len() as isize {
+        return Ok(bytes);
+    }
+    Err(ModexError { what: "drawing a secret".to_owned(), reason: std::io::Error::last_os_error().to_string() })
 }

@@ -2,15 +2,17 @@
 
 use std::ffi::{CString, c_char};
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 
 use cableway_base::{ParameterError, Parameters, Source};
+use cableway_btl::{Job, Rank};
 use cableway_pml::{Engine, Error};
 use parking_lot::Mutex;
 
 /// The engine, leaked: callers on any thread use it without counting references, and a component that Open MPI closes
 /// stays loaded.
 static ENGINE: AtomicPtr<Engine> = AtomicPtr::new(std::ptr::null_mut());
+static JOB: OnceLock<Job> = OnceLock::new();
 static POISONED: AtomicBool = AtomicBool::new(false);
 static PARAMETERS: LazyLock<Mutex<Result<Parameters, ParameterError>>> =
     LazyLock::new(|| Mutex::new(Parameters::from_environment()));
@@ -25,8 +27,14 @@ pub(crate) fn engine() -> Option<&'static Engine> {
     unsafe { ENGINE.load(Ordering::Acquire).as_ref() }
 }
 
-pub(crate) fn install(engine: Arc<Engine>) {
+pub(crate) fn install(engine: Arc<Engine>, job: Job) {
+    let _ = JOB.set(job);
     ENGINE.store(Arc::into_raw(engine).cast_mut(), Ordering::Release);
+}
+
+/// The engine's number for a process that Open MPI calls so.
+pub(crate) fn rank_of(name: u64) -> Option<Rank> {
+    JOB.get()?.rank_of(name)
 }
 
 /// After a panic nothing is known of the engine's state: it is not called again.

@@ -1,4 +1,4 @@
-//! Messages between the ranks of one job.
+//! Messages between the ranks of one job, and between those of several.
 
 mod support;
 
@@ -20,6 +20,13 @@ fn requests_do_what_mpi_allows() {
 fn derived_types_arrive_as_mpi_packs_them() {
     for ranks in 1..=2 {
         support::run_program(ranks, "types", &[]);
+    }
+}
+
+#[test]
+fn processes_of_several_jobs_meet() {
+    for ranks in 1..=3 {
+        support::run_program(ranks, "dynamic", &[]);
     }
 }
 

@@ -11,7 +11,7 @@ use crate::error::{Abort, Error};
 use crate::links::Gone;
 
 impl Engine {
-    /// Makes `context` known: `group[r]` is the process (in the job's count) that rank `r` stands for, `rank` is this
+    /// Makes `context` known: `group[r]` is the process (in the job's count, strangers after its own) that rank `r` stands for, `rank` is this
     /// process's own. For an intercommunicator `group` is the remote group. Messages that came before are delivered.
     ///
     /// A context may be used again after [`remove_communicator`](Self::remove_communicator), also while messages of
@@ -19,10 +19,10 @@ impl Engine {
     /// in common, so they must add and remove these in the same order.
     ///
     /// # Errors
-    /// The context is in use, or the group names a process that the job does not have.
+    /// The context is in use, or the group names a process that nobody can meet.
     pub fn add_communicator(&self, context: u32, group: Vec<Rank>, rank: u32) -> Result<Arc<Communicator>, Error> {
         self.check_open()?;
-        let size = self.peers.len();
+        let size = self.most_peers();
         if let Some(&stranger) = group.iter().find(|&&process| process as usize >= size) {
             return Err(Error::NoSuchRank { rank: stranger as i32, size });
         }

@@ -1,5 +1,6 @@
 //! Finding peers and the links to them.
 
+use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 
 use cableway_base::Rank;
@@ -14,7 +15,31 @@ impl Engine {
     /// A peer that was met before.
     #[inline]
     pub(crate) fn known_peer(&self, rank: Rank) -> Option<&Peer> {
-        self.peers.get(rank as usize)?.get().map(|peer| &**peer)
+        match self.peers.get(rank as usize) {
+            Some(place) => place.get().map(|peer| &**peer),
+            None => self.known_stranger(rank),
+        }
+    }
+
+    #[cold]
+    fn known_stranger(&self, rank: Rank) -> Option<&Peer> {
+        let index = (rank as usize).checked_sub(self.peers.len())?;
+        self.strangers.get()?.get(index)?.get().map(|peer| &**peer)
+    }
+
+    /// How many processes could be met: those of the job, and strangers.
+    pub(crate) fn most_peers(&self) -> usize {
+        self.peers.len() + self.modex.job().strangers as usize
+    }
+
+    /// Where a peer is kept.
+    fn place(&self, rank: Rank) -> Option<&OnceLock<Box<Peer>>> {
+        let rank = rank as usize;
+        self.peers.get(rank).or_else(|| {
+            let most = self.modex.job().strangers;
+            let strangers = self.strangers.get_or_init(|| (0..most).map(|_| OnceLock::new()).collect());
+            strangers.get(rank.checked_sub(self.peers.len())?)
+        })
     }
 
     /// A peer; met now if it was not before.
@@ -28,8 +53,8 @@ impl Engine {
 
     #[cold]
     fn meet(&self, rank: Rank) -> Result<&Peer, Error> {
-        let size = self.peers.len();
-        let place = self.peers.get(rank as usize).ok_or(Error::NoSuchRank { rank: rank as i32, size })?;
+        let size = self.most_peers();
+        let place = self.place(rank).ok_or(Error::NoSuchRank { rank: rank as i32, size })?;
         let _meeting = self.meeting.lock();
         if place.get().is_none() {
             let peer = self.connect(rank)?;

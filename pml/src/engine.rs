@@ -46,6 +46,8 @@ pub struct Engine {
     pub(crate) btls: Vec<BtlSlot>,
     pub(crate) locking: Locking,
     pub(crate) peers: Box<[OnceLock<Box<Peer>>]>,
+    /// Processes of other jobs, numbered on from those of this one; there are none in most programs.
+    pub(crate) strangers: OnceLock<Box<[OnceLock<Box<Peer>>]>>,
     /// Held while a peer is met, so that each is met once.
     pub(crate) meeting: Mutex<()>,
     pub(crate) next_link: AtomicU32,
@@ -123,6 +125,7 @@ impl Engine {
             btls: slots,
             locking,
             peers: (0..size).map(|_| OnceLock::new()).collect(),
+            strangers: OnceLock::new(),
             meeting: Mutex::new(()),
             next_link: AtomicU32::new(0),
             registry: crate::lock::Shared::new(locking, Registry::default()),
@@ -155,7 +158,11 @@ impl Engine {
 
     /// Every peer that was met.
     pub(crate) fn met(&self) -> impl Iterator<Item = &Peer> {
-        self.peers.iter().filter_map(|place| place.get()).map(|peer| &**peer)
+        self.peers
+            .iter()
+            .chain(self.strangers.get().into_iter().flatten())
+            .filter_map(|place| place.get())
+            .map(|peer| &**peer)
     }
 
     /// Moves messages; returns how many events there were. Never blocks.

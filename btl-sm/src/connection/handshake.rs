@@ -4,6 +4,8 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
+use cableway_base::Rank;
+
 use super::socket::Credentials;
 use super::wire::{self, Hello, Packet, Refusal};
 use super::{COLLISION_PAUSE, Connections, Event, Stage, tell};
@@ -26,14 +28,14 @@ impl Connections {
         let Some(connection) = self.all.get_mut(key) else { return Ok(()) };
         match (packet, connection.stage) {
             (Packet::Hello(hello), Stage::Stranger) => {
-                check_greeting(inner, connection.credentials, &hello)?;
-                self.answer(inner, key, &hello, file)
+                let rank = check_greeting(inner, connection.credentials, &hello)?;
+                self.answer(inner, key, rank, &hello, file)
             }
             (Packet::Reply(hello), Stage::Called) => {
-                check_greeting(inner, connection.credentials, &hello)?;
+                let rank = check_greeting(inner, connection.credentials, &hello)?;
                 let Some(peer) = connection.peer.clone() else { return Ok(()) };
-                if hello.rank.get() != peer.rank {
-                    return Err(format!("rank {} answers in the place of rank {}", hello.rank, peer.rank));
+                if rank != peer.rank {
+                    return Err(format!("rank {rank} answers in the place of rank {}", peer.rank));
                 }
                 let link = link(inner, &peer, connection.credentials, &hello, file)?;
                 connection.stage = Stage::Open;
@@ -84,8 +86,14 @@ impl Connections {
     }
 
     /// A process of our job calls.
-    fn answer(&mut self, inner: &Inner, key: usize, hello: &Hello, file: Option<OwnedFd>) -> Result<(), String> {
-        let rank = hello.rank.get();
+    fn answer(
+        &mut self,
+        inner: &Inner,
+        key: usize,
+        rank: Rank,
+        hello: &Hello,
+        file: Option<OwnedFd>,
+    ) -> Result<(), String> {
         let peer = inner.peer(rank);
         if !matches!(peer.status(), Status::Idle | Status::Connecting) || peer.link.get().is_some() {
             // Of two calls that crossed, it answered ours and has dropped its own, which is still in our queue.
@@ -94,7 +102,7 @@ impl Connections {
             return Ok(());
         }
         if let Some(&ours) = self.by_rank.get(&rank) {
-            if inner.job.rank < rank {
+            if inner.job.own_name() < hello.from.get() {
                 return self.refuse(key, Refusal::Collision);
             }
             self.remove(ours);
@@ -104,6 +112,7 @@ impl Connections {
             log::warn!("{NAME}: more processes call than the job has on this node");
             return self.refuse(key, Refusal::Full);
         };
+        let Some(reply) = inner.hello(rank, index) else { return self.refuse(key, Refusal::Full) };
         let Some(connection) = self.all.get_mut(key) else { return Ok(()) };
         let link = match link(inner, &peer, connection.credentials, hello, file) {
             Ok(link) => link,
@@ -116,7 +125,7 @@ impl Connections {
         connection.peer = Some(peer.clone());
         self.by_rank.insert(rank, key);
         peer.advance(Status::Connecting);
-        tell(connection, &Packet::Reply(inner.hello(rank, index)), inner.memory.file());
+        tell(connection, &Packet::Reply(reply), inner.memory.file());
         self.attach(peer, link, false);
         Ok(())
     }
@@ -148,18 +157,22 @@ impl Connections {
     }
 }
 
-/// Whether the other side is a process of this user and this job, and speaks to us.
-fn check_greeting(inner: &Inner, credentials: Credentials, hello: &Hello) -> Result<(), String> {
+/// The process at the other side, if it is one of this user, of this job or one that may be met, and speaks to us.
+fn check_greeting(inner: &Inner, credentials: Credentials, hello: &Hello) -> Result<Rank, String> {
     if credentials.uid != inner.uid {
         return Err(format!("it is of user {}, this process of user {}", credentials.uid, inner.uid));
     }
-    if !wire::same_secret(&hello.secret, &inner.job.secret) {
+    let (from, to, own) = (hello.from.get(), hello.to.get(), inner.job.own_name());
+    let strange = || format!("process {from:#x} wants process {to:#x}, this is process {own:#x}");
+    if to != own || from == own {
+        return Err(strange());
+    }
+    let rank = inner.job.rank_of(from).ok_or_else(strange)?;
+    let secret = inner.job.secret_with(rank).ok_or_else(strange)?;
+    if !wire::same_secret(&hello.secret, &secret) {
         return Err("it does not know the job's secret".to_owned());
     }
-    if hello.to.get() != inner.job.rank || hello.rank.get() == inner.job.rank || hello.rank.get() >= inner.job.size {
-        return Err(format!("rank {} wants rank {}, this is rank {}", hello.rank, hello.to, inner.job.rank));
-    }
-    Ok(())
+    Ok(rank)
 }
 
 fn link(

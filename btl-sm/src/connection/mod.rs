@@ -218,7 +218,10 @@ impl Connections {
         let Some(index) = inner.index_of(peer.rank) else {
             return self.events.push_back(lost("more processes than the job has on this node".to_owned()));
         };
-        let hello = Packet::Hello(inner.hello(peer.rank, index));
+        let Some(hello) = inner.hello(peer.rank, index) else {
+            return self.events.push_back(lost("it has no name, or shares no secret with this process".to_owned()));
+        };
+        let hello = Packet::Hello(hello);
         if let Err(error) = socket::send(socket.as_fd(), &hello.to_bytes(), inner.memory.file()) {
             return self.events.push_back(lost(format!("its socket takes no greeting: {error}")));
         }

@@ -101,7 +101,7 @@ fn introduction() -> (Hello, Memory) {
     let memory = Memory::create("caller", settings.geometry.layout().unwrap().len).unwrap();
     let hello = Hello {
         secret: [7; 32],
-        rank: 3.into(),
+        from: 3.into(),
         to: 0.into(),
         index: 0.into(),
         geometry: settings.geometry,
@@ -131,9 +131,9 @@ fn strangers_are_turned_away() {
     type Spoiler = (&'static str, &'static str, fn(&mut Hello));
     let spoilers: [Spoiler; 6] = [
         ("another job's secret", "does not know the job's secret", |hello| hello.secret[31] ^= 1),
-        ("a rank beyond the job", "rank 4 wants rank 0", |hello| hello.rank = 4.into()),
-        ("the rank that it calls", "rank 0 wants rank 0", |hello| hello.rank = 0.into()),
-        ("a call for another rank", "rank 3 wants rank 1", |hello| hello.to = 1.into()),
+        ("a rank beyond the job", "process 0x4 wants process 0x0", |hello| hello.from = 4.into()),
+        ("the rank that it calls", "process 0x0 wants process 0x0", |hello| hello.from = 0.into()),
+        ("a call for another rank", "process 0x3 wants process 0x1", |hello| hello.to = 1.into()),
         ("an impossible geometry", "the FIFO's geometry", |hello| hello.geometry.fifo_cells = 3.into()),
         ("an index out of range", "is out of range", |hello| hello.index = 70_000.into()),
     ];

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! every packet    4 magic "CWsp"   2 version   2 kind
-//! HELLO, REPLY    32 secret   4 rank   4 to rank   4 index   32 geometry   8 cookie address   8 cookie   84 node   + memfd
+//! HELLO, REPLY    32 secret   8 from   8 to   4 index   32 geometry   8 cookie address   8 cookie   84 node   + memfd
 //! READY           1 whether single copy from the other side works
 //! GOODBYE         nothing
 //! DEVICE          16 geometry                                                             + memfd
@@ -17,7 +17,7 @@ use crate::node::Node;
 use crate::segment::{DeviceGeometry, Geometry};
 
 const MAGIC: [u8; 4] = *b"CWsp";
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
 /// Longest packet, and one byte more, so that a longer one is seen to be.
 pub(crate) const RECEIVE_BUFFER: usize = 256;
 
@@ -35,10 +35,10 @@ struct Prefix {
 pub(crate) struct Hello {
     /// The job's.
     pub(crate) secret: [u8; 32],
-    /// The rank of who says it.
-    pub(crate) rank: U32,
-    /// The rank that it believes to speak to.
-    pub(crate) to: U32,
+    /// The name of who says it: within a job, its rank.
+    pub(crate) from: U64,
+    /// The name of whom it believes to speak to.
+    pub(crate) to: U64,
     /// The number by which the listener names itself in the speaker's FIFO.
     pub(crate) index: U32,
     /// Of the speaker's segment, whose memfd comes along.
@@ -50,11 +50,11 @@ pub(crate) struct Hello {
     /// Where the speaker runs.
     pub(crate) node: Node,
 }
-const _: () = assert!(size_of::<Hello>() == 32 + 12 + 32 + 16 + 84 && size_of::<Hello>() + 8 < RECEIVE_BUFFER);
+const _: () = assert!(size_of::<Hello>() == 32 + 20 + 32 + 16 + 84 && size_of::<Hello>() + 8 < RECEIVE_BUFFER);
 
 impl std::fmt::Debug for Hello {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Hello(rank {} to {})", self.rank, self.to)
+        write!(f, "Hello(process {} to {})", self.from, self.to)
     }
 }
 
@@ -168,7 +168,7 @@ mod tests {
         };
         let hello = Hello {
             secret: [7; 32],
-            rank: 1.into(),
+            from: 1.into(),
             to: 2.into(),
             index: 3.into(),
             geometry,

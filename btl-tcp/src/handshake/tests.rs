@@ -81,9 +81,9 @@ fn strangers_are_told_apart() {
     assert_eq!(refusal(&|hello| hello.version = U16::new(9)), Refusal::Version(9));
     assert_eq!(refusal(&|hello| hello.job[0] ^= 1), Refusal::Job);
     assert_eq!(refusal(&|hello| hello.link = U16::new(64)), Refusal::Link(64));
-    assert_eq!(refusal(&|hello| hello.from = U32::new(4)), Refusal::Rank { from: 4, to: 2, rank: 2, size: 4 });
-    assert_eq!(refusal(&|hello| hello.from = U32::new(2)), Refusal::Rank { from: 2, to: 2, rank: 2, size: 4 });
-    assert_eq!(refusal(&|hello| hello.to = U32::new(1)), Refusal::Rank { from: 1, to: 1, rank: 2, size: 4 });
+    assert_eq!(refusal(&|hello| hello.from = U64::new(4)), Refusal::Name { from: 4, to: 2, name: 2, size: 4 });
+    assert_eq!(refusal(&|hello| hello.from = U64::new(2)), Refusal::Name { from: 2, to: 2, name: 2, size: 4 });
+    assert_eq!(refusal(&|hello| hello.to = U64::new(1)), Refusal::Name { from: 1, to: 1, name: 2, size: 4 });
 }
 
 #[test]

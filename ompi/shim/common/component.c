@@ -3,6 +3,7 @@
 
 #include "ompi/mca/pml/base/base.h"
 #include "opal/mca/base/mca_base_var.h"
+#include "opal/util/arch.h"
 #include "opal/util/show_help.h"
 
 #include <stdio.h>
@@ -86,7 +87,11 @@ static int apply_variables(void)
 static mca_pml_base_module_t *component_init(int *out, bool progress_threads, bool threads)
 {
     char id[320];
-    struct cableway_job job = {.threads = threads};
+    struct cableway_job job = {
+        .number = OMPI_PROC_MY_NAME->jobid,
+        .architecture = opal_local_arch,
+        .threads = threads,
+    };
     (void) progress_threads;
     *out = priority;
 

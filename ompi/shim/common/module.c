@@ -14,13 +14,7 @@ static int add_procs(ompi_proc_t **procs, size_t count)
     if (OMPI_SUCCESS != rc) {
         return rc;
     }
-    for (size_t i = 0; i < count; i++) {
-        if (procs[i]->super.proc_arch != opal_proc_local_get()->proc_arch) {
-            opal_output(0, "cableway: process %s has another architecture (word size or order), which is not supported",
-                        OMPI_NAME_PRINT(&procs[i]->super.proc_name));
-            return OMPI_ERR_NOT_SUPPORTED;
-        }
-    }
+    /* Whether one is of another architecture is found when it is met: most are never seen here. */
     return OMPI_SUCCESS;
 }
 
@@ -40,23 +34,17 @@ static int add_comm(ompi_communicator_t *communicator)
 {
     ompi_group_t *group = communicator->c_remote_group;
     size_t size = group->grp_proc_count;
-    uint32_t *ranks = malloc(sizeof *ranks * (size ? size : 1));
-    if (NULL == ranks) {
+    uint64_t *names = malloc(sizeof *names * (size ? size : 1));
+    if (NULL == names) {
         return OMPI_ERR_OUT_OF_RESOURCE;
     }
     for (size_t i = 0; i < size; i++) {
         opal_process_name_t name = ompi_group_get_proc_name(group, (int) i);
-        if (name.jobid != OMPI_PROC_MY_NAME->jobid) {
-            opal_output(0, "cableway: process %s belongs to another job; spawned and connected jobs are not supported yet",
-                        OMPI_NAME_PRINT(&name));
-            free(ranks);
-            return OMPI_ERR_NOT_SUPPORTED;
-        }
-        ranks[i] = name.vpid;
+        names[i] = (uint64_t) name.jobid << 32 | name.vpid;
     }
-    communicator->c_pml_comm = cableway_communicator_add(cableway_context(communicator), ranks, size,
+    communicator->c_pml_comm = cableway_communicator_add(cableway_context(communicator), names, size,
                                                          (uint32_t) communicator->c_my_rank);
-    free(ranks);
+    free(names);
     return NULL != communicator->c_pml_comm ? OMPI_SUCCESS : OMPI_ERROR;
 }
 

@@ -36,10 +36,10 @@ int shim_modex_put(const char *key, const uint8_t *bytes, size_t len)
     return rc;
 }
 
-int shim_modex_get(uint32_t rank, const char *key, uint8_t **bytes, size_t *len)
+int shim_modex_get(uint64_t process, const char *key, uint8_t **bytes, size_t *len)
 {
     int rc;
-    opal_process_name_t name = {.jobid = OMPI_PROC_MY_NAME->jobid, .vpid = rank};
+    opal_process_name_t name = {.jobid = (uint32_t) (process >> 32), .vpid = (uint32_t) process};
     *bytes = NULL;
     *len = 0;
     OPAL_MODEX_RECV_STRING(rc, key, &name, bytes, len);

@@ -8,23 +8,27 @@ use crate::boundary::guarded;
 use crate::state;
 
 /// # Safety
-/// `group` holds `size` ranks.
+/// `group` holds `size` names.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cableway_communicator_add(
     context: u32,
-    group: *const u32,
+    group: *const u64,
     size: usize,
     rank: u32,
 ) -> *const Communicator {
     guarded(std::ptr::null(), || {
         let Some(engine) = state::engine() else { return std::ptr::null() };
-        let group = if size == 0 {
-            Vec::new()
-        } else {
+        let mut ranks = Vec::with_capacity(size);
+        for index in 0..size {
             // SAFETY: the caller's promise.
-            unsafe { std::slice::from_raw_parts(group, size) }.to_vec()
-        };
-        engine.add_communicator(context, group, rank).map_or_else(
+            let name = unsafe { *group.add(index) };
+            let Some(rank) = state::rank_of(name) else {
+                log::error!("process {name:#x} cannot be met: this one has met too many of other jobs");
+                return std::ptr::null();
+            };
+            ranks.push(rank);
+        }
+        engine.add_communicator(context, ranks, rank).map_or_else(
             |error| {
                 state::report(&error);
                 std::ptr::null()

@@ -1,10 +1,10 @@
 //! The engine's life: making it, driving it, ending it.
 
-use std::ffi::{CStr, c_int};
+use std::ffi::c_int;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cableway_btl::{Btl, Job};
+use cableway_btl::{Btl, Job, Modex as _};
 use cableway_btl_self::SelfLoop;
 use cableway_btl_sm::SharedMemory;
 use cableway_btl_tcp::Tcp;
@@ -27,8 +27,8 @@ unsafe extern "C" fn cableway_start(job: *const JobDescription) -> c_int {
         // SAFETY: the caller's promise.
         let description = unsafe { &*job };
         match start(description) {
-            Ok(engine) => {
-                state::install(engine);
+            Ok((engine, job)) => {
+                state::install(engine, job);
                 0
             }
             Err(error) => {
@@ -39,10 +39,9 @@ unsafe extern "C" fn cableway_start(job: *const JobDescription) -> c_int {
     })
 }
 
-fn start(description: &JobDescription) -> Result<Arc<Engine>, Box<dyn std::error::Error>> {
-    // SAFETY: the shim passes a string that is valid for the call.
-    let id = unsafe { CStr::from_ptr(description.id) }.to_string_lossy().into_owned();
-    let job = Job::new(id, description.secret, description.rank, description.size, description.local_size);
+fn start(description: &JobDescription) -> Result<(Arc<Engine>, Job), Box<dyn std::error::Error>> {
+    let modex = HostModex::new(description)?;
+    let job = modex.job().clone();
     let parameters = Arc::new(state::parameters()?);
     let devices = Devices::open(&parameters);
     let wanted = |name: &str| parameters.btl.is_empty() || parameters.btl.split(',').any(|btl| btl.trim() == name);
@@ -54,13 +53,14 @@ fn start(description: &JobDescription) -> Result<Arc<Engine>, Box<dyn std::error
     if wanted("tcp") && (description.local_size < description.size || !wanted("sm")) {
         btls.push(Tcp::new(&job, &parameters, &devices)?);
     }
-    let config = Config { modex: Arc::new(HostModex::new(job)), parameters, devices, btls };
-    if description.threads {
-        Ok(Engine::new(config)?)
+    let config = Config { modex: Arc::new(modex), parameters, devices, btls };
+    let engine = if description.threads {
+        Engine::new(config)?
     } else {
         // SAFETY: Open MPI serialises its calls unless MPI_THREAD_MULTIPLE was granted.
-        Ok(unsafe { Engine::new_serialized(config)? })
-    }
+        unsafe { Engine::new_serialized(config)? }
+    };
+    Ok((engine, job))
 }
 
 #[unsafe(no_mangle)]
