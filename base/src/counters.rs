@@ -28,6 +28,12 @@ counters! {
     protocol_put,
     /// messages whose data went in pipelined fragments
     protocol_fragments,
+    /// bytes that the receiver fetched by GET
+    bytes_get,
+    /// bytes that the sender stored by PUT
+    bytes_put,
+    /// bytes that went in pipelined fragments
+    bytes_fragments,
     /// messages that found no posted receive
     unexpected,
     /// messages that arrived before one sent earlier and were parked

@@ -22,6 +22,7 @@ enum cableway_code {
     CABLEWAY_UNREACHABLE = 5,
     CABLEWAY_DEVICE = 6,
     CABLEWAY_INTERNAL = 7,
+    CABLEWAY_NO_SUCH_RANK = 8,
     CABLEWAY_REVOKED = 9,
 };
 
@@ -55,14 +56,23 @@ struct cableway_status {
 
 /* --- Rust's --- */
 
-/* Makes the engine and publishes its addresses through shim_modex_put. */
-int cableway_start(const struct cableway_job *job);
+/* Makes the engine and publishes its addresses through shim_modex_put. 0, or why not, in words that stay valid. */
+int cableway_start(const struct cableway_job *job, const char **reason);
 /* Ends the engine; true when all that was sent has left. */
 bool cableway_stop(void);
 /* Lets all that was sent leave; true when it has. The engine can be used again. */
 bool cableway_drain(void);
 int cableway_progress(void);
-int cableway_set_parameter(const char *name, const char *value);
+/* 0, or why not, in words that stay valid. */
+int cableway_set_parameter(const char *name, const char *value, const char **reason);
+/* As the parameter `verbose` counts. */
+void cableway_set_verbosity(int verbosity);
+/* Rows of the counters; false past the last. */
+bool cableway_counter_row(size_t index, const char **name, const char **help);
+uint64_t cableway_counter_value(size_t index);
+void cableway_queue_lengths(void *communicator, uint32_t *posted, uint32_t *unexpected);
+/* Logs which protocols carry messages to a process, by name. */
+void cableway_explain(uint64_t process);
 /* Rows of the parameter table, for registration; false past the last. */
 bool cableway_parameter_row(size_t index, const char **name, const char **value, const char **help);
 

@@ -23,6 +23,7 @@ pub(crate) enum Code {
     Unreachable = 5,
     Device = 6,
     Internal = 7,
+    NoSuchRank = 8,
     Revoked = 9,
 }
 
@@ -40,7 +41,8 @@ impl From<&Error> for Code {
             Error::PeerFailed { .. } | Error::PeerLeft { .. } | Error::PeerGaveUp { .. } | Error::Btl(_) => {
                 Code::PeerFailed
             }
-            Error::NoSuchRank { .. } | Error::BadTag { .. } => Code::BadArgument,
+            Error::NoSuchRank { .. } => Code::NoSuchRank,
+            Error::BadTag { .. } => Code::BadArgument,
             Error::Modex(_) | Error::Unreachable { .. } => Code::Unreachable,
             Error::Device { .. } => Code::Device,
             Error::CommunicatorRemoved { .. } => Code::Revoked,

@@ -45,7 +45,11 @@ pub(crate) fn poison() {
 
 /// Says what failed; the host is only told a code.
 pub(crate) fn report(error: &Error) {
-    log::warn!("{error}");
+    match error {
+        // What a program left behind in a communicator that it freed.
+        Error::CommunicatorRemoved { .. } => log::debug!("{error}"),
+        _ => log::warn!("{error}"),
+    }
 }
 
 /// The parameters as the environment and Open MPI's variables have them.
@@ -78,6 +82,14 @@ unsafe extern "C" {
     fn shim_log(line: *const c_char);
 }
 
+/// One line for the user, whatever the log's level.
+pub(crate) fn say(line: &str) {
+    if let Ok(line) = CString::new(line) {
+        // SAFETY: a valid string for the call.
+        unsafe { shim_log(line.as_ptr()) }
+    }
+}
+
 /// Hands the stack's log to Open MPI's output: warnings, and with `CABLEWAY_LOG` (off, error, warn, info, debug) more.
 struct HostLog;
 
@@ -87,20 +99,29 @@ impl log::Log for HostLog {
     }
 
     fn log(&self, record: &log::Record<'_>) {
-        if self.enabled(record.metadata())
-            && let Ok(line) = CString::new(record.args().to_string())
-        {
-            // SAFETY: a valid string for the call.
-            unsafe { shim_log(line.as_ptr()) }
+        if self.enabled(record.metadata()) {
+            say(&record.args().to_string());
         }
     }
 
     fn flush(&self) {}
 }
 
-pub(crate) fn start_log() {
+/// Verbosity is counted as the parameter `verbose` does; the variable knows better.
+pub(crate) fn start_log(verbosity: i32) {
     let level = std::env::var("CABLEWAY_LOG").ok().and_then(|level| level.parse().ok());
-    if log::set_logger(&HostLog).is_ok() {
-        log::set_max_level(level.unwrap_or(log::LevelFilter::Warn));
-    }
+    let level = level.unwrap_or(match verbosity {
+        ..=0 => log::LevelFilter::Warn,
+        1..10 => log::LevelFilter::Info,
+        10..100 => log::LevelFilter::Debug,
+        100.. => log::LevelFilter::Trace,
+    });
+    // Whoever set one before keeps it.
+    let _ = log::set_logger(&HostLog);
+    log::set_max_level(level);
+}
+
+/// Text for C that stays valid. Leaked: there are few of them, and most are the last that is said.
+pub(crate) fn words(text: &str) -> *const c_char {
+    CString::new(text.replace('\0', "")).unwrap_or_default().into_raw()
 }

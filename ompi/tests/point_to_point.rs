@@ -24,17 +24,20 @@ fn derived_types_arrive_as_mpi_packs_them() {
 }
 
 #[test]
-fn processes_of_several_jobs_meet() {
-    for ranks in 1..=3 {
-        support::run_program(ranks, "dynamic", &[]);
+fn whoever_waits_lets_the_rest_of_open_mpi_advance() {
+    for ranks in 2..=3 {
+        support::run_program(ranks, "progress", &[]);
     }
 }
 
 #[test]
-fn the_component_is_the_one_that_runs() {
-    let run =
-        support::finish(support::mpirun(2).args(["--mca", "pml_base_verbose", "10"]).arg(support::program("ring")))
-            .assert_success();
-    let said = run.stdout + &run.stderr;
-    assert!(said.contains("selected cableway"), "{said}");
+fn many_threads_send_at_once() {
+    support::run_program(2, "threads", &[]);
+}
+
+#[test]
+fn processes_of_several_jobs_meet() {
+    for ranks in 1..=3 {
+        support::run_program(ranks, "dynamic", &[]);
+    }
 }

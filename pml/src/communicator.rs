@@ -24,6 +24,16 @@ pub struct Communicator {
     pub(crate) matching: Lock<Matching>,
 }
 
+/// How much waits in a communicator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct QueueLengths {
+    /// Receives that no message has come for.
+    pub posted: usize,
+    /// Messages that nobody has received.
+    pub unexpected: usize,
+}
+
 /// What is kept per rank of a communicator.
 pub(crate) struct Member {
     /// How many communicators with this context were shared with the process before: tells their messages from ours.
@@ -117,6 +127,12 @@ impl Communicator {
     /// This process in the communicator.
     pub fn rank(&self) -> u32 {
         self.rank
+    }
+
+    /// What waits here.
+    pub fn queue_lengths(&self) -> QueueLengths {
+        let matching = self.matching.lock();
+        QueueLengths { posted: matching.matcher.posted_len(), unexpected: matching.matcher.unexpected_len() }
     }
 
     /// The processes that messages go to and come from, in the job's count, by their rank here.

@@ -38,7 +38,7 @@ mod wire;
 
 pub use buffer::Buffer;
 pub use buffered::AttachedBuffer;
-pub use communicator::Communicator;
+pub use communicator::{Communicator, QueueLengths};
 pub use engine::{Config, Engine};
 pub use error::{Abort, Error};
 pub use probe::Message;

@@ -95,22 +95,12 @@ impl Explain {
         let to = side(self.dst, &[Strided::Dst, Strided::Both]);
         let rows = world.communicator().explain(1, from, to, self.size.clone())?;
         let text = match self.format {
-            Format::Table => table(&rows, &world.communicator().transports(1)?),
+            Format::Table => Protocol::table(&rows, &world.communicator().transports(1)?),
             Format::Json => rows.iter().map(json).collect(),
         };
         let written = std::io::stdout().lock().write_all(text.as_bytes());
         written.map_err(|error| Failure::failed(1, format!("printing: {error}")))
     }
-}
-
-fn table(rows: &[Protocol], transports: &[&str]) -> String {
-    let width = rows.iter().map(|row| row.protocol.len()).max().unwrap_or(0).max("Protocol".len());
-    let mut text = format!("# Over {}\n# {:>22}  {:width$}  Why\n", transports.join(", "), "Size", "Protocol");
-    for row in rows {
-        let sizes = format!("{}..{}", row.sizes.start(), row.sizes.end());
-        text += &format!("{sizes:>24}  {:width$}  {}\n", row.protocol, row.reason);
-    }
-    text
 }
 
 fn json(row: &Protocol) -> String {

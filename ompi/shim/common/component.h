@@ -43,6 +43,14 @@ extern mca_pml_base_module_t cableway_module;
 int cableway_job(struct cableway_job *job, char *id, size_t room);
 /* Whether Open MPI's structures are as this was built with; if not, says so. */
 bool cableway_same_structures(void);
+extern int cableway_priority;
+extern bool cableway_explain_wanted;
+int cableway_variables_register(const mca_base_component_t *self);
+int cableway_variables_apply(void);
+void cableway_variables_release(void);
+/* Shows a text of help-cableway.txt, or where that is not installed the detail alone. */
+void cableway_show_help(const char *topic, const char *detail);
+
 int cableway_error(int code);
 /* Describes a program's buffer to the engine. */
 int cableway_describe(struct cableway_buffer *out, const void *address, size_t count, ompi_datatype_t *datatype);

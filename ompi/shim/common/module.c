@@ -34,7 +34,7 @@ static int add_comm(ompi_communicator_t *communicator)
 {
     ompi_group_t *group = communicator->c_remote_group;
     size_t size = group->grp_proc_count;
-    uint64_t *names = malloc(sizeof *names * (size ? size : 1));
+    uint64_t *names = calloc(size ? size : 1, sizeof *names);
     if (NULL == names) {
         return OMPI_ERR_OUT_OF_RESOURCE;
     }
@@ -44,6 +44,10 @@ static int add_comm(ompi_communicator_t *communicator)
     }
     communicator->c_pml_comm = cableway_communicator_add(cableway_context(communicator), names, size,
                                                          (uint32_t) communicator->c_my_rank);
+    if (cableway_explain_wanted && communicator == &ompi_mpi_comm_world.comm && 0 == communicator->c_my_rank
+        && size > 1) {
+        cableway_explain(names[1]);
+    }
     free(names);
     return NULL != communicator->c_pml_comm ? OMPI_SUCCESS : OMPI_ERROR;
 }

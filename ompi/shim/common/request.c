@@ -77,17 +77,21 @@ static int request_cancel(ompi_request_t *handle, int flag)
     return OMPI_SUCCESS;
 }
 
+/* MPI's classes, since these also end up in statuses. */
 int cableway_error(int code)
 {
     switch (code) {
-    case CABLEWAY_OK: return OMPI_SUCCESS;
+    case CABLEWAY_OK: return MPI_SUCCESS;
     case CABLEWAY_TRUNCATED: return MPI_ERR_TRUNCATE;
-    case CABLEWAY_PEER_FAILED: return OMPI_ERR_UNREACH;
-    case CABLEWAY_BAD_ARGUMENT: return OMPI_ERR_BAD_PARAM;
-    case CABLEWAY_NO_MEMORY: return OMPI_ERR_OUT_OF_RESOURCE;
-    case CABLEWAY_UNREACHABLE: return OMPI_ERR_UNREACH;
+    case CABLEWAY_BAD_ARGUMENT: return MPI_ERR_ARG;
+    case CABLEWAY_NO_SUCH_RANK: return MPI_ERR_RANK;
+    case CABLEWAY_NO_MEMORY: return MPI_ERR_NO_MEM;
+    case CABLEWAY_INTERNAL: return MPI_ERR_INTERN;
     case CABLEWAY_REVOKED: return CABLEWAY_ERR_REVOKED;
-    default: return OMPI_ERROR;
+    /* 4.1 has no class for a process that failed; the log says which and why. */
+    case CABLEWAY_PEER_FAILED:
+    case CABLEWAY_UNREACHABLE:
+    default: return MPI_ERR_OTHER;
     }
 }
 

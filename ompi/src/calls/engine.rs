@@ -1,6 +1,7 @@
 //! The engine's life: making it, driving it, ending it.
 
-use std::ffi::c_int;
+use std::ffi::{c_char, c_int};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,8 +9,8 @@ use cableway_btl::{Btl, Job, Modex as _};
 use cableway_btl_self::SelfLoop;
 use cableway_btl_sm::SharedMemory;
 use cableway_btl_tcp::Tcp;
-use cableway_common_cuda::Devices;
-use cableway_pml::{Communicator, Config, Engine};
+use cableway_common_cuda::{Devices, MemoryClass};
+use cableway_pml::{Communicator, Config, Engine, Explained, Side};
 
 use crate::boundary::{Code, JobDescription, guarded};
 use crate::host::HostModex;
@@ -19,11 +20,12 @@ use crate::state;
 const FINALIZE_LIMIT: Duration = Duration::from_secs(10);
 
 /// # Safety
-/// `job` is valid for the call. Called once.
+/// `job` and `reason` are valid for the call. Called once.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn cableway_start(job: *const JobDescription) -> c_int {
+unsafe extern "C" fn cableway_start(job: *const JobDescription, reason: *mut *const c_char) -> c_int {
+    // SAFETY: the caller's promise, here and below.
+    unsafe { *reason = c"an internal error".as_ptr() };
     guarded(Code::Internal.refused(), || {
-        state::start_log();
         // SAFETY: the caller's promise.
         let description = unsafe { &*job };
         match start(description) {
@@ -32,7 +34,8 @@ unsafe extern "C" fn cableway_start(job: *const JobDescription) -> c_int {
                 0
             }
             Err(error) => {
-                log::error!("{error}");
+                // SAFETY: as above.
+                unsafe { *reason = state::words(&error.to_string()) };
                 Code::Internal.refused()
             }
         }
@@ -50,7 +53,7 @@ fn start(description: &JobDescription) -> Result<(Arc<Engine>, Job), Box<dyn std
     if wanted("sm") {
         btls.push(SharedMemory::new(&job, &parameters, &devices)?);
     }
-    if wanted("tcp") && (description.local_size < description.size || !wanted("sm")) {
+    if wanted("tcp") && (description.local_size < description.size || !parameters.btl.is_empty()) {
         btls.push(Tcp::new(&job, &parameters, &devices)?);
     }
     let config = Config { modex: Arc::new(modex), parameters, devices, btls };
@@ -85,6 +88,33 @@ extern "C" fn cableway_dump(_communicator: *const Communicator) {
         let Some(engine) = state::engine() else { return };
         for (name, help, value) in engine.counters().rows() {
             log::info!("{name} {value} ({help})");
+        }
+    });
+}
+
+/// How large the messages are that are explained.
+const EXPLAINED: RangeInclusive<u64> = 1..=4 << 20;
+
+#[unsafe(no_mangle)]
+extern "C" fn cableway_explain(process: u64) {
+    guarded((), || {
+        let Some(engine) = state::engine() else { return };
+        let Some(peer) = state::rank_of(process) else { return };
+        for (what, from, to) in [
+            ("host to host", MemoryClass::Host, MemoryClass::Host),
+            ("host to device", MemoryClass::Host, MemoryClass::Device),
+            ("device to host", MemoryClass::Device, MemoryClass::Host),
+            ("device to device", MemoryClass::Device, MemoryClass::Device),
+        ] {
+            let side = |class| Side { class, contiguous: true };
+            let rows = engine.explain(peer, side(from), side(to), EXPLAINED);
+            match rows.and_then(|rows| Ok(Explained::table(&rows, &engine.transports(peer)?))) {
+                Ok(table) => {
+                    state::say(&format!("messages from {what}"));
+                    table.lines().for_each(state::say);
+                }
+                Err(error) => state::report(&error),
+            }
         }
     });
 }

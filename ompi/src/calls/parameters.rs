@@ -1,26 +1,40 @@
-//! The parameter table, for whoever registers it with the host.
+//! The parameter table and the counters, for whoever registers them with the host.
 
 use std::ffi::{CStr, c_char, c_int};
+
+use cableway_base::Counters;
+use cableway_pml::Communicator;
 
 use crate::boundary::{Code, guarded};
 use crate::state;
 
 /// # Safety
-/// Two valid strings.
+/// Two valid strings, and a valid place for a third.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn cableway_set_parameter(name: *const c_char, value: *const c_char) -> c_int {
+unsafe extern "C" fn cableway_set_parameter(
+    name: *const c_char,
+    value: *const c_char,
+    reason: *mut *const c_char,
+) -> c_int {
+    // SAFETY: the caller's promise, here and below.
+    unsafe { *reason = c"an internal error".as_ptr() };
     guarded(Code::Internal.refused(), || {
-        state::start_log();
-        // SAFETY: the caller's promise.
+        // SAFETY: as above.
         let (name, value) = unsafe { (CStr::from_ptr(name), CStr::from_ptr(value)) };
         match state::set_parameter(&name.to_string_lossy(), &value.to_string_lossy()) {
             Ok(()) => 0,
             Err(error) => {
-                log::error!("{error}");
+                // SAFETY: as above.
+                unsafe { *reason = state::words(&error.to_string()) };
                 Code::BadArgument.refused()
             }
         }
     })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cableway_set_verbosity(verbosity: c_int) {
+    guarded((), || state::start_log(verbosity));
 }
 
 /// # Safety
@@ -42,4 +56,38 @@ unsafe extern "C" fn cableway_parameter_row(
         }
         true
     })
+}
+
+/// # Safety
+/// The out-pointers are valid; what they are set to lives as long as the process.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cableway_counter_row(index: usize, name: *mut *const c_char, help: *mut *const c_char) -> bool {
+    guarded(false, || {
+        let rows = Counters::default().rows();
+        let Some(&(row_name, row_help, _)) = rows.get(index) else { return false };
+        // SAFETY: the caller's promise.
+        unsafe {
+            *name = state::words(row_name);
+            *help = state::words(row_help);
+        }
+        true
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cableway_counter_value(index: usize) -> u64 {
+    let value = || Some(state::engine()?.counters().rows().get(index)?.2);
+    guarded(0, || value().unwrap_or(0))
+}
+
+/// # Safety
+/// A live communicator, and two valid places.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cableway_queue_lengths(communicator: *const Communicator, posted: *mut u32, unexpected: *mut u32) {
+    guarded((), || {
+        // SAFETY: the caller's promise.
+        let lengths = unsafe { &*communicator }.queue_lengths();
+        // SAFETY: as above.
+        unsafe { (*posted, *unexpected) = (lengths.posted as u32, lengths.unexpected as u32) };
+    });
 }

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// The names by which Open MPI finds what the one object file holds.
-const NAMES: &[&str] = &["mca_pml_cableway.so", "mca_coll_cableway.so"];
+pub(crate) const NAMES: &[&str] = &["mca_pml_cableway.so", "mca_coll_cableway.so"];
 
 /// A folder of components: the one under test, by all its names.
 pub(crate) fn components() -> &'static Path {
@@ -30,6 +30,8 @@ pub(crate) fn components() -> &'static Path {
             let _ = std::fs::remove_file(&link);
             std::os::unix::fs::symlink(object(), &link).expect("a link can be made");
         }
+        let help = Path::new(env!("CARGO_MANIFEST_DIR")).join("shim/help-cableway.txt");
+        std::fs::copy(help, folder.join("help-cableway.txt")).expect("the texts can be copied");
         folder
     })
 }
@@ -100,7 +102,7 @@ pub(crate) fn mpirun_as_is(ranks: u32) -> Command {
 }
 
 /// 5.0's mpirun gives the short name, which PMIx knows, too, a value of its own on some distributions.
-fn path_parameter() -> &'static str {
+pub(crate) fn path_parameter() -> &'static str {
     if major_version() >= 5 { "opal_mca_base_component_path" } else { "mca_base_component_path" }
 }
 

@@ -176,9 +176,13 @@ impl<P, U> Matcher<P, U> {
     }
 
     /// How many receives are posted.
-    #[cfg(test)]
     pub(crate) fn posted_len(&self) -> usize {
         self.posted.len()
+    }
+
+    /// How many messages wait for a receive.
+    pub(crate) fn unexpected_len(&self) -> usize {
+        self.unexpected.len()
     }
 
     /// How many lists, nodes and slots were looked at so far: what a bound on the work is asserted on.

@@ -41,6 +41,10 @@ impl<U> Default for Unexpected<U> {
 }
 
 impl<U> Unexpected<U> {
+    pub(crate) fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
     pub(crate) fn push(&mut self, source: u32, tag: i32, message: U) {
         self.last_number += 1;
         let number = self.last_number;

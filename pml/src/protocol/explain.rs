@@ -41,6 +41,19 @@ pub struct Explained {
     pub reason: String,
 }
 
+impl Explained {
+    /// The rows as a table for people.
+    pub fn table(rows: &[Explained], transports: &[&str]) -> String {
+        let width = rows.iter().map(|row| row.protocol.len()).max().unwrap_or(0).max("Protocol".len());
+        let mut text = format!("# Over {}\n# {:>22}  {:width$}  Why\n", transports.join(", "), "Size", "Protocol");
+        for row in rows {
+            let sizes = format!("{}..{}", row.sizes.start(), row.sizes.end());
+            text += &format!("{sizes:>24}  {:width$}  {}\n", row.protocol, row.reason);
+        }
+        text
+    }
+}
+
 /// What costs are asked about.
 const SOME_DEVICE: Location = Location { class: MemoryClass::Device, ..Location::HOST };
 

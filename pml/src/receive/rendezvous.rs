@@ -80,6 +80,7 @@ impl Engine {
     fn fetch(&self, peer: &Peer, links: &mut Links, (id, source): (Id, (u32, RemoteHandle)), done: &mut Done) {
         self.counters.protocol_get.increment();
         if let Some(transfer) = links.receives.get_mut(id) {
+            self.counters.bytes_get.add(transfer.wanted);
             transfer.fetch_through(source.0, source.1);
         }
         links.queues.gets.push_back(id);

@@ -28,6 +28,7 @@ impl Engine {
         if transfer.failure.is_none() && from != to {
             transfer.ranges.push_back((from, to));
             self.counters.protocol_fragments.increment();
+            self.counters.bytes_fragments.add(to - from);
         }
         if missed {
             links.fetches.missed();
@@ -71,6 +72,7 @@ impl Engine {
             let index = links.queues.put_jobs.insert(job);
             links.queues.puts.push_back(index);
             self.counters.protocol_put.increment();
+            self.counters.bytes_put.add(len);
         }
         links.settle_send(id, done);
         self.pump_puts(peer, links, done);

@@ -1,0 +1,145 @@
+/* What a user can set and read through Open MPI: parameters (`ompi_info --param pml cableway --level 9`), performance
+ * variables (MPI_T), and the texts in help-cableway.txt. */
+#define _GNU_SOURCE
+#include "component.h"
+
+#include "opal/mca/base/mca_base_pvar.h"
+#include "opal/mca/base/mca_base_var.h"
+#include "opal/util/show_help.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+int cableway_priority = 60;
+bool cableway_explain_wanted;
+static int verbose;
+/* Storage of the parameters, which Open MPI writes; index as in the table. */
+static char **values;
+
+static int counter_value(const mca_base_pvar_t *variable, void *value, void *object)
+{
+    (void) object;
+    *(unsigned long long *) value = cableway_counter_value((size_t) (uintptr_t) variable->ctx);
+    return OMPI_SUCCESS;
+}
+
+/* The context says which of the two queues. */
+static int queue_value(const mca_base_pvar_t *variable, void *value, void *object)
+{
+    uint32_t lengths[2] = {0, 0};
+    ompi_communicator_t *communicator = object;
+    if (NULL != communicator->c_pml_comm) {
+        cableway_queue_lengths(cableway_handle(communicator), &lengths[0], &lengths[1]);
+    }
+    *(unsigned *) value = lengths[(uintptr_t) variable->ctx];
+    return OMPI_SUCCESS;
+}
+
+/* One value for each communicator. */
+static int queue_bound(mca_base_pvar_t *variable, mca_base_pvar_event_t event, void *object, int *count)
+{
+    (void) variable, (void) object;
+    if (MCA_BASE_PVAR_HANDLE_BIND == event) {
+        *count = 1;
+    }
+    return OMPI_SUCCESS;
+}
+
+static void register_performance_variables(const mca_base_component_t *self)
+{
+    const mca_base_pvar_flag_t flags = MCA_BASE_PVAR_FLAG_READONLY | MCA_BASE_PVAR_FLAG_CONTINUOUS;
+    const char *name, *help;
+    for (size_t i = 0; cableway_counter_row(i, &name, &help); i++) {
+        (void) mca_base_component_pvar_register(self, name, help, OPAL_INFO_LVL_4, MCA_BASE_PVAR_CLASS_COUNTER,
+                                                MCA_BASE_VAR_TYPE_UNSIGNED_LONG_LONG, NULL, MCA_BASE_VAR_BIND_NO_OBJECT,
+                                                flags, counter_value, NULL, NULL, (void *) (uintptr_t) i);
+    }
+    (void) mca_base_component_pvar_register(self, "posted_receives", "Receives that wait for a message",
+                                            OPAL_INFO_LVL_4, MCA_BASE_PVAR_CLASS_SIZE, MCA_BASE_VAR_TYPE_UNSIGNED_INT,
+                                            NULL, MCA_BASE_VAR_BIND_MPI_COMM, flags, queue_value, NULL, queue_bound,
+                                            (void *) 0);
+    (void) mca_base_component_pvar_register(self, "unexpected_messages", "Messages that wait for a receive",
+                                            OPAL_INFO_LVL_4, MCA_BASE_PVAR_CLASS_SIZE, MCA_BASE_VAR_TYPE_UNSIGNED_INT,
+                                            NULL, MCA_BASE_VAR_BIND_MPI_COMM, flags, queue_value, NULL, queue_bound,
+                                            (void *) 1);
+}
+
+int cableway_variables_register(const mca_base_component_t *self)
+{
+    const char *name, *value, *help;
+    size_t rows = 0;
+
+    (void) mca_base_component_var_register(self, "priority", "Priority of the component", MCA_BASE_VAR_TYPE_INT, NULL, 0,
+                                           MCA_BASE_VAR_FLAG_SETTABLE, OPAL_INFO_LVL_9, MCA_BASE_VAR_SCOPE_READONLY,
+                                           &cableway_priority);
+    (void) mca_base_component_var_register(self, "verbose",
+                                           "How much is logged: 0 warnings, 1 what was chosen and why, 10 more, 100 all",
+                                           MCA_BASE_VAR_TYPE_INT, NULL, 0, MCA_BASE_VAR_FLAG_SETTABLE, OPAL_INFO_LVL_3,
+                                           MCA_BASE_VAR_SCOPE_LOCAL, &verbose);
+    (void) mca_base_component_var_register(self, "explain",
+                                           "Whether rank 0 prints which protocol carries messages of which size, and why",
+                                           MCA_BASE_VAR_TYPE_BOOL, NULL, 0, MCA_BASE_VAR_FLAG_SETTABLE, OPAL_INFO_LVL_3,
+                                           MCA_BASE_VAR_SCOPE_LOCAL, &cableway_explain_wanted);
+    while (cableway_parameter_row(rows, &name, &value, &help)) {
+        rows++;
+    }
+    if (NULL == values && NULL == (values = calloc(rows, sizeof *values))) {
+        return OMPI_ERR_OUT_OF_RESOURCE;
+    }
+    for (size_t i = 0; i < rows; i++) {
+        (void) cableway_parameter_row(i, &name, &value, &help);
+        values[i] = (char *) value;
+        (void) mca_base_component_var_register(self, name, help, MCA_BASE_VAR_TYPE_STRING, NULL, 0, 0, OPAL_INFO_LVL_4,
+                                               MCA_BASE_VAR_SCOPE_READONLY, &values[i]);
+    }
+    register_performance_variables(self);
+    return OMPI_SUCCESS;
+}
+
+/* Hands every parameter that somebody set to the engine. */
+int cableway_variables_apply(void)
+{
+    const char *name, *value, *help;
+    cableway_set_verbosity(verbose);
+    for (size_t i = 0; cableway_parameter_row(i, &name, &value, &help); i++) {
+        const char *reason;
+        if (NULL == values[i] || 0 == strcmp(values[i], value)) {
+            continue;
+        }
+        if (0 != cableway_set_parameter(name, values[i], &reason)) {
+            cableway_show_help("bad-parameter", reason);
+            return OMPI_ERR_BAD_PARAM;
+        }
+    }
+    return OMPI_SUCCESS;
+}
+
+void cableway_variables_release(void)
+{
+    free(values);
+    values = NULL;
+}
+
+/* The texts lie beside the component, as it was installed, by whatever name it was loaded. */
+void cableway_show_help(const char *topic, const char *detail)
+{
+    Dl_info self;
+    char folder[PATH_MAX], file[PATH_MAX + 32];
+    char *end;
+    folder[0] = '\0';
+    if (0 != dladdr((void *) cableway_show_help, &self) && NULL != self.dli_fname) {
+        snprintf(folder, sizeof folder, "%s", self.dli_fname);
+    }
+    if (NULL != (end = strrchr(folder, '/'))) {
+        *end = '\0';
+        snprintf(file, sizeof file, "%s/help-cableway.txt", folder);
+        if (0 == access(file, R_OK) && OPAL_SUCCESS == opal_show_help_add_dir(folder)) {
+            (void) opal_show_help("help-cableway.txt", topic, true, detail);
+            return;
+        }
+    }
+    opal_output(0, "cableway: %s", detail);
+}

@@ -1,0 +1,94 @@
+//! The component as Open MPI finds, loads and asks it.
+
+mod support;
+
+use std::process::Command;
+
+#[test]
+fn the_component_is_the_one_that_runs() {
+    let run =
+        support::finish(support::mpirun(2).args(["--mca", "pml_base_verbose", "10"]).arg(support::program("ring")))
+            .assert_success();
+    let said = run.stdout + &run.stderr;
+    assert!(said.contains("selected cableway"), "{said}");
+}
+
+#[test]
+fn all_names_load_one_object_that_stays() {
+    let mut program = Command::new(support::program("one_state"));
+    program.args(support::NAMES.iter().map(|name| support::components().join(name)));
+    support::finish(&mut program).assert_success();
+}
+
+#[test]
+fn ompi_info_lists_every_parameter_with_its_help() {
+    let said = ompi_info();
+    let rows = cableway_base::Parameters::ROWS;
+    assert!(!rows.is_empty());
+    for row in rows {
+        assert!(said.contains(&format!(":pml_cableway_{}:value:", row.name)), "{}: {said}", row.name);
+        let beginning = row.help.split([':', '\n']).next().unwrap();
+        assert!(said.contains(beginning), "{}: '{beginning}'", row.name);
+    }
+    for name in ["priority", "verbose", "explain"] {
+        assert!(said.contains(&format!(":pml_cableway_{name}:value:")), "{name}");
+    }
+}
+
+#[test]
+fn a_parameter_reaches_the_engine() {
+    let small = explained(&["--mca", "pml_cableway_btl_sm_eager_limit", "1K"]);
+    assert!(small.contains("exceeds the eager limit") && small.contains("# Over sm"), "{small}");
+    let usual = explained(&[]);
+    assert!(usual.contains("exceeds the eager limit"), "{usual}");
+    assert_ne!(eager_rows(&small), eager_rows(&usual));
+    let tcp = explained(&["--mca", "pml_cableway_btl", "self,tcp"]);
+    assert!(tcp.contains("# Over tcp"), "{tcp}");
+}
+
+/// What the component prints about its protocols in a job of two.
+fn explained(options: &[&str]) -> String {
+    let mut command = support::mpirun(2);
+    command.args(["--mca", "pml_cableway_explain", "1"]).args(options).arg(support::program("ring"));
+    support::finish(&mut command).assert_success().stderr
+}
+
+fn eager_rows(explained: &str) -> Vec<String> {
+    let rows = explained.lines().filter(|line| line.contains("fits the eager limit"));
+    rows.filter_map(|line| Some(line.split_once("cableway:")?.1.to_owned())).collect()
+}
+
+#[test]
+fn a_bad_parameter_is_refused_in_words() {
+    let run = support::finish(
+        support::mpirun(1).args(["--mca", "pml_cableway_btl_sm_eager_limit", "much"]).arg(support::program("ring")),
+    );
+    assert!(!run.status.success());
+    let said = run.stdout + &run.stderr;
+    assert!(said.contains("'btl_sm_eager_limit' cannot be 'much'"), "{said}");
+    assert!(said.contains("ompi_info --param pml cableway"), "the text of help-cableway.txt: {said}");
+}
+
+#[test]
+fn verbosity_is_a_parameter() {
+    let said = |level| {
+        let mut command = support::mpirun(2);
+        command.args(["--mca", "pml_cableway_verbose", level]).arg(support::program("ring"));
+        support::finish(&mut command).assert_success().stderr
+    };
+    assert!(said("1").contains("cableway: "));
+    assert!(!said("0").contains("cableway: "));
+}
+
+#[test]
+fn performance_variables_count() {
+    support::run_program(2, "variables", &[]);
+}
+
+fn ompi_info() -> String {
+    let mut command = Command::new("ompi_info");
+    support::clean(&mut command);
+    command.env(format!("OMPI_MCA_{}", support::path_parameter()), support::component_path());
+    command.args(["--param", "pml", "cableway", "--level", "9", "--parsable"]);
+    support::finish(&mut command).assert_success().stdout
+}

@@ -1,0 +1,37 @@
+//! What goes wrong ends in MPI's error classes, soon.
+
+mod support;
+
+use std::time::Duration;
+
+#[test]
+fn truncation_is_an_error_of_its_class() {
+    support::run_program(2, "errors", &["truncated"]);
+}
+
+#[test]
+fn finalize_does_not_wait_for_what_nobody_answers() {
+    for ranks in 1..=3 {
+        support::run_program(ranks, "errors", &["unfinished"]);
+    }
+}
+
+/// `mpirun` ends a job of which a rank dies, so that it has to be told not to.
+#[test]
+fn a_killed_rank_is_an_error_to_those_who_wait_for_it() {
+    let mut command = support::mpirun(2);
+    command.arg("--enable-recovery").arg(support::program("errors")).arg("killed");
+    let run = support::finish_within(&mut command, Duration::from_secs(30));
+    assert!(run.stdout.contains("all three failed with an error"), "{run:?}");
+    assert!(run.stderr.contains("it died"), "{run:?}");
+}
+
+#[test]
+fn a_killed_rank_ends_the_job_where_errors_are_fatal() {
+    let mut command = support::mpirun(2);
+    command.arg("--enable-recovery").arg(support::program("errors")).arg("fatal");
+    let run = support::finish_within(&mut command, Duration::from_secs(30));
+    // What mpirun makes of it is mpirun's.
+    assert!(run.stderr.contains("MPI_ERRORS_ARE_FATAL"), "{run:?}");
+    assert!(!run.stdout.contains("all three"), "{run:?}");
+}
