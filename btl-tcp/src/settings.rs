@@ -71,7 +71,9 @@ impl Settings {
         Ok(Settings {
             eager_limit,
             max_send_size: size("btl_tcp_max_send_size", parameters.btl_tcp_max_send_size)?.max(eager_limit),
-            device_max_send_size: size("device_chunk_size", parameters.device_chunk_size)? + MAX_HEADER,
+            // An eager message goes in one fragment from wherever it lies.
+            device_max_send_size: (size("device_chunk_size", parameters.device_chunk_size)? + MAX_HEADER)
+                .max(eager_limit),
             device_fragments: parameters.device_chunks.max(1),
             retained_limit: parameters.btl_tcp_retained_limit,
             include,
@@ -146,7 +148,7 @@ mod tests {
         let settings = settings(&["btl_tcp_eager_limit=1M", "btl_tcp_max_send_size=1", "device_chunk_size=1"]).unwrap();
         assert_eq!(settings.max_send_size, 1 << 20);
         assert!(settings.max_message() >= settings.max_send_size);
-        assert!(settings.device_max_send_size > MAX_HEADER);
+        assert_eq!(settings.device_max_send_size, 1 << 20);
     }
 
     #[test]

@@ -36,7 +36,7 @@ fn code_of(result: Result<(), DeviceError>) -> c_int {
 #[unsafe(no_mangle)]
 extern "C" fn cableway_accelerator_start() -> bool {
     guarded(false, || {
-        state::start_log();
+        state::start_log(0);
         let named = std::env::var_os(cableway_common_cuda::LIBDIR_VARIABLE).is_some_and(|folder| !folder.is_empty());
         let node = ["/dev/nvidiactl", "/dev/dxg"].iter().any(|path| std::path::Path::new(path).exists());
         named || node || devices().present()

@@ -107,9 +107,12 @@ fn the_readme_shows_the_table() {
 
 /// Runs the rows whose names begin so; their names.
 fn walk(ranks: u32, rows: &str) -> BTreeSet<String> {
+    // Walks run side by side, and each writes files.
+    let folder = support::scratch().join(format!("calls-{ranks}-{rows}"));
+    std::fs::create_dir_all(&folder).expect("cargo's folder for tests can be written");
     let mut command = support::mpirun(ranks);
     command.args(["-x", &format!("LD_PRELOAD={}", support::preloaded().display())]);
-    command.env("CABLEWAY_CUDA_LIBDIR", support::driver()).env("CALLS_FOLDER", support::scratch());
+    command.env("CABLEWAY_CUDA_LIBDIR", support::driver()).env("CALLS_FOLDER", folder);
     command.arg(support::program("calls")).arg(rows);
     // Thousands of calls, each several times.
     let run = support::finish_within(&mut command, Duration::from_secs(900)).assert_success();
