@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use cableway_base::Rank;
 use cableway_btl::{
-    Access, Capabilities, Cost, Endpoint, Error, Flags, Fragment, FragmentKind, FragmentOwner, Operation, Region,
-    Registration, RemoteHandle, Sent, Token, Transfer,
+    Access, Capabilities, Cost, Endpoint, Error, Flags, Fragment, FragmentKind, FragmentOwner, Offer, Operation,
+    Region, Registration, RemoteHandle, Sent, Token, Transfer,
 };
 use cableway_common_cuda::Location;
 
@@ -17,6 +17,7 @@ use crate::NAME;
 use crate::cost;
 use crate::device_copy::handle::Handle as DeviceHandle;
 use crate::inner::{Inner, Request};
+use crate::offers::{self, Offers};
 use crate::path::{FifoPath, Path};
 use crate::peer::{DeviceStatus, Peer, Status};
 use crate::pool::{DEVICE_CHUNK, DEVICE_SMALL, EAGER, LARGE, Own, Reference};
@@ -41,6 +42,7 @@ pub(crate) struct SmEndpoint {
     owner: Arc<Owner>,
     /// Per class.
     fragments: [Own; 4],
+    offers: Offers,
 }
 
 /// Takes back fragments that are dropped unsent, and knows how many may still be sent.
@@ -61,7 +63,7 @@ impl SmEndpoint {
     pub(crate) fn new(inner: Arc<Inner>, peer: Arc<Peer>) -> Self {
         let settings = &inner.settings;
         let mut capabilities = Capabilities::send_only(settings.eager_limit, settings.max_send_size);
-        capabilities.inline_limit = settings.eager_limit;
+        capabilities.inline_limit = settings.short_limit;
         capabilities.device_max_send_size = settings.device_max_send_size;
         capabilities.min_rdma_size = settings.single_copy_limit;
         capabilities.get_limit = cost::SINGLE_COPY_PIECE;
@@ -72,7 +74,7 @@ impl SmEndpoint {
             capabilities.flags |= Flags::DEVICE_FRAGMENTS;
         }
         if settings.single_copy {
-            capabilities.flags |= Flags::GET | Flags::PUT | Flags::SYNCHRONOUS;
+            capabilities.flags |= Flags::GET | Flags::PUT | Flags::SYNCHRONOUS | Flags::OFFER;
         }
         if settings.device_copy {
             capabilities.flags |= DEVICE_COPY;
@@ -81,8 +83,18 @@ impl SmEndpoint {
         let owner = Arc::new(Owner { inner: inner.clone(), reserved: AtomicU32::new(0) });
         let fragments = Default::default();
         let box_limit = settings.inline_limit;
-        let mut endpoint =
-            SmEndpoint { inner, peer, capabilities, box_limit, path: Path::None, asked: false, owner, fragments };
+        let offers = Offers::default();
+        let mut endpoint = SmEndpoint {
+            inner,
+            peer,
+            capabilities,
+            box_limit,
+            path: Path::None,
+            asked: false,
+            owner,
+            fragments,
+            offers,
+        };
         endpoint.refresh();
         endpoint
     }
@@ -90,7 +102,7 @@ impl SmEndpoint {
     /// Drops the capabilities that turned out refused.
     fn refresh(&mut self) {
         if self.peer.single_copy_refused.load(Relaxed) {
-            self.capabilities.flags -= Flags::GET | Flags::PUT | Flags::SYNCHRONOUS;
+            self.capabilities.flags -= Flags::GET | Flags::PUT | Flags::SYNCHRONOUS | Flags::OFFER;
             self.capabilities.min_rdma_size = usize::MAX;
         }
         if self.capabilities.flags.contains(Flags::DEVICE_GET) && self.inner.device_copies.given_up(self.peer.rank) {
@@ -190,7 +202,7 @@ impl SmEndpoint {
         let Some(pool) = self.inner.pool(EAGER) else { return Ok(Sent::Busy) };
         let Some(id) = pool.acquire(&mut self.fragments[usize::from(EAGER)]) else { return Ok(Sent::Busy) };
         let memory = pool.payload(id);
-        // SAFETY: the fragment is ours alone until pushed, and has room for `eager_limit` bytes.
+        // SAFETY: the fragment is ours alone until pushed, and has room for `short_limit` bytes.
         unsafe {
             memory.copy_from_nonoverlapping(NonNull::from(header).cast(), header.len());
             memory.add(header.len()).copy_from_nonoverlapping(NonNull::from(payload).cast(), payload.len());
@@ -383,7 +395,12 @@ impl Endpoint for SmEndpoint {
         self.owner.reserved.fetch_add(1, Relaxed);
         let key = u64::from(Reference::new(class, id).bits());
         // SAFETY: the pool gave us this fragment alone; its memory is kept by `Inner`, which the owner keeps.
-        Ok(Some(unsafe { Fragment::new(pool.payload(id), pool.size(), key, self.owner.clone()) }))
+        let fragment = unsafe { Fragment::new(pool.payload(id), pool.size(), key, self.owner.clone()) };
+        Ok(Some(match kind {
+            // SAFETY: the fragments of these pools lie in whole lines of their own.
+            FragmentKind::Host => unsafe { fragment.streamed_from(self.inner.settings.streaming_limit) },
+            FragmentKind::Device => fragment,
+        }))
     }
 
     fn send(&mut self, fragment: Fragment, len: usize) -> Result<(), Error> {
@@ -435,6 +452,22 @@ impl Endpoint for SmEndpoint {
         // SAFETY: the caller keeps `local` valid and unwritten.
         let result = unsafe { remote.write(local.address, address, local.len) };
         self.copied("put", result)
+    }
+
+    fn offer(&mut self) -> Option<Offer> {
+        let link = self.peer.link.get()?;
+        self.offers.offer(&self.inner.memory, |index| self.inner.layout.offer(usize::from(link.index), index))
+    }
+
+    fn claim(&mut self, offer: Offer) -> bool {
+        let Some(link) = self.peer.link.get() else { return false };
+        offers::claim(&link.memory, |index| link.layout.offer(usize::from(link.our_index), index), offer)
+    }
+
+    fn withdraw(&mut self, offer: Offer) -> Result<bool, Error> {
+        let Some(link) = self.peer.link.get() else { return Ok(false) };
+        let place = |index| self.inner.layout.offer(usize::from(link.index), index);
+        self.offers.withdraw(&self.inner.memory, place, offer).map_err(|corrupt| self.broken(corrupt))
     }
 }
 

@@ -8,6 +8,10 @@ use crate::cost::DeviceCosts;
 use crate::ring::fast_box::{MAX_INLINE, PAYLOAD};
 use crate::segment::{DeviceGeometry, Geometry};
 
+/// Eager messages above this travel in large fragments, that the small ones lie close together.
+const SMALL_FRAGMENT: usize = (4 << 10) + HEADER_ROOM;
+/// Room beyond a message's data for `pml`'s header, in the limits and in what they lead to.
+const HEADER_ROOM: usize = 64;
 /// How many times `btl_sm_fragments` the eager pool may grow to. Pages come into being at first use.
 const POOL_GROWTH: usize = 16;
 /// Larger fragments per eager fragment.
@@ -27,8 +31,11 @@ pub(crate) struct Settings {
     pub(crate) device_geometry: DeviceGeometry,
     pub(crate) inline_limit: usize,
     pub(crate) eager_limit: usize,
+    /// Largest message that is copied into a small fragment, or a box, in one call: one that would not be streamed.
+    pub(crate) short_limit: usize,
     pub(crate) max_send_size: usize,
     pub(crate) device_max_send_size: usize,
+    pub(crate) streaming_limit: usize,
     pub(crate) box_threshold: usize,
     /// Whether devices copy from one process's memory into another's.
     pub(crate) device_copy: bool,
@@ -41,10 +48,12 @@ impl Settings {
     pub(crate) fn new(job: &Job, parameters: &Parameters) -> Self {
         let box_slots = previous_power_of_two((parameters.btl_sm_fast_box_size / 64).clamp(16, 1 << 16));
         let largest_inline = MAX_INLINE.min(box_slots / 4 * PAYLOAD);
-        let eager_limit = parameters.btl_sm_eager_limit.clamp(MAX_HEADER + PAYLOAD, 1 << 29);
+        let eager_limit = parameters.btl_sm_eager_limit.clamp(MAX_HEADER, 1 << 28) + HEADER_ROOM;
         let inline_limit = parameters.btl_sm_inline_limit.clamp(PAYLOAD, largest_inline).min(eager_limit);
-        let eager_size = fragment_size(eager_limit);
-        let large_size = fragment_size(parameters.btl_sm_max_send_size.max(eager_size));
+        let eager_size = fragment_size(eager_limit.min(SMALL_FRAGMENT).max(inline_limit));
+        // Room for a header besides, so that messages of a power of two bytes fill whole fragments.
+        let data = parameters.btl_sm_max_send_size.clamp(eager_limit, 1 << 29);
+        let large_size = fragment_size(data + HEADER_ROOM);
         let fragments = parameters.btl_sm_fragments.clamp(1, 1 << 14);
 
         // One more than there are, and this process itself, which connects to itself in no job but in tests.
@@ -62,7 +71,7 @@ impl Settings {
             large_size: (large_size as u32).into(),
         };
 
-        let chunk_size = fragment_size(parameters.device_chunk_size.max(eager_size));
+        let chunk_size = fragment_size(parameters.device_chunk_size.max(eager_limit));
         let chunks = (parameters.device_chunks * 2).clamp(2, 1 << 12);
         let device_geometry = DeviceGeometry {
             small_count: ((chunks * DEVICE_SMALL_SHARE) as u32).into(),
@@ -76,8 +85,13 @@ impl Settings {
             device_geometry,
             inline_limit,
             eager_limit,
-            max_send_size: parameters.btl_sm_max_send_size.clamp(eager_size, large_size),
+            short_limit: eager_limit
+                .min(eager_size)
+                .min(parameters.btl_sm_streaming_limit.saturating_sub(1))
+                .max(inline_limit),
+            max_send_size: large_size,
             device_max_send_size: chunk_size,
+            streaming_limit: parameters.btl_sm_streaming_limit,
             box_threshold: parameters.btl_sm_fast_box_threshold,
             device_copy: cfg!(feature = "cuda")
                 && parameters.device_ipc
@@ -110,6 +124,8 @@ mod tests {
             ("btl_sm_max_send_size", "0"),
             ("btl_sm_fast_box_size", "0"),
             ("btl_sm_fast_box_size", "1G"),
+            ("btl_sm_streaming_limit", "0"),
+            ("btl_sm_streaming_limit", "1G"),
             ("btl_sm_inline_limit", "0"),
             ("btl_sm_inline_limit", "1M"),
             ("btl_sm_fragments", "0"),
@@ -126,7 +142,10 @@ mod tests {
                 let layout = settings.geometry.layout().unwrap_or_else(|error| panic!("{name}={value}: {error}"));
                 assert!(layout.fifo_cells >= layout.fifo_quota * 2, "{name}={value}");
                 assert!(settings.inline_limit <= settings.eager_limit, "{name}={value}");
-                assert!(settings.eager_limit <= layout.eager.size, "{name}={value}");
+                assert!(settings.eager_limit <= layout.large.size, "{name}={value}");
+                assert!(settings.short_limit <= layout.eager.size, "{name}={value}");
+                assert!(settings.eager_limit <= settings.device_max_send_size, "{name}={value}");
+                assert!(settings.inline_limit <= settings.short_limit, "{name}={value}");
                 assert!(settings.max_send_size <= layout.large.size, "{name}={value}");
                 settings.device_geometry.layout().unwrap_or_else(|error| panic!("{name}={value}: {error}"));
             }

@@ -2,7 +2,7 @@
 
 mod common;
 
-use cableway_btl::{Access, Btl, Error, Flags, FragmentKind, Region, Sent, Token, Transfer};
+use cableway_btl::{Access, Btl, Error, Flags, FragmentKind, Offer, Region, Sent, Token, Transfer};
 use cableway_common_cuda::Location;
 use common::{Pair, Process, pattern, send, send_fragment, until};
 
@@ -11,7 +11,24 @@ fn messages_of_every_size_arrive() {
     let mut pair = Pair::new(&[]);
     let limit = pair.to_one.capabilities().max_send_size;
     for round in 0..3 {
-        for len in (0..=200).chain([511, 1023, 1024, 1025, 4095, 4096, 4097, 20_000, limit]) {
+        for len in (0..=200).chain([
+            511,
+            1023,
+            1024,
+            1025,
+            4095,
+            4096,
+            4097,
+            8191,
+            8192,
+            8193,
+            8215,
+            8216,
+            8217,
+            20_000,
+            limit - 1,
+            limit,
+        ]) {
             pair.deliver(&pattern(len + round, len));
         }
     }
@@ -349,4 +366,36 @@ fn progress_for(process: &Process, rounds: usize) {
     for _ in 0..rounds {
         process.progress();
     }
+}
+
+#[test]
+fn what_is_offered_is_had_once() {
+    let mut pair = Pair::new(&[]);
+    pair.deliver(b"connected");
+    send(&[&pair.zero, &pair.one], &mut *pair.to_zero, b"both ways");
+    let mut open = Vec::new();
+    while let Some(offer) = pair.to_one.offer() {
+        assert!(!open.contains(&offer));
+        open.push(offer);
+    }
+    assert_eq!(open.len(), 8);
+    assert!(!pair.to_one.claim(open[0]), "what the peer offers is elsewhere");
+    assert!(pair.to_zero.claim(open[0]));
+    assert!(!pair.to_zero.claim(open[0]));
+    assert!(!pair.to_one.withdraw(open[0]).unwrap());
+    assert!(pair.to_one.withdraw(open[1]).unwrap());
+    assert!(!pair.to_zero.claim(open[1]));
+    let again = [pair.to_one.offer().unwrap(), pair.to_one.offer().unwrap()];
+    assert!(pair.to_one.offer().is_none());
+    for old in &open[..2] {
+        assert!(!pair.to_zero.claim(*old), "the word is used again, the offer is not");
+    }
+    assert!(again.into_iter().all(|offer| pair.to_zero.claim(offer)));
+    for bits in [0, 7, 8, u64::MAX, 1 << 63] {
+        assert!(!pair.to_zero.claim(Offer(bits)), "nonsense is no offer");
+    }
+    // The other direction has words of its own.
+    let back = pair.to_zero.offer().unwrap();
+    assert!(pair.to_one.claim(back));
+    pair.deliver(b"and the link lives");
 }

@@ -28,6 +28,8 @@ bitflags::bitflags! {
         const SYNCHRONOUS = 1 << 9;
         /// `DEVICE_PUT` and `DEVICE_GET` only where the memory on both sides is a device's.
         const DEVICE_TO_DEVICE = 1 << 10;
+        /// `offer`, `claim` and `withdraw`.
+        const OFFER = 1 << 11;
     }
 }
 

@@ -56,6 +56,10 @@ pub trait Upcalls {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Token(pub u64);
 
+/// Work that two processes may do, and one of them will: see [`Endpoint::offer`]. It travels in `pml`'s headers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Offer(pub u64);
+
 /// Whether a message was taken.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -179,6 +183,25 @@ pub trait Endpoint: Send {
         _token: Token,
     ) -> Result<Transfer, Error> {
         Err(Error::Unavailable { btl: "btl", operation: "put", reason: "this transport has none".into() })
+    }
+
+    /// Offers a piece of work to the peer, which is told of it by a message. Whichever comes first gets it: the peer's
+    /// `claim`, or our `withdraw`. None: too many are on offer, or the link has no `OFFER`.
+    fn offer(&mut self) -> Option<Offer> {
+        None
+    }
+
+    /// Claims what the peer has offered; false if it has been withdrawn, or the link has no `OFFER`.
+    fn claim(&mut self, _offer: Offer) -> bool {
+        false
+    }
+
+    /// Ends an offer of ours, once for each: true if nobody claimed it, nor will.
+    ///
+    /// # Errors
+    /// The link failed.
+    fn withdraw(&mut self, _offer: Offer) -> Result<bool, Error> {
+        Ok(false)
     }
 
     /// The peer's registered device memory as an address that this process's kernels can store to; valid while the

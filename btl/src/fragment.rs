@@ -3,6 +3,8 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use crate::streaming;
+
 /// What a fragment will carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FragmentKind {
@@ -24,6 +26,8 @@ pub struct Fragment {
     memory: NonNull<u8>,
     capacity: usize,
     key: u64,
+    /// Messages of so many bytes or more are stored past the caches.
+    streamed_from: usize,
     owner: Option<Arc<dyn FragmentOwner>>,
 }
 
@@ -37,7 +41,19 @@ impl Fragment {
     /// `capacity` bytes at `memory` are valid, and nobody else's until `owner` gets them back or the BTL takes the
     /// fragment apart with [`into_key`](Self::into_key).
     pub unsafe fn new(memory: NonNull<u8>, capacity: usize, key: u64, owner: Arc<dyn FragmentOwner>) -> Self {
-        Fragment { memory, capacity, key, owner: Some(owner) }
+        Fragment { memory, capacity, key, streamed_from: usize::MAX, owner: Some(owner) }
+    }
+
+    /// Has [`fill`](Self::fill) store messages of `limit` bytes or more past the caches: for memory that another core
+    /// will read.
+    ///
+    /// # Safety
+    /// The fragment's as well is all of every line (64 bytes) of which a part is.
+    #[inline]
+    #[must_use]
+    pub unsafe fn streamed_from(mut self, limit: usize) -> Self {
+        self.streamed_from = limit;
+        self
     }
 
     /// The first byte.
@@ -61,6 +77,23 @@ impl Fragment {
         assert!(offset.checked_add(bytes.len()).is_some_and(|end| end <= self.capacity), "fragment overrun");
         // SAFETY: in bounds by the assertion; the memory is ours alone and `bytes` is a borrow of other memory.
         unsafe { self.memory.as_ptr().add(offset).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) }
+    }
+
+    /// Makes `header`, then `payload`, the message. What surrounds it in its first and last line may change.
+    ///
+    /// # Panics
+    /// They do not fit.
+    #[inline]
+    pub fn fill(&mut self, header: &[u8], payload: &[u8]) {
+        let len = header.len() + payload.len();
+        if len >= self.streamed_from {
+            assert!(len <= self.capacity, "fragment overrun");
+            // SAFETY: the memory is ours alone, with its lines by the promise to `streamed_from`.
+            unsafe { streaming::store(self.memory.as_ptr(), header, payload) }
+        } else {
+            self.write(0, header);
+            self.write(header.len(), payload);
+        }
     }
 
     /// For the BTL that made it: the key, and the memory is the BTL's again.

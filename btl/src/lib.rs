@@ -55,9 +55,10 @@ mod fragment;
 mod modex;
 mod received;
 mod region;
+mod streaming;
 
 pub use capability::{Capabilities, Cost, Flags, Operation};
-pub use endpoint::{Btl, Endpoint, Sent, Token, Transfer, Upcalls};
+pub use endpoint::{Btl, Endpoint, Offer, Sent, Token, Transfer, Upcalls};
 pub use error::Error;
 pub use fragment::{Fragment, FragmentKind, FragmentOwner};
 pub use modex::{Job, Modex, ModexError, Names};

@@ -59,6 +59,8 @@ pub struct Engine {
     pub(crate) bounce: BouncePool,
     pub(crate) counters: Counters,
     pub(crate) spin: u64,
+    /// Processes of this node outnumber its processors.
+    pub(crate) crowded: bool,
     /// Credit is given back once so much of it has gathered.
     pub(crate) instalment: u64,
     /// How often `progress` was called; idle transports are polled in some of the calls only.
@@ -135,6 +137,7 @@ impl Engine {
             bounce,
             counters: Counters::default(),
             spin,
+            crowded,
             instalment: (window / 2).max(1),
             turns: AtomicUsize::new(0),
             finalized: AtomicBool::new(false),
@@ -211,7 +214,8 @@ impl Engine {
     /// Lists the peer if its queues hold something. What is answered must be given to `link_broke` without the lock.
     #[inline]
     pub(crate) fn note_work(&self, peer: &Peer, links: &mut Links) -> Option<(usize, cableway_btl::Error)> {
-        if !links.queues.is_empty() && !links.listed {
+        let idle = links.queues.is_empty() && links.offers.is_empty();
+        if !idle && !links.listed {
             links.listed = true;
             self.waiting.lock().push(peer.rank);
             self.waiting_len.fetch_add(1, Ordering::Relaxed);
@@ -251,6 +255,7 @@ impl Engine {
         moved
             + self.pump_streams(peer, links, done)
             + self.pump_puts(peer, links, done)
+            + self.watch_offers(peer, links)
             + self.pump_gets(peer, links, done)
     }
 

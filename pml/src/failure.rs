@@ -124,6 +124,7 @@ impl Links {
     /// Ends every transfer that no operation or copy holds back; the others end with their last one.
     fn abandon(&mut self, peer: &Peer, done: &mut Done) {
         self.queues.clear();
+        self.offers.clear();
         let Err(error) = peer.check() else { return };
         for id in self.sends.ids() {
             if let Some(transfer) = self.sends.get_mut(id) {

@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 use crate::error::Error;
 use crate::flow::Credit;
 use crate::lock::{Lock, Locking, Sum};
-use crate::receive::ReceiveTransfer;
+use crate::receive::{Offers, ReceiveTransfer};
 use crate::send::{Fetches, PutJob, SendTransfer};
 use crate::table::Table;
 use crate::wire::{BtlTag, Header, HeaderBuffer, Id};
@@ -41,6 +41,8 @@ pub(crate) struct Peer {
     pub(crate) credited: AtomicU64,
     /// Cost of those that wait here.
     pub(crate) stored: Sum,
+    /// Counts what came from it, but for eager messages.
+    pub(crate) heard: AtomicU64,
 }
 
 impl Peer {
@@ -52,6 +54,7 @@ impl Peer {
             consumed: Sum::new(locking),
             credited: AtomicU64::new(0),
             stored: Sum::new(locking),
+            heard: AtomicU64::new(0),
         }
     }
 
@@ -143,6 +146,7 @@ pub(crate) struct Links {
     pub(crate) receives: Table<ReceiveTransfer>,
     pub(crate) operations: Slab<Operation>,
     pub(crate) queues: Queues,
+    pub(crate) offers: Offers,
     /// The peer is in the engine's list of those with work waiting.
     pub(crate) listed: bool,
     /// A link's error that is still to be dealt with, once the lock is released.
@@ -197,6 +201,7 @@ impl Links {
             receives: Table::default(),
             operations: Slab::new(),
             queues: Queues::default(),
+            offers: Offers::default(),
             listed: false,
             broken: None,
             fetches: Fetches::default(),

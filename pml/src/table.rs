@@ -34,6 +34,10 @@ impl<T> Table<T> {
         self.entries.try_remove(id.0 as u32 as usize).map(|(_, entry)| entry)
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
     pub(crate) fn ids(&self) -> Vec<Id> {
         self.entries.iter().map(|(index, (generation, _))| Id(u64::from(*generation) << 32 | index as u64)).collect()
     }

@@ -1,6 +1,7 @@
 //! What transports report, from within one call of their `progress`.
 
 use std::cell::RefCell;
+use std::sync::atomic::Ordering::Relaxed;
 
 use cableway_base::Rank;
 use cableway_btl::{Error, MAX_HEADER, Received, Token, Upcalls};
@@ -121,6 +122,7 @@ impl Delivery<'_> {
 
     #[cold]
     fn dispatch_other(&self, peer: &Peer, message: &Received<'_>, done: &mut Done) -> Result<(), Malformed> {
+        peer.heard.store(peer.heard.load(Relaxed).wrapping_add(1), Relaxed);
         let mut bytes = [0; MAX_HEADER];
         let count = message.bytes().copy_to(&mut bytes);
         let (header, header_len) = parse(&bytes[..count], message.bytes().len())?;

@@ -20,6 +20,17 @@ fn kinds() -> Vec<(&'static str, Vec<Link>)> {
         ("get", vec![link(Flags::GET)]),
         ("get, asynchronous", vec![link(Flags::GET).with(|link| link.asynchronous = true)]),
         ("get, refused", vec![link(Flags::GET).with(|link| link.refuses = true)]),
+        ("offered", vec![link(Flags::GET | Flags::OFFER)]),
+        ("offered, refused", vec![link(Flags::GET | Flags::OFFER).with(|link| link.refuses = true)]),
+        ("offered, not claimed", vec![link(Flags::GET | Flags::OFFER).with(|link| link.unclaimed = true)]),
+        (
+            "offered, busy",
+            vec![link(Flags::GET | Flags::OFFER).with(|link| (link.busy, link.asynchronous) = (500, true))],
+        ),
+        (
+            "offered, neither claimed nor fetched",
+            vec![link(Flags::GET | Flags::OFFER).with(|link| (link.unclaimed, link.refuses) = (true, true))],
+        ),
         ("put", vec![link(Flags::PUT)]),
         ("put, asynchronous", vec![link(Flags::PUT).with(|link| link.asynchronous = true)]),
         ("put, refused", vec![link(Flags::PUT).with(|link| link.refuses = true)]),
@@ -67,6 +78,8 @@ fn protocols_are_taken_as_the_links_allow() {
     };
     assert_eq!(taken(Flags::GET | Flags::PUT, |_| ()), (true, false, false));
     assert_eq!(taken(Flags::PUT, |_| ()), (false, true, false));
+    assert_eq!(taken(Flags::GET | Flags::OFFER, |_| ()), (false, false, true));
+    assert_eq!(taken(Flags::GET | Flags::OFFER, |link| link.unclaimed = true), (true, false, false));
     assert_eq!(taken(Flags::empty(), |_| ()), (false, false, true));
     assert_eq!(taken(Flags::GET, |link| link.refuses = true), (true, false, true));
     assert_eq!(taken(Flags::PUT, |link| link.refuses = true), (false, true, true));

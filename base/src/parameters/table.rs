@@ -83,14 +83,17 @@ parameters! {
     pml_unexpected_limit: Size = "4M", "bytes of messages without a posted receive that a peer may have here; beyond it their data stays with the sender";
     pml_early_messages: Count = "1000000", "messages that one peer may have here for communicators that this process has not created yet";
     pml_pipeline_depth: Count = "8", "fragments of a rendezvous message in flight";
+    pml_offer_window: Size = "256K", "bytes of a rendezvous message that its sender is asked to copy at a time, where the receiver could also fetch them";
+    pml_offer_patience: Count = "100", "polls without a sign of a sender that was asked to copy before the receiver fetches the message itself";
     pml_spin: Count = "2000", "polls without an event before a waiting call yields the processor; 0 yields at once; ranks that outnumber the cores always do";
     peer_timeout: Time = "10s", "a peer that does not answer for so long over the network is taken for dead";
     progress_thread: Flag = "no", "run a thread that progresses messages while the program computes";
 
     btl_self_eager_limit: Size = "1K", "largest message to oneself that is copied at once";
 
-    btl_sm_eager_limit: Size = "4K", "largest message that is sent without a handshake, its header included";
-    btl_sm_max_send_size: Size = "32K", "largest fragment of host data through the shared segment";
+    btl_sm_eager_limit: Size = "16K", "largest message that is sent without a handshake";
+    btl_sm_max_send_size: Size = "64K", "data in the largest fragment that passes through the shared segment";
+    btl_sm_streaming_limit: Size = "4K", "smallest message, header included, that is stored into a fragment past the caches, which is faster where two cores share none";
     btl_sm_fast_box_size: Size = "16K", "size of the ring through which one process sends small messages to one peer";
     btl_sm_fast_boxes: Count = "32", "how many peers may have a fast box of ours";
     btl_sm_fast_box_threshold: Count = "16", "messages to a peer before it gets a fast box";

@@ -183,7 +183,8 @@ fn link(
     file: Option<OwnedFd>,
 ) -> Result<Link, String> {
     let layout = hello.geometry.layout()?;
-    let our_index = u16::try_from(hello.index.get()).map_err(|_| "its number for us is out of range")?;
+    let our_index = u16::try_from(hello.index.get()).ok().filter(|&index| usize::from(index) < layout.peers);
+    let our_index = our_index.ok_or("its number for us is out of range")?;
     let index = inner.index_of(peer.rank).ok_or("more processes than the job has on this node")?;
     let file = file.ok_or("its segment did not come along")?;
     let memory = Memory::open(file, layout.len).map_err(|error| error.to_string())?;

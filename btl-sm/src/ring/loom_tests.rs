@@ -9,6 +9,7 @@ use loom::thread;
 
 use super::fast_box::{Arrival, PAYLOAD, Reader, Slots, Writer};
 use super::fifo::{self, Cells, Consumer, Kind, Record};
+use super::offer;
 
 /// A fast box of four slots whose payload loom watches: a write that races with a read fails the test.
 #[derive(Clone)]
@@ -153,5 +154,21 @@ fn a_fifo_loses_nothing_and_keeps_each_producers_order() {
         assert_eq!(fifo::head(&fifo), 3);
         assert_eq!(consumer.pop().unwrap(), None);
         producers.into_iter().for_each(|producer| producer.join().unwrap());
+    });
+}
+
+#[test]
+fn an_offer_is_either_claimed_or_withdrawn() {
+    loom::model(|| {
+        let word = Arc::new(AtomicU64::new(0));
+        offer::offer(&*word, 1);
+        let peer = word.clone();
+        let claimer = thread::spawn(move || [1, 1, 2].map(|generation| offer::claim(&*peer, generation)));
+        let first = offer::withdraw(&*word, 1).unwrap();
+        offer::offer(&*word, 2);
+        let second = offer::withdraw(&*word, 2).unwrap();
+        let claims = claimer.join().unwrap();
+        assert_eq!(claims[..2].iter().filter(|&&claimed| claimed).count(), usize::from(!first));
+        assert_eq!(claims[2], !second);
     });
 }

@@ -1,7 +1,7 @@
-//! The two lock-free rings through which processes send to each other.
+//! The two lock-free rings through which processes send to each other, and the words by which they share work.
 //!
 //! [`fast_box`] carries messages from one process to one other and keeps their bytes in line; [`fifo`] belongs to one
-//! receiver, is written by every other process, and carries only references. Both are generic over where their words
+//! receiver, is written by every other process, and carries only references; an [`offer`] is one word. All are generic over where their words
 //! live, so that loom can explore an instance inside one process; the layout in shared memory is
 //! [`segment`](crate::segment)'s.
 
@@ -9,6 +9,7 @@ pub(crate) mod fast_box;
 pub(crate) mod fifo;
 #[cfg(all(test, loom))]
 mod loom_tests;
+pub(crate) mod offer;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -24,6 +24,12 @@ pub(crate) struct FragmentHeader {
 }
 const _: () = assert!(size_of::<FragmentHeader>() == 64 && std::mem::offset_of!(FragmentHeader, returned) == 8);
 
+/// Offers that a process may have open to one peer, a line of words.
+pub(crate) const OFFERS: usize = 8;
+/// Where messages begin within a large fragment's lines: what follows the 24 bytes of `pml`'s header of a fragment, user
+/// data, then begins a line at the receiver as it mostly does at the sender. Copies between lines that lie askew take a
+/// tenth longer.
+pub(crate) const LARGE_LEAD: usize = 40;
 /// Bytes between a box's start and its slots; two lines, so that no prefetcher pairs credits with slots.
 pub(crate) const BOX_HEADER: usize = 128;
 const LINE: usize = 64;
@@ -115,6 +121,9 @@ pub(crate) struct Layout {
     pub(crate) fifo_quota: usize,
     pub(crate) boxes: usize,
     pub(crate) box_slots: usize,
+    /// Processes that may be known by number here.
+    pub(crate) peers: usize,
+    first_offer: usize,
     first_box: usize,
     pub(crate) eager: Class,
     pub(crate) large: Class,
@@ -127,6 +136,11 @@ impl Layout {
     pub(crate) const FIFO_TAIL: usize = 0;
     pub(crate) const FIFO_HEAD: usize = LINE;
     pub(crate) const FIFO_CELLS: usize = 2 * LINE;
+
+    /// Offset of one of the words by which this process offers work to a peer that has this number here.
+    pub(crate) fn offer(&self, peer: usize, index: usize) -> usize {
+        self.first_offer + (peer * OFFERS + index) * 8
+    }
 
     /// Offset of a box.
     pub(crate) fn fast_box(&self, index: usize) -> usize {
@@ -154,15 +168,20 @@ impl Geometry {
         let [eager_size, large_size] = [self.eager_size, self.large_size].map(fragment_size);
         let (fifo_cells, boxes, box_slots) =
             (self.fifo_cells.get() as usize, self.boxes.get() as usize, self.box_slots.get() as usize);
-        let first_box = (Layout::FIFO_CELLS + fifo_cells * 8).next_multiple_of(BOX_HEADER);
+        let peers = fifo_cells / self.fifo_quota.get() as usize;
+        let first_offer = (Layout::FIFO_CELLS + fifo_cells * 8).next_multiple_of(LINE);
+        let first_box = (first_offer + peers * OFFERS * 8).next_multiple_of(BOX_HEADER);
         let eager_start = (first_box + boxes * (BOX_HEADER + box_slots * size_of::<Slot>())).next_multiple_of(PAGE);
-        let (eager, eager_end) = inline_class(eager_start, self.eager_count.get(), eager_size?);
-        let (large, len) = inline_class(eager_end.next_multiple_of(PAGE), self.large_count.get(), large_size?);
+        let (eager, eager_end) = inline_class(eager_start, self.eager_count.get(), eager_size?, 0);
+        let (large, len) =
+            inline_class(eager_end.next_multiple_of(PAGE), self.large_count.get(), large_size?, LARGE_LEAD);
         Ok(Layout {
             fifo_cells,
             fifo_quota: self.fifo_quota.get() as usize,
             boxes,
             box_slots,
+            peers,
+            first_offer,
             first_box,
             eager,
             large,
@@ -203,11 +222,11 @@ fn fragment_size(size: U32) -> Result<usize, &'static str> {
     Ok(size as usize)
 }
 
-/// Fragments whose headers precede their payloads.
-fn inline_class(start: usize, count: u32, size: usize) -> (Class, usize) {
-    let stride = LINE + size;
-    let class =
-        Class { headers: start, header_stride: stride, payloads: start + LINE, payload_stride: stride, size, count };
+/// Fragments whose headers precede their payloads, which begin `lead` bytes into a line.
+fn inline_class(start: usize, count: u32, size: usize, lead: usize) -> (Class, usize) {
+    let stride = (LINE + lead + size).next_multiple_of(LINE);
+    let payloads = start + LINE + lead;
+    let class = Class { headers: start, header_stride: stride, payloads, payload_stride: stride, size, count };
     (class, start + count as usize * stride)
 }
 
@@ -231,12 +250,16 @@ mod tests {
     #[test]
     fn lies_as_drawn() {
         let layout = geometry().layout().unwrap();
-        assert_eq!(layout.fast_box(0), 128 + 64 * 8);
+        assert_eq!((layout.peers, layout.offer(0, 0)), (2, 128 + 64 * 8));
+        assert_eq!(layout.offer(1, 2), 128 + 64 * 8 + 64 + 16);
+        assert_eq!(layout.fast_box(0), 128 + 64 * 8 + 2 * 64);
         assert_eq!(layout.fast_box(1), layout.fast_box(0) + 128 + 16 * 64);
         assert_eq!(layout.eager.header(0), 4096);
         assert_eq!(layout.eager.payload(2), 4096 + 2 * (64 + 4096) + 64);
         assert_eq!(layout.large.header(0), (4096_usize + 3 * (64 + 4096)).next_multiple_of(4096));
         assert_eq!(layout.len % 4096, 0);
+        assert_eq!(layout.large.payload(0), layout.large.header(0) + 64 + LARGE_LEAD);
+        assert_eq!(layout.large.header(1), layout.large.header(0) + 64 + 32768 + 64);
         assert!(layout.large.payload(1) + layout.large.size <= layout.len);
         assert_eq!(memoffset::span_of!(Slot, payload), 8..64);
         assert_eq!(memoffset::span_of!(FragmentHeader, generation..=returned), 0..12);

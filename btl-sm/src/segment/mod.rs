@@ -8,6 +8,8 @@
 //! 0                           64    tail of the FIFO               peers
 //! 64                          64    head of the FIFO               the owner
 //! 128                         8 x fifo_cells                       peers push, the owner frees
+//! up to a multiple of 64      64 x fifo_cells / fifo_quota         for each peer 8 words by which the owner offers work:
+//!                                   8    offer: u64                - the owner, and a peer that claims
 //! up to a multiple of 128     boxes x (128 + 64 x box_slots)       fast boxes in which the owner sends:
 //!                                   128  consumed: u64             - the receiving peer
 //!                                   64   stamp: u64, payload: 56   - the owner
@@ -15,7 +17,7 @@
 //!                                   64   generation, len: u32      - the owner
 //!                                        returned: u32             - the receiving peer
 //!                                   eager_size  payload            - the owner
-//! up to a multiple of 4096    large_count x (64 + large_size)      the same, larger
+//! up to a multiple of 4096    large_count x (64 + 64 + large_size) the same, larger, and 40 bytes into a line
 //! ```
 //!
 //! A process that sends from device memory has a second segment, made at that moment and registered with the driver
@@ -27,5 +29,5 @@
 mod layout;
 mod memory;
 
-pub(crate) use layout::{Class, DeviceGeometry, Geometry, Layout};
+pub(crate) use layout::{Class, DeviceGeometry, Geometry, Layout, OFFERS};
 pub(crate) use memory::{BoxMemory, FifoMemory, Memory};

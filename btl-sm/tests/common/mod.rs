@@ -124,7 +124,8 @@ pub fn send(processes: &[&Process], endpoint: &mut dyn Endpoint, message: &[u8])
 pub fn send_fragment(endpoint: &mut dyn Endpoint, message: &[u8], kind: FragmentKind) -> bool {
     let Some(mut fragment) = endpoint.alloc(message.len(), kind).unwrap() else { return false };
     assert!(fragment.capacity() >= message.len());
-    fragment.write(0, message);
+    let (header, payload) = message.split_at(message.len().min(24));
+    fragment.fill(header, payload);
     endpoint.send(fragment, message.len()).unwrap();
     true
 }

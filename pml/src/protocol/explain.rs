@@ -184,6 +184,7 @@ impl Able<'_> {
             addressable: (start == Start::Announce || out.from.on_device) && addressable(&out),
             to: to.shape(),
             copy_only: self.copy_only,
+            attentive: true,
             any: self.any,
             mixed,
             get: self.costs[0].of(len),
@@ -192,6 +193,7 @@ impl Able<'_> {
         let (data, because) = data(&incoming);
         let protocol = match data {
             Data::Get => "rendezvous, get",
+            Data::Offered => "rendezvous, fragments or get",
             Data::Put => "rendezvous, put",
             Data::Fragments if out.from.on_device || incoming.to.on_device => "rendezvous, copied in chunks",
             Data::Fragments => "rendezvous, fragments",

@@ -10,6 +10,7 @@
 //! | fits the eager limit | eager: data comes along; a device's is copied into a fragment first |
 //! | the same, synchronous, host | announced with its data; the receiver confirms |
 //! | larger, one run, the link can GET | announced with a handle; the receiver fetches |
+//! | the same, host, the link can OFFER | the same, but the sender may copy into fragments what it attends to first |
 //! | larger, one run, the link can only PUT | announced; the receiver exposes its buffer, the sender stores |
 //! | anything else, or the receiver's buffer is in pieces | announced; fragments are sent through internal buffers |
 //!
@@ -59,6 +60,9 @@ pub(crate) enum Start {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Data {
     Get,
+    /// Offered to the sender as fragments, window by window, and fetched where it does not claim them: two processes
+    /// that copy at the same time are faster than one, if both are there.
+    Offered,
     Put,
     Fragments,
 }
@@ -171,6 +175,9 @@ pub(crate) struct Incoming {
     pub(crate) addressable: bool,
     pub(crate) to: Shape,
     pub(crate) copy_only: bool,
+    /// The sender's processor has time to copy, as far as can be seen: it was heard of since it last did not answer, has
+    /// a processor of its own, and no message from here is under way to it.
+    pub(crate) attentive: bool,
     /// What any link can do.
     pub(crate) any: Flags,
     /// One of the buffers is on a device and the other is not, as far as that is known.
@@ -182,7 +189,8 @@ pub(crate) struct Incoming {
 
 /// How the data comes, and why.
 pub(crate) fn data(incoming: &Incoming) -> (Data, &'static str) {
-    let Incoming { exposed, addressable, to, copy_only, any, mixed, get: fetching, put: storing } = *incoming;
+    let Incoming { exposed, addressable, to, copy_only, attentive, any, mixed, get: fetching, put: storing } =
+        *incoming;
     let apart = mixed && any.contains(Flags::DEVICE_TO_DEVICE);
     let get = exposed && !apart && rdma(Flags::GET, Flags::DEVICE_GET, to, copy_only, any);
     let put = addressable && !apart && rdma(Flags::PUT, Flags::DEVICE_PUT, to, copy_only, any);
@@ -193,6 +201,12 @@ pub(crate) fn data(incoming: &Incoming) -> (Data, &'static str) {
         };
     }
     if get {
+        if any.contains(Flags::OFFER) && !to.on_device && attentive {
+            return (
+                Data::Offered,
+                "sent through internal buffers, and fetched from where it is if the sender is away",
+            );
+        }
         return (Data::Get, "fetched from where it is, in one copy");
     }
     if put {

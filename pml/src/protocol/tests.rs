@@ -114,6 +114,7 @@ fn who_copies_is_the_cheaper_one() {
         addressable: true,
         to: DEVICE.shape(),
         copy_only: false,
+        attentive: true,
         any,
         mixed: false,
         get: us(10),

@@ -22,6 +22,9 @@ impl Engine {
     ) -> Result<(), Malformed> {
         let payload = message.bytes().skip(header_len);
         let len = payload.len() as u64;
+        if !links.offer_was_claimed(id, offset, len) {
+            return Err(Malformed::OutOfTurn { what: "a fragment", id: id.0 });
+        }
         let transfer = awaiting(links, id, "a fragment", (offset, len))?;
         transfer.awaited -= len;
         transfer.convertor.set_position(offset);
@@ -50,6 +53,8 @@ impl Engine {
             transfer.arrived += len;
         }
         links.settle_receive(id, done);
+        // There may be room for more offers.
+        self.pump_gets(peer, links, done);
         Ok(())
     }
 
@@ -85,14 +90,17 @@ impl Engine {
         done: &mut Done,
     ) -> Result<(), Malformed> {
         let what = "the end of a message";
+        links.take_back(Some(id));
         let transfer = links.receives.get_mut(id).ok_or(Malformed::NoTransfer { what, id: id.0 })?;
         // Of what was sent, some may still be on other links.
         let coming = sent.checked_sub(transfer.asked - transfer.awaited).filter(|&coming| coming <= transfer.awaited);
         let coming = coming.ok_or(Malformed::OutOfTurn { what, id: id.0 })?;
         transfer.arrived += transfer.awaited - coming;
-        transfer.awaited = coming;
+        let dropped = std::mem::replace(&mut transfer.awaited, coming) - coming;
+        transfer.give_up_rest();
         transfer.fail(Error::PeerGaveUp { peer: peer.rank, len: transfer.status.len, reason });
         transfer.finish = false;
+        links.offers.forget(dropped);
         links.settle_receive(id, done);
         Ok(())
     }

@@ -34,20 +34,42 @@ impl Engine {
 
     /// Hands the message's next piece to its link; none if there is no more to hand over now.
     fn get_piece(&self, peer: &Peer, links: &mut Links, id: Id) -> Result<Option<Transfer>, (usize, Error)> {
-        let Links { active, receives, operations, .. } = links;
-        let Some(transfer) = receives.get_mut(id) else { return Ok(None) };
-        let Some(fetch) = &transfer.fetch else { return Ok(None) };
-        let (offset, wanted) = (fetch.next, transfer.wanted);
+        let attentive = links.offers.attentive(peer);
+        let Some(transfer) = links.receives.get_mut(id) else { return Ok(None) };
         let deep = transfer.busy >= self.parameters.pml_pipeline_depth.max(1);
-        if offset == wanted || deep || transfer.failure.is_some() {
+        let Some(fetch) = &mut transfer.fetch else { return Ok(None) };
+        if fetch.ranges.is_empty() || deep || transfer.failure.is_some() {
             return Ok(None);
         }
+        if fetch.offering {
+            if attentive && links.offer_range(id, self.parameters.pml_offer_window.max(1) as u64) {
+                return Ok(Some(Transfer::Started));
+            }
+            if attentive && !links.offers.is_empty() {
+                return Ok(Some(Transfer::Busy));
+            }
+            self.counters.protocol_get.increment();
+            let left = links.receives.get_mut(id).and_then(|transfer| transfer.fetch.as_ref());
+            let left = left.map_or(0, |fetch| fetch.ranges.iter().map(|(from, to)| to - from).sum());
+            self.counters.bytes_get.add(left);
+        }
+        self.fetch_piece(peer, links, id)
+    }
+
+    /// The same, where it is not offered.
+    fn fetch_piece(&self, peer: &Peer, links: &mut Links, id: Id) -> Result<Option<Transfer>, (usize, Error)> {
+        let Links { active, receives, operations, .. } = links;
+        let Some(transfer) = receives.get_mut(id) else { return Ok(None) };
+        let Some(fetch) = &mut transfer.fetch else { return Ok(None) };
+        fetch.offering = false;
         let Some(link) = active.iter_mut().find(|link| link.serial == fetch.link) else { return Ok(None) };
         let on_device = transfer.convertor.location().on_device();
         let limit = if on_device { link.capabilities().device_rdma_limit } else { link.capabilities().get_limit };
-        let len = (wanted - offset).min(limit.max(1) as u64);
+        let Some((offset, end)) = fetch.take(limit as u64) else { return Ok(None) };
+        let (handle, len) = (fetch.handle, end - offset);
         let Some(region) = transfer.region(offset, len) else { return Ok(None) };
-        let handle = fetch.handle;
+        // The sender will not have sent all itself.
+        transfer.finish = true;
         let operation = operations.insert(Operation::Get { id, offset, len });
         // SAFETY: the buffer is the transfer's until it is settled, which waits for the operation.
         let got = unsafe { link.endpoint.get(region, &handle, offset, token(peer, operation)) };
@@ -56,18 +78,20 @@ impl Engine {
         }
         let Some(fetch) = &mut transfer.fetch else { return Ok(None) };
         match got {
-            Ok(Transfer::Busy) => return Ok(Some(Transfer::Busy)),
-            Ok(Transfer::Done) => transfer.arrived += len,
+            Ok(Transfer::Busy) => fetch.ranges.push((offset, end)),
+            Ok(Transfer::Done) => {
+                transfer.arrived += len;
+                fetch.fetched += len;
+            }
             Ok(Transfer::Started) => transfer.busy += 1,
             Err(Error::Unavailable { .. }) => {
                 // Nor would it be for the rest.
-                fetch.refused.push((offset, wanted));
-                fetch.next = wanted;
+                fetch.refused.push((offset, end));
+                fetch.refused.extend(fetch.ranges.drain(..).rev());
                 return Ok(None);
             }
             Err(error) => return Err((link.btl, error)),
         }
-        fetch.next += len;
         Ok(got.ok())
     }
 
@@ -83,8 +107,11 @@ impl Engine {
         let Some(transfer) = links.receives.get_mut(id) else { return };
         transfer.busy -= 1;
         match (result, &mut transfer.fetch) {
-            (Ok(()), _) => {
+            (Ok(()), fetch) => {
                 transfer.arrived += len;
+                if let Some(fetch) = fetch {
+                    fetch.fetched += len;
+                }
                 if transfer.convertor.location().on_device() {
                     self.counters.device_direct.increment();
                 }
@@ -95,10 +122,9 @@ impl Engine {
                 transfer.fail(error.into());
             }
         }
-        let wanted = transfer.wanted;
         if let Some(fetch) = &mut transfer.fetch
             && !fetch.queued
-            && fetch.next < wanted
+            && !fetch.ranges.is_empty()
         {
             fetch.queued = true;
             links.queues.gets.push_back(id);
@@ -110,7 +136,11 @@ impl Engine {
 
 impl Links {
     /// Ends a fetch of which nothing is under way any more: what was refused comes as fragments.
-    fn settle_get(&mut self, id: Id, done: &mut Done) {
+    pub(crate) fn settle_get(&mut self, id: Id, done: &mut Done) {
+        if self.receives.get_mut(id).is_some_and(|transfer| transfer.failure.is_some()) {
+            self.take_back(Some(id));
+        }
+        let on_offer = self.is_offered(id);
         let Some(transfer) = self.receives.get_mut(id) else { return };
         if transfer.busy == 0
             && !transfer.gone
@@ -118,8 +148,8 @@ impl Links {
         {
             if transfer.failure.is_some() {
                 // Nothing more is fetched.
-                transfer.arrived = transfer.wanted;
-            } else if fetch.next == transfer.wanted && !fetch.refused.is_empty() {
+                transfer.give_up_rest();
+            } else if fetch.ranges.is_empty() && !on_offer && !fetch.refused.is_empty() {
                 let refused = std::mem::take(&mut fetch.refused);
                 self.ask_for_fragments(id, &refused);
                 return;

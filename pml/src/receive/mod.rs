@@ -7,11 +7,13 @@ mod arrive;
 mod deliver;
 mod fragments;
 mod get;
+mod offers;
 mod rendezvous;
 mod transfer;
 
 pub(crate) use arrive::Arrived;
 use arrive::Message as _;
+pub(crate) use offers::Offers;
 pub(crate) use transfer::ReceiveTransfer;
 
 use std::ptr::NonNull;

@@ -56,6 +56,7 @@ impl Engine {
                 addressable: announced.addressable,
                 to: shape,
                 copy_only: self.copy_only(),
+                attentive: !self.crowded && links.sends.is_empty() && links.offers.attentive(peer),
                 any: links.flags(),
                 mixed: false,
                 get,
@@ -64,7 +65,9 @@ impl Engine {
             let (data, _) = protocol::data(&incoming);
             let id = links.receives.insert(transfer);
             match (data, source) {
-                (Data::Get, Some(source)) => self.fetch(peer, links, (id, source), done),
+                (Data::Get | Data::Offered, Some(source)) => {
+                    self.fetch(peer, links, (id, source), data == Data::Offered, done);
+                }
                 (Data::Put, instead) if shape.on_device => {
                     if let Some(transfer) = links.receives.get_mut(id) {
                         transfer.instead = instead;
@@ -77,11 +80,22 @@ impl Engine {
         });
     }
 
-    fn fetch(&self, peer: &Peer, links: &mut Links, (id, source): (Id, (u32, RemoteHandle)), done: &mut Done) {
-        self.counters.protocol_get.increment();
+    fn fetch(
+        &self,
+        peer: &Peer,
+        links: &mut Links,
+        (id, source): (Id, (u32, RemoteHandle)),
+        offering: bool,
+        done: &mut Done,
+    ) {
+        if !offering {
+            self.counters.protocol_get.increment();
+        }
         if let Some(transfer) = links.receives.get_mut(id) {
-            self.counters.bytes_get.add(transfer.wanted);
-            transfer.fetch_through(source.0, source.1);
+            if !offering {
+                self.counters.bytes_get.add(transfer.wanted);
+            }
+            transfer.fetch_through(source.0, source.1, offering);
         }
         links.queues.gets.push_back(id);
         self.pump_gets(peer, links, done);
@@ -131,7 +145,7 @@ impl Engine {
             // SAFETY: the registration is dropped here, and was told to nobody.
             unsafe { link.endpoint.register(region, Access::RemoteWrite) }.is_ok_and(|handle| handle.is_some())
         });
-        if able { expose(links, id) } else { self.fetch(peer, links, (id, source), done) }
+        if able { expose(links, id) } else { self.fetch(peer, links, (id, source), false, done) }
     }
 }
 
@@ -192,17 +206,22 @@ impl Links {
     pub(crate) fn ask_for_fragments(&mut self, id: Id, ranges: &[(u64, u64)]) {
         let Some(transfer) = self.receives.get_mut(id) else { return };
         // Of a message that was fetched in part, the sender is asked for the rest only.
-        let fetched = transfer.fetch.take().map_or(0, |_| transfer.arrived);
+        let fetch = transfer.fetch.take();
+        // If it has sent some before, it was told then that it may be asked for all.
+        let total = match &fetch {
+            Some(fetch) if !fetch.offered_any => transfer.wanted - fetch.fetched,
+            _ => transfer.wanted,
+        };
         let whole = [(0, transfer.wanted)];
         let ranges = if ranges.is_empty() { &whole } else { ranges };
         let bytes = ranges.iter().map(|(from, to)| to - from).sum::<u64>();
         transfer.asked += bytes;
         transfer.awaited += bytes;
         // A device may fail after the sender thinks that all is done: it is told how it went.
-        transfer.finish = transfer.convertor.location().on_device();
-        let (sender, total, to_device) = (transfer.sender, transfer.wanted - fetched, transfer.finish);
+        let (sender, to_device) = (transfer.sender, transfer.convertor.location().on_device());
+        transfer.finish = to_device || fetch.is_some_and(|fetch| fetch.offered_any && fetch.fetched != 0);
         for &(from, to) in ranges {
-            self.control(&Header::Ack(Ack { sender, receiver: id, from, to, total, to_device }));
+            self.control(&Header::Ack(Ack { sender, receiver: id, from, to, total, to_device, offer: None }));
         }
     }
 }

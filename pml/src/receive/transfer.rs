@@ -3,7 +3,7 @@
 use cableway_btl::{Region, Registration, RemoteHandle};
 use cableway_common_cuda::{DeviceError, Order};
 use cableway_datatype::Convertor;
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 use crate::completion::{Active, Done};
 use crate::error::{Abort, Error};
@@ -45,12 +45,45 @@ pub(crate) struct ReceiveTransfer {
 pub(crate) struct Fetch {
     pub(crate) link: u32,
     pub(crate) handle: RemoteHandle,
-    /// Bytes handed to the link.
-    pub(crate) next: u64,
+    /// Ranges that are neither on offer nor handed to the link, in any order.
+    pub(crate) ranges: SmallVec<[(u64, u64); 2]>,
     /// Ranges that it could not fetch.
     pub(crate) refused: Vec<(u64, u64)>,
     /// Whether the queue of gets has it.
     pub(crate) queued: bool,
+    /// Ranges are offered to the sender, not fetched.
+    pub(crate) offering: bool,
+    /// Some were.
+    pub(crate) offered_any: bool,
+    /// Bytes that were fetched.
+    pub(crate) fetched: u64,
+}
+
+impl Fetch {
+    /// Of `len` bytes, to be queued.
+    pub(crate) fn new(link: u32, handle: RemoteHandle, len: u64, offering: bool) -> Self {
+        Fetch {
+            link,
+            handle,
+            ranges: smallvec![(0, len)],
+            refused: Vec::new(),
+            queued: true,
+            offering,
+            offered_any: false,
+            fetched: 0,
+        }
+    }
+
+    /// Takes the next range off, at most `most` bytes of it.
+    pub(crate) fn take(&mut self, most: u64) -> Option<(u64, u64)> {
+        let (from, to) = self.ranges.last_mut()?;
+        let piece = (*from, (*from + most.max(1)).min(*to));
+        *from = piece.1;
+        if from == to {
+            self.ranges.pop();
+        }
+        Some(piece)
+    }
 }
 
 impl ReceiveTransfer {
@@ -99,10 +132,10 @@ impl ReceiveTransfer {
         self.fetch.is_none() && self.asked == self.wanted && self.awaited == 0
     }
 
-    /// Sets out to fetch through the link of this serial.
-    pub(crate) fn fetch_through(&mut self, link: u32, handle: RemoteHandle) {
-        self.fetch = Some(Fetch { link, handle, next: 0, refused: Vec::new(), queued: true });
-        self.finish = true;
+    /// Sets out to fetch through the link of this serial what the sender is not offered, or does not take.
+    pub(crate) fn fetch_through(&mut self, link: u32, handle: RemoteHandle, offering: bool) {
+        self.fetch = Some(Fetch::new(link, handle, self.wanted, offering));
+        self.finish = !offering;
     }
 
     fn is_over(&self) -> bool {

@@ -19,12 +19,21 @@ impl Engine {
         ack: &Ack,
         done: &mut Done,
     ) -> Result<(), Malformed> {
-        let Ack { sender: id, receiver, from, to, total, to_device } = *ack;
+        let Ack { sender: id, receiver, from, to, total, to_device, offer } = *ack;
+        if let Some(offer) = offer {
+            // What a device would have to copy first is left to the receiver, as is what it has taken back.
+            let on_host = links.sends.get_mut(id).is_some_and(|sent| !sent.convertor.location().on_device());
+            if !on_host || !links.active.iter_mut().any(|link| link.endpoint.claim(offer)) {
+                return Ok(());
+            }
+        }
         let transfer = asked(links, id, "an acknowledgement", receiver, (from, to), total)?;
         transfer.to_device |= to_device;
         let missed = transfer.registration.is_some() && transfer.convertor.location().on_device();
-        // What the receiver asks for as fragments it does not fetch.
-        transfer.registration = None;
+        if offer.is_none() {
+            // What the receiver asks for as fragments it does not fetch.
+            transfer.registration = None;
+        }
         if transfer.failure.is_none() && from != to {
             transfer.ranges.push_back((from, to));
             self.counters.protocol_fragments.increment();

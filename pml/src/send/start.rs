@@ -166,6 +166,12 @@ impl Engine {
             return Ok(Attempt::Gone);
         }
         let Some(mut fragment) = link.endpoint.alloc(whole, FragmentKind::Host)? else { return Ok(Attempt::Busy) };
+        if let Some(payload) = transfer.host_bytes() {
+            fragment.fill(header, payload);
+            link.endpoint.send(fragment, whole)?;
+            link.carried = true;
+            return Ok(Attempt::Gone);
+        }
         fragment.write(0, header);
         transfer.convertor.set_position(0);
         // SAFETY: the fragment has room for the header and `len` bytes, and is ours alone.
@@ -378,7 +384,7 @@ impl Engine {
 
 impl SendTransfer {
     /// The data, if the CPU can read it in one run.
-    fn host_bytes(&self) -> Option<&[u8]> {
+    pub(crate) fn host_bytes(&self) -> Option<&[u8]> {
         if self.len == 0 {
             return Some(&[]);
         }

@@ -1,10 +1,10 @@
 //! Fragments: data on its way through internal buffers, or straight from where it is if the link can.
 
 use cableway_btl::{Flags, Fragment, FragmentKind, Transfer};
-use cableway_common_cuda::DeviceError;
+use cableway_common_cuda::{Completion, DeviceError};
 
 use super::start::token;
-use super::transfer::Phase;
+use super::transfer::{Phase, SendTransfer};
 use crate::completion::Done;
 use crate::copies::{Copying, Then};
 use crate::engine::Engine;
@@ -107,20 +107,7 @@ impl Engine {
                 let Some(mut fragment) = link.endpoint.alloc(whole, kind).map_err(|error| (btl, error))? else {
                     continue;
                 };
-                fragment.write(0, header.as_bytes());
-                transfer.convertor.set_position(from);
-                let order = transfer.next_order();
-                // SAFETY: the fragment has room for the header and `len` bytes, is ours alone, and is kept with the
-                // completion.
-                let packed = unsafe {
-                    let out = fragment.as_mut_ptr().add(FRAGMENT_LEN);
-                    if on_device {
-                        transfer.convertor.start_pack(out, len as usize, order).map(|(_, completion)| Some(completion))
-                    } else {
-                        transfer.convertor.pack(out, len as usize).map(|_| None)
-                    }
-                };
-                match packed {
+                match pack(transfer, &mut fragment, header.as_bytes(), (from, len)) {
                     Ok(None) => {
                         link.endpoint.send(fragment, whole).map_err(|error| (btl, error))?;
                         transfer.settled += len;
@@ -200,6 +187,32 @@ impl Engine {
         links.settle_send(id, done);
         Self::queue_stream(links, id);
         self.pump_streams(peer, links, done);
+    }
+}
+
+/// Makes the header and `len` bytes from `from` on the fragment's message; `Some` if a device does so.
+fn pack(
+    transfer: &mut SendTransfer,
+    fragment: &mut Fragment,
+    header: &[u8],
+    (from, len): (u64, u64),
+) -> Result<Option<Completion>, cableway_datatype::Error> {
+    let (start, end) = (from as usize, (from + len) as usize);
+    if let Some(bytes) = transfer.host_bytes() {
+        fragment.fill(header, &bytes[start..end]);
+        return Ok(None);
+    }
+    fragment.write(0, header);
+    transfer.convertor.set_position(from);
+    let order = transfer.next_order();
+    // SAFETY: the fragment has room for the header and `len` bytes, is ours alone, and is kept with the completion.
+    unsafe {
+        let out = fragment.as_mut_ptr().add(header.len());
+        if transfer.convertor.location().on_device() {
+            transfer.convertor.start_pack(out, len as usize, order).map(|(_, completion)| Some(completion))
+        } else {
+            transfer.convertor.pack(out, len as usize).map(|_| None)
+        }
     }
 }
 

@@ -29,6 +29,8 @@ pub(super) mod kind {
 pub(super) const FLAG_ADDRESSABLE: u8 = 1;
 /// In `Ack`: the receiver's buffer is on a device.
 pub(super) const FLAG_TO_DEVICE: u8 = 1;
+/// In `Ack`: the range is only on offer.
+pub(super) const FLAG_OFFERED: u8 = 2;
 
 macro_rules! headers {
     ($( $(#[$doc:meta])* $name:ident { $( $field:ident: $type:ty ),+ $(,)? } )+) => {
@@ -43,7 +45,7 @@ headers! {
     Rendezvous { matching: Match, len: U64, sender: U64 }
     /// The handle's bytes follow.
     Get { rendezvous: Rendezvous, btl: U32, ordinal: u8, handle_len: u8, zero: U16 }
-    AckHeader { kind: u8, flags: u8, zero: [u8; 6], sender: U64, receiver: U64, from: U64, to: U64, total: U64 }
+    AckHeader { kind: u8, flags: u8, zero: [u8; 6], sender: U64, receiver: U64, from: U64, to: U64, total: U64, offer: U64 }
     /// The handle's bytes follow.
     PutHeader {
         kind: u8, flags: u8, ordinal: u8, handle_len: u8, btl: U32,
@@ -60,7 +62,7 @@ const _: () = {
     assert!(size_of::<Match>() == 16 && offset_of!(Match, context) == 4 && offset_of!(Match, seq) == 12);
     assert!(size_of::<Rendezvous>() == 32 && offset_of!(Rendezvous, len) == 16 && offset_of!(Rendezvous, sender) == 24);
     assert!(size_of::<Get>() == 40 && offset_of!(Get, btl) == 32 && offset_of!(Get, handle_len) == 37);
-    assert!(size_of::<AckHeader>() == 48 && offset_of!(AckHeader, sender) == 8 && offset_of!(AckHeader, total) == 40);
+    assert!(size_of::<AckHeader>() == 56 && offset_of!(AckHeader, sender) == 8 && offset_of!(AckHeader, offer) == 48);
     assert!(size_of::<PutHeader>() == 48 && offset_of!(PutHeader, btl) == 4 && offset_of!(PutHeader, total) == 40);
     assert!(size_of::<Fragment>() == 24 && offset_of!(Fragment, receiver) == 8 && offset_of!(Fragment, offset) == 16);
     assert!(size_of::<Finish>() == 16 && offset_of!(Finish, code) == 4 && offset_of!(Finish, sender) == 8);
@@ -142,8 +144,9 @@ impl Buffer {
                 self.push(get.as_bytes());
                 self.push(handle.as_bytes());
             }
-            Header::Ack(Ack { sender, receiver, from, to, total, to_device }) => {
-                let flags = if to_device { FLAG_TO_DEVICE } else { 0 };
+            Header::Ack(Ack { sender, receiver, from, to, total, to_device, offer }) => {
+                let offered = if offer.is_some() { FLAG_OFFERED } else { 0 };
+                let flags = offered | if to_device { FLAG_TO_DEVICE } else { 0 };
                 let header = AckHeader {
                     kind: kind::ACK,
                     flags,
@@ -153,6 +156,7 @@ impl Buffer {
                     from: from.into(),
                     to: to.into(),
                     total: total.into(),
+                    offer: offer.map_or(0, |offer| offer.0).into(),
                 };
                 self.push(header.as_bytes());
             }

@@ -11,12 +11,12 @@ pub(crate) use card::Card;
 pub(crate) use headers::{Buffer as HeaderBuffer, match_bytes, match_envelope};
 pub(crate) use parse::{Malformed, parse};
 
-use cableway_btl::RemoteHandle;
+use cableway_btl::{Offer, RemoteHandle};
 
 use crate::error::Abort;
 
 /// Changes whenever a header does.
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 
 /// Length of the header of an eager message.
 pub(crate) const MATCH_LEN: usize = std::mem::size_of::<headers::Match>();
@@ -105,6 +105,8 @@ pub(crate) struct Ack {
     /// The receiver's buffer is on a device: large fragments suit it, and as its copies may fail late, a
     /// [`Header::Finish`] will tell how they went.
     pub(crate) to_device: bool,
+    /// The sender is to claim this first: the receiver may have taken the range back, to fetch it itself.
+    pub(crate) offer: Option<Offer>,
 }
 
 /// See [`Header::Put`].

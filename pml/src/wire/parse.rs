@@ -2,10 +2,10 @@
 
 use std::mem::size_of;
 
-use cableway_btl::RemoteHandle;
+use cableway_btl::{Offer, RemoteHandle};
 use zerocopy::FromBytes;
 
-use super::headers::{self, FLAG_ADDRESSABLE, FLAG_TO_DEVICE, kind};
+use super::headers::{self, FLAG_ADDRESSABLE, FLAG_OFFERED, FLAG_TO_DEVICE, kind};
 use super::{Ack, Announced, BtlTag, Envelope, Exposed, Header, Id, Put};
 use crate::error::Abort;
 use crate::request::ANY;
@@ -74,14 +74,15 @@ pub(crate) fn parse(bytes: &[u8], message_len: usize) -> Result<(Header, usize),
         }
         kind::ACK => {
             let header: headers::AckHeader = reader.read_all()?;
-            reader.flags(header.flags, FLAG_TO_DEVICE)?;
+            reader.flags(header.flags, FLAG_TO_DEVICE | FLAG_OFFERED)?;
             let (from, to, total) = (header.from.get(), header.to.get(), header.total.get());
             if from > to || to - from > total {
                 return Err(Malformed::Range { from, to, total });
             }
             let (sender, receiver) = (Id(header.sender.get()), Id(header.receiver.get()));
             let to_device = header.flags & FLAG_TO_DEVICE != 0;
-            Ok((Header::Ack(Ack { sender, receiver, from, to, total, to_device }), message_len))
+            let offer = (header.flags & FLAG_OFFERED != 0).then_some(Offer(header.offer.get()));
+            Ok((Header::Ack(Ack { sender, receiver, from, to, total, to_device, offer }), message_len))
         }
         kind::PUT => {
             let header: headers::PutHeader = reader.read()?;

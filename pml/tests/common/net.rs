@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use cableway_btl::{
     Access, Btl, Capabilities, Cost, Endpoint, Error, Flags, Fragment, FragmentKind, FragmentOwner, Job, Modex,
-    ModexError, Operation, Rank, Received, Region, Registration, RemoteHandle, Retain, Sent, SharedBytes, Token,
+    ModexError, Offer, Operation, Rank, Received, Region, Registration, RemoteHandle, Retain, Sent, SharedBytes, Token,
     Transfer, Upcalls,
 };
 use cableway_common_cuda::{Devices, Location};
@@ -27,6 +27,8 @@ pub struct Link {
     pub asynchronous: bool,
     /// One-sided operations are refused although the flags promise them.
     pub refuses: bool,
+    /// Nobody's claim of an offer succeeds.
+    pub unclaimed: bool,
     /// Messages can be kept beyond their upcall.
     pub retains: bool,
     /// It costs less to have the sender store than to fetch.
@@ -44,7 +46,17 @@ impl Link {
         capabilities.device_rdma_limit = 100_000;
         capabilities.get_limit = 100_000;
         capabilities.put_limit = 100_000;
-        Link { name, count: 1, capabilities, busy: 0, asynchronous: false, refuses: false, retains: false, push: false }
+        Link {
+            name,
+            count: 1,
+            capabilities,
+            busy: 0,
+            asynchronous: false,
+            refuses: false,
+            unclaimed: false,
+            retains: false,
+            push: false,
+        }
     }
 
     pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
@@ -91,6 +103,9 @@ struct State {
     broken: Option<usize>,
     /// The message (counted from now) and its bit that will be flipped.
     corrupt: Option<(usize, usize)>,
+    /// Offers that are open, and whether they were claimed.
+    offers: HashMap<u64, (Rank, bool)>,
+    next_offer: u64,
     /// Messages that each transport was given.
     carried: HashMap<usize, usize>,
     random: u64,
@@ -152,6 +167,11 @@ impl Net {
     /// Registrations that stand.
     pub fn registered(&self) -> usize {
         self.state.lock().registered.len()
+    }
+
+    /// Offers that were not ended.
+    pub fn offers(&self) -> usize {
+        self.state.lock().offers.len()
     }
 
     /// Fragments allocated and not sent.
@@ -561,4 +581,33 @@ impl Endpoint for NetEndpoint {
         let remote = self.remote(to, offset, local.len)?;
         self.transfer(remote, local, token)
     }
+
+    fn offer(&mut self) -> Option<Offer> {
+        if !self.link.capabilities.flags.contains(Flags::OFFER) || self.busy().unwrap_or(true) {
+            return None;
+        }
+        let mut state = self.net.state.lock();
+        if state.offers.values().filter(|offer| offer.0 == self.rank).count() >= MOST_OFFERS {
+            return None;
+        }
+        state.next_offer += 1;
+        let offer = state.next_offer;
+        state.offers.insert(offer, (self.rank, false));
+        Some(Offer(offer))
+    }
+
+    fn claim(&mut self, offer: Offer) -> bool {
+        let mut state = self.net.state.lock();
+        let Some((by, claimed)) = state.offers.get_mut(&offer.0) else { return false };
+        *by == self.peer && !self.link.unclaimed && !std::mem::replace(claimed, true)
+    }
+
+    fn withdraw(&mut self, offer: Offer) -> Result<bool, Error> {
+        let (by, claimed) = self.net.state.lock().offers.remove(&offer.0).expect("each is withdrawn once");
+        assert_eq!(by, self.rank);
+        Ok(!claimed)
+    }
 }
+
+/// Offers that a process may have open.
+pub const MOST_OFFERS: usize = 4;

@@ -37,9 +37,12 @@ fn header() -> impl Strategy<Value = Header> {
         envelope().prop_map(Header::Match),
         (envelope(), announced()).prop_map(|(envelope, announced)| Header::Rendezvous(envelope, announced)),
         (envelope(), announced(), exposed()).prop_map(|(e, a, x)| Header::Get(e, a, x)),
-        (id(), id(), range.clone(), any::<bool>()).prop_map(|(sender, receiver, (from, len), to_device)| {
-            Header::Ack(Ack { sender, receiver, from, to: from + len, total: len, to_device })
-        }),
+        (id(), id(), range.clone(), any::<bool>(), any::<Option<u64>>()).prop_map(
+            |(sender, receiver, (from, len), to_device, offer)| {
+                let offer = offer.map(Offer);
+                Header::Ack(Ack { sender, receiver, from, to: from + len, total: len, to_device, offer })
+            }
+        ),
         (id(), id(), range.clone(), exposed()).prop_map(|(sender, receiver, (offset, len), to)| {
             Header::Put(Put { sender, receiver, offset, len, total: offset + len, to })
         }),
@@ -104,8 +107,8 @@ fn what_no_engine_sends_is_refused() {
     let part = bytes(&Header::Rendezvous(envelope, Announced { len: 10, sender: Id(1), addressable: false }));
     assert!(parse(&part, RENDEZVOUS_LEN + 10).is_ok());
     assert!(matches!(parse(&part, RENDEZVOUS_LEN + 9), Err(Malformed::Payload { .. })));
-    let ack = Ack { sender: Id(1), receiver: Id(2), from: 5, to: 4, total: 9, to_device: false };
-    assert!(matches!(parse(&bytes(&Header::Ack(ack)), 48), Err(Malformed::Range { .. })));
+    let ack = Ack { sender: Id(1), receiver: Id(2), from: 5, to: 4, total: 9, to_device: false, offer: None };
+    assert!(matches!(parse(&bytes(&Header::Ack(ack)), 56), Err(Malformed::Range { .. })));
     let beyond = bytes(&Header::Fragment { receiver: Id(1), offset: u64::MAX });
     assert!(matches!(parse(&beyond, 25), Err(Malformed::Range { .. })));
     assert!(matches!(parse(&beyond, 24), Err(Malformed::Payload { .. })));

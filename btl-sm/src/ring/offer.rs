@@ -1,0 +1,66 @@
+//! Offers: pieces of work that both of two processes may do, and exactly one of them will.
+//!
+//! An offer is one word in the segment of the process that makes it, which one other process may claim. Bits 0 to 1 say
+//! how it stands, 2 to 63 which of the offers made by this word it is. A word of zeroes is on offer to nobody.
+
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
+
+use super::{Corrupt, Word};
+
+const OFFERED: u64 = 1;
+const CLAIMED: u64 = 2;
+const WITHDRAWN: u64 = 3;
+
+fn state(generation: u64, state: u64) -> u64 {
+    generation << 2 | state
+}
+
+/// Offers something new. What was offered by this word before is withdrawn.
+pub(crate) fn offer<W: Word>(word: &W, generation: u64) {
+    word.store(state(generation, OFFERED), Release);
+}
+
+/// By the other process: whether the offer is its own from now on.
+pub(crate) fn claim<W: Word>(word: &W, generation: u64) -> bool {
+    word.compare_exchange(state(generation, OFFERED), state(generation, CLAIMED), AcqRel, Acquire).is_ok()
+}
+
+/// By who made it: whether it is withdrawn; false if it was claimed.
+pub(crate) fn withdraw<W: Word>(word: &W, generation: u64) -> Result<bool, Corrupt> {
+    match word.compare_exchange(state(generation, OFFERED), state(generation, WITHDRAWN), AcqRel, Acquire) {
+        Ok(_) => Ok(true),
+        Err(now) if now == state(generation, CLAIMED) => Ok(false),
+        Err(_) => Err(Corrupt("the word of an offer bears another")),
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicU64;
+    use std::sync::atomic::Ordering::Relaxed;
+
+    #[test]
+    fn an_offer_is_had_once() {
+        let word = AtomicU64::new(0);
+        assert!(!claim(&word, 0) && !claim(&word, 1), "nothing is on offer");
+        offer(&word, 1);
+        assert!(claim(&word, 1));
+        assert!(!claim(&word, 1));
+        assert_eq!(withdraw(&word, 1), Ok(false));
+        offer(&word, 2);
+        assert!(!claim(&word, 1), "that of before");
+        assert_eq!(withdraw(&word, 2), Ok(true));
+        assert!(!claim(&word, 2));
+    }
+
+    #[test]
+    fn a_word_that_was_overwritten_is_seen() {
+        for bits in [0, 1, state(2, CLAIMED), state(3, WITHDRAWN), u64::MAX] {
+            let word = AtomicU64::new(0);
+            offer(&word, 3);
+            word.store(bits, Relaxed);
+            assert!(withdraw(&word, 3).is_err(), "{bits:#x}");
+        }
+    }
+}
