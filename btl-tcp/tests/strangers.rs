@@ -67,9 +67,9 @@ fn garbage_is_turned_away() {
         (vec![0xff; 5000], "does not speak this protocol"),
         (wrong_version, "version 99"),
         (hello("another-job", 1, 0, 0), "another job"),
-        (hello("test-job", 1, 1, 0), "look for rank 1"),
-        (hello("test-job", 7, 0, 0), "says to be rank 7"),
-        (hello("test-job", 0, 0, 0), "says to be rank 0"),
+        (hello("test-job", 1, 1, 0), "look for process 0x1,"),
+        (hello("test-job", 7, 0, 0), "says to be process 0x7 "),
+        (hello("test-job", 0, 0, 0), "says to be process 0x0 "),
         (hello("test-job", 1, 0, 999), "link 999"),
     ] {
         let mut stranger = dial(&pair.a);

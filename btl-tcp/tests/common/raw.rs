@@ -33,13 +33,12 @@ pub(crate) fn dial(node: &Node) -> TcpStream {
 /// The first message of a handshake.
 pub(crate) fn hello(job: &str, from: u32, to: u32, link: u16) -> Vec<u8> {
     let mut bytes = b"CABLEWAY".to_vec();
-    bytes.extend(1u16.to_le_bytes());
+    bytes.extend(2u16.to_le_bytes());
     bytes.extend(link.to_le_bytes());
-    bytes.extend(from.to_le_bytes());
-    bytes.extend(to.to_le_bytes());
-    bytes.extend([0; 4]);
+    bytes.extend(u64::from(from).to_le_bytes());
+    bytes.extend(u64::from(to).to_le_bytes());
     bytes.extend(&Sha256::digest(job.as_bytes())[..16]);
-    bytes.extend([5; 24]);
+    bytes.extend([5; 20]);
     bytes
 }
 
