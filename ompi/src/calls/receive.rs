@@ -55,7 +55,7 @@ unsafe extern "C" fn cableway_recv(
 }
 
 /// # Safety
-/// A message from [`cableway_iprobe`], once; buffer and request stay valid until the request completes.
+/// A message from `cableway_iprobe`, once; buffer and request stay valid until the request completes.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cableway_imrecv(
     message: *mut Message,
@@ -75,7 +75,7 @@ unsafe extern "C" fn cableway_imrecv(
 }
 
 /// # Safety
-/// A message from [`cableway_iprobe`], once; a valid buffer and status.
+/// A message from `cableway_iprobe`, once; a valid buffer and status.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cableway_mrecv(
     message: *mut Message,
