@@ -10,7 +10,7 @@ fn device_memory_is_packed_reduced_and_replaced() {
     if support::major_version() < 5 {
         return support::skip("Open MPI 4.1 has no accelerator framework");
     }
-    let folder = support::object().with_file_name("sim-cuda");
+    let folder = support::driver();
     let driver = folder.join("libcuda.so.1");
     for ranks in 1..=2 {
         run(ranks, &folder, &driver);
