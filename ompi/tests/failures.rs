@@ -31,7 +31,8 @@ fn a_killed_rank_ends_the_job_where_errors_are_fatal() {
     let mut command = support::mpirun(2);
     command.arg("--enable-recovery").arg(support::program("errors")).arg("fatal");
     let run = support::finish_within(&mut command, Duration::from_secs(30));
-    // What mpirun makes of it is mpirun's.
-    assert!(run.stderr.contains("MPI_ERRORS_ARE_FATAL"), "{run:?}");
-    assert!(!run.stdout.contains("all three"), "{run:?}");
+    // Had the receive returned, whatever it said, the program would say one or the other. Open MPI's own words on its end
+    // are no proof: mpirun 4.1 loses them now and then, and its exit status as well.
+    assert!(run.stderr.contains("it died"), "{run:?}");
+    assert!(!run.stdout.contains("all three") && !run.stderr.contains("does not hold"), "{run:?}");
 }
