@@ -390,18 +390,7 @@ impl Server {
         };
         if refused {
             if hello.asks {
-                let closed = Hello {
-                    asks: false,
-                    closed: true,
-                    number: 0,
-                    first_packet: 0,
-                    knows: 0,
-                    window: 0,
-                    cell: 0,
-                    cell_key: 0,
-                    address: self.shared.address,
-                };
-                self.say(rank, &closed, &hello.address);
+                self.say_closed(rank, &hello.address);
             }
             return false;
         }
