@@ -13,6 +13,7 @@ use crate::card::{Card, SocketName};
 use crate::connection::socket::{self, Received as Packets};
 use crate::connection::wire::{Hello, Packet};
 use crate::node::Node;
+use crate::ring::fast_box::SLOT;
 use crate::ring::fifo::{self, Kind, Record};
 use crate::segment::{FifoMemory, Layout, Memory};
 use crate::settings::Settings;
@@ -130,7 +131,7 @@ impl Scene {
             3 => {
                 // A slot that looks right but for what the value says.
                 let slot = usize::from(place) % self.layout.box_slots;
-                let stamp = self.layout.fast_box(usize::from(place >> 12) % self.layout.boxes) + 128 + slot * 64;
+                let stamp = self.layout.fast_box(usize::from(place >> 12) % self.layout.boxes) + 128 + slot * SLOT;
                 self.villains.word(stamp).store(value & !0xffff_fffe | 1, Relaxed);
             }
             4 => {

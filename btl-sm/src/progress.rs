@@ -12,7 +12,7 @@ use crate::connection::{Connections, Event};
 use crate::inner::{Inner, Request};
 use crate::peer::{Link, Peer, Status};
 use crate::pool::{About, DEVICE_SMALL, Reference};
-use crate::ring::fast_box::{Arrival, MAX_INLINE, Reader};
+use crate::ring::fast_box::{Arrival, MAX_INLINE, PAYLOAD, Reader};
 use crate::ring::{Corrupt, fifo};
 use crate::segment::{BoxMemory, FifoMemory};
 
@@ -30,7 +30,7 @@ pub(crate) struct Progress {
     /// By the numbers that records in the FIFO bear.
     senders: Vec<Option<Sender>>,
     boxes: Vec<FastBox>,
-    /// Where messages that fill several slots are put together.
+    /// Where messages that fill several lines are put together.
     gather: Box<[u8; MAX_INLINE]>,
     pub(crate) connections: Connections,
     polls: u32,
@@ -263,19 +263,18 @@ impl FastBox {
     /// Delivers what has arrived, but not for ever.
     #[inline]
     fn deliver(&mut self, gather: &mut [u8; MAX_INLINE], upcalls: &dyn Upcalls) -> Result<usize, Corrupt> {
-        let rank = self.sender.peer.rank;
         for count in 0..BATCH {
             match self.reader.next()? {
                 None => return Ok(count),
-                Some(Arrival::Inline { slot, len }) if len <= crate::ring::fast_box::PAYLOAD => {
-                    // SAFETY: the slot lies in memory that the reader keeps mapped, and stays ours until `release`.
-                    let bytes = unsafe { SharedBytes::new(self.reader.slots().payload(slot), len) };
-                    upcalls.receive(rank, Received::new(bytes, None));
+                Some(Arrival::Inline { at, len }) if len <= PAYLOAD => {
+                    // SAFETY: the bytes lie in memory that the reader keeps mapped, and stay ours until `release`.
+                    let bytes = unsafe { SharedBytes::new(self.reader.slots().byte(at), len) };
+                    upcalls.receive(self.sender.peer.rank, Received::new(bytes, None));
                 }
-                Some(Arrival::Inline { slot, len }) => {
+                Some(Arrival::Inline { at, len }) => {
                     let message = &mut gather[..len];
-                    self.reader.gather(slot, message);
-                    upcalls.receive(rank, Received::new(SharedBytes::from_private(message), None));
+                    self.reader.gather(at, message);
+                    upcalls.receive(self.sender.peer.rank, Received::new(SharedBytes::from_private(message), None));
                 }
                 Some(Arrival::Fragment { reference, about }) => {
                     let about = Some(About::from_bits(about));

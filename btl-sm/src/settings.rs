@@ -5,7 +5,7 @@ use cableway_base::parameters::{DeviceProtocols, SingleCopy};
 use cableway_btl::{Job, MAX_HEADER};
 
 use crate::cost::DeviceCosts;
-use crate::ring::fast_box::{MAX_INLINE, PAYLOAD};
+use crate::ring::fast_box::{MAX_INLINE, PAYLOAD, SLOT};
 use crate::segment::{DeviceGeometry, Geometry};
 
 /// Eager messages above this travel in large fragments, that the small ones lie close together.
@@ -46,8 +46,8 @@ pub(crate) struct Settings {
 
 impl Settings {
     pub(crate) fn new(job: &Job, parameters: &Parameters) -> Self {
-        let box_slots = previous_power_of_two((parameters.btl_sm_fast_box_size / 64).clamp(16, 1 << 16));
-        let largest_inline = MAX_INLINE.min(box_slots / 4 * PAYLOAD);
+        let box_slots = previous_power_of_two((parameters.btl_sm_fast_box_size / SLOT).clamp(32, 1 << 17));
+        let largest_inline = MAX_INLINE.min(box_slots / 8 * PAYLOAD);
         let eager_limit = parameters.btl_sm_eager_limit.clamp(MAX_HEADER, 1 << 28) + HEADER_ROOM;
         let inline_limit = parameters.btl_sm_inline_limit.clamp(PAYLOAD, largest_inline).min(eager_limit);
         let eager_size = fragment_size(eager_limit.min(SMALL_FRAGMENT).max(inline_limit));

@@ -1,11 +1,13 @@
 //! The fast box: a ring from one sender to one receiver that carries small messages in line.
 //!
-//! A ring is slots of one cache line. The first word of every slot is its *stamp*: which lap of the ring wrote it,
-//! what it is, and how long. A message fills one slot, or several if it is longer than a slot's payload; the slots
-//! that continue it bear stamps too, so that payload never lies where a stamp is looked for and a ring needs no
-//! clearing: what is left of the lap before simply bears the wrong lap. The receiver reads a message's stamp and
-//! knows all; it never reads where the sender is. Backwards flows only how far the receiver has come, stored once a
-//! quarter ring, and the sender reads it only when it believes the ring to be full.
+//! A ring is cache lines of two slots each. The first word of a message is its *stamp*: which lap of the ring wrote it,
+//! what it is, and how long. A message of a few words fills one slot, so that two of them share a line and move
+//! together in a stream. A longer one begins with a line and fills it, or several; the lines that continue it bear
+//! stamps too, so that payload never lies where the stamp of a line is looked for. Where it lies in a line's second slot,
+//! whoever next writes to the first one stamps the second as well, with the lap before. So a ring needs no clearing: what
+//! is left of the lap before simply bears the wrong lap. The receiver reads a message's stamp and knows all; it never
+//! reads where the sender is. Backwards flows only how far the receiver has come, stored once a quarter ring, and the
+//! sender reads it only when it believes the ring to be full.
 //!
 //! Stamp: bits 0 to 31 the lap, counted from 1; 32 to 55 the length, or a fragment's reference; 56 to 63 the kind.
 
@@ -13,8 +15,16 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::{Corrupt, Word};
 
-/// Bytes of payload in a slot.
-pub(crate) const PAYLOAD: usize = 56;
+/// Bytes of a slot.
+pub(crate) const SLOT: usize = 32;
+/// Bytes of a line: what processors pass to each other.
+const LINE: usize = 2 * SLOT;
+/// Bytes of a stamp.
+pub(crate) const STAMP: usize = 8;
+/// Longest message that fits into a slot.
+pub(crate) const SHORT: usize = SLOT - STAMP;
+/// Longest message that fits into a line.
+pub(crate) const PAYLOAD: usize = LINE - STAMP;
 /// Longest message that any ring may carry in line: what a receiver has room to put together.
 pub(crate) const MAX_INLINE: usize = 8192;
 /// The part of the ring after which a receiver returns credits: one in so many.
@@ -23,31 +33,40 @@ const CREDIT_SHARE: u64 = 4;
 const INLINE: u8 = 1;
 const FRAGMENT: u8 = 2;
 const CONTINUED: u8 = 3;
+/// A second slot that is passed over, because a message needs a whole line.
+const SKIPPED: u8 = 4;
 
 /// Where a ring lives.
 pub(crate) trait Slots {
     type Word: Word;
-    /// Slots, a power of two.
+    /// Slots, a power of two and at least two.
     fn count(&self) -> u64;
     /// The first word of a slot.
     fn stamp(&self, slot: usize) -> &Self::Word;
     /// How far the receiver has come.
     fn consumed(&self) -> &Self::Word;
-    /// Copies `bytes` into a slot's payload, `at` bytes in.
+    /// Copies `bytes` to `at` bytes behind the first slot's beginning.
     ///
     /// # Safety
-    /// The slot is the sender's, and `at + bytes.len()` is at most [`PAYLOAD`].
-    unsafe fn write(&self, slot: usize, at: usize, bytes: &[u8]);
-    /// Copies the first bytes of a slot's payload out.
+    /// The bytes there are the sender's, and within a line.
+    unsafe fn write(&self, at: usize, bytes: &[u8]);
+    /// Copies the bytes at `at` out.
     ///
     /// # Safety
-    /// The slot is the receiver's, and `out` is no longer than [`PAYLOAD`].
-    unsafe fn read(&self, slot: usize, out: &mut [u8]);
+    /// The bytes there are the receiver's, and within a line.
+    unsafe fn read(&self, at: usize, out: &mut [u8]);
 }
 
+/// Slots that a message of `len` bytes takes.
 #[inline(always)]
 fn slots_for(len: usize) -> u64 {
-    if len <= PAYLOAD { 1 } else { len.div_ceil(PAYLOAD) as u64 }
+    if len <= SHORT { 1 } else { 2 * len.div_ceil(PAYLOAD) as u64 }
+}
+
+/// Where the message that begins in a slot does.
+#[inline(always)]
+fn start_of(slot: usize) -> usize {
+    slot * SLOT + STAMP
 }
 
 #[inline(always)]
@@ -75,10 +94,10 @@ impl<S: Slots> Writer<S> {
         Writer { slots, head: 0, consumed: 0 }
     }
 
-    /// Whether `needed` slots are free.
+    /// Whether `needed` slots are free, and one more: who writes to the first slot of a line stamps the second, too.
     #[inline]
     pub(crate) fn has_room(&mut self, needed: u64) -> Result<bool, Corrupt> {
-        Ok(self.head + needed - self.consumed <= self.slots.count() || self.has_room_now(needed)?)
+        Ok(self.head + needed - self.consumed < self.slots.count() || self.has_room_now(needed)?)
     }
 
     #[cold]
@@ -88,28 +107,26 @@ impl<S: Slots> Writer<S> {
             return Err(Corrupt("a fast box's credits run ahead or backwards"));
         }
         self.consumed = consumed;
-        Ok(self.head + needed - consumed <= self.slots.count())
+        Ok(self.head + needed - consumed < self.slots.count())
     }
 
     /// Sends `header` and `payload` as one message, but leaves `reserved` slots free. False: no room now.
     #[inline]
     pub(crate) fn push_inline(&mut self, header: &[u8], payload: &[u8], reserved: u64) -> Result<bool, Corrupt> {
         let len = header.len() + payload.len();
-        let needed = slots_for(len);
-        if !self.has_room(needed + reserved)? {
+        if len > SHORT {
+            return self.push_lines(header, payload, reserved);
+        }
+        if !self.has_room(1 + reserved)? {
             return Ok(false);
         }
-        if needed == 1 {
-            let slot = self.slot(self.head);
-            // SAFETY: the room says that the receiver is done with the slot; both parts fit into its payload.
-            unsafe {
-                self.slots.write(slot, 0, header);
-                self.slots.write(slot, header.len(), payload);
-            }
-        } else {
-            self.scatter(header, payload);
+        let at = self.begin_short();
+        // SAFETY: the room says that the receiver is done with the slot; both parts fit into it.
+        unsafe {
+            self.slots.write(at, header);
+            self.slots.write(at + header.len(), payload);
         }
-        self.publish(INLINE, len as u32, needed);
+        self.publish(INLINE, len as u32, 1);
         Ok(true)
     }
 
@@ -120,29 +137,62 @@ impl<S: Slots> Writer<S> {
         if !self.has_room(1)? {
             return Ok(false);
         }
+        let at = self.begin_short();
         // SAFETY: the room says that the receiver is done with the slot.
-        unsafe { self.slots.write(self.slot(self.head), 0, &about.to_ne_bytes()) };
+        unsafe { self.slots.write(at, &about.to_ne_bytes()) };
         self.publish(FRAGMENT, reference, 1);
         Ok(true)
     }
 
-    fn scatter(&mut self, header: &[u8], payload: &[u8]) {
-        let end = self.head + slots_for(header.len() + payload.len());
-        let mut position = 0;
-        for mut part in [header, payload] {
-            while !part.is_empty() {
-                let at = position % PAYLOAD;
-                let (now, rest) = part.split_at(part.len().min(PAYLOAD - at));
-                let slot = self.slot(self.head + (position / PAYLOAD) as u64);
-                // SAFETY: as in `push_inline`; the split keeps each piece within its slot.
-                unsafe { self.slots.write(slot, at, now) };
-                position += now.len();
-                part = rest;
-            }
+    /// Where a message of one slot is to be written. The receiver will look at the line's other slot right after the
+    /// first one, in which it must find nothing; that slot is free, as one more always is.
+    #[inline(always)]
+    fn begin_short(&self) -> usize {
+        let slot = self.slot(self.head);
+        if self.head.is_multiple_of(2) {
+            let nothing = stamp_of(lap_of(self.head, self.slots.count()).wrapping_sub(1), 0, 0);
+            self.slots.stamp(slot + 1).store(nothing, Relaxed);
         }
-        for position in self.head + 1..end {
+        start_of(slot)
+    }
+
+    /// Sends a message of whole lines. The first is written last: the receiver looks at it all the time, and would take
+    /// it away between two writes.
+    fn push_lines(&mut self, header: &[u8], payload: &[u8], reserved: u64) -> Result<bool, Corrupt> {
+        let len = header.len() + payload.len();
+        let (skipped, needed) = (self.head % 2, slots_for(len));
+        if !self.has_room(skipped + needed + reserved)? {
+            return Ok(false);
+        }
+        let skip = self.head;
+        self.head += skipped;
+        for line in 1..needed as usize / 2 {
+            let position = self.head + 2 * line as u64;
+            self.write_line(position, line * PAYLOAD, header, payload);
             let stamp = stamp_of(lap_of(position, self.slots.count()), CONTINUED, 0);
             self.slots.stamp(self.slot(position)).store(stamp, Relaxed);
+        }
+        self.write_line(self.head, 0, header, payload);
+        self.publish(INLINE, len as u32, needed);
+        if skipped != 0 {
+            let stamp = stamp_of(lap_of(skip, self.slots.count()), SKIPPED, 0);
+            self.slots.stamp(self.slot(skip)).store(stamp, Release);
+        }
+        Ok(true)
+    }
+
+    /// Writes as many bytes of a message, from `from` on, as a line takes.
+    #[inline]
+    fn write_line(&self, position: u64, from: usize, header: &[u8], payload: &[u8]) {
+        let to = (from + PAYLOAD).min(header.len() + payload.len());
+        let of_header = |at: usize| at.min(header.len());
+        let of_payload = |at: usize| at.saturating_sub(header.len());
+        let (header, payload) = (&header[of_header(from)..of_header(to)], &payload[of_payload(from)..of_payload(to)]);
+        let at = start_of(self.slot(position));
+        // SAFETY: the room says that the receiver is done with the line, into which both parts fit.
+        unsafe {
+            self.slots.write(at, header);
+            self.slots.write(at + header.len(), payload);
         }
     }
 
@@ -163,8 +213,8 @@ impl<S: Slots> Writer<S> {
 /// What lies next in a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {
-    /// A message of this length, beginning in this slot.
-    Inline { slot: usize, len: usize },
+    /// A message of this length, beginning so many bytes behind the first slot's beginning.
+    Inline { at: usize, len: usize },
     /// A reference to a fragment, and what was sent with it.
     Fragment { reference: u32, about: u64 },
 }
@@ -185,12 +235,12 @@ impl<S: Slots> Reader<S> {
     }
 
     /// What has arrived next. Its slots stay the receiver's until `release`.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn next(&mut self) -> Result<Option<Arrival>, Corrupt> {
         let slot = self.slot(self.tail);
         let stamp = self.slots.stamp(slot).load(Acquire);
         let lap = lap_of(self.tail, self.slots.count());
-        if stamp as u32 == lap { self.take(slot, stamp).map(Some) } else { self.nothing(stamp as u32, lap) }
+        if stamp as u32 == lap { self.take(slot, stamp) } else { self.nothing(stamp as u32, lap) }
     }
 
     #[inline(always)]
@@ -203,34 +253,37 @@ impl<S: Slots> Reader<S> {
     }
 
     #[inline(always)]
-    fn take(&mut self, slot: usize, stamp: u64) -> Result<Arrival, Corrupt> {
+    fn take(&mut self, slot: usize, stamp: u64) -> Result<Option<Arrival>, Corrupt> {
         let value = (stamp >> 32) as u32 & 0xff_ffff;
+        let at = start_of(slot);
         let (arrival, slots) = match (stamp >> 56) as u8 {
-            INLINE => {
-                let len = value as usize;
-                (Arrival::Inline { slot, len }, slots_for(len))
-            }
+            INLINE => (Arrival::Inline { at, len: value as usize }, slots_for(value as usize)),
             FRAGMENT => {
                 let mut about = [0; 8];
                 // SAFETY: the stamp says that the slot is ours.
-                unsafe { self.slots.read(slot, &mut about) };
+                unsafe { self.slots.read(at, &mut about) };
                 (Arrival::Fragment { reference: value, about: u64::from_ne_bytes(about) }, 1)
+            }
+            // What it makes way for was written before it was.
+            SKIPPED if self.tail % 2 == 1 => {
+                self.tail += 1;
+                return self.next();
             }
             _ => return Err(Corrupt("a slot of a fast box bears an unknown kind")),
         };
-        if slots > 1 && (value as usize > MAX_INLINE || slots > self.slots.count()) {
+        if slots > 1 && (value as usize > MAX_INLINE || slots > self.slots.count() || self.tail % 2 == 1) {
             return Err(Corrupt("a message in a fast box is longer than the box allows"));
         }
         self.tail += slots;
-        Ok(arrival)
+        Ok(Some(arrival))
     }
 
-    /// Copies a message together that may fill several slots.
-    pub(crate) fn gather(&self, first: usize, out: &mut [u8]) {
-        let mask = self.slots.count() as usize - 1;
-        for (index, part) in out.chunks_mut(PAYLOAD).enumerate() {
-            // SAFETY: `take` made these slots ours, and they stay so until `release`.
-            unsafe { self.slots.read((first + index) & mask, part) };
+    /// Copies a message together that fills several lines.
+    pub(crate) fn gather(&self, at: usize, out: &mut [u8]) {
+        let mask = self.slots.count() as usize * SLOT - 1;
+        for (line, part) in out.chunks_mut(PAYLOAD).enumerate() {
+            // SAFETY: `take` made these lines ours, and they stay so until `release`.
+            unsafe { self.slots.read((at + line * LINE) & mask, part) };
         }
     }
 

@@ -7,25 +7,39 @@ use loom::sync::Arc;
 use loom::sync::atomic::AtomicU64;
 use loom::thread;
 
-use super::fast_box::{Arrival, PAYLOAD, Reader, Slots, Writer};
+use super::fast_box::{Arrival, PAYLOAD, Reader, SHORT, SLOT, STAMP, Slots, Writer};
 use super::fifo::{self, Cells, Consumer, Kind, Record};
 use super::offer;
 
-/// A fast box of four slots whose payload loom watches: a write that races with a read fails the test.
+/// A fast box of a few slots whose payload loom watches: a write that races with a read fails the test. What a message
+/// leaves where stamps are looked for is left there, too.
 #[derive(Clone)]
-struct TestBox(Arc<(AtomicU64, [(AtomicU64, UnsafeCell<[u8; PAYLOAD]>); 4])>);
+struct TestBox(Arc<(AtomicU64, Vec<(AtomicU64, UnsafeCell<[u8; SHORT]>)>)>);
 
 impl TestBox {
-    fn new() -> Self {
-        let slot = |_| (AtomicU64::new(0), UnsafeCell::new([0; PAYLOAD]));
-        TestBox(Arc::new((AtomicU64::new(0), std::array::from_fn(slot))))
+    fn new(slots: usize) -> Self {
+        let slot = |_| (AtomicU64::new(0), UnsafeCell::new([0; SHORT]));
+        TestBox(Arc::new((AtomicU64::new(0), (0..slots).map(slot).collect())))
+    }
+
+    /// The bytes from `at` on, by the part of a slot that they lie in: the slot, where in it, and the range of `len`.
+    fn parts(at: usize, len: usize) -> impl Iterator<Item = (usize, usize, std::ops::Range<usize>)> {
+        let mut done = 0;
+        std::iter::from_fn(move || {
+            let (slot, within) = ((at + done) / SLOT, (at + done) % SLOT);
+            let end = if within < STAMP { STAMP } else { SLOT };
+            let now = (end - within).min(len - done);
+            let range = done..done + now;
+            done += now;
+            (now != 0).then_some((slot, within, range))
+        })
     }
 }
 
 impl Slots for TestBox {
     type Word = AtomicU64;
     fn count(&self) -> u64 {
-        4
+        self.0.1.len() as u64
     }
     fn stamp(&self, slot: usize) -> &AtomicU64 {
         &self.0.1[slot].0
@@ -33,21 +47,41 @@ impl Slots for TestBox {
     fn consumed(&self) -> &AtomicU64 {
         &self.0.0
     }
-    unsafe fn write(&self, slot: usize, at: usize, bytes: &[u8]) {
-        // SAFETY: loom checks that nobody else is at it.
-        self.0.1[slot].1.with_mut(|payload| unsafe { (&mut *payload)[at..at + bytes.len()].copy_from_slice(bytes) });
+    unsafe fn write(&self, at: usize, bytes: &[u8]) {
+        for (slot, within, range) in Self::parts(at, bytes.len()) {
+            let (word, payload) = &self.0.1[slot];
+            let bytes = &bytes[range];
+            if within < STAMP {
+                let mut whole = word.load(Relaxed).to_le_bytes();
+                whole[within..within + bytes.len()].copy_from_slice(bytes);
+                word.store(u64::from_le_bytes(whole), Relaxed);
+            } else {
+                let at = within - STAMP;
+                // SAFETY: loom checks that nobody else is at it.
+                payload.with_mut(|payload| unsafe { (&mut *payload)[at..at + bytes.len()].copy_from_slice(bytes) });
+            }
+        }
     }
-    unsafe fn read(&self, slot: usize, out: &mut [u8]) {
-        // SAFETY: as above.
-        self.0.1[slot].1.with(|payload| unsafe { out.copy_from_slice(&(&*payload)[..out.len()]) });
+    unsafe fn read(&self, at: usize, out: &mut [u8]) {
+        for (slot, within, range) in Self::parts(at, out.len()) {
+            let (word, payload) = &self.0.1[slot];
+            let out = &mut out[range];
+            if within < STAMP {
+                out.copy_from_slice(&word.load(Relaxed).to_le_bytes()[within..within + out.len()]);
+            } else {
+                let at = within - STAMP;
+                // SAFETY: as above.
+                payload.with(|payload| unsafe { out.copy_from_slice(&(&*payload)[at..at + out.len()]) });
+            }
+        }
     }
 }
 
-fn pass(messages: &'static [&'static [u8]]) {
+fn pass(slots: usize, messages: &'static [&'static [u8]]) {
     let mut bounded = loom::model::Builder::new();
     bounded.preemption_bound = Some(3);
     bounded.check(move || {
-        let memory = TestBox::new();
+        let memory = TestBox::new(slots);
         let mut writer = Writer::new(memory.clone());
         let sender = thread::spawn(move || {
             for message in messages {
@@ -58,7 +92,7 @@ fn pass(messages: &'static [&'static [u8]]) {
         });
         let mut reader = Reader::new(memory);
         for message in messages {
-            let Arrival::Inline { slot, len } = (loop {
+            let Arrival::Inline { at, len } = (loop {
                 match reader.next().unwrap() {
                     Some(arrival) => break arrival,
                     None => thread::yield_now(),
@@ -67,7 +101,7 @@ fn pass(messages: &'static [&'static [u8]]) {
                 panic!("no fragment was sent");
             };
             let mut bytes = vec![0; len];
-            reader.gather(slot, &mut bytes);
+            reader.gather(at, &mut bytes);
             assert_eq!(bytes, *message);
             reader.release();
         }
@@ -77,12 +111,17 @@ fn pass(messages: &'static [&'static [u8]]) {
 
 #[test]
 fn a_fast_box_passes_single_slots_round_the_ring() {
-    pass(&[b"a", b"bc", b"def", b"ghij", b"klmno"]);
+    pass(4, &[b"a", b"bc", b"def", b"ghij", b"klmno"]);
 }
 
 #[test]
-fn a_fast_box_passes_messages_of_several_slots_round_the_ring() {
-    pass(&[b"a", &[1; 2 * PAYLOAD + 1], &[2; PAYLOAD + 1]]);
+fn a_fast_box_passes_messages_of_whole_lines_round_the_ring() {
+    pass(8, &[&[1; PAYLOAD], &[2; PAYLOAD + 1], &[3; SHORT + 1], &[4; PAYLOAD]]);
+}
+
+#[test]
+fn a_fast_box_passes_slots_and_lines_in_turn() {
+    pass(4, &[b"a", &[1; PAYLOAD], b"b", b"c", b"d"]);
 }
 
 /// A FIFO of two cells.

@@ -4,13 +4,15 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use zerocopy::little_endian::U32;
 
-/// One slot of a fast box.
-#[repr(C, align(64))]
+use crate::ring::fast_box::{SHORT, SLOT, STAMP};
+
+/// One slot of a fast box in which a message begins; two make a cache line.
+#[repr(C, align(32))]
 pub(crate) struct Slot {
     pub(crate) stamp: AtomicU64,
-    pub(crate) payload: [u8; crate::ring::fast_box::PAYLOAD],
+    pub(crate) payload: [u8; SHORT],
 }
-const _: () = assert!(size_of::<Slot>() == 64 && std::mem::offset_of!(Slot, payload) == 8);
+const _: () = assert!(size_of::<Slot>() == SLOT && std::mem::offset_of!(Slot, payload) == STAMP && SLOT == 32);
 
 /// What precedes a fragment's payload, or lies apart from it in a device segment.
 #[repr(C, align(64))]
@@ -253,7 +255,7 @@ mod tests {
         assert_eq!((layout.peers, layout.offer(0, 0)), (2, 128 + 64 * 8));
         assert_eq!(layout.offer(1, 2), 128 + 64 * 8 + 64 + 16);
         assert_eq!(layout.fast_box(0), 128 + 64 * 8 + 2 * 64);
-        assert_eq!(layout.fast_box(1), layout.fast_box(0) + 128 + 16 * 64);
+        assert_eq!(layout.fast_box(1), layout.fast_box(0) + 128 + 16 * 32);
         assert_eq!(layout.eager.header(0), 4096);
         assert_eq!(layout.eager.payload(2), 4096 + 2 * (64 + 4096) + 64);
         assert_eq!(layout.large.header(0), (4096_usize + 3 * (64 + 4096)).next_multiple_of(4096));
@@ -261,7 +263,7 @@ mod tests {
         assert_eq!(layout.large.payload(0), layout.large.header(0) + 64 + LARGE_LEAD);
         assert_eq!(layout.large.header(1), layout.large.header(0) + 64 + 32768 + 64);
         assert!(layout.large.payload(1) + layout.large.size <= layout.len);
-        assert_eq!(memoffset::span_of!(Slot, payload), 8..64);
+        assert_eq!(memoffset::span_of!(Slot, payload), 8..32);
         assert_eq!(memoffset::span_of!(FragmentHeader, generation..=returned), 0..12);
     }
 

@@ -140,18 +140,12 @@ impl BoxMemory {
         }
     }
 
-    /// Where a slot's payload lies.
+    /// The byte at `at` behind the first slot's beginning.
     #[inline(always)]
-    pub(crate) fn payload(&self, slot: usize) -> *const u8 {
-        // SAFETY: within the box; no reference to the payload is made.
-        unsafe { (&raw const (*self.slot(slot)).payload).cast() }
-    }
-
-    #[inline(always)]
-    fn slot(&self, slot: usize) -> *mut Slot {
-        debug_assert!((slot as u64) < self.count);
-        // SAFETY: rings mask slot numbers by `count`, and `new` has checked that so many lie within the mapping.
-        unsafe { self.slots.as_ptr().add(slot) }
+    pub(crate) fn byte(&self, at: usize) -> *mut u8 {
+        debug_assert!(at <= self.count as usize * size_of::<Slot>());
+        // SAFETY: within the box, or right behind it, by what callers promise; no reference is made.
+        unsafe { self.slots.as_ptr().cast::<u8>().add(at) }
     }
 }
 
@@ -165,8 +159,10 @@ impl Slots for BoxMemory {
 
     #[inline(always)]
     fn stamp(&self, slot: usize) -> &AtomicU64 {
-        // SAFETY: as `slot`; an atomic may be written by others at any time.
-        unsafe { &(*self.slot(slot)).stamp }
+        debug_assert!((slot as u64) < self.count);
+        // SAFETY: rings mask slot numbers by `count`, and `new` has checked that so many lie within the mapping; an
+        // atomic may be written by others at any time.
+        unsafe { &(*self.slots.as_ptr().add(slot)).stamp }
     }
 
     #[inline(always)]
@@ -176,31 +172,45 @@ impl Slots for BoxMemory {
     }
 
     #[inline(always)]
-    unsafe fn write(&self, slot: usize, at: usize, bytes: &[u8]) {
-        debug_assert!(at + bytes.len() <= PAYLOAD);
-        // SAFETY: within the slot by the caller's promise; `bytes` is private, so that the two do not overlap.
-        unsafe { copy_short(self.payload(slot).cast_mut().add(at), bytes.as_ptr(), bytes.len()) };
+    unsafe fn write(&self, at: usize, bytes: &[u8]) {
+        debug_assert!(bytes.len() <= PAYLOAD);
+        // SAFETY: within a line by the caller's promise, and rings mask positions by `count`; `bytes` is private, so that the two do not overlap.
+        unsafe { copy_short(self.byte(at), bytes.as_ptr(), bytes.len()) };
     }
 
     #[inline(always)]
-    unsafe fn read(&self, slot: usize, out: &mut [u8]) {
+    unsafe fn read(&self, at: usize, out: &mut [u8]) {
         debug_assert!(out.len() <= PAYLOAD);
         // SAFETY: as `write`, the other way round.
-        unsafe { copy_short(out.as_mut_ptr(), self.payload(slot), out.len()) };
+        unsafe { copy_short(out.as_mut_ptr(), self.byte(at), out.len()) };
     }
 }
 
 /// A FIFO in a segment.
 pub(crate) struct FifoMemory {
-    memory: std::sync::Arc<Memory>,
+    /// The tail; the head and the cells lie behind it.
+    base: NonNull<u8>,
     count: usize,
+    _memory: std::sync::Arc<Memory>,
 }
+
+// SAFETY: as `Memory`, which it keeps.
+unsafe impl Send for FifoMemory {}
 
 impl FifoMemory {
     /// The FIFO of a segment, of so many cells.
     pub(crate) fn new(memory: std::sync::Arc<Memory>, count: usize) -> Self {
         assert!(count.is_power_of_two());
-        FifoMemory { memory, count }
+        let base = memory.at(0, super::Layout::FIFO_CELLS + count * size_of::<AtomicU64>());
+        FifoMemory { base, count, _memory: memory }
+    }
+
+    /// # Safety
+    /// A word of the FIFO lies at `offset`.
+    #[inline(always)]
+    unsafe fn word(&self, offset: usize) -> &AtomicU64 {
+        // SAFETY: `new` has checked that all words lie within the mapping, which is kept; segments begin on a page.
+        unsafe { self.base.add(offset).cast().as_ref() }
     }
 }
 
@@ -214,16 +224,20 @@ impl crate::ring::fifo::Cells for FifoMemory {
 
     #[inline(always)]
     fn cell(&self, index: usize) -> &AtomicU64 {
-        self.memory.word(super::Layout::FIFO_CELLS + index * 8)
+        debug_assert!(index < self.count);
+        // SAFETY: FIFOs mask cell numbers by `count`.
+        unsafe { self.word(super::Layout::FIFO_CELLS + index * size_of::<AtomicU64>()) }
     }
 
     #[inline(always)]
     fn tail(&self) -> &AtomicU64 {
-        self.memory.word(super::Layout::FIFO_TAIL)
+        // SAFETY: it lies there.
+        unsafe { self.word(super::Layout::FIFO_TAIL) }
     }
 
     #[inline(always)]
     fn head(&self) -> &AtomicU64 {
-        self.memory.word(super::Layout::FIFO_HEAD)
+        // SAFETY: it lies there.
+        unsafe { self.word(super::Layout::FIFO_HEAD) }
     }
 }

@@ -10,9 +10,9 @@
 //! 128                         8 x fifo_cells                       peers push, the owner frees
 //! up to a multiple of 64      64 x fifo_cells / fifo_quota         for each peer 8 words by which the owner offers work:
 //!                                   8    offer: u64                - the owner, and a peer that claims
-//! up to a multiple of 128     boxes x (128 + 64 x box_slots)       fast boxes in which the owner sends:
+//! up to a multiple of 128     boxes x (128 + 32 x box_slots)       fast boxes in which the owner sends:
 //!                                   128  consumed: u64             - the receiving peer
-//!                                   64   stamp: u64, payload: 56   - the owner
+//!                                   32   stamp: u64, payload: 24   - the owner
 //! up to a multiple of 4096    eager_count x (64 + eager_size)      fragments in which the owner sends:
 //!                                   64   generation, len: u32      - the owner
 //!                                        returned: u32             - the receiving peer
