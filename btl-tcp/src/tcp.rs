@@ -143,6 +143,15 @@ impl Btl for Tcp {
     }
 }
 
+impl Drop for Tcp {
+    fn drop(&mut self) {
+        // A peer has its links and each link has its peer; neither would ever be freed.
+        for peer in self.shared.peers.lock().values() {
+            peer.links.lock().clear();
+        }
+    }
+}
+
 /// Where this process's loopback interface is.
 fn this_host() -> Host {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();

@@ -1,0 +1,101 @@
+//! Nothing stays behind in a process that goes on, and a peer costs little. A binary of its own, since it counts what the
+//! process has.
+
+mod common;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use cableway_base::Rank;
+use cableway_btl::Endpoint;
+use common::{LOOPBACK, Node, Pair, pair, pattern, send, until};
+
+/// The system's allocator, with a count of the bytes that are allocated.
+struct Counting;
+
+static ALLOCATED: AtomicUsize = AtomicUsize::new(0);
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+// SAFETY: every call is the system allocator's own.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATED.fetch_add(layout.size(), Ordering::Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, address: *mut u8, layout: Layout) {
+        ALLOCATED.fetch_sub(layout.size(), Ordering::Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { System.dealloc(address, layout) }
+    }
+}
+
+fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+/// Bytes of anonymous memory that this process has touched, which buffers of the transport's own mappings are.
+fn resident() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("RssAnon:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 1024
+}
+
+const SIZES: [usize; 4] = [8, 200, 4000, 60_000];
+
+#[test]
+fn nothing_stays_behind_and_a_peer_costs_little() {
+    // What is made once for the process is made here.
+    drop(pair(&[]));
+    let before = descriptors();
+    for _ in 0..3 {
+        let Pair { a, b, mut to_b, to_a } = pair(&["btl_tcp_links=2"]);
+        for len in SIZES {
+            send(&[&a, &b], &mut *to_b[0], &[1; 8], &pattern(len, 1));
+        }
+        until(&[&a, &b], "messages arrive", || b.received() == SIZES.len());
+        assert!(descriptors() > before);
+        drop((to_a, to_b, a, b));
+        assert_eq!(descriptors(), before);
+    }
+
+    // Both ends of each connection are in this process. What each node has once, it has after talking to one other.
+    const NODES: usize = 8;
+    let nodes: Vec<Node> = (0..NODES).map(|rank| Node::new(rank as Rank, NODES as u32, &[LOOPBACK])).collect();
+    let mut links = Vec::new();
+    for first in (0..NODES).step_by(2) {
+        links.push(talk(&nodes[first], &nodes[first + 1]));
+    }
+    let start = (ALLOCATED.load(Ordering::Relaxed), resident());
+    let before = links.len();
+    for first in 0..NODES {
+        for second in first + 1..NODES {
+            if (first, second) != (first & !1, first | 1) {
+                links.push(talk(&nodes[first], &nodes[second]));
+            }
+        }
+    }
+    let ends = 2 * (links.len() - before);
+    let allocated = ALLOCATED.load(Ordering::Relaxed).saturating_sub(start.0) / ends;
+    let touched = resident().saturating_sub(start.1) / ends;
+    println!("{allocated} bytes allocated a peer, {touched} touched");
+    assert!(allocated < 64 << 10, "{allocated} bytes a peer are allocated");
+    assert!(touched < 64 << 10, "{touched} bytes a peer were touched");
+}
+
+/// Connects two nodes, and has each send the other messages of several sizes.
+fn talk(one: &Node, other: &Node) -> [Vec<Box<dyn Endpoint>>; 2] {
+    let (mut there, mut back) = (one.connect(other), other.connect(one));
+    for len in SIZES {
+        send(&[one, other], &mut *there[0], &[1; 8], &pattern(len, 1));
+        send(&[one, other], &mut *back[0], &[1; 8], &pattern(len, 1));
+    }
+    until(&[one, other], "messages arrive", || one.received() == SIZES.len() && other.received() == SIZES.len());
+    for node in [one, other] {
+        *node.seen.messages.lock() = Vec::new();
+    }
+    [there, back]
+}
