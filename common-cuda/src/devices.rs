@@ -28,6 +28,12 @@ impl Devices {
         Self::default()
     }
 
+    /// Devices of a vendor.
+    #[cfg(any(feature = "cuda", feature = "double"))]
+    pub(crate) fn of(vendor: Arc<dyn Vendor>) -> Self {
+        Devices { vendor: Some(vendor) }
+    }
+
     /// Finds the driver: in the folder that `CABLEWAY_CUDA_LIBDIR` names, else the one that the program has loaded or
     /// will load. Never fails and creates nothing: without a driver it says one line at level info, and every pointer
     /// is host memory until the program loads one.
@@ -39,7 +45,7 @@ impl Devices {
     /// [`open`](Self::open) with the folder named by the caller instead of the environment.
     #[cfg(feature = "cuda")]
     pub fn open_in(folder: Option<&Path>, parameters: &Parameters) -> Self {
-        Devices { vendor: Some(Arc::new(crate::cuda::Cuda::open(folder, parameters))) }
+        Self::of(Arc::new(crate::cuda::Cuda::open(folder, parameters)))
     }
 
     /// [`open`](Self::open) with the folder named by the caller instead of the environment.

@@ -13,6 +13,8 @@ mod copy;
 #[cfg(feature = "cuda")]
 mod cuda;
 mod devices;
+#[cfg(feature = "double")]
+mod double;
 mod error;
 mod facts;
 mod host;

@@ -5,8 +5,9 @@
 //! [`Vendor::allocate`], which a program calls that asks for exactly that. None aborts: failures come back as
 //! [`DeviceError`].
 //!
-//! There is one implementation today (`cuda/`), and the absence of one ([`Devices::none`](crate::Devices::none)). A
-//! second is another folder beside `cuda/` and another arm in `Devices::open`.
+//! There is one implementation today (`cuda/`), the absence of one ([`Devices::none`](crate::Devices::none)), and one for
+//! tests (`double.rs`), on which the engine's tests run to show that a second vendor changes no caller. That is another
+//! folder beside `cuda/` and another arm in `Devices::open`.
 
 use crate::buffer::BufferKind;
 use crate::copy::{Direction, Order};
