@@ -37,13 +37,30 @@ impl StartedBy {
     /// Joins the job. With a launcher this can be done once in the life of a process.
     ///
     /// # Errors
-    /// The launcher cannot be reached, or this process has joined before.
+    /// The launcher cannot be reached, this process has joined before, or `srun` started it with others but offers no
+    /// PMIx: each would be a job of its own.
     pub fn join(self) -> Result<Arc<dyn Modex>, ModexError> {
         Ok(match self {
             StartedBy::Cableway => Arc::new(builtin::BuiltIn::join()?),
             StartedBy::Pmix => Arc::new(pmix::Pmix::join()?),
-            StartedBy::Nobody => Arc::new(singleton::Singleton::new()?),
+            StartedBy::Nobody => {
+                alone()?;
+                Arc::new(singleton::Singleton::new()?)
+            }
         })
+    }
+}
+
+/// Whether this process is by itself indeed: Slurm starts tasks without PMIx unless it is told otherwise, and programs
+/// would take themselves for as many jobs of one process.
+fn alone() -> Result<(), ModexError> {
+    const TASKS: &str = "SLURM_STEP_NUM_TASKS";
+    match std::env::var(TASKS).ok().and_then(|tasks| tasks.parse::<u32>().ok()) {
+        Some(tasks) if tasks > 1 => Err(modex_error(
+            format!("joining the job of the {tasks} tasks that srun started"),
+            format!("they have no PMIx to find each other by; use `srun --mpi=pmix`, or unset {TASKS} for jobs of one"),
+        )),
+        _ => Ok(()),
     }
 }
 

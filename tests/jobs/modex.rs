@@ -10,6 +10,8 @@ use crate::support::{Role, Test, finish, job, role_job, skip, this};
 pub(crate) const TESTS: &[Test] = &[
     ("modex::built_in_exchanges_values", built_in_exchanges_values),
     ("modex::pmix_exchanges_values", pmix_exchanges_values),
+    ("modex::srun_exchanges_values", srun_exchanges_values),
+    ("modex::tasks_without_pmix_are_told", tasks_without_pmix_are_told),
     ("modex::alone_is_a_job_of_one", alone_is_a_job_of_one),
     ("modex::a_rank_that_dies_before_the_fence_is_an_error", a_rank_that_dies_before_the_fence_is_an_error),
     ("modex::a_socket_that_did_not_arrive_is_named", a_socket_that_did_not_arrive_is_named),
@@ -84,6 +86,25 @@ fn pmix_exchanges_values() {
     }
     let finished = finish(&mut mpirun).assert_success();
     assert!(one_line_for_all(&finished.stdout, 3).starts_with("Pmix 3 3 "), "{finished:?}");
+}
+
+fn srun_exchanges_values() {
+    let slurm = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/slurm/run");
+    let finished =
+        finish(Command::new(slurm).args(["srun", "--mpi=pmix", "-n", "3", "--overcommit"]).args(this("exchange")));
+    if finished.code() == 77 {
+        return skip(finished.stdout.lines().next_back().unwrap_or("no reason was given"));
+    }
+    let finished = finished.assert_success();
+    assert!(one_line_for_all(&finished.stdout, 3).starts_with("Pmix 3 3 "), "{finished:?}");
+}
+
+fn tasks_without_pmix_are_told() {
+    let [program, role] = this("exchange");
+    let mut command = Command::new(program);
+    let finished = finish(command.arg(role).env("SLURM_STEP_NUM_TASKS", "2"));
+    assert_ne!(finished.code(), 0);
+    assert!(finished.stderr.contains("srun --mpi=pmix"), "{finished:?}");
 }
 
 fn alone_is_a_job_of_one() {

@@ -132,11 +132,12 @@ impl Client {
     fn fetch(&self, rank: u32, key: &std::ffi::CStr) -> Result<Option<Taken>, String> {
         let of = Proc { nspace: self.me.nspace, rank };
         let mut value = std::ptr::null_mut();
-        // Every fence brings everything here; without this a key that nobody published costs a timeout.
-        let local_only = Info::flag(ffi::OPTIONAL);
+        // Every fence brings everything to the node's server, which is asked; without this a key that nobody published
+        // costs a timeout. What this process has itself is not enough: since PMIx 5 that is less than the server's.
+        let known_here = Info::flag(ffi::IMMEDIATE);
         // SAFETY: process, key and attribute live through the call, which writes a value of its own making to `value`.
         let status =
-            unsafe { (self.functions.get)(&raw const of, key.as_ptr(), &raw const local_only, 1, &raw mut value) };
+            unsafe { (self.functions.get)(&raw const of, key.as_ptr(), &raw const known_here, 1, &raw mut value) };
         if status == ffi::ERR_NOT_FOUND {
             return Ok(None);
         }
