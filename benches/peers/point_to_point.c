@@ -2,15 +2,17 @@
  *
  *   mpirun -np 2 point_to_point TEST SIZE[,SIZE...] SECONDS WINDOW LABEL
  *
- * TEST is latency, bandwidth or message-rate; each size runs for about SECONDS. One JSON object a line, in the
- * shape that `cableway pingpong --format json` prints, with LABEL as its "btl".
+ * TEST is latency, bandwidth, message-rate, threaded-rate or start; each size runs for about SECONDS. One JSON object a
+ * line, in the shape that `cableway pingpong --format json` prints, with LABEL as its "btl".
  */
 #include <mpi.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
-enum { TAG = 1, MAX_WINDOW = 1024 };
+enum { TAG = 1, MAX_WINDOW = 1024, THREADS = 16 };
 
 /* Page-aligned and touched, as a program's own buffer would be. */
 static char *buffer(size_t size)
@@ -38,47 +40,81 @@ static void ping_pong(int rank, char *send, char *receive, int size, long rounds
 }
 
 /* A window of messages one way, then a word back, as OSU's bandwidth test does. */
-static void windows(int rank, char *send, char *receive, int size, int window, long rounds)
+static void windows(int rank, char *send, char *receive, int size, int window, long rounds, int tag)
 {
     MPI_Request requests[MAX_WINDOW];
     char word[4] = {0};
     for (long i = 0; i < rounds; i++) {
         if (rank == 0) {
             for (int k = 0; k < window; k++)
-                MPI_Isend(send, size, MPI_CHAR, 1, TAG, MPI_COMM_WORLD, &requests[k]);
+                MPI_Isend(send, size, MPI_CHAR, 1, tag, MPI_COMM_WORLD, &requests[k]);
             MPI_Waitall(window, requests, MPI_STATUSES_IGNORE);
-            MPI_Recv(word, sizeof word, MPI_CHAR, 1, TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+            MPI_Recv(word, sizeof word, MPI_CHAR, 1, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
         } else {
             for (int k = 0; k < window; k++)
-                MPI_Irecv(receive, size, MPI_CHAR, 0, TAG, MPI_COMM_WORLD, &requests[k]);
+                MPI_Irecv(receive, size, MPI_CHAR, 0, tag, MPI_COMM_WORLD, &requests[k]);
             MPI_Waitall(window, requests, MPI_STATUSES_IGNORE);
-            MPI_Send(word, sizeof word, MPI_CHAR, 0, TAG, MPI_COMM_WORLD);
+            MPI_Send(word, sizeof word, MPI_CHAR, 0, tag, MPI_COMM_WORLD);
         }
     }
 }
 
+/* The windows of one thread, whose partner has the same tag. */
+struct share {
+    pthread_t thread;
+    int rank, size, window, tag;
+    char *send, *receive;
+    long rounds;
+};
+
+static void *windows_of_thread(void *argument)
+{
+    struct share *share = argument;
+    windows(share->rank, share->send, share->receive, share->size, share->window, share->rounds, share->tag);
+    return NULL;
+}
+
+static void threads(int rank, char *send, char *receive, int size, int window, long rounds)
+{
+    static struct share shares[THREADS];
+    for (int i = 0; i < THREADS; i++) {
+        char *mine = receive + (size_t) i * size;
+        shares[i] = (struct share){.rank = rank, .size = size, .window = window, .tag = TAG + i, .send = send,
+                                   .receive = mine, .rounds = rounds};
+        if (pthread_create(&shares[i].thread, NULL, windows_of_thread, &shares[i]) != 0) {
+            fprintf(stderr, "no thread can be made\n");
+            MPI_Abort(MPI_COMM_WORLD, 1);
+        }
+    }
+    for (int i = 0; i < THREADS; i++)
+        pthread_join(shares[i].thread, NULL);
+}
+
+enum test { PING_PONG, WINDOWS, THREADED };
+
 /* Seconds that `rounds` take, as rank 0 sees them; both ranks learn it. */
-static double timed(int rank, int pinging, char *send, char *receive, int size, int window, long rounds)
+static double timed(int rank, enum test test, char *send, char *receive, int size, int window, long rounds)
 {
     MPI_Barrier(MPI_COMM_WORLD);
     double began = MPI_Wtime();
-    if (pinging)
-        ping_pong(rank, send, receive, size, rounds);
-    else
-        windows(rank, send, receive, size, window, rounds);
+    switch (test) {
+    case PING_PONG: ping_pong(rank, send, receive, size, rounds); break;
+    case WINDOWS: windows(rank, send, receive, size, window, rounds, TAG); break;
+    case THREADED: threads(rank, send, receive, size, window, rounds); break;
+    }
     double taken = MPI_Wtime() - began;
     MPI_Bcast(&taken, 1, MPI_DOUBLE, 0, MPI_COMM_WORLD);
     return taken;
 }
 
 /* How many rounds fill `seconds`: probed with ever more of them, which warms everything up as well. */
-static long rounds_for(double seconds, int rank, int pinging, char *send, char *receive, int size, int window)
+static long rounds_for(double seconds, int rank, enum test test, char *send, char *receive, int size, int window)
 {
     long rounds = 2;
-    double taken = timed(rank, pinging, send, receive, size, window, rounds);
+    double taken = timed(rank, test, send, receive, size, window, rounds);
     while (taken < seconds / 8) {
         rounds *= 2;
-        taken = timed(rank, pinging, send, receive, size, window, rounds);
+        taken = timed(rank, test, send, receive, size, window, rounds);
     }
     long fitting = (long)((double)rounds * seconds / taken);
     return fitting < 2 ? 2 : fitting;
@@ -91,9 +127,30 @@ static void report(const char *test, const char *label, int size, double value, 
     fflush(stdout);
 }
 
+/* Milliseconds until every rank has MPI. */
+static double start(int *argc, char ***argv, int wanted)
+{
+    struct timespec began, ended;
+    int provided;
+    clock_gettime(CLOCK_MONOTONIC, &began);
+    MPI_Init_thread(argc, argv, wanted, &provided);
+    clock_gettime(CLOCK_MONOTONIC, &ended);
+    if (provided < wanted) {
+        fprintf(stderr, "this MPI does not take calls from several threads\n");
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    }
+    double mine = (ended.tv_sec - began.tv_sec) * 1e3 + (ended.tv_nsec - began.tv_nsec) / 1e6, longest;
+    MPI_Allreduce(&mine, &longest, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+    return longest;
+}
+
 int main(int argc, char **argv)
 {
-    MPI_Init(&argc, &argv);
+    const char *name = argc > 1 ? argv[1] : "";
+    enum test test = strcmp(name, "latency") == 0         ? PING_PONG
+                     : strcmp(name, "threaded-rate") == 0 ? THREADED
+                                                          : WINDOWS;
+    double started = start(&argc, &argv, test == THREADED ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE);
     int rank, ranks;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
@@ -103,22 +160,27 @@ int main(int argc, char **argv)
             fprintf(stderr, "usage: mpirun -np 2 point_to_point TEST SIZES SECONDS WINDOW LABEL\n");
         MPI_Abort(MPI_COMM_WORLD, 2);
     }
-    const char *test = argv[1];
-    double seconds = atof(argv[3]);
-    int pinging = strcmp(test, "latency") == 0;
+    if (strcmp(name, "start") == 0) {
+        if (rank == 0)
+            report(name, argv[5], 0, started, "ms");
+        MPI_Finalize();
+        return 0;
+    }
 
+    double seconds = atof(argv[3]);
+    int lanes = test == THREADED ? THREADS : 1;
     for (char *item = strtok(argv[2], ","); item != NULL; item = strtok(NULL, ",")) {
         int size = atoi(item);
-        char *send = buffer((size_t)size), *receive = buffer((size_t)size);
-        long rounds = rounds_for(seconds, rank, pinging, send, receive, size, window);
-        double taken = timed(rank, pinging, send, receive, size, window, rounds);
+        char *send = buffer((size_t)size), *receive = buffer((size_t)size * lanes);
+        long rounds = rounds_for(seconds, rank, test, send, receive, size, window);
+        double taken = timed(rank, test, send, receive, size, window, rounds);
         if (rank == 0) {
-            if (pinging)
-                report(test, argv[5], size, taken / (double)rounds / 2 * 1e6, "us");
-            else if (strcmp(test, "bandwidth") == 0)
-                report(test, argv[5], size, (double)rounds * window * size / taken / 1e6, "MB/s");
+            if (test == PING_PONG)
+                report(name, argv[5], size, taken / (double)rounds / 2 * 1e6, "us");
+            else if (strcmp(name, "bandwidth") == 0)
+                report(name, argv[5], size, (double)rounds * window * size / taken / 1e6, "MB/s");
             else
-                report(test, argv[5], size, (double)rounds * window / taken, "messages/s");
+                report(name, argv[5], size, (double)rounds * window * lanes / taken, "messages/s");
         }
         free(send);
         free(receive);

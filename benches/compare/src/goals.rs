@@ -1,9 +1,11 @@
-//! What Cableway is to reach, relative to its peers in the same run.
+//! What Cableway is to reach, by itself and under MPI, relative to its peers in the same run.
 
 use crate::plan::Test;
 
-/// A bound on the ratio of Cableway's figure to a peer's.
+/// A bound on the ratio of a program's figure to a peer's.
 pub(crate) struct Goal {
+    /// Which of ours it is about.
+    pub(crate) program: &'static str,
     pub(crate) test: Test,
     pub(crate) btl: &'static str,
     /// Message sizes that it holds for.
@@ -47,15 +49,32 @@ impl Bound {
     }
 }
 
+const ANY: (u64, u64) = (0, u64::MAX);
 const ANY_BULK: (u64, u64) = (64 << 10, 64 << 20);
 const WORD: (u64, u64) = (8, 8);
 
+const ALONE: &str = "cableway";
+const UNDER_MPI: &str = "cableway-mpi";
+const OB1: Of = Of::Peer("ob1");
+const UCX: Of = Of::Peer("ucx");
+
 pub(crate) const GOALS: &[Goal] = &[
-    Goal { test: Test::Latency, btl: "sm", sizes: WORD, of: Of::Peer("ob1"), bound: Bound::AtMost(0.55) },
-    Goal { test: Test::Latency, btl: "sm", sizes: WORD, of: Of::Peer("ucx"), bound: Bound::AtMost(1.0) },
-    Goal { test: Test::MessageRate, btl: "sm", sizes: WORD, of: Of::Peer("ob1"), bound: Bound::AtLeast(1.5) },
-    Goal { test: Test::MessageRate, btl: "sm", sizes: WORD, of: Of::Peer("ucx"), bound: Bound::AtLeast(1.0) },
-    Goal { test: Test::Bandwidth, btl: "sm", sizes: ANY_BULK, of: Of::BestPeer, bound: Bound::AtLeast(0.97) },
-    Goal { test: Test::Latency, btl: "tcp", sizes: WORD, of: Of::Peer("ob1"), bound: Bound::AtMost(1.0) },
-    Goal { test: Test::Bandwidth, btl: "tcp", sizes: ANY_BULK, of: Of::Peer("ob1"), bound: Bound::AtLeast(1.1) },
+    goal(ALONE, Test::Latency, "sm", WORD, OB1, Bound::AtMost(0.55)),
+    goal(ALONE, Test::Latency, "sm", WORD, UCX, Bound::AtMost(1.0)),
+    goal(ALONE, Test::MessageRate, "sm", WORD, OB1, Bound::AtLeast(1.5)),
+    goal(ALONE, Test::MessageRate, "sm", WORD, UCX, Bound::AtLeast(1.0)),
+    goal(ALONE, Test::Bandwidth, "sm", ANY_BULK, Of::BestPeer, Bound::AtLeast(0.97)),
+    goal(ALONE, Test::Latency, "tcp", WORD, OB1, Bound::AtMost(1.0)),
+    goal(ALONE, Test::Bandwidth, "tcp", ANY_BULK, OB1, Bound::AtLeast(1.1)),
+    goal(UNDER_MPI, Test::Latency, "sm", WORD, OB1, Bound::AtMost(0.7)),
+    goal(UNDER_MPI, Test::MessageRate, "sm", WORD, OB1, Bound::AtLeast(1.3)),
+    goal(UNDER_MPI, Test::Bandwidth, "sm", ANY, OB1, Bound::AtLeast(1.0)),
+    goal(UNDER_MPI, Test::ThreadedRate, "sm", WORD, OB1, Bound::AtLeast(2.0)),
+    goal(UNDER_MPI, Test::Start, "sm", ANY, OB1, Bound::AtMost(1.0)),
+    goal(UNDER_MPI, Test::Latency, "tcp", ANY, OB1, Bound::AtMost(1.0)),
+    goal(UNDER_MPI, Test::Bandwidth, "tcp", ANY, OB1, Bound::AtLeast(1.0)),
 ];
+
+const fn goal(program: &'static str, test: Test, btl: &'static str, sizes: (u64, u64), of: Of, bound: Bound) -> Goal {
+    Goal { program, test, btl, sizes, of, bound }
+}

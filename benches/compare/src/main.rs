@@ -17,7 +17,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use contender::{Contender, Place};
+use contender::{Contender, Ours, Place};
 use error::Error;
 use plan::{Plan, Series};
 use report::Results;
@@ -43,16 +43,20 @@ struct Options {
     btl: Vec<String>,
 
     /// Only these tests
-    #[arg(long, value_delimiter = ',', default_values = ["latency", "message-rate", "bandwidth"])]
+    #[arg(long, value_delimiter = ',', default_values = ["latency", "message-rate", "bandwidth", "threaded-rate", "start"])]
     test: Vec<String>,
 
     /// Only these programs
-    #[arg(long, value_delimiter = ',', default_values = ["cableway", "ob1", "ucx"])]
+    #[arg(long, value_delimiter = ',', default_values = ["cableway", "cableway-mpi", "ob1", "ucx"])]
     program: Vec<String>,
 
     /// The `cableway` to measure; built from this checkout where none is named
     #[arg(long, value_name = "FILE", env = "CABLEWAY_BIN")]
     cableway: Option<PathBuf>,
+
+    /// The component for Open MPI to measure; built from this checkout where none is named
+    #[arg(long, value_name = "FILE", env = "CABLEWAY_COMPONENT")]
+    component: Option<PathBuf>,
 
     /// Keep the report under this folder, named after the day and the kind of machine
     #[arg(long, value_name = "DIR")]
@@ -87,7 +91,9 @@ fn compare(options: &Options) -> Result<(), Error> {
             // Who comes first changes, so that nobody always inherits warm caches or a cold clock.
             for turn in 0..contenders.len() {
                 let contender = &contenders[(round + turn) % contenders.len()];
-                take(contender.as_ref(), series, &plan, &mut results);
+                if contender.takes(series.test) {
+                    take(contender.as_ref(), series, &plan, &mut results);
+                }
             }
         }
         eprintln!("round {} of {} done", round + 1, options.rounds);
@@ -116,8 +122,9 @@ type Absent = (String, String);
 fn contenders(options: &Options) -> (Vec<Box<dyn Contender>>, Vec<Absent>) {
     let mut present = Vec::new();
     let mut absent = Vec::new();
+    let ours = Ours { command: options.cableway.clone(), component: options.component.clone() };
     for name in &options.program {
-        match contender::find(name, options.cores, options.cableway.as_deref()) {
+        match contender::find(name, options.cores, &ours) {
             Ok(found) => present.push(found),
             Err(reason) => absent.push((name.clone(), reason.to_string())),
         }

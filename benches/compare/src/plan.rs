@@ -11,24 +11,30 @@ pub(crate) enum Test {
     MessageRate,
     /// Bytes in windows, one way, in MB/s (10^6).
     Bandwidth,
+    /// As the message rate, by 16 threads in each process, each with one of the other's; in all.
+    ThreadedRate,
+    /// How long `MPI_Init` takes, in milliseconds.
+    Start,
 }
 
 impl Test {
-    const ALL: [Test; 3] = [Test::Latency, Test::MessageRate, Test::Bandwidth];
+    const ALL: [Test; 5] = [Test::Latency, Test::MessageRate, Test::Bandwidth, Test::ThreadedRate, Test::Start];
 
     pub(crate) fn unit(self) -> &'static str {
         match self {
             Test::Latency => "us",
-            Test::MessageRate => "messages/s",
+            Test::MessageRate | Test::ThreadedRate => "messages/s",
             Test::Bandwidth => "MB/s",
+            Test::Start => "ms",
         }
     }
 
     fn sizes(self) -> Vec<u64> {
         match self {
             Test::Latency => vec![8, 1 << 10, 4 << 10, 64 << 10],
-            Test::MessageRate => vec![8],
-            Test::Bandwidth => (16..=26).map(|exponent| 1 << exponent).collect(),
+            Test::MessageRate | Test::ThreadedRate => vec![8],
+            Test::Bandwidth => [10, 12, 14].into_iter().chain(16..=26).map(|exponent| 1 << exponent).collect(),
+            Test::Start => vec![0],
         }
     }
 }
@@ -39,6 +45,8 @@ impl fmt::Display for Test {
             Test::Latency => "latency",
             Test::MessageRate => "message-rate",
             Test::Bandwidth => "bandwidth",
+            Test::ThreadedRate => "threaded-rate",
+            Test::Start => "start",
         })
     }
 }
@@ -62,8 +70,8 @@ impl Plan {
         let mut series = Vec::new();
         for btl in ["sm", "tcp"] {
             for test in Test::ALL {
-                // Over sockets the message rate says nothing that the latency does not.
-                let measured = btl == "sm" || test != Test::MessageRate;
+                // Over sockets a message rate says nothing that the latency does not, and a start is one of everything.
+                let measured = btl == "sm" || matches!(test, Test::Latency | Test::Bandwidth);
                 if measured && chosen(btls, btl) && chosen(tests, &test.to_string()) {
                     series.push(Series { test, btl, sizes: test.sizes() });
                 }

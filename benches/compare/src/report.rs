@@ -50,7 +50,7 @@ impl Results {
                 peers.reduce(if goal.test == Test::Latency { f64::min } else { f64::max })?
             }
         };
-        Some(median("cableway")? / peer)
+        Some(median(goal.program)? / peer)
     }
 }
 
@@ -126,7 +126,8 @@ fn goals_table(plan: &Plan, results: &Results) -> String {
         for size in sizes {
             let Some(ratio) = results.ratio(goal, *size) else { continue };
             let met = if goal.bound.holds(ratio) { "yes" } else { "**no**" };
-            let _ = writeln!(rows, "| {} {}, {size} B | {} | {ratio:.2} | {met} |", goal.btl, goal.test, goal.aim());
+            let Goal { program, btl, test, .. } = goal;
+            let _ = writeln!(rows, "| {program}, {btl} {test}, {size} B | {} | {ratio:.2} | {met} |", goal.aim());
         }
     }
     if rows.is_empty() {
@@ -138,7 +139,8 @@ fn goals_table(plan: &Plan, results: &Results) -> String {
 fn figure(test: Test, value: f64) -> String {
     match test {
         Test::Latency => format!("{value:.3}"),
-        Test::MessageRate => format!("{:.2} M", value / 1e6),
+        Test::MessageRate | Test::ThreadedRate => format!("{:.2} M", value / 1e6),
+        Test::Start => format!("{value:.1}"),
         Test::Bandwidth => format!("{value:.0}"),
     }
 }
@@ -171,8 +173,8 @@ mod tests {
     fn a_goal_missed_is_marked() {
         let (plan, results) = results(&[("cableway", 0.30), ("ob1", 0.40), ("ucx", 0.35)]);
         let table = goals_table(&plan, &results);
-        assert!(table.contains("| sm latency, 8 B | at most 0.55 of ob1's | 0.75 | **no** |"), "{table}");
-        assert!(table.contains("| sm latency, 8 B | at most 1 of ucx's | 0.86 | yes |"), "{table}");
+        assert!(table.contains("| cableway, sm latency, 8 B | at most 0.55 of ob1's | 0.75 | **no** |"), "{table}");
+        assert!(table.contains("| cableway, sm latency, 8 B | at most 1 of ucx's | 0.86 | yes |"), "{table}");
     }
 
     #[test]

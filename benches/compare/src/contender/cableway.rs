@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{Contender, Description, Place, Sample, checkout, samples_of};
+use super::{Contender, Description, Place, Sample, build, samples_of};
 use crate::error::Error;
 use crate::plan::{Series, Test, window};
 use crate::process::{bounded, output_of, shown};
@@ -30,7 +30,7 @@ impl Cableway {
     pub(super) fn find(place: Place, named: Option<&Path>) -> Result<Self, Error> {
         let program = match named {
             Some(named) => named.to_owned(),
-            None => build()?,
+            None => build(&["-p", "cableway", "--bin", "cableway", "--example", "footprint"])?.join("cableway"),
         };
         let version = output_of(Command::new(&program).arg("--version"))?.trim().to_owned();
         Ok(Cableway { place, program, version, known: RefCell::default() })
@@ -45,7 +45,9 @@ impl Cableway {
         let printed = output_of(&mut command)?;
         let sample = samples_of(&printed).into_iter().find(|sample| sample.size == size);
         let sample = sample.ok_or_else(|| Error::NoFigure { command: shown(&command), said: printed })?;
-        self.known.borrow_mut().insert((series.test, series.btl, size), iteration_time(series.test, sample));
+        if let Some(iteration) = iteration_time(series.test, sample) {
+            self.known.borrow_mut().insert((series.test, series.btl, size), iteration);
+        }
         Ok(sample)
     }
 
@@ -100,20 +102,12 @@ impl Contender for Cableway {
 }
 
 /// Seconds that one iteration took: a round trip, or a window.
-fn iteration_time(test: Test, sample: Sample) -> f64 {
+fn iteration_time(test: Test, sample: Sample) -> Option<f64> {
     let window = window(sample.size) as f64;
     match test {
-        Test::Latency => 2e-6 * sample.value,
-        Test::MessageRate => window / sample.value,
-        Test::Bandwidth => window * sample.size as f64 / (sample.value * 1e6),
+        Test::Latency => Some(2e-6 * sample.value),
+        Test::MessageRate => Some(window / sample.value),
+        Test::Bandwidth => Some(window * sample.size as f64 / (sample.value * 1e6)),
+        Test::ThreadedRate | Test::Start => None,
     }
-}
-
-fn build() -> Result<PathBuf, Error> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut build = Command::new(cargo);
-    build.args(["build", "--release", "-p", "cableway", "--bin", "cableway", "--example", "footprint"]);
-    output_of(build.current_dir(checkout()))?;
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| checkout().join("target"), PathBuf::from);
-    Ok(target.join("release/cableway"))
 }

@@ -1,13 +1,15 @@
 //! The programs that are measured. Each knows how to run a series and to read what it printed.
 
 mod cableway;
-mod ob1;
+mod open_mpi;
 mod ucx;
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use crate::error::Error;
-use crate::plan::Series;
+use crate::plan::{Series, Test};
+use crate::process::output_of;
 use crate::report::Results;
 
 /// A program that sends messages between two processes bound to the two cores of a [`Place`].
@@ -17,6 +19,11 @@ pub(crate) trait Contender {
 
     /// Its version, and the command of one figure, for the report.
     fn describe(&self) -> Description;
+
+    /// Whether it can be measured so: what only an MPI does, only an MPI is asked for.
+    fn takes(&self, test: Test) -> bool {
+        !matches!(test, Test::ThreadedRate | Test::Start)
+    }
 
     /// One figure for each size of the series, each taken over about `seconds`.
     fn measure(&self, series: &Series, seconds: f64) -> Result<Vec<Sample>, Error>;
@@ -62,13 +69,24 @@ impl Place {
 /// # Errors
 ///
 /// It is not on this machine and could not be built; the message says what would bring it.
-pub(crate) fn find(name: &str, place: Place, ours: Option<&Path>) -> Result<Box<dyn Contender>, Error> {
+pub(crate) fn find(name: &str, place: Place, ours: &Ours) -> Result<Box<dyn Contender>, Error> {
     match name {
-        "cableway" => Ok(Box::new(cableway::Cableway::find(place, ours)?)),
-        "ob1" => Ok(Box::new(ob1::Ob1::find(place)?)),
+        "cableway" => Ok(Box::new(cableway::Cableway::find(place, ours.command.as_deref())?)),
+        "cableway-mpi" => Ok(Box::new(open_mpi::OpenMpi::cableway(place, ours.component.as_deref())?)),
+        "ob1" => Ok(Box::new(open_mpi::OpenMpi::ob1(place)?)),
         "ucx" => Ok(Box::new(ucx::Ucx::find(place)?)),
-        other => Err(Error::Missing(format!("no program is called '{other}'; there are cableway, ob1 and ucx"))),
+        other => Err(Error::Missing(format!(
+            "no program is called '{other}'; there are cableway, cableway-mpi, ob1 and ucx"
+        ))),
     }
+}
+
+/// What of ours is to be measured; what is not named is built from this checkout.
+pub(crate) struct Ours {
+    /// The `cableway` command.
+    pub(crate) command: Option<PathBuf>,
+    /// The component for Open MPI.
+    pub(crate) component: Option<PathBuf>,
 }
 
 /// Where built peers and downloads are kept between runs.
@@ -82,6 +100,15 @@ fn cache() -> PathBuf {
 /// The root of this checkout.
 fn checkout() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// Has cargo build something of this checkout; where it lies then.
+fn build(what: &[&str]) -> Result<PathBuf, Error> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut build = Command::new(cargo);
+    output_of(build.args(["build", "--release"]).args(what).current_dir(checkout()))?;
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| checkout().join("target"), PathBuf::from);
+    Ok(target.join("release"))
 }
 
 /// Reads lines as `cableway pingpong --format json` and our MPI program print them.

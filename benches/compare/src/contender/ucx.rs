@@ -64,8 +64,8 @@ impl Ucx {
             Figures::read(&printed).ok_or_else(|| Error::NoFigure { command: shown(&client), said: printed })?;
         self.rates.borrow_mut().insert((series.test, series.btl, size), 1e6 / figures.microseconds);
         let value = match series.test {
-            Test::Latency => figures.microseconds,
-            Test::MessageRate => figures.rate,
+            Test::Latency | Test::Start => figures.microseconds,
+            Test::MessageRate | Test::ThreadedRate => figures.rate,
             Test::Bandwidth => size as f64 / figures.microseconds,
         };
         Ok(Sample { size, value })
@@ -97,8 +97,8 @@ impl Contender for Ucx {
 
 fn name_of(test: Test) -> &'static str {
     match test {
-        Test::Latency => "tag_lat",
-        Test::MessageRate | Test::Bandwidth => "tag_bw",
+        Test::Latency | Test::Start => "tag_lat",
+        Test::MessageRate | Test::ThreadedRate | Test::Bandwidth => "tag_bw",
     }
 }
 

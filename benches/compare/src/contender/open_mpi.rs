@@ -1,0 +1,189 @@
+//! An unmodified Open MPI, through our small MPI program: with its own ob1, and with Cableway's component.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::{Contender, Description, Place, Sample, build, cache, checkout, samples_of};
+use crate::error::Error;
+use crate::plan::{Series, Test, by_window, window};
+use crate::process::{bounded, output_of, shown};
+use crate::report::Results;
+
+/// Which engine of Open MPI's carries the messages.
+enum Pml {
+    /// Its own, over its own transports.
+    Ob1,
+    /// Ours, from this folder.
+    Cableway(PathBuf),
+}
+
+pub(super) struct OpenMpi {
+    pml: Pml,
+    place: Place,
+    program: PathBuf,
+    version: String,
+}
+
+impl OpenMpi {
+    pub(super) fn ob1(place: Place) -> Result<Self, Error> {
+        Self::find(place, Pml::Ob1)
+    }
+
+    /// With the component's file that is named, else with the release build of this checkout.
+    pub(super) fn cableway(place: Place, named: Option<&Path>) -> Result<Self, Error> {
+        let mut found = Self::find(place, Pml::Ob1)?;
+        let object = match named {
+            Some(named) => named.to_owned(),
+            None => build(&["-p", "cableway-ompi"])?.join("libcableway_ompi.so"),
+        };
+        found.pml = Pml::Cableway(lay_out(&object)?);
+        Ok(found)
+    }
+
+    fn find(place: Place, pml: Pml) -> Result<Self, Error> {
+        let missing =
+            |_| Error::Missing("needs mpirun and mpicc: apt-get install -y openmpi-bin libopenmpi-dev".into());
+        let version = output_of(Command::new("mpirun").arg("--version")).map_err(missing)?;
+        let version = version.lines().next().unwrap_or_default().to_owned();
+        let program = cache().join("point_to_point");
+        std::fs::create_dir_all(cache()).map_err(|source| Error::Write { path: cache(), source })?;
+        let source = checkout().join("benches/peers/point_to_point.c");
+        let mut mpicc = Command::new("mpicc");
+        mpicc.args(["-O2", "-pthread", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&program).arg(source);
+        output_of(&mut mpicc)?;
+        Ok(OpenMpi { pml, place, program, version })
+    }
+
+    /// `mpirun` with the transport chosen as a user would choose it; with none chosen, as Open MPI comes.
+    fn mpirun(&self, btl: &str) -> Command {
+        let mut command = bounded("mpirun");
+        command.args(["--allow-run-as-root", "-np", "2", "--cpu-list", &self.place.list()]);
+        command.args(["--bind-to", "cpu-list:ordered"]);
+        match (&self.pml, btl) {
+            (Pml::Ob1, "sm") => command.args(["--mca", "btl", self.shared_memory()]),
+            (Pml::Ob1, "tcp") => command.args(["--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", "lo"]),
+            (Pml::Cableway(_), "sm") => command.args(["--mca", "pml_cableway_btl", "self,sm"]),
+            (Pml::Cableway(_), "tcp") => command.args([
+                "--mca",
+                "pml_cableway_btl",
+                "self,tcp",
+                "--mca",
+                "pml_cableway_btl_tcp_if_include",
+                "lo",
+            ]),
+            _ => &mut command,
+        };
+        match &self.pml {
+            Pml::Ob1 => command.args(["--mca", "pml", "ob1"]),
+            Pml::Cableway(folder) => command.args(["--mca", "pml", "cableway"]).args(self.searched(folder)),
+        };
+        command
+    }
+
+    /// Where Open MPI is to look for components: ours, then its own.
+    fn searched(&self, folder: &Path) -> [String; 3] {
+        let said = output_of(Command::new("ompi_info").args(["--path", "pkglibdir", "--parsable"])).unwrap_or_default();
+        let own = said.trim().rsplit(':').next().unwrap_or_default().to_owned();
+        // 5.0's mpirun gives the short name a value of its own on some distributions.
+        let name = if self.major() >= 5 { "opal_mca_base_component_path" } else { "mca_base_component_path" };
+        ["--mca".to_owned(), name.to_owned(), format!("{}:{own}", folder.display())]
+    }
+
+    /// The shared-memory transport is called vader up to Open MPI 4, sm after.
+    fn shared_memory(&self) -> &'static str {
+        if self.major() >= 5 { "sm,self" } else { "vader,self" }
+    }
+
+    fn major(&self) -> u32 {
+        let major = self.version.rsplit(' ').next().and_then(|version| version.split('.').next());
+        major.and_then(|major| major.parse().ok()).unwrap_or(4)
+    }
+
+    fn point_to_point(&self, series: &Series, sizes: &[u64], seconds: f64) -> Command {
+        // A start is measured as Open MPI comes, with all its transports.
+        let mut command = self.mpirun(if series.test == Test::Start { "" } else { series.btl });
+        let list = sizes.iter().map(u64::to_string).collect::<Vec<_>>().join(",");
+        let window = window(sizes[0]).to_string();
+        command.arg(&self.program).args([&series.test.to_string(), &list, &seconds.to_string(), &window, series.btl]);
+        command
+    }
+}
+
+impl Contender for OpenMpi {
+    fn name(&self) -> &'static str {
+        match self.pml {
+            Pml::Ob1 => "ob1",
+            Pml::Cableway(_) => "cableway-mpi",
+        }
+    }
+
+    fn describe(&self) -> Description {
+        Description { version: self.version.clone(), command: shown(&self.mpirun("sm")) }
+    }
+
+    fn takes(&self, _test: Test) -> bool {
+        true
+    }
+
+    fn measure(&self, series: &Series, seconds: f64) -> Result<Vec<Sample>, Error> {
+        let mut samples = Vec::new();
+        for sizes in by_window(&series.sizes) {
+            samples.extend(samples_of(&output_of(&mut self.point_to_point(series, sizes, seconds))?));
+        }
+        Ok(samples)
+    }
+
+    /// NetPIPE's ping-pong over the same MPI: our program must agree with one that is not ours.
+    fn once(&self, results: &mut Results) {
+        for btl in ["sm", "tcp"] {
+            let mut command = self.mpirun(btl);
+            command.args(["NPopenmpi", "-l", "8", "-u", "8", "-p", "0", "-n", "20000", "-o", "/dev/null"]);
+            let name = self.name();
+            match net_pipe(&mut command) {
+                Ok(latency) => results.note(format!("NetPIPE over {name}, {btl}: 8 B latency {latency:.2} us")),
+                Err(error) => results.note(format!("NetPIPE over {name}, {btl}: not measured ({error})")),
+            }
+        }
+    }
+}
+
+/// A folder in which Open MPI finds the component under its names.
+fn lay_out(object: &Path) -> Result<PathBuf, Error> {
+    let folder = cache().join("components");
+    let lay = |name: &str| {
+        let link = folder.join(name);
+        let _ = std::fs::remove_file(&link);
+        std::os::unix::fs::symlink(object.canonicalize()?, &link)
+    };
+    std::fs::create_dir_all(&folder)
+        .and_then(|()| ["mca_pml_cableway.so", "mca_coll_cableway.so"].into_iter().try_for_each(lay))
+        .map_err(|source| Error::Write { path: folder.clone(), source })?;
+    Ok(folder)
+}
+
+/// The latency that NetPIPE prints, as in `  0:   8 bytes 20000 times -->   80.47 Mbps in   0.76 usec`, in us.
+fn net_pipe(command: &mut Command) -> Result<f64, Error> {
+    let shown = shown(command);
+    // It reports on standard error.
+    let output = command.output().map_err(|source| Error::Start { program: "NPopenmpi".into(), source })?;
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    latency_in(&said).ok_or(Error::NoFigure { command: shown, said })
+}
+
+fn latency_in(said: &str) -> Option<f64> {
+    let line = said.lines().find(|line| line.contains("-->"))?;
+    line.rsplit_once(" in ")?.1.split_whitespace().next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn net_pipe_is_read() {
+        let said =
+            "Now starting the main loop\n  0:       8 bytes 100000 times -->     80.47 Mbps in       0.76 usec\n";
+        assert_eq!(latency_in(said), Some(0.76));
+        assert_eq!(latency_in("no such program"), None);
+    }
+}
