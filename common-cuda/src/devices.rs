@@ -8,6 +8,7 @@ use cableway_base::Parameters;
 use crate::copy::{Completion, CopyBatch, Direction, Order};
 use crate::error::DeviceError;
 use crate::facts::Facts;
+use crate::hardware;
 use crate::host::HostRegistration;
 use crate::host_ranges::{self, Asking};
 use crate::location::{DeviceIndex, Location, MemoryClass};
@@ -28,29 +29,39 @@ impl Devices {
         Self::default()
     }
 
-    /// Devices of a vendor.
-    #[cfg(any(feature = "cuda", feature = "double"))]
+    /// Devices of a vendor, whatever the machine has.
+    #[cfg(feature = "double")]
     pub(crate) fn of(vendor: Arc<dyn Vendor>) -> Self {
+        hardware::expect();
         Devices { vendor: Some(vendor) }
     }
 
     /// Finds the driver: in the folder that `CABLEWAY_CUDA_LIBDIR` names, else the one that the program has loaded or
     /// will load. Never fails and creates nothing: without a driver it says one line at level info, and every pointer
-    /// is host memory until the program loads one.
+    /// is host memory until the program loads one. On a machine that has no device it is so for ever, unless the
+    /// variable is set or [`initialise`](Self::initialise) finds a driver.
     pub fn open(parameters: &Parameters) -> Self {
         let folder = std::env::var_os(LIBDIR_VARIABLE).filter(|folder| !folder.is_empty());
-        Self::open_in(folder.as_deref().map(Path::new), parameters)
+        let devices = Self::opened(folder.as_deref().map(Path::new), parameters);
+        if folder.is_some() || devices.present() || hardware::may_be_here() {
+            hardware::expect();
+        }
+        devices
     }
 
-    /// [`open`](Self::open) with the folder named by the caller instead of the environment.
-    #[cfg(feature = "cuda")]
+    /// [`open`](Self::open) with the folder named by the caller instead of the environment, whatever the machine has.
     pub fn open_in(folder: Option<&Path>, parameters: &Parameters) -> Self {
-        Self::of(Arc::new(crate::cuda::Cuda::open(folder, parameters)))
+        hardware::expect();
+        Self::opened(folder, parameters)
     }
 
-    /// [`open`](Self::open) with the folder named by the caller instead of the environment.
+    #[cfg(feature = "cuda")]
+    fn opened(folder: Option<&Path>, parameters: &Parameters) -> Self {
+        Devices { vendor: Some(Arc::new(crate::cuda::Cuda::open(folder, parameters))) }
+    }
+
     #[cfg(not(feature = "cuda"))]
-    pub fn open_in(_folder: Option<&Path>, _parameters: &Parameters) -> Self {
+    fn opened(_folder: Option<&Path>, _parameters: &Parameters) -> Self {
         Self::none()
     }
 
@@ -99,6 +110,10 @@ impl Devices {
     /// Answers for the first byte: whether the rest lies with it, [`one_allocation`](Self::one_allocation) tells.
     #[inline]
     pub fn classify(&self, address: *const u8, len: usize) -> Location {
+        if hardware::expected() { self.look_up(address, len) } else { Location::HOST }
+    }
+
+    fn look_up(&self, address: *const u8, len: usize) -> Location {
         match &self.vendor {
             Some(vendor) if len != 0 && !host_ranges::certain(address as usize, len) => {
                 let asking = Asking::begin();

@@ -92,21 +92,27 @@ int cableway_pack(const struct cableway_buffer *from, void *to, uint64_t len);
 int cableway_send_now(void *communicator, int dest, int tag, const struct cableway_buffer *buffer);
 /* 1: complete, the request is untouched. 0: started, shim_completed will be called. Negative: as above. */
 int cableway_isend(void *communicator, int dest, int tag, const struct cableway_buffer *buffer,
-                   enum cableway_mode mode, void *request, void *owner);
+                   enum cableway_mode mode, void *request);
 int cableway_send(void *communicator, int dest, int tag, const struct cableway_buffer *buffer,
                   enum cableway_mode mode);
 /* 0, and shim_completed will be called; negative: as above. */
-int cableway_irecv(void *communicator, int source, int tag, const struct cableway_buffer *buffer, void *request,
-                   void *owner);
+int cableway_irecv(void *communicator, int source, int tag, const struct cableway_buffer *buffer, void *request);
 void cableway_recv(void *communicator, int source, int tag, const struct cableway_buffer *buffer,
                    struct cableway_status *status);
 void cableway_cancel(void *request);
 /* 1: found. 0: not. Negative: as above. A message, where asked for, is taken and must be received. */
 int cableway_iprobe(void *communicator, int source, int tag, struct cableway_status *status, void **message);
-int cableway_imrecv(void *message, const struct cableway_buffer *buffer, void *request, void *owner);
+int cableway_imrecv(void *message, const struct cableway_buffer *buffer, void *request);
 void cableway_mrecv(void *message, const struct cableway_buffer *buffer, struct cableway_status *status);
-/* Prepares memory of CABLEWAY_REQUEST_BYTES as a request, once. */
-void cableway_request_construct(void *request);
+/* The same calls for `len` bytes at an address: what nearly every message is. Sends are of the standard mode. */
+int cableway_send_bytes_now(void *communicator, int dest, int tag, const void *address, uint64_t len);
+int cableway_send_bytes(void *communicator, int dest, int tag, const void *address, uint64_t len);
+int cableway_irecv_bytes(void *communicator, int source, int tag, void *address, uint64_t len, void *request);
+/* An enum cableway_code. The status, which is that of a receive that succeeded or was truncated, may be NULL. */
+int cableway_recv_bytes(void *communicator, int source, int tag, void *address, uint64_t len,
+                        struct cableway_status *status);
+/* Prepares memory of CABLEWAY_REQUEST_BYTES as a request, once. Whenever it completes, shim_completed is told `owner`. */
+void cableway_request_construct(void *request, void *owner);
 void cableway_request_destruct(void *request);
 /* Names of the transports that carry messages to a process of this job, each valid as long as the process: as many as
  * there are, of which the first `room` are written. */

@@ -1,7 +1,7 @@
 //! The one engine of this process, and what is known before it exists.
 
 use std::ffi::{CString, c_char};
-use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, LazyLock, OnceLock};
 
 use cableway_base::{ParameterError, Parameters, Source};
@@ -13,16 +13,12 @@ use parking_lot::Mutex;
 /// stays loaded.
 static ENGINE: AtomicPtr<Engine> = AtomicPtr::new(std::ptr::null_mut());
 static JOB: OnceLock<Job> = OnceLock::new();
-static POISONED: AtomicBool = AtomicBool::new(false);
 static PARAMETERS: LazyLock<Mutex<Result<Parameters, ParameterError>>> =
     LazyLock::new(|| Mutex::new(Parameters::from_environment()));
 
 /// The engine; none before it was made, and after a panic in it.
 #[inline]
 pub(crate) fn engine() -> Option<&'static Engine> {
-    if POISONED.load(Ordering::Relaxed) {
-        return None;
-    }
     // SAFETY: null, or an engine that `install` leaked.
     unsafe { ENGINE.load(Ordering::Acquire).as_ref() }
 }
@@ -39,7 +35,7 @@ pub(crate) fn rank_of(name: u64) -> Option<Rank> {
 
 /// After a panic nothing is known of the engine's state: it is not called again.
 pub(crate) fn poison() {
-    POISONED.store(true, Ordering::Relaxed);
+    ENGINE.store(std::ptr::null_mut(), Ordering::Release);
     log::error!("an internal error stopped message passing in this process");
 }
 

@@ -127,6 +127,7 @@ impl Request {
     }
 
     /// What was received. [`Status::EMPTY`] unless complete.
+    #[inline]
     pub fn status(&self) -> Status {
         if !self.is_complete() {
             return Status::EMPTY;
@@ -136,6 +137,7 @@ impl Request {
     }
 
     /// Why the operation failed; none unless complete.
+    #[inline]
     pub fn error(&self) -> Option<&Error> {
         if !self.is_complete() {
             return None;

@@ -63,6 +63,36 @@ void cableway_request_release(cableway_request_t *request);
 int cableway_request_begin(cableway_request_t *request);
 int cableway_pml_start(size_t count, ompi_request_t **requests);
 
+/* The calls that programs make most. What shortcut.c does not do at once, module.c does. */
+int cableway_shortcut_send(const void *address, size_t count, ompi_datatype_t *datatype, int dest, int tag,
+                           mca_pml_base_send_mode_t mode, ompi_communicator_t *communicator);
+int cableway_shortcut_isend(const void *address, size_t count, ompi_datatype_t *datatype, int dest, int tag,
+                            mca_pml_base_send_mode_t mode, ompi_communicator_t *communicator, ompi_request_t **out);
+int cableway_shortcut_recv(void *address, size_t count, ompi_datatype_t *datatype, int source, int tag,
+                           ompi_communicator_t *communicator, ompi_status_public_t *status);
+int cableway_shortcut_irecv(void *address, size_t count, ompi_datatype_t *datatype, int source, int tag,
+                            ompi_communicator_t *communicator, ompi_request_t **out);
+int cableway_pml_send(const void *address, size_t count, ompi_datatype_t *datatype, int dest, int tag,
+                      mca_pml_base_send_mode_t mode, ompi_communicator_t *communicator);
+int cableway_pml_isend(const void *address, size_t count, ompi_datatype_t *datatype, int dest, int tag,
+                       mca_pml_base_send_mode_t mode, ompi_communicator_t *communicator, ompi_request_t **out);
+int cableway_pml_recv(void *address, size_t count, ompi_datatype_t *datatype, int source, int tag,
+                      ompi_communicator_t *communicator, ompi_status_public_t *status);
+int cableway_pml_irecv(void *address, size_t count, ompi_datatype_t *datatype, int source, int tag,
+                       ompi_communicator_t *communicator, ompi_request_t **out);
+
+/* Whether a buffer is one run of bytes, as most are, and which. */
+static inline bool cableway_one_run(const void *address, size_t count, const ompi_datatype_t *datatype, void **start,
+                                    uint64_t *len)
+{
+    const opal_datatype_t *type = &datatype->super;
+    *len = type->size * count;
+    *start = (char *) address + type->true_lb;
+    return OPAL_LIKELY(((type->flags & OPAL_DATATYPE_FLAG_CONTIGUOUS)
+                        && (1 == count || (type->flags & OPAL_DATATYPE_FLAG_NO_GAPS)))
+                       || 0 == *len);
+}
+
 static inline void *cableway_handle(ompi_communicator_t *communicator)
 {
     return (void *) communicator->c_pml_comm;

@@ -124,14 +124,9 @@ static void *layout_of(ompi_datatype_t *datatype)
 
 int cableway_describe(struct cableway_buffer *out, const void *address, size_t count, ompi_datatype_t *datatype)
 {
-    const opal_datatype_t *type = &datatype->super;
     out->layout = NULL;
     out->count = count;
-    out->len = type->size * count;
-    out->address = (char *) address + type->true_lb;
-    if (OPAL_LIKELY(0 == out->len
-                    || ((type->flags & OPAL_DATATYPE_FLAG_CONTIGUOUS)
-                        && (1 == count || (type->flags & OPAL_DATATYPE_FLAG_NO_GAPS))))) {
+    if (cableway_one_run(address, count, datatype, &out->address, &out->len)) {
         return OMPI_SUCCESS;
     }
     out->address = (void *) address;

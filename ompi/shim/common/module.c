@@ -92,7 +92,7 @@ static int begin_buffered(cableway_request_t *request, struct cableway_buffer *b
         copy->kind = CABLEWAY_BUFFERED;
         copy->attached = attached;
         rc = cableway_isend(cableway_handle(copy->communicator), copy->peer, copy->tag, buffer, CABLEWAY_STANDARD,
-                            copy->engine, copy);
+                            copy->engine);
         if (0 != rc) {
             (void) mca_pml_base_bsend_request_free(attached);
             cableway_request_release(copy);
@@ -117,7 +117,7 @@ int cableway_request_begin(cableway_request_t *request)
     request->ompi.req_status = ompi_status_empty;
     if (CABLEWAY_RECEIVE == request->kind) {
         (void) OPAL_THREAD_ADD_FETCH32(&request->references, 1);
-        rc = cableway_irecv(communicator, request->peer, request->tag, &buffer, request->engine, request);
+        rc = cableway_irecv(communicator, request->peer, request->tag, &buffer, request->engine);
     } else if (MCA_PML_BASE_SEND_BUFFERED == request->mode) {
         rc = begin_buffered(request, &buffer);
         if (OMPI_SUCCESS == rc) {
@@ -126,8 +126,7 @@ int cableway_request_begin(cableway_request_t *request)
         return rc;
     } else {
         (void) OPAL_THREAD_ADD_FETCH32(&request->references, 1);
-        rc = cableway_isend(communicator, request->peer, request->tag, &buffer, mode_of(request->mode), request->engine,
-                            request);
+        rc = cableway_isend(communicator, request->peer, request->tag, &buffer, mode_of(request->mode), request->engine);
         if (1 == rc) {
             (void) ompi_request_complete(&request->ompi, false);
         }
@@ -148,8 +147,8 @@ static int isend_init(const void *address, size_t count, ompi_datatype_t *dataty
     return OMPI_SUCCESS;
 }
 
-static int isend(const void *address, size_t count, ompi_datatype_t *datatype, int dest, int tag,
-                 mca_pml_base_send_mode_t mode, ompi_communicator_t *communicator, ompi_request_t **out)
+int cableway_pml_isend(const void *address, size_t count, ompi_datatype_t *datatype, int dest, int tag,
+                       mca_pml_base_send_mode_t mode, ompi_communicator_t *communicator, ompi_request_t **out)
 {
     cableway_request_t *request;
     int rc;
@@ -180,14 +179,14 @@ static int isend(const void *address, size_t count, ompi_datatype_t *datatype, i
     return OMPI_SUCCESS;
 }
 
-static int blocking_send(const void *address, size_t count, ompi_datatype_t *datatype, int dest, int tag,
-                         mca_pml_base_send_mode_t mode, ompi_communicator_t *communicator)
+int cableway_pml_send(const void *address, size_t count, ompi_datatype_t *datatype, int dest, int tag,
+                      mca_pml_base_send_mode_t mode, ompi_communicator_t *communicator)
 {
     struct cableway_buffer buffer;
     int rc;
     if (OPAL_UNLIKELY(MCA_PML_BASE_SEND_BUFFERED == mode)) {
         ompi_request_t *request;
-        rc = isend(address, count, datatype, dest, tag, mode, communicator, &request);
+        rc = cableway_pml_isend(address, count, datatype, dest, tag, mode, communicator, &request);
         if (OMPI_SUCCESS == rc) {
             (void) ompi_request_free(&request);
         }
@@ -212,8 +211,8 @@ static int irecv_init(void *address, size_t count, ompi_datatype_t *datatype, in
     return OMPI_SUCCESS;
 }
 
-static int irecv(void *address, size_t count, ompi_datatype_t *datatype, int source, int tag,
-                 ompi_communicator_t *communicator, ompi_request_t **out)
+int cableway_pml_irecv(void *address, size_t count, ompi_datatype_t *datatype, int source, int tag,
+                       ompi_communicator_t *communicator, ompi_request_t **out)
 {
     cableway_request_t *request = cableway_request_new(communicator, address, count, datatype, source, tag, false);
     int rc;
@@ -235,8 +234,8 @@ static int finish_receive(const struct cableway_status *result, ompi_status_publ
     return cableway_error(result->code);
 }
 
-static int blocking_recv(void *address, size_t count, ompi_datatype_t *datatype, int source, int tag,
-                         ompi_communicator_t *communicator, ompi_status_public_t *status)
+int cableway_pml_recv(void *address, size_t count, ompi_datatype_t *datatype, int source, int tag,
+                      ompi_communicator_t *communicator, ompi_status_public_t *status)
 {
     struct cableway_buffer buffer;
     struct cableway_status result;
@@ -357,7 +356,7 @@ static int imrecv(void *address, size_t count, ompi_datatype_t *datatype, ompi_m
     request->ompi.req_state = OMPI_REQUEST_ACTIVE;
     (void) OPAL_THREAD_ADD_FETCH32(&request->references, 1);
     *out = &request->ompi;
-    rc = cableway_imrecv(take_message(message), &buffer, request->engine, request);
+    rc = cableway_imrecv(take_message(message), &buffer, request->engine);
     return rc < 0 ? cableway_error(-rc) : OMPI_SUCCESS;
 }
 
@@ -391,11 +390,11 @@ mca_pml_base_module_t cableway_module = {
     .pml_add_comm = add_comm,
     .pml_del_comm = del_comm,
     .pml_irecv_init = irecv_init,
-    .pml_irecv = irecv,
-    .pml_recv = blocking_recv,
+    .pml_irecv = cableway_shortcut_irecv,
+    .pml_recv = cableway_shortcut_recv,
     .pml_isend_init = isend_init,
-    .pml_isend = isend,
-    .pml_send = blocking_send,
+    .pml_isend = cableway_shortcut_isend,
+    .pml_send = cableway_shortcut_send,
     .pml_iprobe = iprobe,
     .pml_probe = probe,
     .pml_start = cableway_pml_start,

@@ -8,7 +8,7 @@ static int request_cancel(ompi_request_t *handle, int flag);
 
 static void construct(cableway_request_t *request)
 {
-    cableway_request_construct(request->engine);
+    cableway_request_construct(request->engine, request);
     request->ompi.req_type = OMPI_REQUEST_PML;
     request->ompi.req_start = cableway_pml_start;
     request->ompi.req_free = request_free;

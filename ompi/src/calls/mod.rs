@@ -8,3 +8,4 @@ mod probe;
 mod receive;
 mod request;
 mod send;
+mod shortcut;

@@ -1,10 +1,10 @@
 //! Receives, of what comes and of messages that a probe took.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 
 use cableway_pml::{Communicator, Message, Request, Status};
 
-use super::request::{completed, refusal, wait};
+use super::request::{refusal, wait};
 use crate::boundary::{BufferDescription, Code, StatusReport, guarded};
 use crate::buffer::buffer_of;
 use crate::state;
@@ -18,15 +18,11 @@ unsafe extern "C" fn cableway_irecv(
     tag: c_int,
     buffer: *const BufferDescription,
     request: *mut Request,
-    owner: *mut c_void,
 ) -> c_int {
     guarded(Code::Internal.refused(), || {
         let Some(engine) = state::engine() else { return Code::Internal.refused() };
         // SAFETY: the caller's promise; the request is not active before this.
-        let started = unsafe {
-            (*request).set_hook(Some((completed, owner)));
-            engine.irecv(&*communicator, source, tag, buffer_of(buffer), request)
-        };
+        let started = unsafe { engine.irecv(&*communicator, source, tag, buffer_of(buffer), request) };
         started.map_or_else(|error| refusal(&error).refused(), |()| 0)
     })
 }
@@ -61,15 +57,11 @@ unsafe extern "C" fn cableway_imrecv(
     message: *mut Message,
     buffer: *const BufferDescription,
     request: *mut Request,
-    owner: *mut c_void,
 ) -> c_int {
     guarded(Code::Internal.refused(), || {
         let Some(engine) = state::engine() else { return Code::Internal.refused() };
         // SAFETY: the caller's promise.
-        unsafe {
-            (*request).set_hook(Some((completed, owner)));
-            engine.imrecv(*Box::from_raw(message), buffer_of(buffer), request);
-        }
+        unsafe { engine.imrecv(*Box::from_raw(message), buffer_of(buffer), request) };
         0
     })
 }

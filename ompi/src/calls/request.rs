@@ -11,11 +11,14 @@ use crate::state;
 const POLLS_PER_HOST_PROGRESS: u32 = 64;
 
 /// # Safety
-/// `CABLEWAY_REQUEST_BYTES` of memory, aligned to 64.
+/// `CABLEWAY_REQUEST_BYTES` of memory, aligned to 64; `owner` is the shim's request that it is part of.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn cableway_request_construct(request: *mut Request) {
-    // SAFETY: room and alignment are asserted in `boundary`.
-    unsafe { request.write(Request::new()) };
+unsafe extern "C" fn cableway_request_construct(request: *mut Request, owner: *mut c_void) {
+    // SAFETY: room and alignment are asserted in `boundary`; nobody else knows the request yet.
+    unsafe {
+        request.write(Request::new());
+        (*request).set_hook(Some((completed, owner)));
+    }
 }
 
 /// # Safety
@@ -42,7 +45,7 @@ unsafe extern "C" fn cableway_cancel(request: *mut Request) {
 ///
 /// # Safety
 /// `owner` is the shim's request that `request` is part of; both may be gone when this returns.
-pub(super) unsafe fn completed(request: *const Request, owner: *mut c_void) {
+unsafe fn completed(request: *const Request, owner: *mut c_void) {
     // SAFETY: the request is complete, and alive until the shim is told.
     let report = unsafe {
         let status = (*request).status();
@@ -60,17 +63,23 @@ pub(super) unsafe fn completed(request: *const Request, owner: *mut c_void) {
 }
 
 /// Progresses until `request` is complete: mostly the engine alone, now and then all of Open MPI.
-pub(super) fn wait(engine: &Engine, request: &Request) -> Result<Status, Error> {
-    let mut polls = 0;
+#[inline]
+pub(super) fn wait_for(engine: &Engine, request: &Request) {
+    let mut polls: u32 = 0;
     while !request.is_complete() {
         if engine.progress() == 0 {
             polls += 1;
-            if polls % POLLS_PER_HOST_PROGRESS == 0 {
+            if polls.is_multiple_of(POLLS_PER_HOST_PROGRESS) {
                 // SAFETY: Open MPI is initialised while it calls us.
                 unsafe { shim_host_progress() };
             }
         }
     }
+}
+
+/// Progresses until `request` is complete, and answers how it ended.
+pub(super) fn wait(engine: &Engine, request: &Request) -> Result<Status, Error> {
+    wait_for(engine, request);
     request.result()
 }
 

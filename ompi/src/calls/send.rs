@@ -1,10 +1,10 @@
 //! Sends.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 
 use cableway_pml::{Communicator, Outcome, Request, SendMode, Status};
 
-use super::request::{completed, refusal, wait};
+use super::request::{refusal, wait};
 use crate::boundary::{BufferDescription, Code, guarded};
 use crate::buffer::buffer_of;
 use crate::state;
@@ -38,15 +38,11 @@ unsafe extern "C" fn cableway_isend(
     buffer: *const BufferDescription,
     mode: c_int,
     request: *mut Request,
-    owner: *mut c_void,
 ) -> c_int {
     guarded(Code::Internal.refused(), || {
         let Some(engine) = state::engine() else { return Code::Internal.refused() };
         // SAFETY: the caller's promise; the request is not active before this.
-        let outcome = unsafe {
-            (*request).set_hook(Some((completed, owner)));
-            engine.isend(&*communicator, dest, tag, buffer_of(buffer), &mode_of(mode), request)
-        };
+        let outcome = unsafe { engine.isend(&*communicator, dest, tag, buffer_of(buffer), &mode_of(mode), request) };
         match outcome {
             Ok(Outcome::Complete) => 1,
             Ok(Outcome::Started) => 0,

@@ -1,0 +1,83 @@
+/* The calls that programs make most, on what they make them most: one run of bytes. A few nanoseconds are a good part of
+ * a small message's latency, so nothing is described, looked up or written that such a message does not need. */
+#include "component.h"
+
+int cableway_shortcut_send(const void *address, size_t count, ompi_datatype_t *datatype, int dest, int tag,
+                           mca_pml_base_send_mode_t mode, ompi_communicator_t *communicator)
+{
+    void *start;
+    uint64_t len;
+    int code;
+    if (OPAL_UNLIKELY(MCA_PML_BASE_SEND_STANDARD != mode
+                      || !cableway_one_run(address, count, datatype, &start, &len))) {
+        return cableway_pml_send(address, count, datatype, dest, tag, mode, communicator);
+    }
+    code = cableway_send_bytes(cableway_handle(communicator), dest, tag, start, len);
+    return OPAL_LIKELY(0 == code) ? OMPI_SUCCESS : cableway_error(-code);
+}
+
+int cableway_shortcut_isend(const void *address, size_t count, ompi_datatype_t *datatype, int dest, int tag,
+                            mca_pml_base_send_mode_t mode, ompi_communicator_t *communicator, ompi_request_t **out)
+{
+    void *start;
+    uint64_t len;
+    if (OPAL_LIKELY(MCA_PML_BASE_SEND_STANDARD == mode && cableway_one_run(address, count, datatype, &start, &len)
+                    && 1 == cableway_send_bytes_now(cableway_handle(communicator), dest, tag, start, len))) {
+        *out = &ompi_request_empty;
+        return OMPI_SUCCESS;
+    }
+    return cableway_pml_isend(address, count, datatype, dest, tag, mode, communicator, out);
+}
+
+int cableway_shortcut_recv(void *address, size_t count, ompi_datatype_t *datatype, int source, int tag,
+                           ompi_communicator_t *communicator, ompi_status_public_t *status)
+{
+    struct cableway_status result = {0};
+    void *start;
+    uint64_t len;
+    int code;
+    if (OPAL_UNLIKELY(!cableway_one_run(address, count, datatype, &start, &len))) {
+        return cableway_pml_recv(address, count, datatype, source, tag, communicator, status);
+    }
+    if (MPI_STATUS_IGNORE == status) {
+        code = cableway_recv_bytes(cableway_handle(communicator), source, tag, start, len, NULL);
+    } else {
+        code = cableway_recv_bytes(cableway_handle(communicator), source, tag, start, len, &result);
+        cableway_set_status(status, &result);
+    }
+    return OPAL_LIKELY(CABLEWAY_OK == code) ? OMPI_SUCCESS : cableway_error(code);
+}
+
+int cableway_shortcut_irecv(void *address, size_t count, ompi_datatype_t *datatype, int source, int tag,
+                            ompi_communicator_t *communicator, ompi_request_t **out)
+{
+    cableway_request_t *request;
+    void *start;
+    uint64_t len;
+    int code;
+    if (OPAL_UNLIKELY(!cableway_one_run(address, count, datatype, &start, &len))) {
+        return cableway_pml_irecv(address, count, datatype, source, tag, communicator, out);
+    }
+    request = (cableway_request_t *) opal_free_list_wait(&cableway_requests);
+    /* As cableway_request_new and cableway_request_begin leave it, less what only a second start would read, and less
+     * the status, which the completion writes. */
+    OMPI_REQUEST_INIT(&request->ompi, false);
+    request->ompi.req_state = OMPI_REQUEST_ACTIVE;
+    request->ompi.req_mpi_object.comm = communicator;
+    request->references = 2;
+    request->kind = CABLEWAY_RECEIVE;
+    request->communicator = communicator;
+    request->datatype = datatype;
+    OBJ_RETAIN(communicator);
+    if (!ompi_datatype_is_predefined(datatype)) {
+        OBJ_RETAIN(datatype);
+    }
+    code = cableway_irecv_bytes(cableway_handle(communicator), source, tag, start, len, request->engine);
+    if (OPAL_UNLIKELY(0 != code)) {
+        request->references = 1;
+        cableway_request_release(request);
+        return cableway_error(-code);
+    }
+    *out = &request->ompi;
+    return OMPI_SUCCESS;
+}

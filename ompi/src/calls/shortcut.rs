@@ -1,0 +1,138 @@
+//! Sends and receives of plain bytes, in the standard mode: the calls of `shim/common/shortcut.c`. What cannot be done at
+//! once is done out of line, so that the way that nearly every message goes stays short.
+
+use std::ffi::c_int;
+
+use cableway_pml::{Buffer, Communicator, Engine, Error, Outcome, Request, SendMode, Status};
+
+use super::request::{refusal, wait, wait_for};
+use crate::boundary::{Code, StatusReport, guarded};
+use crate::state;
+
+/// # Safety
+/// A live communicator, `len` bytes to read.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cableway_send_bytes_now(
+    communicator: *const Communicator,
+    dest: c_int,
+    tag: c_int,
+    address: *const u8,
+    len: u64,
+) -> c_int {
+    guarded(Code::Internal.refused(), || {
+        let Some(engine) = state::engine() else { return Code::Internal.refused() };
+        // SAFETY: the caller's promise.
+        match unsafe { engine.send_now(&*communicator, dest, tag, Buffer::bytes(address, len)) } {
+            Ok(sent) => c_int::from(sent),
+            Err(error) => refused(&error),
+        }
+    })
+}
+
+/// # Safety
+/// A live communicator, `len` bytes to read.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cableway_send_bytes(
+    communicator: *const Communicator,
+    dest: c_int,
+    tag: c_int,
+    address: *const u8,
+    len: u64,
+) -> c_int {
+    guarded(Code::Internal.refused(), || {
+        let Some(engine) = state::engine() else { return Code::Internal.refused() };
+        // SAFETY: the caller's promise, here and below.
+        let communicator = unsafe { &*communicator };
+        let buffer = Buffer::bytes(address, len);
+        // SAFETY: as above.
+        match unsafe { engine.send_now(communicator, dest, tag, buffer) } {
+            Ok(true) => Code::Ok as c_int,
+            // SAFETY: as above.
+            Ok(false) => unsafe { send_and_wait(engine, communicator, (dest, tag), buffer) },
+            Err(error) => refused(&error),
+        }
+    })
+}
+
+/// # Safety
+/// The buffer is valid for reads.
+#[inline(never)]
+unsafe fn send_and_wait(
+    engine: &Engine,
+    communicator: &Communicator,
+    (dest, tag): (c_int, c_int),
+    buffer: Buffer<'_>,
+) -> c_int {
+    let request = Request::new();
+    // SAFETY: the caller's promise; the request lives until it is complete.
+    let outcome = unsafe { engine.isend(communicator, dest, tag, buffer, &SendMode::Standard, &raw const request) };
+    let result = match outcome {
+        Ok(Outcome::Complete) => Ok(Status::EMPTY),
+        Ok(Outcome::Started) => wait(engine, &request),
+        Err(error) => Err(error),
+    };
+    result.map_or_else(|error| refused(&error), |_| Code::Ok as c_int)
+}
+
+/// # Safety
+/// A live communicator; `len` bytes to write to and the request stay valid until it completes.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cableway_irecv_bytes(
+    communicator: *const Communicator,
+    source: c_int,
+    tag: c_int,
+    address: *mut u8,
+    len: u64,
+    request: *mut Request,
+) -> c_int {
+    guarded(Code::Internal.refused(), || {
+        let Some(engine) = state::engine() else { return Code::Internal.refused() };
+        // SAFETY: the caller's promise; the request is not active before this.
+        match unsafe { engine.irecv(&*communicator, source, tag, Buffer::bytes(address, len), request) } {
+            Ok(()) => Code::Ok as c_int,
+            Err(error) => refused(&error),
+        }
+    })
+}
+
+/// # Safety
+/// A live communicator, `len` bytes to write to; `status` is valid or null.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cableway_recv_bytes(
+    communicator: *const Communicator,
+    source: c_int,
+    tag: c_int,
+    address: *mut u8,
+    len: u64,
+    status: *mut StatusReport,
+) -> c_int {
+    let report = |report: StatusReport| {
+        // SAFETY: the caller's promise.
+        if let Some(status) = unsafe { status.as_mut() } {
+            *status = report;
+        }
+        report.code
+    };
+    guarded(Code::Internal as c_int, || {
+        let Some(engine) = state::engine() else { return report(StatusReport::new(Status::EMPTY, Code::Internal)) };
+        let request = Request::new();
+        let buffer = Buffer::bytes(address, len);
+        // SAFETY: the caller's promise; the request lives until it is complete.
+        if let Err(error) = unsafe { engine.irecv(&*communicator, source, tag, buffer, &raw const request) } {
+            return report(StatusReport::of(Err(error)));
+        }
+        wait_for(engine, &request);
+        if request.error().is_some() {
+            return report(StatusReport::of(request.result()));
+        }
+        let received = report(StatusReport::new(request.status(), Code::Ok));
+        // It succeeded, so it holds nothing: neither an error nor the buffer's description.
+        std::mem::forget(request);
+        received
+    })
+}
+
+#[cold]
+fn refused(error: &Error) -> c_int {
+    refusal(error).refused()
+}
