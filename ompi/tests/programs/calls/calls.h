@@ -50,6 +50,7 @@ static int row_count;
 
 static struct {
     int (*cuInit)(unsigned);
+    int (*cuDeviceGetCount)(int *);
     int (*cuDevicePrimaryCtxRetain)(void **, int);
     int (*cuCtxSetCurrent)(void *);
     int (*cuMemAlloc)(uint64_t *, size_t);
@@ -65,8 +66,10 @@ static void *look_up(void *library, const char *name)
     return found;
 }
 
+/* Each rank uses a device of its own, as far as there are enough. */
 static void open_driver(void)
 {
+    int devices = 0;
     const char *folder = getenv("CABLEWAY_CUDA_LIBDIR");
     char path[4096];
     void *library, *context;
@@ -78,6 +81,7 @@ static void open_driver(void)
     CHECK(NULL != library);
 #define LOOK_UP(name, symbol) *(void **) &driver.name = look_up(library, symbol)
     LOOK_UP(cuInit, "cuInit");
+    LOOK_UP(cuDeviceGetCount, "cuDeviceGetCount");
     LOOK_UP(cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain");
     LOOK_UP(cuCtxSetCurrent, "cuCtxSetCurrent");
     LOOK_UP(cuMemAlloc, "cuMemAlloc_v2");
@@ -85,7 +89,9 @@ static void open_driver(void)
     LOOK_UP(cuMemcpyHtoD, "cuMemcpyHtoD_v2");
     LOOK_UP(cuMemcpyDtoH, "cuMemcpyDtoH_v2");
     CHECK_EQUAL(driver.cuInit(0), 0);
-    CHECK_EQUAL(driver.cuDevicePrimaryCtxRetain(&context, 0), 0);
+    CHECK_EQUAL(driver.cuDeviceGetCount(&devices), 0);
+    CHECK(devices > 0);
+    CHECK_EQUAL(driver.cuDevicePrimaryCtxRetain(&context, rank % devices), 0);
     CHECK_EQUAL(driver.cuCtxSetCurrent(context), 0);
 }
 
