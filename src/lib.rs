@@ -19,9 +19,9 @@
 //! # }
 //! ```
 //!
-//! `cableway run -n 2 -- PROGRAM` starts it as two processes on this machine. `mpirun`, `prterun` and `srun --mpi=pmix` start it on
-//! several: the processes then find each other by PMIx, whose library is loaded when the program runs. A program that
-//! is started by itself is a job of one process.
+//! `cableway run -n 2 -- PROGRAM` starts it as two processes on this machine. `mpirun`, `prterun` and `srun --mpi=pmix`
+//! start it on several: the processes then find each other by PMIx, whose library is loaded when the program runs. A
+//! program that is started by itself is a job of one process.
 //!
 //! # What can be sent
 //!
