@@ -14,9 +14,12 @@
 //! answers. Datagrams are served by a thread, so that a process that computes can be connected to, and one that does
 //! not answer is dead.
 
+mod datagrams;
+mod door;
 mod handshake;
 mod service;
 mod wire;
 
-pub(crate) use service::{Door, Service};
+pub(crate) use door::Door;
+pub(crate) use service::Service;
 pub(crate) use wire::Identity;

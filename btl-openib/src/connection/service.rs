@@ -1,9 +1,8 @@
 //! The thread that makes connections and hears what the device has to say. It sleeps until there is something to do.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -11,68 +10,20 @@ use ahash::AHashMap;
 use cableway_base::Rank;
 use cableway_btl::Error;
 use cableway_common_cuda::Devices;
-use parking_lot::Mutex;
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use super::datagrams::Datagrams;
+use super::door::Door;
 use super::handshake::{Due, Handshake};
 use super::wire::{HELLO, Hello, Identity};
 use crate::NAME;
 use crate::card::{Address, BITS_24};
 use crate::cells::Cell;
 use crate::link::{Connection, Link, State};
-use crate::memory::Slab;
 use crate::port::Port;
 use crate::settings::Settings;
 use crate::shared::Shared;
-use crate::verbs::{
-    Access, AddressHandle, Channel, Completion, CompletionQueue, Gather, Post, QueuePair, QueuePairOptions, Remote,
-    Work, status,
-};
-
-/// Datagrams that may wait to be read; more are lost, and said again by their senders.
-const RECEIVES: usize = 128;
-/// Datagrams that may be on their way.
-const SENDS: usize = 64;
-/// What the network puts before a datagram.
-const NETWORK_HEADER: usize = 40;
-/// Of a buffer for a datagram.
-const SLOT: usize = 192;
-/// Set in the ids of sends; the rest is a buffer's index.
-const SEND: u64 = 1 << 32;
-
-const _: () = assert!(NETWORK_HEADER + HELLO <= SLOT);
-
-/// Where others leave what the thread is to do.
-pub(crate) struct Door {
-    commands: Mutex<Vec<Arc<Link>>>,
-    stop: AtomicBool,
-    closing: AtomicBool,
-    bell: OwnedFd,
-}
-
-impl Door {
-    fn new() -> io::Result<Self> {
-        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Door { commands: Mutex::default(), stop: AtomicBool::new(false), closing: AtomicBool::new(false), bell })
-    }
-
-    /// Has a connection made. The link's state is `Connecting` already.
-    pub(crate) fn connect(&self, link: &Arc<Link>) {
-        self.commands.lock().push(Arc::clone(link));
-        self.ring();
-    }
-
-    /// Ends attempts to connect, and takes no more.
-    pub(crate) fn close(&self) {
-        self.closing.store(true, Ordering::Release);
-        self.ring();
-    }
-
-    fn ring(&self) {
-        // It fails only where it has been rung more often than it can count, and then it is loud enough.
-        let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
-    }
-}
+use crate::verbs::{QueuePair, QueuePairOptions, Remote};
 
 /// The thread, which ends when this is dropped.
 pub(crate) struct Service {
@@ -93,47 +44,27 @@ impl Service {
     ) -> Result<(Arc<Shared>, Self), Error> {
         let failed = |what: &'static str| move |error| Error::system(NAME, what, error);
         let door = Door::new().map_err(failed("cannot make an event descriptor"))?;
-        let channel = Channel::new(&port.context).map_err(failed("no completion channel"))?;
-        let completions = CompletionQueue::new(&port.context, RECEIVES + SENDS, Some(&channel))
-            .map_err(failed("no completion queue for datagrams"))?;
-        let random = u32::from_ne_bytes(crate::random().map_err(failed("no random bytes"))?);
-        // Keys with the highest bit are the system's.
-        let key = (random >> 1).max(1);
-        let options = QueuePairOptions {
-            port: port.facts.number,
-            pkey_index: settings.pkey_index,
-            depth: SENDS as u32,
-            inline: 0,
-        };
-        let pair = QueuePair::datagrams(&port.protection, &completions, RECEIVES as u32, key, &options)
-            .map_err(failed("no queue pair for datagrams"))?;
-        let slab = Slab::new(&port.protection, &Devices::none(), (RECEIVES + SENDS) * SLOT, Access::LocalWrite)?;
+        let datagrams = Datagrams::open(&port, &settings)?;
+        let (number, key) = datagrams.address();
         let address = Address {
             mtu: port.facts.mtu,
             kind: port.gid.kind,
             lid: port.facts.lid,
             reads: port.reads,
             gid: port.gid.bytes,
-            datagrams: pair.number(),
+            datagrams: number,
             datagram_key: key,
             max_message: u32::try_from(settings.max_send_size).unwrap_or(u32::MAX),
         };
         let shared = Shared::new(port, door, address, identity, settings, devices);
-        let mut server = Server {
+        let server = Server {
             shared: Arc::clone(&shared),
-            pair,
-            completions,
-            channel,
-            slab,
-            idle_sends: (0..SENDS).collect(),
-            handles: (0..SENDS).map(|_| None).collect(),
+            datagrams,
+            come: Vec::new(),
             pending: AHashMap::new(),
             known: AHashMap::new(),
             beat: Instant::now(),
         };
-        for index in 0..RECEIVES {
-            server.offer(index);
-        }
         let thread =
             without_signals(|| std::thread::Builder::new().name("openib".to_owned()).spawn(move || server.serve()))
                 .map_err(failed("cannot start a thread"))?;
@@ -143,8 +74,7 @@ impl Service {
 
 impl Drop for Service {
     fn drop(&mut self) {
-        self.shared.door.stop.store(true, Ordering::Release);
-        self.shared.door.ring();
+        self.shared.door.stop();
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
@@ -167,14 +97,9 @@ fn without_signals<R>(start: impl FnOnce() -> R) -> R {
 }
 
 struct Server {
-    // Its users first: the queue pair is gone before its memory.
-    pair: QueuePair,
-    completions: Arc<CompletionQueue>,
-    channel: Arc<Channel>,
-    slab: Slab,
-    idle_sends: Vec<usize>,
-    /// What sends under way need, by buffer.
-    handles: Vec<Option<Arc<AddressHandle>>>,
+    datagrams: Datagrams,
+    /// Datagrams that were read and not heard yet.
+    come: Vec<[u8; HELLO]>,
     /// Connections being made.
     pending: AHashMap<Rank, Pending>,
     /// What to answer those that are connected and have not heard so.
@@ -207,36 +132,34 @@ impl Server {
 
     fn listen(&mut self) -> io::Result<()> {
         let shared = Arc::clone(&self.shared);
-        let channel = Arc::clone(&self.channel);
         let events = shared.port.context.event_descriptor()?;
         loop {
             let now = Instant::now();
             let wake = self.tick(now);
-            self.completions.arm()?;
+            self.datagrams.arm()?;
             self.read()?;
-            if shared.door.stop.load(Ordering::Acquire) {
+            if shared.door.stopped() {
                 return Ok(());
             }
             let wait = wake.map(|wake| timespec(wake.saturating_duration_since(Instant::now())));
             let mut sources = [
-                PollFd::from_borrowed_fd(shared.door.bell.as_fd(), PollFlags::IN),
-                PollFd::from_borrowed_fd(channel.descriptor(), PollFlags::IN),
+                PollFd::from_borrowed_fd(shared.door.bell(), PollFlags::IN),
+                PollFd::from_borrowed_fd(self.datagrams.descriptor(), PollFlags::IN),
                 PollFd::from_borrowed_fd(events, PollFlags::IN),
             ];
             match poll(&mut sources, wait.as_ref()) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(errno) => return Err(errno.into()),
             }
-            let mut count = [0; 8];
-            let _ = rustix::io::read(&shared.door.bell, &mut count);
-            channel.drain();
+            shared.door.answer();
+            self.datagrams.drain();
             while let Some(event) = shared.port.context.next_event() {
                 self.hear_device(event.kind, event.queue_pair);
             }
-            for link in std::mem::take(&mut *shared.door.commands.lock()) {
+            for link in shared.door.commands() {
                 self.connect(link);
             }
-            if shared.door.closing.swap(false, Ordering::AcqRel) {
+            if shared.door.closes() {
                 self.close();
             }
         }
@@ -476,94 +399,33 @@ impl Server {
         self.shared.mailbox.post(|letters| letters.failures.push((Arc::clone(link), error)));
     }
 
-    // ------------------------------------------------------------------------------------------------------ datagrams
-
     fn say_pending(&mut self, rank: Rank) {
         let Some(pending) = self.pending.get(&rank) else { return };
         let (hello, address) = (self.shared.hello(pending), pending.address);
         self.say(rank, &hello, &address);
     }
 
+    /// A datagram that is not sent is said again, as one that is lost.
     fn say(&mut self, to: Rank, hello: &Hello, address: &Address) {
-        // Nothing free: as good as lost on the way.
-        let Some(slot) = self.idle_sends.pop() else { return };
-        if let Err(error) = self.post(slot, to, hello, address) {
+        let bytes = self.shared.identity.encode(to, hello);
+        if let Err(error) = self.datagrams.send(&self.shared.port, &self.shared.settings, address, &bytes) {
             log::debug!("{NAME}: cannot say hello to rank {to}: {error}");
-            self.handles[slot] = None;
-            self.idle_sends.push(slot);
         }
     }
 
-    fn post(&mut self, slot: usize, to: Rank, hello: &Hello, address: &Address) -> io::Result<()> {
-        let path = self.shared.port.path_to(address, &self.shared.settings);
-        let handle = AddressHandle::new(&self.shared.port.protection, &path)?;
-        let bytes = self.shared.identity.encode(to, hello);
-        let memory = self.slot(RECEIVES + slot);
-        // SAFETY: the slot lies in the slab, is idle, and has room for it.
-        unsafe { memory.copy_from_nonoverlapping(bytes.as_ptr(), HELLO) };
-        let data = Gather { address: memory, len: HELLO, key: self.slab.region().local_key() };
-        let work = Work::Datagram { to: &handle, number: address.datagrams, key: address.datagram_key };
-        let post = Post { id: SEND | slot as u64, signalled: true, inline: false };
-        // SAFETY: the slot is not touched and the handle is kept until the completion.
-        unsafe { self.pair.post(work, data, post) }?;
-        self.handles[slot] = Some(handle);
+    /// Hears what has come, until there is no more.
+    fn read(&mut self) -> io::Result<()> {
+        let mut come = std::mem::take(&mut self.come);
+        self.datagrams.read(&mut come)?;
+        for bytes in come.drain(..) {
+            match self.shared.identity.decode(&bytes) {
+                Ok((rank, hello)) => self.hear(rank, &hello),
+                Err(reason) => log::debug!("{NAME}: a datagram is ignored: {reason}"),
+            }
+        }
+        self.come = come;
         Ok(())
     }
-
-    /// Reads what has come, until there is no more.
-    fn read(&mut self) -> io::Result<()> {
-        // SAFETY: a structure of integers.
-        let mut completions: [Completion; 16] = unsafe { std::mem::zeroed() };
-        loop {
-            let count = self.completions.poll(&mut completions)?;
-            if count == 0 {
-                return Ok(());
-            }
-            for completion in &completions[..count] {
-                if completion.wr_id & SEND != 0 {
-                    let slot = (completion.wr_id & !SEND) as usize;
-                    self.handles[slot] = None;
-                    self.idle_sends.push(slot);
-                } else {
-                    self.receive(completion);
-                }
-            }
-        }
-    }
-
-    fn receive(&mut self, completion: &Completion) {
-        let index = completion.wr_id as usize;
-        let mut bytes = [0; HELLO];
-        let len = (completion.byte_len as usize).saturating_sub(NETWORK_HEADER);
-        let whole = completion.status == status::IBV_WC_SUCCESS && len == HELLO;
-        if whole {
-            // SAFETY: the slot lies in the slab, and the device has handed it back.
-            unsafe { self.slot(index).add(NETWORK_HEADER).copy_to_nonoverlapping(bytes.as_mut_ptr(), HELLO) };
-        }
-        self.offer(index);
-        if !whole {
-            return;
-        }
-        match self.shared.identity.decode(&bytes) {
-            Ok((rank, hello)) => self.hear(rank, &hello),
-            Err(reason) => log::debug!("{NAME}: a datagram is ignored: {reason}"),
-        }
-    }
-
-    fn offer(&mut self, index: usize) {
-        let (address, key) = (self.slot(index), self.slab.region().local_key());
-        // SAFETY: the slot lies in the slab, which outlives the queue pair, and is in nobody's hands.
-        if let Err(error) = unsafe { self.pair.post_receive(index as u64, address, SLOT as u32, key) } {
-            log::warn!("{NAME}: a buffer for datagrams cannot be posted any more: {error}");
-        }
-    }
-
-    fn slot(&self, index: usize) -> *mut u8 {
-        // SAFETY: indices are below the number of slots of the slab.
-        unsafe { self.slab.address().add(index * SLOT) }.as_ptr()
-    }
-
-    // --------------------------------------------------------------------------------------------------------- events
 
     /// What the device says about a queue pair or itself; `enum ibv_event_type`.
     fn hear_device(&self, kind: i32, queue_pair: Option<u32>) {
