@@ -47,6 +47,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("cableway-compare", &[]),
     // The driver double is no help if it shares code with what it tests.
     ("sim-cuda", &[]),
+    ("test-nodes", &["cableway-base", "cableway-common-cuda", "cableway-btl", "sim-cuda"]),
 ];
 
 fn root() -> &'static Path {

@@ -4,18 +4,10 @@
 
 mod common;
 
-use cableway_base::Parameters;
 use cableway_btl::{Access, Error, Flags, FragmentKind, Region, Token};
-use cableway_common_cuda::{BufferKind, DeviceBuffer, DeviceIndex, Devices, MemoryClass};
+use cableway_common_cuda::{BufferKind, DeviceBuffer, DeviceIndex, MemoryClass};
 use common::{Pair, pattern, until};
-
-fn devices() -> Devices {
-    let real = std::env::var_os("CABLEWAY_TEST_REAL_DRIVER").is_some_and(|value| value == "1");
-    let folder = (!real).then(|| sim_cuda::library_folder().expect("sim-cuda is built with the tests that use it"));
-    let devices = Devices::open_in(folder.as_deref(), &Parameters::default());
-    devices.initialise().unwrap();
-    devices
-}
+use test_nodes::devices;
 
 #[test]
 fn a_device_copies_into_and_out_of_the_same_registered_pages() {

@@ -12,7 +12,7 @@ use cableway_btl::{Access, Btl, Endpoint, Sent};
 use cableway_btl_tcp::Tcp;
 use cableway_common_cuda::Devices;
 use common::raw::{port, with_port};
-use common::{LOOPBACK, Node, PATIENCE, job, pair, parameters, pattern, region, send, transfer, until};
+use common::{LOOPBACK, Node, PATIENCE, job, node, pair, parameters, pattern, region, send, transfer, until};
 
 /// Every process connects every other at the same moment and sends at once; every message arrives once, in order.
 #[test]
@@ -21,8 +21,8 @@ fn a_storm_of_simultaneous_connects_loses_nothing() {
     const LINKS: usize = 3;
     const MESSAGES: u64 = 20;
     for _ in 0..8 {
-        let nodes: Vec<Node> = (0..SIZE).map(|rank| Node::new(rank, SIZE, &[LOOPBACK, "btl_tcp_links=3"])).collect();
-        let cards: Vec<Vec<u8>> = nodes.iter().map(|node| node.tcp.card()).collect();
+        let nodes: Vec<Node> = (0..SIZE).map(|rank| node(rank, SIZE, &[LOOPBACK, "btl_tcp_links=3"])).collect();
+        let cards: Vec<Vec<u8>> = nodes.iter().map(|node| node.btl.card()).collect();
         let barrier = Barrier::new(SIZE as usize);
         let complete = AtomicUsize::new(0);
         std::thread::scope(|scope| {
@@ -48,7 +48,7 @@ fn a_storm_of_simultaneous_connects_loses_nothing() {
 fn storm(node: &Node, cards: &[Vec<u8>], barrier: &Barrier, complete: &AtomicUsize, messages: u64) {
     let mut endpoints: Vec<(u64, u64, Box<dyn Endpoint>)> = Vec::new();
     for (rank, card) in cards.iter().enumerate() {
-        for (link, endpoint) in node.tcp.connect(rank as u32, card).unwrap().into_iter().enumerate() {
+        for (link, endpoint) in node.btl.connect(rank as u32, card).unwrap().into_iter().enumerate() {
             endpoints.push((link as u64, 0, endpoint));
         }
     }
@@ -91,8 +91,8 @@ fn both_ends_over_ipv6() {
 #[test]
 fn the_family_is_a_choice() {
     let card = |family: &str| {
-        let node = Node::new(0, 2, &["btl_tcp_if_include=lo", family]);
-        let card = node.tcp.card();
+        let node = node(0, 2, &["btl_tcp_if_include=lo", family]);
+        let card = node.btl.card();
         (port(&card), u16::from_le_bytes([card[34], card[35]]))
     };
     let (v4, v6) = card("btl_tcp_family=ipv4");
@@ -103,8 +103,8 @@ fn the_family_is_a_choice() {
 
 #[test]
 fn links_per_interface_are_what_both_ends_allow() {
-    let a = Node::new(0, 2, &[LOOPBACK, "btl_tcp_links=4"]);
-    let b = Node::new(1, 2, &[LOOPBACK, "btl_tcp_links=2"]);
+    let a = node(0, 2, &[LOOPBACK, "btl_tcp_links=4"]);
+    let b = node(1, 2, &[LOOPBACK, "btl_tcp_links=2"]);
     let (mut to_b, mut to_a) = (a.connect(&b), b.connect(&a));
     assert_eq!((to_b.len(), to_a.len()), (2, 2));
     for (index, endpoint) in to_b.iter_mut().chain(&mut to_a).enumerate() {
@@ -118,11 +118,11 @@ fn links_per_interface_are_what_both_ends_allow() {
 
 #[test]
 fn a_process_has_no_link_to_itself_nor_to_an_unreachable_one() {
-    let a = Node::new(0, 2, &[LOOPBACK]);
+    let a = node(0, 2, &[LOOPBACK]);
     assert!(a.connect(&a).is_empty());
-    let none = Node::new(1, 2, &["btl_tcp_if_exclude=0.0.0.0/0,::/0"]);
+    let none = node(1, 2, &["btl_tcp_if_exclude=0.0.0.0/0,::/0"]);
     assert!(a.connect(&none).is_empty());
-    assert!(a.tcp.connect(1, b"no card").is_err());
+    assert!(a.btl.connect(1, b"no card").is_err());
 }
 
 #[test]
@@ -148,9 +148,9 @@ fn ports_come_from_the_range() {
 
 #[test]
 fn a_dead_address_is_an_error_within_seconds() {
-    let a = Node::new(0, 2, &[LOOPBACK]);
-    let card = Node::new(1, 2, &[LOOPBACK]).tcp.card();
-    let mut to_b = a.tcp.connect(1, &card).unwrap();
+    let a = node(0, 2, &[LOOPBACK]);
+    let card = node(1, 2, &[LOOPBACK]).btl.card();
+    let mut to_b = a.btl.connect(1, &card).unwrap();
     let start = Instant::now();
     until(&[&a], "an error", || to_b[0].send_inline(b"x", b"").is_err());
     assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
@@ -228,9 +228,9 @@ type Links = Vec<Box<dyn Endpoint>>;
 /// A pair of which the first reaches the second only through a relay.
 fn through(manner: Manner, assignments: &[&str]) -> (Node, Node, Links, Links, Relay) {
     let assignments = [&[LOOPBACK], assignments].concat();
-    let (a, b) = (Node::new(0, 2, &assignments), Node::new(1, 2, &assignments));
-    let relay = Relay::new(port(&b.tcp.card()), manner);
-    let to_b = a.tcp.connect(1, &with_port(b.tcp.card(), relay.port)).unwrap();
+    let (a, b) = (node(0, 2, &assignments), node(1, 2, &assignments));
+    let relay = Relay::new(port(&b.btl.card()), manner);
+    let to_b = a.btl.connect(1, &with_port(b.btl.card(), relay.port)).unwrap();
     let to_a = b.connect(&a);
     (a, b, to_b, to_a, relay)
 }

@@ -2,7 +2,7 @@
 
 mod common;
 
-use cableway_btl::{Access, Btl, Flags, FragmentKind, MAX_HEADER, RemoteHandle, Sent, Token, Transfer};
+use cableway_btl::{Access, Flags, FragmentKind, MAX_HEADER, RemoteHandle, Sent, Token, Transfer};
 use common::{Pair, pair, pattern, region, send, transfer};
 
 #[test]
@@ -245,7 +245,7 @@ fn an_orderly_end_is_no_failure() {
     send(&nodes, &mut *to_b[0], b"ping", b"");
     common::until(&nodes, "it arrives", || b.received() == 1);
     send(&nodes, &mut *to_a[0], b"last words", b"");
-    common::until(&nodes, "all is flushed", || b.tcp.finalize());
+    common::until(&nodes, "all is flushed", || b.btl.finalize());
     drop(to_a);
     drop(b);
     common::until(&[&a], "the last message arrives", || a.received() == 1);
@@ -257,7 +257,7 @@ fn an_orderly_end_is_no_failure() {
     assert!(to_b[0].send_inline(b"too late", b"").is_err());
     assert!(*a.seen.left.lock() == [(1, 1)] && a.seen.failed.lock().is_empty());
     drop(to_b);
-    assert!(a.tcp.finalize());
+    assert!(a.btl.finalize());
 }
 
 #[test]
@@ -275,7 +275,7 @@ fn progress_within_an_upcall_returns_at_once() {
     struct Reentrant<'a>(&'a common::Node, std::sync::atomic::AtomicUsize);
     impl Upcalls for Reentrant<'_> {
         fn receive(&self, _: u32, _: Received<'_>) {
-            assert_eq!(self.0.tcp.progress(self), 0);
+            assert_eq!(self.0.btl.progress(self), 0);
             self.1.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         }
         fn completed(&self, _: Token, _: Result<(), Error>) {}
@@ -286,7 +286,7 @@ fn progress_within_an_upcall_returns_at_once() {
     let upcalls = Reentrant(&b, std::sync::atomic::AtomicUsize::new(0));
     send(&[&a, &b], &mut *to_b[0], b"first", b"");
     common::until(&[&a], "it arrives", || {
-        b.tcp.progress(&upcalls);
+        b.btl.progress(&upcalls);
         b.received() + upcalls.1.load(std::sync::atomic::Ordering::Relaxed) == 1
     });
 }
@@ -357,7 +357,7 @@ fn answers_from_upcalls_keep_their_order() {
     }
     to_b[0].flush().unwrap();
     common::until(&[&a], "all answers arrive", || {
-        b.tcp.progress(&echo);
+        b.btl.progress(&echo);
         echo.pay();
         a.received() == MESSAGES
     });

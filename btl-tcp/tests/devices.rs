@@ -6,16 +6,16 @@ mod common;
 
 use std::sync::atomic::Ordering;
 
-use cableway_base::Parameters;
 use cableway_btl::FragmentKind;
-use cableway_common_cuda::{BufferKind, DeviceBuffer, DeviceIndex, Devices, MemoryClass};
-use common::{LOOPBACK, Node, pattern, send, until};
+use cableway_common_cuda::{BufferKind, DeviceBuffer, DeviceIndex, MemoryClass};
+use common::{LOOPBACK, node, node_with, pattern, send, until};
+use test_nodes::devices;
 
 /// What waits for a device is bounded; what comes beyond is handed up all the same, to be copied at once.
 #[test]
 fn messages_beyond_the_limit_are_not_kept() {
     let set = [LOOPBACK, "btl_tcp_retained_limit=300K", "device_chunk_size=256K"];
-    let (a, b) = (Node::new(0, 2, &set), Node::new(1, 2, &set));
+    let (a, b) = (node(0, 2, &set), node(1, 2, &set));
     let nodes = [&a, &b];
     let (mut to_b, _to_a) = (a.connect(&b), b.connect(&a));
     b.seen.keep.store(true, Ordering::Relaxed);
@@ -49,18 +49,10 @@ fn messages_beyond_the_limit_are_not_kept() {
     assert_eq!(kept(4), 1, "there is room again");
 }
 
-fn devices() -> Devices {
-    let real = std::env::var_os("CABLEWAY_TEST_REAL_DRIVER").is_some_and(|value| value == "1");
-    let folder = (!real).then(|| sim_cuda::library_folder().expect("sim-cuda is built with the tests that use it"));
-    let devices = Devices::open_in(folder.as_deref(), &Parameters::default());
-    devices.initialise().unwrap();
-    devices
-}
-
 #[test]
 fn a_device_copies_into_and_out_of_registered_buffers() {
     let devices = devices();
-    let (a, b) = (Node::with_devices(0, 2, &[LOOPBACK], &devices), Node::with_devices(1, 2, &[LOOPBACK], &devices));
+    let (a, b) = (node_with(0, 2, &[LOOPBACK], &devices), node_with(1, 2, &[LOOPBACK], &devices));
     let nodes = [&a, &b];
     let (mut to_b, _to_a) = (a.connect(&b), b.connect(&a));
     let link = &mut *to_b[0];

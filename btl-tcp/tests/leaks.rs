@@ -3,35 +3,13 @@
 
 mod common;
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use cableway_base::Rank;
 use cableway_btl::Endpoint;
-use common::{LOOPBACK, Node, Pair, pair, pattern, send, until};
-
-/// The system's allocator, with a count of the bytes that are allocated.
-struct Counting;
-
-static ALLOCATED: AtomicUsize = AtomicUsize::new(0);
+use common::{LOOPBACK, Node, Pair, node, pair, pattern, send, until};
+use test_nodes::Counting;
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-// SAFETY: every call is the system allocator's own.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATED.fetch_add(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller's promise.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, address: *mut u8, layout: Layout) {
-        ALLOCATED.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller's promise.
-        unsafe { System.dealloc(address, layout) }
-    }
-}
+static ALLOCATED: Counting = Counting::new();
 
 fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
@@ -64,12 +42,12 @@ fn nothing_stays_behind_and_a_peer_costs_little() {
 
     // Both ends of each connection are in this process. What each node has once, it has after talking to one other.
     const NODES: usize = 8;
-    let nodes: Vec<Node> = (0..NODES).map(|rank| Node::new(rank as Rank, NODES as u32, &[LOOPBACK])).collect();
+    let nodes: Vec<Node> = (0..NODES).map(|rank| node(rank as Rank, NODES as u32, &[LOOPBACK])).collect();
     let mut links = Vec::new();
     for first in (0..NODES).step_by(2) {
         links.push(talk(&nodes[first], &nodes[first + 1]));
     }
-    let start = (ALLOCATED.load(Ordering::Relaxed), resident());
+    let start = (ALLOCATED.bytes(), resident());
     let before = links.len();
     for first in 0..NODES {
         for second in first + 1..NODES {
@@ -79,7 +57,7 @@ fn nothing_stays_behind_and_a_peer_costs_little() {
         }
     }
     let ends = 2 * (links.len() - before);
-    let allocated = ALLOCATED.load(Ordering::Relaxed).saturating_sub(start.0) / ends;
+    let allocated = ALLOCATED.bytes().saturating_sub(start.0) / ends;
     let touched = resident().saturating_sub(start.1) / ends;
     println!("{allocated} bytes allocated a peer, {touched} touched");
     assert!(allocated < 64 << 10, "{allocated} bytes a peer are allocated");

@@ -2,12 +2,12 @@
 
 mod common;
 
-use cableway_btl::{Btl, Error, FragmentKind, Token, Transfer};
+use cableway_btl::{Error, FragmentKind, Token, Transfer};
 use common::{Node, Pair, pair, pattern, region, send, try_send, until};
 
 /// Ends `node`, with nobody's help.
 fn end(node: &Node) {
-    until(&[node], "everything has left", || node.tcp.finalize());
+    until(&[node], "everything has left", || node.btl.finalize());
 }
 
 fn progress_for(node: &Node, rounds: usize) {
@@ -24,7 +24,7 @@ fn a_goodbye_is_reported_after_the_last_message_of_every_link() {
             send(&[&a, &b], &mut **endpoint, b"first", b"");
         }
         until(&[&a, &b], "they arrive", || b.received() == to_b.len());
-        assert!(b.tcp.hears(0) && !b.tcp.hears(1));
+        assert!(b.btl.hears(0) && !b.btl.hears(1));
         // Nobody reads these while the sender is there.
         let mut sent = to_b.len();
         for round in 0..20 {
@@ -49,7 +49,7 @@ fn a_goodbye_is_reported_after_the_last_message_of_every_link() {
         }
         progress_for(&b, 10_000);
         assert!(b.seen.left.lock().len() == 1 && b.seen.failed.lock().is_empty());
-        assert!(!b.tcp.hears(0));
+        assert!(!b.btl.hears(0));
         end(&b);
     }
 }

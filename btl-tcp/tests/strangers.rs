@@ -10,7 +10,7 @@ use cableway_btl::{Error, Job};
 use cableway_btl_tcp::Tcp;
 use cableway_common_cuda::Devices;
 use common::raw::{connect, dial, frame, hello, read};
-use common::{LOOPBACK, Node, Pair, pair, parameters, send, until};
+use common::{LOOPBACK, Node, Pair, node, pair, parameters, send, until};
 
 static LOG: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
@@ -97,13 +97,9 @@ fn a_hello_without_the_secret_leads_nowhere() {
 fn a_process_with_another_secret_cannot_connect() {
     collect_log();
     let quick = "peer_timeout=500ms";
-    let a = Node::new(0, 2, &[LOOPBACK, quick]);
+    let a = node(0, 2, &[LOOPBACK, quick]);
     let job = Job::new("test-job".to_owned(), [43; 32], 1, 2, 2);
-    let impostor = Node {
-        tcp: Tcp::new(&job, &parameters(&[LOOPBACK, quick]), &Devices::none()).unwrap(),
-        seen: Default::default(),
-        rank: 1,
-    };
+    let impostor = Node::of(1, Tcp::new(&job, &parameters(&[LOOPBACK, quick]), &Devices::none()).unwrap());
     let mut to_a = impostor.connect(&a);
     until(&[&a, &impostor], "an error", || to_a[0].send_inline(b"x", b"").is_err());
     assert_eq!(impostor.seen.failed.lock().len(), 1);
@@ -141,7 +137,7 @@ fn a_flood_of_strangers_is_bounded() {
     assert!(connections() - before <= strangers.len() + 256 + 16, "{} more", connections() - before);
     still_works(&mut pair);
     // A peer still gets in.
-    let c = Node::new(0, 2, &[LOOPBACK]);
+    let c = node(0, 2, &[LOOPBACK]);
     drop(c);
     let (_stream, verdict) = connect(&[&pair.a, &pair.b], &pair.a, 1, 5);
     assert_eq!(verdict, b"TAKE");
@@ -170,7 +166,7 @@ fn a_peer_that_breaks_the_framing_is_disconnected() {
         ([frame(0, 4), frame(1, 1)].concat(), "after its goodbye"),
     ] {
         // A third process is not to notice.
-        let (a, c) = (Node::new(0, 3, &[LOOPBACK]), Node::new(2, 3, &[LOOPBACK]));
+        let (a, c) = (node(0, 3, &[LOOPBACK]), node(2, 3, &[LOOPBACK]));
         let nodes = [&a, &c];
         let (mut to_c, _to_a) = (a.connect(&c), c.connect(&a));
         send(&nodes, &mut *to_c[0], b"before", b"");
@@ -199,7 +195,7 @@ fn a_peer_that_breaks_the_framing_is_disconnected() {
 #[test]
 fn a_peer_that_dies_in_mid_message_fails_once_whatever_its_links() {
     collect_log();
-    let a = Node::new(0, 2, &[LOOPBACK]);
+    let a = node(0, 2, &[LOOPBACK]);
     let (mut first, _) = connect(&[&a], &a, 1, 0);
     let (mut second, _) = connect(&[&a], &a, 1, 1);
     first.write_all(&[frame(100_000, 1), vec![1; 60_000]].concat()).unwrap();

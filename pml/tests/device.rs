@@ -4,29 +4,15 @@
 
 mod common;
 
-use std::path::PathBuf;
 use std::process::Command;
 
-use cableway_base::Parameters;
 use cableway_btl::Flags;
 use cableway_common_cuda::{BufferKind, DeviceBuffer, DeviceIndex, Devices};
 use cableway_datatype::{Datatype, Layout, Predefined};
 use cableway_pml::{Buffer, Error, Outcome, Request, SendMode};
 
 use common::{ANY_, Link, Ranks, pattern};
-
-fn devices() -> Devices {
-    let folder = match std::env::var_os("CABLEWAY_TEST_REAL_DRIVER") {
-        Some(_) => None,
-        None => Some(match std::env::var_os("CABLEWAY_CUDA_LIBDIR") {
-            Some(folder) => PathBuf::from(folder),
-            None => sim_cuda::library_folder().expect("sim-cuda is built with the tests that use it"),
-        }),
-    };
-    let devices = Devices::open_in(folder.as_deref(), &Parameters::default());
-    devices.initialise().expect("there is a driver");
-    devices
-}
+use test_nodes::devices;
 
 /// Memory of any kind.
 enum Memory {

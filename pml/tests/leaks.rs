@@ -2,36 +2,14 @@
 
 mod common;
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use cableway_btl::Flags;
 use cableway_pml::SendMode;
+use test_nodes::Counting;
 
 use common::{Link, Ranks, pattern};
 
-/// The system's allocator, with a count of the bytes that are allocated.
-struct Counting;
-
-static ALLOCATED: AtomicUsize = AtomicUsize::new(0);
-
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-// SAFETY: every call is the system allocator's own.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATED.fetch_add(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller's promise.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, address: *mut u8, layout: Layout) {
-        ALLOCATED.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller's promise.
-        unsafe { System.dealloc(address, layout) }
-    }
-}
+static ALLOCATED: Counting = Counting::new();
 
 /// Messages of every protocol in both directions, some of which nobody receives.
 fn a_job() {
@@ -52,10 +30,10 @@ fn a_job() {
 #[test]
 fn nothing_stays_behind() {
     a_job();
-    let before = ALLOCATED.load(Ordering::Relaxed);
+    let before = ALLOCATED.bytes();
     for _ in 0..10 {
         a_job();
     }
-    let after = ALLOCATED.load(Ordering::Relaxed);
+    let after = ALLOCATED.bytes();
     assert!(after <= before + 1000, "{} bytes stay behind each time", (after - before) / 10);
 }

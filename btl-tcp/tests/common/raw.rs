@@ -24,7 +24,7 @@ pub(crate) fn with_port(mut card: Vec<u8>, port: u16) -> Vec<u8> {
 }
 
 pub(crate) fn dial(node: &Node) -> TcpStream {
-    let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port(&node.tcp.card()))).unwrap();
+    let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port(&node.btl.card()))).unwrap();
     stream.set_nodelay(true).unwrap();
     stream.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
     stream

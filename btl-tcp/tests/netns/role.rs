@@ -5,12 +5,12 @@ use std::io::{BufRead, Write};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use cableway_btl::{Access, Btl, Endpoint, RemoteHandle, Sent};
+use cableway_btl::{Access, Endpoint, RemoteHandle, Sent};
 
 #[path = "../common/mod.rs"]
 mod common;
 
-use common::{Node, pattern, region, try_send};
+use common::{Node, node, pattern, region, try_send};
 
 /// Names the role, which makes this program a process of the job and no test.
 pub(crate) const VARIABLE: &str = "CABLEWAY_TEST_ROLE";
@@ -40,11 +40,11 @@ fn run(role: &str) -> Result<()> {
     let rank: u32 = word().parse()?;
     let settings = std::env::var(SETTINGS).unwrap_or_default();
     let settings: Vec<&str> = settings.split(';').filter(|setting| !setting.is_empty()).collect();
-    let node = Node::new(rank, 2, &settings);
-    say(&format!("card {}", hex(&node.tcp.card())));
+    let node = node(rank, 2, &settings);
+    say(&format!("card {}", hex(&node.btl.card())));
     let mut card = String::new();
     std::io::stdin().lock().read_line(&mut card)?;
-    let mut links = node.tcp.connect(1 - rank, &unhex(card.trim())?)?;
+    let mut links = node.btl.connect(1 - rank, &unhex(card.trim())?)?;
     match word() {
         "exchange" => {
             let expected: usize = word().parse()?;
@@ -53,7 +53,7 @@ fn run(role: &str) -> Result<()> {
             }
             exchange(&node, &mut links, word().parse::<usize>()? << 20)?;
             say("ok");
-            while !node.tcp.finalize() {
+            while !node.btl.finalize() {
                 node.progress();
             }
             Ok(())

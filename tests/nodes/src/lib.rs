@@ -1,0 +1,10 @@
+//! What the transports' tests share: processes of a job within one, what they were told, and what this process has
+//! allocated.
+
+mod allocated;
+mod devices;
+mod node;
+
+pub use allocated::Counting;
+pub use devices::devices;
+pub use node::{Node, Seen, parameters, pattern, region, send, transfer, try_send, until};
