@@ -78,9 +78,40 @@ static void intercommunicator(int rank, int size)
     MPI_Comm_free(&half);
 }
 
+/* So many processes that do as `role` says, spawned by all of `spawners` together. */
+static void spawn(char *self, char *role, MPI_Comm spawners, int count)
+{
+    char *arguments[] = {role, NULL};
+    MPI_Comm children;
+    MPI_Comm_spawn(self, arguments, count, MPI_INFO_NULL, 0, spawners, &children, MPI_ERRCODES_IGNORE);
+    exchange(children, 100);
+    merge(children, 0);
+    MPI_Comm_disconnect(&children);
+}
+
+/* Two programs in one job. 5.0.7's mpirun ends by a signal where it is asked for this. */
+static void spawn_two(char *self)
+{
+#if OMPI_MAJOR_VERSION < 5
+    char *commands[] = {self, self};
+    char *child[] = {"child", NULL}, **arguments[] = {child, child};
+    int counts[] = {1, CHILDREN}, codes[1 + CHILDREN];
+    MPI_Info infos[] = {MPI_INFO_NULL, MPI_INFO_NULL};
+    MPI_Comm children;
+    MPI_Comm_spawn_multiple(2, commands, arguments, counts, infos, 0, MPI_COMM_WORLD, &children, codes);
+    for (int i = 0; i < 1 + CHILDREN; i++) {
+        CHECK_EQUAL(codes[i], MPI_SUCCESS);
+    }
+    exchange(children, 100);
+    MPI_Comm_disconnect(&children);
+#else
+    (void) self;
+#endif
+}
+
 int main(int argc, char **argv)
 {
-    MPI_Comm parent, children;
+    MPI_Comm parent;
     int rank, size;
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
@@ -88,18 +119,24 @@ int main(int argc, char **argv)
     MPI_Comm_get_parent(&parent);
     if (MPI_COMM_NULL != parent) {
         exchange(parent, 900);
-        merge(parent, 1);
+        if (0 != strcmp(argv[1], "child")) {
+            merge(parent, 1);
+        }
+        /* Three jobs, of which the first and the last never meet. */
+        if (0 == strcmp(argv[1], "with child")) {
+            spawn(argv[0], "alone", MPI_COMM_WORLD, 1);
+        }
         MPI_Comm_disconnect(&parent);
         MPI_Finalize();
         return 0;
     }
     for (int round = 0; round < ROUNDS; round++) {
-        MPI_Comm_spawn(argv[0], MPI_ARGV_NULL, CHILDREN, MPI_INFO_NULL, 0, MPI_COMM_WORLD, &children,
-                       MPI_ERRCODES_IGNORE);
-        exchange(children, 100);
-        merge(children, 0);
-        MPI_Comm_disconnect(&children);
+        spawn(argv[0], "alone", MPI_COMM_WORLD, CHILDREN);
     }
+    /* As many jobs at once as there are processes. */
+    spawn(argv[0], "alone", MPI_COMM_SELF, 1);
+    spawn(argv[0], "with child", MPI_COMM_WORLD, CHILDREN);
+    spawn_two(argv[0]);
     if (size > 1) {
         intercommunicator(rank, size);
         ports(rank, size);
