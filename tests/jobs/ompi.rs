@@ -71,12 +71,22 @@ impl Machine {
         self.write(&format!("component-{version}.so"), &text)
     }
 
+    /// The library to be preloaded, beside the components.
+    fn preload(&self) -> PathBuf {
+        self.write("libcableway_mpi.so", "preloaded")
+    }
+
     /// `cableway ompi ARGUMENTS`, in this home and with this prefix on the path.
     fn ompi(&self, arguments: &[&str]) -> Finished {
+        self.ompi_with(arguments, &[])
+    }
+
+    /// The same with variables set.
+    fn ompi_with(&self, arguments: &[&str], variables: &[(&str, &str)]) -> Finished {
         let mut command: Command = cableway();
         let path = format!("{}:/usr/bin:/bin", self.root.join("prefix/bin").display());
         command.env("HOME", self.root.join("home")).env("PATH", path).arg("ompi").args(arguments);
-        finish(&mut command)
+        finish(command.env_remove("LD_PRELOAD").envs(variables.iter().copied()))
     }
 
     /// Every file below, with what it holds, but for those that make this machine up.
@@ -115,9 +125,14 @@ fn an_installation_for_a_user_is_undone_exactly() {
         }
         let was = machine.files();
         let component = machine.component(version);
+        machine.preload();
         let arguments = ["install", "--component", component.to_str().expect("plain")];
         // Twice is as once.
-        machine.ompi(&arguments).assert_success();
+        let finished = machine.ompi(&arguments).assert_success();
+        let preload = machine.root.join("home/.openmpi/cableway/libcableway_mpi.so");
+        assert_eq!(text(&preload), "preloaded");
+        let line = format!("mpirun -x LD_PRELOAD={}", preload.display());
+        assert!(finished.stdout.contains(&line), "{finished:?}");
         let once = machine.files();
         machine.ompi(&arguments).assert_success();
         assert_eq!(machine.files(), once);
@@ -131,6 +146,7 @@ fn an_installation_for_a_user_is_undone_exactly() {
         let settings = text(&own.join("mca-params.conf"));
         assert!(settings.starts_with(before.unwrap_or("")) && settings.contains("\npml = cableway\n"), "{settings}");
         assert_eq!(settings.contains("opal_mca_base_component_path"), version.starts_with('5'), "{settings}");
+        assert!(text(&own.join("components/help-cableway.txt")).contains("[bad-parameter]"));
         assert!(text(&own.join("cableway/include/mpi-ext.h")).contains("MPIX_CUDA_AWARE_SUPPORT 1"));
 
         let finished = machine.ompi(&["uninstall"]).assert_success();
@@ -205,7 +221,21 @@ fn status_says_what_to_do() {
     for about in ["Open MPI", "component", "loadable", "selected", "preload", "headers"] {
         assert!(line(&finished, about).starts_with("ok"), "{finished:?}");
     }
-    // Somebody removes one name.
+    // The library that is to be preloaded: absent, there, and set.
+    assert!(line(&finished, "preload").contains("cargo build --release -p cableway-ompi-preload"), "{finished:?}");
+    machine.preload();
+    machine.ompi(&["install", "--component", component.to_str().expect("plain")]).assert_success();
+    let preload = machine.root.join("home/.openmpi/cableway/libcableway_mpi.so");
+    let finished = machine.ompi(&["status"]);
+    let said = line(&finished, "preload");
+    assert!(said.contains("not set here") && said.contains(&format!("LD_PRELOAD={}", preload.display())), "{said}");
+    let finished = machine.ompi_with(&["status"], &[("LD_PRELOAD", preload.to_str().expect("plain"))]);
+    assert!(line(&finished, "preload").ends_with("is set here"), "{finished:?}");
+
+    // Somebody removes the texts, and one name.
+    fs::remove_file(machine.root.join("home/.openmpi/components/help-cableway.txt")).expect("installed above");
+    let finished = machine.ompi(&["status"]);
+    assert!(line(&finished, "component").starts_with("NO  component  "), "{finished:?}");
     fs::remove_file(machine.root.join("home/.openmpi/components/mca_coll_cableway.so")).expect("installed above");
     let finished = machine.ompi(&["status"]);
     assert!(line(&finished, "component").starts_with("NO  component  "), "{finished:?}");

@@ -18,6 +18,9 @@ const MPI_EXT: &str = "\
 #define MPIX_CUDA_AWARE_SUPPORT 1
 ";
 
+/// What the component says where it cannot start; one text for all versions.
+const HELP: &str = include_str!("../../../ompi/shim/help-cableway.txt");
+
 /// Lays out the given component, or the one that fits.
 pub(super) fn install(open_mpi: &OpenMpi, place: &Place, given: Option<&Path>) -> Result<(), String> {
     let component = match given {
@@ -45,13 +48,12 @@ pub(super) fn install(open_mpi: &OpenMpi, place: &Place, given: Option<&Path>) -
     for name in component.names() {
         link(&place.components.join(name), &place.object())?;
     }
+    put(&place.help(), HELP.as_bytes())?;
     select(open_mpi, place)?;
 
     println!("installed {} (for Open MPI {})", place.object().display(), component.built_for);
     println!("selected it in {}", place.settings.display());
-    if place.preload().is_file() {
-        println!("for calls that no component reaches, start programs with LD_PRELOAD={}", place.preload().display());
-    }
+    println!("{}", place.preload_in_words());
     println!("for programs that look at MPIX_CUDA_AWARE_SUPPORT, compile with -I{}", place.headers().display());
     println!("`cableway ompi status` says whether all is well, `cableway ompi uninstall` undoes this");
     Ok(())
@@ -67,7 +69,7 @@ pub(super) fn uninstall(place: &Place) -> Result<(), String> {
             remove(&path, &mut removed)?;
         }
     }
-    for path in [place.object(), place.preload(), place.headers().join("mpi-ext.h")] {
+    for path in [place.object(), place.preload(), place.help(), place.headers().join("mpi-ext.h")] {
         remove(&path, &mut removed)?;
     }
     match fs::read_to_string(&place.settings) {

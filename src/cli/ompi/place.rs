@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use super::component::PRELOAD;
 use super::host::OpenMpi;
 
 /// For one user, or for all users of one Open MPI.
@@ -44,8 +45,32 @@ impl Place {
         self.store.join("include")
     }
 
+    /// The component's texts, which it looks for beside the name that it was loaded by.
+    pub(super) fn help(&self) -> PathBuf {
+        self.components.join("help-cableway.txt")
+    }
+
     /// The library for what no component reaches; there only if there was one to install.
     pub(super) fn preload(&self) -> PathBuf {
-        self.store.join(super::component::PRELOAD)
+        self.store.join(PRELOAD)
+    }
+
+    /// What that library is for, and how a job gets it. Open MPI's own parameter for such variables
+    /// (`mca_base_env_list`) is left alone: with it set, `mpirun -x` refuses to run.
+    pub(super) fn preload_in_words(&self) -> String {
+        if self.preload().is_file() {
+            format!(
+                "for {UNREACHED} on device memory: mpirun -x LD_PRELOAD={} (or export LD_PRELOAD)",
+                self.preload().display()
+            )
+        } else {
+            format!(
+                "without {PRELOAD}, {UNREACHED} crash on device memory under Open MPI 4.1; this builds it, for the next \
+                 install: cargo build --release -p cableway-ompi-preload"
+            )
+        }
     }
 }
+
+/// The calls that no component of Open MPI 4.1 reaches.
+const UNREACHED: &str = "MPI_File_*, MPI_Pack, MPI_Unpack and MPI_Sendrecv_replace";

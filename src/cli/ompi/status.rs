@@ -2,11 +2,12 @@
 
 use std::fmt::Write as _;
 use std::fs;
+use std::path::Path;
 
 use cableway::{Devices, Parameters};
 
 use super::applications;
-use super::component::{Component, all_names};
+use super::component::{Component, PRELOAD, all_names};
 use super::host::OpenMpi;
 use super::place::Place;
 
@@ -77,6 +78,9 @@ fn installed(open_mpi: &OpenMpi, place: &Place) -> Finding {
     let leads_there =
         |name: &String| fs::canonicalize(place.components.join(name)).ok() == fs::canonicalize(place.object()).ok();
     match component.names().find(|name| !leads_there(name)) {
+        None if !place.help().is_file() => {
+            Finding::bad(about, format!("there is no {}", place.help().display()), "cableway ompi install")
+        }
         None => Finding::good(about, text),
         Some(name) => {
             let text =
@@ -137,18 +141,17 @@ fn driver() -> Finding {
     }
 }
 
+/// Never bad: only programs that make such calls on device memory need it, and say so when they start.
 fn preload(place: &Place) -> Finding {
-    let about = "preload";
-    if !place.preload().is_file() {
-        return Finding::good(about, "not installed; only calls that no component reaches would need it");
-    }
-    let active = std::env::var("LD_PRELOAD").is_ok_and(|value| value.contains(&*place.preload().to_string_lossy()));
-    let text = place.preload().display().to_string();
-    if active {
-        Finding::good(about, format!("{text}, active here"))
-    } else {
-        Finding::good(about, format!("LD_PRELOAD={text} for calls that no component reaches"))
-    }
+    let preloaded = std::env::var("LD_PRELOAD").unwrap_or_default();
+    let ours = preloaded.split([':', ' ']).find(|name| Path::new(name).file_name().is_some_and(|name| name == PRELOAD));
+    Finding::good(
+        "preload",
+        match ours {
+            Some(path) => format!("LD_PRELOAD={path} is set here"),
+            None => format!("not set here; {}", place.preload_in_words()),
+        },
+    )
 }
 
 fn headers(place: &Place) -> Finding {
