@@ -1,7 +1,7 @@
 use std::cell::RefCell;
 
 use cableway_btl::{Access, Flags, FragmentKind, Region, Sent, Transfer};
-use cableway_common_cuda::Location;
+use cableway_common_cuda::{Location, Order};
 
 use super::*;
 
@@ -34,7 +34,7 @@ fn pair() -> (Arc<SelfLoop>, Box<dyn Endpoint>) {
 }
 
 fn region(bytes: &mut [u8]) -> Region {
-    Region { address: bytes.as_mut_ptr(), len: bytes.len(), location: Location::HOST }
+    Region { address: bytes.as_mut_ptr(), len: bytes.len(), location: Location::HOST, order: Order::None }
 }
 
 #[test]

@@ -17,7 +17,7 @@ use cableway_btl::{
     Access, Btl, Endpoint, Error, FragmentKind, Job, Received, Region, RemoteHandle, Sent, Token, Transfer, Upcalls,
 };
 use cableway_btl_sm::SharedMemory;
-use cableway_common_cuda::{Devices, Location};
+use cableway_common_cuda::{Devices, Location, Order};
 
 const RUNS: usize = 7;
 const HEADER: [u8; 16] = [1; 16];
@@ -110,7 +110,7 @@ impl Side {
     /// Rank 1 fetches from rank 0.
     fn get(&mut self, len: usize, piece: usize, count: usize) -> Result<f64, Failure> {
         let mut memory = vec![self.rank as u8; len];
-        let region = Region { address: memory.as_mut_ptr(), len, location: Location::HOST };
+        let region = Region { address: memory.as_mut_ptr(), len, location: Location::HOST, order: Order::None };
         if self.rank == 0 {
             // SAFETY: the memory lives until rank 1 has said that it is done.
             let registration = unsafe { self.endpoint.register(region, Access::RemoteRead)? };

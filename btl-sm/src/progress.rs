@@ -66,6 +66,7 @@ impl Progress {
     pub(crate) fn poll(&mut self, inner: &Inner, upcalls: &dyn Upcalls) -> usize {
         let mut events = 0;
         let mut index = 0;
+        inner.device_copies.gather();
         while let Some(fast_box) = self.boxes.get_mut(index) {
             match fast_box.deliver(&mut self.gather, upcalls) {
                 Ok(count) => events += count,

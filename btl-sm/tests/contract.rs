@@ -3,7 +3,7 @@
 mod common;
 
 use cableway_btl::{Access, Btl, Error, Flags, FragmentKind, Offer, Region, Sent, Token, Transfer};
-use cableway_common_cuda::Location;
+use cableway_common_cuda::{Location, Order};
 use common::{Pair, Process, pattern, send, send_fragment, until};
 
 #[test]
@@ -115,8 +115,12 @@ fn get_and_put_reach_registered_memory_and_nothing_beyond() {
     assert!(pair.to_one.capabilities().flags.contains(Flags::GET | Flags::PUT | Flags::SYNCHRONOUS));
     let mut source = pattern(3, 300_000);
     let mut target = vec![0; 100_000];
-    let region =
-        |bytes: &mut Vec<u8>| Region { address: bytes.as_mut_ptr(), len: bytes.len(), location: Location::HOST };
+    let region = |bytes: &mut Vec<u8>| Region {
+        address: bytes.as_mut_ptr(),
+        len: bytes.len(),
+        location: Location::HOST,
+        order: Order::None,
+    };
     let (from, to) = (region(&mut source), region(&mut target));
 
     // SAFETY: both vectors outlive the test's operations, which are synchronous.
@@ -148,8 +152,13 @@ fn a_get_from_memory_that_went_away_is_unavailable_and_the_link_lives_on() {
     let mut pair = Pair::new(&[]);
     pair.deliver(b"connected");
     let mut target = vec![0_u8; 4096];
-    let nobodys = Region { address: std::ptr::without_provenance_mut(4096), len: 4096, location: Location::HOST };
-    let to = Region { address: target.as_mut_ptr(), len: target.len(), location: Location::HOST };
+    let nobodys = Region {
+        address: std::ptr::without_provenance_mut(4096),
+        len: 4096,
+        location: Location::HOST,
+        order: Order::None,
+    };
+    let to = Region { address: target.as_mut_ptr(), len: target.len(), location: Location::HOST, order: Order::None };
     // SAFETY: the memory is not touched but by the kernel, which refuses.
     let gone = unsafe { pair.to_one.register(nobodys, Access::RemoteRead) }.unwrap().unwrap();
     // SAFETY: the target is ours.
@@ -174,7 +183,7 @@ fn where_one_side_refuses_single_copy_neither_offers_it() {
     send(&[&zero, &one], &mut *to_zero, b"connect");
     until(&[&zero, &one], "the refusal is known", || {
         let mut byte = 0;
-        let region = Region { address: &raw mut byte, len: 1, location: Location::HOST };
+        let region = Region { address: &raw mut byte, len: 1, location: Location::HOST, order: Order::None };
         // SAFETY: nothing is done with the registration.
         unsafe { to_zero.register(region, Access::RemoteRead) }.unwrap().is_none()
     });

@@ -5,7 +5,7 @@
 mod common;
 
 use cableway_btl::{Access, Error, Flags, FragmentKind, Region, Token};
-use cableway_common_cuda::{BufferKind, DeviceBuffer, DeviceIndex, MemoryClass};
+use cableway_common_cuda::{BufferKind, DeviceBuffer, DeviceIndex, MemoryClass, Order};
 use common::{Pair, pattern, until};
 use test_nodes::devices;
 
@@ -62,6 +62,7 @@ fn device_memory_is_named_to_a_peer_and_what_cannot_be_mapped_is_unavailable() {
         address: buffer.as_device_ptr(),
         len: buffer.len(),
         location: buffer.location(),
+        order: Order::AfterDefaultStream,
     };
     let buffer = |kind| DeviceBuffer::new(&devices, DeviceIndex(0), kind, 5000).unwrap();
     for kind in [BufferKind::Pool, BufferKind::Vmm, BufferKind::Managed] {

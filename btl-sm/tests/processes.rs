@@ -7,7 +7,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use cableway_btl::{Access, Btl, Error, Flags, FragmentKind, Region, Sent};
-use cableway_common_cuda::Location;
+use cableway_common_cuda::{Location, Order};
 use common::{Process, pattern, send, send_fragment, until};
 
 const ROLE: &str = "CABLEWAY_TEST_ROLE";
@@ -154,7 +154,7 @@ fn a_child_process() {
 
 fn endpoint_lost_single_copy(endpoint: &mut dyn cableway_btl::Endpoint) -> bool {
     let mut byte = 0_u8;
-    let region = Region { address: &raw mut byte, len: 1, location: Location::HOST };
+    let region = Region { address: &raw mut byte, len: 1, location: Location::HOST, order: Order::None };
     // SAFETY: nothing is done with the registration.
     unsafe { endpoint.register(region, Access::RemoteRead) }.is_ok_and(|registration| registration.is_none())
 }

@@ -16,7 +16,7 @@ use cableway_btl::{
     Access, Btl, Endpoint, Error as BtlError, Job, Received, Region, RemoteHandle, Sent, Token, Transfer, Upcalls,
 };
 use cableway_btl_tcp::Tcp;
-use cableway_common_cuda::{Devices, Location};
+use cableway_common_cuda::{Devices, Location, Order};
 
 /// Messages in flight before the receiver answers.
 const WINDOW: usize = 64;
@@ -274,7 +274,7 @@ impl Process {
 }
 
 fn region(memory: &mut [u8]) -> Region {
-    Region { address: memory.as_mut_ptr(), len: memory.len(), location: Location::HOST }
+    Region { address: memory.as_mut_ptr(), len: memory.len(), location: Location::HOST, order: Order::None }
 }
 
 fn hex(bytes: &[u8]) -> String {

@@ -156,12 +156,13 @@ impl Drop for Keeper {
 
 #[cfg(test)]
 mod tests {
-    use cableway_common_cuda::Location;
+    use cableway_common_cuda::{Location, Order};
 
     use super::*;
 
     fn register(regions: &Arc<Regions>, memory: &mut [u8]) -> (Registration, u64) {
-        let region = Region { address: memory.as_mut_ptr(), len: memory.len(), location: Location::HOST };
+        let region =
+            Region { address: memory.as_mut_ptr(), len: memory.len(), location: Location::HOST, order: Order::None };
         // SAFETY: the tests keep the memory beyond the registration and touch it only there.
         let registration = unsafe { regions.register(3, region) }.unwrap();
         let target = Target::read(registration.handle()).unwrap();

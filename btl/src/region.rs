@@ -1,6 +1,6 @@
 //! Memory of a user, local or made reachable for a peer.
 
-use cableway_common_cuda::Location;
+use cableway_common_cuda::{Location, Order};
 
 /// A contiguous range of this process's memory and where it lives.
 #[derive(Clone, Copy, Debug)]
@@ -11,6 +11,8 @@ pub struct Region {
     pub len: usize,
     /// Where it lives.
     pub location: Location,
+    /// What a device's copy from or to it waits for.
+    pub order: Order,
 }
 
 // SAFETY: a region is an address, no permission to use it: every method that acts on one is unsafe and says what must

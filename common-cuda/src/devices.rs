@@ -17,6 +17,10 @@ use crate::vendor::Vendor;
 /// The environment variable that names the folder of the driver library, as Open MPI's `--with-cuda-libdir` does.
 pub const LIBDIR_VARIABLE: &str = "CABLEWAY_CUDA_LIBDIR";
 
+/// When something began, as [`Devices::settled_since`] counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Moment(u64);
+
 /// The devices of this process. Clones share one state; every method may be called from any thread.
 #[derive(Clone, Default)]
 pub struct Devices {
@@ -177,6 +181,29 @@ impl Devices {
         match &self.vendor {
             Some(vendor) if at.on_device() => Ok(Completion { inner: vendor.default_stream(at)? }),
             _ => Ok(Completion::DONE),
+        }
+    }
+
+    /// This moment, to be remembered with an operation that begins.
+    pub fn moment(&self) -> Moment {
+        Moment(self.vendor.as_ref().map_or(0, |vendor| vendor.moment()))
+    }
+
+    /// Whether the work that the default stream of the buffer at `at` held at a moment is known to be done, so that
+    /// nothing needs to wait for it ([`Order::None`]). Asks nobody.
+    pub fn settled_since(&self, at: &Location, moment: Moment) -> bool {
+        self.vendor.as_ref().is_none_or(|vendor| vendor.settled_since(at, moment.0))
+    }
+
+    /// Asks the driver whether that stream has nothing left to do: what [`settled_since`](Self::settled_since) knows is
+    /// known from here. Takes more than a microsecond, so it is for a thread that has nothing better to do.
+    ///
+    /// # Errors
+    /// As [`default_stream`](Self::default_stream).
+    pub fn ask_default_stream(&self, at: &Location) -> Result<bool, DeviceError> {
+        match &self.vendor {
+            Some(vendor) if at.on_device() => vendor.ask_default_stream(at),
+            _ => Ok(true),
         }
     }
 

@@ -150,6 +150,19 @@ impl Vendor for Double {
         Ok(None)
     }
 
+    /// Nothing is ever pending in a default stream.
+    fn moment(&self) -> u64 {
+        0
+    }
+
+    fn settled_since(&self, _at: &Location, _moment: u64) -> bool {
+        true
+    }
+
+    fn ask_default_stream(&self, _at: &Location) -> Result<bool, DeviceError> {
+        Ok(true)
+    }
+
     fn context_id(&self, at: &Location) -> Result<u64, DeviceError> {
         if at.context == CONTEXT { Ok(CONTEXT) } else { Err(refused("context_id", format!("{at:?}"), "not ours")) }
     }

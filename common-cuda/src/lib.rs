@@ -27,7 +27,7 @@ mod vendor;
 
 pub use buffer::{BufferKind, DeviceBuffer};
 pub use copy::{Completion, CopyBatch, Direction, Order};
-pub use devices::{Devices, LIBDIR_VARIABLE};
+pub use devices::{Devices, LIBDIR_VARIABLE, Moment};
 pub use error::DeviceError;
 pub use facts::{DeviceFacts, Facts, Link};
 pub use host::{BounceBuffer, BouncePool, HostRegistration};

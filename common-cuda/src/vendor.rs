@@ -28,6 +28,12 @@ pub(crate) trait Vendor: Send + Sync {
     fn batch(&self, at: &Location, direction: Direction, order: Order) -> Result<Box<dyn VendorBatch>, DeviceError>;
     /// What is over once the work that the default stream of `at`'s context holds now is; none if that is now.
     fn default_stream(&self, at: &Location) -> Result<Option<Box<dyn VendorCompletion>>, DeviceError>;
+    /// This moment, for `settled_since`.
+    fn moment(&self) -> u64;
+    /// Whether the work that the default stream of `at`'s context held at a moment is known to be done.
+    fn settled_since(&self, at: &Location, moment: u64) -> bool;
+    /// Asks whether that stream has nothing left to do.
+    fn ask_default_stream(&self, at: &Location) -> Result<bool, DeviceError>;
     /// The id of the context to work in on memory at `at`.
     fn context_id(&self, at: &Location) -> Result<u64, DeviceError>;
     /// The driver's id of the allocation at an address, never reused; none if it knows of none.

@@ -85,6 +85,65 @@ fn several_copies_complete_together() {
     assert!(got == bytes);
 }
 
+/// Twenty copies from one device to another in a batch.
+fn scatter(devices: &Devices) {
+    const LEN: usize = 5000;
+    let bytes = pattern(20 * LEN, 9);
+    let mut source = buffer(devices, BufferKind::Device, bytes.len());
+    let other = DeviceIndex(devices.facts().unwrap().devices.len() as u32 - 1);
+    let target = DeviceBuffer::new(devices, other, BufferKind::Device, bytes.len()).unwrap();
+    source.copy_from_host(0, &bytes).unwrap();
+    let mut batch = devices.batch(&source.location(), Direction::DeviceToDevice, Order::AfterDefaultStream).unwrap();
+    for piece in 0..20 {
+        // SAFETY: pieces of two buffers that outlive the completion.
+        unsafe {
+            let (to, from) = (target.as_device_ptr().add((19 - piece) * LEN), source.as_device_ptr().add(piece * LEN));
+            batch.copy(to, from, LEN).unwrap();
+        }
+    }
+    batch.finish().unwrap().wait().unwrap();
+    let mut got = vec![0; bytes.len()];
+    target.copy_to_host(0, &mut got).unwrap();
+    assert!(got.chunks(LEN).rev().eq(bytes.chunks(LEN)));
+}
+
+#[test]
+fn copies_between_devices_go_out_together_or_one_by_one() {
+    let test = "copies_between_devices_go_out_together_or_one_by_one";
+    scatter(&devices());
+    if !common::on_simulated_driver(test) {
+        return;
+    }
+    const CASES: [&[(&str, &str)]; 3] = [
+        &[("SIM_CUDA_FAIL", "cuMemcpyBatchAsync:801")],
+        &[("SIM_CUDA_MISSING", "cuMemcpyBatchAsync")],
+        // Where they do go out together, the call for one is not missed.
+        &[("SIM_CUDA_FAIL", "cuMemcpyAsync:1")],
+    ];
+    common::isolated_each(test, &CASES, |_| scatter(&devices()));
+}
+
+#[test]
+fn what_a_default_stream_held_is_known_to_be_done_once_it_was_asked() {
+    let test = "what_a_default_stream_held_is_known_to_be_done_once_it_was_asked";
+    isolated(test, &[("SIM_CUDA_DELAY_US", "20000")], || {
+        let devices = devices();
+        let mut buffer = buffer(&devices, BufferKind::Device, 1 << 20);
+        let at = buffer.location();
+        buffer.fill(1).unwrap();
+        let begun = devices.moment();
+        assert!(!devices.settled_since(&at, begun), "nobody has asked");
+        while !devices.ask_default_stream(&at).unwrap() {}
+        assert!(devices.settled_since(&at, begun));
+        assert!(!devices.settled_since(&at, devices.moment()), "of what began later nothing is known");
+        buffer.fill(2).unwrap();
+        if common::on_simulated_driver(test) {
+            assert!(!devices.ask_default_stream(&at).unwrap(), "it has work");
+        }
+        assert!(devices_with(&["default_stream_order=none"]).settled_since(&at, devices.moment()));
+    });
+}
+
 #[test]
 fn an_empty_batch_is_done() {
     let devices = devices();

@@ -15,6 +15,7 @@ use crate::copies::Copies;
 use crate::error::Error;
 use crate::links::{Links, Peer};
 use crate::lock::{Lock, Locking};
+use crate::orders::Orders;
 use crate::registry::Registry;
 use crate::upcalls::Delivery;
 use crate::wire::Card;
@@ -56,6 +57,7 @@ pub struct Engine {
     waiting: Lock<Vec<Rank>>,
     waiting_len: AtomicUsize,
     pub(crate) copies: Copies,
+    pub(crate) orders: Orders,
     pub(crate) bounce: BouncePool,
     pub(crate) counters: Counters,
     pub(crate) spin: u64,
@@ -134,6 +136,7 @@ impl Engine {
             waiting: Lock::new(locking, Vec::new()),
             waiting_len: AtomicUsize::new(0),
             copies: Copies::new(locking),
+            orders: Orders::new(locking),
             bounce,
             counters: Counters::default(),
             spin,
@@ -189,6 +192,9 @@ impl Engine {
         }
         if !self.copies.is_empty() {
             events += self.poll_copies();
+        }
+        if events == 0 && !self.orders.is_empty() {
+            self.look_at_orders();
         }
         events
     }

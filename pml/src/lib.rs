@@ -22,6 +22,7 @@ mod kept;
 mod links;
 mod lock;
 mod matching;
+mod orders;
 mod persistent;
 mod probe;
 mod protocol;

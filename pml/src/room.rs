@@ -1,7 +1,7 @@
 //! Where a posted receive will put its message.
 
 use cableway_btl::SharedBytes;
-use cableway_common_cuda::{Completion, Devices, Order};
+use cableway_common_cuda::{Completion, Devices, Location, Moment, Order};
 use cableway_datatype::Convertor;
 
 use crate::buffer::Buffer;
@@ -13,8 +13,8 @@ pub(crate) enum Room {
     None,
     /// One run of host memory, by far the commonest. All that a small message needs to know of it.
     Plain { address: *mut u8, len: u64 },
-    /// Anything else.
-    Converted(Convertor),
+    /// Anything else, and when it was posted.
+    Converted(Convertor, Moment),
 }
 
 impl Room {
@@ -28,7 +28,8 @@ impl Room {
             return Room::Plain { address, len };
         }
         // SAFETY: the caller's promise.
-        Room::Converted(unsafe { buffer.convertor_to_receive(buffer.classify(devices), devices) })
+        let convertor = unsafe { buffer.convertor_to_receive(buffer.classify(devices), devices) };
+        Room::Converted(convertor, devices.moment())
     }
 
     /// Bytes that it takes.
@@ -37,13 +38,21 @@ impl Room {
         match self {
             Room::None => 0,
             Room::Plain { len, .. } => *len,
-            Room::Converted(convertor) => convertor.packed_size(),
+            Room::Converted(convertor, _) => convertor.packed_size(),
         }
     }
 
     #[inline]
     pub(crate) fn is_on_device(&self) -> bool {
-        matches!(self, Room::Converted(convertor) if convertor.location().on_device())
+        self.on_device().is_some()
+    }
+
+    /// Where it is, if that is on a device.
+    pub(crate) fn on_device(&self) -> Option<&Location> {
+        match self {
+            Room::Converted(convertor, _) => Some(convertor.location()).filter(|location| location.on_device()),
+            _ => None,
+        }
     }
 
     /// Its first byte's address, for messages to people.
@@ -51,7 +60,7 @@ impl Room {
         match self {
             Room::None => 0,
             Room::Plain { address, .. } => *address as usize,
-            Room::Converted(convertor) => convertor.contiguous().map_or(0, |address| address as usize),
+            Room::Converted(convertor, _) => convertor.contiguous().map_or(0, |address| address as usize),
         }
     }
 
@@ -68,7 +77,7 @@ impl Room {
                 Ok(())
             }
             // SAFETY: the payload is readable and no part of a user's buffer.
-            Room::Converted(convertor) => match unsafe { convertor.unpack(from.as_ptr(), len.min(from.len())) } {
+            Room::Converted(convertor, _) => match unsafe { convertor.unpack(from.as_ptr(), len.min(from.len())) } {
                 Ok(_) => Ok(()),
                 Err(error) => Err(Error::of_copy(error, convertor)),
             },
@@ -79,29 +88,36 @@ impl Room {
     ///
     /// # Safety
     /// `len` bytes at `from` stay readable until the completion is done.
-    pub(crate) unsafe fn start_fill(&mut self, from: *const u8, len: usize) -> Result<Completion, Error> {
+    pub(crate) unsafe fn start_fill(
+        &mut self,
+        from: *const u8,
+        len: usize,
+        devices: &Devices,
+    ) -> Result<Completion, Error> {
         match self {
             // SAFETY: the caller's promise.
-            Room::Converted(convertor) => match unsafe { convertor.start_unpack(from, len, Order::AfterDefaultStream) }
-            {
-                Ok((_, completion)) => Ok(completion),
-                Err(error) => Err(Error::of_copy(error, convertor)),
+            Room::Converted(convertor, posted) => unsafe {
+                let settled = devices.settled_since(convertor.location(), *posted) && !convertor.is_mixed();
+                let order = if settled { Order::None } else { Order::AfterDefaultStream };
+                let started = convertor.start_unpack(from, len, order);
+                started.map(|(_, completion)| completion).map_err(|error| Error::of_copy(error, convertor))
             },
             // SAFETY: the caller's promise.
             _ => self.fill(unsafe { SharedBytes::new(from, len) }, len).map(|()| Completion::DONE),
         }
     }
 
-    /// As what a message of many parts is unpacked by.
-    pub(crate) fn into_convertor(self, devices: &Devices) -> Option<Convertor> {
+    /// As what a message of many parts is unpacked by, and when it was posted.
+    pub(crate) fn into_convertor(self, devices: &Devices) -> Option<(Convertor, Moment)> {
         match self {
             Room::None => None,
             Room::Plain { address, len } => {
                 let buffer = Buffer::bytes(address, len);
                 // SAFETY: `new`'s caller's promise.
-                Some(unsafe { buffer.convertor_to_receive(buffer.classify(devices), devices) })
+                let convertor = unsafe { buffer.convertor_to_receive(buffer.classify(devices), devices) };
+                Some((convertor, devices.moment()))
             }
-            Room::Converted(convertor) => Some(convertor),
+            Room::Converted(convertor, posted) => Some((convertor, posted)),
         }
     }
 }

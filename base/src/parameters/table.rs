@@ -77,7 +77,8 @@ parameters! {
     device_staged_rate: Size = "45G", "bytes a second of large messages between devices through the host";
     device_direct_latency: Time = "10us", "what a small message takes by a single copy between devices of two processes, its handshake included";
     device_direct_rate: Size = "350G", "bytes a second of such copies";
-    device_push_latency: Time = "10us", "as device_direct_latency, where the sender copies instead of the receiver";
+    device_push_latency: Time = "10us", "as device_direct_latency, where the sender copies instead of the receiver; if it is no more, the sender copies up to device_push_limit, and if it is less, everything";
+    device_push_limit: Size = "1M", "largest message between devices that its sender copies: that is faster, but a receiver waits for a sender that computes; on one device the lower rank copies in any case";
     device_turn_latency: Time = "150us", "what a copy takes on a device on which several processes copy in turns; between processes on one device the lower rank copies";
 
     pml_unexpected_limit: Size = "4M", "bytes of messages without a posted receive that a peer may have here; beyond it their data stays with the sender";

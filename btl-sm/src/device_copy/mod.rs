@@ -6,19 +6,19 @@
 //!
 //! What cannot be mapped, or is not worth it yet, is [`Error::Unavailable`]: another protocol carries the message.
 
+mod batches;
 pub(crate) mod handle;
 
 use std::collections::HashMap;
-use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use cableway_base::{Parameters, Rank};
 use cableway_btl::{Access, Error, Region, RemoteHandle, Token, Transfer, Upcalls};
-use cableway_common_cuda::{
-    Completion, DeviceError, DeviceIndex, Devices, Direction, Exports, Imports, Location, Mapped, Order, Reach,
-};
+use cableway_common_cuda::{DeviceError, DeviceIndex, Devices, Exports, Imports, Location, Reach};
 use parking_lot::Mutex;
 
+use self::batches::{Batches, Copy, Of};
 use crate::NAME;
 use handle::Handle;
 
@@ -28,18 +28,11 @@ pub(crate) struct DeviceCopies {
     exports: Exports,
     imports: Imports,
     uuids: Mutex<HashMap<DeviceIndex, [u8; 16]>>,
-    running: Mutex<Vec<Running>>,
+    batches: Mutex<Batches>,
+    /// Copies that have not been reported.
     count: AtomicUsize,
-}
-
-/// A copy under way. The completion comes first: dropped, it waits, and the memory must be mapped until then.
-struct Running {
-    completion: Completion,
-    _mapped: Mapped,
-    peer: Rank,
-    token: Token,
-    /// Copies of one context end in the order in which they began.
-    context: u64,
+    /// Messages are being looked at, after which what waits sets out.
+    gathering: AtomicBool,
 }
 
 impl DeviceCopies {
@@ -49,8 +42,9 @@ impl DeviceCopies {
             exports: Exports::new(devices, parameters.device_ipc_mappings),
             imports: Imports::new(devices, parameters),
             uuids: Mutex::default(),
-            running: Mutex::default(),
+            batches: Mutex::default(),
             count: AtomicUsize::new(0),
+            gathering: AtomicBool::new(false),
         }
     }
 
@@ -103,51 +97,48 @@ impl DeviceCopies {
             Access::RemoteRead => (local.address, mapped.address(at)),
             Access::RemoteWrite => (mapped.address(at), local.address),
         };
-        let copy = || {
-            let mut batch =
-                self.devices.batch(&local.location, Direction::DeviceToDevice, Order::AfterDefaultStream)?;
-            // SAFETY: the local range is the caller's promise; the other lies in the mapping by `resolve`, which is kept
-            // until the copy is done.
-            unsafe { batch.copy(to, from, local.len) }?;
-            batch.finish()
-        };
-        let completion = copy().map_err(|error| refused(&error))?;
+        let of = Of { peer, token, _mapped: mapped };
+        let copy = Copy { to, from, len: local.len, local: local.location, order: local.order, of };
         self.count.fetch_add(1, Release);
-        let context = local.location.context;
-        self.running.lock().push(Running { completion, _mapped: mapped, peer, token, context });
+        let mut batches = self.batches.lock();
+        batches.add(copy);
+        if !self.gathering.load(Relaxed) {
+            batches.set_out(&self.devices);
+        }
         Ok(Transfer::Started)
     }
 
-    /// Reports the copies that are done; how many.
+    /// Until [`poll`](Self::poll), copies gather.
+    #[inline]
+    pub(crate) fn gather(&self) {
+        self.gathering.store(true, Relaxed);
+    }
+
+    /// Lets what has gathered set out, and reports the copies that are done; how many.
     #[inline]
     pub(crate) fn poll(&self, upcalls: &dyn Upcalls) -> usize {
-        if self.count.load(Relaxed) == 0 { 0 } else { self.poll_running(upcalls) }
+        self.gathering.store(false, Relaxed);
+        if self.count.load(Relaxed) == 0 { 0 } else { self.poll_batches(upcalls) }
     }
 
     #[cold]
-    fn poll_running(&self, upcalls: &dyn Upcalls) -> usize {
-        let mut ended = Vec::new();
-        {
-            let mut running = self.running.lock();
-            let (mut index, mut waits) = (0, None);
-            while let Some(copy) = running.get_mut(index) {
-                let result = if waits == Some(copy.context) { Ok(false) } else { copy.completion.poll() };
-                match result {
-                    Ok(false) => {
-                        waits = Some(copy.context);
-                        index += 1;
-                    }
-                    result => ended.push((running.remove(index), result)),
-                }
+    fn poll_batches(&self, upcalls: &dyn Upcalls) -> usize {
+        let ended = {
+            let mut batches = self.batches.lock();
+            batches.set_out(&self.devices);
+            let ended = batches.ended();
+            if !ended.is_empty() {
+                // What was held back for these.
+                batches.set_out(&self.devices);
             }
-        }
+            ended
+        };
         self.count.fetch_sub(ended.len(), Release);
         let count = ended.len();
-        for (copy, result) in ended {
-            let Running { token, .. } = copy;
+        for (of, result) in ended {
             let failed =
                 |error: DeviceError| Error::Unavailable { btl: NAME, operation: "copy", reason: refused(&error) };
-            upcalls.completed(token, result.map(|_| ()).map_err(failed));
+            upcalls.completed(of.token, result.map_err(failed));
         }
         count
     }
@@ -160,7 +151,7 @@ impl DeviceCopies {
     /// Closes what belongs to a peer that is gone; false as long as copies from or to its memory are under way. They use
     /// buffers of ours, so that nobody may be told before that it is gone.
     pub(crate) fn let_go(&self, peer: Rank) -> bool {
-        if self.count.load(Relaxed) != 0 && self.running.lock().iter().any(|copy| copy.peer == peer) {
+        if self.count.load(Relaxed) != 0 && self.batches.lock().has(peer) {
             return false;
         }
         self.imports.forget_peer(peer);

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::ffi::c_int;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use cudarc::driver::sys::{CUcontext, CUdevice, CUdevice_attribute_enum as Attribute, CUstreamCaptureMode_enum};
@@ -46,6 +46,18 @@ pub(crate) struct Context {
     #[expect(clippy::vec_box, reason = "the boxes themselves are what is kept")]
     pub(super) idle: Mutex<Vec<Box<Operation>>>,
     max_pitch: OnceLock<usize>,
+    /// The driver does not take copies between its memories by the batch.
+    pub(super) batches_refused: AtomicBool,
+    /// The moment of the last question to which its legacy default stream was idle.
+    settled: AtomicU64,
+}
+
+/// Questions that were put to legacy default streams so far, by which moments are told apart.
+static QUESTIONS: AtomicU64 = AtomicU64::new(1);
+
+/// This moment: before every question yet to be put.
+pub(super) fn moment() -> u64 {
+    QUESTIONS.load(Ordering::Acquire)
 }
 
 impl Context {
@@ -59,6 +71,22 @@ impl Context {
             self.gone.store(true, Ordering::Relaxed);
         }
         alive
+    }
+
+    /// Whether what the legacy default stream held at a moment is known to be done.
+    pub(super) fn settled_since(&self, moment: u64) -> bool {
+        self.settled.load(Ordering::Acquire) > moment
+    }
+
+    /// Asks whether the legacy default stream has nothing left to do; none where a capture forbids to ask. The context
+    /// is current.
+    pub(super) fn is_settled(&self, driver: &Driver) -> Result<Option<bool>, Failure> {
+        let question = QUESTIONS.fetch_add(1, Ordering::AcqRel) + 1;
+        let idle = self.streams.legacy_is_idle(driver)?;
+        if idle == Some(true) {
+            self.settled.fetch_max(question, Ordering::AcqRel);
+        }
+        Ok(idle)
     }
 
     /// Makes it this thread's current context, in a mode in which our calls cannot invalidate a capture.
@@ -203,6 +231,8 @@ impl Contexts {
                 streams: Streams::default(),
                 idle: Mutex::new(Vec::new()),
                 max_pitch: OnceLock::new(),
+                batches_refused: AtomicBool::new(false),
+                settled: AtomicU64::new(0),
             }));
         }
     }

@@ -5,8 +5,12 @@
 
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
-use cudarc::driver::sys::{CUDA_MEMCPY2D, CUevent_st, CUmemorytype_enum, CUstream, CUstreamCaptureMode_enum};
+use cudarc::driver::sys::{
+    CUDA_MEMCPY2D, CUevent_st, CUmemLocation, CUmemLocationType_enum, CUmemcpyAttributes, CUmemcpySrcAccessOrder_enum,
+    CUmemorytype_enum, CUstream, CUstreamCaptureMode_enum,
+};
 
 use super::context::{Context, Handle};
 use super::driver::Driver;
@@ -69,27 +73,42 @@ impl Operation {
         // The direction says nothing here.
         let start = Start { direction: Direction::DeviceToDevice, first: true, ordered: true };
         let mut operation = Operation::begin(context.clone(), start);
-        let recorded = operation.record_legacy(&context);
-        let polled = match recorded {
-            Ok(true) => VendorCompletion::poll(&mut *operation),
-            Ok(false) => Ok(true),
-            Err(failure) => Err(operation.error(&context, failure)),
-        };
-        match polled {
-            Ok(false) => Ok(Some(operation)),
-            done => {
+        match operation.record_legacy(&context) {
+            Ok(true) => Ok(Some(operation)),
+            answer => {
+                let answer = answer.map_err(|failure| operation.error(&context, failure));
                 operation.rest();
-                done.map(|_| None)
+                answer.map(|_| None)
             }
         }
     }
 
-    /// Records the event in the legacy stream; false if the stream cannot be used.
+    /// Whether the context's legacy default stream has nothing left to do.
+    pub(super) fn ask_legacy(context: &Arc<Context>) -> Result<bool, DeviceError> {
+        let start = Start { direction: Direction::DeviceToDevice, first: true, ordered: true };
+        let mut operation = Operation::begin(context.clone(), start);
+        let asked = operation.settled(context).map_err(|failure| operation.error(context, failure));
+        operation.rest();
+        asked
+    }
+
+    fn settled(&mut self, context: &Context) -> Result<bool, Failure> {
+        let driver = context.driver;
+        let _scope = context.enter()?;
+        refuse_capture(driver, || self.event(driver))?;
+        Ok(context.is_settled(driver)? == Some(true))
+    }
+
+    /// Records the event in the legacy stream; false if nothing is to be waited for.
     fn record_legacy(&mut self, context: &Context) -> Result<bool, Failure> {
         let driver = context.driver;
         let _scope = context.enter()?;
+        refuse_capture(driver, || self.event(driver))?;
+        // Cheaper than an event where the stream is idle, as it mostly is: an event is waited for 1.5 us at least.
+        if context.is_settled(driver)? != Some(false) {
+            return Ok(false);
+        }
         let event = self.event(driver)?;
-        refuse_capture(driver, event)?;
         context.streams.record_legacy(driver, event)
     }
 
@@ -110,15 +129,15 @@ impl Operation {
     fn issue(&mut self, context: &Context) -> Result<(), Failure> {
         let driver = context.driver;
         let _scope = context.enter()?;
-        let event = self.event(driver)?;
         if self.start.first {
-            refuse_capture(driver, event)?;
+            refuse_capture(driver, || self.event(driver))?;
         }
+        let event = self.event(driver)?;
         let stream = context.streams.of(driver, self.start.direction)?;
         if self.start.ordered {
             context.streams.order_after_legacy(driver, stream)?;
         }
-        let issued = self.pieces.iter().try_for_each(|piece| piece.issue(context, self.start.direction, stream));
+        let issued = self.issue_pieces(context, stream);
         // SAFETY: event and stream are of the current context.
         let recorded = issued.and_then(|()| unsafe { driver.cuEventRecord(event, stream) });
         if recorded.is_err() {
@@ -127,6 +146,22 @@ impl Operation {
             let _ = unsafe { driver.cuStreamSynchronize(stream) };
         }
         recorded
+    }
+
+    fn issue_pieces(&self, context: &Context, stream: CUstream) -> Result<(), Failure> {
+        let between = self.start.direction == Direction::DeviceToDevice;
+        let plain = between && self.pieces.len() > 1 && self.pieces.iter().all(|piece| piece.rows == 1);
+        if plain && !context.batches_refused.load(Relaxed) {
+            match issue_batch(context.driver, &self.pieces, stream) {
+                Ok(()) => return Ok(()),
+                // Some may be under way; to copy them again does no harm.
+                Err(failure) => {
+                    context.batches_refused.store(true, Relaxed);
+                    log::debug!("copies go out one by one: {}", context.driver.reason(failure));
+                }
+            }
+        }
+        self.pieces.iter().try_for_each(|piece| piece.issue(context, self.start.direction, stream))
     }
 
     fn error(&self, context: &Context, failure: Failure) -> DeviceError {
@@ -257,25 +292,64 @@ impl Piece {
     }
 }
 
+/// Hands plain copies to the driver by one call, in which it lets them overlap: 64 copies of 64 KiB between two H200s
+/// take 55 us, issued one by one 560 us.
+fn issue_batch(driver: &Driver, pieces: &[Piece], stream: CUstream) -> Result<(), Failure> {
+    let mut destinations: Vec<u64> = pieces.iter().map(|piece| piece.dst as u64).collect();
+    let mut sources: Vec<u64> = pieces.iter().map(|piece| piece.src as u64).collect();
+    let mut lens: Vec<usize> = pieces.iter().map(|piece| piece.width).collect();
+    let nowhere = CUmemLocation { type_: CUmemLocationType_enum::CU_MEM_LOCATION_TYPE_INVALID, id: 0 };
+    let mut attributes = CUmemcpyAttributes {
+        srcAccessOrder: CUmemcpySrcAccessOrder_enum::CU_MEMCPY_SRC_ACCESS_ORDER_STREAM,
+        srcLocHint: nowhere,
+        dstLocHint: nowhere,
+        flags: 0,
+    };
+    let mut first = 0;
+    // SAFETY: as many addresses and lengths as pieces, whose ranges are good by the promise of whoever added them; one
+    // set of attributes, which holds from the first copy on; the stream is of the current context.
+    unsafe {
+        driver.cuMemcpyBatchAsync(
+            destinations.as_mut_ptr(),
+            sources.as_mut_ptr(),
+            lens.as_mut_ptr(),
+            pieces.len(),
+            &raw mut attributes,
+            &raw mut first,
+            1,
+            stream,
+        )
+    }
+}
+
 /// Fails if the calling thread is capturing.
 ///
-/// The driver has no such question. But a call that is unsafe in a capture, an event's query, is refused in the
-/// thread-local mode exactly if this thread has begun a capture (other than a relaxed one), and captures of other
-/// threads are left alone. The refusal invalidates this thread's capture, as its own unsafe calls would.
-fn refuse_capture(driver: &Driver, event: *mut CUevent_st) -> Result<(), Failure> {
+/// The driver has no such question. But a call that is unsafe in a capture is refused in the thread-local mode exactly
+/// if this thread has begun a capture (other than a relaxed one), and captures of other threads are left alone. The
+/// refusal invalidates this thread's capture, as its own unsafe calls would.
+///
+/// To free nothing is such a call on the drivers where that was tried, and costs 0.02 us; the query of an event costs
+/// 1.3 us.
+fn refuse_capture(driver: &Driver, event: impl FnOnce() -> Result<*mut CUevent_st, Failure>) -> Result<(), Failure> {
+    const FREES_NOTHING_IN_CAPTURES: c_int = 13_000;
+    let event = if driver.version < FREES_NOTHING_IN_CAPTURES { Some(event()?) } else { None };
     let mut mode = CUstreamCaptureMode_enum::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL as c_int;
     // SAFETY: exchanges this thread's mode with `mode`.
     if unsafe { driver.cuThreadExchangeStreamCaptureMode(&raw mut mode) }.is_err() {
         // Drivers before 10.1; the scope has found that out too.
         return Ok(());
     }
-    // SAFETY: our own event, of the current context.
-    let answer = unsafe { driver.cuEventQuery(event) };
+    let answer = match event {
+        // SAFETY: our own event, of the current context.
+        Some(event) => unsafe { driver.cuEventQuery(event) },
+        // SAFETY: an address of 0 is nothing to free.
+        None => unsafe { driver.cuMemFree(0) },
+    };
     // SAFETY: gives the scope's mode back.
     unsafe { driver.cuThreadExchangeStreamCaptureMode(&raw mut mode) }?;
     match answer {
         Err(Failure { code: Failure::CAPTURE_UNSUPPORTED, .. }) => answer,
-        // Whatever else is wrong with it will show when it is recorded.
+        // Whatever else is wrong will show when something is asked for.
         _ => Ok(()),
     }
 }

@@ -130,6 +130,21 @@ impl Vendor for Cuda {
         Operation::after_legacy(self.context_of(at)?)
     }
 
+    fn moment(&self) -> u64 {
+        context::moment()
+    }
+
+    fn settled_since(&self, at: &Location, moment: u64) -> bool {
+        !self.order_after_default_stream || self.context_of(at).is_ok_and(|context| context.settled_since(moment))
+    }
+
+    fn ask_default_stream(&self, at: &Location) -> Result<bool, DeviceError> {
+        if !self.order_after_default_stream {
+            return Ok(true);
+        }
+        Operation::ask_legacy(&self.context_of(at)?)
+    }
+
     fn context_id(&self, at: &Location) -> Result<u64, DeviceError> {
         Ok(self.context_of(at)?.id)
     }

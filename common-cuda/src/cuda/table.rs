@@ -12,7 +12,7 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 
 use cudarc::driver::sys::{
     CUDA_MEMCPY2D, CUcontext, CUdevice, CUdeviceptr, CUevent, CUipcMemHandle, CUmemAccessDesc, CUmemAllocationProp,
-    CUstream,
+    CUmemcpyAttributes, CUstream,
 };
 
 use super::status::Failure;
@@ -71,6 +71,7 @@ macro_rules! functions {
                 /// # Safety
                 /// The arguments are what the CUDA driver API demands for it.
                 #[inline]
+                #[allow(clippy::too_many_arguments, reason = "a function of the driver's has as many as it has")]
                 pub(crate) unsafe fn $name(&self, $($argument: $type),*) -> Result<(), Failure> {
                     match self.$name {
                         // SAFETY: the address is this function's (see `fill`), the arguments are the caller's promise.
@@ -112,6 +113,7 @@ functions! {
     cuStreamIsCapturing(stream: CUstream, status: *mut c_int) since 10000 exported "cuStreamIsCapturing";
     cuStreamCreate(stream: *mut CUstream, flags: c_uint) since 2000 exported "cuStreamCreate";
     cuStreamDestroy(stream: CUstream) since 4000 exported "cuStreamDestroy_v2";
+    cuStreamQuery(stream: CUstream) since 2000 exported "cuStreamQuery";
     cuStreamSynchronize(stream: CUstream) since 2000 exported "cuStreamSynchronize";
     cuStreamWaitEvent(stream: CUstream, event: CUevent, flags: c_uint) since 3020 exported "cuStreamWaitEvent";
     cuEventCreate(event: *mut CUevent, flags: c_uint) since 2000 exported "cuEventCreate";
@@ -120,6 +122,7 @@ functions! {
     cuEventQuery(event: CUevent) since 2000 exported "cuEventQuery";
 
     cuMemcpyAsync(destination: CUdeviceptr, source: CUdeviceptr, len: usize, stream: CUstream) since 4000 exported "cuMemcpyAsync";
+    cuMemcpyBatchAsync(destinations: *mut CUdeviceptr, sources: *mut CUdeviceptr, lens: *mut usize, count: usize, attributes: *mut CUmemcpyAttributes, first: *mut usize, kinds: usize, stream: CUstream) since 13000 exported "cuMemcpyBatchAsync_v2";
     cuMemcpy2DAsync(copy: *const CUDA_MEMCPY2D, stream: CUstream) since 3020 exported "cuMemcpy2DAsync_v2";
     cuMemcpyHtoD(destination: CUdeviceptr, source: *const c_void, len: usize) since 3020 exported "cuMemcpyHtoD_v2";
     cuMemcpyDtoH(destination: *mut c_void, source: CUdeviceptr, len: usize) since 3020 exported "cuMemcpyDtoH_v2";

@@ -64,6 +64,7 @@ struct Able<'l> {
     min_rdma_size: usize,
     device_min_rdma_size: usize,
     copy_only: bool,
+    push_limit: u64,
     /// For one copy between devices: the receiver fetches, the sender stores.
     costs: [Cost; 2],
 }
@@ -83,6 +84,7 @@ pub fn explain(
         min_rdma_size: capabilities.min_rdma_size,
         device_min_rdma_size: capabilities.device_min_rdma_size,
         copy_only: parameters.device_protocols == DeviceProtocols::Copy,
+        push_limit: parameters.device_push_limit as u64,
         costs: [same; 2],
     };
     able.rows(from, to, sizes)
@@ -113,6 +115,7 @@ impl Engine {
             min_rdma_size: links.min_rdma_size(),
             device_min_rdma_size: links.device_min_rdma_size(),
             copy_only: self.copy_only(),
+            push_limit: self.parameters.device_push_limit as u64,
             costs: [Operation::Get, Operation::Put].map(|operation| main.endpoint.cost(operation, &SOME_DEVICE)),
         };
         Ok(able.rows(from, to, sizes))
@@ -136,7 +139,7 @@ impl Able<'_> {
         let header = MATCH_LEN as u64;
         let after = |limit: usize| (limit as u64 + 1).saturating_sub(header);
         let changes = [1, after(self.main.inline_limit), after(self.main.eager_limit), self.min_rdma_size as u64];
-        let changes = changes.into_iter().chain([self.device_min_rdma_size as u64]);
+        let changes = changes.into_iter().chain([self.device_min_rdma_size as u64, self.push_limit.saturating_add(1)]);
         let mut starts: Vec<u64> = changes.filter(|size| sizes.contains(size)).collect();
         starts.push(*sizes.start());
         starts.sort_unstable();
@@ -168,6 +171,7 @@ impl Able<'_> {
             min_rdma_size: self.min_rdma_size,
             device_min_rdma_size: self.device_min_rdma_size,
             reachable: from.shape().on_device,
+            stores: len <= self.push_limit && self.costs[1].of(len) <= self.costs[0].of(len),
             fetches: !mixed || !self.any.contains(Flags::DEVICE_TO_DEVICE),
         };
         let (start, why) = start(&out);

@@ -6,13 +6,17 @@
 //! | the message | protocol |
 //! |---|---|
 //! | fits the inline limit, host, one run | inline: header and data in one store |
-//! | from a device, one run, not too small, the link reaches device memory | announced with a handle, as below |
+//! | from a device, one run, not large, the link reaches device memory | announced; the receiver exposes its buffer, the sender stores |
+//! | the same, larger | announced with a handle, as below |
 //! | fits the eager limit | eager: data comes along; a device's is copied into a fragment first |
 //! | the same, synchronous, host | announced with its data; the receiver confirms |
 //! | larger, one run, the link can GET | announced with a handle; the receiver fetches |
 //! | the same, host, the link can OFFER | the same, but the sender may copy into fragments what it attends to first |
 //! | larger, one run, the link can only PUT | announced; the receiver exposes its buffer, the sender stores |
 //! | anything else, or the receiver's buffer is in pieces | announced; fragments are sent through internal buffers |
+//!
+//! A device stores faster than it fetches, and the sender finds out about the order after its default stream while the
+//! announcement travels. A large message is fetched instead: its receiver gets it while the sender computes.
 //!
 //! Between devices the link says from which size on one copy is cheaper than two through the host, and what it costs
 //! where the receiver fetches and where the sender stores: the receiver takes the cheaper. A peer that has its buffers in
@@ -87,6 +91,8 @@ pub(crate) struct Outgoing<'l> {
     pub(crate) device_min_rdma_size: usize,
     /// Device memory that a link has made reachable for the peer.
     pub(crate) reachable: bool,
+    /// One copy that the sender makes is wanted.
+    pub(crate) stores: bool,
     /// The peer does not seem to keep its buffers in host memory.
     pub(crate) fetches: bool,
 }
@@ -113,10 +119,18 @@ pub(crate) fn exposes_device(out: &Outgoing<'_>) -> bool {
         && (out.fetches || !out.is_small())
 }
 
+/// Whether a device message may be announced for the sender to store it in the receiver's buffer.
+pub(crate) fn stores_device(out: &Outgoing<'_>) -> bool {
+    out.stores && out.from.on_device && out.len != 0 && addressable(out) && (out.fetches || !out.is_small())
+}
+
 /// How the message sets out, and why.
 pub(crate) fn start(out: &Outgoing<'_>) -> (Start, &'static str) {
     let header = if out.synchronous { RENDEZVOUS_LEN } else { MATCH_LEN } as u64;
     let small = out.is_small();
+    if stores_device(out) {
+        return (Start::Announce, "small: to be stored takes less time than to be fetched");
+    }
     if out.reachable && exposes_device(out) {
         let reason = if small { "one copy between devices is cheaper than two" } else { "the receiver can fetch it" };
         return (Start::Expose, reason);

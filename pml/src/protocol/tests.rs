@@ -85,9 +85,9 @@ fn one_copy_between_devices_from_where_it_pays() {
     let mut between = link(Flags::GET | Flags::DEVICE_GET | Flags::DEVICE_PUT | Flags::DEVICE_TO_DEVICE);
     between.device_min_rdma_size = 100;
     let eager = [(0, 0, "eager, inline"), (1, 99, "eager, copied by the device")];
-    assert_eq!(protocols(&between, false, DEVICE, DEVICE), [eager[0], eager[1], (100, 1 << 20, "rendezvous, get")]);
+    assert_eq!(protocols(&between, false, DEVICE, DEVICE), [eager[0], eager[1], (100, 1 << 20, "rendezvous, put")]);
     between.device_min_rdma_size = 1;
-    assert_eq!(protocols(&between, false, DEVICE, DEVICE), [eager[0], (1, 1 << 20, "rendezvous, get")]);
+    assert_eq!(protocols(&between, false, DEVICE, DEVICE), [eager[0], (1, 1 << 20, "rendezvous, put")]);
     // Where it would be known that the other side is the host's.
     let chunks = (4081, 1 << 20, "rendezvous, copied in chunks");
     let copied = (1, 4080, "eager, copied by the device");
@@ -100,6 +100,12 @@ fn one_copy_between_devices_from_where_it_pays() {
     assert_eq!(start(&Outgoing { fetches: false, ..small }).0, Start::EagerDevice);
     assert_eq!(start(&Outgoing { reachable: false, ..small }).0, Start::EagerDevice, "of a pool, say");
     let large = outgoing(&between, 1 << 20, DEVICE);
+    for stored in [Outgoing { stores: true, ..small }, Outgoing { stores: true, fetches: false, ..large }] {
+        assert_eq!(start(&stored).0, Start::Announce);
+        assert!(addressable(&stored));
+        assert!(!addressable(&Outgoing { copy_only: true, ..stored }));
+    }
+    assert_eq!(start(&Outgoing { stores: true, fetches: false, ..small }).0, Start::EagerDevice, "to a host, it seems");
     assert_eq!(start(&Outgoing { fetches: false, ..large }).0, Start::Expose);
     assert_eq!(start(&Outgoing { reachable: false, ..large }).0, Start::Announce);
     assert!(addressable(&large), "the receiver's buffer may be reachable all the same");
@@ -151,6 +157,7 @@ fn outgoing<'l>(main: &'l Capabilities, len: u64, from: Side) -> Outgoing<'l> {
         min_rdma_size: main.min_rdma_size,
         device_min_rdma_size: main.device_min_rdma_size,
         reachable: from.on_device,
+        stores: false,
         fetches: true,
     }
 }

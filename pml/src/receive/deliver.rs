@@ -120,7 +120,7 @@ impl Engine {
         let len = space.min(status.len) as usize;
         let truncated = truncated(&status, space);
         // SAFETY: `held` keeps the bytes readable and goes where the completion goes.
-        match unsafe { room.start_fill(held.address, len) } {
+        match unsafe { room.start_fill(held.address, len, &self.devices) } {
             Ok(completion) => {
                 let then = Then::Received { request, status, truncated, source: held.source };
                 self.start_copy(Copying { completion, then, bytes: len as u64 });

@@ -1,6 +1,7 @@
 //! Fetching from the sender's buffer.
 
 use cableway_btl::{Error, Transfer};
+use cableway_common_cuda::Order;
 
 use crate::completion::Done;
 use crate::engine::Engine;
@@ -67,7 +68,8 @@ impl Engine {
         let limit = if on_device { link.capabilities().device_rdma_limit } else { link.capabilities().get_limit };
         let Some((offset, end)) = fetch.take(limit as u64) else { return Ok(None) };
         let (handle, len) = (fetch.handle, end - offset);
-        let Some(region) = transfer.region(offset, len) else { return Ok(None) };
+        let order = if on_device { transfer.order_of_copies(&self.devices) } else { Order::None };
+        let Some(region) = transfer.region(offset, len, order) else { return Ok(None) };
         // The sender will not have sent all itself.
         transfer.finish = true;
         let operation = operations.insert(Operation::Get { id, offset, len });

@@ -66,6 +66,9 @@ impl Engine {
         let mut active = unsafe { Active::new(request) };
         // SAFETY: the caller's promise lasts until the operation is complete.
         active.inner().room = unsafe { Room::new(buffer, &self.devices) };
+        if let Some(location) = active.inner().room.on_device() {
+            self.note_begun(location);
+        }
         let mut matching = on.matching.lock();
         if let Some((source, _, kept)) = matching.matcher.take(pattern) {
             drop(matching);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use cableway_btl::{Access, Flags, Operation, RemoteHandle};
-use cableway_common_cuda::DeviceError;
+use cableway_common_cuda::{DeviceError, Order};
 
 use super::transfer::ReceiveTransfer;
 use crate::completion::{Active, Done};
@@ -27,9 +27,9 @@ impl Engine {
         done: &mut Done,
     ) {
         let room = std::mem::replace(&mut request.inner().room, Room::None);
-        let Some(convertor) = room.into_convertor(&self.devices) else { return };
+        let Some((convertor, posted)) = room.into_convertor(&self.devices) else { return };
         let Offer { announced, exposed } = offer;
-        let transfer = ReceiveTransfer::new(request, convertor, status, announced.sender);
+        let transfer = ReceiveTransfer::new(request, convertor, posted, status, announced.sender);
         self.with_links(peer, done, |links, done| {
             if let Err(error) = peer.check() {
                 transfer.request.complete(status, Some(error), done);
@@ -105,6 +105,9 @@ impl Engine {
     /// nothing of that stream.
     fn expose_in_order(&self, peer: &Peer, links: &mut Links, id: Id, done: &mut Done) {
         let Some(transfer) = links.receives.get_mut(id) else { return };
+        if transfer.order_of_copies(&self.devices) == Order::None {
+            return self.expose_ordered(peer, links, id, done);
+        }
         match self.default_stream(transfer.convertor.location()) {
             Ok(Some(completion)) => {
                 transfer.busy += 1;
@@ -139,7 +142,7 @@ impl Engine {
         let Some(transfer) = links.receives.get_mut(id) else { return };
         let instead = transfer.instead.take();
         let Some(source) = instead else { return expose(links, id) };
-        let whole = transfer.region(0, transfer.wanted);
+        let whole = transfer.region(0, transfer.wanted, Order::None);
         let link = links.active.iter_mut().find(|link| link.serial == source.0);
         let able = whole.zip(link).is_some_and(|(region, link)| {
             // SAFETY: the registration is dropped here, and was told to nobody.
@@ -175,7 +178,7 @@ fn expose(links: &mut Links, id: Id) {
         // In whole cache lines, the last one ending with the message. A share that is no number is all of it.
         let end = if share < 1.0 - f64::EPSILON { (wanted as f64 * share) as u64 & !63 } else { wanted };
         let len = end.clamp(offset, wanted) - offset;
-        let Some(region) = transfer.region(offset, len).filter(|region| region.len != 0) else { continue };
+        let Some(region) = transfer.region(offset, len, Order::None).filter(|region| region.len != 0) else { continue };
         // SAFETY: the buffer is the transfer's until it is settled, which drops the registration first.
         match unsafe { link.endpoint.register(region, Access::RemoteWrite) } {
             Ok(Some(registration)) => {

@@ -1,7 +1,7 @@
 //! A message whose data is on its way in.
 
 use cableway_btl::{Region, Registration, RemoteHandle};
-use cableway_common_cuda::{DeviceError, Order};
+use cableway_common_cuda::{DeviceError, Devices, Moment, Order};
 use cableway_datatype::Convertor;
 use smallvec::{SmallVec, smallvec};
 
@@ -14,6 +14,8 @@ use crate::wire::{Header, Id};
 pub(crate) struct ReceiveTransfer {
     pub(crate) request: Active,
     pub(crate) convertor: Convertor,
+    /// When the receive was posted.
+    posted: Moment,
     pub(crate) status: Status,
     /// Set if the message is longer than the buffer; then only `wanted` bytes are asked for.
     pub(crate) truncated: Option<Error>,
@@ -87,7 +89,7 @@ impl Fetch {
 }
 
 impl ReceiveTransfer {
-    pub(crate) fn new(request: Active, convertor: Convertor, status: Status, sender: Id) -> Self {
+    pub(crate) fn new(request: Active, convertor: Convertor, posted: Moment, status: Status, sender: Id) -> Self {
         let room = convertor.packed_size();
         ReceiveTransfer {
             request,
@@ -96,6 +98,7 @@ impl ReceiveTransfer {
             sender,
             wanted: room.min(status.len),
             convertor,
+            posted,
             arrived: 0,
             asked: 0,
             awaited: 0,
@@ -111,9 +114,15 @@ impl ReceiveTransfer {
     }
 
     /// `len` bytes of the buffer from `offset` on, if the buffer is one run.
-    pub(crate) fn region(&self, offset: u64, len: u64) -> Option<Region> {
+    pub(crate) fn region(&self, offset: u64, len: u64, order: Order) -> Option<Region> {
         let address = self.convertor.contiguous()?.wrapping_add(offset as usize);
-        Some(Region { address, len: len as usize, location: *self.convertor.location() })
+        Some(Region { address, len: len as usize, location: *self.convertor.location(), order })
+    }
+
+    /// What a copy to the buffer waits for that some other means begins than the convertor.
+    pub(crate) fn order_of_copies(&self, devices: &Devices) -> Order {
+        let settled = devices.settled_since(self.convertor.location(), self.posted);
+        if settled { Order::None } else { Order::AfterDefaultStream }
     }
 
     /// What the next copy to a device waits for. All that was in the default stream when the receive was posted is

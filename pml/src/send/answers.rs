@@ -1,6 +1,6 @@
 //! What receivers say to senders.
 
-use cableway_btl::Flags;
+use cableway_btl::{Flags, Operation};
 
 use super::put::PutJob;
 use super::transfer::{Phase, SendTransfer};
@@ -29,10 +29,12 @@ impl Engine {
         }
         let transfer = asked(links, id, "an acknowledgement", receiver, (from, to), total)?;
         transfer.to_device |= to_device;
-        let missed = transfer.registration.is_some() && transfer.convertor.location().on_device();
+        let one_copy = transfer.registration.is_some() || transfer.stores;
+        let missed = one_copy && offer.is_none() && transfer.convertor.location().on_device();
         if offer.is_none() {
             // What the receiver asks for as fragments it does not fetch.
             transfer.registration = None;
+            transfer.stores = false;
         }
         if transfer.failure.is_none() && from != to {
             transfer.ranges.push_back((from, to));
@@ -60,12 +62,18 @@ impl Engine {
         let out_of_turn = Malformed::OutOfTurn { what: "a request to put", id: id.0 };
         let transfer = asked(links, id, "a request to put", receiver, (offset, offset + len), total)?;
         if transfer.failure.is_none() {
-            let on_device = transfer.convertor.location().on_device();
+            let location = *transfer.convertor.location();
+            let on_device = location.on_device();
             let flag = if on_device { Flags::DEVICE_PUT } else { Flags::PUT };
             if transfer.convertor.contiguous().is_none() {
                 return Err(out_of_turn);
             }
             let link = links.named(to.btl, to.ordinal, |link| link.capabilities().flags.contains(flag));
+            if on_device && let Some(link) = links.active.iter().find(|other| Some(other.serial) == link) {
+                let by = |operation| link.endpoint.transfer_cost(operation, &location, &to.handle).of(len);
+                let peer_copies = by(Operation::Get) > by(Operation::Put);
+                links.fetches.let_peer_copy(peer_copies);
+            }
             // Without the link the job fails at once, and the receiver asks for fragments instead.
             let job = PutJob {
                 id,

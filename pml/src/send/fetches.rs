@@ -13,6 +13,8 @@ pub(crate) struct Fetches {
     missed: u32,
     /// Messages yet to be sent eagerly.
     pause: u32,
+    /// It costs less if the peer copies: its device is ours, and its rank is lower.
+    peer_copies: bool,
 }
 
 impl Fetches {
@@ -31,9 +33,19 @@ impl Fetches {
         false
     }
 
-    /// The peer moved an announced message by one copy.
+    /// The peer moved an announced message by one copy, or let us do so.
     pub(crate) fn fetched(&mut self) {
-        *self = Fetches::default();
+        *self = Fetches { peer_copies: self.peer_copies, ..Fetches::default() };
+    }
+
+    /// Whether the next message should be copied by the peer.
+    pub(crate) fn peer_copies(&self) -> bool {
+        self.peer_copies
+    }
+
+    /// What was learnt about that.
+    pub(crate) fn let_peer_copy(&mut self, peer_copies: bool) {
+        self.peer_copies = peer_copies;
     }
 
     /// The peer asked for the fragments of an announced message.

@@ -156,6 +156,10 @@ impl Engine {
         let Some(request) = NonNull::new(request.cast_mut()) else {
             return Err(Error::BadRequest { reason: "it is null" });
         };
+        let begun = self.devices.moment();
+        if location.on_device() {
+            self.note_begun(&location);
+        }
         let mut done = Done::default();
         let synchronous = matches!(mode, SendMode::Synchronous);
         let outcome = self.with_links(peer, &mut done, |links, done| {
@@ -166,7 +170,7 @@ impl Engine {
             let envelope = Envelope { context: to.context(), epoch: member.epoch, tag, seq };
             // SAFETY: the caller says that the request is not active and stays valid.
             let request = unsafe { Active::new(request) };
-            let transfer = SendTransfer::new(request, convertor, envelope, synchronous);
+            let transfer = SendTransfer::new(request, convertor, begun, envelope, synchronous);
             Ok(self.start_send(peer, links, transfer, done))
         });
         done.run();

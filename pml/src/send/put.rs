@@ -1,6 +1,7 @@
 //! Storing into the receiver's buffer.
 
 use cableway_btl::{RemoteHandle, Transfer};
+use cableway_common_cuda::Order;
 
 use super::start::token;
 use crate::completion::Done;
@@ -66,7 +67,8 @@ impl Engine {
         let on_device = transfer.convertor.location().on_device();
         let limit = if on_device { link.capabilities().device_rdma_limit } else { link.capabilities().put_limit };
         let len = (job.len - job.next).min(limit.max(1) as u64);
-        let Some(region) = transfer.region(job.offset + job.next, len) else {
+        let order = if on_device { transfer.order_of_copies(&self.devices) } else { Order::None };
+        let Some(region) = transfer.region(job.offset + job.next, len, order) else {
             job.failed = true;
             return Ok(None);
         };
@@ -135,7 +137,10 @@ impl Engine {
             if job.failed {
                 transfer.asked -= job.len
             } else {
-                transfer.settled += job.len
+                transfer.settled += job.len;
+                if transfer.convertor.location().on_device() {
+                    links.fetches.fetched();
+                }
             }
             if transfer.failure.is_none() && !transfer.gone {
                 let PutJob { receiver, offset, len, .. } = job;

@@ -1,6 +1,7 @@
 //! The first header of a message.
 
-use cableway_btl::{Access, Capabilities, Flags, FragmentKind, Token, Transfer};
+use cableway_btl::{Access, Capabilities, Flags, FragmentKind, Operation, Token, Transfer};
+use cableway_common_cuda::Order;
 
 use super::transfer::{Phase, SendTransfer};
 use crate::completion::Done;
@@ -8,7 +9,7 @@ use crate::copies::{Copying, Then};
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::flow;
-use crate::links::{Link, Links, Operation, Peer};
+use crate::links::{self, Link, Links, Peer};
 use crate::protocol::{self, Outgoing, Shape, Start};
 use crate::request::{Outcome, Status};
 use crate::wire::{self, Announced, Exposed, Header, HeaderBuffer, Id, MATCH_LEN};
@@ -70,16 +71,36 @@ impl Engine {
             on_device: transfer.convertor.location().on_device(),
             contiguous: transfer.len == 0 || transfer.convertor.contiguous().is_some(),
         };
-        let reachable = shape.on_device && shape.contiguous && self.expose_device(links, transfer, shape);
+        transfer.stores = self.stores(links, transfer, shape);
+        let reachable =
+            !transfer.stores && shape.on_device && shape.contiguous && self.expose_device(links, transfer, shape);
         let Some(main) = links.active.first() else { return Start::Announce };
         let cost = flow::cost(true, transfer.len.min(usize::MAX as u64 / 2) as usize);
         let credit = links.credit.covers(cost);
-        let out = Outgoing { credit, reachable, ..self.outgoing(&links.active, main, transfer, shape) };
+        let out = Outgoing {
+            credit,
+            reachable,
+            stores: transfer.stores,
+            ..self.outgoing(&links.active, main, transfer, shape)
+        };
         let (start, _) = protocol::start(&out);
         if !out.credit && start == Start::Announce && out.len + MATCH_LEN as u64 <= out.main.eager_limit as u64 {
             self.counters.flow_controlled.increment();
         }
         start
+    }
+
+    /// Whether a device's data should be announced for this process to store it.
+    fn stores(&self, links: &mut Links, transfer: &SendTransfer, shape: Shape) -> bool {
+        let Some(main) = links.active.first() else { return false };
+        let out = Outgoing { stores: true, ..self.outgoing(&links.active, main, transfer, shape) };
+        let small = transfer.len <= self.parameters.device_push_limit as u64;
+        let cost = |operation| main.endpoint.cost(operation, transfer.convertor.location()).of(transfer.len);
+        let able = small && !links.fetches.peer_copies() && protocol::stores_device(&out);
+        if !able || cost(Operation::Put) > cost(Operation::Get) {
+            return false;
+        }
+        protocol::stores_device(&Outgoing { fetches: false, ..out }) || links.fetches.next_is_announced()
     }
 
     /// Has a link make a device's data reachable for the peer, if one copy may be the way to move it.
@@ -192,9 +213,11 @@ impl Engine {
         let (Some(transfer), Some(link)) = (links.sends.get_mut(id), links.active.first_mut()) else {
             return Ok(Attempt::Busy);
         };
-        let Some(region) = transfer.region(0, transfer.len) else { return self.attempt_eager(links, id, None) };
+        let Some(region) = transfer.region(0, transfer.len, Order::None) else {
+            return self.attempt_eager(links, id, None);
+        };
         let header = wire::match_bytes(&transfer.envelope);
-        let operation = links.operations.insert(Operation::SendMessage(id));
+        let operation = links.operations.insert(links::Operation::SendMessage(id));
         // SAFETY: the buffer stays valid and unwritten until the request completes, which waits for the operation.
         let sent = unsafe { link.endpoint.send_in_place(&header, region, token(peer, operation)) };
         if !matches!(sent, Ok(Transfer::Started)) {
@@ -316,6 +339,7 @@ impl Engine {
             min_rdma_size: least(active, RDMA, |link| link.min_rdma_size),
             device_min_rdma_size: least(active, DEVICE_RDMA, |link| link.device_min_rdma_size),
             reachable: true,
+            stores: false,
             fetches: true,
         }
     }
@@ -444,7 +468,7 @@ fn least(active: &[Link], able: Flags, number: impl Fn(&Capabilities) -> usize) 
 
 /// Has the first link that can make the data reachable for the peer's GET; false if none can.
 fn register(active: &mut [Link], transfer: &mut SendTransfer, flag: Flags) -> Result<bool, cableway_btl::Error> {
-    let Some(region) = transfer.region(0, transfer.len) else { return Ok(false) };
+    let Some(region) = transfer.region(0, transfer.len, Order::None) else { return Ok(false) };
     for link in active.iter_mut().filter(|link| link.capabilities().flags.contains(flag)) {
         // SAFETY: the buffer stays valid and unwritten until the request completes, and the registration is dropped
         // with the transfer, before that.

@@ -1,7 +1,7 @@
 //! Fragments: data on its way through internal buffers, or straight from where it is if the link can.
 
 use cableway_btl::{Flags, Fragment, FragmentKind, Transfer};
-use cableway_common_cuda::{Completion, DeviceError};
+use cableway_common_cuda::{Completion, DeviceError, Order};
 
 use super::start::token;
 use super::transfer::{Phase, SendTransfer};
@@ -89,7 +89,7 @@ impl Engine {
                 _ => caps.max_send_size.saturating_sub(FRAGMENT_LEN),
             };
             let len = (to - from).min(room.max(1) as u64);
-            if in_place && let Some(region) = transfer.region(from, len) {
+            if in_place && let Some(region) = transfer.region(from, len, Order::None) {
                 let operation = operations.insert(Operation::SendFragment(id, len));
                 // SAFETY: the buffer stays valid and unwritten until the request completes, which waits for the
                 // operation.

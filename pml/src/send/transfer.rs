@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use cableway_btl::{Region, Registration};
-use cableway_common_cuda::Order;
+use cableway_common_cuda::{Devices, Moment, Order};
 use cableway_datatype::Convertor;
 
 use crate::completion::{Active, Done};
@@ -54,6 +54,10 @@ pub(crate) struct SendTransfer {
     pub(crate) registration: Option<(u32, Registration)>,
     /// The default stream's work on a device's data is done.
     pub(crate) ordered: bool,
+    /// When the send began.
+    begun: Moment,
+    /// It was announced in the hope that the receiver lets this process store a device's data.
+    pub(crate) stores: bool,
     /// Its copies wait for the default stream; only the first has to.
     order: Order,
     pub(crate) failure: Option<Error>,
@@ -62,7 +66,13 @@ pub(crate) struct SendTransfer {
 }
 
 impl SendTransfer {
-    pub(crate) fn new(request: Active, convertor: Convertor, envelope: Envelope, synchronous: bool) -> Self {
+    pub(crate) fn new(
+        request: Active,
+        convertor: Convertor,
+        begun: Moment,
+        envelope: Envelope,
+        synchronous: bool,
+    ) -> Self {
         SendTransfer {
             request,
             len: convertor.packed_size(),
@@ -81,6 +91,8 @@ impl SendTransfer {
             finished: false,
             registration: None,
             ordered: false,
+            begun,
+            stores: false,
             order: Order::AfterDefaultStream,
             failure: None,
             gone: false,
@@ -88,9 +100,15 @@ impl SendTransfer {
     }
 
     /// `len` bytes of the buffer from `offset` on, if the buffer is one run.
-    pub(crate) fn region(&self, offset: u64, len: u64) -> Option<Region> {
+    pub(crate) fn region(&self, offset: u64, len: u64, order: Order) -> Option<Region> {
         let address = self.convertor.contiguous()?.wrapping_add(offset as usize);
-        Some(Region { address, len: len as usize, location: *self.convertor.location() })
+        Some(Region { address, len: len as usize, location: *self.convertor.location(), order })
+    }
+
+    /// What a copy from the buffer waits for that some other means begins than the convertor.
+    pub(crate) fn order_of_copies(&self, devices: &Devices) -> Order {
+        let settled = self.ordered || devices.settled_since(self.convertor.location(), self.begun);
+        if settled { Order::None } else { Order::AfterDefaultStream }
     }
 
     /// What the next copy from a device waits for.

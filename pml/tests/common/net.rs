@@ -11,7 +11,7 @@ use cableway_btl::{
     ModexError, Offer, Operation, Rank, Received, Region, Registration, RemoteHandle, Retain, Sent, SharedBytes, Token,
     Transfer, Upcalls,
 };
-use cableway_common_cuda::{Devices, Location};
+use cableway_common_cuda::{Devices, Location, Order};
 use parking_lot::{Condvar, Mutex};
 
 /// What a transport (one per `Link`) is like.
@@ -465,7 +465,12 @@ impl NetEndpoint {
         if offset as usize + len > region.len {
             return Err(refused);
         }
-        Ok(Region { address: region.address.wrapping_add(offset as usize), len, location: Location::HOST })
+        Ok(Region {
+            address: region.address.wrapping_add(offset as usize),
+            len,
+            location: Location::HOST,
+            order: Order::None,
+        })
     }
 }
 
@@ -484,8 +489,10 @@ impl Endpoint for NetEndpoint {
     fn capabilities(&self) -> &Capabilities {
         &self.link.capabilities
     }
-    fn cost(&self, _operation: Operation, _location: &Location) -> Cost {
-        Cost { fixed: self.link.capabilities.latency, bytes_per_second: self.link.capabilities.bandwidth }
+    fn cost(&self, operation: Operation, _location: &Location) -> Cost {
+        let dear = operation == Operation::Put && !self.link.push;
+        let fixed = self.link.capabilities.latency + Duration::from_micros(if dear { 150 } else { 0 });
+        Cost { fixed, bytes_per_second: self.link.capabilities.bandwidth }
     }
 
     fn connect(&mut self) -> Result<(), Error> {

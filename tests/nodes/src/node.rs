@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use cableway_base::{Parameters, Rank, Source};
 use cableway_btl::{Btl, Endpoint, Error, FragmentKind, Received, Region, Retained, Sent, Token, Transfer, Upcalls};
-use cableway_common_cuda::Location;
+use cableway_common_cuda::{Location, Order};
 use parking_lot::Mutex;
 
 /// Generous: what a test waits for takes milliseconds, on an emulated machine a second.
@@ -155,7 +155,7 @@ pub fn try_send(endpoint: &mut dyn Endpoint, header: &[u8], payload: &[u8]) -> R
 
 /// Host memory, for a registration.
 pub fn region(memory: &mut [u8]) -> Region {
-    Region { address: memory.as_mut_ptr(), len: memory.len(), location: Location::HOST }
+    Region { address: memory.as_mut_ptr(), len: memory.len(), location: Location::HOST, order: Order::None }
 }
 
 /// Starts an operation that may be busy, and waits until it is done.

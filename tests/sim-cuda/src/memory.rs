@@ -95,7 +95,8 @@ driver_api! {
 
     3020 cuMemFree: fn cuMemFree_v2(address: Address) {
         if address == 0 {
-            return Ok(());
+            // As seen on driver 580.
+            return capture::unsafe_call();
         }
         let may = |kind| matches!(kind, Kind::Device | Kind::Managed | Kind::Pool { .. });
         free(address, may, Error::INVALID_VALUE)

@@ -1,0 +1,147 @@
+//! The copies under way, and those that wait to set out together.
+//!
+//! To hand a copy to the driver takes longer than a small one itself, and copies that are handed over together overlap.
+//! So what one look at the peers' messages brings sets out as one batch; and as long as some batches are under way,
+//! small copies gather for the next.
+
+use std::collections::VecDeque;
+
+use cableway_base::Rank;
+use cableway_btl::Token;
+use cableway_common_cuda::{Completion, DeviceError, DeviceIndex, Devices, Direction, Location, Mapped, Order};
+
+/// Batches of one context that keep its device busy, whatever gathers meanwhile.
+const DEPTH: usize = 2;
+/// So many bytes are worth a batch of their own.
+const ENOUGH: usize = 4 << 20;
+/// A batch completes as a whole: it must not be so large that what came first waits long for what came last.
+const MOST_BYTES: usize = 16 << 20;
+const MOST_COPIES: usize = 64;
+
+/// A copy between memory of this process and mapped memory of a peer's.
+pub(super) struct Copy {
+    pub(super) to: *mut u8,
+    pub(super) from: *const u8,
+    pub(super) len: usize,
+    pub(super) local: Location,
+    pub(super) order: Order,
+    pub(super) of: Of,
+}
+
+// SAFETY: addresses for the driver, never dereferenced here; that they stay good is the promise of whoever started the
+// copy, on whatever thread.
+unsafe impl Send for Copy {}
+
+/// Whose copy it is.
+pub(super) struct Of {
+    pub(super) peer: Rank,
+    pub(super) token: Token,
+    /// Kept until the copy is done.
+    pub(super) _mapped: Mapped,
+}
+
+/// A context, as far as locations tell it: memory of pools lies in whichever is in use on its device.
+type Context = (u64, Option<DeviceIndex>);
+
+fn context(location: &Location) -> Context {
+    (location.context, location.device)
+}
+
+/// A batch under way. The completion comes first: dropped, it waits, and the memory must be mapped until then.
+struct Running {
+    completion: Completion,
+    copies: Vec<Of>,
+    /// Batches of one context end in the order in which they began.
+    context: Context,
+}
+
+#[derive(Default)]
+pub(super) struct Batches {
+    waiting: VecDeque<Copy>,
+    running: Vec<Running>,
+    /// Those that could not set out.
+    failed: Vec<(Of, DeviceError)>,
+}
+
+impl Batches {
+    pub(super) fn add(&mut self, copy: Copy) {
+        self.waiting.push_back(copy);
+    }
+
+    /// Whether any copy from or to this peer's memory is not over.
+    pub(super) fn has(&self, peer: Rank) -> bool {
+        self.waiting.iter().any(|copy| copy.of.peer == peer)
+            || self.running.iter().flat_map(|batch| &batch.copies).any(|of| of.peer == peer)
+            || self.failed.iter().any(|(of, _)| of.peer == peer)
+    }
+
+    /// Hands over what waits, but for small copies in a context that has enough to do.
+    pub(super) fn set_out(&mut self, devices: &Devices) {
+        let mut held: VecDeque<Copy> = VecDeque::new();
+        while let Some(first) = self.waiting.pop_front() {
+            let context = context(&first.local);
+            let mut batch = vec![first];
+            let mut bytes = batch[0].len;
+            let mut others = VecDeque::new();
+            while let Some(copy) = self.waiting.pop_front() {
+                // Copies are taken as they come: what comes after one that does not fit waits with it.
+                if self::context(&copy.local) != context {
+                    others.push_back(copy);
+                } else if batch.len() < MOST_COPIES && bytes < MOST_BYTES {
+                    bytes += copy.len;
+                    batch.push(copy);
+                } else {
+                    others.push_back(copy);
+                    others.append(&mut self.waiting);
+                }
+            }
+            self.waiting = others;
+            let busy = self.running.iter().filter(|running| running.context == context).count() >= DEPTH;
+            if busy && bytes < ENOUGH && batch.len() < MOST_COPIES {
+                held.extend(batch);
+            } else {
+                self.hand_over(devices, batch);
+            }
+        }
+        self.waiting = held;
+    }
+
+    fn hand_over(&mut self, devices: &Devices, batch: Vec<Copy>) {
+        let Some(first) = batch.first() else { return };
+        let local = first.local;
+        let ordered = batch.iter().any(|copy| copy.order == Order::AfterDefaultStream);
+        let order = if ordered { Order::AfterDefaultStream } else { Order::None };
+        let begun = (|| {
+            let mut copies = devices.batch(&local, Direction::DeviceToDevice, order)?;
+            for copy in &batch {
+                // SAFETY: both ranges are good until the copy is reported, by the promise of whoever started it and by
+                // the mapping that is kept.
+                unsafe { copies.copy(copy.to, copy.from, copy.len) }?;
+            }
+            copies.finish()
+        })();
+        let copies: Vec<Of> = batch.into_iter().map(|copy| copy.of).collect();
+        match begun {
+            Ok(completion) => self.running.push(Running { completion, copies, context: context(&local) }),
+            Err(error) => self.failed.extend(copies.into_iter().map(|of| (of, error.clone()))),
+        }
+    }
+
+    /// Takes out what is over.
+    pub(super) fn ended(&mut self) -> Vec<(Of, Result<(), DeviceError>)> {
+        let mut ended: Vec<_> = self.failed.drain(..).map(|(of, error)| (of, Err(error))).collect();
+        let (mut index, mut waits) = (0, None);
+        while let Some(batch) = self.running.get_mut(index) {
+            let result = if waits == Some(batch.context) { Ok(false) } else { batch.completion.poll() };
+            if let Ok(false) = result {
+                waits = Some(batch.context);
+                index += 1;
+                continue;
+            }
+            let batch = self.running.remove(index);
+            let result = result.map(|_| ());
+            ended.extend(batch.copies.into_iter().map(|of| (of, result.clone())));
+        }
+        ended
+    }
+}
