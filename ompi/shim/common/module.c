@@ -115,6 +115,12 @@ int cableway_request_begin(cableway_request_t *request)
     request->ompi.req_complete = REQUEST_PENDING;
     request->ompi.req_state = OMPI_REQUEST_ACTIVE;
     request->ompi.req_status = ompi_status_empty;
+    if (CABLEWAY_RECEIVE != request->kind) {
+        /* MPI defines no such thing for sends, but osc/pt2pt reads the tag of what it has sent. */
+        request->ompi.req_status.MPI_SOURCE = ompi_comm_rank(request->communicator);
+        request->ompi.req_status.MPI_TAG = request->tag;
+        request->ompi.req_status._ucount = buffer.len;
+    }
     if (CABLEWAY_RECEIVE == request->kind) {
         (void) OPAL_THREAD_ADD_FETCH32(&request->references, 1);
         rc = cableway_irecv(communicator, request->peer, request->tag, &buffer, request->engine);

@@ -1,0 +1,35 @@
+//! One-sided operations of Open MPI's own components, some of which send and receive for them.
+
+mod support;
+
+/// What `MPI_Win_allocate` gets by itself: on 4.1 `osc/rdma` or shared memory.
+#[test]
+fn windows_work_as_open_mpi_chooses() {
+    for ranks in 1..=3 {
+        support::run_program(ranks, "one_sided", &[]);
+    }
+}
+
+/// It reads the tag of what it has sent from the request, which no other component does.
+#[test]
+fn windows_work_over_messages() {
+    if support::major_version() >= 5 {
+        support::skip("Open MPI 5.0 has no osc/pt2pt");
+        return;
+    }
+    for ranks in 1..=3 {
+        let mut mpirun = support::mpirun(ranks);
+        mpirun.args(["--mca", "osc", "pt2pt"]).arg(support::program("one_sided")).arg("swaps");
+        support::finish(&mut mpirun).assert_success();
+    }
+}
+
+/// Not with one rank, where 4.1 finds no transport for it.
+#[test]
+fn windows_work_over_stock_transports() {
+    for ranks in 2..=3 {
+        let mut mpirun = support::mpirun(ranks);
+        mpirun.args(["--mca", "osc", "rdma"]).arg(support::program("one_sided"));
+        support::finish(&mut mpirun).assert_success();
+    }
+}
