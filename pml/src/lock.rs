@@ -56,11 +56,12 @@ impl<T> Lock<T> {
     #[inline]
     pub(crate) fn try_lock(&self) -> Option<Guard<'_, T>> {
         match self.locking {
-            Locking::Real => self.raw.try_lock().then_some(Guard { lock: self }),
+            // A guard that is made and dropped would unlock what somebody else holds.
+            Locking::Real => self.raw.try_lock().then(|| Guard { lock: self }),
             Locking::Elided => {
                 // SAFETY: as in `lock`.
                 let held = unsafe { &mut *self.held.get() };
-                (!std::mem::replace(held, true)).then_some(Guard { lock: self })
+                (!std::mem::replace(held, true)).then(|| Guard { lock: self })
             }
         }
     }
@@ -188,5 +189,24 @@ impl Sum {
     #[inline]
     pub(crate) fn sub(&self, n: u64) {
         self.add(n.wrapping_neg());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_turned_away_leaves_the_lock_as_it_is() {
+        for locking in [Locking::Real, Locking::Elided] {
+            let lock = Lock::new(locking, 0);
+            let mut held = lock.try_lock().expect("nobody holds it");
+            for _ in 0..3 {
+                assert!(lock.try_lock().is_none(), "{locking:?}");
+            }
+            *held += 1;
+            drop(held);
+            assert_eq!(lock.try_lock().as_deref(), Some(&1), "{locking:?}");
+        }
     }
 }
