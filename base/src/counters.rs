@@ -28,6 +28,8 @@ counters! {
     protocol_put,
     /// messages whose data went in pipelined fragments
     protocol_fragments,
+    /// bytes sent eagerly
+    bytes_eager,
     /// bytes that the receiver fetched by GET
     bytes_get,
     /// bytes that the sender stored by PUT
@@ -48,6 +50,10 @@ counters! {
     device_bytes,
     /// messages between devices, or pieces of them, that went by one copy which this process had made
     device_direct,
+    /// allocations of peers' devices that were mapped
+    ipc_mappings,
+    /// uses of such an allocation that found it mapped
+    ipc_hits,
     /// messages from peers that were refused as malformed
     malformed,
 }

@@ -11,6 +11,7 @@ use crate::facts::Facts;
 use crate::hardware;
 use crate::host::HostRegistration;
 use crate::host_ranges::{self, Asking};
+use crate::ipc::MappingCounts;
 use crate::location::{DeviceIndex, Location, MemoryClass};
 use crate::vendor::Vendor;
 
@@ -25,6 +26,7 @@ pub struct Moment(u64);
 #[derive(Clone, Default)]
 pub struct Devices {
     vendor: Option<Arc<dyn Vendor>>,
+    mappings: Arc<MappingCounts>,
 }
 
 impl Devices {
@@ -37,7 +39,7 @@ impl Devices {
     #[cfg(feature = "double")]
     pub(crate) fn of(vendor: Arc<dyn Vendor>) -> Self {
         hardware::expect();
-        Devices { vendor: Some(vendor) }
+        Devices { vendor: Some(vendor), ..Devices::default() }
     }
 
     /// Finds the driver: in the folder that `CABLEWAY_CUDA_LIBDIR` names, else the one that the program has loaded or
@@ -61,7 +63,7 @@ impl Devices {
 
     #[cfg(feature = "cuda")]
     fn opened(folder: Option<&Path>, parameters: &Parameters) -> Self {
-        Devices { vendor: Some(Arc::new(crate::cuda::Cuda::open(folder, parameters))) }
+        Devices { vendor: Some(Arc::new(crate::cuda::Cuda::open(folder, parameters))), ..Devices::default() }
     }
 
     #[cfg(not(feature = "cuda"))]
@@ -283,6 +285,11 @@ impl Devices {
         let vendor = self.vendor.as_ref().filter(|_| len != 0);
         // SAFETY: the caller's promise is the vendor's precondition.
         HostRegistration { inner: vendor.map(|vendor| unsafe { vendor.register_host(address, len) }) }
+    }
+
+    /// What became of the mappings of peers' memory.
+    pub fn mappings(&self) -> &MappingCounts {
+        &self.mappings
     }
 
     pub(crate) fn vendor(&self) -> Option<&dyn Vendor> {

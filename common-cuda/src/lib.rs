@@ -32,5 +32,5 @@ pub use error::DeviceError;
 pub use facts::{DeviceFacts, Facts, Link};
 pub use host::{BounceBuffer, BouncePool, HostRegistration};
 pub use host_pool::{HostMemory, HostPool};
-pub use ipc::{ExportKind, Exported, Exports, Imports, Mapped, Reach};
+pub use ipc::{ExportKind, Exported, Exports, Imports, Mapped, MappingCounts, Reach};
 pub use location::{DeviceIndex, Location, MemoryClass};

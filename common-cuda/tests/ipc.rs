@@ -94,6 +94,9 @@ fn another_process_reads_and_writes_it_once_it_is_met_again() {
     assert!(matches!(imports.reach(7, &told[0], &at, 8), Ok(Reach::NotYet)));
     let Ok(Reach::Mapped(mapped)) = imports.reach(7, &told[0], &at, 8) else { panic!("not mapped") };
     assert_eq!(imports.open(), (1, told[0].len));
+    assert_eq!(devices.mappings().take(), (1, 0));
+    assert!(matches!(imports.reach(7, &told[0], &at, 8), Ok(Reach::Mapped(_))));
+    assert_eq!(devices.mappings().take(), (0, 1));
     let mut seen = vec![0; LEN];
     let written = pattern(1000, 2);
     // SAFETY: both processes keep their memory, and nobody else touches it.

@@ -122,8 +122,8 @@ void cableway_dump(void *communicator);
 
 /* --- the shim's --- */
 
-/* The operation of `owner` is over. Called with no lock held; may call straight back in. */
-void shim_completed(void *owner, const struct cableway_status *status);
+/* The operation of `owner` is over, with what a status would hold. Called with no lock held; may call straight back in. */
+void shim_completed(void *owner, int source, int tag, uint64_t len, bool cancelled, int code);
 int shim_modex_put(const char *key, const uint8_t *bytes, size_t len);
 /* 0 found (release the bytes with free), 1 not found, negative an error. */
 int shim_modex_get(uint64_t process, const char *key, uint8_t **bytes, size_t *len);

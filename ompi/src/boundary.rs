@@ -111,7 +111,7 @@ impl StatusReport {
 }
 
 unsafe extern "C" {
-    pub(crate) fn shim_completed(owner: *mut c_void, status: *const StatusReport);
+    pub(crate) fn shim_completed(owner: *mut c_void, source: c_int, tag: c_int, len: u64, cancelled: bool, code: c_int);
     pub(crate) fn shim_modex_put(key: *const c_char, bytes: *const u8, len: usize) -> c_int;
     pub(crate) fn shim_modex_get(process: u64, key: *const c_char, bytes: *mut *mut u8, len: *mut usize) -> c_int;
     pub(crate) fn shim_host_progress();

@@ -110,7 +110,7 @@ impl Done {
     }
 
     fn call(&mut self) {
-        for Called { request, hook, user } in std::mem::take(&mut self.hooks) {
+        for Called { request, hook, user } in self.hooks.drain(..) {
             // SAFETY: a request with a hook stays valid until the hook is called.
             unsafe { request.as_ref() }.finish();
             // SAFETY: whoever set the hook said that it may be called so.

@@ -156,9 +156,13 @@ impl Engine {
     /// What the engine did so far.
     pub fn counters(&self) -> &Counters {
         for peer in self.met() {
-            let sent = std::mem::take(&mut peer.links.lock().sent_eager);
+            let (sent, bytes) = std::mem::take(&mut peer.links.lock().sent_eager);
             self.counters.sends_eager.add(sent);
+            self.counters.bytes_eager.add(bytes);
         }
+        let (made, hits) = self.devices.mappings().take();
+        self.counters.ipc_mappings.add(made);
+        self.counters.ipc_hits.add(hits);
         &self.counters
     }
 

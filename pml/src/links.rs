@@ -153,8 +153,8 @@ pub(crate) struct Links {
     pub(crate) broken: Option<(usize, cableway_btl::Error)>,
     /// What the peer does with small device messages.
     pub(crate) fetches: Fetches,
-    /// Eager messages sent the short way, not yet in the engine's counters.
-    pub(crate) sent_eager: u64,
+    /// Eager messages sent the short way and their bytes, not yet in the engine's counters.
+    pub(crate) sent_eager: (u64, u64),
 }
 
 /// What a busy link left over, in the order in which it is tried again.
@@ -205,7 +205,7 @@ impl Links {
             listed: false,
             broken: None,
             fetches: Fetches::default(),
-            sent_eager: 0,
+            sent_eager: (0, 0),
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use cableway_base::Parameters;
@@ -57,6 +58,20 @@ enum Found {
     Met,
     Refused,
     Open(Arc<dyn VendorMapping>),
+}
+
+/// How often peers' memory was mapped, and found mapped already.
+#[derive(Debug, Default)]
+pub struct MappingCounts {
+    made: AtomicU64,
+    hits: AtomicU64,
+}
+
+impl MappingCounts {
+    /// Mappings made and mappings used again since this was last asked.
+    pub fn take(&self) -> (u64, u64) {
+        (self.made.swap(0, Ordering::Relaxed), self.hits.swap(0, Ordering::Relaxed))
+    }
 }
 
 /// Whether an allocation of a peer can be reached.
@@ -135,6 +150,7 @@ impl Imports {
                 Some(Slot { found: Found::Refused, .. }) => return Ok(Reach::Refused),
                 Some(Slot { found: Found::Open(mapping), used, .. }) => {
                     *used = state.uses;
+                    self.devices.mappings().hits.fetch_add(1, Ordering::Relaxed);
                     return Ok(Reach::Mapped(Mapped { mapping: mapping.clone() }));
                 }
                 _ => closed = state.remove(|other, slot| other.peer == peer && slot.overlaps(exported)),
@@ -149,6 +165,7 @@ impl Imports {
             Ok(mapping) => {
                 log::debug!("mapped {} bytes of process {peer} in {:?}", exported.len, begun.elapsed());
                 state.failures.remove(&peer);
+                self.devices.mappings().made.fetch_add(1, Ordering::Relaxed);
                 (Found::Open(mapping.clone()), Reach::Mapped(Mapped { mapping }))
             }
             Err(error) => {

@@ -12,7 +12,7 @@ mod exports;
 mod imports;
 
 pub use exports::Exports;
-pub use imports::{Imports, Mapped, Reach};
+pub use imports::{Imports, Mapped, MappingCounts, Reach};
 
 use crate::error::DeviceError;
 

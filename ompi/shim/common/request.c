@@ -104,18 +104,22 @@ void cableway_set_status(ompi_status_public_t *to, const struct cableway_status 
     to->_cancelled = from->cancelled;
 }
 
-void shim_completed(void *owner, const struct cableway_status *status)
+void shim_completed(void *owner, int source, int tag, uint64_t len, bool cancelled, int code)
 {
     cableway_request_t *request = owner;
-    if (CABLEWAY_BUFFERED == request->kind) {
+    if (OPAL_UNLIKELY(CABLEWAY_BUFFERED == request->kind)) {
         (void) mca_pml_base_bsend_request_free(request->attached);
         request->attached = NULL;
         /* The program's request was complete when the copy was made; what ends here is the engine's part. */
     } else {
+        ompi_status_public_t *status = &request->ompi.req_status;
         if (CABLEWAY_RECEIVE == request->kind) {
-            cableway_set_status(&request->ompi.req_status, status);
+            status->MPI_SOURCE = source;
+            status->MPI_TAG = tag;
+            status->_ucount = len;
+            status->_cancelled = cancelled;
         }
-        request->ompi.req_status.MPI_ERROR = cableway_error(status->code);
+        status->MPI_ERROR = OPAL_LIKELY(CABLEWAY_OK == code) ? MPI_SUCCESS : cableway_error(code);
         (void) ompi_request_complete(&request->ompi, true);
     }
     cableway_request_release(request);

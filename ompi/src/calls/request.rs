@@ -1,10 +1,10 @@
 //! Requests: the shim's memory that the engine works in, and how they end.
 
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
 
 use cableway_pml::{Engine, Error, Request, Status};
 
-use crate::boundary::{Code, StatusReport, guarded, shim_completed, shim_host_progress};
+use crate::boundary::{Code, guarded, shim_completed, shim_host_progress};
 use crate::state;
 
 /// Polls of our own between two chances for the rest of Open MPI, in a call that waits.
@@ -47,19 +47,25 @@ unsafe extern "C" fn cableway_cancel(request: *mut Request) {
 /// `owner` is the shim's request that `request` is part of; both may be gone when this returns.
 unsafe fn completed(request: *const Request, owner: *mut c_void) {
     // SAFETY: the request is complete, and alive until the shim is told.
-    let report = unsafe {
-        let status = (*request).status();
-        match (*request).error() {
-            None => StatusReport::new(status, Code::Ok),
-            Some(error @ Error::Truncated { .. }) => StatusReport::new(status, Code::from(error)),
-            Some(error) => {
-                state::report(error);
-                StatusReport::new(status, Code::from(error))
-            }
-        }
-    };
+    let (status, error) = unsafe { ((*request).status(), (*request).error()) };
+    if let Some(error) = error {
+        // SAFETY: as the caller promised.
+        return unsafe { failed(status, error, owner) };
+    }
     // SAFETY: `owner` is what the shim gave with the request.
-    unsafe { shim_completed(owner, &report) };
+    unsafe { shim_completed(owner, status.source, status.tag, status.len, status.cancelled, Code::Ok as c_int) };
+}
+
+/// # Safety
+/// As [`completed`].
+#[cold]
+unsafe fn failed(status: Status, error: &Error, owner: *mut c_void) {
+    if !matches!(error, Error::Truncated { .. }) {
+        state::report(error);
+    }
+    let code = Code::from(error) as c_int;
+    // SAFETY: the caller's promise.
+    unsafe { shim_completed(owner, status.source, status.tag, status.len, status.cancelled, code) };
 }
 
 /// Progresses until `request` is complete: mostly the engine alone, now and then all of Open MPI.

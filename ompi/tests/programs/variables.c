@@ -53,7 +53,8 @@ int main(int argc, char **argv)
     static char bytes[1 << 20];
     MPI_Request requests[3];
     MPI_Comm world;
-    MPI_T_pvar_handle rendezvous, fetched, pieces;
+    MPI_T_pvar_handle eager, rendezvous, fetched, pieces, mappings, hits;
+    unsigned long long before;
     int provided, rank;
     MPI_Init(&argc, &argv);
     MPI_T_init_thread(MPI_THREAD_SINGLE, &provided);
@@ -79,6 +80,16 @@ int main(int argc, char **argv)
     MPI_Recv(bytes, 1, MPI_BYTE, 1 - rank, 1, world, MPI_STATUS_IGNORE);
     CHECK_EQUAL(queue("pml_cableway_unexpected_messages", world), 0);
     MPI_Barrier(MPI_COMM_WORLD);
+
+    eager = handle_of("pml_cableway_bytes_eager", NULL, MPI_T_PVAR_CLASS_COUNTER);
+    before = counted(eager);
+    MPI_Send(bytes, 100, MPI_BYTE, 1 - rank, 4, world);
+    CHECK_EQUAL(counted(eager) - before, 100);
+    MPI_Recv(bytes, 100, MPI_BYTE, 1 - rank, 4, world, MPI_STATUS_IGNORE);
+    /* Of device memory, which this program has none of. */
+    mappings = handle_of("pml_cableway_ipc_mappings", NULL, MPI_T_PVAR_CLASS_COUNTER);
+    hits = handle_of("pml_cableway_ipc_hits", NULL, MPI_T_PVAR_CLASS_COUNTER);
+    CHECK_EQUAL(counted(mappings) + counted(hits), 0);
 
     rendezvous = handle_of("pml_cableway_sends_rendezvous", NULL, MPI_T_PVAR_CLASS_COUNTER);
     fetched = handle_of("pml_cableway_bytes_get", NULL, MPI_T_PVAR_CLASS_COUNTER);

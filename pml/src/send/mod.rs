@@ -92,7 +92,8 @@ impl Engine {
                 link.carried = true;
                 member.advance_seq(seq);
                 links.credit.take(cost);
-                links.sent_eager += 1;
+                links.sent_eager.0 += 1;
+                links.sent_eager.1 += len as u64;
                 Ok(true)
             }
             // A link that fails answers the same again on the long way, which deals with it.

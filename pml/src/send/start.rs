@@ -39,6 +39,7 @@ impl Engine {
             Start::Eager | Start::EagerInPlace | Start::EagerDevice => {
                 links.credit.take(flow::cost(true, transfer.len as usize));
                 self.counters.sends_eager.increment();
+                self.counters.bytes_eager.add(transfer.len);
             }
             Start::AnnounceWithData => links.credit.take(flow::cost(false, transfer.len as usize)),
             Start::Expose | Start::Announce => self.counters.sends_rendezvous.increment(),
