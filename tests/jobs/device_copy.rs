@@ -38,7 +38,12 @@ fn run(ranks: u32, options: &[&str], variables: &[(&str, &str)], role: &str) -> 
 
 /// Copies that ranks say they had made from device to device, in all.
 fn direct(finished: &Finished) -> u64 {
-    let counts = finished.stdout.lines().filter_map(|line| line.strip_prefix("direct "));
+    told(finished, "direct ")
+}
+
+/// What ranks say of a counter, in all.
+fn told(finished: &Finished, counter: &str) -> u64 {
+    let counts = finished.stdout.lines().filter_map(|line| line.strip_prefix(counter));
     counts.map(|count| count.parse::<u64>().expect("a count")).sum()
 }
 
@@ -58,6 +63,7 @@ fn between_two_devices_and_on_one() {
         let ((all, again), found) = (messages(2, on_one_device), direct(&finished));
         assert!((again..=all).contains(&found), "{found} of {all}: {finished:#?}");
         assert_eq!(finished.stderr, "", "{variables:?}");
+        assert!(told(&finished, "mapped ") > 0 && told(&finished, "already mapped ") > 0, "{finished:#?}");
     }
     // Who copies is decided by cost; either way the data is right.
     for push in ["1us", "1s"] {
@@ -178,7 +184,10 @@ fn expect(buffer: &DeviceBuffer, first: usize, expected: &[u8]) -> Outcome {
 }
 
 fn tell(world: &World) {
-    println!("direct {}", world.counters().device_direct.get());
+    let counters = world.counters();
+    println!("direct {}", counters.device_direct.get());
+    println!("mapped {}", counters.ipc_mappings.get());
+    println!("already mapped {}", counters.ipc_hits.get());
 }
 
 const ROUNDS: u64 = 4;

@@ -2,6 +2,8 @@
  * a small message's latency, so nothing is described, looked up or written that such a message does not need. */
 #include "component.h"
 
+#include "ompi/runtime/mpiruntime.h"
+
 int cableway_shortcut_send(const void *address, size_t count, ompi_datatype_t *datatype, int dest, int tag,
                            mca_pml_base_send_mode_t mode, ompi_communicator_t *communicator)
 {
@@ -29,6 +31,32 @@ int cableway_shortcut_isend(const void *address, size_t count, ompi_datatype_t *
     return cableway_pml_isend(address, count, datatype, dest, tag, mode, communicator, out);
 }
 
+/* Where several threads may be in MPI, one that waits for long must leave the processor to those that have work: after
+ * some polls it waits as Open MPI's own calls do, of which one thread polls for all and the others sleep. */
+static int recv_among_threads(void *address, size_t count, ompi_datatype_t *datatype, int source, int tag,
+                              ompi_communicator_t *communicator, ompi_status_public_t *status)
+{
+    enum { POLLS = 64 };
+    ompi_request_t *request;
+    int rc = cableway_shortcut_irecv(address, count, datatype, source, tag, communicator, &request);
+    if (OMPI_SUCCESS != rc) {
+        return rc;
+    }
+    for (int polls = 0; polls < POLLS && !REQUEST_COMPLETE(request); polls++) {
+        (void) cableway_progress();
+    }
+    ompi_request_wait_completion(request);
+    if (MPI_STATUS_IGNORE != status) {
+        status->MPI_SOURCE = request->req_status.MPI_SOURCE;
+        status->MPI_TAG = request->req_status.MPI_TAG;
+        status->_ucount = request->req_status._ucount;
+        status->_cancelled = request->req_status._cancelled;
+    }
+    rc = request->req_status.MPI_ERROR;
+    ompi_request_free(&request);
+    return rc;
+}
+
 int cableway_shortcut_recv(void *address, size_t count, ompi_datatype_t *datatype, int source, int tag,
                            ompi_communicator_t *communicator, ompi_status_public_t *status)
 {
@@ -36,6 +64,9 @@ int cableway_shortcut_recv(void *address, size_t count, ompi_datatype_t *datatyp
     void *start;
     uint64_t len;
     int code;
+    if (OPAL_UNLIKELY(ompi_mpi_thread_multiple)) {
+        return recv_among_threads(address, count, datatype, source, tag, communicator, status);
+    }
     if (OPAL_UNLIKELY(!cableway_one_run(address, count, datatype, &start, &len))) {
         return cableway_pml_recv(address, count, datatype, source, tag, communicator, status);
     }
