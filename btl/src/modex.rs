@@ -116,4 +116,13 @@ pub trait Modex: Send + Sync {
     /// # Errors
     /// The launcher cannot be reached.
     fn get(&self, peer: Rank, key: &str) -> Result<Option<Vec<u8>>, ModexError>;
+
+    /// Why this process and `peer` could not understand each other, whatever transports they have; none where they can.
+    ///
+    /// # Errors
+    /// The launcher cannot be reached.
+    fn refusal(&self, peer: Rank) -> Result<Option<String>, ModexError> {
+        let _ = peer;
+        Ok(None)
+    }
 }

@@ -11,8 +11,6 @@ use crate::boundary::{JobDescription, shim_modex_get, shim_modex_put};
 
 /// Processes of other jobs that one may meet in its life.
 const STRANGERS: u32 = 1 << 16;
-/// The engine's card, which is read first of all when a peer is met.
-const FIRST_KEY: &str = "pml";
 /// What a process is built for, as Open MPI encodes it.
 const ARCHITECTURE_KEY: &str = "architecture";
 /// Half of the secret that two processes of different jobs share.
@@ -54,21 +52,17 @@ impl Modex for HostModex {
 
     fn get(&self, peer: Rank, key: &str) -> Result<Option<Vec<u8>>, ModexError> {
         let Some(name) = self.job.name_of(peer) else { return Ok(None) };
-        if key == FIRST_KEY {
-            check_architecture(name, self.architecture)?;
-        }
         get(name, key)
     }
-}
 
-/// Data is not converted between architectures.
-fn check_architecture(name: u64, ours: u32) -> Result<(), ModexError> {
-    let theirs = get(name, ARCHITECTURE_KEY)?;
-    if theirs.as_deref().is_none_or(|theirs| theirs == ours.to_ne_bytes()) {
-        return Ok(());
+    /// Data is not converted between architectures.
+    fn refusal(&self, peer: Rank) -> Result<Option<String>, ModexError> {
+        let Some(name) = self.job.name_of(peer) else { return Ok(None) };
+        let theirs = get(name, ARCHITECTURE_KEY)?;
+        let alike = theirs.as_deref().is_none_or(|theirs| theirs == self.architecture.to_ne_bytes());
+        let why = "its machine differs in the order or size of words; data is not converted, use another pml";
+        Ok((!alike).then(|| why.to_owned()))
     }
-    let reason = "its machine differs in the order or size of words; data is not converted, use another pml".to_owned();
-    Err(ModexError { what: format!("process {name:#x} cannot be met"), reason })
 }
 
 /// Open MPI names a process by its job's number and its rank there. This job's processes keep their ranks; those of

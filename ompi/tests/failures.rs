@@ -36,3 +36,9 @@ fn a_killed_rank_ends_the_job_where_errors_are_fatal() {
     assert!(run.stderr.contains("it died"), "{run:?}");
     assert!(!run.stdout.contains("all three") && !run.stderr.contains("does not hold"), "{run:?}");
 }
+
+#[test]
+fn processes_of_another_word_order_are_refused() {
+    let run = support::run_program(3, "architecture", &[]);
+    assert!(run.stderr.contains("differs in the order or size of words"), "{run:?}");
+}

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::links::{Link, Links, Peer};
+use crate::links::{Gone, Link, Links, Peer};
 use crate::wire::{BtlTag, Card};
 
 impl Engine {
@@ -65,6 +65,11 @@ impl Engine {
     }
 
     fn connect(&self, rank: Rank) -> Result<Peer, Error> {
+        if let Some(reason) = self.modex.refusal(rank)? {
+            let peer = Peer::new(rank, Links::new(SmallVec::new(), Vec::new(), 0), self.locking);
+            peer.mark_gone(Gone::Unreachable(reason.into()));
+            return Ok(peer);
+        }
         let unreachable = |reason: String| Error::Unreachable { peer: rank, reason: reason.into() };
         let card =
             self.modex.get(rank, Card::KEY)?.ok_or_else(|| unreachable("it published no address yet".to_owned()))?;

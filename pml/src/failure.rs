@@ -87,7 +87,6 @@ impl Engine {
     /// ends receives from any source in a communicator that it belonged to, since it may have been the one to satisfy
     /// them; who has left was not, and others may.
     fn peer_gone(&self, peer: &Peer, gone: Gone, done: &mut Done) {
-        let died = matches!(gone, Gone::Failed(_));
         if !peer.mark_gone(gone) {
             return;
         }
@@ -96,6 +95,12 @@ impl Engine {
             links.abandon(peer, done);
             self.drop_links(&mut links);
         }
+        self.end_receives(peer, done);
+    }
+
+    /// Ends receives that wait for a peer that is gone.
+    pub(crate) fn end_receives(&self, peer: &Peer, done: &mut Done) {
+        let died = matches!(peer.gone(), Some(Gone::Failed(_)));
         for communicator in self.registry.read(|registry| registry.all()) {
             let Some(rank) = communicator.rank_of(peer.rank) else { continue };
             let (receives, _lost) = {

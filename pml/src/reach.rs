@@ -28,6 +28,15 @@ pub(crate) fn is_due(rounds: u64) -> bool {
 }
 
 impl Engine {
+    /// For a host whose own calls wait, and poll [`progress`](Self::progress): so many rounds of that were in vain. Now and
+    /// then it is looked after whom receives wait for, as this engine's own waiting calls do.
+    #[inline]
+    pub fn waited(&self, rounds: u64) {
+        if is_due(rounds) {
+            self.look_around();
+        }
+    }
+
     /// Looks after everybody that a posted receive waits for.
     #[cold]
     pub(crate) fn look_around(&self) {
@@ -82,7 +91,10 @@ impl Engine {
             // It may be able to reach us.
             Err(error) => return log::debug!("a receive waits for peer {process}: {error}"),
         };
-        if peer.gone().is_none() {
+        if peer.gone().is_some() {
+            // It was met only now, and cannot be talked to.
+            self.end_receives(peer, done);
+        } else {
             self.with_links(peer, done, |links, _| {
                 if let Some(link) = links.main()
                     && let Err(error) = link.endpoint.connect()

@@ -77,7 +77,11 @@ pub(crate) fn program(name: &str) -> PathBuf {
         // Other tests may be building the same one.
         let fresh = scratch().join(format!("{name}.{}.{:?}", std::process::id(), std::thread::current().id()));
         let mut mpicc = Command::new("mpicc");
-        mpicc.args(["-O1", "-g", "-pthread", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&fresh).arg(&source).arg("-ldl");
+        mpicc
+            .args(["-O1", "-g", "-pthread", "-Wall", "-Wextra", "-Werror", "-rdynamic", "-o"])
+            .arg(&fresh)
+            .arg(&source)
+            .arg("-ldl");
         let output = mpicc.output().unwrap_or_else(|error| panic!("{mpicc:?}: {error}"));
         assert!(output.status.success(), "{mpicc:?}: {}", String::from_utf8_lossy(&output.stderr));
         std::fs::rename(&fresh, &executable).expect("both are in one folder");
