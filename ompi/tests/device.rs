@@ -27,3 +27,10 @@ fn device_memory_is_sent_over_sockets() {
     command.args(["--mca", "pml_cableway_btl", "self,tcp"]).arg(support::program("device"));
     support::finish(&mut command).assert_success();
 }
+
+#[test]
+fn many_threads_use_device_memory_at_once() {
+    for ranks in 1..=3 {
+        support::finish(with_driver(ranks).arg(support::program("device_threads"))).assert_success();
+    }
+}
