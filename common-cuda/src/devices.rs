@@ -121,7 +121,7 @@ impl Devices {
 
     fn look_up(&self, address: *const u8, len: usize) -> Location {
         match &self.vendor {
-            Some(vendor) if len != 0 && !host_ranges::certain(address as usize, len) => {
+            Some(vendor) if len != 0 && !vendor.is_absent() && !host_ranges::certain(address as usize, len) => {
                 let asking = Asking::begin();
                 let location = vendor.classify(address, len);
                 if location.class == MemoryClass::Host {

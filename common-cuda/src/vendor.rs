@@ -20,6 +20,11 @@ use crate::location::{DeviceIndex, Location};
 pub(crate) trait Vendor: Send + Sync {
     /// Whether a driver is in the process.
     fn present(&self) -> bool;
+    /// Whether it costs next to nothing to tell that there is none, so that all memory is host memory.
+    #[inline]
+    fn is_absent(&self) -> bool {
+        false
+    }
     /// As [`Devices::classify`](crate::Devices::classify), of memory that may be a device's.
     fn classify(&self, address: *const u8, len: usize) -> Location;
     /// The allocation (first byte and length) around an address of device memory; none if the driver does not say.

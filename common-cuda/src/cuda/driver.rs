@@ -180,6 +180,9 @@ fn path_of(symbol: *mut c_void) -> PathBuf {
     PathBuf::from(OsStr::from_bytes(name.to_bytes()))
 }
 
+/// Finds what the process has, and loads nothing.
+const LOADED_ONLY: c_int = RTLD_NOW | RTLD_LOCAL | libc::RTLD_NOLOAD;
+
 /// The driver of this process, once there is one.
 #[derive(Default)]
 pub(super) struct Discovery {
@@ -189,7 +192,8 @@ pub(super) struct Discovery {
 }
 
 impl Discovery {
-    /// The driver if it is in this process. Costs a load once it is, and about 20 ns while it is not but might be.
+    /// The driver if it is in this process. Costs a load once it is, and about 20 ns while it is not but might be;
+    /// who asks often asks [`no_driver`](super::latest::no_driver) first.
     #[inline]
     pub(super) fn driver(&self) -> Option<&'static Driver> {
         match self.driver.get() {
@@ -208,10 +212,15 @@ impl Discovery {
         if self.looked_at.load(Ordering::Relaxed) == loaded {
             return None;
         }
-        let found = self.take(Path::new(LIBRARY), RTLD_NOW | RTLD_LOCAL | libc::RTLD_NOLOAD);
+        let found = self.take(Path::new(LIBRARY), LOADED_ONLY);
         // Only after the search: a thread that reads the new count must not conclude more than was looked at.
         self.looked_at.store(loaded, Ordering::Relaxed);
         found.ok()
+    }
+
+    /// Whether the driver is missing, looked for anew.
+    pub(super) fn is_absent(&self) -> bool {
+        self.driver.get().is_none() && self.take(Path::new(LIBRARY), LOADED_ONLY).is_err()
     }
 
     /// Loads the library of this name or path.
@@ -225,6 +234,7 @@ impl Discovery {
     fn take(&self, library: &Path, flags: c_int) -> Result<&'static Driver, String> {
         // SAFETY: the library is the GPU driver, which programs load at any time and from any thread.
         let library = unsafe { Library::open(Some(library), flags) }.map_err(|error| error.to_string())?;
+        super::latest::found();
         let driver = Driver::bind(library)?;
         let driver = self.driver.get_or_init(|| driver);
         crate::hardware::expect();

@@ -7,6 +7,7 @@ mod copy;
 mod driver;
 mod info;
 mod ipc;
+mod latest;
 mod primary;
 mod register;
 mod status;
@@ -63,6 +64,7 @@ impl Cuda {
         }
         if cuda.discovery.driver().is_none() {
             log::info!("no CUDA driver is loaded: all memory is host memory until the program loads one");
+            latest::watch(|| cuda.discovery.is_absent());
         }
         cuda
     }
@@ -101,6 +103,10 @@ impl Cuda {
 impl Vendor for Cuda {
     fn present(&self) -> bool {
         self.discovery.driver().is_some()
+    }
+
+    fn is_absent(&self) -> bool {
+        latest::no_driver()
     }
 
     fn classify(&self, address: *const u8, _len: usize) -> Location {
