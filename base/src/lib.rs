@@ -1,7 +1,8 @@
-//! What every layer of Cableway shares and what depends on none of them: the parameter table, counters, and
+//! What every layer of Cableway shares and what depends on none of them: the parameter table, counters, locks, and
 //! warnings that are given once.
 
 pub mod counters;
+pub mod lock;
 pub mod parameters;
 mod suggest;
 pub mod warn;

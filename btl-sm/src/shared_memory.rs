@@ -4,10 +4,10 @@ use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use cableway_base::lock::{Lock, Locking};
 use cableway_base::{Parameters, Rank};
 use cableway_btl::{Btl, Endpoint, Error, Job, Upcalls};
 use cableway_common_cuda::Devices;
-use parking_lot::Mutex;
 
 use crate::NAME;
 use crate::card::{Card, SocketName};
@@ -27,7 +27,7 @@ pub struct SharedMemory {
     inner: Arc<Inner>,
     card: Card,
     /// Taken by whoever progresses; who finds it taken leaves.
-    progress: Mutex<Progress>,
+    progress: Lock<Progress>,
     _socket: Option<Unlink>,
 }
 
@@ -46,7 +46,7 @@ impl SharedMemory {
             crate::single_copy::let_peers_attach();
         }
         let card = Card { node: inner.node, socket };
-        let progress = Mutex::new(Progress::new(&inner, connections));
+        let progress = Lock::new(Locking::REAL, Progress::new(&inner, connections));
         Ok(Arc::new(SharedMemory { inner: Arc::new(inner), card, progress, _socket: unlink }))
     }
 }

@@ -9,9 +9,9 @@ use cableway_base::Rank;
 use crate::completion::Active;
 use crate::error::Error;
 use crate::kept::Kept;
-use crate::lock::{Lock, Locking};
 use crate::matching::{Matcher, Pattern};
 use crate::request::ANY;
+use cableway_base::lock::{Lock, Locking};
 
 /// A context and a group of processes, as one engine sees them. Made by
 /// [`Engine::add_communicator`](crate::Engine::add_communicator).

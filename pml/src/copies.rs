@@ -10,9 +10,9 @@ use crate::completion::{Active, Done};
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::kept::Kept;
-use crate::lock::{Lock, Locking};
 use crate::request::Status;
 use crate::wire::Id;
+use cableway_base::lock::{Lock, Locking};
 
 /// A copy and what follows it. The completion comes first, so that one dropped waits before the memory that it copies
 /// from or to is given back.

@@ -14,11 +14,11 @@ use crate::completion::Done;
 use crate::copies::Copies;
 use crate::error::Error;
 use crate::links::{Links, Peer};
-use crate::lock::{Lock, Locking};
 use crate::orders::Orders;
 use crate::registry::Registry;
 use crate::upcalls::Delivery;
 use crate::wire::Card;
+use cableway_base::lock::{Lock, Locking, Shared};
 
 /// What an engine is made of.
 pub struct Config {
@@ -52,7 +52,7 @@ pub struct Engine {
     /// Held while a peer is met, so that each is met once.
     pub(crate) meeting: Mutex<()>,
     pub(crate) next_link: AtomicU32,
-    pub(crate) registry: crate::lock::Shared<Registry>,
+    pub(crate) registry: Shared<Registry>,
     /// Peers with something in their queues.
     waiting: Lock<Vec<Rank>>,
     waiting_len: AtomicUsize,
@@ -92,7 +92,7 @@ impl Engine {
     /// # Errors
     /// The modex refused.
     pub fn new(config: Config) -> Result<Arc<Self>, Error> {
-        Self::with_locking(config, Locking::Real)
+        Self::with_locking(config, Locking::REAL)
     }
 
     /// As [`new`](Self::new), for a host whose calls never overlap: locks are left out (`MPI_THREAD_SERIALIZED` and
@@ -105,7 +105,8 @@ impl Engine {
     /// # Errors
     /// As `new`.
     pub unsafe fn new_serialized(config: Config) -> Result<Arc<Self>, Error> {
-        Self::with_locking(config, Locking::Elided)
+        // SAFETY: the caller's promise.
+        Self::with_locking(config, unsafe { Locking::elided() })
     }
 
     fn with_locking(config: Config, locking: Locking) -> Result<Arc<Self>, Error> {
@@ -132,7 +133,7 @@ impl Engine {
             strangers: OnceLock::new(),
             meeting: Mutex::new(()),
             next_link: AtomicU32::new(0),
-            registry: crate::lock::Shared::new(locking, Registry::default()),
+            registry: Shared::new(locking, Registry::default()),
             waiting: Lock::new(locking, Vec::new()),
             waiting_len: AtomicUsize::new(0),
             copies: Copies::new(locking),
@@ -320,6 +321,11 @@ impl Engine {
     /// The engine was finalized.
     #[inline]
     pub(crate) fn check_open(&self) -> Result<(), Error> {
-        if self.finalized.load(Ordering::Relaxed) { Err(Error::Finalized) } else { Ok(()) }
+        if self.is_finalized() { Err(Error::Finalized) } else { Ok(()) }
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_finalized(&self) -> bool {
+        self.finalized.load(Ordering::Relaxed)
     }
 }

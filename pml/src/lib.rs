@@ -20,7 +20,6 @@ mod flow;
 pub mod fuzzing;
 mod kept;
 mod links;
-mod lock;
 mod matching;
 mod orders;
 mod persistent;

@@ -11,11 +11,11 @@ use smallvec::SmallVec;
 
 use crate::error::Error;
 use crate::flow::Credit;
-use crate::lock::{Lock, Locking, Sum};
 use crate::receive::{Offers, ReceiveTransfer};
 use crate::send::{Fetches, PutJob, SendTransfer};
 use crate::table::Table;
 use crate::wire::{BtlTag, Header, HeaderBuffer, Id};
+use cableway_base::lock::{Lock, Locking, Sum};
 
 /// Why nothing is sent to a process any more, nor comes from it.
 #[derive(Clone, Debug)]

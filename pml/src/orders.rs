@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use cableway_common_cuda::Location;
 
 use crate::engine::Engine;
-use crate::lock::{Lock, Locking};
+use cableway_base::lock::{Lock, Locking};
 
 /// Whose default streams are to be asked about.
 pub(crate) struct Orders {
