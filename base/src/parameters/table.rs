@@ -94,7 +94,7 @@ parameters! {
 
     btl_sm_eager_limit: Size = "16K", "largest message that is sent without a handshake";
     btl_sm_max_send_size: Size = "64K", "data in the largest fragment that passes through the shared segment";
-    btl_sm_streaming_limit: Size = "4K", "smallest message, header included, that is stored into a fragment past the caches, which is faster where two cores share none";
+    btl_sm_streaming_limit: Size = "8K", "smallest message, header included, that is stored into a fragment past the caches, which is faster where two cores share none";
     btl_sm_fast_box_size: Size = "16K", "size of the ring through which one process sends small messages to one peer";
     btl_sm_fast_boxes: Count = "32", "how many peers may have a fast box of ours";
     btl_sm_fast_box_threshold: Count = "16", "messages to a peer before it gets a fast box";
