@@ -23,7 +23,7 @@ pub(crate) struct Bench<'a> {
     pub(crate) received: u64,
 }
 
-impl Bench<'_> {
+impl<'a> Bench<'a> {
     /// What one size's messages took, in the unit of the test.
     pub(crate) fn run(&mut self, size: u64) -> Result<f64, Failure> {
         let iterations = self.plan.iterations(size);
@@ -31,8 +31,10 @@ impl Bench<'_> {
         self.on.barrier()?;
         for count in [self.plan.warm_up(size), iterations] {
             let start = Instant::now();
-            for _ in 0..count {
-                self.iterate(size)?;
+            if self.plan.check {
+                self.checked(size, count)?
+            } else {
+                self.unchecked(size, count)?
             }
             took = start.elapsed();
         }
@@ -40,102 +42,132 @@ impl Bench<'_> {
         Ok(value(self.plan, self.on.size(), size, took / iterations))
     }
 
-    fn iterate(&mut self, size: u64) -> Result<(), Failure> {
-        let window = self.plan.window(size);
-        let (first, peer) = (self.on.rank() == 0, (self.on.rank() + 1) % self.on.size());
-        match self.plan.test {
-            _ if self.on.size() == 1 => self.exchange(peer, size, window),
-            Test::Bidirectional => self.exchange(peer, size, window),
-            Test::Latency if first => {
-                self.send(peer, size)?;
-                self.receive(peer, size)
+    /// Buffers are named once, as a program would.
+    fn unchecked(&mut self, size: u64, count: u32) -> Result<(), Failure> {
+        let (window, exchange) = (self.plan.window(size), self.exchange());
+        let messages = self.out.messages(window, size, true);
+        let mut rooms = self.inbox.rooms(window, size, true);
+        for _ in 0..count {
+            exchange.run(&messages, &mut rooms)?;
+        }
+        Ok(())
+    }
+
+    fn checked(&mut self, size: u64, count: u32) -> Result<(), Failure> {
+        let (window, exchange) = (self.plan.window(size), self.exchange());
+        for _ in 0..count {
+            if exchange.sends() {
+                self.fill(size, window)?;
             }
-            Test::Latency => {
-                self.receive(peer, size)?;
-                self.send(peer, size)
+            if exchange.receives() {
+                self.poison(size, window)?;
             }
-            // The receiver tells when it has the whole window.
-            Test::Bandwidth | Test::MessageRate if first => {
-                self.send_window(peer, size, window)?;
-                Ok(self.on.recv(&mut [0_u8; 4], peer, DONE).map(drop)?)
-            }
-            Test::Bandwidth | Test::MessageRate => {
-                self.receive_window(peer, size, window)?;
-                Ok(self.on.send(&[0_u8; 4], peer, DONE)?)
+            let messages = self.out.messages(window, size, false);
+            let mut rooms = self.inbox.rooms(window, size, false);
+            exchange.run(&messages, &mut rooms)?;
+            drop(rooms);
+            if exchange.receives() {
+                self.verify(exchange.peer, size, window)?;
             }
         }
+        Ok(())
     }
 
-    fn send(&mut self, to: Rank, size: u64) -> Result<(), Failure> {
-        self.fill(size, 1)?;
-        Ok(self.on.send(&self.out.message(0, size), to, DATA)?)
-    }
-
-    fn receive(&mut self, from: Rank, size: u64) -> Result<(), Failure> {
-        self.poison(size, 1)?;
-        self.on.recv(&mut self.inbox.room(0, size), from, DATA)?;
-        self.verify(from, size, 1)
-    }
-
-    fn send_window(&mut self, to: Rank, size: u64, window: u32) -> Result<(), Failure> {
-        self.fill(size, window)?;
-        let messages = self.out.messages(window, size, !self.plan.check);
-        self.on.scope(|scope| wait_all(start_sends(scope, &messages, to)?))
-    }
-
-    fn receive_window(&mut self, from: Rank, size: u64, window: u32) -> Result<(), Failure> {
-        self.poison(size, window)?;
-        let mut rooms = self.inbox.rooms(window, size, !self.plan.check);
-        self.on.scope(|scope| wait_all(start_receives(scope, &mut rooms, from)?))?;
-        drop(rooms);
-        self.verify(from, size, window)
-    }
-
-    /// Sends a window and receives one, at the same time.
-    fn exchange(&mut self, peer: Rank, size: u64, window: u32) -> Result<(), Failure> {
-        self.fill(size, window)?;
-        self.poison(size, window)?;
-        let messages = self.out.messages(window, size, !self.plan.check);
-        let mut rooms = self.inbox.rooms(window, size, !self.plan.check);
-        self.on.scope(|scope| {
-            let receives = start_receives(scope, &mut rooms, peer)?;
-            wait_all(start_sends(scope, &messages, peer)?)?;
-            wait_all(receives)
-        })?;
-        drop(rooms);
-        self.verify(peer, size, window)
+    fn exchange(&self) -> Exchange<'a> {
+        let (first, peer) = (self.on.rank() == 0, (self.on.rank() + 1) % self.on.size());
+        let pattern = match self.plan.test {
+            _ if self.on.size() == 1 => Pattern::Both,
+            Test::Bidirectional => Pattern::Both,
+            Test::Latency if first => Pattern::Ping,
+            Test::Latency => Pattern::Pong,
+            Test::Bandwidth | Test::MessageRate if first => Pattern::Source,
+            Test::Bandwidth | Test::MessageRate => Pattern::Sink,
+        };
+        Exchange { on: self.on, peer, pattern }
     }
 
     fn fill(&mut self, size: u64, window: u32) -> Result<(), Failure> {
-        if self.plan.check {
-            for slot in 0..window {
-                self.out.fill(slot, size, number(self.on.rank(), self.sent))?;
-                self.sent += 1;
-            }
+        for slot in 0..window {
+            self.out.fill(slot, size, number(self.on.rank(), self.sent))?;
+            self.sent += 1;
         }
         Ok(())
     }
 
     fn poison(&mut self, size: u64, window: u32) -> Result<(), Failure> {
-        if self.plan.check {
-            for slot in 0..window {
-                self.inbox.poison(slot, size)?;
-            }
+        for slot in 0..window {
+            self.inbox.poison(slot, size)?;
         }
         Ok(())
     }
 
     fn verify(&mut self, from: Rank, size: u64, window: u32) -> Result<(), Failure> {
-        if self.plan.check {
-            for slot in 0..window {
-                let message = self.received;
-                self.received += 1;
-                if let Some(fault) = self.inbox.verify(slot, size, number(from, message))? {
-                    let rank = self.on.rank();
-                    let what = format!("check failed at rank {rank}, size {size}, message {message} from rank {from}");
-                    return Err(Failure::failed(1, format!("{what}: {fault}")));
-                }
+        for slot in 0..window {
+            let message = self.received;
+            self.received += 1;
+            if let Some(fault) = self.inbox.verify(slot, size, number(from, message))? {
+                let rank = self.on.rank();
+                let what = format!("check failed at rank {rank}, size {size}, message {message} from rank {from}");
+                return Err(Failure::failed(1, format!("{what}: {fault}")));
             }
+        }
+        Ok(())
+    }
+}
+
+/// What one rank does in one iteration.
+#[derive(Clone, Copy)]
+enum Pattern {
+    /// Sends, and receives the answer.
+    Ping,
+    Pong,
+    /// Sends a window, and hears that it is there.
+    Source,
+    Sink,
+    /// Sends a window and receives one, at the same time.
+    Both,
+}
+
+struct Exchange<'a> {
+    on: &'a Communicator,
+    peer: Rank,
+    pattern: Pattern,
+}
+
+impl Exchange<'_> {
+    fn sends(&self) -> bool {
+        !matches!(self.pattern, Pattern::Sink)
+    }
+
+    fn receives(&self) -> bool {
+        !matches!(self.pattern, Pattern::Source)
+    }
+
+    /// One iteration.
+    fn run(&self, messages: &[RawBuffer<'_>], rooms: &mut [RawBuffer<'_>]) -> Result<(), Failure> {
+        let &Exchange { on, peer, pattern } = self;
+        match pattern {
+            Pattern::Ping => {
+                on.send(&messages[0], peer, DATA)?;
+                on.recv(&mut rooms[0], peer, DATA)?;
+            }
+            Pattern::Pong => {
+                on.recv(&mut rooms[0], peer, DATA)?;
+                on.send(&messages[0], peer, DATA)?;
+            }
+            Pattern::Source => {
+                on.scope(|scope| wait_all(start_sends(scope, messages, peer)?))?;
+                on.recv(&mut [0_u8; 4], peer, DONE)?;
+            }
+            Pattern::Sink => {
+                on.scope(|scope| wait_all(start_receives(scope, rooms, peer)?))?;
+                on.send(&[0_u8; 4], peer, DONE)?;
+            }
+            Pattern::Both => on.scope(|scope| {
+                let receives = start_receives(scope, rooms, peer)?;
+                wait_all(start_sends(scope, messages, peer)?)?;
+                wait_all(receives)
+            })?,
         }
         Ok(())
     }

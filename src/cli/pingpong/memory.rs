@@ -201,12 +201,6 @@ impl Memory {
         (0..count).map(|slot| self.message(if shared { 0 } else { slot }, size)).collect()
     }
 
-    /// The message of `size` bytes in `slot`, to be received.
-    pub(crate) fn room(&mut self, slot: u32, size: u64) -> RawBuffer<'_> {
-        // SAFETY: the memory is borrowed exclusively.
-        unsafe { self.view(slot, size) }
-    }
-
     /// Room for `count` messages at a time: in a slot each, or all in the first one, where nobody will look.
     pub(crate) fn rooms(&mut self, count: u32, size: u64, shared: bool) -> Vec<RawBuffer<'_>> {
         let slot = |number| if shared { 0 } else { number };
