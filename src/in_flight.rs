@@ -98,7 +98,9 @@ impl Deref for InFlight<'_> {
 impl Drop for InFlight<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.end();
+        if self.is_active() {
+            self.end();
+        }
         // A persistent request holds on to its communicator: it is not kept.
         let reusable = !self.is_persistent();
         let allocation = Allocation(self.memory);

@@ -9,20 +9,19 @@ pub(crate) unsafe fn copy_short(to: *mut u8, from: *const u8, len: usize) {
     debug_assert!(len <= 64);
     // SAFETY: every move lies within the first `len` bytes of either side.
     unsafe {
-        match len {
-            0 => {}
-            1..=3 => {
-                let (first, middle, last) = (*from, *from.add(len / 2), *from.add(len - 1));
-                *to = first;
-                *to.add(len / 2) = middle;
-                *to.add(len - 1) = last;
+        if len >= 8 {
+            match len {
+                ..=16 => both_ends::<u64>(to, from, len),
+                17..=32 => both_ends::<u128>(to, from, len),
+                _ => both_ends::<[u128; 2]>(to, from, len),
             }
-            4..=7 => both_ends::<u32>(to, from, len),
-            8..=16 => both_ends::<u64>(to, from, len),
-            17..=32 => both_ends::<u128>(to, from, len),
-            _ => {
-                both_ends::<[u128; 2]>(to, from, len);
-            }
+        } else if len >= 4 {
+            both_ends::<u32>(to, from, len);
+        } else if len != 0 {
+            let (first, middle, last) = (*from, *from.add(len / 2), *from.add(len - 1));
+            *to = first;
+            *to.add(len / 2) = middle;
+            *to.add(len - 1) = last;
         }
     }
 }

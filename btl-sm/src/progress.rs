@@ -20,6 +20,9 @@ use crate::segment::{BoxMemory, FifoMemory};
 const BATCH: usize = 32;
 /// The clock is looked at once in so many polls: it costs more than a poll.
 const POLLS_PER_LOOK: u32 = 32;
+/// Of polls that find something in a fast box, one in so many looks further.
+const BUSY_POLLS: u32 = 4;
+const _: () = assert!(POLLS_PER_LOOK.is_multiple_of(BUSY_POLLS));
 /// How often sockets are looked at when nothing is under way. A system call each time.
 const SOCKET_INTERVAL: Duration = Duration::from_micros(200);
 /// How often while a peer connects: it may take its time.
@@ -80,12 +83,16 @@ impl Progress {
             }
             index += 1;
         }
+        self.polls += 1;
+        // While boxes are busy, what is rarer is looked at in some of the polls only.
+        if events != 0 && !self.polls.is_multiple_of(BUSY_POLLS) {
+            return events;
+        }
         events += self.poll_fifo(inner, upcalls);
         events += inner.device_copies.poll(upcalls);
         if let Some(requests) = inner.take_requests() {
             events += self.serve(inner, requests, upcalls);
         }
-        self.polls += 1;
         if self.polls >= POLLS_PER_LOOK {
             self.polls = 0;
             events += self.look(inner, upcalls);

@@ -45,7 +45,7 @@ impl Active {
     }
 
     /// Ends the operation well.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn succeed(mut self, status: Status, done: &mut Done) {
         let inner = self.inner();
         // Field by field: copied whole, the padding would be read back before it is written.
@@ -65,7 +65,7 @@ impl Active {
         self.finish(done);
     }
 
-    #[inline]
+    #[inline(always)]
     fn finish(mut self, done: &mut Done) {
         self.inner().room = Room::None;
         // SAFETY: as in `inner`.

@@ -10,7 +10,6 @@ use crate::engine::Engine;
 use crate::error::{Abort, Error};
 use crate::kept::Kept;
 use crate::request::{PROC_NULL, Request, Status};
-use crate::room::Room;
 use crate::wait::AbortUnlessComplete;
 
 /// A message that a matched probe took out of the queue. Dropping it discards the message; its sender is told if it
@@ -107,7 +106,7 @@ impl Engine {
             active.fail(error, &mut done);
         } else if let Some(Taken { communicator, source, kept }) = message.taken.take() {
             // SAFETY: the caller's promise lasts until the operation is complete.
-            active.inner().room = unsafe { Room::new(buffer, &self.devices) };
+            unsafe { active.inner().room.renew(buffer, &self.devices) };
             self.deliver_waiting(&communicator, active, source, kept, &mut done);
         } else {
             active.complete(Status::EMPTY, None, &mut done);

@@ -18,15 +18,27 @@ pub(crate) enum Room {
 }
 
 impl Room {
+    /// Becomes what a buffer needs.
+    ///
     /// # Safety
     /// The buffer is valid for writes, and nobody else's, until the message is in it.
-    #[inline]
-    pub(crate) unsafe fn new(buffer: Buffer<'_>, devices: &Devices) -> Self {
-        if let Some((address, len)) = buffer.contiguous()
-            && !devices.classify(address, usize::try_from(len).unwrap_or(usize::MAX)).on_device()
-        {
-            return Room::Plain { address, len };
+    #[inline(always)]
+    pub(crate) unsafe fn renew(&mut self, buffer: Buffer<'_>, devices: &Devices) {
+        match buffer.contiguous() {
+            Some((address, len))
+                if !devices.classify(address, usize::try_from(len).unwrap_or(usize::MAX)).on_device() =>
+            {
+                *self = Room::Plain { address, len };
+            }
+            // SAFETY: the caller's promise.
+            _ => *self = unsafe { Self::converted(buffer, devices) },
         }
+    }
+
+    /// # Safety
+    /// As [`renew`](Self::renew).
+    #[inline(never)]
+    unsafe fn converted(buffer: Buffer<'_>, devices: &Devices) -> Self {
         // SAFETY: the caller's promise.
         let convertor = unsafe { buffer.convertor_to_receive(buffer.classify(devices), devices) };
         Room::Converted(convertor, devices.moment())
@@ -48,6 +60,7 @@ impl Room {
     }
 
     /// Where it is, if that is on a device.
+    #[inline]
     pub(crate) fn on_device(&self) -> Option<&Location> {
         match self {
             Room::Converted(convertor, _) => Some(convertor.location()).filter(|location| location.on_device()),
@@ -64,6 +77,19 @@ impl Room {
         }
     }
 
+    /// Copies all of `from` in if that fits into one run of host memory. False: nothing happened.
+    #[inline(always)]
+    pub(crate) fn take_plain(&mut self, from: SharedBytes<'_>) -> bool {
+        match *self {
+            Room::Plain { address, len } if from.len() as u64 <= len => {
+                // SAFETY: as in `fill`.
+                unsafe { copy(from.as_ptr(), address, from.len()) };
+                true
+            }
+            _ => false,
+        }
+    }
+
     /// Copies the first `len` bytes of `from` in, and waits if a device does it. `len` is at most [`len`](Self::len).
     #[inline]
     pub(crate) fn fill(&mut self, from: SharedBytes<'_>, len: usize) -> Result<(), Error> {
@@ -71,7 +97,7 @@ impl Room {
             Room::None => Ok(()),
             Room::Plain { address, len: room } => {
                 let len = len.min(*room as usize).min(from.len());
-                // SAFETY: `len` bytes are readable and, by `new`'s caller's promise, writable; a payload is no part of
+                // SAFETY: `len` bytes are readable and, by `renew`'s caller's promise, writable; a payload is no part of
                 // a user's buffer.
                 unsafe { copy(from.as_ptr(), *address, len) };
                 Ok(())
@@ -113,7 +139,7 @@ impl Room {
             Room::None => None,
             Room::Plain { address, len } => {
                 let buffer = Buffer::bytes(address, len);
-                // SAFETY: `new`'s caller's promise.
+                // SAFETY: `renew`'s caller's promise.
                 let convertor = unsafe { buffer.convertor_to_receive(buffer.classify(devices), devices) };
                 Some((convertor, devices.moment()))
             }

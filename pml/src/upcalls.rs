@@ -105,7 +105,7 @@ impl Delivery<'_> {
         self.engine.peer(rank).inspect_err(|error| log::debug!("peer {rank} is gone, and was never met: {error}")).ok()
     }
 
-    #[inline]
+    #[inline(always)]
     fn dispatch(&self, peer: &Peer, message: &Received<'_>, done: &mut Done) -> Result<(), Malformed> {
         if let Some(words) = message.bytes().first_words()
             && let Some(envelope) = match_envelope(words)

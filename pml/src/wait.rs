@@ -1,10 +1,15 @@
 //! Waiting: polling with progress, adapted to who else needs the processor.
 
+use std::mem::ManuallyDrop;
 use std::ops::Deref;
 
 use crate::completion::Done;
 use crate::engine::Engine;
+use crate::error::Error;
 use crate::request::{PROC_NULL, Request, Status};
+
+/// Polls without an event before a waiting call tells the processor that it spins.
+const EAGER_POLLS: u64 = 64;
 
 impl Engine {
     /// Progresses until every request is complete. Polls `pml_spin` times without an event, then yields the processor
@@ -39,7 +44,10 @@ impl Engine {
                 idle = 0;
             } else if idle < self.spin {
                 idle += 1;
-                std::hint::spin_loop();
+                // The hint has some processors rest for as long as a small message takes.
+                if idle > EAGER_POLLS {
+                    std::hint::spin_loop();
+                }
                 continue;
             } else {
                 std::thread::yield_now();
@@ -82,6 +90,20 @@ impl AbortUnlessComplete {
     pub(crate) fn started(&self) -> &Request {
         self.used.set(true);
         &self.request
+    }
+
+    /// Status or error of the operation, which is complete.
+    #[inline(always)]
+    pub(crate) fn into_result(self) -> Result<Status, Error> {
+        debug_assert!(self.is_complete());
+        // A complete request that is not persistent owns nothing but its error.
+        let this = ManuallyDrop::new(self);
+        // SAFETY: complete, so that it is ours alone.
+        let inner = unsafe { this.request.inner() };
+        match inner.error.take() {
+            None => Ok(inner.status),
+            Some(error) => Err(*error),
+        }
     }
 
     /// It was not started after all.

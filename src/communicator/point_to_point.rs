@@ -15,6 +15,7 @@ impl Communicator {
     ///
     /// # Errors
     /// No such rank, a tag below 0, or the peer failed.
+    #[inline]
     pub fn send(&self, buffer: &(impl SendBuffer + ?Sized), to: Rank, tag: i32) -> Result<(), Error> {
         self.send_as(buffer.readable(), to, tag, &SendMode::Standard)
     }
@@ -50,13 +51,17 @@ impl Communicator {
         self.send_as(buffer.readable(), to, tag, &room.mode())
     }
 
+    #[inline]
     fn send_as(&self, buffer: Buffer<'_>, to: Rank, tag: i32, mode: &SendMode) -> Result<(), Error> {
-        self.check_tag(tag)
-            .and_then(|()| self.send_raw(buffer, to, tag, mode))
-            .map_err(|error| Operation::send(&buffer, to, tag).failed(error))
+        let sent = if tag < 0 { self.check_tag(tag) } else { self.send_raw(buffer, to, tag, mode) };
+        match sent {
+            Ok(()) => Ok(()),
+            Err(error) => Err(Operation::send(&buffer, to, tag).failed(error)),
+        }
     }
 
     /// As [`send_as`](Self::send_as) without the check, for tags of our own.
+    #[inline]
     pub(super) fn send_raw(
         &self,
         buffer: Buffer<'_>,
@@ -85,11 +90,15 @@ impl Communicator {
         tag: impl Into<Tag>,
     ) -> Result<Status, Error> {
         let (from, tag, buffer) = (from.into(), tag.into(), buffer.writable());
-        // SAFETY: the buffer is what a `RecvBuffer` borrowed beyond this call says is writable.
-        let received = self
-            .check_selector(tag)
-            .and_then(|()| unsafe { self.engine().recv(self.raw(), from.raw(), tag.raw(), buffer) });
-        received.map(Status::new).map_err(|error| Operation::receive(&buffer, from, tag).failed(error))
+        let received = match self.check_selector(tag) {
+            // SAFETY: the buffer is what a `RecvBuffer` borrowed beyond this call says is writable.
+            Ok(()) => unsafe { self.engine().recv(self.raw(), from.raw(), tag.raw(), buffer) },
+            Err(error) => Err(error),
+        };
+        match received {
+            Ok(status) => Ok(Status::new(status)),
+            Err(error) => Err(Operation::receive(&buffer, from, tag).failed(error)),
+        }
     }
 
     /// Receives a message of any length.

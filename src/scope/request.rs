@@ -39,8 +39,13 @@ impl<'scope, 'env> Request<'scope, 'env> {
     #[inline]
     pub fn wait(self) -> Result<Status, Error> {
         let Some(member) = self.member else { return Ok(self.status) };
-        let (operation, result) = finish(self.scope, member);
-        result.map(|status| described(&operation, status)).map_err(|error| operation.failed(error))
+        // SAFETY: the member is the scope's.
+        let (request, operation) = unsafe { self.scope.pending.take(member) };
+        request.wait();
+        match request.error() {
+            None => Ok(described(&operation, request.status())),
+            Some(error) => Err(operation.failed(error.clone())),
+        }
     }
 
     /// Whether the operation is over, so that [`wait`](Self::wait) returns at once. Moves messages if it is not.

@@ -114,21 +114,29 @@ impl<L> Default for Index<L> {
 
 impl<L: List> Index<L> {
     /// The list of a pattern, if it has one.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn find(&mut self, pattern: Pattern) -> Option<Slot> {
+        self.find_in(pattern.class(), pattern)
+    }
+
+    /// As [`find`](Self::find), by who knows the pattern's class.
+    #[inline(always)]
+    pub(crate) fn find_in(&mut self, class: usize, pattern: Pattern) -> Option<Slot> {
+        debug_assert_eq!(class, pattern.class());
         self.count_step();
-        let key = pattern.key();
-        let recent = &mut self.recent[pattern.class()];
-        if recent.0 == key {
-            return Some(recent.1);
-        }
+        let (key, slot) = self.recent[class];
+        if key == pattern.key() { Some(slot) } else { self.look_up(class, pattern.key()) }
+    }
+
+    #[inline(never)]
+    fn look_up(&mut self, class: usize, key: u64) -> Option<Slot> {
         let slot = *self.by_key.get(&key)?;
-        *recent = (key, slot);
+        self.recent[class] = (key, slot);
         Some(slot)
     }
 
     /// The list of a pattern, made if it has none.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn find_or_insert(&mut self, pattern: Pattern) -> Slot {
         match self.find(pattern) {
             Some(slot) => slot,
@@ -172,7 +180,7 @@ impl<L: List> Index<L> {
     }
 
     /// Changes a list.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn change<R>(&mut self, slot: Slot, act: impl FnOnce(&mut L) -> R) -> R {
         self.count_step();
         let list = &mut self.lists[slot as usize];
@@ -184,6 +192,15 @@ impl<L: List> Index<L> {
             _ => {}
         }
         result
+    }
+
+    /// Takes from a list's front; `pop` says with what it yields whether the list is empty now.
+    #[inline(always)]
+    pub(crate) fn pop<R>(&mut self, slot: Slot, pop: impl FnOnce(&mut L) -> Option<(R, bool)>) -> Option<R> {
+        self.count_step();
+        let (first, emptied) = pop(self.lists.get_mut(slot as usize)?)?;
+        self.empty += usize::from(emptied);
+        Some(first)
     }
 
     /// Every pattern that has a list, and where that is.

@@ -85,7 +85,7 @@ impl<P, U> Matcher<P, U> {
 
     /// The receive that a message goes to, if it is the next of its source, nothing is parked behind it, and the
     /// receive is posted: the short way through [`arrive`](Self::arrive). None: nothing has changed.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn take_next(&mut self, source: u32, tag: i32, seq: u32) -> Option<P> {
         let sequence = &mut self.sequences[source as usize];
         if !sequence.is_next_alone(seq) {
@@ -121,7 +121,7 @@ impl<P, U> Matcher<P, U> {
     }
 
     /// Takes the oldest waiting message that fits, with its source and tag.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn take(&mut self, pattern: Pattern) -> Option<(u32, i32, U)> {
         self.unexpected.take(pattern)
     }
@@ -132,7 +132,7 @@ impl<P, U> Matcher<P, U> {
     }
 
     /// Posts a receive for which [`take`](Self::take) just found nothing.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn post(&mut self, pattern: Pattern, receive: P) -> PostKey {
         self.posted.push(pattern, receive)
     }

@@ -52,16 +52,24 @@ impl<P> List for Queue<P> {
 }
 
 impl<P> Queue<P> {
-    #[inline]
-    fn pop(&mut self) -> Option<P> {
+    /// The oldest, and whether it was the last.
+    #[inline(always)]
+    fn pop(&mut self) -> Option<(P, bool)> {
         let first = self.postings.pop_front()?;
-        if self.withdrawn != 0 {
-            self.trim();
+        let empty = self.postings.is_empty();
+        if self.withdrawn != 0 || (empty && self.postings.capacity() > KEPT_ROOM) {
+            self.tidy();
         }
-        if self.postings.is_empty() && self.postings.capacity() > KEPT_ROOM {
+        // The first is never a withdrawn one.
+        Some((first.receive?, self.postings.is_empty()))
+    }
+
+    #[cold]
+    fn tidy(&mut self) {
+        self.trim();
+        if self.postings.is_empty() {
             self.postings = VecDeque::new();
         }
-        first.receive
     }
 
     fn withdraw(&mut self, number: u64, is: impl FnOnce(&P) -> bool) -> Option<P> {
@@ -109,7 +117,7 @@ impl<P> Default for Posted<P> {
 }
 
 impl<P> Posted<P> {
-    #[inline]
+    #[inline(always)]
     pub(crate) fn push(&mut self, pattern: Pattern, receive: P) -> PostKey {
         self.last_number += 1;
         let (number, class) = (self.last_number, pattern.class());
@@ -120,15 +128,17 @@ impl<P> Posted<P> {
     }
 
     /// Takes the receive that was posted first among those that the message fits.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn take(&mut self, source: u32, tag: i32) -> Option<P> {
-        if self.counts[1..] == [0; CLASSES - 1] {
-            let list = self.queues.find(Pattern { source: source as i32, tag })?;
+        let [_, wildcards @ ..] = self.counts;
+        if wildcards == [0; CLASSES - 1] {
+            let list = self.queues.find_in(0, Pattern { source: source as i32, tag })?;
             return self.pop(list, 0);
         }
         self.take_among_wildcards(source, tag)
     }
 
+    #[inline(never)]
     fn take_among_wildcards(&mut self, source: u32, tag: i32) -> Option<P> {
         let mut first: Option<(u64, Slot, usize)> = None;
         for (class, pattern) in Pattern::of_message(source, tag).into_iter().enumerate() {
@@ -143,9 +153,9 @@ impl<P> Posted<P> {
         self.pop(list, class)
     }
 
-    #[inline]
+    #[inline(always)]
     fn pop(&mut self, list: Slot, class: usize) -> Option<P> {
-        let receive = self.queues.change(list, Queue::pop)?;
+        let receive = self.queues.pop(list, |queue| queue.pop())?;
         self.counts[class] -= 1;
         Some(receive)
     }

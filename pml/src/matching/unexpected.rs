@@ -81,8 +81,13 @@ impl<U> Unexpected<U> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn take(&mut self, pattern: Pattern) -> Option<(u32, i32, U)> {
+        if self.nodes.is_empty() { None } else { self.take_waiting(pattern) }
+    }
+
+    #[inline(never)]
+    fn take_waiting(&mut self, pattern: Pattern) -> Option<(u32, i32, U)> {
         let node = self.find(pattern)?;
         let Node { message, source, tag, links, .. } = self.nodes.remove(node as usize);
         for (class, Link { list, before, after }) in links.into_iter().enumerate() {

@@ -78,7 +78,7 @@ impl Engine {
     /// The receive that an eager message goes to, if nothing stands between them: the communicator is known, it is the
     /// message's turn, none was parked behind it, and the receive is posted. Else nothing has happened, and the message
     /// must [`arrive`](Self::arrive).
-    #[inline]
+    #[inline(always)]
     pub(crate) fn take_awaiting(&self, peer: &Peer, envelope: &Envelope) -> Option<(Active, u32)> {
         self.registry.read(|registry| {
             let communicator = registry.get(envelope.context)?;
@@ -92,7 +92,7 @@ impl Engine {
     }
 
     /// Matches a message and delivers it, or keeps it.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn arrive(&self, peer: &Peer, message: impl Message, done: &mut Done) -> Result<(), Malformed> {
         let envelope = message.envelope();
         let (fate, more) = self.registry.read(|registry| match registry.get(envelope.context) {

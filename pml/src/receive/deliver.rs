@@ -17,10 +17,10 @@ use crate::wire::{Header, Id, MATCH_LEN};
 
 impl Engine {
     /// Delivers an eager message within its upcall.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn deliver_eager(
         &self,
-        request: Active,
+        mut request: Active,
         peer: &Peer,
         source: u32,
         tag: i32,
@@ -30,7 +30,11 @@ impl Engine {
         let payload = message.bytes().skip(MATCH_LEN);
         self.consume(peer, flow::cost(true, payload.len()), done);
         let status = Status { source: source as i32, tag, len: payload.len() as u64, cancelled: false };
-        self.deliver_data(request, status, message, MATCH_LEN, done);
+        if request.inner().room.take_plain(payload) {
+            request.succeed(status, done);
+        } else {
+            self.deliver_data(request, status, message, MATCH_LEN, done);
+        }
     }
 
     /// Delivers a message within its upcall.
@@ -60,7 +64,7 @@ impl Engine {
         self.deliver_data(request, status, arrived.message, arrived.header_len, done);
     }
 
-    #[inline]
+    #[inline(never)]
     fn deliver_data(
         &self,
         mut request: Active,
@@ -155,7 +159,7 @@ impl Engine {
     }
 
     /// Gives the sender its credit back, in instalments of half the window.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn consume(&self, peer: &Peer, cost: u64, done: &mut Done) {
         let consumed = peer.consumed.add(cost);
         if consumed.wrapping_sub(peer.credited.load(Ordering::Relaxed)) >= self.instalment {

@@ -26,7 +26,6 @@ use crate::engine::Engine;
 use crate::error::Error;
 use crate::kept::Kept;
 use crate::request::{PROC_NULL, Request, Status};
-use crate::room::Room;
 use crate::wait::AbortUnlessComplete;
 
 impl Engine {
@@ -42,7 +41,7 @@ impl Engine {
     ///
     /// # Errors
     /// As `isend`.
-    #[inline]
+    #[inline(always)]
     pub unsafe fn irecv(
         &self,
         on: &Communicator,
@@ -65,7 +64,7 @@ impl Engine {
         // SAFETY: the caller's promise.
         let mut active = unsafe { Active::new(request) };
         // SAFETY: the caller's promise lasts until the operation is complete.
-        active.inner().room = unsafe { Room::new(buffer, &self.devices) };
+        unsafe { active.inner().room.renew(buffer, &self.devices) };
         if let Some(location) = active.inner().room.on_device() {
             self.note_begun(location);
         }
@@ -131,7 +130,7 @@ impl Engine {
         // SAFETY: the request is new, and this frame, which lends the buffer, is not left before it is complete.
         unsafe { self.irecv(on, source, tag, buffer, request.started())? };
         self.wait_until(|| request.is_complete());
-        request.result()
+        request.into_result()
     }
 
     /// Cancels a receive if nothing has matched it yet: it completes, its status says so. Otherwise, and for sends,

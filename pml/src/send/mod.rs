@@ -28,7 +28,7 @@ use crate::completion::{Active, Done};
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::flow;
-use crate::request::{Outcome, PROC_NULL, Request, Status};
+use crate::request::{ANY, Outcome, PROC_NULL, Request, Status};
 use crate::wait::AbortUnlessComplete;
 use crate::wire::{self, Envelope};
 
@@ -55,28 +55,42 @@ impl Engine {
     ///
     /// # Errors
     /// A bad rank or tag, or the peer failed.
-    #[inline]
+    #[inline(always)]
     pub unsafe fn send_now(&self, to: &Communicator, dest: i32, tag: i32, buffer: Buffer<'_>) -> Result<bool, Error> {
-        if dest == PROC_NULL {
-            return Ok(true);
+        // SAFETY: the caller's promise.
+        unsafe {
+            if self.leaves_at_once(to, dest, tag, buffer) {
+                Ok(true)
+            } else {
+                self.meet_and_send(to, dest, tag, buffer)
+            }
         }
-        self.check_open()?;
-        let peer = self.peer(to.destination(dest, tag)?)?;
-        let Some((address, len)) = buffer.contiguous() else { return Ok(false) };
+    }
+
+    /// The short way, in which nothing goes wrong: whatever is not as usual is left to the long one, untouched.
+    ///
+    /// # Safety
+    /// As [`send_now`](Self::send_now).
+    #[inline(always)]
+    unsafe fn leaves_at_once(&self, to: &Communicator, dest: i32, tag: i32, buffer: Buffer<'_>) -> bool {
+        let Some(&process) = to.group().get(dest as usize) else { return false };
+        let (Some(peer), Some((address, len))) = (self.known_peer(process), buffer.contiguous()) else { return false };
+        if tag == ANY || self.is_finalized() || peer.gone().is_some() {
+            return false;
+        }
         let cost = flow::cost(true, len as usize);
         let mut links = peer.links.lock();
         let links = &mut *links;
-        peer.check()?;
-        let Some(link) = links.active.first_mut() else { return Ok(false) };
+        let Some(link) = links.active.first_mut() else { return false };
         let whole = wire::MATCH_LEN as u64 + len;
         let fits = whole <= link.capabilities().inline_limit as u64;
         // A peer with work in its queues is listed, some others too; nothing may overtake what waits there.
         if !fits || links.listed || !links.credit.covers(cost) {
-            return Ok(false);
+            return false;
         }
         let len = len as usize;
         if len != 0 && self.devices.classify(address, len).on_device() {
-            return Ok(false);
+            return false;
         }
         let member = to.member(dest as u32);
         let seq = member.next_seq();
@@ -87,18 +101,33 @@ impl Engine {
             // SAFETY: host memory that the caller says is valid for reads.
             unsafe { std::slice::from_raw_parts(address, len) }
         };
-        match link.endpoint.send_inline(&header, payload) {
-            Ok(Sent::Done) => {
-                link.carried = true;
-                member.advance_seq(seq);
-                links.credit.take(cost);
-                links.sent_eager.0 += 1;
-                links.sent_eager.1 += len as u64;
-                Ok(true)
-            }
-            // A link that fails answers the same again on the long way, which deals with it.
-            Ok(Sent::Busy) | Err(_) => Ok(false),
+        // A link that fails answers the same again on the long way, which deals with it.
+        let sent = matches!(link.endpoint.send_inline(&header, payload), Ok(Sent::Done));
+        if sent {
+            link.carried = true;
+            member.advance_seq(seq);
+            links.credit.take(cost);
+            links.sent_eager.0 += 1;
+            links.sent_eager.1 += len as u64;
         }
+        sent
+    }
+
+    /// What is wrong with a send that did not go the short way; if it is only that the peer was not met yet, the send.
+    ///
+    /// # Safety
+    /// As [`send_now`](Self::send_now).
+    #[inline(never)]
+    unsafe fn meet_and_send(&self, to: &Communicator, dest: i32, tag: i32, buffer: Buffer<'_>) -> Result<bool, Error> {
+        if dest == PROC_NULL {
+            return Ok(true);
+        }
+        self.check_open()?;
+        let process = to.destination(dest, tag)?;
+        let known = self.known_peer(process).is_some();
+        self.peer(process)?.check()?;
+        // SAFETY: the caller's promise.
+        Ok(!known && unsafe { self.leaves_at_once(to, dest, tag, buffer) })
     }
 
     /// Starts a send of `buffer` to rank `dest`.
@@ -121,7 +150,7 @@ impl Engine {
         request: *const Request,
     ) -> Result<Outcome, Error> {
         // SAFETY: the caller's promise.
-        if !matches!(mode, SendMode::Synchronous) && unsafe { self.send_now(to, dest, tag, buffer)? } {
+        if !matches!(mode, SendMode::Synchronous) && unsafe { self.leaves_at_once(to, dest, tag, buffer) } {
             return Ok(Outcome::Complete);
         }
         // SAFETY: as above.
@@ -195,9 +224,24 @@ impl Engine {
         mode: &SendMode,
     ) -> Result<(), Error> {
         // SAFETY: the caller's promise.
-        if !matches!(mode, SendMode::Synchronous) && unsafe { self.send_now(to, dest, tag, buffer)? } {
+        if !matches!(mode, SendMode::Synchronous) && unsafe { self.leaves_at_once(to, dest, tag, buffer) } {
             return Ok(());
         }
+        // SAFETY: as above.
+        unsafe { self.send_slowly(to, dest, tag, buffer, mode) }
+    }
+
+    /// # Safety
+    /// As [`send`](Self::send).
+    #[inline(never)]
+    unsafe fn send_slowly(
+        &self,
+        to: &Communicator,
+        dest: i32,
+        tag: i32,
+        buffer: Buffer<'_>,
+        mode: &SendMode,
+    ) -> Result<(), Error> {
         let request = AbortUnlessComplete::new();
         // SAFETY: the request is new, and this frame, which lends the buffer, is not left before it is complete.
         match unsafe { self.isend_slowly(to, dest, tag, buffer, mode, request.started())? } {
@@ -207,7 +251,7 @@ impl Engine {
             }
             Outcome::Started => {
                 self.wait_until(|| request.is_complete());
-                request.result().map(|_: Status| ())
+                request.into_result().map(|_: Status| ())
             }
         }
     }
