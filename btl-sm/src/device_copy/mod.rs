@@ -9,7 +9,6 @@
 mod batches;
 pub(crate) mod handle;
 
-use std::collections::HashMap;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
@@ -27,7 +26,8 @@ pub(crate) struct DeviceCopies {
     devices: Devices,
     exports: Exports,
     imports: Imports,
-    uuids: Mutex<HashMap<DeviceIndex, [u8; 16]>>,
+    /// Of the few devices that buffers were seen on.
+    uuids: Mutex<Vec<(DeviceIndex, [u8; 16])>>,
     batches: Mutex<Batches>,
     /// Copies that have not been reported.
     count: AtomicUsize,
@@ -58,11 +58,12 @@ impl DeviceCopies {
     pub(crate) fn on_one_device(&self, local: &Location, handle: &Handle) -> bool {
         let Some(device) = local.device else { return false };
         let mut uuids = self.uuids.lock();
-        let known = uuids.get(&device).copied().or_else(|| self.devices.uuid(device).ok());
-        known.is_some_and(|uuid| {
-            uuids.insert(device, uuid);
-            uuid == *handle.device()
-        })
+        if let Some((_, uuid)) = uuids.iter().find(|(known, _)| *known == device) {
+            return uuid == handle.device();
+        }
+        let Ok(uuid) = self.devices.uuid(device) else { return false };
+        uuids.push((device, uuid));
+        uuid == *handle.device()
     }
 
     /// Begins to copy between `local` and the memory of `peer` that the handle names, from there for `RemoteRead`.
