@@ -27,6 +27,14 @@ fn a_killed_rank_is_an_error_to_those_who_wait_for_it() {
 }
 
 #[test]
+fn a_rank_that_died_before_it_was_met_is_an_error_to_those_who_wait_for_it() {
+    let mut command = support::mpirun(2);
+    command.arg("--enable-recovery").arg(support::program("errors")).arg("never-met");
+    let run = support::finish_within(&mut command, Duration::from_secs(30));
+    assert!(run.stdout.contains("all three failed with an error"), "{run:?}");
+}
+
+#[test]
 fn a_killed_rank_ends_the_job_where_errors_are_fatal() {
     let mut command = support::mpirun(2);
     command.arg("--enable-recovery").arg(support::program("errors")).arg("fatal");

@@ -29,14 +29,7 @@ static const mca_pml_base_component_t component = {
 };
 
 extern unsigned char mca_pml_cableway_component[];
-extern const size_t cableway_component_room;
-
-__attribute__((constructor)) static void lay_out(void)
-{
-    if (sizeof component <= cableway_component_room) {
-        memcpy(mca_pml_cableway_component, &component, sizeof component);
-    }
-}
+CABLEWAY_LAY_OUT(mca_pml_cableway_component, component)
 
 static int component_register(void)
 {

@@ -12,8 +12,21 @@
 #include "ompi/proc/proc.h"
 #include "ompi/request/request.h"
 
+#include <string.h>
+
 #include "../cableway.h"
 #include "version.h"
+
+/* The structures that Open MPI looks up are exported from Rust, whose linker script lists what is visible; what they hold
+ * is copied there as the object is loaded. */
+#define CABLEWAY_LAY_OUT(symbol, component)                                                                            \
+    __attribute__((constructor)) static void lay_out(void)                                                             \
+    {                                                                                                                  \
+        if (sizeof(component) <= cableway_component_room) {                                                            \
+            memcpy(symbol, &(component), sizeof(component));                                                           \
+        }                                                                                                              \
+    }
+extern const size_t cableway_component_room;
 
 /* A request of ours: Open MPI's part, ours, the engine's.
  *

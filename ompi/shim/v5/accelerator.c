@@ -169,11 +169,4 @@ static const opal_accelerator_base_component_t component = {
 };
 
 extern unsigned char mca_accelerator_cableway_component[];
-extern const size_t cableway_component_room;
-
-__attribute__((constructor)) static void lay_out(void)
-{
-    if (sizeof component <= cableway_component_room) {
-        memcpy(mca_accelerator_cableway_component, &component, sizeof component);
-    }
-}
+CABLEWAY_LAY_OUT(mca_accelerator_cableway_component, component)

@@ -8,7 +8,6 @@
 #include <string.h>
 
 extern unsigned char mca_osc_cableway_component[];
-extern const size_t cableway_component_room;
 
 static int init(bool progress_threads, bool threads)
 {
@@ -107,9 +106,4 @@ static const ompi_osc_base_component_t component = {
     .osc_finalize = finalize,
 };
 
-__attribute__((constructor)) static void lay_out(void)
-{
-    if (sizeof component <= cableway_component_room) {
-        memcpy(mca_osc_cableway_component, &component, sizeof component);
-    }
-}
+CABLEWAY_LAY_OUT(mca_osc_cableway_component, component)

@@ -61,6 +61,23 @@ static void killed(int rank)
     _exit(0);
 }
 
+/* One that dies before anybody has met it. */
+static void never_met(int rank)
+{
+    MPI_Request request;
+    char byte = 0;
+    if (rank == 1) {
+        raise(SIGKILL);
+    }
+    MPI_Irecv(&byte, 1, MPI_BYTE, 1, 0, MPI_COMM_WORLD, &request);
+    CHECK(MPI_SUCCESS != MPI_Wait(&request, MPI_STATUS_IGNORE));
+    CHECK(MPI_SUCCESS != MPI_Recv(&byte, 1, MPI_BYTE, 1, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+    CHECK(MPI_SUCCESS != MPI_Recv(&byte, 1, MPI_BYTE, MPI_ANY_SOURCE, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+    printf("all three failed with an error\n");
+    fflush(stdout);
+    _exit(0);
+}
+
 /* Ends with operations under way that nobody answers. */
 static void unfinished(int rank)
 {
@@ -90,6 +107,8 @@ int main(int argc, char **argv)
         truncated(rank);
     } else if (0 == strcmp(what, "unfinished")) {
         unfinished(rank);
+    } else if (0 == strcmp(what, "never-met")) {
+        never_met(rank);
     } else {
         killed(rank);
     }
