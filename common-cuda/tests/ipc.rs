@@ -14,6 +14,8 @@ const OTHER: &str = "CABLEWAY_TEST_OTHER_PROCESS";
 fn buffer(devices: &Devices, device: u32, kind: BufferKind, bytes: &[u8]) -> DeviceBuffer {
     let mut buffer = DeviceBuffer::new(devices, DeviceIndex(device), kind, bytes.len()).unwrap();
     buffer.copy_from_host(0, bytes).unwrap();
+    // The bytes may be on their way still, and no order of this process's streams holds for another process.
+    devices.default_stream(&buffer.location()).unwrap().wait().unwrap();
     buffer
 }
 
