@@ -118,7 +118,8 @@ impl Contender for OpenMpi {
     }
 
     fn describe(&self) -> Description {
-        Description { version: self.version.clone(), command: shown(&self.mpirun("sm")) }
+        let home = std::env::var("HOME").unwrap_or_default();
+        Description { version: self.version.clone(), command: without_home(&shown(&self.mpirun("sm")), &home) }
     }
 
     fn takes(&self, _test: Test) -> bool {
@@ -175,6 +176,11 @@ fn latency_in(said: &str) -> Option<f64> {
     line.rsplit_once(" in ")?.1.split_whitespace().next()?.parse().ok()
 }
 
+/// A command as anybody may read it.
+fn without_home(command: &str, home: &str) -> String {
+    if home.len() > 1 { command.replace(home, "~") } else { command.to_owned() }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -185,5 +191,16 @@ mod tests {
             "Now starting the main loop\n  0:       8 bytes 100000 times -->     80.47 Mbps in       0.76 usec\n";
         assert_eq!(latency_in(said), Some(0.76));
         assert_eq!(latency_in("no such program"), None);
+    }
+
+    #[test]
+    fn a_report_tells_nobodys_home() {
+        assert_eq!(
+            without_home("mpirun --path /users/one/.cache:/usr/lib", "/users/one"),
+            "mpirun --path ~/.cache:/usr/lib"
+        );
+        for nothing in ["", "/"] {
+            assert_eq!(without_home("mpirun /usr", nothing), "mpirun /usr");
+        }
     }
 }
