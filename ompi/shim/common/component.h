@@ -76,7 +76,7 @@ void cableway_request_release(cableway_request_t *request);
 int cableway_request_begin(cableway_request_t *request);
 int cableway_pml_start(size_t count, ompi_request_t **requests);
 
-/* The calls that programs make most. What shortcut.c does not do at once, module.c does. */
+/* The calls that programs make most. What shortcut.c does not do at once, send.c and receive.c do. */
 int cableway_shortcut_send(const void *address, size_t count, ompi_datatype_t *datatype, int dest, int tag,
                            mca_pml_base_send_mode_t mode, ompi_communicator_t *communicator);
 int cableway_shortcut_isend(const void *address, size_t count, ompi_datatype_t *datatype, int dest, int tag,
