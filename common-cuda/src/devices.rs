@@ -2,13 +2,13 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use cableway_base::Parameters;
 
 use crate::copy::{Completion, CopyBatch, Direction, Order};
 use crate::error::DeviceError;
 use crate::facts::Facts;
-use crate::hardware;
 use crate::host::HostRegistration;
 use crate::host_ranges::{self, Asking};
 use crate::ipc::MappingCounts;
@@ -23,23 +23,31 @@ pub const LIBDIR_VARIABLE: &str = "CABLEWAY_CUDA_LIBDIR";
 pub struct Moment(u64);
 
 /// The devices of this process. Clones share one state; every method may be called from any thread.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct Devices {
     vendor: Option<Arc<dyn Vendor>>,
+    /// The vendor's word on whether its driver can turn up, a branch away for every host buffer.
+    expected: &'static AtomicBool,
     mappings: Arc<MappingCounts>,
+}
+
+impl Default for Devices {
+    fn default() -> Self {
+        Self::none()
+    }
 }
 
 impl Devices {
     /// No devices: every pointer is host memory.
     pub fn none() -> Self {
-        Self::default()
+        static NO: AtomicBool = AtomicBool::new(false);
+        Devices { vendor: None, expected: &NO, mappings: Arc::default() }
     }
 
-    /// Devices of a vendor, whatever the machine has.
-    #[cfg(feature = "double")]
+    /// Devices of a vendor.
+    #[cfg(any(feature = "cuda", feature = "double"))]
     pub(crate) fn of(vendor: Arc<dyn Vendor>) -> Self {
-        hardware::expect();
-        Devices { vendor: Some(vendor), ..Devices::default() }
+        Devices { expected: vendor.expected(), vendor: Some(vendor), mappings: Arc::default() }
     }
 
     /// Finds the driver: in the folder that `CABLEWAY_CUDA_LIBDIR` names, else the one that the program has loaded or
@@ -48,27 +56,27 @@ impl Devices {
     /// variable is set or [`initialise`](Self::initialise) finds a driver.
     pub fn open(parameters: &Parameters) -> Self {
         let folder = std::env::var_os(LIBDIR_VARIABLE).filter(|folder| !folder.is_empty());
-        let devices = Self::opened(folder.as_deref().map(Path::new), parameters);
-        if folder.is_some() || devices.present() || hardware::may_be_here() {
-            hardware::expect();
-        }
-        devices
+        Self::opened(folder.as_deref().map(Path::new), parameters, folder.is_some())
     }
 
     /// [`open`](Self::open) with the folder named by the caller instead of the environment, whatever the machine has.
     pub fn open_in(folder: Option<&Path>, parameters: &Parameters) -> Self {
-        hardware::expect();
-        Self::opened(folder, parameters)
+        Self::opened(folder, parameters, true)
     }
 
     #[cfg(feature = "cuda")]
-    fn opened(folder: Option<&Path>, parameters: &Parameters) -> Self {
-        Devices { vendor: Some(Arc::new(crate::cuda::Cuda::open(folder, parameters))), ..Devices::default() }
+    fn opened(folder: Option<&Path>, parameters: &Parameters, expected: bool) -> Self {
+        Self::of(Arc::new(crate::cuda::Cuda::open(folder, parameters, expected)))
     }
 
     #[cfg(not(feature = "cuda"))]
-    fn opened(_folder: Option<&Path>, _parameters: &Parameters) -> Self {
+    fn opened(_folder: Option<&Path>, _parameters: &Parameters, _expected: bool) -> Self {
         Self::none()
+    }
+
+    /// Whether device memory can turn up in this process: its machine may have a device, or a driver was named or found.
+    pub fn expected(&self) -> bool {
+        self.expected.load(Ordering::Relaxed)
     }
 
     /// Whether a driver is in the process at present. True does not mean that it is initialised or has devices.
@@ -116,7 +124,7 @@ impl Devices {
     /// Answers for the first byte: whether the rest lies with it, [`one_allocation`](Self::one_allocation) tells.
     #[inline]
     pub fn classify(&self, address: *const u8, len: usize) -> Location {
-        if hardware::expected() { self.look_up(address, len) } else { Location::HOST }
+        if self.expected() { self.look_up(address, len) } else { Location::HOST }
     }
 
     fn look_up(&self, address: *const u8, len: usize) -> Location {

@@ -7,7 +7,7 @@
 
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
@@ -124,6 +124,11 @@ fn refused(call: &'static str, object: impl Into<String>, reason: impl Into<Stri
 }
 
 impl Vendor for Double {
+    fn expected(&self) -> &'static AtomicBool {
+        static YES: AtomicBool = AtomicBool::new(true);
+        &YES
+    }
+
     fn present(&self) -> bool {
         true
     }

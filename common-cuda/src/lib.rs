@@ -17,7 +17,6 @@ mod devices;
 mod double;
 mod error;
 mod facts;
-mod hardware;
 mod host;
 mod host_pool;
 mod host_ranges;

@@ -9,6 +9,8 @@
 //! tests (`double.rs`), on which the engine's tests run to show that a second vendor changes no caller. That is another
 //! folder beside `cuda/` and another arm in `Devices::open`.
 
+use std::sync::atomic::AtomicBool;
+
 use crate::buffer::BufferKind;
 use crate::copy::{Direction, Order};
 use crate::error::DeviceError;
@@ -18,6 +20,10 @@ use crate::location::{DeviceIndex, Location};
 
 /// A vendor of devices.
 pub(crate) trait Vendor: Send + Sync {
+    /// False while its driver cannot turn up in this process, so that all memory is host memory. Looked at before each
+    /// question.
+    #[cfg_attr(not(any(feature = "cuda", feature = "double")), expect(dead_code))]
+    fn expected(&self) -> &'static AtomicBool;
     /// Whether a driver is in the process.
     fn present(&self) -> bool;
     /// Whether it costs next to nothing to tell that there is none, so that all memory is host memory.

@@ -32,14 +32,12 @@ fn code_of(result: Result<(), DeviceError>) -> c_int {
     }
 }
 
-/// Whether device memory can turn up in this process: its node has a device, or a driver was named.
+/// Whether device memory can turn up in this process.
 #[unsafe(no_mangle)]
 extern "C" fn cableway_accelerator_start() -> bool {
     guarded(false, || {
         state::start_log(0);
-        let named = std::env::var_os(cableway_common_cuda::LIBDIR_VARIABLE).is_some_and(|folder| !folder.is_empty());
-        let node = ["/dev/nvidiactl", "/dev/dxg"].iter().any(|path| std::path::Path::new(path).exists());
-        named || node || devices().present()
+        devices().expected()
     })
 }
 

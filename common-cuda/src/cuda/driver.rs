@@ -205,7 +205,7 @@ impl Discovery {
     #[cold]
     fn look(&self) -> Option<&'static Driver> {
         // Whoever looks for the first time is told of one that is there, whatever the machine has.
-        if !crate::hardware::expected() && self.looked_at.load(Ordering::Relaxed) != 0 {
+        if !super::hardware::expected() && self.looked_at.load(Ordering::Relaxed) != 0 {
             return None;
         }
         let loaded = objects_loaded();
@@ -237,7 +237,7 @@ impl Discovery {
         super::latest::found();
         let driver = Driver::bind(library)?;
         let driver = self.driver.get_or_init(|| driver);
-        crate::hardware::expect();
+        super::hardware::expect();
         log::info!("CUDA driver {} at {}", version_text(driver.version), driver.path.display());
         Ok(driver)
     }

@@ -5,6 +5,7 @@ mod classify;
 mod context;
 mod copy;
 mod driver;
+mod hardware;
 mod info;
 mod ipc;
 mod latest;
@@ -15,6 +16,7 @@ mod stream;
 mod table;
 
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
 use cableway_base::Parameters;
@@ -45,8 +47,9 @@ pub(crate) struct Cuda {
 }
 
 impl Cuda {
-    /// Looks for the driver; see [`driver`] for where.
-    pub(crate) fn open(folder: Option<&Path>, parameters: &Parameters) -> Self {
+    /// Looks for the driver; see [`driver`] for where. One that comes later is found if it is `expected`, or the machine
+    /// may have a device.
+    pub(crate) fn open(folder: Option<&Path>, parameters: &Parameters, expected: bool) -> Self {
         let cuda = Cuda {
             discovery: Discovery::default(),
             contexts: OnceLock::new(),
@@ -65,6 +68,9 @@ impl Cuda {
         if cuda.discovery.driver().is_none() {
             log::info!("no CUDA driver is loaded: all memory is host memory until the program loads one");
             latest::watch(|| cuda.discovery.is_absent());
+        }
+        if expected || hardware::may_be_here() {
+            hardware::expect();
         }
         cuda
     }
@@ -101,6 +107,10 @@ impl Cuda {
 }
 
 impl Vendor for Cuda {
+    fn expected(&self) -> &'static AtomicBool {
+        &hardware::EXPECTED
+    }
+
     fn present(&self) -> bool {
         self.discovery.driver().is_some()
     }

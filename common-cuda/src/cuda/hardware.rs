@@ -7,21 +7,21 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Set once a driver may turn up in this process.
-static EXPECTED: AtomicBool = AtomicBool::new(false);
+pub(super) static EXPECTED: AtomicBool = AtomicBool::new(false);
 
 /// Whether a driver may turn up in this process.
 #[inline]
-pub(crate) fn expected() -> bool {
+pub(super) fn expected() -> bool {
     EXPECTED.load(Ordering::Relaxed)
 }
 
 /// From now on a driver is looked for.
-pub(crate) fn expect() {
+pub(super) fn expect() {
     EXPECTED.store(true, Ordering::Relaxed);
 }
 
 /// False if the machine certainly has no device.
-pub(crate) fn may_be_here() -> bool {
+pub(super) fn may_be_here() -> bool {
     may_be_in(Path::new("/"))
 }
 
