@@ -11,60 +11,9 @@ use cableway_common_cuda::{BufferKind, DeviceBuffer, DeviceIndex, Devices};
 use cableway_datatype::{Datatype, Layout, Predefined};
 use cableway_pml::{Buffer, Error, Outcome, Request, SendMode};
 
+use common::memory::Memory;
 use common::{ANY_, Link, Ranks, pattern};
 use test_nodes::devices;
-
-/// Memory of any kind.
-enum Memory {
-    Host(Vec<u8>),
-    Device(DeviceBuffer),
-}
-
-impl Memory {
-    fn new(devices: &Devices, kind: Option<BufferKind>, content: &[u8]) -> Self {
-        match kind {
-            None => Memory::Host(content.to_vec()),
-            Some(kind) => {
-                let mut buffer = DeviceBuffer::new(devices, DeviceIndex(0), kind, content.len().max(1)).unwrap();
-                buffer.copy_from_host(0, content).unwrap();
-                Memory::Device(buffer)
-            }
-        }
-    }
-
-    fn address(&mut self) -> *mut u8 {
-        match self {
-            Memory::Host(bytes) => bytes.as_mut_ptr(),
-            Memory::Device(buffer) => buffer.as_device_ptr(),
-        }
-    }
-
-    fn read(&self, len: usize) -> Vec<u8> {
-        match self {
-            Memory::Host(bytes) => bytes[..len].to_vec(),
-            Memory::Device(buffer) => {
-                let mut bytes = vec![0; len];
-                buffer.copy_to_host(0, &mut bytes).unwrap();
-                bytes
-            }
-        }
-    }
-}
-
-fn carry(ranks: &Ranks, (from, to): (Buffer<'_>, Buffer<'_>), mode: &SendMode) -> (Option<Error>, Option<Error>) {
-    let (send, receive) = (Request::new(), Request::new());
-    // SAFETY: buffers and requests live until complete.
-    let outcome = unsafe {
-        ranks.engines[1].irecv(&ranks.world[1], 0, 1, to, &receive).unwrap();
-        ranks.engines[0].isend(&ranks.world[0], 1, 1, from, mode, &send).unwrap()
-    };
-    ranks.finish(&[&receive]);
-    if outcome == Outcome::Started {
-        ranks.finish(&[&send]);
-    }
-    ranks.settle();
-    (send.error().cloned(), receive.error().cloned())
-}
 
 const KINDS: [Option<BufferKind>; 6] = [
     None,
@@ -110,8 +59,8 @@ fn every_pairing_over_every_kind_of_link() {
                     let from = Buffer::bytes(source.address(), len as u64);
                     let to = Buffer::bytes(target.address(), len as u64);
                     let mode = if len % 2 == 0 { SendMode::Standard } else { SendMode::Synchronous };
-                    let errors = carry(&ranks, (from, to), &mode);
-                    assert!(matches!(errors, (None, None)), "{name}, {protocols}: {errors:?}");
+                    let errors = ranks.transfer(from, to, &mode);
+                    assert!(matches!(errors, (None, Ok(_))), "{name}, {protocols}: {errors:?}");
                     assert!(target.read(len) == large[..len], "{name}, {protocols}, {from:?} to {to:?}");
                 }
             }
@@ -135,7 +84,7 @@ fn small_device_messages_are_one_copy_and_the_cheaper_side_makes_it() {
         for _ in 0..5 {
             let mut target = Memory::new(&devices, Some(BufferKind::Device), &vec![0; len]);
             let (from, to) = (Buffer::bytes(source.address(), len as u64), Buffer::bytes(target.address(), len as u64));
-            carry(&ranks, (from, to), &SendMode::Standard);
+            ranks.transfer(from, to, &SendMode::Standard).1.unwrap();
             assert!(target.read(len) == content);
         }
         let counts = |name| (ranks.counter(0, name), ranks.counter(1, name));
@@ -158,11 +107,10 @@ fn small_device_messages_to_host_memory_become_eager() {
     let mut source = Memory::new(&devices, Some(BufferKind::Device), &content);
     for _ in 0..100 {
         let mut target = Memory::new(&devices, None, &[0; 100]);
-        carry(
-            &ranks,
-            (Buffer::bytes(source.address(), 100), Buffer::bytes(target.address(), 100)),
-            &SendMode::Standard,
-        );
+        ranks
+            .transfer(Buffer::bytes(source.address(), 100), Buffer::bytes(target.address(), 100), &SendMode::Standard)
+            .1
+            .unwrap();
         assert!(target.read(100) == content);
     }
     let eager = ranks.counter(0, "sends_eager");
@@ -179,11 +127,10 @@ fn copy_only_takes_neither_get_nor_put() {
         let mut source = Memory::new(&devices, kind(from), &content);
         let mut target = Memory::new(&devices, kind(to), &content);
         let len = content.len() as u64;
-        carry(
-            &ranks,
-            (Buffer::bytes(source.address(), len), Buffer::bytes(target.address(), len)),
-            &SendMode::Standard,
-        );
+        ranks
+            .transfer(Buffer::bytes(source.address(), len), Buffer::bytes(target.address(), len), &SendMode::Standard)
+            .1
+            .unwrap();
         let counts = |name| ranks.counter(0, name) + ranks.counter(1, name);
         assert_eq!((counts("protocol_get"), counts("protocol_put"), counts("protocol_fragments")), (0, 0, 1));
     }
@@ -249,13 +196,13 @@ fn vectors_of_device_memory() {
             let mut source = Memory::new(&devices, kind(from), &content);
             let mut target = Memory::new(&devices, kind(to), &vec![0; span]);
             let from = Buffer::typed(source.address(), 1, &layout);
-            let errors = carry(&ranks, (from, Buffer::typed(target.address(), 1, &layout)), &SendMode::Standard);
-            assert!(matches!(errors, (None, None)), "{name}: {errors:?}");
+            let errors = ranks.transfer(from, Buffer::typed(target.address(), 1, &layout), &SendMode::Standard);
+            assert!(matches!(errors, (None, Ok(_))), "{name}: {errors:?}");
             let got: Vec<u8> = target.read(span).chunks(256).flat_map(|row| &row[..64]).copied().collect();
             assert!(got == packed, "{name}");
-            let errors =
-                carry(&ranks, (from, Buffer::bytes(target.address(), packed.len() as u64)), &SendMode::Standard);
-            assert!(matches!(errors, (None, None)), "{name}: {errors:?}");
+            let whole = Buffer::bytes(target.address(), packed.len() as u64);
+            let errors = ranks.transfer(from, whole, &SendMode::Standard);
+            assert!(matches!(errors, (None, Ok(_))), "{name}: {errors:?}");
             assert!(target.read(packed.len()) == packed, "{name}");
         }
     }
@@ -271,8 +218,8 @@ fn truncation_spares_what_lies_beyond() {
             let mut source = Memory::new(&devices, Some(BufferKind::Device), &content);
             let mut target = Memory::new(&devices, Some(BufferKind::Device), &vec![0xaa; len]);
             let to = Buffer::bytes(target.address(), len as u64 / 2);
-            let errors = carry(&ranks, (Buffer::bytes(source.address(), len as u64), to), &SendMode::Standard);
-            assert!(matches!(errors, (None, Some(Error::Truncated { .. }))), "{name}: {errors:?}");
+            let errors = ranks.transfer(Buffer::bytes(source.address(), len as u64), to, &SendMode::Standard);
+            assert!(matches!(errors, (None, Err(Error::Truncated { .. }))), "{name}: {errors:?}");
             let got = target.read(len);
             assert!(got[..len / 2] == content[..len / 2] && got[len / 2..].iter().all(|&byte| byte == 0xaa));
         }
@@ -344,13 +291,13 @@ fn a_device_that_fails_ends_the_request_on_both_sides() {
                         continue;
                     };
                     let (from, to) = (Buffer::bytes(source.address(), len), Buffer::bytes(target.address(), len));
-                    let (send, receive) = carry(&ranks, (from, to), &SendMode::Standard);
+                    let (send, receive) = ranks.transfer(from, to, &SendMode::Standard);
                     // An eager send is over before its receiver's device is asked.
-                    assert!(len == 100 || send.is_some() == receive.is_some(), "{name}: {send:?} {receive:?}");
-                    assert!(send.is_none() || receive.is_some(), "{name}: {send:?} {receive:?}");
+                    assert!(len == 100 || send.is_some() == receive.is_err(), "{name}: {send:?} {receive:?}");
+                    assert!(send.is_none() || receive.is_err(), "{name}: {send:?} {receive:?}");
                     let named = |error: &Error| matches!(error, Error::Device { .. } | Error::PeerGaveUp { .. });
-                    assert!(send.iter().chain(&receive).all(named), "{name}: {send:?} {receive:?}");
-                    failed += u32::from(receive.is_some());
+                    assert!(send.iter().chain(receive.as_ref().err()).all(named), "{name}: {send:?} {receive:?}");
+                    failed += u32::from(receive.is_err());
                 }
             }
             // Host messages go on as if nothing were.

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use cableway_btl::Flags;
 use cableway_datatype::{Datatype, Layout, Predefined};
-use cableway_pml::{Buffer, Error, Outcome, Request, SendMode, Status};
+use cableway_pml::{Buffer, Error, Request, SendMode, Status};
 
 use common::{ANY_, Link, Ranks, bytes, pattern, space};
 
@@ -185,17 +185,9 @@ fn data_in_pieces_on_either_side() {
                 } else {
                     space(&mut room[..packed.len()])
                 };
-                let (send, receive) = (Request::new(), Request::new());
-                // SAFETY: buffers and requests live until complete.
-                let outcome = unsafe {
-                    ranks.engines[1].irecv(&ranks.world[1], 0, 1, to, &receive).unwrap();
-                    ranks.engines[0].isend(&ranks.world[0], 1, 1, from, &SendMode::Standard, &send).unwrap()
-                };
-                ranks.finish(&[&receive]);
-                if outcome == Outcome::Started {
-                    ranks.finish(&[&send]);
-                }
-                assert_eq!(receive.result().unwrap().len, packed.len() as u64);
+                let (sent, received) = ranks.transfer(from, to, &SendMode::Standard);
+                assert!(sent.is_none());
+                assert_eq!(received.unwrap().len, packed.len() as u64);
                 if to_pieces {
                     let got: Vec<u8> = room.chunks(800).flat_map(|row| &row[..400.min(row.len())]).copied().collect();
                     assert!(got == packed, "{kind}, {blocks} blocks");

@@ -6,53 +6,10 @@ mod common;
 use cableway_btl::Flags;
 use cableway_common_cuda::{BufferKind, DeviceBuffer, DeviceIndex, Devices, MemoryClass};
 use cableway_datatype::{Datatype, Predefined};
-use cableway_pml::{Buffer, Outcome, Request, SendMode};
+use cableway_pml::{Buffer, SendMode};
 
+use common::memory::Memory;
 use common::{Link, Ranks, pattern};
-
-/// Memory of a kind, or of the host.
-struct Memory {
-    host: Vec<u8>,
-    device: Option<DeviceBuffer>,
-}
-
-impl Memory {
-    fn new(devices: &Devices, kind: Option<BufferKind>, content: &[u8]) -> Memory {
-        let device = kind.map(|kind| {
-            let mut buffer = DeviceBuffer::new(devices, DeviceIndex(0), kind, content.len()).unwrap();
-            buffer.copy_from_host(0, content).unwrap();
-            buffer
-        });
-        Memory { host: content.to_vec(), device }
-    }
-
-    fn address(&mut self) -> *mut u8 {
-        self.device.as_ref().map_or(self.host.as_mut_ptr(), DeviceBuffer::as_device_ptr)
-    }
-
-    fn content(&self) -> Vec<u8> {
-        let mut bytes = self.host.clone();
-        if let Some(buffer) = &self.device {
-            buffer.copy_to_host(0, &mut bytes).unwrap();
-        }
-        bytes
-    }
-}
-
-fn carry(ranks: &Ranks, from: Buffer<'_>, to: Buffer<'_>) {
-    let (send, receive) = (Request::new(), Request::new());
-    // SAFETY: buffers and requests live until complete.
-    let outcome = unsafe {
-        ranks.engines[1].irecv(&ranks.world[1], 0, 1, to, &receive).unwrap();
-        ranks.engines[0].isend(&ranks.world[0], 1, 1, from, &SendMode::Standard, &send).unwrap()
-    };
-    ranks.finish(&[&receive]);
-    if outcome == Outcome::Started {
-        ranks.finish(&[&send]);
-    }
-    ranks.settle();
-    assert!(send.error().is_none() && receive.error().is_none());
-}
 
 const KINDS: [Option<BufferKind>; 3] = [None, Some(BufferKind::Device), Some(BufferKind::Pinned)];
 
@@ -67,8 +24,13 @@ fn every_pairing_and_size() {
             for len in [1, 100, 4081, 300_001] {
                 let mut source = Memory::new(&devices, from, &content[..len]);
                 let mut target = Memory::new(&devices, to, &vec![0xaa; len]);
-                carry(&ranks, Buffer::bytes(source.address(), len as u64), Buffer::bytes(target.address(), len as u64));
-                assert!(target.content() == content[..len], "{from:?} to {to:?}, {len} bytes");
+                let (sent, received) = ranks.transfer(
+                    Buffer::bytes(source.address(), len as u64),
+                    Buffer::bytes(target.address(), len as u64),
+                    &SendMode::Standard,
+                );
+                assert!(sent.is_none() && received.is_ok());
+                assert!(target.read(len) == content[..len], "{from:?} to {to:?}, {len} bytes");
             }
         }
         assert_eq!(ranks.net.registered() + ranks.net.fragments(), 0);
@@ -84,8 +46,13 @@ fn strided_memory_goes_and_keeps_what_lies_between_its_blocks() {
     let content = pattern(256 * 1000, 3);
     let mut source = Memory::new(&devices, Some(BufferKind::Device), &content);
     let mut target = Memory::new(&devices, Some(BufferKind::Device), &vec![0xaa; content.len()]);
-    carry(&ranks, Buffer::typed(source.address(), 1, &layout), Buffer::typed(target.address(), 1, &layout));
-    for (index, (got, sent)) in target.content().iter().zip(&content).enumerate() {
+    let (sent, received) = ranks.transfer(
+        Buffer::typed(source.address(), 1, &layout),
+        Buffer::typed(target.address(), 1, &layout),
+        &SendMode::Standard,
+    );
+    assert!(sent.is_none() && received.is_ok());
+    for (index, (got, sent)) in target.read(content.len()).iter().zip(&content).enumerate() {
         let expected = if index % 256 < 64 { *sent } else { 0xaa };
         assert_eq!(*got, expected, "byte {index}");
     }

@@ -3,16 +3,11 @@
 
 pub(crate) mod raw;
 
-use std::time::Duration;
-
 use cableway_base::Rank;
 use cableway_btl::{Endpoint, Job};
 use cableway_btl_tcp::Tcp;
 use cableway_common_cuda::Devices;
-pub(crate) use test_nodes::{Node, parameters, pattern, region, send, transfer, try_send, until};
-
-/// Generous: what a test waits for takes milliseconds.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) use test_nodes::{Node, PATIENCE, parameters, pattern, region, send, transfer, try_send, until};
 
 pub(crate) const LOOPBACK: &str = "btl_tcp_if_include=127.0.0.1/8";
 

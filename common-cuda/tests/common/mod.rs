@@ -8,7 +8,6 @@
 
 pub(crate) mod app;
 
-use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Mutex;
 
@@ -16,14 +15,7 @@ use cableway_base::Parameters;
 use cableway_common_cuda::Devices;
 
 pub(crate) use app::App;
-
-/// The folder of the driver; none for the loader's search.
-pub(crate) fn folder() -> Option<PathBuf> {
-    if std::env::var_os("CABLEWAY_TEST_REAL_DRIVER").is_some_and(|value| value == "1") {
-        return None;
-    }
-    Some(sim_cuda::library_folder().expect("sim-cuda is built with the tests that use it"))
-}
+pub(crate) use sim_cuda::tested_folder as folder;
 
 /// The application's initialised driver.
 pub(crate) fn app() -> App {

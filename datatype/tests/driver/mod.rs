@@ -1,7 +1,6 @@
 //! The driver that device tests run on, one test at a time: calls are counted for the whole process.
 
 use std::ffi::{CStr, c_char};
-use std::path::PathBuf;
 use std::process::Command;
 
 use cableway_base::Parameters;
@@ -22,7 +21,7 @@ pub(crate) struct Driver {
 impl Driver {
     pub(crate) fn lock() -> Driver {
         let alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-        let folder = folder();
+        let folder = sim_cuda::tested_folder();
         let devices = Devices::open_in(folder.as_deref(), &Parameters::default());
         devices.initialise().expect("the driver has devices");
         let path = folder.map_or("libcuda.so.1".into(), |folder| folder.join("libcuda.so.1"));
@@ -49,13 +48,6 @@ impl Driver {
         // SAFETY: a terminated name.
         self.count.map(|count| unsafe { count(name.as_ptr()) })
     }
-}
-
-fn folder() -> Option<PathBuf> {
-    if std::env::var_os("CABLEWAY_TEST_REAL_DRIVER").is_some_and(|value| value == "1") {
-        return None;
-    }
-    Some(sim_cuda::library_folder().expect("sim-cuda is built with the tests that use it"))
 }
 
 /// Runs the body of the test `name` in a process of its own, in which the driver fails as `fault` says.

@@ -1,6 +1,8 @@
 //! Several engines in one process and thread, joined by a network that does what it is told.
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its part")]
 
+#[cfg(any(feature = "cuda", feature = "rocm"))]
+pub mod memory;
 pub mod net;
 
 use std::sync::Arc;
@@ -101,6 +103,28 @@ impl Ranks {
         // SAFETY: tests keep `room` and the box until the request is complete.
         unsafe { self.engines[at].irecv(&self.world[at], from, tag, space(room), &*request) }.unwrap();
         request
+    }
+
+    /// Sends from rank 0 to rank 1 and waits until nothing moves. What went wrong with the send,
+    /// and how the receive ended.
+    pub fn transfer(
+        &self,
+        from: Buffer<'_>,
+        to: Buffer<'_>,
+        mode: &SendMode,
+    ) -> (Option<Error>, Result<Status, Error>) {
+        let (send, receive) = (Request::new(), Request::new());
+        // SAFETY: buffers and requests live until complete.
+        let outcome = unsafe {
+            self.engines[1].irecv(&self.world[1], 0, 1, to, &receive).unwrap();
+            self.engines[0].isend(&self.world[0], 1, 1, from, mode, &send).unwrap()
+        };
+        self.finish(&[&receive]);
+        if outcome == Outcome::Started {
+            self.finish(&[&send]);
+        }
+        self.settle();
+        (send.error().cloned(), receive.result())
     }
 
     /// Receives what has arrived or will.

@@ -7,4 +7,4 @@ mod node;
 
 pub use allocated::Counting;
 pub use devices::devices;
-pub use node::{Node, Seen, parameters, pattern, region, send, transfer, try_send, until};
+pub use node::{Node, PATIENCE, Seen, parameters, pattern, region, send, transfer, try_send, until};

@@ -10,7 +10,7 @@ use cableway_common_cuda::{Location, Order};
 use parking_lot::Mutex;
 
 /// Generous: what a test waits for takes milliseconds, on an emulated machine a second.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What a transport has told.
 #[derive(Default)]

@@ -86,3 +86,13 @@ pub fn library_folder() -> Option<PathBuf> {
         .map(|folder| folder.join("sim-cuda"))
         .find(|folder| folder.join("libcuda.so.1").exists())
 }
+
+/// The folder of the driver that a test runs on: [`library_folder`], or none, so that the loader searches, where
+/// `CABLEWAY_TEST_REAL_DRIVER` is 1.
+///
+/// # Panics
+/// The simulated driver is wanted and was not built.
+pub fn tested_folder() -> Option<PathBuf> {
+    let real = std::env::var_os("CABLEWAY_TEST_REAL_DRIVER").is_some_and(|value| value == "1");
+    (!real).then(|| library_folder().expect("sim-cuda is built with the tests that use it"))
+}
