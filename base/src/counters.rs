@@ -54,6 +54,8 @@ counters! {
     ipc_mappings,
     /// uses of such an allocation that found it mapped
     ipc_hits,
+    /// peers whose messages another transport took over after a connection broke
+    failovers,
     /// messages from peers that were refused as malformed
     malformed,
 }

@@ -30,6 +30,8 @@ bitflags::bitflags! {
         const DEVICE_TO_DEVICE = 1 << 10;
         /// `offer`, `claim` and `withdraw`.
         const OFFER = 1 << 11;
+        /// When it breaks, the transport knows what became of its messages. Not together with `SEND_IN_PLACE`.
+        const FAILOVER = 1 << 12;
     }
 }
 

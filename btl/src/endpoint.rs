@@ -4,7 +4,8 @@ use cableway_base::Rank;
 use cableway_common_cuda::Location;
 
 use crate::{
-    Access, Capabilities, Cost, Error, Fragment, FragmentKind, Operation, Received, Region, Registration, RemoteHandle,
+    Access, Capabilities, Cost, Error, Fragment, FragmentKind, Operation, Received, Region, Registration, Remains,
+    RemoteHandle,
 };
 
 /// One transport of this process. See the crate's documentation for what holds.
@@ -24,6 +25,18 @@ pub trait Btl: Send + Sync {
     /// Whether a connection with `peer` stands, by which something of it may still arrive: it has neither left nor
     /// failed.
     fn hears(&self, peer: Rank) -> bool;
+
+    /// Gives up the connection with `peer`, as if it had failed here: for who hears by another transport that it has
+    /// failed there. [`Upcalls::peer_failed`] says when.
+    fn break_off(&self, peer: Rank) {
+        let _ = peer;
+    }
+
+    /// What the links to `peer`, which has been reported as failed, leave behind; told once. None: nobody knows.
+    fn remains(&self, peer: Rank) -> Option<Remains> {
+        let _ = peer;
+        None
+    }
 
     /// Delivers and completes what is ready; returns how many events there were. Never blocks.
     fn progress(&self, upcalls: &dyn Upcalls) -> usize;

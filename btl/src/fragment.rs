@@ -96,6 +96,18 @@ impl Fragment {
         }
     }
 
+    /// A copy of the first `len` bytes.
+    ///
+    /// # Panics
+    /// There are fewer.
+    pub fn copied(&mut self, len: usize) -> Box<[u8]> {
+        assert!(len <= self.capacity, "fragment overrun");
+        let mut bytes = vec![0; len].into_boxed_slice();
+        // SAFETY: in bounds by the assertion; the memory is ours alone.
+        unsafe { self.memory.as_ptr().copy_to_nonoverlapping(bytes.as_mut_ptr(), len) };
+        bytes
+    }
+
     /// For the BTL that made it: the key, and the memory is the BTL's again.
     #[inline]
     pub fn into_key(mut self) -> u64 {

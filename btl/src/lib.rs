@@ -26,12 +26,17 @@
 //! **Links.** The n-th endpoint that `connect` yields for a peer here and the n-th that the peer's yields for this process
 //! are the two ends of one link, whatever their routes: by BTL and number a header names the link by which a `put` or
 //! `get` is to go. Both sides have equally many. A link that breaks takes its peer with it: what was on its way there is
-//! lost, so the transport reports that the peer failed, even where other links to it stand.
+//! lost, unless the transport keeps account of it (see Failure), so it reports that the peer failed, even where other links
+//! to it stand.
 //!
 //! **Failure.** An endpoint that failed answers every call with an error, and `Upcalls::peer_failed` is called once
 //! for its peer from `progress`; after that nothing more arrives from that peer through this BTL and every
 //! outstanding token of it has been completed with an error. A peer's death is noticed within 2 s on one node and
 //! within `peer_timeout` over a network, as long as somebody calls `progress`.
+//!
+//! Where the links have [`Flags::FAILOVER`], the transport knows what became of its messages, and tells it once, after
+//! `peer_failed` ([`Btl::remains`]); so another transport may deliver what this one could not. A fragment that was
+//! allocated before the failure can be sent after it, until then: it counts as sent and not delivered.
 //!
 //! A peer that could not be connected in the first place is reported with [`Error::Unreachable`]: nothing was lost, and
 //! it may be that it had ended before.
@@ -55,6 +60,7 @@ mod fragment;
 mod modex;
 mod received;
 mod region;
+mod remains;
 mod streaming;
 
 pub use capability::{Capabilities, Cost, Flags, Operation};
@@ -64,6 +70,7 @@ pub use fragment::{Fragment, FragmentKind, FragmentOwner};
 pub use modex::{Job, Modex, ModexError, Names};
 pub use received::{Received, Retain, Retained, SharedBytes};
 pub use region::{Access, Region, Registration, RemoteHandle};
+pub use remains::Remains;
 
 pub use cableway_base::Rank;
 

@@ -225,7 +225,7 @@ impl Engine {
     /// Lists the peer if its queues hold something. What is answered must be given to `link_broke` without the lock.
     #[inline]
     pub(crate) fn note_work(&self, peer: &Peer, links: &mut Links) -> Option<(usize, cableway_btl::Error)> {
-        let idle = links.queues.is_empty() && links.offers.is_empty();
+        let idle = links.queues.is_empty() && links.offers.is_empty() && links.failover.is_none();
         if !idle && !links.listed {
             links.listed = true;
             self.waiting.lock().push(peer.rank);
@@ -257,13 +257,15 @@ impl Engine {
             links.queues.clear();
             return 0;
         }
+        let resent = if links.failover.is_some() { self.advance_failover(peer, links) } else { 0 };
         let before = links.queues.control.len() + links.queues.starts.len();
         if !links.flush_control() {
-            return before - links.queues.control.len() - links.queues.starts.len();
+            return resent + before - links.queues.control.len() - links.queues.starts.len();
         }
         self.retry_starts(peer, links, done);
         let moved = before - (links.queues.control.len() + links.queues.starts.len()).min(before);
-        moved
+        resent
+            + moved
             + self.pump_streams(peer, links, done)
             + self.pump_puts(peer, links, done)
             + self.watch_offers(peer, links)
@@ -313,7 +315,8 @@ impl Engine {
         self.copies.is_empty()
             && self.met().all(|peer| {
                 let links = peer.links.lock();
-                peer.gone().is_some() || (links.queues.is_empty() && links.operations.is_empty())
+                let idle = links.queues.is_empty() && links.operations.is_empty() && links.failover.is_none();
+                peer.gone().is_some() || idle
             })
     }
 

@@ -69,7 +69,7 @@ pub enum Error {
     Datatype(#[from] cableway_datatype::Error),
     /// A transport failed.
     #[error(transparent)]
-    Btl(#[from] cableway_btl::Error),
+    Btl(cableway_btl::Error),
     /// The exchange of addresses failed.
     #[error(transparent)]
     Modex(#[from] cableway_btl::ModexError),
@@ -116,6 +116,20 @@ pub enum Error {
     /// `finalize` was called.
     #[error("the engine was finalized")]
     Finalized,
+}
+
+impl From<cableway_btl::Error> for Error {
+    /// What a transport says of a peer is so for the engine.
+    fn from(error: cableway_btl::Error) -> Self {
+        use cableway_btl::Error as Btl;
+        match error {
+            Btl::PeerLeft { peer, .. } => Error::PeerLeft { peer },
+            Btl::PeerGone { peer, .. } | Btl::Malformed { peer, .. } => {
+                Error::PeerFailed { peer, reason: error.to_string().into() }
+            }
+            other => Error::Btl(other),
+        }
+    }
 }
 
 impl Error {

@@ -10,6 +10,14 @@ use crate::request::Status;
 use crate::wire::Malformed;
 
 impl Engine {
+    /// A transport reports that it cannot reach the peer any more.
+    #[cold]
+    pub(crate) fn peer_failed(&self, peer: &Peer, btl: usize, error: cableway_btl::Error, done: &mut Done) {
+        if !self.take_over(peer, btl, &error, done) {
+            self.link_broke(peer, btl, error, done);
+        }
+    }
+
     /// A transport cannot reach the peer any more. Links that stand by take over if nothing was lost with the broken
     /// one, else the peer is gone.
     #[cold]
@@ -17,6 +25,13 @@ impl Engine {
         if matches!(error, cableway_btl::Error::PeerLeft { .. }) {
             // Its last messages may still be on their way here; the transport says when all are delivered.
             return;
+        }
+        if let Some(cause) = self.failed_over_to(peer, btl) {
+            return self.peer_gone(peer, Gone::Failed(cause), done);
+        }
+        if self.with_links(peer, done, |links, _| self.suspend(peer, links, btl, &error)) {
+            // Whatever an endpoint refused, the transport is to say what came of it all.
+            return self.btls[btl].btl.break_off(peer.rank);
         }
         if self.fall_back(peer, btl, &error) {
             // What waited goes another way.
@@ -39,7 +54,7 @@ impl Engine {
         links.standby.retain(|link| link.btl != btl);
         if links.active.iter().all(|link| link.btl != btl) {
             // It only stood by, or is out of use already.
-            return !links.active.is_empty();
+            return !links.active.is_empty() || links.failover.is_some();
         }
         let connected = matches!(error, cableway_btl::Error::PeerGone { .. } | cableway_btl::Error::Malformed { .. });
         let carried = links.active.iter().any(|link| link.btl == btl && link.carried);
@@ -92,6 +107,7 @@ impl Engine {
         }
         {
             let mut links = peer.links.lock();
+            self.end_failover(&mut links);
             links.abandon(peer, done);
             self.drop_links(&mut links);
         }

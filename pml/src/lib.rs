@@ -12,8 +12,10 @@ mod communicators;
 mod completion;
 mod connect;
 mod copies;
+mod detour;
 mod engine;
 mod error;
+mod failover;
 mod failure;
 mod flow;
 #[doc(hidden)]

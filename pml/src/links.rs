@@ -10,6 +10,7 @@ use slab::Slab;
 use smallvec::SmallVec;
 
 use crate::error::Error;
+use crate::failover::Failover;
 use crate::flow::Credit;
 use crate::receive::{Offers, ReceiveTransfer};
 use crate::send::{Fetches, PutJob, SendTransfer};
@@ -149,6 +150,10 @@ pub(crate) struct Links {
     pub(crate) offers: Offers,
     /// The peer is in the engine's list of those with work waiting.
     pub(crate) listed: bool,
+    /// A link that broke is being replaced; `active` is empty meanwhile.
+    pub(crate) failover: Option<Box<Failover>>,
+    /// The longest message of such a link.
+    pub(crate) longest: usize,
     /// A link's error that is still to be dealt with, once the lock is released.
     pub(crate) broken: Option<(usize, cableway_btl::Error)>,
     /// What the peer does with small device messages.
@@ -161,6 +166,8 @@ pub(crate) struct Links {
 #[derive(Default)]
 pub(crate) struct Queues {
     pub(crate) control: VecDeque<HeaderBuffer>,
+    /// Whole messages, made for a link that broke meanwhile.
+    pub(crate) late: VecDeque<Box<[u8]>>,
     /// Messages whose first header has not left.
     pub(crate) starts: VecDeque<Id>,
     /// Messages with fragments to send.
@@ -176,6 +183,7 @@ impl Queues {
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.control.is_empty()
+            && self.late.is_empty()
             && self.starts.is_empty()
             && self.streams.is_empty()
             && self.puts.is_empty()
@@ -184,6 +192,7 @@ impl Queues {
 
     pub(crate) fn clear(&mut self) {
         self.control.clear();
+        self.late.clear();
         self.starts.clear();
         self.streams.clear();
         self.puts.clear();
@@ -203,6 +212,8 @@ impl Links {
             queues: Queues::default(),
             offers: Offers::default(),
             listed: false,
+            failover: None,
+            longest: 0,
             broken: None,
             fetches: Fetches::default(),
             sent_eager: (0, 0),
@@ -229,11 +240,17 @@ impl Links {
         }
     }
 
-    /// Sends queued headers; false if some are left.
+    /// Sends queued headers, then messages that were made for a broken link; false if some are left.
     pub(crate) fn flush_control(&mut self) -> bool {
         while let Some(buffer) = self.queues.control.pop_front() {
             if !self.send_control(&buffer) {
                 self.queues.control.push_front(buffer);
+                return false;
+            }
+        }
+        while let Some(message) = self.queues.late.pop_front() {
+            if !self.send_small(&message, &[]) {
+                self.queues.late.push_front(message);
                 return false;
             }
         }

@@ -51,6 +51,16 @@ impl Upcalls for Delivery<'_> {
                 log::error!("{} completed an operation that nobody began", engine.btls[self.btl].btl.name());
                 return;
             };
+            // What another transport will do is refused by this one.
+            let result = result.map_err(|error| {
+                let btl = engine.btls[self.btl].btl.name();
+                let taken_over = engine.suspend(peer, links, self.btl, &error);
+                if !taken_over {
+                    return error;
+                }
+                engine.btls[self.btl].btl.break_off(rank);
+                Error::Unavailable { btl, operation: "a transfer", reason: error.to_string() }
+            });
             match operation {
                 Operation::SendMessage(id) => engine.left_in_place(peer, links, (id, None), result, done),
                 Operation::SendFragment(id, len) => engine.left_in_place(peer, links, (id, Some(len)), result, done),
@@ -66,7 +76,7 @@ impl Upcalls for Delivery<'_> {
     fn peer_failed(&self, rank: Rank, error: Error) {
         let done = &mut *self.done.borrow_mut();
         if let Some(peer) = self.gone(rank) {
-            self.engine.link_broke(peer, self.btl, error, done);
+            self.engine.peer_failed(peer, self.btl, error, done);
         }
     }
 
@@ -155,6 +165,9 @@ impl Delivery<'_> {
             Header::Credit { consumed } => engine.with_links(peer, done, |links, _| {
                 links.credit.consumed(consumed).map_err(|sent| Malformed::Credit { consumed, sent })
             }),
+            Header::Resume { btl, received } => {
+                engine.with_links(peer, done, |links, _| engine.resumed(peer, links, btl, received))
+            }
             Header::Abort { receiver, sent, reason } => {
                 engine.with_links(peer, done, |links, done| engine.aborted(peer, links, (receiver, sent), reason, done))
             }

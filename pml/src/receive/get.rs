@@ -92,7 +92,10 @@ impl Engine {
                 fetch.refused.extend(fetch.ranges.drain(..).rev());
                 return Ok(None);
             }
-            Err(error) => return Err((link.btl, error)),
+            Err(error) => {
+                fetch.ranges.push((offset, end));
+                return Err((link.btl, error));
+            }
         }
         Ok(got.ok())
     }

@@ -193,7 +193,7 @@ fn expose(links: &mut Links, id: Id) {
             Ok(None) => break,
             Err(error) => {
                 links.broken = Some((link.btl, error));
-                return;
+                break;
             }
         }
     }

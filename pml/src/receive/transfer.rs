@@ -164,7 +164,7 @@ impl Links {
         if finish && !gone {
             let result = match &failure {
                 None => Ok(()),
-                Some(Error::Btl(_)) => Err(Abort::Transport),
+                Some(Error::Btl(_) | Error::PeerFailed { .. }) => Err(Abort::Transport),
                 Some(_) => Err(Abort::Device),
             };
             self.control(&Header::Finish { sender, result });

@@ -373,7 +373,7 @@ impl Engine {
         &self,
         links: &mut Links,
         (id, serial): (Id, u32),
-        (fragment, len): (cableway_btl::Fragment, usize),
+        (mut fragment, len): (cableway_btl::Fragment, usize),
         result: Result<(), cableway_common_cuda::DeviceError>,
         done: &mut Done,
     ) {
@@ -395,6 +395,7 @@ impl Engine {
                         links.broken = Some((link.btl, error));
                     }
                 }
+                None if !transfer.gone => links.queues.late.push_back(fragment.copied(len)),
                 _ => {}
             },
         }

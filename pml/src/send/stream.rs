@@ -141,7 +141,7 @@ impl Engine {
         peer: &Peer,
         links: &mut Links,
         (id, serial): (Id, u32),
-        (fragment, len): (Fragment, usize),
+        (mut fragment, len): (Fragment, usize),
         result: Result<(), DeviceError>,
         done: &mut Done,
     ) {
@@ -160,6 +160,9 @@ impl Engine {
                     if let Err(error) = link.endpoint.send(fragment, len) {
                         links.broken = Some((link.btl, error));
                     }
+                } else if !transfer.gone {
+                    transfer.settled += (len - FRAGMENT_LEN) as u64;
+                    links.queues.late.push_back(fragment.copied(len));
                 }
             }
         }

@@ -23,6 +23,7 @@ pub(super) mod kind {
     pub(crate) const STORED: u8 = 8;
     pub(crate) const CREDIT: u8 = 9;
     pub(crate) const ABORT: u8 = 10;
+    pub(crate) const RESUME: u8 = 11;
 }
 
 /// In `Rendezvous` and `Get`: the sender can PUT from its buffer.
@@ -56,6 +57,7 @@ headers! {
     Stored { kind: u8, flags: u8, zero: U16, code: U32, receiver: U64, offset: U64, len: U64 }
     Credit { kind: u8, flags: u8, zero: [u8; 6], consumed: U64 }
     AbortHeader { kind: u8, flags: u8, zero: U16, code: U32, receiver: U64, sent: U64 }
+    Resume { kind: u8, flags: u8, zero: U16, btl: U32, received: U64 }
 }
 
 const _: () = {
@@ -69,6 +71,7 @@ const _: () = {
     assert!(size_of::<Stored>() == 32 && offset_of!(Stored, offset) == 16 && offset_of!(Stored, len) == 24);
     assert!(size_of::<Credit>() == 16 && offset_of!(Credit, consumed) == 8);
     assert!(size_of::<AbortHeader>() == 24 && offset_of!(AbortHeader, sent) == 16);
+    assert!(size_of::<Resume>() == 16 && offset_of!(Resume, btl) == 4 && offset_of!(Resume, received) == 8);
     assert!(
         size_of::<PutHeader>() + RemoteHandle::MAX <= MAX_HEADER && size_of::<Get>() + RemoteHandle::MAX <= MAX_HEADER
     );
@@ -199,6 +202,10 @@ impl Buffer {
             Header::Credit { consumed } => {
                 let consumed = consumed.into();
                 self.push(Credit { kind: kind::CREDIT, flags: 0, zero: [0; 6], consumed }.as_bytes());
+            }
+            Header::Resume { btl, received } => {
+                let (btl, received) = (btl.0.into(), received.into());
+                self.push(Resume { kind: kind::RESUME, flags: 0, zero: 0.into(), btl, received }.as_bytes());
             }
             Header::Abort { receiver, sent, reason } => {
                 let header = AbortHeader {

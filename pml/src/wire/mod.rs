@@ -16,7 +16,7 @@ use cableway_btl::{Offer, RemoteHandle};
 use crate::error::Abort;
 
 /// Changes whenever a header does.
-pub(crate) const VERSION: u32 = 2;
+pub(crate) const VERSION: u32 = 3;
 
 /// Length of the header of an eager message.
 pub(crate) const MATCH_LEN: usize = std::mem::size_of::<headers::Match>();
@@ -89,6 +89,8 @@ pub(crate) enum Header {
     Stored { receiver: Id, offset: u64, len: u64, result: Result<(), Abort> },
     /// Receiver to sender: the cost of all eager messages consumed so far.
     Credit { consumed: u64 },
+    /// By another link: that of this transport has failed, and so many messages had come by it.
+    Resume { btl: BtlTag, received: u64 },
     /// Sender to receiver: no more than the `sent` bytes will come.
     Abort { receiver: Id, sent: u64, reason: Abort },
 }

@@ -40,6 +40,8 @@ pub(crate) enum Malformed {
     OverCredit { stored: u64, allowed: u64 },
     #[error("credit for {consumed} bytes where {sent} were sent")]
     Credit { consumed: u64, sent: u64 },
+    #[error("{received} messages had come of {sent} sent, of which {delivered} were known to")]
+    Resume { received: u64, delivered: u64, sent: u64 },
     #[error("{0} messages for communicators that do not exist yet")]
     TooManyEarly(usize),
 }
@@ -129,6 +131,11 @@ pub(crate) fn parse(bytes: &[u8], message_len: usize) -> Result<(Header, usize),
             reader.flags(header.flags, 0)?;
             let (receiver, reason) = (Id(header.receiver.get()), Abort::from_code(header.code.get()));
             Ok((Header::Abort { receiver, sent: header.sent.get(), reason }, message_len))
+        }
+        kind::RESUME => {
+            let header: headers::Resume = reader.read_all()?;
+            reader.flags(header.flags, 0)?;
+            Ok((Header::Resume { btl: BtlTag(header.btl.get()), received: header.received.get() }, message_len))
         }
         unknown => Err(Malformed::Kind(unknown)),
     }

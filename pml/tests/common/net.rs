@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use cableway_btl::{
     Access, Btl, Capabilities, Cost, Endpoint, Error, Flags, Fragment, FragmentKind, FragmentOwner, Job, Modex,
-    ModexError, Offer, Operation, Rank, Received, Region, Registration, RemoteHandle, Retain, Sent, SharedBytes, Token,
-    Transfer, Upcalls,
+    ModexError, Offer, Operation, Rank, Received, Region, Registration, Remains, RemoteHandle, Retain, Sent,
+    SharedBytes, Token, Transfer, Upcalls,
 };
 use cableway_common_cuda::{Devices, Location, Order};
 use parking_lot::{Condvar, Mutex};
@@ -106,9 +106,62 @@ struct State {
     /// Offers that are open, and whether they were claimed.
     offers: HashMap<u64, (Rank, bool)>,
     next_offer: u64,
+    /// What was sent by links with `FAILOVER`, by sender, receiver and transport, and how much of it was handed up.
+    history: HashMap<(Rank, Rank, usize), (Vec<Bytes>, usize)>,
+    /// The transport whose links are to break, or are broken.
+    severed: Option<Severed>,
     /// Messages that each transport was given.
     carried: HashMap<usize, usize>,
     random: u64,
+}
+
+/// A transport that breaks in the course of events.
+struct Severed {
+    btl: usize,
+    /// How many of its events still happen; then it is broken.
+    after: usize,
+    /// Who notices by himself.
+    noticing: Vec<Rank>,
+    /// Who has been told, or notices.
+    told: Vec<Rank>,
+    reported: Vec<Rank>,
+    asked: Vec<Rank>,
+    /// Operations that will fail when that is reported.
+    failing: Vec<(Rank, Token)>,
+}
+
+impl State {
+    /// An event of a transport is about to happen.
+    fn tick(&mut self, btl: usize) {
+        let Some(severed) = self.severed.as_mut().filter(|severed| severed.btl == btl && !severed.is_broken()) else {
+            return;
+        };
+        severed.after -= 1;
+        if severed.is_broken() {
+            severed.told = severed.noticing.clone();
+            self.queues.retain(|key, _| key.2 != btl);
+            let operations = std::mem::take(&mut self.operations);
+            let (lost, others): (Vec<_>, Vec<_>) = operations.into_iter().partition(|operation| operation.1 == btl);
+            self.operations = others;
+            severed.failing = lost.into_iter().map(|operation| (operation.0, operation.2)).collect();
+        }
+    }
+
+    /// Whether the transport is broken.
+    fn is_severed(&self, btl: usize) -> bool {
+        self.severed.as_ref().is_some_and(|severed| severed.btl == btl && severed.is_broken())
+    }
+
+    /// Whether it is, and `rank` knows.
+    fn knows_severed(&self, btl: usize, rank: Rank) -> bool {
+        self.is_severed(btl) && self.severed.as_ref().is_some_and(|severed| severed.told.contains(&rank))
+    }
+}
+
+impl Severed {
+    fn is_broken(&self) -> bool {
+        self.after == 0
+    }
 }
 
 impl State {
@@ -187,6 +240,21 @@ impl Net {
     /// Flips one bit of the `nth` message from now, if it has that many.
     pub fn corrupt(&self, nth: usize, bit: usize) {
         self.state.lock().corrupt = Some((nth, bit));
+    }
+
+    /// A transport breaks after so many events (one at least) between ranks 0 and 1, of whom some notice; the others'
+    /// messages go nowhere. What was under way is lost.
+    pub fn sever(&self, btl: usize, after: usize, noticing: &[Rank]) {
+        let severed = Severed {
+            btl,
+            after,
+            noticing: noticing.to_vec(),
+            told: Vec::new(),
+            reported: Vec::new(),
+            asked: Vec::new(),
+            failing: Vec::new(),
+        };
+        self.state.lock().severed = Some(severed);
     }
 
     pub fn carried(&self, index: usize) -> usize {
@@ -326,14 +394,43 @@ impl Btl for NetBtl {
                 if keys.is_empty() {
                     break;
                 }
+                state.tick(self.index);
+                if state.is_severed(self.index) {
+                    break;
+                }
                 let which = if self.net.shuffle.load(Ordering::Relaxed) { state.random(keys.len()) } else { 0 };
                 let key = keys[which];
+                if let Some((_, handed)) = state.history.get_mut(&(key.0, key.1, key.2)) {
+                    *handed += 1;
+                }
                 state.queues.get_mut(&key).and_then(VecDeque::pop_front).map(|bytes| (key.0, bytes))
             };
             let Some((from, bytes)) = next else { break };
             let keep = Keep(bytes.clone());
             let retain = self.net.links[self.index].retains.then_some(&keep as &dyn Retain);
             upcalls.receive(from, Received::new(SharedBytes::from_private(&bytes), retain));
+            events += 1;
+        }
+        let failing: Vec<Token> = {
+            let mut state = self.net.state.lock();
+            let me = self.rank;
+            match &mut state.severed {
+                Some(severed)
+                    if severed.btl == self.index && severed.told.contains(&me) && !severed.reported.contains(&me) =>
+                {
+                    severed.reported.push(me);
+                    let (mine, others) = std::mem::take(&mut severed.failing).into_iter().partition(|one| one.0 == me);
+                    severed.failing = others;
+                    mine.into_iter().map(|one: (Rank, Token)| one.1).chain([SEVERED]).collect()
+                }
+                _ => Vec::new(),
+            }
+        };
+        for token in failing {
+            match token {
+                SEVERED => upcalls.peer_failed(1 - self.rank, gone(1 - self.rank)),
+                token => upcalls.completed(token, Err(gone(1 - self.rank))),
+            }
             events += 1;
         }
         let dead: Vec<Rank> = {
@@ -378,6 +475,35 @@ impl Btl for NetBtl {
         !told(state.dead.get(&peer)) && !told(state.left.get(&peer))
     }
 
+    fn break_off(&self, peer: Rank) {
+        let mut state = self.net.state.lock();
+        let me = self.rank;
+        if let Some(severed) = &mut state.severed
+            && severed.btl == self.index
+            && severed.is_broken()
+            && peer == 1 - me
+            && !severed.told.contains(&me)
+        {
+            severed.told.push(me);
+        }
+    }
+
+    fn remains(&self, peer: Rank) -> Option<Remains> {
+        let mut state = self.net.state.lock();
+        let (me, btl) = (self.rank, self.index);
+        let severed = state.severed.as_mut().filter(|severed| severed.btl == btl && severed.reported.contains(&me))?;
+        if severed.asked.contains(&me) {
+            return None;
+        }
+        severed.asked.push(me);
+        let received = state.history.get(&(peer, me, btl)).map_or(0, |history| history.1) as u64;
+        let handed = state.history.get(&(me, peer, btl)).map_or(0, |history| history.1);
+        let delivered = state.random(handed + 1);
+        let sent = state.history.get(&(me, peer, btl)).map_or(&[][..], |history| &history.0);
+        let uncertain = sent[delivered..].iter().map(|bytes| (**bytes).into()).collect();
+        Some(Remains { received, delivered: delivered as u64, uncertain })
+    }
+
     fn finalize(&self) -> bool {
         let mut state = self.net.state.lock();
         let others = (0..self.net.size).filter(|&other| other != self.rank);
@@ -387,6 +513,9 @@ impl Btl for NetBtl {
         true
     }
 }
+
+/// Stands for the report that a transport is broken.
+const SEVERED: Token = Token(u64::MAX);
 
 fn gone(peer: Rank) -> Error {
     Error::PeerGone { btl: "net", peer, reason: "it was killed".into() }
@@ -414,7 +543,7 @@ impl NetEndpoint {
         if state.broken == Some(self.btl) || state.unreachable.contains(&self.peer) {
             return Err(Error::Unreachable { btl: "net", peer: self.peer, reason: "it is broken".into() });
         }
-        if state.dead.contains_key(&self.peer) {
+        if state.dead.contains_key(&self.peer) || state.knows_severed(self.btl, self.rank) {
             return Err(gone(self.peer));
         }
         if state.left.contains_key(&self.peer) {
@@ -427,6 +556,7 @@ impl NetEndpoint {
         let key = (self.rank, self.peer, self.btl, self.at);
         let mut state = self.net.state.lock();
         *state.carried.entry(self.btl).or_default() += 1;
+        state.tick(self.btl);
         match &mut state.corrupt {
             Some((0, bit)) => {
                 if let Some(byte) = bytes.get_mut(*bit / 8) {
@@ -437,7 +567,14 @@ impl NetEndpoint {
             Some((nth, _)) => *nth -= 1,
             None => {}
         }
-        state.queues.entry(key).or_default().push_back(bytes.into());
+        let bytes: Bytes = bytes.into();
+        if self.link.capabilities.flags.contains(Flags::FAILOVER) {
+            state.history.entry((key.0, key.1, key.2)).or_default().0.push(bytes.clone());
+            if state.is_severed(self.btl) {
+                return;
+            }
+        }
+        state.queues.entry(key).or_default().push_back(bytes);
     }
 
     fn transfer(&self, to: Region, from: Region, token: Token) -> Result<Transfer, Error> {
@@ -445,6 +582,15 @@ impl NetEndpoint {
         if self.busy()? {
             return Ok(Transfer::Busy);
         }
+        let mut state = self.net.state.lock();
+        state.tick(self.btl);
+        if state.is_severed(self.btl)
+            && let Some(severed) = &mut state.severed
+        {
+            severed.failing.push((self.rank, token));
+            return Ok(Transfer::Started);
+        }
+        drop(state);
         if self.link.asynchronous {
             self.net.state.lock().operations.push((self.rank, self.btl, token, to, from));
             return Ok(Transfer::Started);
@@ -534,7 +680,8 @@ impl Endpoint for NetEndpoint {
 
     fn send(&mut self, fragment: Fragment, len: usize) -> Result<(), Error> {
         let mut memory = self.net.fragments.0.lock().remove(&fragment.into_key()).unwrap();
-        if self.net.state.lock().dead.contains_key(&self.peer) {
+        let dead = self.net.state.lock().dead.contains_key(&self.peer);
+        if dead {
             return Err(gone(self.peer));
         }
         memory.truncate(len);

@@ -55,6 +55,7 @@ fn header() -> impl Strategy<Value = Header> {
             result
         }),
         any::<u64>().prop_map(|consumed| Header::Credit { consumed }),
+        any::<(u32, u64)>().prop_map(|(btl, received)| Header::Resume { btl: BtlTag(btl), received }),
         (id(), any::<u64>(), 1..u32::MAX).prop_map(|(receiver, sent, code)| Header::Abort {
             receiver,
             sent,

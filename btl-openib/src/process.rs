@@ -1,0 +1,110 @@
+//! Peers that are processes of this node: the system tells at once when one ends, which a network finds out by silence.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::linux::fs::MetadataExt as _;
+
+use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
+use sha2::{Digest, Sha256};
+use zerocopy::byteorder::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// A process, named so that others of its node recognise it. All zeros: nobody can tell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct Process {
+    /// Of the node, this boot of it, and where in it pids mean the same.
+    node: [u8; 16],
+    /// When it started, in the system's ticks: pids are used again.
+    start: U64,
+    pid: U32,
+}
+
+/// Whether a peer is a process of this node.
+pub(crate) enum Found {
+    /// It is not, or the system does not let us know.
+    Elsewhere,
+    Alive(Watch),
+    Ended,
+}
+
+/// Becomes readable when the process ends.
+pub(crate) struct Watch(OwnedFd);
+
+impl Process {
+    /// This one.
+    pub(crate) fn own() -> Self {
+        own().unwrap_or_default()
+    }
+
+    /// Looks for this process from the process `by`.
+    pub(crate) fn find(&self, by: &Process) -> Found {
+        let pid = self.pid.get().try_into().ok().and_then(Pid::from_raw);
+        let Some(pid) = pid.filter(|_| self.node == by.node && by.pid != U32::ZERO) else { return Found::Elsewhere };
+        match pidfd_open(pid, PidfdFlags::empty()) {
+            // Asked after it was opened: were it another by now, it would have started later.
+            Ok(descriptor) if start_of(&self.pid.to_string()) == Some(self.start.get()) => {
+                Found::Alive(Watch(descriptor))
+            }
+            Ok(_) | Err(rustix::io::Errno::SRCH) => Found::Ended,
+            Err(_) => Found::Elsewhere,
+        }
+    }
+}
+
+impl AsFd for Watch {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+fn own() -> Option<Process> {
+    let boot = std::fs::read("/proc/sys/kernel/random/boot_id").ok()?;
+    let pids = std::fs::metadata("/proc/self/ns/pid").ok()?;
+    let mut hash = Sha256::new();
+    hash.update(boot);
+    hash.update(pids.st_dev().to_le_bytes());
+    hash.update(pids.st_ino().to_le_bytes());
+    let mut node = [0; 16];
+    node.copy_from_slice(&hash.finalize()[..16]);
+    let pid = getpid().as_raw_nonzero().get().unsigned_abs();
+    // Where /proc is of another pid namespace, it shows somebody else under this pid, or nobody.
+    let start = start_of("self").filter(|&start| start_of(&pid.to_string()) == Some(start))?;
+    Some(Process { node, start: U64::new(start), pid: U32::new(pid) })
+}
+
+/// When a process started: the 22nd field of its line, the second of which holds a name in parentheses.
+fn start_of(pid: &str) -> Option<u64> {
+    let line = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    line.rsplit_once(')')?.1.split_ascii_whitespace().nth(22 - 3)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+    use super::*;
+
+    #[test]
+    fn who_ended_is_told_from_who_runs_and_from_who_is_elsewhere() {
+        let own = Process::own();
+        assert!(matches!(own.find(&own), Found::Alive(_)));
+        let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+        let start = start_of(&child.id().to_string()).unwrap();
+        let theirs = Process { pid: U32::new(child.id()), start: U64::new(start), ..own };
+        let Found::Alive(watch) = theirs.find(&own) else { panic!("it runs") };
+        let ended = |wait: Timespec| poll(&mut [PollFd::new(&watch, PollFlags::IN)], Some(&wait)).unwrap() == 1;
+        assert!(!ended(Timespec::default()));
+        // Its successor under the same pid is not it.
+        let other = Process { start: U64::new(start + 1), ..theirs };
+        assert!(matches!(other.find(&own), Found::Ended));
+        let away = Process { node: [7; 16], ..theirs };
+        assert!(matches!(away.find(&own), Found::Elsewhere));
+        assert!(matches!(Process::default().find(&Process::default()), Found::Elsewhere));
+        drop(child.stdin.take());
+        assert!(ended(Timespec { tv_sec: 60, tv_nsec: 0 }));
+        child.wait().unwrap();
+        assert!(matches!(theirs.find(&own), Found::Ended));
+    }
+}

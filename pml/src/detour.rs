@@ -1,0 +1,140 @@
+//! One side of what two processes do so that no message is lost, and none comes twice, when the link between them breaks
+//! and another takes over: a state machine without links.
+//!
+//! A link delivers in order. So each side tells the other how many messages it was handed, which says of all that the
+//! other has sent by it whether they came. Only when a side has heard that does it send anything by the new link but its
+//! own word: first what did not come, in order, then whatever else there is.
+
+use std::collections::VecDeque;
+
+use cableway_btl::Remains;
+
+use crate::wire::Malformed;
+
+#[derive(Debug)]
+pub(crate) struct Detour {
+    /// What the peer is to be told, until it was.
+    word: Option<u64>,
+    /// Messages that the peer is known to have.
+    delivered: u64,
+    /// Those after them.
+    uncertain: VecDeque<Box<[u8]>>,
+    /// The peer has said how many it has: what is left is to be sent.
+    heard: bool,
+}
+
+/// What to do next.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Next<'d> {
+    /// Tell the peer that so many messages of it came.
+    Tell(u64),
+    Send(&'d [u8]),
+    /// The peer has to say something first.
+    Wait,
+    /// Nothing: the new link is like any other.
+    Over,
+}
+
+impl Detour {
+    pub(crate) fn new(remains: Remains) -> Self {
+        let Remains { received, delivered, uncertain } = remains;
+        Detour { word: Some(received), delivered, uncertain, heard: false }
+    }
+
+    /// The peer has so many of our messages.
+    ///
+    /// # Errors
+    /// That cannot be, or it has said so before.
+    pub(crate) fn hear(&mut self, received: u64) -> Result<(), Malformed> {
+        let sent = self.delivered + self.uncertain.len() as u64;
+        if self.heard || !(self.delivered..=sent).contains(&received) {
+            return Err(Malformed::Resume { received, delivered: self.delivered, sent });
+        }
+        self.heard = true;
+        self.uncertain.drain(..(received - self.delivered) as usize);
+        self.delivered = received;
+        Ok(())
+    }
+
+    pub(crate) fn next(&self) -> Next<'_> {
+        match (self.word, self.heard, self.uncertain.front()) {
+            (Some(received), ..) => Next::Tell(received),
+            (None, false, _) => Next::Wait,
+            (None, true, Some(message)) => Next::Send(message),
+            (None, true, None) => Next::Over,
+        }
+    }
+
+    /// What [`next`](Self::next) said has left.
+    pub(crate) fn sent(&mut self) {
+        if self.word.take().is_none() {
+            self.uncertain.pop_front();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// One end of a link in the course of which so many messages were taken, came, and were known to have come.
+    fn remains(received: u64, sent: u64, known: u64) -> Remains {
+        let message = |number: u64| number.to_le_bytes().into();
+        Remains { received, delivered: known, uncertain: (known..sent).map(message).collect() }
+    }
+
+    proptest! {
+        /// Wherever a link breaks, and whoever notices first: each message comes once, in order, and both sides end.
+        #[test]
+        fn each_message_comes_once(ways in proptest::array::uniform2((0u64..20, 0u64..20, 0u64..20)),
+                                   turns in proptest::collection::vec(0usize..2, 0..100)) {
+            // Of each way: taken, of these delivered, of these known to be.
+            let ways = ways.map(|(a, b, c)| (a, b.min(a), c.min(b).min(a)));
+            let mut sides: [Option<Detour>; 2] = [None, None];
+            let mut came = [ways[0].1, ways[1].1];
+            let mut said: [Vec<Option<u64>>; 2] = [Vec::new(), Vec::new()];
+            let mut heard = [None, None];
+            for step in 0..turns.len() + 200 {
+                let side = turns.get(step).map_or(step % 2, |&side| side);
+                // The other's word makes a side notice that has not yet.
+                let other = 1 - side;
+                let detour = sides[side].get_or_insert_with(|| {
+                    Detour::new(remains(ways[other].1, ways[side].0, ways[side].2))
+                });
+                if let Some(received) = heard[side].take() {
+                    detour.hear(received).unwrap();
+                }
+                match detour.next() {
+                    Next::Tell(received) => said[other].push(Some(received)),
+                    Next::Send(message) => {
+                        prop_assert_eq!(message, came[side].to_le_bytes());
+                        came[side] += 1;
+                        said[other].push(None);
+                    }
+                    Next::Wait | Next::Over => continue,
+                }
+                detour.sent();
+                for word in said[other].drain(..) {
+                    heard[other] = word.or(heard[other]);
+                }
+            }
+            prop_assert!(sides.iter().all(|side| side.as_ref().is_some_and(|side| side.next() == Next::Over)));
+            prop_assert_eq!(came, [ways[0].0, ways[1].0]);
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        let detour = || Detour::new(remains(0, 9, 5));
+        assert!(detour().hear(4).is_err());
+        assert!(detour().hear(10).is_err());
+        let mut twice = detour();
+        assert!(twice.hear(9).is_ok());
+        assert!(twice.hear(9).is_err());
+        assert_eq!(twice.next(), Next::Tell(0));
+        twice.sent();
+        assert_eq!(twice.next(), Next::Over);
+    }
+}
