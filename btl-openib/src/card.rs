@@ -5,9 +5,10 @@ use zerocopy::byteorder::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::gid::{Gid, Kind};
+use crate::process::Process;
 
 /// Of card and datagrams.
-pub(crate) const VERSION: u16 = 1;
+pub(crate) const VERSION: u16 = 2;
 /// Verbs number packet lengths 1 (256 bytes) to 5 (4096).
 const LONGEST_PACKET: u8 = 5;
 /// Queue pairs, packets and keys of theirs have 24 bits.
@@ -28,7 +29,7 @@ pub(crate) struct Card {
     datagrams: U32,
     datagram_key: U32,
     max_message: U32,
-    zero: U32,
+    process: Process,
 }
 
 /// Bytes of a card.
@@ -36,7 +37,7 @@ pub(crate) const CARD: usize = size_of::<Card>();
 
 const _: () = {
     use memoffset::offset_of;
-    assert!(CARD == 40);
+    assert!(CARD == 64);
     assert!(offset_of!(Card, mtu) == 2);
     assert!(offset_of!(Card, lid) == 4);
     assert!(offset_of!(Card, reads) == 6);
@@ -44,7 +45,7 @@ const _: () = {
     assert!(offset_of!(Card, datagrams) == 24);
     assert!(offset_of!(Card, datagram_key) == 28);
     assert!(offset_of!(Card, max_message) == 32);
-    assert!(offset_of!(Card, zero) == 36);
+    assert!(offset_of!(Card, process) == 36 && size_of::<Process>() == 28);
 };
 
 /// A port that can be connected to.
@@ -62,6 +63,8 @@ pub(crate) struct Address {
     pub(crate) datagram_key: u32,
     /// Longest message that the process takes.
     pub(crate) max_message: u32,
+    /// Whose address it is.
+    pub(crate) process: Process,
 }
 
 impl Address {
@@ -81,7 +84,7 @@ impl Address {
             datagrams: U32::new(self.datagrams),
             datagram_key: U32::new(self.datagram_key),
             max_message: U32::new(self.max_message),
-            zero: U32::ZERO,
+            process: self.process,
         }
     }
 
@@ -121,8 +124,8 @@ impl Card {
         if self.mtu == 0 || self.mtu > LONGEST_PACKET {
             return Err(format!("its packet length has the number {}", self.mtu));
         }
-        if self.reserved != 0 || self.zero != U32::ZERO {
-            return Err("its reserved bytes are not zero".to_owned());
+        if self.reserved != 0 {
+            return Err("its reserved byte is not zero".to_owned());
         }
         if self.datagrams.get() > BITS_24 {
             return Err(format!("its queue pair has the number {}", self.datagrams));
@@ -139,6 +142,7 @@ impl Card {
             datagrams: self.datagrams.get(),
             datagram_key: self.datagram_key.get(),
             max_message: self.max_message.get(),
+            process: self.process,
         })
     }
 }
@@ -152,9 +156,10 @@ pub(crate) mod tests {
     prop_compose! {
         pub(crate) fn address()(mtu in 1u8..=5, kind in 0..3, lid in any::<u16>(), reads in any::<u8>(),
                                 gid in any::<[u8; 16]>(), datagrams in 0..=BITS_24, datagram_key in any::<u32>(),
-                                max_message in 384..u32::MAX) -> Address {
+                                max_message in 384..u32::MAX, process in any::<[u8; 28]>()) -> Address {
             let kind = [Kind::InfiniBand, Kind::RoceV1, Kind::RoceV2][kind as usize];
-            Address { mtu, kind, lid, reads, gid, datagrams, datagram_key, max_message }
+            let process = zerocopy::transmute!(process);
+            Address { mtu, kind, lid, reads, gid, datagrams, datagram_key, max_message, process }
         }
     }
 
@@ -188,6 +193,7 @@ pub(crate) mod tests {
             datagrams: 1,
             datagram_key: 2,
             max_message: 4096,
+            process: Process::default(),
         };
         assert!(base.reaches(&Address { gid: v4(2), ..base }));
         assert!(!base.reaches(&Address { gid: v6, ..base }));

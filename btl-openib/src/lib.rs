@@ -10,6 +10,7 @@
 //! |---|---|
 //! | `verbs/` | libibverbs, loaded at run time; objects that keep alive what they were made from. Most of what is unsafe |
 //! | `gid`, `port`, `card` | which device, port and address; what is published |
+//! | `process` | peers on this node, whose end the system tells |
 //! | `connection/` | how two processes that know each other's cards make a connection: datagrams, a state machine free of devices and clocks, and the thread that serves them |
 //! | `memory`, `receives`, `cells` | memory that the device may reach: send buffers, shared receive buffers, credits |
 //! | `link`, `endpoint` | sending: what is under way on a connection, and `pml`'s face of it |
@@ -25,7 +26,7 @@
 //! # Failure
 //!
 //! The device tells when a peer's device does not answer; so that this is noticed when nothing is sent, the counter is
-//! written again from time to time. A peer's device answers while its process computes, so silence of the process is
+//! written again from time to time. Of a peer on this node the system tells at once. A peer's device answers while its process computes, so silence of the process is
 //! no failure. A connection that breaks takes its peer with it. A peer that said goodbye has not failed.
 
 mod card;
@@ -37,6 +38,7 @@ mod link;
 mod memory;
 mod openib;
 mod port;
+mod process;
 mod progress;
 mod receives;
 mod registration;

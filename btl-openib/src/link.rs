@@ -107,6 +107,8 @@ pub(crate) struct Letters {
     pub(crate) failures: Vec<(Arc<Link>, Error)>,
     /// Links that the peer closed in good order before it could say so on the connection.
     pub(crate) closed: Vec<Arc<Link>>,
+    /// Links whose peers, processes of this node, have ended.
+    pub(crate) ended: Vec<Arc<Link>>,
     /// The device is of no use any more.
     pub(crate) device: Option<String>,
 }
@@ -276,6 +278,14 @@ impl Tx {
         shared.under_way.fetch_sub(self.queue.len(), Ordering::Relaxed);
         self.signalled = 0;
         std::mem::take(&mut self.queue)
+    }
+
+    /// Why it broke, if it did.
+    pub(crate) fn failure(&self) -> Option<Error> {
+        match &self.state {
+            State::Broken(_, error) | State::Gone(error, _) => Some(error.clone()),
+            _ => None,
+        }
     }
 
     pub(crate) fn is_idle(&self) -> bool {

@@ -94,6 +94,12 @@ impl Btl for Openib {
         known.is_some_and(|link| matches!(link.tx.lock().state, State::Connected(_)))
     }
 
+    fn break_off(&self, peer: Rank) {
+        let link = self.shared.link(peer);
+        let error = link.error("the connection was given up here");
+        self.shared.mailbox.post(|letters| letters.failures.push((link, error)));
+    }
+
     fn progress(&self, upcalls: &dyn Upcalls) -> usize {
         match self.engine.try_lock() {
             Some(mut engine) => engine.progress(upcalls),

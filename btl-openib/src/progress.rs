@@ -26,6 +26,8 @@ pub(crate) struct Engine {
     owing: Vec<Arc<Link>>,
     /// Links found broken or closed by the peer, to be reported once nothing of theirs is under way.
     failing: Vec<Arc<Link>>,
+    /// Links whose peers have ended, whose last messages may be among the completions.
+    ended: Vec<Arc<Link>>,
     /// The device is of no use any more.
     dead: bool,
 }
@@ -43,6 +45,7 @@ impl Engine {
             completions: [blank; COMPLETIONS],
             owing: Vec::new(),
             failing: Vec::new(),
+            ended: Vec::new(),
             dead: false,
         }
     }
@@ -57,6 +60,7 @@ impl Engine {
             for link in letters.closed {
                 self.hear_goodbye(&link);
             }
+            self.ended.extend(letters.ended);
             if let Some(reason) = letters.device {
                 self.lose_device(&reason);
             }
@@ -69,6 +73,9 @@ impl Engine {
                         self.complete(&completion, upcalls);
                     }
                     events += count;
+                    if count < COMPLETIONS && !self.ended.is_empty() {
+                        self.bury();
+                    }
                 }
                 Err(error) => self.lose_device(&error.to_string()),
             }
@@ -153,6 +160,15 @@ impl Engine {
         }
     }
 
+    /// What the peers that ended had sent has been received, a goodbye among it or not.
+    #[cold]
+    fn bury(&mut self) {
+        for link in std::mem::take(&mut self.ended) {
+            let error = link.error("its process has ended");
+            self.fail(&link, error);
+        }
+    }
+
     fn tell_consumed(&mut self, link: &Arc<Link>) {
         let mut tx = link.tx.lock();
         if matches!(tx.state, State::Connecting) {
@@ -193,7 +209,7 @@ impl Engine {
             let result = match (failed, left) {
                 (false, _) => Ok(()),
                 (true, true) => Err(link.left()),
-                (true, false) => Err(self.reason(&link, completion)),
+                (true, false) => Err(link.tx.lock().failure().unwrap_or_else(|| self.reason(&link, completion))),
             };
             upcalls.completed(token, result);
         }

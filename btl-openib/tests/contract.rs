@@ -357,6 +357,22 @@ fn a_peer_that_was_never_there_is_an_error() {
     assert!(matches!(a.seen.failed.lock()[0].1, Error::Unreachable { peer: 1, .. }));
 }
 
+/// What tells of a peer on another node, where no system watches it.
+#[test]
+fn a_connected_peer_whose_device_falls_silent_is_an_error() {
+    if !has_device() {
+        return;
+    }
+    let Pair { a, b, mut to_b, to_a: _to_a } = pair(&["peer_timeout=4s"]);
+    send(&[&a, &b], &mut *to_b, b"first", b"");
+    until(&[&a, &b], "it arrives", || b.received() == 1);
+    b.btl.break_off(0);
+    until(&[&b], "a report", || b.failures() == 1);
+    until(&[&a], "a report", || a.failures() == 1);
+    assert!(matches!(a.seen.failed.lock()[0].1, Error::PeerGone { peer: 1, .. }));
+    assert!(to_b.send_inline(b"x", b"").is_err());
+}
+
 #[test]
 fn progress_within_an_upcall_returns_at_once() {
     if !has_device() {

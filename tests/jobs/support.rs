@@ -59,7 +59,8 @@ pub(crate) fn transports() -> Vec<String> {
     named.split(',').map(str::to_owned).collect()
 }
 
-/// Options of a job for the transport alone. Over verbs, as over a network, it takes some time to find a peer dead.
+/// Options of a job for the transport alone. Over verbs, the network's silence would tell late of an end: too late for
+/// [`soon`], so that what tells of it is what watches processes of one node.
 pub(crate) fn over(btl: &str) -> Vec<String> {
     let mut options = vec!["--set".to_owned(), format!("btl={btl}")];
     if btl == "openib" {
@@ -68,12 +69,12 @@ pub(crate) fn over(btl: &str) -> Vec<String> {
     options
 }
 
-const NETWORK_TIMEOUT: Duration = Duration::from_secs(8);
+const NETWORK_TIMEOUT: Duration = Duration::from_secs(40);
 
-/// Within a rank: how soon a peer's end is noticed, and something for a busy machine.
+/// Within a rank: how soon a peer's end is noticed, and something for a busy machine, the more of it for an emulated one.
 pub(crate) fn soon() -> Duration {
     let over_verbs = std::env::var("CABLEWAY_BTL").is_ok_and(|btl| btl == "openib");
-    if over_verbs { 2 * NETWORK_TIMEOUT } else { Duration::from_secs(2 + 3) }
+    if over_verbs { NETWORK_TIMEOUT / 4 } else { Duration::from_secs(2 + 3) }
 }
 
 /// `cableway run -n RANKS OPTIONS -- ...`, to which the program is to be added.

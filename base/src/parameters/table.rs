@@ -131,6 +131,6 @@ parameters! {
     btl_openib_service_level: Count = "0", "service level of connections (InfiniBand)";
     btl_openib_traffic_class: Count = "0", "traffic class of connections (RoCE)";
     btl_openib_ib_timeout: Count = "0", "a device sends again after 4.096 us times two to this power; 0 chooses by peer_timeout";
-    btl_openib_ib_retry_count: Count = "7", "how often a device sends again before it gives the peer up";
+    btl_openib_ib_retry_count: Count = "6", "how often a device sends again before it gives the peer up; soft-RoCE takes 7 for never to give up";
     btl_openib_min_rnr_timer: Count = "12", "how long a sender waits that found no buffer, as verbs number it; 12 is 0.64 ms";
 }

@@ -26,7 +26,7 @@ const SENDS: usize = 64;
 /// What the network puts before a datagram.
 const NETWORK_HEADER: usize = 40;
 /// Of a buffer for a datagram.
-const SLOT: usize = 192;
+const SLOT: usize = 256;
 /// Set in the ids of sends; the rest is a buffer's index.
 const SEND: u64 = 1 << 32;
 

@@ -1,6 +1,7 @@
 //! The thread that makes connections and hears what the device has to say. It sleeps until there is something to do.
 
 use std::io;
+use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
@@ -21,6 +22,7 @@ use crate::card::{Address, BITS_24};
 use crate::cells::Cell;
 use crate::link::{Connection, Link, State};
 use crate::port::Port;
+use crate::process::{Found, Process, Watch};
 use crate::settings::Settings;
 use crate::shared::Shared;
 use crate::verbs::{QueuePair, QueuePairOptions, Remote};
@@ -55,6 +57,7 @@ impl Service {
             datagrams: number,
             datagram_key: key,
             max_message: u32::try_from(settings.max_send_size).unwrap_or(u32::MAX),
+            process: Process::own(),
         };
         let shared = Shared::new(port, door, address, identity, settings, devices);
         let server = Server {
@@ -63,6 +66,7 @@ impl Service {
             come: Vec::new(),
             pending: AHashMap::new(),
             known: AHashMap::new(),
+            watched: Vec::new(),
             beat: Instant::now(),
         };
         let thread =
@@ -104,6 +108,8 @@ struct Server {
     pending: AHashMap<Rank, Pending>,
     /// What to answer those that are connected and have not heard so.
     known: AHashMap<Rank, (Hello, Address)>,
+    /// Peers on this node that have not ended.
+    watched: Vec<(Watch, Arc<Link>)>,
     /// When to look after silent peers.
     beat: Instant,
     shared: Arc<Shared>,
@@ -142,17 +148,24 @@ impl Server {
                 return Ok(());
             }
             let wait = wake.map(|wake| timespec(wake.saturating_duration_since(Instant::now())));
-            let mut sources = [
-                PollFd::from_borrowed_fd(shared.door.bell(), PollFlags::IN),
-                PollFd::from_borrowed_fd(self.datagrams.descriptor(), PollFlags::IN),
-                PollFd::from_borrowed_fd(events, PollFlags::IN),
-            ];
+            let fixed = [shared.door.bell(), self.datagrams.descriptor(), events];
+            let watched = self.watched.iter().map(|(watch, _)| watch.as_fd());
+            let sources = fixed.into_iter().chain(watched);
+            let mut sources: Vec<_> = sources.map(|source| PollFd::from_borrowed_fd(source, PollFlags::IN)).collect();
             match poll(&mut sources, wait.as_ref()) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(errno) => return Err(errno.into()),
             }
+            let mut ended =
+                sources[fixed.len()..].iter().map(|source| !source.revents().is_empty()).collect::<Vec<_>>();
             shared.door.answer();
             self.datagrams.drain();
+            // What a peer said before it ended comes first.
+            if ended.contains(&true) {
+                self.read()?;
+                ended.resize(self.watched.len(), false);
+                self.bury(&ended);
+            }
             while let Some(event) = shared.port.context.next_event() {
                 self.hear_device(event.kind, event.queue_pair);
             }
@@ -232,9 +245,28 @@ impl Server {
         }
     }
 
+    /// Peers have ended, those at the places that hold true.
+    fn bury(&mut self, ended: &[bool]) {
+        for place in (0..ended.len()).rev().filter(|&place| ended[place]) {
+            let (_, link) = self.watched.swap_remove(place);
+            match self.pending.remove(&link.rank) {
+                Some(pending) => {
+                    let error = link.unreachable("its process has ended".to_owned());
+                    self.give_up(pending, error);
+                }
+                None => self.shared.mailbox.post(|letters| letters.ended.push(link)),
+            }
+        }
+    }
+
     /// Makes this end of a connection.
     fn begin(&mut self, link: Arc<Link>, address: Address) -> Result<(), Error> {
         let shared = &self.shared;
+        match address.process.find(&shared.address.process) {
+            Found::Alive(watch) => self.watched.push((watch, Arc::clone(&link))),
+            Found::Elsewhere => {}
+            Found::Ended => return Err(link.unreachable("its process has ended".to_owned())),
+        }
         shared.receives()?;
         let options = QueuePairOptions {
             port: shared.port.facts.number,

@@ -42,14 +42,14 @@ const SIGNED: usize = HELLO - 32;
 
 const _: () = {
     use memoffset::offset_of;
-    assert!(HELLO == 136);
+    assert!(HELLO == 160);
     assert!(offset_of!(WireHello, from) == 8);
     assert!(offset_of!(WireHello, job) == 16);
     assert!(offset_of!(WireHello, number) == 32);
     assert!(offset_of!(WireHello, window) == 44);
     assert!(offset_of!(WireHello, cell_key) == 48);
     assert!(offset_of!(WireHello, cell) == 56);
-    assert!(offset_of!(WireHello, card) == 64 && CARD == 40);
+    assert!(offset_of!(WireHello, card) == 64 && CARD == 64);
     assert!(offset_of!(WireHello, proof) == SIGNED);
 };
 
@@ -203,6 +203,7 @@ pub(super) mod tests {
             datagrams: 2,
             datagram_key: 3,
             max_message: 4096,
+            process: crate::process::Process::default(),
         };
         let hello = Hello {
             asks: true,
