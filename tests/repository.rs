@@ -27,6 +27,8 @@ const ARROWS: &[(&str, &[&str])] = &[
             "cableway-btl-tcp",
             "cableway-btl-openib",
             "cableway-pml",
+            // It starts programs, ours among them, and calls nothing of ours.
+            "cableway-compare",
         ],
     ),
     (

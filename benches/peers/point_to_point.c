@@ -1,10 +1,12 @@
 /* The peer's side of the comparison: what `cableway pingpong` measures, over MPI.
  *
- *   mpirun -np 2 point_to_point TEST SIZE[,SIZE...] SECONDS WINDOW LABEL
+ *   mpirun -np 2 point_to_point TEST SIZE[,SIZE...] SECONDS WINDOW LABEL [PLACE PLACE [BLOCK STRIDE]]
  *
  * TEST is latency, bandwidth, message-rate, threaded-rate or start; each size runs for about SECONDS. One JSON object a
- * line, in the shape that `cableway pingpong --format json` prints, with LABEL as its "btl".
+ * line, in the shape that `cableway pingpong --format json` prints, with LABEL as its "btl". A PLACE is where a rank has
+ * its buffers: `host`, or a device's number. BLOCK of every STRIDE bytes are sent; sizes count those.
  */
+#include <dlfcn.h>
 #include <mpi.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -14,27 +16,80 @@
 
 enum { TAG = 1, MAX_WINDOW = 1024, THREADS = 16 };
 
+/* The device of this rank's buffers, -1 for the host. */
+static int device = -1;
+static size_t block, stride;
+/* What is sent, and how many bytes one of it has. */
+static MPI_Datatype type = MPI_CHAR;
+
+static void give_up(const char *why)
+{
+    fprintf(stderr, "%s\n", why);
+    MPI_Abort(MPI_COMM_WORLD, 1);
+}
+
+/* A function of the driver's. */
+static void *driver(const char *name)
+{
+    static void *library;
+    if (!library) {
+        char path[4096];
+        const char *folder = getenv("CABLEWAY_CUDA_LIBDIR");
+        snprintf(path, sizeof path, "%s%slibcuda.so.1", folder ? folder : "", folder && *folder ? "/" : "");
+        library = dlopen(path, RTLD_NOW);
+    }
+    void *function = library ? dlsym(library, name) : NULL;
+    if (!function)
+        give_up(dlerror());
+    return function;
+}
+
+static void use_device(void)
+{
+    void *context;
+    int number;
+    if (((int (*)(unsigned))driver("cuInit"))(0) != 0 ||
+        ((int (*)(int *, int))driver("cuDeviceGet"))(&number, device) != 0 ||
+        ((int (*)(void **, int))driver("cuDevicePrimaryCtxRetain"))(&context, number) != 0 ||
+        ((int (*)(void *))driver("cuCtxSetCurrent"))(context) != 0)
+        give_up("the device cannot be used");
+}
+
 /* Page-aligned and touched, as a program's own buffer would be. */
 static char *buffer(size_t size)
 {
     void *memory = NULL;
-    if (posix_memalign(&memory, 4096, size ? size : 1) != 0) {
-        fprintf(stderr, "no memory for a message of %zu bytes\n", size);
-        MPI_Abort(MPI_COMM_WORLD, 1);
+    size_t span = block ? size / block * stride : size;
+    if (device >= 0) {
+        unsigned long long address = 0;
+        if (((int (*)(unsigned long long *, size_t))driver("cuMemAlloc_v2"))(&address, span ? span : 1) != 0)
+            give_up("no device memory for a message");
+        return (char *)address;
     }
-    memset(memory, 0x5a, size);
+    if (posix_memalign(&memory, 4096, span ? span : 1) != 0)
+        give_up("no memory for a message");
+    memset(memory, 0x5a, span);
     return memory;
+}
+
+static void release(char *buffer)
+{
+    if (device >= 0)
+        ((int (*)(unsigned long long))driver("cuMemFree_v2"))((unsigned long long)buffer);
+    else
+        free(buffer);
 }
 
 static void ping_pong(int rank, char *send, char *receive, int size, long rounds)
 {
+    int count = block ? 1 : size;
     for (long i = 0; i < rounds; i++) {
         if (rank == 0) {
-            MPI_Send(send, size, MPI_CHAR, 1, TAG, MPI_COMM_WORLD);
-            MPI_Recv(receive, size, MPI_CHAR, 1, TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+            MPI_Send(send, count, type, 1, TAG, MPI_COMM_WORLD);
+            MPI_Recv(receive, count, type, 1, TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
         } else {
-            MPI_Recv(receive, size, MPI_CHAR, 0, TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-            MPI_Send(send, size, MPI_CHAR, 0, TAG, MPI_COMM_WORLD);
+            MPI_Recv(receive, count, type, 0, TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+            MPI_Send(send, count, type, 0, TAG, MPI_COMM_WORLD);
         }
     }
 }
@@ -43,16 +98,17 @@ static void ping_pong(int rank, char *send, char *receive, int size, long rounds
 static void windows(int rank, char *send, char *receive, int size, int window, long rounds, int tag)
 {
     MPI_Request requests[MAX_WINDOW];
+    int count = block ? 1 : size;
     char word[4] = {0};
     for (long i = 0; i < rounds; i++) {
         if (rank == 0) {
             for (int k = 0; k < window; k++)
-                MPI_Isend(send, size, MPI_CHAR, 1, tag, MPI_COMM_WORLD, &requests[k]);
+                MPI_Isend(send, count, type, 1, tag, MPI_COMM_WORLD, &requests[k]);
             MPI_Waitall(window, requests, MPI_STATUSES_IGNORE);
             MPI_Recv(word, sizeof word, MPI_CHAR, 1, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
         } else {
             for (int k = 0; k < window; k++)
-                MPI_Irecv(receive, size, MPI_CHAR, 0, tag, MPI_COMM_WORLD, &requests[k]);
+                MPI_Irecv(receive, count, type, 0, tag, MPI_COMM_WORLD, &requests[k]);
             MPI_Waitall(window, requests, MPI_STATUSES_IGNORE);
             MPI_Send(word, sizeof word, MPI_CHAR, 0, tag, MPI_COMM_WORLD);
         }
@@ -154,10 +210,10 @@ int main(int argc, char **argv)
     int rank, ranks;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    int window = argc == 6 ? atoi(argv[4]) : 0;
-    if (argc != 6 || ranks != 2 || window < 1 || window > MAX_WINDOW) {
+    int usable = argc == 6 || argc == 8 || argc == 10, window = usable ? atoi(argv[4]) : 0;
+    if (!usable || ranks != 2 || window < 1 || window > MAX_WINDOW) {
         if (rank == 0)
-            fprintf(stderr, "usage: mpirun -np 2 point_to_point TEST SIZES SECONDS WINDOW LABEL\n");
+            fprintf(stderr, "usage: mpirun -np 2 point_to_point TEST SIZES SECONDS WINDOW LABEL [PLACE PLACE [BLOCK STRIDE]]\n");
         MPI_Abort(MPI_COMM_WORLD, 2);
     }
     if (strcmp(name, "start") == 0) {
@@ -167,10 +223,21 @@ int main(int argc, char **argv)
         return 0;
     }
 
+    if (argc > 6 && strcmp(argv[6 + rank], "host") != 0) {
+        device = atoi(argv[6 + rank]);
+        use_device();
+    }
+    if (argc == 10)
+        block = (size_t)atol(argv[8]), stride = (size_t)atol(argv[9]);
+
     double seconds = atof(argv[3]);
     int lanes = test == THREADED ? THREADS : 1;
     for (char *item = strtok(argv[2], ","); item != NULL; item = strtok(NULL, ",")) {
         int size = atoi(item);
+        if (block) {
+            MPI_Type_vector(size / (int)block, (int)block, (int)stride, MPI_CHAR, &type);
+            MPI_Type_commit(&type);
+        }
         char *send = buffer((size_t)size), *receive = buffer((size_t)size * lanes);
         long rounds = rounds_for(seconds, rank, test, send, receive, size, window);
         double taken = timed(rank, test, send, receive, size, window, rounds);
@@ -182,8 +249,10 @@ int main(int argc, char **argv)
             else
                 report(name, argv[5], size, (double)rounds * window * lanes / taken, "messages/s");
         }
-        free(send);
-        free(receive);
+        release(send);
+        release(receive);
+        if (block)
+            MPI_Type_free(&type);
     }
     MPI_Finalize();
     return 0;

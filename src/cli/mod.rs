@@ -1,5 +1,6 @@
 //! The command line: what can be typed, and what comes back when it was typed wrongly.
 
+mod bench;
 mod explain;
 mod info;
 mod job;
@@ -26,6 +27,7 @@ enum Verb {
     Pingpong(pingpong::Pingpong),
     Info(info::Info),
     Explain(explain::Explain),
+    Bench(bench::Bench),
     Ompi(ompi::Ompi),
 }
 
@@ -34,6 +36,7 @@ pub(crate) fn main() -> ExitCode {
     log_to_stderr();
     let result = match command.verb {
         Verb::Run(run) => run.execute(),
+        Verb::Bench(bench) => bench.execute(),
         Verb::Explain(explain) => explain.execute(),
         Verb::Info(info) => info.execute(),
         Verb::Ompi(ompi) => ompi.execute(),

@@ -2,13 +2,14 @@
 
 use serde_json::Value;
 
-use crate::support::{Test, cableway, finish};
+use crate::support::{Driver, Test, cableway, finish};
 
 pub(crate) const TESTS: &[Test] = &[
     ("cli::wrong_input_is_explained", wrong_input_is_explained),
     ("cli::info_tells_parameters_and_their_sources", info_tells_parameters_and_their_sources),
     ("cli::explain_tells_protocols_and_reasons", explain_tells_protocols_and_reasons),
     ("cli::device_memory_without_a_driver_is_explained", device_memory_without_a_driver_is_explained),
+    ("cli::a_comparison_is_printed_and_kept", a_comparison_is_printed_and_kept),
 ];
 
 fn wrong_input_is_explained() {
@@ -99,4 +100,30 @@ fn device_memory_without_a_driver_is_explained() {
     let finished = finish(&mut command);
     assert_eq!(finished.code(), 1, "{finished:?}");
     assert!(finished.stderr.contains("no device memory here"), "{finished:?}");
+}
+
+/// Of ourselves alone: which peers there are depends on the machine.
+fn a_comparison_is_printed_and_kept() {
+    let driver = Driver::find();
+    let folder = std::env::temp_dir().join(format!("cableway-comparison-{}", std::process::id()));
+    let mut command = cableway();
+    command.args(["bench", "compare", "--rounds", "1", "--seconds", "0.01", "--program", "cableway,nccl"]);
+    command.args(["--route", "host-device", "--test", "latency", "--save"]).arg(&folder);
+    let finished = finish(command.env("CABLEWAY_CUDA_LIBDIR", &driver.folder)).assert_success();
+    assert!(finished.stdout.contains("host-device (host to device 0 over sm): latency, us"), "{finished:?}");
+    assert_eq!(finished.stdout.contains("simulated"), driver.simulated, "{finished:?}");
+    let kept: Vec<_> = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let of = |kind: &str| {
+        let file = kept.iter().find(|path| path.extension().is_some_and(|extension| extension == kind));
+        std::fs::read_to_string(file.unwrap_or_else(|| panic!("{kind} in {kept:?}"))).unwrap()
+    };
+    assert_eq!(of("md"), finished.stdout);
+    let row = of("csv").lines().nth(1).map(str::to_owned).unwrap_or_default();
+    assert!(row.starts_with("host-device,latency,8,cableway,") && row.ends_with(",1"), "{row}");
+    assert!(of("html").contains("<td>8</td>"));
+    std::fs::remove_dir_all(&folder).unwrap();
+
+    let finished = finish(cableway().args(["bench", "compare", "--route", "nowhere"]));
+    assert_eq!(finished.code(), 2);
+    assert!(finished.stderr.contains("one-device"), "{finished:?}");
 }

@@ -4,7 +4,8 @@ use std::io;
 use std::path::PathBuf;
 
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Error {
+#[allow(missing_docs, reason = "the messages say it")]
+pub enum Error {
     #[error("cannot start {program}: {source}")]
     Start { program: String, source: io::Error },
     #[error("'{command}' ended with {status}: {said}")]
@@ -13,6 +14,8 @@ pub(crate) enum Error {
     NoFigure { command: String, said: String },
     #[error("{0}")]
     Missing(String),
+    #[error("cannot draw: {0}")]
+    Drawing(String),
     #[error("cannot write {}: {source}", path.display())]
     Write { path: PathBuf, source: io::Error },
 }

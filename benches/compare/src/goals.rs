@@ -7,7 +7,8 @@ pub(crate) struct Goal {
     /// Which of ours it is about.
     pub(crate) program: &'static str,
     pub(crate) test: Test,
-    pub(crate) btl: &'static str,
+    /// The route's name.
+    pub(crate) route: &'static str,
     /// Message sizes that it holds for.
     pub(crate) sizes: (u64, u64),
     pub(crate) of: Of,
@@ -19,6 +20,10 @@ pub(crate) struct Goal {
 pub(crate) enum Of {
     Peer(&'static str),
     BestPeer,
+    /// The same program's over another route.
+    Over(&'static str),
+    /// None: the figure itself is bounded, in the test's unit.
+    Nobody,
 }
 
 pub(crate) enum Bound {
@@ -30,12 +35,14 @@ impl Goal {
     /// In words, as a table shows it.
     pub(crate) fn aim(&self) -> String {
         let of = match self.of {
-            Of::Peer(name) => name,
-            Of::BestPeer => "the best peer",
+            Of::Peer(name) => format!("of {name}'s"),
+            Of::BestPeer => "of the best peer's".to_owned(),
+            Of::Over(route) => format!("of the one over {route}"),
+            Of::Nobody => self.test.unit().to_owned(),
         };
         match self.bound {
-            Bound::AtMost(bound) => format!("at most {bound} of {of}'s"),
-            Bound::AtLeast(bound) => format!("at least {bound} of {of}'s"),
+            Bound::AtMost(bound) => format!("at most {bound} {of}"),
+            Bound::AtLeast(bound) => format!("at least {bound} {of}"),
         }
     }
 }
@@ -73,8 +80,31 @@ pub(crate) const GOALS: &[Goal] = &[
     goal(UNDER_MPI, Test::Start, "sm", ANY, OB1, Bound::AtMost(1.0)),
     goal(UNDER_MPI, Test::Latency, "tcp", ANY, OB1, Bound::AtMost(1.0)),
     goal(UNDER_MPI, Test::Bandwidth, "tcp", ANY, OB1, Bound::AtLeast(1.0)),
+    // Device memory on two H200s: what the driver's copies allow, with a little for the message around them.
+    goal(UNDER_MPI, Test::Latency, "devices", (8, 1 << 10), Of::Nobody, Bound::AtMost(7.3)),
+    goal(UNDER_MPI, Test::Latency, "devices", of(64 << 10), Of::Nobody, Bound::AtMost(7.7)),
+    goal(UNDER_MPI, Test::Latency, "devices", ANY, Of::BestPeer, Bound::AtMost(1.0)),
+    goal(UNDER_MPI, Test::MessageRate, "devices", WORD, Of::Nobody, Bound::AtLeast(2e6)),
+    goal(UNDER_MPI, Test::MessageRate, "devices", WORD, Of::BestPeer, Bound::AtLeast(1.0)),
+    goal(UNDER_MPI, Test::Bandwidth, "devices", of(64 << 10), Of::Nobody, Bound::AtLeast(120e3)),
+    goal(UNDER_MPI, Test::Bandwidth, "devices", of(1 << 20), Of::Nobody, Bound::AtLeast(300e3)),
+    goal(UNDER_MPI, Test::Bandwidth, "devices", of(4 << 20), Of::Nobody, Bound::AtLeast(330e3)),
+    goal(UNDER_MPI, Test::Bandwidth, "devices", of(64 << 20), Of::Nobody, Bound::AtLeast(387e3)),
+    goal(UNDER_MPI, Test::Bandwidth, "devices", of(256 << 20), Of::Nobody, Bound::AtLeast(394e3)),
+    goal(UNDER_MPI, Test::Bandwidth, "devices", ANY, Of::BestPeer, Bound::AtLeast(1.0)),
+    goal(UNDER_MPI, Test::Bandwidth, "devices-staged", of(1 << 20), Of::Nobody, Bound::AtLeast(45e3)),
+    goal(UNDER_MPI, Test::Bandwidth, "devices-staged", of(64 << 20), Of::Nobody, Bound::AtLeast(51e3)),
+    goal(UNDER_MPI, Test::Bandwidth, "devices-tcp", of(1 << 20), Of::Over("tcp"), Bound::AtLeast(0.95)),
+    goal(UNDER_MPI, Test::Latency, "one-device", WORD, Of::Nobody, Bound::AtMost(10.5)),
+    goal(UNDER_MPI, Test::Latency, "host-device", WORD, Of::Nobody, Bound::AtMost(5.6)),
+    goal(UNDER_MPI, Test::Latency, "strided", of(256 << 10), Of::Nobody, Bound::AtMost(15.0)),
+    goal(UNDER_MPI, Test::Latency, "strided", of(16 << 20), Of::Nobody, Bound::AtMost(65.0)),
 ];
 
-const fn goal(program: &'static str, test: Test, btl: &'static str, sizes: (u64, u64), of: Of, bound: Bound) -> Goal {
-    Goal { program, test, btl, sizes, of, bound }
+const fn of(size: u64) -> (u64, u64) {
+    (size, size)
+}
+
+const fn goal(program: &'static str, test: Test, route: &'static str, sizes: (u64, u64), of: Of, bound: Bound) -> Goal {
+    Goal { program, test, route, sizes, of, bound }
 }

@@ -1,6 +1,8 @@
-//! What is measured: series of one test over one transport, for a list of message sizes.
+//! What is measured: series of one test over one route, for a list of message sizes.
 
 use std::fmt;
+
+use crate::route::{self, Route};
 
 /// What a figure is and which way is better.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -29,12 +31,30 @@ impl Test {
         }
     }
 
-    fn sizes(self) -> Vec<u64> {
-        match self {
-            Test::Latency => vec![8, 1 << 10, 4 << 10, 64 << 10],
-            Test::MessageRate | Test::ThreadedRate => vec![8],
-            Test::Bandwidth => [10, 12, 14].into_iter().chain(16..=26).map(|exponent| 1 << exponent).collect(),
-            Test::Start => vec![0],
+    pub(crate) fn less_is_better(self) -> bool {
+        matches!(self, Test::Latency | Test::Start)
+    }
+
+    /// Of messages over a route; empty where the test says nothing there that others do not.
+    fn sizes(self, route: &Route) -> Vec<u64> {
+        const KIB: u64 = 1 << 10;
+        const MIB: u64 = 1 << 20;
+        match (route.name, self) {
+            ("sm", Test::MessageRate | Test::ThreadedRate) => vec![8],
+            ("sm", Test::Start) => vec![0],
+            ("sm" | "tcp", Test::Latency) => vec![8, KIB, 4 * KIB, 64 * KIB],
+            ("sm" | "tcp", Test::Bandwidth) => {
+                [10, 12, 14].into_iter().chain(16..=26).map(|exponent| 1 << exponent).collect()
+            }
+            ("devices", Test::Latency) => vec![8, KIB, 64 * KIB, MIB],
+            ("devices", Test::MessageRate) => vec![8],
+            ("devices", Test::Bandwidth) => vec![64 * KIB, MIB, 4 * MIB, 64 * MIB, 256 * MIB],
+            ("devices-staged", Test::Bandwidth) => vec![64 * KIB, MIB, 64 * MIB],
+            ("devices-tcp", Test::Bandwidth) => vec![MIB],
+            ("devices-staged" | "one-device" | "host-device", Test::Latency) => vec![8],
+            // Of an extent four times as long.
+            ("strided", Test::Latency) => vec![256 * KIB, 16 * MIB],
+            _ => Vec::new(),
         }
     }
 }
@@ -51,10 +71,10 @@ impl fmt::Display for Test {
     }
 }
 
-/// One test over one transport.
+/// One test over one route.
 pub(crate) struct Series {
     pub(crate) test: Test,
-    pub(crate) btl: &'static str,
+    pub(crate) route: &'static Route,
     pub(crate) sizes: Vec<u64>,
 }
 
@@ -65,19 +85,13 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    pub(crate) fn new(seconds: f64, btls: &[String], tests: &[String]) -> Self {
+    /// The named tests over the named routes, as far as so many devices allow.
+    pub(crate) fn new(seconds: f64, routes: &[String], tests: &[String], devices: u32) -> Self {
         let chosen = |names: &[String], name: &str| names.iter().any(|chosen| chosen == name);
-        let mut series = Vec::new();
-        for btl in ["sm", "tcp"] {
-            for test in Test::ALL {
-                // Over sockets a message rate says nothing that the latency does not, and a start is one of everything.
-                let measured = btl == "sm" || matches!(test, Test::Latency | Test::Bandwidth);
-                if measured && chosen(btls, btl) && chosen(tests, &test.to_string()) {
-                    series.push(Series { test, btl, sizes: test.sizes() });
-                }
-            }
-        }
-        Plan { series, seconds }
+        let routes = route::ALL.into_iter().filter(|route| chosen(routes, route.name) && route.devices() <= devices);
+        let series = routes.flat_map(|route| Test::ALL.map(|test| Series { test, route, sizes: test.sizes(route) }));
+        let series = series.filter(|series| !series.sizes.is_empty() && chosen(tests, &series.test.to_string()));
+        Plan { series: series.collect(), seconds }
     }
 }
 

@@ -17,6 +17,12 @@ use super::Failure;
 use host::OpenMpi;
 use place::Place;
 
+/// The component's file for the Open MPI that is first on `PATH`; otherwise what is missing.
+pub(super) fn component_for_this_machine() -> Result<PathBuf, String> {
+    let open_mpi = OpenMpi::find(None)?;
+    Ok(component::Component::beside_this_executable(open_mpi.version)?.path)
+}
+
 /// Have an unmodified Open MPI send device memory
 #[derive(Args)]
 pub(super) struct Ompi {

@@ -5,11 +5,12 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{Contender, Description, Place, Sample, build, samples_of};
+use super::{Contender, Description, Place, Sample, samples_of};
 use crate::error::Error;
 use crate::plan::{Series, Test, window};
 use crate::process::{bounded, output_of, shown};
 use crate::report::Results;
+use crate::route::{Memory, Strided};
 use crate::statistics::{Summary, summary};
 
 /// How often the time to join a job is taken.
@@ -26,18 +27,13 @@ pub(super) struct Cableway {
 }
 
 impl Cableway {
-    /// The program named, else the release build of this checkout.
-    pub(super) fn find(place: Place, named: Option<&Path>) -> Result<Self, Error> {
-        let program = match named {
-            Some(named) => named.to_owned(),
-            None => build(&["-p", "cableway", "--bin", "cableway", "--example", "footprint"])?.join("cableway"),
-        };
-        let version = output_of(Command::new(&program).arg("--version"))?.trim().to_owned();
-        Ok(Cableway { place, program, version, known: RefCell::default() })
+    pub(super) fn new(place: Place, program: &Path) -> Result<Self, Error> {
+        let version = output_of(Command::new(program).arg("--version"))?.trim().to_owned();
+        Ok(Cableway { place, program: program.to_owned(), version, known: RefCell::default() })
     }
 
     fn size(&self, series: &Series, size: u64, seconds: f64) -> Result<Sample, Error> {
-        let known = self.known.borrow().get(&(series.test, series.btl, size)).copied();
+        let known = self.known.borrow().get(&(series.test, series.route.name, size)).copied();
         let mut command = self.pingpong(series, size);
         if let Some(iteration) = known {
             command.args(["--iterations", &((seconds / iteration) as u32).max(2).to_string()]);
@@ -46,7 +42,7 @@ impl Cableway {
         let sample = samples_of(&printed).into_iter().find(|sample| sample.size == size);
         let sample = sample.ok_or_else(|| Error::NoFigure { command: shown(&command), said: printed })?;
         if let Some(iteration) = iteration_time(series.test, sample) {
-            self.known.borrow_mut().insert((series.test, series.btl, size), iteration);
+            self.known.borrow_mut().insert((series.test, series.route.name, size), iteration);
         }
         Ok(sample)
     }
@@ -64,8 +60,20 @@ impl Cableway {
     fn pingpong(&self, series: &Series, size: u64) -> Command {
         let mut command = bounded("taskset");
         command.args(["-c", &self.place.list()]).arg(&self.program).arg("pingpong");
-        command.args(["--test", &series.test.to_string(), "--btl", series.btl, "--format", "json"]);
+        let route = series.route;
+        command.args(["--test", &series.test.to_string(), "--btl", route.btl, "--format", "json"]);
         command.args(["--sizes", &size.to_string(), "--window", &window(size).to_string()]);
+        for (side, memory) in ["src", "dst"].into_iter().zip(route.memory) {
+            if let Memory::Device(index) = memory {
+                command.args([format!("--{side}"), "device".to_owned(), format!("--{side}-device"), index.to_string()]);
+            }
+        }
+        if route.staged {
+            command.args(["--set", "device_ipc=no"]);
+        }
+        if let Some(Strided { block, stride }) = route.strided {
+            command.args(["--datatype", &format!("vector:{block}:{stride}:{}", size / block)]);
+        }
         command
     }
 }

@@ -1,12 +1,15 @@
 //! The programs that are measured. Each knows how to run a series and to read what it printed.
 
 mod cableway;
+mod copies;
+mod nccl;
 mod open_mpi;
 mod ucx;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
+use crate::Ours;
 use crate::error::Error;
 use crate::plan::{Series, Test};
 use crate::process::output_of;
@@ -21,8 +24,8 @@ pub(crate) trait Contender {
     fn describe(&self) -> Description;
 
     /// Whether it can be measured so: what only an MPI does, only an MPI is asked for.
-    fn takes(&self, test: Test) -> bool {
-        !matches!(test, Test::ThreadedRate | Test::Start)
+    fn takes(&self, series: &Series) -> bool {
+        !matches!(series.test, Test::ThreadedRate | Test::Start)
     }
 
     /// One figure for each size of the series, each taken over about `seconds`.
@@ -71,23 +74,22 @@ impl Place {
 /// It is not on this machine and could not be built; the message says what would bring it.
 pub(crate) fn find(name: &str, place: Place, ours: &Ours) -> Result<Box<dyn Contender>, Error> {
     match name {
-        "cableway" => Ok(Box::new(cableway::Cableway::find(place, ours.command.as_deref())?)),
-        "cableway-mpi" => Ok(Box::new(open_mpi::OpenMpi::cableway(place, ours.component.as_deref())?)),
+        "cableway" => Ok(Box::new(cableway::Cableway::new(place, &ours.command)?)),
+        "cableway-mpi" => Ok(Box::new(open_mpi::OpenMpi::cableway(place, ours.component.clone())?)),
         "ob1" => Ok(Box::new(open_mpi::OpenMpi::ob1(place)?)),
         "ucx" => Ok(Box::new(ucx::Ucx::find(place)?)),
-        other => Err(Error::Missing(format!(
-            "no program is called '{other}'; there are cableway, cableway-mpi, ob1 and ucx"
-        ))),
+        "nccl" => Ok(Box::new(nccl::Nccl::find(ours.devices)?)),
+        "copies" => Ok(Box::new(copies::Copies::find(place, ours.devices)?)),
+        other => Err(Error::Missing(format!("no program is called '{other}'; there are {}", PROGRAMS.join(", ")))),
     }
 }
 
-/// What of ours is to be measured; what is not named is built from this checkout.
-pub(crate) struct Ours {
-    /// The `cableway` command.
-    pub(crate) command: Option<PathBuf>,
-    /// The component for Open MPI.
-    pub(crate) component: Option<PathBuf>,
-}
+/// By name, in the order of the report: ours, the peers, and the bare copies that bound them all.
+pub(crate) const PROGRAMS: [&str; 6] = ["cableway", "cableway-mpi", "ob1", "ucx", "nccl", "copies"];
+/// Whose figures ours are held against.
+pub(crate) const PEERS: [&str; 3] = ["ob1", "ucx", "nccl"];
+/// What no message can be faster than.
+pub(crate) const FLOOR: &str = "copies";
 
 /// Where built peers and downloads are kept between runs.
 fn cache() -> PathBuf {
@@ -97,18 +99,20 @@ fn cache() -> PathBuf {
     base.unwrap_or_else(std::env::temp_dir).join("cableway/peers")
 }
 
-/// The root of this checkout.
-fn checkout() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
-
-/// Has cargo build something of this checkout; where it lies then.
-fn build(what: &[&str]) -> Result<PathBuf, Error> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut build = Command::new(cargo);
-    output_of(build.args(["build", "--release"]).args(what).current_dir(checkout()))?;
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| checkout().join("target"), PathBuf::from);
-    Ok(target.join("release"))
+/// A C program of ours, compiled where there is a compiler, else as an earlier run or another machine left it.
+fn compiled(name: &str, source: &str, compiler: &str, options: &[&str]) -> Result<PathBuf, Error> {
+    let program = cache().join(name);
+    let text = program.with_extension("c");
+    if output_of(Command::new(compiler).arg("--version")).is_err() {
+        let remedy = format!("needs {compiler}, or {} from a machine that has it", program.display());
+        return program.exists().then_some(program).ok_or(Error::Missing(remedy));
+    }
+    std::fs::create_dir_all(cache())
+        .and_then(|()| std::fs::write(&text, source))
+        .map_err(|source| Error::Write { path: text.clone(), source })?;
+    let mut build = Command::new(compiler);
+    output_of(build.args(["-O2", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&program).arg(&text).args(options))?;
+    Ok(program)
 }
 
 /// Reads lines as `cableway pingpong --format json` and our MPI program print them.

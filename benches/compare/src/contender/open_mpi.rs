@@ -3,11 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{Contender, Description, Place, Sample, build, cache, checkout, samples_of};
+use super::{Contender, Description, Place, Sample, cache, compiled, samples_of};
 use crate::error::Error;
 use crate::plan::{Series, Test, by_window, window};
 use crate::process::{bounded, output_of, shown};
 use crate::report::Results;
+use crate::route::{Memory, Strided};
 
 /// Which engine of Open MPI's carries the messages.
 enum Pml {
@@ -29,14 +30,10 @@ impl OpenMpi {
         Self::find(place, Pml::Ob1)
     }
 
-    /// With the component's file that is named, else with the release build of this checkout.
-    pub(super) fn cableway(place: Place, named: Option<&Path>) -> Result<Self, Error> {
+    /// With the component in that file.
+    pub(super) fn cableway(place: Place, component: Result<PathBuf, String>) -> Result<Self, Error> {
         let mut found = Self::find(place, Pml::Ob1)?;
-        let object = match named {
-            Some(named) => named.to_owned(),
-            None => build(&["-p", "cableway-ompi"])?.join("libcableway_ompi.so"),
-        };
-        found.pml = Pml::Cableway(lay_out(&object)?);
+        found.pml = Pml::Cableway(lay_out(&component.map_err(Error::Missing)?)?);
         Ok(found)
     }
 
@@ -45,12 +42,8 @@ impl OpenMpi {
             |_| Error::Missing("needs mpirun and mpicc: apt-get install -y openmpi-bin libopenmpi-dev".into());
         let version = output_of(Command::new("mpirun").arg("--version")).map_err(missing)?;
         let version = version.lines().next().unwrap_or_default().to_owned();
-        let program = cache().join("point_to_point");
-        std::fs::create_dir_all(cache()).map_err(|source| Error::Write { path: cache(), source })?;
-        let source = checkout().join("benches/peers/point_to_point.c");
-        let mut mpicc = Command::new("mpicc");
-        mpicc.args(["-O2", "-pthread", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&program).arg(source);
-        output_of(&mut mpicc)?;
+        let source = include_str!("../../../peers/point_to_point.c");
+        let program = compiled("point_to_point", source, "mpicc", &["-pthread", "-ldl"])?;
         Ok(OpenMpi { pml, place, program, version })
     }
 
@@ -100,11 +93,24 @@ impl OpenMpi {
     }
 
     fn point_to_point(&self, series: &Series, sizes: &[u64], seconds: f64) -> Command {
+        let route = series.route;
         // A start is measured as Open MPI comes, with all its transports.
-        let mut command = self.mpirun(if series.test == Test::Start { "" } else { series.btl });
+        let mut command = self.mpirun(if series.test == Test::Start { "" } else { route.btl });
+        if route.staged {
+            command.args(["--mca", "pml_cableway_device_ipc", "no"]);
+        }
         let list = sizes.iter().map(u64::to_string).collect::<Vec<_>>().join(",");
         let window = window(sizes[0]).to_string();
-        command.arg(&self.program).args([&series.test.to_string(), &list, &seconds.to_string(), &window, series.btl]);
+        command.arg(&self.program).args([&series.test.to_string(), &list, &seconds.to_string(), &window, route.name]);
+        if route.on_device() {
+            command.args(route.memory.map(|memory| match memory {
+                Memory::Host => "host".to_owned(),
+                Memory::Device(index) => index.to_string(),
+            }));
+            if let Some(Strided { block, stride }) = route.strided {
+                command.args([block.to_string(), stride.to_string()]);
+            }
+        }
         command
     }
 }
@@ -122,8 +128,9 @@ impl Contender for OpenMpi {
         Description { version: self.version.clone(), command: without_home(&shown(&self.mpirun("sm")), &home) }
     }
 
-    fn takes(&self, _test: Test) -> bool {
-        true
+    /// Without ours, device memory crashes it.
+    fn takes(&self, series: &Series) -> bool {
+        !series.route.on_device() || matches!(self.pml, Pml::Cableway(_))
     }
 
     fn measure(&self, series: &Series, seconds: f64) -> Result<Vec<Sample>, Error> {

@@ -14,6 +14,7 @@ use super::{Contender, Description, Place, Sample, cache};
 use crate::error::Error;
 use crate::plan::{Series, Test};
 use crate::process::{bounded, output_of, shown};
+use crate::route::{self, Memory, Route};
 
 const VERSION: &str = "1.22.0";
 
@@ -31,38 +32,54 @@ impl Ucx {
             fetch(&root)?;
         }
         let ucx = Ucx { place, root, rates: RefCell::default() };
-        output_of(ucx.command("ucx_info", "sm").arg("-v"))?;
+        output_of(ucx.command("ucx_info", &route::SM).arg("-v"))?;
         Ok(ucx)
     }
 
-    fn command(&self, program: &str, btl: &str) -> Command {
+    fn command(&self, program: &str, route: &Route) -> Command {
         let library = self.root.join("libucx/lib");
         let mut command = bounded(self.root.join("libucx/bin").join(program));
         command
             .env("LD_LIBRARY_PATH", format!("{}:{}", library.display(), self.root.join("libucx_cu13.libs").display()));
         command.env("UCX_MODULE_DIR", library.join("ucx"));
-        match btl {
-            "sm" => command.env("UCX_TLS", "posix,cma,self"),
-            _ => command.env("UCX_TLS", "tcp,self").env("UCX_NET_DEVICES", "lo"),
+        match (route.btl, route.on_device(), route.staged) {
+            ("sm", false, _) => command.env("UCX_TLS", "posix,cma,self"),
+            ("sm", true, true) => command.env("UCX_TLS", "sm,cuda_copy,self"),
+            ("sm", true, false) => command.env("UCX_TLS", "sm,cuda_copy,cuda_ipc,self"),
+            (_, false, _) => command.env("UCX_TLS", "tcp,self").env("UCX_NET_DEVICES", "lo"),
+            (_, true, _) => command.env("UCX_TLS", "tcp,cuda_copy,self").env("UCX_NET_DEVICES", "lo"),
         };
+        command
+    }
+
+    /// One side of a measurement: its own device is the only one that it sees.
+    fn perftest(&self, route: &Route, side: usize) -> Command {
+        let mut command = self.command("ucx_perftest", route);
+        if let Memory::Device(index) = route.memory[side] {
+            command.env("CUDA_VISIBLE_DEVICES", index.to_string());
+        }
         command
     }
 
     /// One size. The server says when it listens; the client prints the figures.
     fn size(&self, series: &Series, size: u64, seconds: f64) -> Result<Sample, Error> {
         let port = free_port()?;
-        let mut server = Server::start(self.command("ucx_perftest", series.btl), self.place.cores[0], port)?;
-        let mut client = self.command("ucx_perftest", series.btl);
+        let mut server = Server::start(self.perftest(series.route, 1), self.place.cores[0], port)?;
+        let mut client = self.perftest(series.route, 0);
         let messages = self.messages(series, size, seconds);
         client.args(["127.0.0.1", "-f", "-v", "-t", name_of(series.test), "-s", &size.to_string()]);
         client.args(["-n", &messages.to_string(), "-w", &(messages / 10 + 1).to_string()]);
+        if series.route.on_device() {
+            let kinds = series.route.memory.map(|memory| if memory == Memory::Host { "host" } else { "cuda" });
+            client.args(["-m", &kinds.join(",")]);
+        }
         client.args(["-c", &self.place.cores[1].to_string(), "-p", &port.to_string()]);
         let printed = output_of(&mut client)?;
         server.wait();
 
         let figures =
             Figures::read(&printed).ok_or_else(|| Error::NoFigure { command: shown(&client), said: printed })?;
-        self.rates.borrow_mut().insert((series.test, series.btl, size), 1e6 / figures.microseconds);
+        self.rates.borrow_mut().insert((series.test, series.route.name, size), 1e6 / figures.microseconds);
         let value = match series.test {
             Test::Latency | Test::Start => figures.microseconds,
             Test::MessageRate | Test::ThreadedRate => figures.rate,
@@ -73,8 +90,8 @@ impl Ucx {
 
     /// How many messages fill the time; a guess for a first run.
     fn messages(&self, series: &Series, size: u64, seconds: f64) -> u64 {
-        let known = self.rates.borrow().get(&(series.test, series.btl, size)).copied();
-        let rate = known.unwrap_or_else(|| if series.btl == "sm" { 5e9 } else { 5e8 } / (size as f64 + 1000.0));
+        let known = self.rates.borrow().get(&(series.test, series.route.name, size)).copied();
+        let rate = known.unwrap_or_else(|| if series.route.btl == "sm" { 5e9 } else { 5e8 } / (size as f64 + 1000.0));
         ((rate * seconds) as u64).max(10)
     }
 }
@@ -85,9 +102,14 @@ impl Contender for Ucx {
     }
 
     fn describe(&self) -> Description {
-        let variables = "UCX_TLS=posix,cma,self (sm) or UCX_TLS=tcp,self UCX_NET_DEVICES=lo (tcp)";
+        let variables = "UCX_TLS=posix,cma,self (sm) or UCX_TLS=tcp,self UCX_NET_DEVICES=lo (tcp), devices: cuda_copy and, where not staged, cuda_ipc besides;";
         let command = format!("{variables} ucx_perftest -t tag_lat|tag_bw -c CORE");
         Description { version: format!("UCX {VERSION} (wheel libucx-cu13)"), command }
+    }
+
+    /// Its datatypes are not those of a device.
+    fn takes(&self, series: &Series) -> bool {
+        !matches!(series.test, Test::ThreadedRate | Test::Start) && series.route.strided.is_none()
     }
 
     fn measure(&self, series: &Series, seconds: f64) -> Result<Vec<Sample>, Error> {

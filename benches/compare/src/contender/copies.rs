@@ -1,0 +1,63 @@
+//! The driver's own copies by one process, without any message around them: what no message can be faster than.
+
+use std::path::PathBuf;
+
+use super::{Contender, Description, Place, Sample, compiled, samples_of};
+use crate::error::Error;
+use crate::plan::{Series, Test, by_window, window};
+use crate::process::{bounded, output_of};
+use crate::route::{Memory, Strided};
+
+pub(super) struct Copies {
+    place: Place,
+    program: PathBuf,
+}
+
+impl Copies {
+    pub(super) fn find(place: Place, devices: u32) -> Result<Self, Error> {
+        if devices == 0 {
+            return Err(Error::Missing("there is no device".to_owned()));
+        }
+        Ok(Copies { place, program: compiled("copies", include_str!("../../../peers/copies.c"), "cc", &["-ldl"])? })
+    }
+}
+
+impl Contender for Copies {
+    fn name(&self) -> &'static str {
+        super::FLOOR
+    }
+
+    fn describe(&self) -> Description {
+        let command = format!("taskset -c {} copies TEST SIZES SECONDS WINDOW WAY", self.place.cores[0]);
+        Description {
+            version: "the driver's copies alone, by one process (benches/peers/copies.c)".to_owned(),
+            command,
+        }
+    }
+
+    fn takes(&self, series: &Series) -> bool {
+        let tests = matches!(series.test, Test::Latency | Test::Bandwidth | Test::MessageRate);
+        series.route.on_device() && series.route.btl == "sm" && tests
+    }
+
+    fn measure(&self, series: &Series, seconds: f64) -> Result<Vec<Sample>, Error> {
+        let route = series.route;
+        let mut samples = Vec::new();
+        for sizes in by_window(&series.sizes) {
+            let list = sizes.iter().map(u64::to_string).collect::<Vec<_>>().join(",");
+            let mut command = bounded("taskset");
+            command.args(["-c", &self.place.cores[0].to_string()]).arg(&self.program);
+            command.args([&series.test.to_string(), &list, &seconds.to_string(), &window(sizes[0]).to_string()]);
+            command.args(route.memory.map(|memory| match memory {
+                Memory::Host => "host".to_owned(),
+                Memory::Device(index) => index.to_string(),
+            }));
+            command.arg(if route.staged { "staged" } else { "straight" });
+            if let Some(Strided { block, stride }) = route.strided {
+                command.args([block.to_string(), stride.to_string()]);
+            }
+            samples.extend(samples_of(&output_of(&mut command)?));
+        }
+        Ok(samples)
+    }
+}

@@ -1,0 +1,54 @@
+//! NCCL's point-to-point calls, through PyTorch.
+
+use std::process::Command;
+
+use super::{Contender, Description, Sample, samples_of};
+use crate::error::Error;
+use crate::plan::{Series, Test, by_window, window};
+use crate::process::{bounded, output_of};
+
+pub(super) struct Nccl {
+    version: String,
+}
+
+impl Nccl {
+    pub(super) fn find(devices: u32) -> Result<Self, Error> {
+        if devices < 2 {
+            return Err(Error::Missing("it needs two devices".to_owned()));
+        }
+        let says = "import torch; print('NCCL', *torch.cuda.nccl.version(), 'of PyTorch', torch.__version__)";
+        let version = output_of(Command::new("python3").args(["-c", says]));
+        let version = version.map_err(|_| Error::Missing("there is no PyTorch with NCCL".to_owned()))?;
+        Ok(Nccl { version: version.trim().to_owned() })
+    }
+}
+
+impl Contender for Nccl {
+    fn name(&self) -> &'static str {
+        "nccl"
+    }
+
+    fn describe(&self) -> Description {
+        Description {
+            version: self.version.clone(),
+            command: "python3 benches/peers/nccl.py TEST SIZES SECONDS".to_owned(),
+        }
+    }
+
+    /// Between two devices, in one piece: it knows no others.
+    fn takes(&self, series: &Series) -> bool {
+        series.route.name == "devices" && !matches!(series.test, Test::ThreadedRate | Test::Start)
+    }
+
+    fn measure(&self, series: &Series, seconds: f64) -> Result<Vec<Sample>, Error> {
+        let mut samples = Vec::new();
+        for sizes in by_window(&series.sizes) {
+            let list = sizes.iter().map(u64::to_string).collect::<Vec<_>>().join(",");
+            let mut command = bounded("python3");
+            command.args(["-c", include_str!("../../../peers/nccl.py"), &series.test.to_string(), &list]);
+            command.args([seconds.to_string(), window(sizes[0]).to_string()]);
+            samples.extend(samples_of(&output_of(&mut command)?));
+        }
+        Ok(samples)
+    }
+}

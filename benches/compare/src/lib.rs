@@ -1,0 +1,139 @@
+//! Prints Cableway's figures beside its peers', taken in one run: the same two cores, the same sizes, and every program
+//! in turn, several times over, so that what else the machine does falls on all alike. `cableway bench compare` is it.
+
+mod contender;
+mod error;
+mod goals;
+mod machine;
+mod plan;
+mod process;
+mod report;
+mod route;
+mod statistics;
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use contender::{Contender, Place};
+use plan::{Plan, Series};
+use report::{Report, Results};
+
+pub use error::Error;
+
+/// The options of a comparison.
+#[derive(Args)]
+pub struct Comparison {
+    /// How often every figure is taken; what is printed is the median
+    #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=99))]
+    rounds: u32,
+
+    /// About how long each figure runs, in seconds
+    #[arg(long, default_value_t = 0.2)]
+    seconds: f64,
+
+    /// The two cores that the programs are bound to
+    #[arg(long, value_name = "A,B", default_value = "0,1", value_parser = Place::parse)]
+    cores: Place,
+
+    /// Only these routes: host memory over a transport, or device memory
+    #[arg(long, value_delimiter = ',', value_parser = route::ALL.map(|route| route.name), default_values = route::ALL.map(|route| route.name))]
+    route: Vec<String>,
+
+    /// Only these tests
+    #[arg(long, value_delimiter = ',', default_values = ["latency", "message-rate", "bandwidth", "threaded-rate", "start"])]
+    test: Vec<String>,
+
+    /// Only these programs
+    #[arg(long, value_delimiter = ',', value_parser = contender::PROGRAMS, default_values = contender::PROGRAMS)]
+    program: Vec<String>,
+
+    /// Keep the report in this folder, named after the day and the kind of machine: .md, .csv, and .html with drawings
+    #[arg(long, value_name = "DIR")]
+    save: Option<PathBuf>,
+
+    /// Print one JSON object a line in place of tables
+    #[arg(long)]
+    json: bool,
+}
+
+/// What of ours is to be measured, and on what.
+pub struct Ours {
+    /// The `cableway` command.
+    pub command: PathBuf,
+    /// The component for this machine's Open MPI; what is missing where there is none.
+    pub component: Result<PathBuf, String>,
+    /// How many devices there are.
+    pub devices: u32,
+    /// They are not real, and neither is a figure about them.
+    pub simulated: bool,
+}
+
+impl Comparison {
+    /// Measures and prints. Programs that this machine does not have are left out, with the reason.
+    ///
+    /// # Errors
+    ///
+    /// The report cannot be kept.
+    pub fn execute(&self, ours: &Ours) -> Result<(), Error> {
+        let plan = Plan::new(self.seconds, &self.route, &self.test, ours.devices);
+        let (contenders, absent) = self.contenders(ours);
+        for (name, reason) in &absent {
+            eprintln!("{name} is left out: {reason}");
+        }
+
+        let machine = machine::describe(&contenders, ours);
+        let mut results = Results::default();
+        for round in 0..self.rounds as usize {
+            for series in &plan.series {
+                // Who comes first changes, so that nobody always inherits warm caches or a cold clock.
+                for turn in 0..contenders.len() {
+                    let contender = &contenders[(round + turn) % contenders.len()];
+                    if contender.takes(series) {
+                        take(contender.as_ref(), series, &plan, &mut results);
+                    }
+                }
+            }
+            eprintln!("round {} of {} done", round + 1, self.rounds);
+        }
+        if plan.series.iter().any(|series| !series.route.on_device()) {
+            contenders.iter().for_each(|contender| contender.once(&mut results));
+        }
+
+        let programs = contenders.iter().map(|contender| contender.name()).collect();
+        let report = Report { machine: &machine, plan: &plan, programs, results: &results, absent: &absent };
+        print!("{}", if self.json { report.json() } else { report.markdown() });
+        if let Some(folder) = &self.save {
+            eprintln!("kept in {}.md, .csv and .html", report.save(folder)?.display());
+        }
+        Ok(())
+    }
+
+    /// Who can run here, and who cannot and why.
+    fn contenders(&self, ours: &Ours) -> (Vec<Box<dyn Contender>>, Vec<Absent>) {
+        let mut present = Vec::new();
+        let mut absent = Vec::new();
+        for name in &self.program {
+            match contender::find(name, self.cores, ours) {
+                Ok(found) => present.push(found),
+                Err(reason) => absent.push((name.clone(), reason.to_string())),
+            }
+        }
+        (present, absent)
+    }
+}
+
+/// A program's name, and why it is not measured.
+type Absent = (String, String);
+
+/// One program's figures of one series. A program that fails loses this round's figures; the others go on.
+fn take(contender: &dyn Contender, series: &Series, plan: &Plan, results: &mut Results) {
+    match contender.measure(series, plan.seconds) {
+        Ok(samples) => {
+            for sample in samples {
+                results.add(contender.name(), series, sample.size, sample.value);
+            }
+        }
+        Err(error) => eprintln!("{}, {} over {}: {error}", contender.name(), series.test, series.route.name),
+    }
+}

@@ -1,0 +1,87 @@
+//! Figures over sizes as an SVG drawing, one line a program.
+
+use plotters::prelude::*;
+
+use crate::error::Error;
+
+/// One program's figures.
+pub(super) struct Line {
+    pub(super) name: &'static str,
+    /// Size and figure.
+    pub(super) points: Vec<(f64, f64)>,
+}
+
+/// Of each program, whichever drawing it is in.
+const COLOURS: [(&str, RGBColor); 6] = [
+    ("cableway", RGBColor(0x1f, 0x5f, 0xbf)),
+    ("cableway-mpi", RGBColor(0x17, 0xa2, 0xb8)),
+    ("ob1", RGBColor(0xd9, 0x5f, 0x02)),
+    ("ucx", RGBColor(0xc0, 0x39, 0x2b)),
+    ("nccl", RGBColor(0x4c, 0x9a, 0x2a)),
+    ("copies", RGBColor(0x99, 0x99, 0x99)),
+];
+
+/// Both axes logarithmic. Lines of one point are drawn as that point.
+///
+/// # Errors
+///
+/// The drawing library fails.
+pub(super) fn svg(unit: &str, lines: &[Line]) -> Result<String, Error> {
+    let mut out = String::new();
+    draw(&mut out, unit, lines).map_err(|error| Error::Drawing(error.to_string()))?;
+    Ok(out)
+}
+
+fn draw(out: &mut String, unit: &str, lines: &[Line]) -> Result<(), Box<dyn std::error::Error>> {
+    let points = || lines.iter().flat_map(|line| &line.points);
+    let (sizes, values) = (range(points().map(|point| point.0)), range(points().map(|point| point.1)));
+    let root = SVGBackend::with_string(out, (760, 420)).into_drawing_area();
+    let mut chart = ChartBuilder::on(&root)
+        .margin(10)
+        .x_label_area_size(40)
+        .y_label_area_size(80)
+        .build_cartesian_2d(sizes.log_scale().base(2.0), values.log_scale())?;
+    chart
+        .configure_mesh()
+        .x_desc("bytes")
+        .y_desc(unit)
+        .x_label_formatter(&|size| short(*size))
+        .y_label_formatter(&|value| format!("{value}"))
+        .light_line_style(TRANSPARENT)
+        .draw()?;
+    for line in lines {
+        let colour = COLOURS.iter().find(|(name, _)| *name == line.name).map_or(BLACK, |(_, colour)| *colour);
+        let drawn = chart.draw_series(LineSeries::new(line.points.iter().copied(), colour.stroke_width(2)))?;
+        drawn.label(line.name).legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], colour.stroke_width(2)));
+        chart.draw_series(line.points.iter().map(|&point| Circle::new(point, 3, colour.filled())))?;
+    }
+    chart.configure_series_labels().background_style(WHITE.mix(0.8)).border_style(BLACK.mix(0.3)).draw()?;
+    root.present()?;
+    Ok(())
+}
+
+/// From somewhat below the least to somewhat above the greatest.
+fn range(values: impl Iterator<Item = f64> + Clone) -> std::ops::Range<f64> {
+    let least = values.clone().fold(f64::INFINITY, f64::min);
+    let greatest = values.fold(0.0, f64::max);
+    if least.is_finite() && least > 0.0 { least / 1.3..greatest * 1.3 } else { 1.0..2.0 }
+}
+
+/// A size as users write it.
+fn short(size: f64) -> String {
+    let units = [("G", 30), ("M", 20), ("K", 10)];
+    let unit = units.into_iter().find(|(_, shift)| size >= f64::from(1_u32 << shift));
+    unit.map_or_else(|| format!("{size}"), |(name, shift)| format!("{}{name}", size / f64::from(1_u32 << shift)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_drawing_names_every_program() {
+        let line = |name, points: &[(f64, f64)]| Line { name, points: points.to_vec() };
+        let drawn = svg("us", &[line("cableway", &[(8.0, 1.0), (1024.0, 2.0)]), line("ucx", &[(8.0, 3.0)])]).unwrap();
+        assert!(drawn.starts_with("<svg") && drawn.contains("cableway") && drawn.contains("ucx"), "{drawn}");
+    }
+}

@@ -1,0 +1,117 @@
+//! The report as one HTML file that needs nothing else.
+
+use std::fmt::Write;
+
+use super::Report;
+use super::drawing::{Line, svg};
+use super::tables::{figure, goal_rows};
+use crate::contender::FLOOR;
+use crate::error::Error;
+use crate::plan::Series;
+
+const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:1100px;margin:2em auto;padding:0 1em;color:#222}\
+    table{border-collapse:collapse;margin:1em 0;font-variant-numeric:tabular-nums}\
+    th,td{border-bottom:1px solid #ddd;padding:.25em .8em;text-align:right}th:first-child,td:first-child{text-align:left}\
+    .spread{color:#888;font-size:85%}.no{color:#b00;font-weight:bold}.plots{display:flex;flex-wrap:wrap;gap:1em}\
+    svg{max-width:100%;height:auto}dt{font-weight:600}dd{margin:0 0 .4em 1em;overflow-wrap:anywhere}";
+
+pub(super) fn html(report: &Report<'_>) -> Result<String, Error> {
+    let mut out = format!(
+        "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\"><title>Cableway beside its peers</title>\n\
+         <style>{STYLE}</style>\n<h1>Cableway beside its peers</h1>\n<dl>"
+    );
+    let absent = report.absent.iter().map(|(name, reason)| (name.clone(), format!("left out, {reason}")));
+    for (name, value) in report.machine.facts.iter().cloned().chain(absent) {
+        let _ = write!(out, "<dt>{}</dt><dd>{}</dd>", escaped(&name), escaped(&value));
+    }
+    out.push_str("</dl>\n<p>Medians; in grey the least and the greatest value taken.</p>\n");
+    for series in &report.plan.series {
+        section(&mut out, report, series)?;
+    }
+    goals(&mut out, report);
+    for note in report.results.notes() {
+        let _ = writeln!(out, "<p>{}.</p>", escaped(note));
+    }
+    out.push_str("</html>\n");
+    Ok(out)
+}
+
+fn section(out: &mut String, report: &Report<'_>, series: &Series) -> Result<(), Error> {
+    let (route, test) = (series.route, series.test);
+    let of = |size, program| report.results.summary(route.name, test, size, program);
+    let measured = |program: &&'static str| series.sizes.iter().any(|size| of(*size, program).is_some());
+    let programs: Vec<_> = report.programs.iter().copied().filter(measured).collect();
+    if programs.is_empty() {
+        return Ok(());
+    }
+    let title = format!("{}, {test} ({})", route.words(), test.unit());
+    let _ = writeln!(out, "<h2>{}</h2>", escaped(&title));
+    if series.sizes.len() > 1 {
+        let lines = |value: &dyn Fn(u64, &'static str) -> Option<f64>| -> Vec<Line> {
+            let line = |name: &&'static str| {
+                let points = series.sizes.iter().filter_map(|size| Some((*size as f64, value(*size, name)?)));
+                Line { name, points: points.collect() }
+            };
+            programs.iter().map(line).filter(|line| !line.points.is_empty()).collect()
+        };
+        let figures = lines(&|size, program| Some(of(size, program)?.median));
+        let ratios = lines(&|size, program| {
+            let peer = report.results.best_peer(route.name, test, size)?;
+            (program != FLOOR).then_some(of(size, program)?.median / peer)
+        });
+        let _ = write!(out, "<div class=\"plots\">{}", svg(test.unit(), &figures)?);
+        if !ratios.is_empty() {
+            out.push_str(&svg("ratio to the best peer", &ratios)?);
+        }
+        out.push_str("</div>\n");
+    }
+    let _ = write!(out, "<table><tr><th>bytes</th>");
+    for program in &programs {
+        let _ = write!(out, "<th>{program}</th>");
+    }
+    out.push_str("<th>of the best peer</th><th>of the floor</th></tr>\n");
+    for size in &series.sizes {
+        let _ = write!(out, "<tr><td>{size}</td>");
+        for program in &programs {
+            let Some(summary) = of(*size, program) else {
+                out.push_str("<td>-</td>");
+                continue;
+            };
+            let [median, least, greatest] =
+                [summary.median, summary.least, summary.greatest].map(|value| figure(test, value));
+            let _ = write!(out, "<td>{median} <span class=\"spread\">{least}..{greatest}</span></td>");
+        }
+        for other in [report.results.best_peer(route.name, test, *size), report.results.floor(route.name, test, *size)]
+        {
+            let ours = report.results.ours(route.name, test, *size);
+            let ratio = ours.zip(other).map_or_else(|| "-".to_owned(), |(ours, other)| format!("{:.2}", ours / other));
+            let _ = write!(out, "<td>{ratio}</td>");
+        }
+        out.push_str("</tr>\n");
+    }
+    out.push_str("</table>\n");
+    Ok(())
+}
+
+fn goals(out: &mut String, report: &Report<'_>) {
+    let rows = goal_rows(report.plan, report.results);
+    if rows.is_empty() {
+        return;
+    }
+    out.push_str("<h2>Goals</h2>\n<table><tr><th>figure</th><th>goal</th><th>reached</th><th>met</th></tr>\n");
+    for row in rows {
+        let met = if row.met { "<td>yes</td>" } else { "<td class=\"no\">no</td>" };
+        let _ = writeln!(
+            out,
+            "<tr><td>{}</td><td>{}</td><td>{}</td>{met}</tr>",
+            escaped(&row.figure),
+            escaped(&row.aim),
+            row.reached
+        );
+    }
+    out.push_str("</table>\n");
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}

@@ -1,0 +1,77 @@
+//! What was taken, and what it comes to beside others.
+
+use std::collections::BTreeMap;
+
+use crate::contender::{FLOOR, PEERS};
+use crate::goals::{Goal, Of};
+use crate::plan::{Series, Test};
+use crate::statistics::{Summary, summary};
+
+/// Every value that was taken, and remarks.
+#[derive(Default)]
+pub(crate) struct Results {
+    taken: BTreeMap<Key, Vec<f64>>,
+    notes: Vec<String>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Key {
+    pub(super) route: &'static str,
+    pub(super) test: Test,
+    pub(super) size: u64,
+    pub(super) program: &'static str,
+}
+
+impl Results {
+    pub(crate) fn add(&mut self, program: &'static str, series: &Series, size: u64, value: f64) {
+        let key = Key { route: series.route.name, test: series.test, size, program };
+        self.taken.entry(key).or_default().push(value);
+    }
+
+    pub(crate) fn note(&mut self, note: String) {
+        self.notes.push(note);
+    }
+
+    pub(super) fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// Every figure, by route, test, size and program.
+    pub(super) fn all(&self) -> impl Iterator<Item = (&Key, Summary)> {
+        self.taken.iter().filter_map(|(key, values)| Some((key, summary(values)?)))
+    }
+
+    pub(super) fn summary(&self, route: &'static str, test: Test, size: u64, program: &'static str) -> Option<Summary> {
+        summary(self.taken.get(&Key { route, test, size, program })?)
+    }
+
+    fn median(&self, route: &'static str, test: Test, size: u64, program: &'static str) -> Option<f64> {
+        self.summary(route, test, size, program).map(|summary| summary.median)
+    }
+
+    /// Our library's, or the component's where only that was measured.
+    pub(super) fn ours(&self, route: &'static str, test: Test, size: u64) -> Option<f64> {
+        ["cableway", "cableway-mpi"].into_iter().find_map(|program| self.median(route, test, size, program))
+    }
+
+    pub(super) fn best_peer(&self, route: &'static str, test: Test, size: u64) -> Option<f64> {
+        let peers = PEERS.into_iter().filter_map(|program| self.median(route, test, size, program));
+        peers.reduce(if test.less_is_better() { f64::min } else { f64::max })
+    }
+
+    pub(super) fn floor(&self, route: &'static str, test: Test, size: u64) -> Option<f64> {
+        self.median(route, test, size, FLOOR)
+    }
+
+    /// Ours over what the goal names, or ours where it names nothing; none where one of them was not measured.
+    pub(super) fn ratio(&self, goal: &Goal, size: u64) -> Option<f64> {
+        let ours = self.median(goal.route, goal.test, size, goal.program)?;
+        let measure = match goal.of {
+            Of::Peer(name) => self.median(goal.route, goal.test, size, name)?,
+            Of::BestPeer => self.best_peer(goal.route, goal.test, size)?,
+            Of::Over(route) => self.median(route, goal.test, size, goal.program)?,
+            Of::Nobody => 1.0,
+        };
+        Some(ours / measure)
+    }
+}

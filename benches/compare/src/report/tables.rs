@@ -1,0 +1,140 @@
+//! The figures as tables.
+
+use std::fmt::Write;
+
+use super::Report;
+use super::results::Results;
+use crate::goals::{GOALS, Goal, Of};
+use crate::plan::{Plan, Series, Test};
+
+pub(super) fn markdown(report: &Report<'_>) -> String {
+    let mut out = String::from("# Cableway beside its peers\n\n");
+    for (name, value) in &report.machine.facts {
+        let _ = writeln!(out, "- {name}: {value}");
+    }
+    for (name, reason) in report.absent {
+        let _ = writeln!(out, "- {name}: left out, {reason}");
+    }
+    out.push_str("\nMedians; in brackets the least and the greatest value taken.\n");
+    for series in &report.plan.series {
+        out.push_str(&series_table(series, &report.programs, report.results));
+    }
+    out.push_str(&goals_table(report.plan, report.results));
+    for note in report.results.notes() {
+        let _ = writeln!(out, "\n{note}.");
+    }
+    out
+}
+
+/// A row for each size: every program that was measured so, and ours beside the best peer and the floor.
+fn series_table(series: &Series, programs: &[&'static str], results: &Results) -> String {
+    let of = |size, program| results.summary(series.route.name, series.test, size, program);
+    let measured = |program: &&'static str| series.sizes.iter().any(|size| of(*size, program).is_some());
+    let programs: Vec<_> = programs.iter().copied().filter(measured).collect();
+    let mut out =
+        format!("\n## {} ({}): {}, {}\n\n", series.route.name, series.route.words(), series.test, series.test.unit());
+    let _ = writeln!(out, "| bytes | {} | of the best peer | of the floor |", programs.join(" | "));
+    let _ = writeln!(out, "|---:|{}---:|---:|", "---:|".repeat(programs.len()));
+    for size in &series.sizes {
+        let _ = write!(out, "| {size} |");
+        for program in &programs {
+            match of(*size, program) {
+                Some(summary) => {
+                    let [median, least, greatest] =
+                        [summary.median, summary.least, summary.greatest].map(|value| figure(series.test, value));
+                    let _ = write!(out, " {median} ({least}..{greatest}) |");
+                }
+                None => out.push_str(" - |"),
+            }
+        }
+        let beside = |other: Option<f64>| {
+            let ours = results.ours(series.route.name, series.test, *size);
+            ours.zip(other).map_or_else(|| "-".to_owned(), |(ours, other)| format!("{:.2}", ours / other))
+        };
+        let peer = beside(results.best_peer(series.route.name, series.test, *size));
+        let _ = writeln!(out, " {peer} | {} |", beside(results.floor(series.route.name, series.test, *size)));
+    }
+    out
+}
+
+/// Empty where nothing of ours was measured.
+fn goals_table(plan: &Plan, results: &Results) -> String {
+    let mut out = String::new();
+    for GoalRow { figure, aim, reached, met } in goal_rows(plan, results) {
+        if out.is_empty() {
+            out.push_str("\n## Goals\n\n| figure | goal | reached | met |\n|---|---|---:|---|\n");
+        }
+        let met = if met { "yes" } else { "**no**" };
+        let _ = writeln!(out, "| {figure} | {aim} | {reached} | {met} |");
+    }
+    out
+}
+
+/// A goal at one size.
+pub(super) struct GoalRow {
+    pub(super) figure: String,
+    pub(super) aim: String,
+    pub(super) reached: String,
+    pub(super) met: bool,
+}
+
+/// The goals that figures of this run bear on.
+pub(super) fn goal_rows(plan: &Plan, results: &Results) -> Vec<GoalRow> {
+    let mut rows = Vec::new();
+    for goal in GOALS {
+        let series = plan.series.iter().filter(|series| series.test == goal.test && series.route.name == goal.route);
+        let sizes =
+            series.flat_map(|series| &series.sizes).filter(|size| (goal.sizes.0..=goal.sizes.1).contains(*size));
+        for size in sizes {
+            let Some(ratio) = results.ratio(goal, *size) else { continue };
+            let figure = format!("{}, {} {}, {size} B", goal.program, goal.route, goal.test);
+            rows.push(GoalRow { figure, aim: goal.aim(), reached: shown(goal, ratio), met: goal.bound.holds(ratio) });
+        }
+    }
+    rows
+}
+
+pub(super) fn figure(test: Test, value: f64) -> String {
+    match test {
+        Test::Latency => format!("{value:.3}"),
+        Test::MessageRate | Test::ThreadedRate => format!("{:.2} M", value / 1e6),
+        Test::Start => format!("{value:.1}"),
+        Test::Bandwidth => format!("{value:.0}"),
+    }
+}
+
+/// A ratio, or the figure itself.
+fn shown(goal: &Goal, reached: f64) -> String {
+    if matches!(goal.of, Of::Nobody) { figure(goal.test, reached) } else { format!("{reached:.2}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn results(values: &[(&'static str, f64)]) -> (Plan, Results) {
+        let plan = Plan::new(0.1, &["sm".to_owned()], &["latency".to_owned()], 0);
+        let mut results = Results::default();
+        for (program, value) in values {
+            results.add(program, &plan.series[0], 8, *value);
+        }
+        (plan, results)
+    }
+
+    #[test]
+    fn a_goal_missed_is_marked() {
+        let (plan, results) = results(&[("cableway", 0.30), ("ob1", 0.40), ("ucx", 0.35)]);
+        let table = goals_table(&plan, &results);
+        assert!(table.contains("| cableway, sm latency, 8 B | at most 0.55 of ob1's | 0.75 | **no** |"), "{table}");
+        assert!(table.contains("| cableway, sm latency, 8 B | at most 1 of ucx's | 0.86 | yes |"), "{table}");
+    }
+
+    #[test]
+    fn without_our_own_figures_no_goal_is_judged() {
+        let (plan, results) = results(&[("ob1", 0.40)]);
+        assert_eq!(goals_table(&plan, &results), "");
+        let table = series_table(&plan.series[0], &["cableway", "ob1"], &results);
+        assert!(table.contains("| bytes | ob1 |") && table.contains("| 8 | 0.400 (0.400..0.400) | - | - |"), "{table}");
+        assert!(table.contains("| 1024 | - | - | - |"), "{table}");
+    }
+}
