@@ -1,4 +1,4 @@
-"""NCCL between two devices: TEST SIZE[,SIZE...] SECONDS WINDOW, one JSON object a line as `cableway pingpong` prints.
+"""NCCL between two devices: TEST SIZE[,SIZE...] SECONDS WINDOW[,WINDOW...], one JSON object a line as `cableway pingpong` prints.
 
 A message counts as arrived once the host knows that it is there, as after MPI_Recv; a window is one group call.
 """
@@ -10,7 +10,7 @@ import sys
 import time
 
 
-def measure(test, sizes, seconds, window, rank):
+def measure(test, sizes, seconds, windows, rank):
     import torch
     import torch.distributed as dist
 
@@ -18,12 +18,12 @@ def measure(test, sizes, seconds, window, rank):
     dist.init_process_group("nccl", rank=rank, world_size=2)
     peer = 1 - rank
 
-    def turn(buffer):
+    def turn(buffer, _):
         for way in (dist.send, dist.recv) if rank == 0 else (dist.recv, dist.send):
             way(buffer, peer)
             torch.cuda.current_stream().synchronize()
 
-    def windowed(buffer):
+    def windowed(buffer, window):
         way = dist.isend if rank == 0 else dist.irecv
         for work in dist.batch_isend_irecv([dist.P2POp(way, buffer, peer) for _ in range(window)]):
             work.wait()
@@ -31,22 +31,22 @@ def measure(test, sizes, seconds, window, rank):
 
     once = turn if test == "latency" else windowed
 
-    def timed(rounds, buffer):
+    def timed(rounds, *message):
         dist.barrier()
         torch.cuda.synchronize()
         began = time.perf_counter()
         for _ in range(rounds):
-            once(buffer)
+            once(*message)
         return time.perf_counter() - began
 
-    for size in sizes:
+    for size, window in zip(sizes, windows):
         buffer = torch.zeros(size, dtype=torch.uint8, device="cuda")
-        timed(3, buffer)
+        timed(3, buffer, window)
         # Both have to agree on how many rounds fill the time.
-        rounds = torch.tensor([max(3, int(seconds / (timed(3, buffer) / 3)))], device="cuda")
+        rounds = torch.tensor([max(3, int(seconds / (timed(3, buffer, window) / 3)))], device="cuda")
         dist.broadcast(rounds, 0)
         rounds = int(rounds.item())
-        taken = timed(rounds, buffer)
+        taken = timed(rounds, buffer, window)
         if rank == 0:
             value, unit = {
                 "latency": (taken / rounds / 2 * 1e6, "us"),
@@ -59,8 +59,9 @@ def measure(test, sizes, seconds, window, rank):
 
 
 def main():
-    test, sizes, seconds, window = sys.argv[1:5]
-    arguments = (test, [int(size) for size in sizes.split(",")], float(seconds), int(window))
+    test, sizes, seconds, windows = sys.argv[1:5]
+    numbers = [[int(number) for number in text.split(",")] for text in (sizes, windows)]
+    arguments = (test, numbers[0], float(seconds), numbers[1])
     rank = os.environ.get("RANK")
     if rank is not None:
         return measure(*arguments, int(rank))

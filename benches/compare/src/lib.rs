@@ -12,6 +12,7 @@ mod route;
 mod statistics;
 
 use std::path::PathBuf;
+use std::time::Instant;
 
 use clap::Args;
 
@@ -90,11 +91,13 @@ impl Comparison {
                 for turn in 0..contenders.len() {
                     let contender = &contenders[(round + turn) % contenders.len()];
                     if contender.takes(series) {
+                        let began = Instant::now();
                         take(contender.as_ref(), series, &plan, &mut results);
+                        let (route, test, taken) = (series.route.name, series.test, began.elapsed().as_secs_f64());
+                        eprintln!("round {}, {route} {test}: {} took {taken:.1} s", round + 1, contender.name());
                     }
                 }
             }
-            eprintln!("round {} of {} done", round + 1, self.rounds);
         }
         if plan.series.iter().any(|series| !series.route.on_device()) {
             contenders.iter().for_each(|contender| contender.once(&mut results));

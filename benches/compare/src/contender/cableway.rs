@@ -34,10 +34,9 @@ impl Cableway {
 
     fn size(&self, series: &Series, size: u64, seconds: f64) -> Result<Sample, Error> {
         let known = self.known.borrow().get(&(series.test, series.route.name, size)).copied();
+        let iteration = known.unwrap_or_else(|| guess(series, size));
         let mut command = self.pingpong(series, size);
-        if let Some(iteration) = known {
-            command.args(["--iterations", &((seconds / iteration) as u32).max(2).to_string()]);
-        }
+        command.args(["--iterations", &((seconds / iteration) as u32).clamp(2, 10_000_000).to_string()]);
         let printed = output_of(&mut command)?;
         let sample = samples_of(&printed).into_iter().find(|sample| sample.size == size);
         let sample = sample.ok_or_else(|| Error::NoFigure { command: shown(&command), said: printed })?;
@@ -107,6 +106,17 @@ impl Contender for Cableway {
             Err(error) => format!("memory per connected peer: not measured ({error})"),
         });
     }
+}
+
+/// Seconds that an iteration may take, before any was measured: rather too few of them than too many.
+fn guess(series: &Series, size: u64) -> f64 {
+    let messages = if series.test == Test::Latency { 2 } else { window(size) };
+    let (start, rate) = match (series.route.on_device(), series.route.btl) {
+        (true, _) => (20e-6, 20e9),
+        (false, "sm") => (1e-6, 5e9),
+        (false, _) => (20e-6, 1e9),
+    };
+    messages as f64 * (start + size as f64 / rate)
 }
 
 /// Seconds that one iteration took: a round trip, or a window.

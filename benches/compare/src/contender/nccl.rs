@@ -4,7 +4,7 @@ use std::process::Command;
 
 use super::{Contender, Description, Sample, samples_of};
 use crate::error::Error;
-use crate::plan::{Series, Test, by_window, window};
+use crate::plan::{Series, Test, window};
 use crate::process::{bounded, output_of};
 
 pub(super) struct Nccl {
@@ -31,7 +31,7 @@ impl Contender for Nccl {
     fn describe(&self) -> Description {
         Description {
             version: self.version.clone(),
-            command: "python3 benches/peers/nccl.py TEST SIZES SECONDS".to_owned(),
+            command: "python3 benches/peers/nccl.py TEST SIZES SECONDS WINDOWS".to_owned(),
         }
     }
 
@@ -41,14 +41,12 @@ impl Contender for Nccl {
     }
 
     fn measure(&self, series: &Series, seconds: f64) -> Result<Vec<Sample>, Error> {
-        let mut samples = Vec::new();
-        for sizes in by_window(&series.sizes) {
-            let list = sizes.iter().map(u64::to_string).collect::<Vec<_>>().join(",");
-            let mut command = bounded("python3");
-            command.args(["-c", include_str!("../../../peers/nccl.py"), &series.test.to_string(), &list]);
-            command.args([seconds.to_string(), window(sizes[0]).to_string()]);
-            samples.extend(samples_of(&output_of(&mut command)?));
-        }
-        Ok(samples)
+        let list =
+            |numbers: &mut dyn Iterator<Item = u64>| numbers.map(|n| n.to_string()).collect::<Vec<_>>().join(",");
+        let mut command = bounded("python3");
+        command.args(["-c", include_str!("../../../peers/nccl.py"), &series.test.to_string()]);
+        command.arg(list(&mut series.sizes.iter().copied())).arg(seconds.to_string());
+        command.arg(list(&mut series.sizes.iter().map(|size| window(*size))));
+        Ok(samples_of(&output_of(&mut command)?))
     }
 }
