@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Of every version.
-const SHARED: [&str; 3] = ["shim/common", "shim/collectives", "shim/staging"];
+const SHARED: [&str; 4] = ["shim/common", "shim/collectives", "shim/staging", "shim/windows"];
 
 fn main() {
     println!("cargo::rerun-if-env-changed=MPICC");
@@ -37,9 +37,7 @@ fn main() {
     }
     // Last, so that a package which has these headers uses its own.
     shim.flag("-idirafter").flag("shim/absent");
-    // 5.0's one-sided interface is another, and its convertor reaches device memory by itself.
-    let windows = (major == 4).then_some("shim/windows");
-    for folder in SHARED.into_iter().chain([version]).chain(windows) {
+    for folder in SHARED.into_iter().chain([version]) {
         shim.files(sources(folder));
     }
     // Linked whole: nothing in Rust refers to the constructor that lays the component structure out.

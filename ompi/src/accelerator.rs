@@ -1,4 +1,4 @@
-//! What Open MPI 5.0's own parts ask about device memory: its convertor, its collectives, its one-sided components.
+//! What Open MPI 5.0's own parts ask about device memory: its convertor and its MPI-IO.
 
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};

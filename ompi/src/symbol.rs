@@ -18,13 +18,12 @@ static mca_pml_cableway_component: Room = Room(UnsafeCell::new([0; ROOM]));
 #[unsafe(no_mangle)]
 static mca_coll_cableway_component: Room = Room(UnsafeCell::new([0; ROOM]));
 
+#[unsafe(no_mangle)]
+static mca_osc_cableway_component: Room = Room(UnsafeCell::new([0; ROOM]));
+
 #[cfg(accelerator)]
 #[unsafe(no_mangle)]
 static mca_accelerator_cableway_component: Room = Room(UnsafeCell::new([0; ROOM]));
-
-#[cfg(not(accelerator))]
-#[unsafe(no_mangle)]
-static mca_osc_cableway_component: Room = Room(UnsafeCell::new([0; ROOM]));
 
 #[unsafe(no_mangle)]
 static cableway_component_room: usize = ROOM;

@@ -44,6 +44,11 @@ static inline int cableway_before_modex(bool threads)
 int cableway_ft_event(int state);
 #define CABLEWAY_MODULE_FIELDS .pml_ft_event = cableway_ft_event,
 
+/* This PML is the one that was chosen. */
+static inline void cableway_enabled(void)
+{
+}
+
 /* MPI is initialised once, so that the engine begins and ends with it. */
 static inline int cableway_enter(bool threads)
 {

@@ -1,11 +1,11 @@
-/* The component that Open MPI finds as mca_accelerator_cableway: device memory for 5.0's own convertor, collectives and
- * one-sided components.
+/* The component that Open MPI finds as mca_accelerator_cableway: device memory for 5.0's own convertor and MPI-IO.
  *
  * Every copy is complete when its call returns, so that a stream has nothing to hold and an event is over at once. Who
  * asks for what is not here (IPC, registration, ranges) is answered so and takes another way. */
 #include "component.h"
 
 #include "opal/mca/accelerator/accelerator.h"
+#include "opal/mca/accelerator/base/base.h"
 
 #include <string.h>
 
@@ -150,6 +150,16 @@ static opal_accelerator_base_module_t module = {
 static opal_accelerator_base_module_t *init(void)
 {
     return cableway_accelerator_start() ? &module : NULL;
+}
+
+/* MPIX_Query_cuda_support says yes if the component that serves device memory is called so. What it is asked for, whether
+ * device memory may be handed to any call, is true with this PML alone. */
+void cableway_enabled(void)
+{
+    char *name = opal_accelerator_base_selected_component.base_version.mca_component_name;
+    if (0 == strcmp(name, "cableway")) {
+        strcpy(name, "cuda");
+    }
 }
 
 static void finalize(opal_accelerator_base_module_t *self)

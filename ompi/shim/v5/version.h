@@ -60,6 +60,9 @@ mca_pml_transports_t *cableway_get_transports(ompi_communicator_t *communicator,
     .pml_revoke_comm = cableway_revoke_comm, .pml_flags = MCA_PML_BASE_FLAG_SUPPORTS_EXT_CID,                          \
     .pml_get_transports = cableway_get_transports,
 
+/* This PML is the one that was chosen. */
+void cableway_enabled(void);
+
 /* Sessions come one after another, and each initialises the PML again: see sessions.c. */
 int cableway_enter(bool threads);
 bool cableway_entered(void);

@@ -1,6 +1,7 @@
 /* Runs MPI's calls on device memory; see calls/calls.h.
  *
- *   calls [NAME]     all rows, or those whose name begins so
+ *   calls [NAME...]      all rows, or those of the calls that are named, with their variants or without (NAME:VARIANT)
+ *   calls -NAME...       all but those
  *
  * Rank 0 prints a line `ok NAME` for each. */
 #include "calls/calls.h"
@@ -106,6 +107,25 @@ static void add_strided(void *in, void *inout, int *len, MPI_Datatype *type)
     }
 }
 
+static bool is_named(const char *row, const char *name)
+{
+    size_t length = strlen(name);
+    return 0 == strncmp(row, name, length) && ('\0' == row[length] || ':' == row[length]);
+}
+
+/* Whether the arguments, of which none means all, ask for a row. */
+static bool wanted(const char *row, int count, char **names)
+{
+    bool chosen = 0 == count || '-' == names[0][0];
+    for (int i = 0; i < count; i++) {
+        bool without = '-' == names[i][0];
+        if (is_named(row, names[i] + without)) {
+            chosen = !without;
+        }
+    }
+    return chosen;
+}
+
 static void use(MPI_Datatype type, MPI_Op op)
 {
     MPI_Aint lower;
@@ -139,7 +159,7 @@ int main(int argc, char **argv)
     device_bytes = bytes;
 
     for (int i = 0; i < row_count; i++) {
-        if (argc > 1 && 0 != strncmp(rows[i].name, argv[1], strlen(argv[1]))) {
+        if (!wanted(rows[i].name, argc - 1, argv + 1)) {
             continue;
         }
         if (NULL != getenv("CALLS_VERBOSE")) {

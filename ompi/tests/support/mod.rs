@@ -15,7 +15,9 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// The names by which Open MPI finds what the one object file holds.
-pub(crate) const NAMES: &[&str] = &["mca_pml_cableway.so", "mca_coll_cableway.so"];
+pub(crate) const NAMES: &[&str] = &["mca_pml_cableway.so", "mca_coll_cableway.so", "mca_osc_cableway.so"];
+/// Another, where Open MPI has the framework for device memory.
+const ACCELERATOR: &str = "mca_accelerator_cableway.so";
 
 /// A folder of components: the one under test, by all its names.
 pub(crate) fn components() -> &'static Path {
@@ -23,9 +25,7 @@ pub(crate) fn components() -> &'static Path {
     FOLDER.get_or_init(|| {
         let folder = scratch().join(format!("components-{}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("cargo's folder for tests can be written");
-        // 5.0 has a framework for device memory, which serves one-sided operations, too.
-        let own = if major_version() >= 5 { "mca_accelerator_cableway.so" } else { "mca_osc_cableway.so" };
-        for name in NAMES.iter().chain([&own]) {
+        for name in NAMES.iter().copied().chain((major_version() >= 5).then_some(ACCELERATOR)) {
             let link = folder.join(name);
             let _ = std::fs::remove_file(&link);
             std::os::unix::fs::symlink(object(), &link).expect("a link can be made");

@@ -112,19 +112,25 @@ thread_local! {
     static STACK: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
 }
 
-fn top() -> Option<usize> {
-    STACK.with_borrow(|stack| stack.last().copied())
+/// The calling thread's stack of contexts. A thread that ends has none any more, nor has a process that exits: the driver
+/// is gone then.
+fn with_stack<T>(body: impl FnOnce(&mut Vec<usize>) -> T) -> Outcome<T> {
+    STACK.try_with(|stack| body(&mut stack.borrow_mut())).map_err(|_| Error::DEINITIALIZED)
+}
+
+fn top() -> Outcome<Option<usize>> {
+    with_stack(|stack| stack.last().copied())
 }
 
 /// The calling thread's context.
 pub(crate) fn current() -> Outcome<Arc<Context>> {
     let driver = driver()?;
-    driver.contexts.lock().get(top().ok_or(Error::INVALID_CONTEXT)?)
+    driver.contexts.lock().get(top()?.ok_or(Error::INVALID_CONTEXT)?)
 }
 
 /// An error if the calling thread's context has been destroyed; having none is no error.
 pub(crate) fn check_current() -> Outcome {
-    match top() {
+    match top()? {
         Some(handle) => driver()?.contexts.lock().get(handle).map(drop),
         None => Ok(()),
     }
@@ -138,7 +144,7 @@ fn named(handle: usize) -> Outcome<Arc<Context>> {
 /// The device of the context that a handle names, which may be gone; null is the current one.
 fn device_of(handle: usize) -> Outcome<c_int> {
     let driver = driver()?;
-    let handle = if handle == 0 { top().ok_or(Error::INVALID_CONTEXT)? } else { handle };
+    let handle = if handle == 0 { top()?.ok_or(Error::INVALID_CONTEXT)? } else { handle };
     Ok(driver.contexts.lock().slot(handle).device)
 }
 
@@ -149,8 +155,7 @@ fn push(handle: usize) -> Outcome {
         return Err(Error::INVALID_VALUE);
     }
     driver.contexts.lock().slot(handle);
-    STACK.with_borrow_mut(|stack| stack.push(handle));
-    Ok(())
+    with_stack(|stack| stack.push(handle))
 }
 
 fn create(device: c_int, flags: c_uint) -> Outcome<usize> {
@@ -283,11 +288,11 @@ driver_api! {
         }
         let ended = slot.live.take().ok_or(Error::CONTEXT_IS_DESTROYED)?;
         drop(contexts);
-        STACK.with_borrow_mut(|stack| {
+        with_stack(|stack| {
             if stack.last() == Some(&context) {
                 stack.pop();
             }
-        });
+        })?;
         ended.end(driver);
         Ok(())
     }
@@ -298,7 +303,7 @@ driver_api! {
 
     4000 cuCtxPopCurrent: fn cuCtxPopCurrent_v2(context: Out<usize>) {
         driver()?;
-        let popped = STACK.with_borrow_mut(Vec::pop).ok_or(Error::INVALID_CONTEXT)?;
+        let popped = with_stack(Vec::pop)?.ok_or(Error::INVALID_CONTEXT)?;
         context.set_if_asked(popped);
         Ok(())
     }
@@ -308,18 +313,17 @@ driver_api! {
         if context != 0 {
             driver.contexts.lock().slot(context);
         }
-        STACK.with_borrow_mut(|stack| {
+        with_stack(|stack| {
             stack.pop();
             if context != 0 {
                 stack.push(context);
             }
-        });
-        Ok(())
+        })
     }
 
     4000 cuCtxGetCurrent: fn cuCtxGetCurrent(context: Out<usize>) {
         driver()?;
-        context.set(top().unwrap_or(0))
+        context.set(top()?.unwrap_or(0))
     }
 
     2000 cuCtxGetDevice: fn cuCtxGetDevice(device: Out<c_int>) {

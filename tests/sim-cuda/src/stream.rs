@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::ffi::{c_int, c_uint};
 use std::sync::Arc;
 
@@ -61,14 +62,11 @@ impl Stream {
             static STREAMS: RefCell<HashMap<u64, Arc<Stream>>> = RefCell::new(HashMap::new());
         }
         let context = current()?;
-        STREAMS.with_borrow_mut(|streams| match streams.get(&context.id) {
-            Some(stream) => Ok(stream.clone()),
-            None => {
-                let stream = Arc::new(Stream::create(0, 0)?);
-                streams.insert(context.id, stream.clone());
-                Ok(stream)
-            }
-        })
+        let of_context = |streams: &RefCell<HashMap<u64, Arc<Stream>>>| match streams.borrow_mut().entry(context.id) {
+            Entry::Occupied(known) => Ok(known.get().clone()),
+            Entry::Vacant(room) => Ok(room.insert(Arc::new(Stream::create(0, 0)?)).clone()),
+        };
+        STREAMS.try_with(of_context).unwrap_or(Err(Error::DEINITIALIZED))
     }
 
     pub(crate) fn is_legacy(&self) -> bool {

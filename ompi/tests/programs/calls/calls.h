@@ -43,8 +43,11 @@ static int row_count;
         CHECK(row_count < MOST_ROWS);                                                                                  \
         rows[row_count++] = (struct row){.name = NAME, .run = identifier};                                             \
     }
-#define ROW(call, ...) ROW_AS(row_##call, #call, __VA_ARGS__)
-#define VARIANT(call, variant, ...) ROW_AS(row_##call##_##variant, #call ":" #variant, __VA_ARGS__)
+/* Once more, so that a call may be named by a macro. */
+#define ROW(call, ...) ROW_OF(call, __VA_ARGS__)
+#define ROW_OF(call, ...) ROW_AS(row_##call, #call, __VA_ARGS__)
+#define VARIANT(call, variant, ...) VARIANT_OF(call, variant, __VA_ARGS__)
+#define VARIANT_OF(call, variant, ...) ROW_AS(row_##call##_##variant, #call ":" #variant, __VA_ARGS__)
 
 /* --- memory --- */
 

@@ -1,5 +1,12 @@
 /* Rows: collective operations in all their forms. */
 
+/* Persistent collectives came into MPI after Open MPI 4.1, which has them by another name. */
+#if OMPI_MAJOR_VERSION < 5
+#define PERSISTENT(Name) MPIX_##Name##_init
+#else
+#define PERSISTENT(Name) MPI_##Name##_init
+#endif
+
 /* A collective operation, blocking and not, with the same arguments. */
 #define FORMS(Name, name, setup, ...)                                                                                  \
     ROW(MPI_##Name, { setup MPI_##Name(__VA_ARGS__); })                                                                \
@@ -8,9 +15,9 @@
         setup MPI_I##name(__VA_ARGS__, &request);                                                                      \
         WAIT(request);                                                                                                 \
     })                                                                                                                 \
-    ROW(MPIX_##Name##_init, {                                                                                          \
+    ROW(PERSISTENT(Name), {                                                                                            \
         MPI_Request request;                                                                                           \
-        setup MPIX_##Name##_init(__VA_ARGS__, MPI_INFO_NULL, &request);                                                \
+        setup PERSISTENT(Name)(__VA_ARGS__, MPI_INFO_NULL, &request);                                                \
         for (int i = 0; i < 2; i++) {                                                                                  \
             MPI_Start(&request);                                                                                       \
             WAIT(request);                                                                                             \
@@ -25,9 +32,9 @@
         setup MPI_I##name(__VA_ARGS__, &request);                                                                      \
         WAIT(request);                                                                                                 \
     })                                                                                                                 \
-    VARIANT(MPIX_##Name##_init, variant, {                                                                             \
+    VARIANT(PERSISTENT(Name), variant, {                                                                               \
         MPI_Request request;                                                                                           \
-        setup MPIX_##Name##_init(__VA_ARGS__, MPI_INFO_NULL, &request);                                                \
+        setup PERSISTENT(Name)(__VA_ARGS__, MPI_INFO_NULL, &request);                                                \
         MPI_Start(&request);                                                                                           \
         WAIT(request);                                                                                                 \
         MPI_Request_free(&request);                                                                                    \

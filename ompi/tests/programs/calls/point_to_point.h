@@ -106,3 +106,41 @@ RECEIVING(MPI_Imrecv, {
 ROW(MPI_Sendrecv, {
     MPI_Sendrecv(S, C, T, next, TAG, R, C, T, previous, TAG, comm, MPI_STATUS_IGNORE);
 })
+
+#if OMPI_MAJOR_VERSION >= 5
+ROW(MPI_Isendrecv, {
+    MPI_Request request;
+    MPI_Isendrecv(S, C, T, next, TAG, R, C, T, previous, TAG, comm, &request);
+    WAIT(request);
+})
+ROW(MPI_Isendrecv_replace, {
+    MPI_Request request;
+    MPI_Isendrecv_replace(R, C, T, next, TAG, previous, TAG, comm, &request);
+    WAIT(request);
+})
+
+/* In parts that become ready one by one, the last first; C is a multiple of their number. */
+enum { PARTS = 5 };
+#define PARTITIONED(call, arrived)                                                                                     \
+    ROW(call, {                                                                                                        \
+        MPI_Request requests[2];                                                                                       \
+        MPI_Precv_init(R, PARTS, C / PARTS, T, previous, TAG, comm, MPI_INFO_NULL, &requests[0]);                      \
+        MPI_Psend_init(S, PARTS, C / PARTS, T, next, TAG, comm, MPI_INFO_NULL, &requests[1]);                          \
+        for (int i = 0; i < 2; i++) {                                                                                  \
+            MPI_Startall(2, requests);                                                                                 \
+            for (int part = PARTS - 1; part >= 0; part--) {                                                            \
+                MPI_Pready(part, requests[1]);                                                                         \
+            }                                                                                                          \
+            arrived MPI_Waitall(2, requests, MPI_STATUSES_IGNORE);                                                     \
+        }                                                                                                              \
+        MPI_Request_free(&requests[0]);                                                                                \
+        MPI_Request_free(&requests[1]);                                                                                \
+    })
+PARTITIONED(MPI_Psend_init, )
+PARTITIONED(
+    MPI_Precv_init, for (int part = 0; part < PARTS; part++) {
+        for (int there = 0; !there;) {
+            MPI_Parrived(requests[0], part, &there);
+        }
+    })
+#endif

@@ -16,14 +16,16 @@ static void write_receive(void *R, const void *from, size_t bytes)
 static MPI_Win win = MPI_WIN_NULL;
 static unsigned char *exposed;
 static size_t exposed_bytes;
+/* Under 4.1, Debian's settings leave no component for a window of given memory in a single process. */
+#define NO_WINDOW (OMPI_MAJOR_VERSION < 5 && 1 == size)
 
 /* The window as it always is before a row. */
 static void expose(void)
 {
     if (MPI_WIN_NULL == win) {
         exposed_bytes = (size_t) LARGE * 6 * sizeof(int);
-        /* Different components serve the two, and Debian's settings leave none for the first in a single process. */
-        if (size > 1) {
+        /* Different components serve the two. */
+        if (!NO_WINDOW) {
             exposed = malloc(exposed_bytes);
             MPI_Win_create(exposed, (MPI_Aint) exposed_bytes, 1, MPI_INFO_NULL, comm, &win);
         } else {
@@ -93,8 +95,9 @@ static void show(void *R)
 
 /* Between processes, osc/rdma of Open MPI 4.1 fetches garbage into a type with gaps as it accumulates, from host memory and
  * under ob1, too. */
-#define WHOLE_T (size > 1 ? MPI_INT : T)
-#define WHOLE_C (size > 1 ? C * (int) (extent / (int) sizeof(int)) : C)
+#define FETCHES_GARBAGE (OMPI_MAJOR_VERSION < 5 && size > 1)
+#define WHOLE_T (FETCHES_GARBAGE ? MPI_INT : T)
+#define WHOLE_C (FETCHES_GARBAGE ? C * (int) (extent / (int) sizeof(int)) : C)
 
 EPOCHS(MPI_Put, S, C, T, next, 0, C, T)
 EPOCHS(MPI_Get, R, C, T, next, 0, C, T)
@@ -125,7 +128,7 @@ ROW(MPI_Win_create, {
     MPI_Comm_set_errhandler(comm, MPI_ERRORS_ARE_FATAL);
     MPI_Bcast(&at_last, 1, MPI_INT, size - 1, comm);
     MPI_Error_class(error, &class);
-    CHECK_EQUAL(class, at_last || 1 == size ? MPI_ERR_WIN : MPI_SUCCESS);
+    CHECK_EQUAL(class, at_last || NO_WINDOW ? MPI_ERR_WIN : MPI_SUCCESS);
     if (MPI_SUCCESS == error) {
         MPI_Win_free(&refused);
     }
@@ -134,7 +137,7 @@ ROW(MPI_Win_attach, {
     MPI_Win dynamic;
     int error;
     int class;
-    if (1 == size) {
+    if (NO_WINDOW) {
         return;
     }
     MPI_Win_create_dynamic(MPI_INFO_NULL, comm, &dynamic);
