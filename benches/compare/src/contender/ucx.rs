@@ -91,7 +91,12 @@ impl Ucx {
     /// How many messages fill the time; a guess for a first run.
     fn messages(&self, series: &Series, size: u64, seconds: f64) -> u64 {
         let known = self.rates.borrow().get(&(series.test, series.route.name, size)).copied();
-        let rate = known.unwrap_or_else(|| if series.route.btl == "sm" { 5e9 } else { 5e8 } / (size as f64 + 1000.0));
+        let guess = match (series.route.on_device(), series.route.btl) {
+            (true, _) => 2e10 / (size as f64 + 4e5),
+            (false, "sm") => 5e9 / (size as f64 + 1e3),
+            (false, _) => 5e8 / (size as f64 + 1e3),
+        };
+        let rate = known.unwrap_or(guess);
         ((rate * seconds) as u64).max(10)
     }
 }
