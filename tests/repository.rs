@@ -41,6 +41,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "cableway-btl-self",
             "cableway-btl-sm",
             "cableway-btl-tcp",
+            "cableway-btl-openib",
             "cableway-pml",
         ],
     ),

@@ -32,8 +32,8 @@ pub struct Openib {
 }
 
 impl Openib {
-    /// Opens the best port that the parameters allow. None where there is none, or no libibverbs, which one line at
-    /// level info says.
+    /// Opens the best port that the parameters allow. None where there is none that can be had, or no libibverbs, which
+    /// one line at level info says.
     ///
     /// # Errors
     /// A parameter `btl_openib_*` that cannot be honoured, or a refusal by the device.
@@ -81,7 +81,7 @@ impl Btl for Openib {
 
     fn connect(&self, rank: Rank, card: &[u8]) -> Result<Vec<Box<dyn Endpoint>>, Error> {
         let theirs = Address::decode(card).map_err(|reason| Error::BadCard { btl: NAME, peer: rank, reason })?;
-        if rank == self.shared.identity.rank || !self.shared.address.reaches(&theirs) {
+        if rank == self.shared.identity.rank() || !self.shared.address.reaches(&theirs) {
             return Ok(Vec::new());
         }
         let link = self.shared.link(rank);

@@ -31,10 +31,10 @@ pub(crate) struct Port {
 }
 
 impl Port {
-    /// Opens the best port of those that the settings allow. None: there is none, and the reason.
+    /// Opens the best port of those that the settings allow and that can be had. None: there is none, and the reason.
     ///
     /// # Errors
-    /// Something is wrong with what the settings name, or a device refuses.
+    /// Something is wrong with what the settings name.
     pub(crate) fn open(settings: &Settings) -> Result<Result<Self, String>, Error> {
         if !crate::verbs::any_device() {
             return Ok(Err("this machine has no such device".to_owned()));
@@ -43,8 +43,10 @@ impl Port {
             Ok(library) => library,
             Err(reason) => return Ok(Err(reason.to_owned())),
         };
-        let contexts = Context::open_all(library, |name| settings.wants_device(name))
-            .map_err(|error| Error::system(NAME, "cannot list devices", error))?;
+        let contexts = match Context::open_all(library, |name| settings.wants_device(name)) {
+            Ok(contexts) => contexts,
+            Err(error) => return Ok(Err(format!("devices cannot be listed: {error}"))),
+        };
         let mut candidates: Vec<(Arc<Context>, PortFacts)> = Vec::new();
         for context in &contexts {
             let ports = context.attributes().map_or(0, |attributes| attributes.phys_port_cnt);
@@ -67,7 +69,10 @@ impl Port {
                 log::info!("{NAME}: {} port {} has no address", context.name, facts.number);
                 continue;
             };
-            return Self::set_up(context, facts, gid, settings).map(Ok);
+            match Self::set_up(context, facts, gid, settings) {
+                Ok(port) => return Ok(Ok(port)),
+                Err(error) => log::warn!("{error}; it is not used"),
+            }
         }
         Ok(Err("no device that may be used has an active port with an address".to_owned()))
     }

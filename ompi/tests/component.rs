@@ -21,6 +21,17 @@ fn all_names_load_one_object_that_stays() {
 }
 
 #[test]
+fn every_program_of_these_tests_can_be_built() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs");
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|extension| extension == "c") {
+            support::program(path.file_stem().unwrap().to_str().unwrap());
+        }
+    }
+}
+
+#[test]
 fn ompi_info_lists_every_parameter_with_its_help() {
     let said = ompi_info();
     let rows = cableway_base::Parameters::ROWS;

@@ -3,28 +3,15 @@
 
 mod support;
 
-use std::process::Command;
-
-/// The name that Debian gives NetPIPE over Open MPI.
-const NETPIPE: &str = "NPopenmpi";
+use std::time::Duration;
 
 fn every_size_arrives(options: &[&str]) {
-    if Command::new("sh")
-        .args(["-c", &format!("command -v {NETPIPE}")])
-        .output()
-        .is_ok_and(|found| !found.status.success())
-    {
-        return support::skip("there is no NetPIPE (apt-get install netpipe-openmpi)");
+    if !support::has_netpipe() {
+        return support::skip(support::NO_NETPIPE);
     }
     // As it comes; receives posted before; synchronous sends; from anybody.
     for mode in [&[][..], &["-a"], &["-S"], &["-z"]] {
-        let mut command = support::mpirun(2);
-        command.args(options).arg(NETPIPE).args(["-i", "-n", "3", "-u", "4194304", "-o", "/dev/null"]).args(mode);
-        let run = support::finish(&mut command).assert_success();
-        let said = run.stdout + &run.stderr;
-        // The other rank's words may stand in the midst of a line.
-        let (sizes, passed) = (said.matches(" times -->").count(), said.matches("Integrity check passed").count());
-        assert!(sizes > 30 && passed == sizes, "{mode:?}, {passed} of {sizes}: {said}");
+        support::netpipe(support::mpirun(2).args(options), 4 << 20, mode, Duration::from_secs(60));
     }
 }
 

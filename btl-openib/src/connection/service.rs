@@ -88,7 +88,7 @@ impl Drop for Service {
 }
 
 /// Runs `start` with all signals blocked, which a thread started there inherits: the program's handlers are not for it.
-fn without_signals<R>(start: impl FnOnce() -> R) -> R {
+pub(crate) fn without_signals<R>(start: impl FnOnce() -> R) -> R {
     // SAFETY: signal sets are plain values, filled before they are read; the calls change this thread's mask only.
     unsafe {
         let (mut all, mut before) = (std::mem::zeroed(), std::mem::zeroed());
@@ -439,9 +439,12 @@ impl Server {
 
     /// A datagram that is not sent is said again, as one that is lost.
     fn say(&mut self, to: Rank, hello: &Hello, address: &Address) {
-        let bytes = self.shared.identity.encode(to, hello);
-        if let Err(error) = self.datagrams.send(&self.shared.port, &self.shared.settings, address, &bytes) {
-            log::debug!("{NAME}: cannot say hello to rank {to}: {error}");
+        let sent = self.shared.identity.encode(to, hello).and_then(|bytes| {
+            let sent = self.datagrams.send(&self.shared.port, &self.shared.settings, address, &bytes);
+            sent.map_err(|error| error.to_string())
+        });
+        if let Err(reason) = sent {
+            log::debug!("{NAME}: cannot say hello to rank {to}: {reason}");
         }
     }
 

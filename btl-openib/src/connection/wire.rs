@@ -1,6 +1,7 @@
 //! The datagram, and who may have sent it.
 
 use cableway_base::Rank;
+use cableway_btl::Job;
 use hmac::{Hmac, Mac};
 use sha2::{Digest, Sha256};
 use zerocopy::byteorder::little_endian::{U16, U32, U64};
@@ -22,8 +23,8 @@ struct WireHello {
     version: U16,
     flags: u8,
     reserved: u8,
-    from: U32,
-    to: U32,
+    from: U64,
+    to: U64,
     job: [u8; 16],
     number: U32,
     first_packet: U32,
@@ -42,14 +43,14 @@ const SIGNED: usize = HELLO - 32;
 
 const _: () = {
     use memoffset::offset_of;
-    assert!(HELLO == 160);
+    assert!(HELLO == 168);
     assert!(offset_of!(WireHello, from) == 8);
-    assert!(offset_of!(WireHello, job) == 16);
-    assert!(offset_of!(WireHello, number) == 32);
-    assert!(offset_of!(WireHello, window) == 44);
-    assert!(offset_of!(WireHello, cell_key) == 48);
-    assert!(offset_of!(WireHello, cell) == 56);
-    assert!(offset_of!(WireHello, card) == 64 && CARD == 64);
+    assert!(offset_of!(WireHello, job) == 24);
+    assert!(offset_of!(WireHello, number) == 40);
+    assert!(offset_of!(WireHello, window) == 52);
+    assert!(offset_of!(WireHello, cell_key) == 56);
+    assert!(offset_of!(WireHello, cell) == 64);
+    assert!(offset_of!(WireHello, card) == 72 && CARD == 64);
     assert!(offset_of!(WireHello, proof) == SIGNED);
 };
 
@@ -71,37 +72,43 @@ pub(crate) struct Hello {
     pub(crate) address: Address,
 }
 
-/// This process, as datagrams name it.
+/// This process, as datagrams name it. Processes of other jobs, where a host has them meet, go by their names.
 pub(crate) struct Identity {
-    job: [u8; 16],
-    secret: [u8; 32],
-    pub(crate) rank: Rank,
-    size: u32,
+    /// A digest of the job's id.
+    digest: [u8; 16],
+    job: Job,
 }
 
 impl Identity {
-    pub(crate) fn new(job: &cableway_btl::Job) -> Self {
-        let mut name = [0; 16];
-        name.copy_from_slice(&Sha256::digest(job.id.as_bytes())[..16]);
-        Identity { job: name, secret: job.secret, rank: job.rank, size: job.size }
+    pub(crate) fn new(job: &Job) -> Self {
+        let mut digest = [0; 16];
+        digest.copy_from_slice(&Sha256::digest(job.id.as_bytes())[..16]);
+        Identity { digest, job: job.clone() }
     }
 
-    fn mac(&self, signed: &[u8]) -> Hmac<Sha256> {
-        let mut mac = <Hmac<Sha256> as Mac>::new_from_slice(&self.secret)
+    pub(crate) fn rank(&self) -> Rank {
+        self.job.rank
+    }
+
+    fn mac(&self, peer: Rank, signed: &[u8]) -> Result<Hmac<Sha256>, String> {
+        let secret = self.job.secret_with(peer).ok_or("there is no secret that it and this process share")?;
+        let mut mac = <Hmac<Sha256> as Mac>::new_from_slice(&secret)
             .unwrap_or_else(|_| unreachable!("HMAC takes keys of every length"));
         mac.update(signed);
-        mac
+        Ok(mac)
     }
 
-    pub(crate) fn encode(&self, to: Rank, hello: &Hello) -> [u8; HELLO] {
+    /// # Errors
+    /// Nothing names that process, or proves to it who this one is.
+    pub(crate) fn encode(&self, to: Rank, hello: &Hello) -> Result<[u8; HELLO], String> {
         let mut wire = WireHello {
             magic: MAGIC,
             version: U16::new(VERSION),
             flags: if hello.asks { ASKS } else { 0 } | if hello.closed { CLOSED } else { 0 },
             reserved: 0,
-            from: U32::new(self.rank),
-            to: U32::new(to),
-            job: self.job,
+            from: U64::new(self.job.own_name()),
+            to: U64::new(self.job.name_of(to).ok_or("it has no name")?),
+            job: self.digest,
             number: U32::new(hello.number),
             first_packet: U32::new(hello.first_packet),
             knows: U32::new(hello.knows),
@@ -112,28 +119,31 @@ impl Identity {
             card: hello.address.encode(),
             proof: [0; 32],
         };
-        let proof = self.mac(&wire.as_bytes()[..SIGNED]).finalize().into_bytes();
+        let proof = self.mac(to, &wire.as_bytes()[..SIGNED])?.finalize().into_bytes();
         wire.proof.copy_from_slice(&proof);
         let mut bytes = [0; HELLO];
         bytes.copy_from_slice(wire.as_bytes());
-        bytes
+        Ok(bytes)
     }
 
-    /// Reads a datagram of a process of this job to this one.
+    /// Reads a datagram to this process, of one of this job or of one that may be met.
     ///
     /// # Errors
     /// What is wrong with it: it is to be ignored.
     pub(crate) fn decode(&self, bytes: &[u8]) -> Result<(Rank, Hello), String> {
         let wire = WireHello::read_from_bytes(bytes).map_err(|_| format!("it has {} bytes", bytes.len()))?;
-        if wire.magic != MAGIC || wire.version.get() != VERSION || wire.job != self.job {
+        // A process of a job that may be met is told by its name.
+        let ours = wire.job == self.digest || self.job.strangers != 0;
+        if wire.magic != MAGIC || wire.version.get() != VERSION || !ours {
             return Err("it belongs to something else".to_owned());
         }
-        if self.mac(&bytes[..SIGNED]).verify_slice(&wire.proof).is_err() {
-            return Err("its sender does not know the job's secret".to_owned());
+        let (name, own) = (wire.from.get(), self.job.own_name());
+        if wire.to.get() != own || name == own {
+            return Err(format!("it goes from process {name:#x} to process {:#x}", wire.to));
         }
-        let from = wire.from.get();
-        if wire.to.get() != self.rank || from >= self.size || from == self.rank {
-            return Err(format!("it goes from rank {from} to rank {}", wire.to));
+        let from = self.job.rank_of(name).ok_or_else(|| format!("process {name:#x} sent it, whom nobody knows"))?;
+        if self.mac(from, &bytes[..SIGNED])?.verify_slice(&wire.proof).is_err() {
+            return Err("its sender does not know the job's secret".to_owned());
         }
         if wire.flags & !(ASKS | CLOSED) != 0 || wire.reserved != 0 || wire.zero != U32::ZERO {
             return Err("its reserved bits are not zero".to_owned());
@@ -163,13 +173,16 @@ impl Identity {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use std::sync::Arc;
+
+    use cableway_btl::Names;
     use proptest::prelude::*;
 
     use super::*;
     use crate::card::tests::address;
 
     pub(in super::super) fn identity(rank: Rank) -> Identity {
-        Identity::new(&cableway_btl::Job::new("a job".into(), [7; 32], rank, 4, 1))
+        Identity::new(&Job::new("a job".into(), [7; 32], rank, 4, 1))
     }
 
     prop_compose! {
@@ -183,7 +196,7 @@ pub(super) mod tests {
     proptest! {
         #[test]
         fn a_datagram_reads_as_written_and_only_so(hello in hello(), at in 0..HELLO, flip in 1u8..) {
-            let mut bytes = identity(2).encode(1, &hello);
+            let mut bytes = identity(2).encode(1, &hello).unwrap();
             prop_assert_eq!(identity(1).decode(&bytes), Ok((2, hello)));
             prop_assert!(identity(3).decode(&bytes).is_err(), "it was to another");
             bytes[at] ^= flip;
@@ -194,6 +207,55 @@ pub(super) mod tests {
 
     #[test]
     fn strangers_are_recognised() {
+        let hello = some_hello();
+        let bytes = identity(0).encode(1, &hello).unwrap();
+        let other = Identity::new(&Job::new("a job".into(), [8; 32], 1, 4, 1));
+        assert!(other.decode(&bytes).unwrap_err().contains("secret"));
+        let outside = Identity::new(&Job::new("a job".into(), [7; 32], 9, 4, 1));
+        assert!(identity(1).decode(&outside.encode(1, &hello).unwrap()).unwrap_err().contains("0x9"));
+    }
+
+    /// A host's names: a job of two processes, whose own number is in the upper half.
+    struct TwoJobs {
+        own: u64,
+        others: u64,
+        half: [u8; 32],
+    }
+
+    impl Names for TwoJobs {
+        fn name(&self, peer: Rank) -> Option<u64> {
+            let (job, rank) = if peer < 2 { (self.own, peer) } else { (self.others, peer - 2) };
+            (peer < 4).then_some(job << 32 | u64::from(rank))
+        }
+
+        fn rank(&self, name: u64) -> Option<Rank> {
+            (0..4).find(|&rank| self.name(rank) == Some(name))
+        }
+
+        fn secret(&self, _peer: Rank) -> Option<[u8; 32]> {
+            Some(self.half)
+        }
+    }
+
+    #[test]
+    fn processes_of_two_jobs_meet_by_their_names() {
+        let of = |own, others, secret, half| {
+            let job = Job::new(format!("job {own}"), [secret; 32], 1, 2, 2);
+            Identity::new(&job.with_names(Arc::new(TwoJobs { own, others, half: [half; 32] }), 2))
+        };
+        let (here, there) = (of(5, 6, 1, 9), of(6, 5, 2, 9));
+        let hello = some_hello();
+        // Rank 1 of each is rank 3 to the other.
+        assert_eq!(there.decode(&here.encode(3, &hello).unwrap()), Ok((3, hello)));
+        assert_eq!(here.decode(&there.encode(3, &hello).unwrap()), Ok((3, hello)));
+        assert!(here.encode(4, &hello).is_err(), "nobody has that number");
+        let liar = of(6, 5, 2, 8);
+        assert!(here.decode(&liar.encode(3, &hello).unwrap()).unwrap_err().contains("secret"));
+        let elsewhere = of(7, 5, 2, 9);
+        assert!(here.decode(&elsewhere.encode(3, &hello).unwrap()).unwrap_err().contains("nobody knows"));
+    }
+
+    fn some_hello() -> Hello {
         let address = Address {
             mtu: 5,
             kind: crate::gid::Kind::RoceV2,
@@ -205,7 +267,7 @@ pub(super) mod tests {
             max_message: 4096,
             process: crate::process::Process::default(),
         };
-        let hello = Hello {
+        Hello {
             asks: true,
             closed: false,
             number: 17,
@@ -215,11 +277,6 @@ pub(super) mod tests {
             cell: 0,
             cell_key: 0,
             address,
-        };
-        let bytes = identity(0).encode(1, &hello);
-        let other = Identity::new(&cableway_btl::Job::new("a job".into(), [8; 32], 1, 4, 1));
-        assert!(other.decode(&bytes).unwrap_err().contains("secret"));
-        let outside = Identity::new(&cableway_btl::Job::new("a job".into(), [7; 32], 9, 4, 1));
-        assert!(identity(1).decode(&outside.encode(1, &hello)).unwrap_err().contains("rank 9"));
+        }
     }
 }

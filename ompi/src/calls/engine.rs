@@ -54,8 +54,14 @@ fn start(description: &JobDescription) -> Result<(Arc<Engine>, Job), Box<dyn std
     if wanted("sm") {
         btls.push(SharedMemory::new(&job, &parameters, &devices)?);
     }
-    if wanted("tcp") && (description.local_size < description.size || !parameters.btl.is_empty()) {
+    // A job on one node has no use for a network, unless it is told to.
+    let beyond = description.local_size < description.size || !parameters.btl.is_empty();
+    if wanted("tcp") && beyond {
         btls.push(Tcp::new(&job, &parameters, &devices)?);
+    }
+    #[cfg(feature = "openib")]
+    if wanted("openib") && beyond {
+        btls.extend(cableway_btl_openib::Openib::open(&job, &parameters, &devices)?.map(|btl| btl as Arc<dyn Btl>));
     }
     let config = Config { modex: Arc::new(modex), parameters, devices, btls };
     let engine = if description.threads {

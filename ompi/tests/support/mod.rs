@@ -214,6 +214,24 @@ fn collect(mut from: impl Read + Send + 'static) -> JoinHandle<String> {
     })
 }
 
+/// The name that Debian gives NetPIPE over Open MPI.
+const NETPIPE: &str = "NPopenmpi";
+pub(crate) const NO_NETPIPE: &str = "there is no NetPIPE (apt-get install netpipe-openmpi)";
+
+pub(crate) fn has_netpipe() -> bool {
+    Command::new("sh").args(["-c", &format!("command -v {NETPIPE}")]).output().is_ok_and(|found| found.status.success())
+}
+
+/// NetPIPE's integrity check, by an `mpirun` of two ranks, of messages up to `longest` bytes.
+pub(crate) fn netpipe(mpirun: &mut Command, longest: usize, mode: &[&str], limit: Duration) {
+    mpirun.arg(NETPIPE).args(["-i", "-n", "3", "-u", &longest.to_string(), "-o", "/dev/null"]).args(mode);
+    let run = finish_within(mpirun, limit).assert_success();
+    let said = run.stdout + &run.stderr;
+    // The other rank's words may stand in the midst of a line.
+    let (sizes, passed) = (said.matches(" times -->").count(), said.matches("Integrity check passed").count());
+    assert!(sizes > 30 && passed == sizes, "{mode:?}, {passed} of {sizes}: {said}");
+}
+
 /// Says why a test does nothing here.
 pub(crate) fn skip(reason: &str) {
     println!("skipped: {reason}");
