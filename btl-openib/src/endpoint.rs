@@ -17,7 +17,7 @@ use crate::card::Address;
 use crate::link::{COPIED, Link, Owner, State, Tx};
 use crate::memory::{self, Buffer};
 use crate::shared::Shared;
-use crate::verbs::{self, Gather, MemoryRegion, Work};
+use crate::verbs::{self, Gather, Work};
 use crate::{NAME, invalid, registration};
 
 /// Less than shared memory's, more than tcp's.
@@ -146,9 +146,8 @@ impl OpenibEndpoint {
         if local.len == 0 {
             return Ok(Transfer::Done);
         }
-        // Registered for this transfer alone: there is no telling whether the same address is the same memory later.
-        // SAFETY: the caller keeps the memory valid until completion, which ends the registration.
-        let region = unsafe { MemoryRegion::new(&self.shared.port.protection, local.address, local.len, access) };
+        // SAFETY: the caller keeps the memory valid until completion.
+        let region = unsafe { self.shared.registrations.get(local.address, local.len, access) };
         let region = region.map_err(|error| {
             let refused = memory::refused(local.len, error);
             cableway_base::warn_once("openib/register", || format!("{refused}; such messages are sent in fragments"));
@@ -276,7 +275,7 @@ impl Endpoint for OpenibEndpoint {
             Access::RemoteWrite => verbs::Access::RemoteWrite,
         };
         // SAFETY: the caller keeps the region valid while it is registered.
-        let made = unsafe { MemoryRegion::new(&self.shared.port.protection, region.address, region.len, access) };
+        let made = unsafe { self.shared.registrations.get(region.address, region.len, access) };
         let made = match made {
             Ok(made) => made,
             Err(error) => {

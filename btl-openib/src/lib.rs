@@ -16,6 +16,7 @@
 //! | `link`, `endpoint` | sending: what is under way on a connection, and `pml`'s face of it |
 //! | `progress` | receiving and completing |
 //! | `registration` | what `get` and `put` name |
+//! | `registrations/` | the program's memory as the device knows it: what is kept, and how a change of the pages below is noticed |
 //!
 //! # Flow
 //!
@@ -42,6 +43,7 @@ mod process;
 mod progress;
 mod receives;
 mod registration;
+mod registrations;
 mod settings;
 mod shared;
 mod verbs;

@@ -91,7 +91,7 @@ pub(crate) struct Connection {
 pub(crate) enum Owner {
     Nothing,
     Buffer { _buffer: Buffer },
-    Transfer { token: Token, _region: MemoryRegion },
+    Transfer { token: Token, _region: Arc<MemoryRegion> },
 }
 
 /// What may be lost by a failure, and who hears of it.

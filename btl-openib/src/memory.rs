@@ -69,6 +69,16 @@ pub(crate) fn lock_limit() -> Option<u64> {
     rustix::process::getrlimit(rustix::process::Resource::Memlock).current
 }
 
+/// How much of `wanted` bytes may be locked for what is not needed, so that as much is left for what is.
+pub(crate) fn lockable(wanted: usize) -> usize {
+    match lock_limit() {
+        Some(limit) if !rustix::process::geteuid().is_root() => {
+            wanted.min(usize::try_from(limit / 2).unwrap_or(wanted))
+        }
+        _ => wanted,
+    }
+}
+
 struct Mapping {
     address: NonNull<u8>,
     len: usize,

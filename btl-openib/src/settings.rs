@@ -6,7 +6,7 @@ use cableway_base::Parameters;
 use cableway_base::parameters::parse_size;
 use cableway_btl::{Error, MAX_HEADER};
 
-use crate::invalid;
+use crate::{invalid, memory};
 
 /// Longest buffer that may be asked for.
 const LONGEST_MESSAGE: usize = 256 << 20;
@@ -19,6 +19,8 @@ pub(crate) struct Settings {
     pub(crate) eager_limit: usize,
     pub(crate) max_send_size: usize,
     pub(crate) min_rdma_size: usize,
+    /// Bytes of the program's memory that stay registered.
+    pub(crate) registration_cache: usize,
     pub(crate) include: Vec<String>,
     pub(crate) exclude: Vec<String>,
     pub(crate) gid_index: Option<u8>,
@@ -82,6 +84,7 @@ impl Settings {
             eager_limit: parameters.btl_openib_eager_limit.clamp(2 * MAX_HEADER, max_send_size),
             max_send_size,
             min_rdma_size: parameters.btl_openib_min_rdma_size.max(1),
+            registration_cache: memory::lockable(parameters.btl_openib_registration_cache),
             include,
             exclude,
             gid_index,

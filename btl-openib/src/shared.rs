@@ -16,6 +16,7 @@ use crate::link::{Link, Mailbox};
 use crate::memory::Pool;
 use crate::port::Port;
 use crate::receives::Receives;
+use crate::registrations::Registrations;
 use crate::settings::Settings;
 
 /// Fields drop in this order: queue pairs (in the links) before the memory that they use.
@@ -28,6 +29,7 @@ pub(crate) struct Shared {
     pub(crate) address: Address,
     pub(crate) cells: Cells,
     pub(crate) pool: Arc<Pool>,
+    pub(crate) registrations: Registrations,
     receives: Mutex<Option<Arc<Receives>>>,
     pub(crate) devices: Devices,
     /// Work under way on all connections: each may take a completion.
@@ -64,6 +66,7 @@ impl Shared {
             address,
             cells: Cells::new(&port.protection),
             pool: Pool::new(&port.protection, devices, &[crate::link::COPIED, settings.max_send_size]),
+            registrations: Registrations::new(&port.protection, settings.registration_cache),
             receives: Mutex::new(None),
             devices: devices.clone(),
             under_way: AtomicUsize::new(0),

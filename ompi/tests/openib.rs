@@ -107,6 +107,17 @@ fn finalize_does_not_wait_for_what_nobody_answers() {
 }
 
 #[test]
+fn a_killed_rank_is_an_error_to_those_who_wait_for_it() {
+    if let Some(reason) = lacking() {
+        return support::skip(reason);
+    }
+    let mut command = over_verbs(2);
+    command.arg("--enable-recovery").arg(support::program("errors")).arg("killed");
+    let run = support::finish_within(&mut command, PATIENCE);
+    assert!(run.stdout.contains("all three failed with an error"), "{run:?}");
+}
+
+#[test]
 fn netpipe_finds_every_byte() {
     if let Some(reason) = lacking() {
         return support::skip(reason);

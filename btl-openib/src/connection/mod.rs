@@ -21,5 +21,5 @@ mod service;
 mod wire;
 
 pub(crate) use door::Door;
-pub(crate) use service::Service;
+pub(crate) use service::{Service, without_signals};
 pub(crate) use wire::Identity;

@@ -18,6 +18,8 @@ pub(crate) enum Access {
     LocalWrite,
     /// Peers may read it.
     RemoteRead,
+    /// Peers may read it, this process's own operations write it, too.
+    LocalWriteRemoteRead,
     /// Peers may write it.
     RemoteWrite,
 }
@@ -55,6 +57,7 @@ impl MemoryRegion {
             Access::LocalRead => 0,
             Access::LocalWrite => LOCAL_WRITE,
             Access::RemoteRead => REMOTE_READ,
+            Access::LocalWriteRemoteRead => LOCAL_WRITE | REMOTE_READ,
             Access::RemoteWrite => LOCAL_WRITE | REMOTE_WRITE,
         };
         // SAFETY: the protection domain is live, the range mapped as the caller promises.
