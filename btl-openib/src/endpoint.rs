@@ -66,7 +66,7 @@ impl OpenibEndpoint {
         capabilities.put_limit = most;
         capabilities.latency = Duration::from_micros(2);
         capabilities.bandwidth = shared.port.facts.megabits() as f64 * 1e6 / 8.0;
-        if shared.port.reads == 0 || peer.reads == 0 {
+        if !settings.get || shared.port.reads == 0 || peer.reads == 0 {
             capabilities.flags -= Flags::GET;
         }
         let fragments = Arc::new(Fragments { link: Arc::clone(&link), out: Mutex::default() });

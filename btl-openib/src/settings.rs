@@ -19,6 +19,8 @@ pub(crate) struct Settings {
     pub(crate) eager_limit: usize,
     pub(crate) max_send_size: usize,
     pub(crate) min_rdma_size: usize,
+    /// The receiver's device moves large messages, not the sender's.
+    pub(crate) get: bool,
     /// Bytes of the program's memory that stay registered.
     pub(crate) registration_cache: usize,
     pub(crate) include: Vec<String>,
@@ -84,6 +86,7 @@ impl Settings {
             eager_limit: parameters.btl_openib_eager_limit.clamp(2 * MAX_HEADER, max_send_size),
             max_send_size,
             min_rdma_size: parameters.btl_openib_min_rdma_size.max(1),
+            get: parameters.btl_openib_get,
             registration_cache: memory::lockable(parameters.btl_openib_registration_cache),
             include,
             exclude,

@@ -121,6 +121,7 @@ parameters! {
     btl_openib_eager_limit: Size = "12K", "largest message that is sent without a handshake, its header included";
     btl_openib_receive_queues: Text = "S,64K,256,64,32", "buffers for what arrives: S (shared by all peers), size of the largest message, number of buffers, low mark below which messages are not kept in them, and messages of one peer that may wait in them";
     btl_openib_min_rdma_size: Size = "64K", "smallest message that the device moves from buffer to buffer by itself, once both are registered for it";
+    btl_openib_get: Flag = "yes", "large messages are read by the receiver's device; otherwise the sender's writes them, into memory that is registered for each anew";
     btl_openib_registration_cache: Size = "1G", "bytes of the program's memory that stay registered after they were sent from or received into, so that the next transfer finds them so; at most half of what may be locked; 0 registers for each transfer";
     btl_openib_if_include: Text = "", "devices to use, as DEVICE or DEVICE:PORT, separated by commas; empty means all but the excluded ones";
     btl_openib_if_exclude: Text = "", "devices not to use, as DEVICE or DEVICE:PORT, separated by commas; not together with btl_openib_if_include";

@@ -453,25 +453,27 @@ mod tests {
     }
 
     /// Allocators discard and unmap while other threads ask: nobody waits for ever, and what was discarded is never
-    /// taken for what was there.
+    /// taken for what was there. That nothing can be known while others discard all the time is no error.
     #[test]
     fn discarding_and_asking_at_once() {
         let Some(watch) = watch() else { return };
+        let known = AtomicUsize::new(0);
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
                     for _ in 0..200 {
                         let at = map(std::ptr::null_mut(), LEN, MapFlags::PRIVATE);
-                        let covered = watch.cover(range(at, LEN)).unwrap();
-                        assert!(covered.still());
+                        let covered = watch.cover(range(at, LEN));
+                        known.fetch_add(covered.as_ref().is_some_and(Covered::still).into(), Ordering::Relaxed);
                         // SAFETY: the test's own mapping.
                         unsafe { madvise(at, LEN, Advice::LinuxDontNeed) }.unwrap();
-                        assert!(!covered.still());
+                        assert!(!covered.is_some_and(|covered| covered.still()));
                         unmap(at, LEN);
                     }
                 });
             }
         });
+        assert_ne!(known.into_inner(), 0);
     }
 
     #[test]
