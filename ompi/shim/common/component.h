@@ -68,7 +68,6 @@ int cableway_error(int code);
 /* Describes a program's buffer to the engine. */
 int cableway_describe(struct cableway_buffer *out, const void *address, size_t count, ompi_datatype_t *datatype);
 void cableway_datatype_close(void);
-void cableway_set_status(ompi_status_public_t *to, const struct cableway_status *from);
 
 cableway_request_t *cableway_request_new(ompi_communicator_t *communicator, const void *address, size_t count,
                                          ompi_datatype_t *datatype, int peer, int tag, bool persistent);
@@ -104,6 +103,15 @@ static inline bool cableway_one_run(const void *address, size_t count, const omp
     return OPAL_LIKELY(((type->flags & OPAL_DATATYPE_FLAG_CONTIGUOUS)
                         && (1 == count || (type->flags & OPAL_DATATYPE_FLAG_NO_GAPS)))
                        || 0 == *len);
+}
+
+/* What a receive tells the program: all but MPI_ERROR, which belongs to the calls that return MPI_ERR_IN_STATUS. */
+static inline void cableway_set_status(ompi_status_public_t *to, const struct cableway_status *from)
+{
+    to->MPI_SOURCE = from->source;
+    to->MPI_TAG = from->tag;
+    to->_ucount = from->len;
+    to->_cancelled = from->cancelled;
 }
 
 static inline void *cableway_handle(ompi_communicator_t *communicator)

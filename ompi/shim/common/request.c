@@ -95,15 +95,6 @@ int cableway_error(int code)
     }
 }
 
-/* All but MPI_ERROR, which belongs to the calls that return MPI_ERR_IN_STATUS. */
-void cableway_set_status(ompi_status_public_t *to, const struct cableway_status *from)
-{
-    to->MPI_SOURCE = from->source;
-    to->MPI_TAG = from->tag;
-    to->_ucount = from->len;
-    to->_cancelled = from->cancelled;
-}
-
 void shim_completed(void *owner, int source, int tag, uint64_t len, bool cancelled, int code)
 {
     cableway_request_t *request = owner;
@@ -114,10 +105,8 @@ void shim_completed(void *owner, int source, int tag, uint64_t len, bool cancell
     } else {
         ompi_status_public_t *status = &request->ompi.req_status;
         if (CABLEWAY_RECEIVE == request->kind) {
-            status->MPI_SOURCE = source;
-            status->MPI_TAG = tag;
-            status->_ucount = len;
-            status->_cancelled = cancelled;
+            const struct cableway_status result = {.source = source, .tag = tag, .len = len, .cancelled = cancelled};
+            cableway_set_status(status, &result);
         }
         status->MPI_ERROR = OPAL_LIKELY(CABLEWAY_OK == code) ? MPI_SUCCESS : cableway_error(code);
         (void) ompi_request_complete(&request->ompi, true);

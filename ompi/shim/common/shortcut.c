@@ -47,10 +47,10 @@ static int recv_among_threads(void *address, size_t count, ompi_datatype_t *data
     }
     ompi_request_wait_completion(request);
     if (MPI_STATUS_IGNORE != status) {
-        status->MPI_SOURCE = request->req_status.MPI_SOURCE;
-        status->MPI_TAG = request->req_status.MPI_TAG;
-        status->_ucount = request->req_status._ucount;
-        status->_cancelled = request->req_status._cancelled;
+        const ompi_status_public_t *own = &request->req_status;
+        const struct cableway_status result = {
+            .source = own->MPI_SOURCE, .tag = own->MPI_TAG, .len = own->_ucount, .cancelled = own->_cancelled};
+        cableway_set_status(status, &result);
     }
     rc = request->req_status.MPI_ERROR;
     ompi_request_free(&request);
