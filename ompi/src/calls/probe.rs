@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use cableway_pml::{Communicator, Message};
 
-use super::request::refusal;
+use super::request::refused;
 use crate::boundary::{Code, StatusReport, guarded};
 use crate::state;
 
@@ -46,7 +46,7 @@ unsafe extern "C" fn cableway_iprobe(
                 1
             }
             Ok(None) => 0,
-            Err(error) => refusal(&error).refused(),
+            Err(error) => refused(&error),
         }
     })
 }

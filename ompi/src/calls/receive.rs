@@ -4,7 +4,7 @@ use std::ffi::c_int;
 
 use cableway_pml::{Communicator, Message, Request, Status};
 
-use super::request::{refusal, wait};
+use super::request::{refused, wait};
 use crate::boundary::{BufferDescription, Code, StatusReport, guarded};
 use crate::buffer::buffer_of;
 use crate::state;
@@ -23,7 +23,7 @@ unsafe extern "C" fn cableway_irecv(
         let Some(engine) = state::engine() else { return Code::Internal.refused() };
         // SAFETY: the caller's promise; the request is not active before this.
         let started = unsafe { engine.irecv(&*communicator, source, tag, buffer_of(buffer), request) };
-        started.map_or_else(|error| refusal(&error).refused(), |()| 0)
+        started.map_or_else(|error| refused(&error), |()| 0)
     })
 }
 

@@ -89,7 +89,9 @@ pub(super) fn wait(engine: &Engine, request: &Request) -> Result<Status, Error> 
     request.result()
 }
 
-pub(super) fn refusal(error: &Error) -> Code {
+/// Says why a call was refused, and answers what it returns then.
+#[cold]
+pub(super) fn refused(error: &Error) -> c_int {
     state::report(error);
-    Code::from(error)
+    Code::from(error).refused()
 }

@@ -2,9 +2,9 @@
 
 use std::ffi::c_int;
 
-use cableway_pml::{Communicator, Outcome, Request, SendMode, Status};
+use cableway_pml::{Buffer, Communicator, Engine, Outcome, Request, SendMode};
 
-use super::request::{refusal, wait};
+use super::request::{refused, wait};
 use crate::boundary::{BufferDescription, Code, guarded};
 use crate::buffer::buffer_of;
 use crate::state;
@@ -23,7 +23,7 @@ unsafe extern "C" fn cableway_send_now(
         // SAFETY: the caller's promise.
         match unsafe { engine.send_now(&*communicator, dest, tag, buffer_of(buffer)) } {
             Ok(sent) => c_int::from(sent),
-            Err(error) => refusal(&error).refused(),
+            Err(error) => refused(&error),
         }
     })
 }
@@ -46,7 +46,7 @@ unsafe extern "C" fn cableway_isend(
         match outcome {
             Ok(Outcome::Complete) => 1,
             Ok(Outcome::Started) => 0,
-            Err(error) => refusal(&error).refused(),
+            Err(error) => refused(&error),
         }
     })
 }
@@ -63,17 +63,29 @@ unsafe extern "C" fn cableway_send(
 ) -> c_int {
     guarded(Code::Internal.refused(), || {
         let Some(engine) = state::engine() else { return Code::Internal.refused() };
-        let request = Request::new();
-        // SAFETY: the caller's promise; the request lives until it is complete.
-        let outcome =
-            unsafe { engine.isend(&*communicator, dest, tag, buffer_of(buffer), &mode_of(mode), &raw const request) };
-        let result = match outcome {
-            Ok(Outcome::Complete) => Ok(Status::EMPTY),
-            Ok(Outcome::Started) => wait(engine, &request),
-            Err(error) => Err(error),
-        };
-        result.map_or_else(|error| refusal(&error).refused(), |_| 0)
+        // SAFETY: the caller's promise.
+        unsafe { send_and_wait(engine, &*communicator, (dest, tag), buffer_of(buffer), &mode_of(mode)) }
     })
+}
+
+/// # Safety
+/// The buffer is valid for reads.
+#[inline(never)]
+pub(super) unsafe fn send_and_wait(
+    engine: &Engine,
+    communicator: &Communicator,
+    (dest, tag): (c_int, c_int),
+    buffer: Buffer<'_>,
+    mode: &SendMode,
+) -> c_int {
+    let request = Request::new();
+    // SAFETY: the caller's promise; the request lives until it is complete.
+    let result = match unsafe { engine.isend(communicator, dest, tag, buffer, mode, &raw const request) } {
+        Ok(Outcome::Complete) => return Code::Ok as c_int,
+        Ok(Outcome::Started) => wait(engine, &request),
+        Err(error) => Err(error),
+    };
+    result.map_or_else(|error| refused(&error), |_| Code::Ok as c_int)
 }
 
 fn mode_of(mode: c_int) -> SendMode {

@@ -3,9 +3,10 @@
 
 use std::ffi::c_int;
 
-use cableway_pml::{Buffer, Communicator, Engine, Error, Outcome, Request, SendMode, Status};
+use cableway_pml::{Buffer, Communicator, Request, SendMode, Status};
 
-use super::request::{refusal, wait, wait_for};
+use super::request::{refused, wait_for};
+use super::send::send_and_wait;
 use crate::boundary::{Code, StatusReport, guarded};
 use crate::state;
 
@@ -48,30 +49,10 @@ unsafe extern "C" fn cableway_send_bytes(
         match unsafe { engine.send_now(communicator, dest, tag, buffer) } {
             Ok(true) => Code::Ok as c_int,
             // SAFETY: as above.
-            Ok(false) => unsafe { send_and_wait(engine, communicator, (dest, tag), buffer) },
+            Ok(false) => unsafe { send_and_wait(engine, communicator, (dest, tag), buffer, &SendMode::Standard) },
             Err(error) => refused(&error),
         }
     })
-}
-
-/// # Safety
-/// The buffer is valid for reads.
-#[inline(never)]
-unsafe fn send_and_wait(
-    engine: &Engine,
-    communicator: &Communicator,
-    (dest, tag): (c_int, c_int),
-    buffer: Buffer<'_>,
-) -> c_int {
-    let request = Request::new();
-    // SAFETY: the caller's promise; the request lives until it is complete.
-    let outcome = unsafe { engine.isend(communicator, dest, tag, buffer, &SendMode::Standard, &raw const request) };
-    let result = match outcome {
-        Ok(Outcome::Complete) => Ok(Status::EMPTY),
-        Ok(Outcome::Started) => wait(engine, &request),
-        Err(error) => Err(error),
-    };
-    result.map_or_else(|error| refused(&error), |_| Code::Ok as c_int)
 }
 
 /// # Safety
@@ -130,9 +111,4 @@ unsafe extern "C" fn cableway_recv_bytes(
         std::mem::forget(request);
         received
     })
-}
-
-#[cold]
-fn refused(error: &Error) -> c_int {
-    refusal(error).refused()
 }
