@@ -6,6 +6,7 @@ pub mod lock;
 pub mod parameters;
 mod suggest;
 pub mod warn;
+pub mod watch;
 
 pub use counters::Counters;
 pub use parameters::{ParameterError, Parameters, Source};

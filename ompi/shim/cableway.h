@@ -111,6 +111,14 @@ int cableway_irecv_bytes(void *communicator, int source, int tag, void *address,
 /* An enum cableway_code. The status, which is that of a receive that succeeded or was truncated, may be NULL. */
 int cableway_recv_bytes(void *communicator, int source, int tag, void *address, uint64_t len,
                         struct cableway_status *status);
+/* Where several threads are in MPI: the wait for one request of ours, given by its req_complete. In it stands, with this
+ * bit set, who waits; cableway_wake is told so once it is complete. False: some request failed, so that their number is
+ * not `failures`, and this one is not complete. */
+#define CABLEWAY_WAITER 2
+bool cableway_await(volatile void *complete, uint32_t failures);
+void cableway_wake(void *waiter);
+uint32_t cableway_failures(void);
+void cableway_note_failure(void);
 /* Prepares memory of CABLEWAY_REQUEST_BYTES as a request, once. Whenever it completes, shim_completed is told `owner`. */
 void cableway_request_construct(void *request, void *owner);
 void cableway_request_destruct(void *request);

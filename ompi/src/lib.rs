@@ -13,3 +13,4 @@ mod staging;
 mod state;
 mod symbol;
 mod transports;
+mod waiting;

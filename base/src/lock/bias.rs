@@ -140,7 +140,7 @@ impl Owner {
 /// A name of the calling thread. One that has ended may leave it to a new one, which comes after all that it did.
 #[inline(always)]
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-fn this_thread() -> usize {
+pub(crate) fn this_thread() -> usize {
     let address: usize;
     // SAFETY: the ABI puts a thread's own address there. A thread-local variable would take a call where this code is
     // loaded at run time.
@@ -150,7 +150,7 @@ fn this_thread() -> usize {
 
 #[inline(always)]
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
-fn this_thread() -> usize {
+pub(crate) fn this_thread() -> usize {
     thread_local!(static HERE: u8 = const { 0 });
     HERE.with(|here| std::ptr::from_ref(here) as usize)
 }

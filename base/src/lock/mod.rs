@@ -15,6 +15,9 @@ use parking_lot::{RawMutex, RawRwLock};
 
 use bias::{Bias, Owner, Passage};
 
+#[cfg(not(all(test, loom)))]
+pub(crate) use bias::this_thread;
+
 /// Whether locks exclude other threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Locking {

@@ -60,6 +60,7 @@ static mca_pml_base_module_t *component_init(int *out, bool progress_threads, bo
         || OMPI_SUCCESS != cableway_enter(threads)) {
         return NULL;
     }
+    cableway_waiting_begin(threads);
     if (cableway_entered()) {
         return &cableway_module;
     }
@@ -75,6 +76,7 @@ static mca_pml_base_module_t *component_init(int *out, bool progress_threads, bo
 
 static int component_finalize(void)
 {
+    cableway_waiting_end();
     cableway_leave();
     cableway_bsend_fini();
     cableway_datatype_close();

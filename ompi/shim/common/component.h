@@ -75,6 +75,10 @@ void cableway_request_release(cableway_request_t *request);
 int cableway_request_begin(cableway_request_t *request);
 int cableway_pml_start(size_t count, ompi_request_t **requests);
 
+/* Has threads that wait for requests wait our way, or Open MPI's again. */
+void cableway_waiting_begin(bool threads);
+void cableway_waiting_end(void);
+
 /* The calls that programs make most. What shortcut.c does not do at once, send.c and receive.c do. */
 int cableway_shortcut_send(const void *address, size_t count, ompi_datatype_t *datatype, int dest, int tag,
                            mca_pml_base_send_mode_t mode, ompi_communicator_t *communicator);

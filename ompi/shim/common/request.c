@@ -95,6 +95,29 @@ int cableway_error(int code)
     }
 }
 
+/* As ompi_request_complete, which does not know our waits. */
+static void complete(ompi_request_t *request)
+{
+    ompi_request_complete_fn_t report = request->req_complete_cb;
+    void *waiter;
+    if (OPAL_UNLIKELY(NULL != report)) {
+        /* It may set another. */
+        request->req_complete_cb = NULL;
+        if (0 != report(request)) {
+            return;
+        }
+    }
+    waiter = (void *) OPAL_ATOMIC_SWAP_PTR(&request->req_complete, REQUEST_COMPLETED);
+    if (REQUEST_PENDING == waiter) {
+        return;
+    }
+    if ((uintptr_t) waiter & CABLEWAY_WAITER) {
+        cableway_wake(waiter);
+    } else {
+        wait_sync_update((ompi_wait_sync_t *) waiter, 1, request->req_status.MPI_ERROR);
+    }
+}
+
 void shim_completed(void *owner, int source, int tag, uint64_t len, bool cancelled, int code)
 {
     cableway_request_t *request = owner;
@@ -109,7 +132,10 @@ void shim_completed(void *owner, int source, int tag, uint64_t len, bool cancell
             cableway_set_status(status, &result);
         }
         status->MPI_ERROR = OPAL_LIKELY(CABLEWAY_OK == code) ? MPI_SUCCESS : cableway_error(code);
-        (void) ompi_request_complete(&request->ompi, true);
+        complete(&request->ompi);
+        if (OPAL_UNLIKELY(CABLEWAY_OK != code)) {
+            cableway_note_failure();
+        }
     }
     cableway_request_release(request);
 }

@@ -2,8 +2,6 @@
  * a small message's latency, so nothing is described, looked up or written that such a message does not need. */
 #include "component.h"
 
-#include "ompi/runtime/mpiruntime.h"
-
 int cableway_shortcut_send(const void *address, size_t count, ompi_datatype_t *datatype, int dest, int tag,
                            mca_pml_base_send_mode_t mode, ompi_communicator_t *communicator)
 {
@@ -31,32 +29,6 @@ int cableway_shortcut_isend(const void *address, size_t count, ompi_datatype_t *
     return cableway_pml_isend(address, count, datatype, dest, tag, mode, communicator, out);
 }
 
-/* Where several threads may be in MPI, one that waits for long must leave the processor to those that have work: after
- * some polls it waits as Open MPI's own calls do, of which one thread polls for all and the others sleep. */
-static int recv_among_threads(void *address, size_t count, ompi_datatype_t *datatype, int source, int tag,
-                              ompi_communicator_t *communicator, ompi_status_public_t *status)
-{
-    enum { POLLS = 64 };
-    ompi_request_t *request;
-    int rc = cableway_shortcut_irecv(address, count, datatype, source, tag, communicator, &request);
-    if (OMPI_SUCCESS != rc) {
-        return rc;
-    }
-    for (int polls = 0; polls < POLLS && !REQUEST_COMPLETE(request); polls++) {
-        (void) cableway_progress();
-    }
-    ompi_request_wait_completion(request);
-    if (MPI_STATUS_IGNORE != status) {
-        const ompi_status_public_t *own = &request->req_status;
-        const struct cableway_status result = {
-            .source = own->MPI_SOURCE, .tag = own->MPI_TAG, .len = own->_ucount, .cancelled = own->_cancelled};
-        cableway_set_status(status, &result);
-    }
-    rc = request->req_status.MPI_ERROR;
-    ompi_request_free(&request);
-    return rc;
-}
-
 int cableway_shortcut_recv(void *address, size_t count, ompi_datatype_t *datatype, int source, int tag,
                            ompi_communicator_t *communicator, ompi_status_public_t *status)
 {
@@ -64,9 +36,6 @@ int cableway_shortcut_recv(void *address, size_t count, ompi_datatype_t *datatyp
     void *start;
     uint64_t len;
     int code;
-    if (OPAL_UNLIKELY(ompi_mpi_thread_multiple)) {
-        return recv_among_threads(address, count, datatype, source, tag, communicator, status);
-    }
     if (OPAL_UNLIKELY(!cableway_one_run(address, count, datatype, &start, &len))) {
         return cableway_pml_recv(address, count, datatype, source, tag, communicator, status);
     }
@@ -91,10 +60,11 @@ int cableway_shortcut_irecv(void *address, size_t count, ompi_datatype_t *dataty
     }
     request = (cableway_request_t *) opal_free_list_wait(&cableway_requests);
     /* As cableway_request_new and cableway_request_begin leave it, less what only a second start would read, and less
-     * the status, which the completion writes. */
+     * what of the status only the completion writes. */
     OMPI_REQUEST_INIT(&request->ompi, false);
     request->ompi.req_state = OMPI_REQUEST_ACTIVE;
     request->ompi.req_mpi_object.comm = communicator;
+    request->ompi.req_status.MPI_ERROR = MPI_SUCCESS;
     request->references = 2;
     request->kind = CABLEWAY_RECEIVE;
     request->communicator = communicator;

@@ -15,7 +15,7 @@ use cableway_pml::{Communicator, Config, Engine, Explained, Side};
 
 use crate::boundary::{Code, JobDescription, guarded};
 use crate::host::HostModex;
-use crate::state;
+use crate::{state, waiting};
 
 /// How long finalize waits for what was sent to leave.
 const FINALIZE_LIMIT: Duration = Duration::from_secs(10);
@@ -44,6 +44,7 @@ unsafe extern "C" fn cableway_start(job: *const JobDescription, reason: *mut *co
 }
 
 fn start(description: &JobDescription) -> Result<(Arc<Engine>, Job), Box<dyn std::error::Error>> {
+    waiting::expect_threads(description.threads);
     let modex = HostModex::new(description)?;
     let job = modex.job().clone();
     let parameters = Arc::new(state::parameters()?);

@@ -2,9 +2,9 @@
 
 use std::ffi::c_int;
 
-use cableway_pml::{Communicator, Message, Request, Status};
+use cableway_pml::{Communicator, Message, Outcome, Request, Status};
 
-use super::request::{refused, wait};
+use super::request::{refused, run};
 use crate::boundary::{BufferDescription, Code, StatusReport, guarded};
 use crate::buffer::buffer_of;
 use crate::state;
@@ -41,10 +41,10 @@ unsafe extern "C" fn cableway_recv(
     unsafe { *status = StatusReport::new(Status::EMPTY, Code::Internal) };
     guarded((), || {
         let Some(engine) = state::engine() else { return };
-        let request = Request::new();
         // SAFETY: the request lives until it is complete.
-        let started = unsafe { engine.irecv(&*communicator, source, tag, buffer_of(buffer), &raw const request) };
-        let result = started.and_then(|()| wait(engine, &request));
+        let result = run(engine, |request| unsafe {
+            engine.irecv(&*communicator, source, tag, buffer_of(buffer), request).map(|()| Outcome::Started)
+        });
         // SAFETY: as above.
         unsafe { *status = StatusReport::of(result) };
     });
@@ -78,10 +78,11 @@ unsafe extern "C" fn cableway_mrecv(
     unsafe { *status = StatusReport::new(Status::EMPTY, Code::Internal) };
     guarded((), || {
         let Some(engine) = state::engine() else { return };
-        let request = Request::new();
         // SAFETY: the request lives until it is complete.
-        unsafe { engine.imrecv(*Box::from_raw(message), buffer_of(buffer), &raw const request) };
-        let result = wait(engine, &request);
+        let result = run(engine, |request| unsafe {
+            engine.imrecv(*Box::from_raw(message), buffer_of(buffer), request);
+            Ok(Outcome::Started)
+        });
         // SAFETY: as above.
         unsafe { *status = StatusReport::of(result) };
     });

@@ -2,13 +2,11 @@
 
 use std::ffi::{c_int, c_void};
 
-use cableway_pml::{Engine, Error, Request, Status};
+use cableway_pml::{Engine, Error, Outcome, Request, Status};
 
 use crate::boundary::{Code, guarded, shim_completed, shim_host_progress};
 use crate::state;
-
-/// Polls of our own between two chances for the rest of Open MPI, in a call that waits.
-const POLLS_PER_HOST_PROGRESS: u32 = 64;
+use crate::waiting::{POLLS_PER_HOST_PROGRESS, Waited, among_threads};
 
 /// # Safety
 /// `CABLEWAY_REQUEST_BYTES` of memory, aligned to 64; `owner` is the shim's request that it is part of.
@@ -83,10 +81,26 @@ pub(super) fn wait_for(engine: &Engine, request: &Request) {
     }
 }
 
-/// Progresses until `request` is complete, and answers how it ended.
-pub(super) fn wait(engine: &Engine, request: &Request) -> Result<Status, Error> {
-    wait_for(engine, request);
-    request.result()
+/// Starts an operation on a request of this frame's, waits for its end, and answers how it ended.
+pub(super) fn run(
+    engine: &Engine,
+    start: impl FnOnce(*const Request) -> Result<Outcome, Error>,
+) -> Result<Status, Error> {
+    if among_threads() {
+        let waited = Waited::new();
+        return match start(waited.ready())? {
+            Outcome::Complete => Ok(Status::EMPTY),
+            Outcome::Started => waited.wait(engine).result(),
+        };
+    }
+    let request = Request::new();
+    match start(&raw const request)? {
+        Outcome::Complete => Ok(Status::EMPTY),
+        Outcome::Started => {
+            wait_for(engine, &request);
+            request.result()
+        }
+    }
 }
 
 /// Says why a call was refused, and answers what it returns then.

@@ -4,7 +4,7 @@ use std::ffi::c_int;
 
 use cableway_pml::{Buffer, Communicator, Engine, Outcome, Request, SendMode};
 
-use super::request::{refused, wait};
+use super::request::{refused, run};
 use crate::boundary::{BufferDescription, Code, guarded};
 use crate::buffer::buffer_of;
 use crate::state;
@@ -78,13 +78,8 @@ pub(super) unsafe fn send_and_wait(
     buffer: Buffer<'_>,
     mode: &SendMode,
 ) -> c_int {
-    let request = Request::new();
     // SAFETY: the caller's promise; the request lives until it is complete.
-    let result = match unsafe { engine.isend(communicator, dest, tag, buffer, mode, &raw const request) } {
-        Ok(Outcome::Complete) => return Code::Ok as c_int,
-        Ok(Outcome::Started) => wait(engine, &request),
-        Err(error) => Err(error),
-    };
+    let result = run(engine, |request| unsafe { engine.isend(communicator, dest, tag, buffer, mode, request) });
     result.map_or_else(|error| refused(&error), |_| Code::Ok as c_int)
 }
 

@@ -3,12 +3,13 @@
 
 use std::ffi::c_int;
 
-use cableway_pml::{Buffer, Communicator, Request, SendMode, Status};
+use cableway_pml::{Buffer, Communicator, Engine, Outcome, Request, SendMode, Status};
 
-use super::request::{refused, wait_for};
+use super::request::{refused, run, wait_for};
 use super::send::send_and_wait;
 use crate::boundary::{Code, StatusReport, guarded};
 use crate::state;
+use crate::waiting::among_threads;
 
 /// # Safety
 /// A live communicator, `len` bytes to read.
@@ -96,8 +97,12 @@ unsafe extern "C" fn cableway_recv_bytes(
     };
     guarded(Code::Internal as c_int, || {
         let Some(engine) = state::engine() else { return report(StatusReport::new(Status::EMPTY, Code::Internal)) };
-        let request = Request::new();
         let buffer = Buffer::bytes(address, len);
+        if among_threads() {
+            // SAFETY: the caller's promise.
+            return report(unsafe { recv_among_threads(engine, &*communicator, (source, tag), buffer) });
+        }
+        let request = Request::new();
         // SAFETY: the caller's promise; the request lives until it is complete.
         if let Err(error) = unsafe { engine.irecv(&*communicator, source, tag, buffer, &raw const request) } {
             return report(StatusReport::of(Err(error)));
@@ -111,4 +116,19 @@ unsafe extern "C" fn cableway_recv_bytes(
         std::mem::forget(request);
         received
     })
+}
+
+/// # Safety
+/// The buffer is valid for writes.
+#[inline(never)]
+unsafe fn recv_among_threads(
+    engine: &Engine,
+    communicator: &Communicator,
+    (source, tag): (c_int, c_int),
+    buffer: Buffer<'_>,
+) -> StatusReport {
+    // SAFETY: the caller's promise; the request lives until it is complete.
+    let start =
+        |request| unsafe { engine.irecv(communicator, source, tag, buffer, request).map(|()| Outcome::Started) };
+    StatusReport::of(run(engine, start))
 }

@@ -1,9 +1,11 @@
-/* Many threads in MPI at once, each pair of them with its own tag, and all of them on one communicator. */
+/* Many threads in MPI at once, each pair of them with its own tag, and all of them on one communicator; first a few, then
+ * more than most machines have processors, which wait in every way there is. */
 #include "check.h"
 
 #include <pthread.h>
+#include <stdbool.h>
 
-enum { THREADS = 4, ROUNDS = 200, LARGE = 100000 };
+enum { THREADS = 4, ROUNDS = 200, LARGE = 100000, WAITERS = 16, WINDOW = 8, WAITS = 150 };
 
 static int rank, size, next, previous;
 
@@ -38,9 +40,115 @@ static void *work(void *argument)
     return NULL;
 }
 
+/* Windows of messages to the next rank, each answered by a word. What is waited for comes while other threads poll, sleep
+ * or leave. */
+static void *wait_in_every_way(void *argument)
+{
+    int tag = 100 + (int) (long) argument;
+    for (int round = 0; round < WAITS; round++) {
+        MPI_Request sends[WINDOW], receives[WINDOW];
+        int out[WINDOW], in[WINDOW], word = -1, done = 0;
+        for (int i = 0; i < WINDOW; i++) {
+            out[i] = (rank * WAITERS + tag) * WAITS + round + i;
+            MPI_Irecv(&in[i], 1, MPI_INT, previous, tag, MPI_COMM_WORLD, &receives[i]);
+        }
+        for (int i = 0; i < WINDOW; i++) {
+            MPI_Isend(&out[i], 1, MPI_INT, next, tag, MPI_COMM_WORLD, &sends[i]);
+        }
+        switch ((round + tag) % 4) {
+        case 0:
+            MPI_Waitall(WINDOW, receives, MPI_STATUSES_IGNORE);
+            break;
+        case 1:
+            for (int i = 0; i < WINDOW; i++) {
+                MPI_Wait(&receives[i], MPI_STATUS_IGNORE);
+            }
+            break;
+        case 2:
+            for (int i = 0; i < WINDOW; i++) {
+                MPI_Waitany(WINDOW, receives, &done, MPI_STATUS_IGNORE);
+                CHECK(done != MPI_UNDEFINED);
+            }
+            break;
+        default:
+            for (int left = WINDOW; left > 0; left -= done) {
+                int indices[WINDOW];
+                MPI_Waitsome(WINDOW, receives, &done, indices, MPI_STATUSES_IGNORE);
+            }
+        }
+        MPI_Waitall(WINDOW, sends, MPI_STATUSES_IGNORE);
+        for (int i = 0; i < WINDOW; i++) {
+            CHECK(receives[i] == MPI_REQUEST_NULL);
+            CHECK_EQUAL(in[i], (previous * WAITERS + tag) * WAITS + round + i);
+        }
+        /* The word goes the other way round, and the larger ones wait for their receivers. */
+        if (round % 3) {
+            MPI_Sendrecv(&round, 1, MPI_INT, previous, tag, &word, 1, MPI_INT, next, tag, MPI_COMM_WORLD,
+                         MPI_STATUS_IGNORE);
+        } else if (rank % 2) {
+            MPI_Ssend(&round, 1, MPI_INT, previous, tag, MPI_COMM_WORLD);
+            MPI_Recv(&word, 1, MPI_INT, next, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        } else {
+            MPI_Recv(&word, 1, MPI_INT, next, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+            MPI_Ssend(&round, 1, MPI_INT, previous, tag, MPI_COMM_WORLD);
+        }
+        CHECK_EQUAL(word, round);
+    }
+    return NULL;
+}
+
+static void *receive_a_word(void *argument)
+{
+    MPI_Recv(argument, 1, MPI_INT, 0, 202, MPI_COMM_SELF, MPI_STATUS_IGNORE);
+    return NULL;
+}
+
+/* A wait for several requests, of messages to oneself, ends when one of them fails, though the others cannot complete before this thread goes on,
+ * and whether this thread polls or another one. */
+static void fail_while_others_wait(bool another)
+{
+    int out[2] = {1, 2}, in = 0, late = 0, word = 0, code;
+    MPI_Request requests[2];
+    MPI_Status statuses[2];
+    pthread_t thread;
+    if (another) {
+        CHECK(0 == pthread_create(&thread, NULL, receive_a_word, &word));
+    }
+    MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
+    MPI_Irecv(&in, 1, MPI_INT, 0, 200, MPI_COMM_SELF, &requests[0]);
+    MPI_Irecv(&late, 1, MPI_INT, 0, 201, MPI_COMM_SELF, &requests[1]);
+    MPI_Send(out, 2, MPI_INT, 0, 200, MPI_COMM_SELF);
+    code = MPI_Waitall(2, requests, statuses);
+    CHECK_EQUAL(code, MPI_ERR_IN_STATUS);
+    MPI_Error_class(statuses[0].MPI_ERROR, &code);
+    CHECK_EQUAL(code, MPI_ERR_TRUNCATE);
+    CHECK_EQUAL(statuses[1].MPI_ERROR, MPI_ERR_PENDING);
+    MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_ARE_FATAL);
+    MPI_Send(out, 1, MPI_INT, 0, 201, MPI_COMM_SELF);
+    MPI_Wait(&requests[1], MPI_STATUS_IGNORE);
+    CHECK_EQUAL(late, 1);
+    MPI_Send(out, 1, MPI_INT, 0, 202, MPI_COMM_SELF);
+    if (another) {
+        pthread_join(thread, NULL);
+    } else {
+        receive_a_word(&word);
+    }
+    CHECK_EQUAL(word, 1);
+}
+
+static void run(int count, void *(*body)(void *))
+{
+    pthread_t threads[WAITERS];
+    for (long thread = 0; thread < count; thread++) {
+        CHECK(0 == pthread_create(&threads[thread], NULL, body, (void *) thread));
+    }
+    for (int thread = 0; thread < count; thread++) {
+        pthread_join(threads[thread], NULL);
+    }
+}
+
 int main(int argc, char **argv)
 {
-    pthread_t threads[THREADS];
     int provided;
     MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
     CHECK_EQUAL(provided, MPI_THREAD_MULTIPLE);
@@ -48,12 +156,12 @@ int main(int argc, char **argv)
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     next = (rank + 1) % size;
     previous = (rank + size - 1) % size;
-    for (long thread = 0; thread < THREADS; thread++) {
-        CHECK(0 == pthread_create(&threads[thread], NULL, work, (void *) thread));
-    }
-    for (int thread = 0; thread < THREADS; thread++) {
-        pthread_join(threads[thread], NULL);
-    }
+    run(THREADS, work);
+    MPI_Barrier(MPI_COMM_WORLD);
+    run(WAITERS, wait_in_every_way);
+    MPI_Barrier(MPI_COMM_WORLD);
+    fail_while_others_wait(false);
+    fail_while_others_wait(true);
     MPI_Finalize();
     return 0;
 }

@@ -1,0 +1,116 @@
+/* How threads wait for requests, where there may be several: the engine's way, through the table of functions that Open
+ * MPI keeps for whoever stands between it and the program. What is not usual is left to Open MPI's own functions, which
+ * find complete what was waited for here. */
+#include "component.h"
+
+static ompi_request_fns_t own;
+static bool replaced;
+
+/* Whether a request is one that may be waited for here, if it has to be. */
+static inline bool is_ours(const ompi_request_t *request)
+{
+    return OMPI_REQUEST_PML == request->req_type;
+}
+
+static inline bool is_pending(const ompi_request_t *request)
+{
+    return OMPI_REQUEST_INACTIVE != request->req_state && !REQUEST_COMPLETE(request);
+}
+
+static int wait_one(ompi_request_t **request, ompi_status_public_t *status)
+{
+    if (is_pending(*request) && is_ours(*request)) {
+        /* Nothing else ends this wait. */
+        while (!cableway_await(&(*request)->req_complete, cableway_failures())) {
+            continue;
+        }
+    }
+    return own.req_wait(request, status);
+}
+
+static bool has_failed(const ompi_request_t *request)
+{
+    return OMPI_REQUEST_INACTIVE != request->req_state && REQUEST_COMPLETE(request)
+           && MPI_SUCCESS != request->req_status.MPI_ERROR;
+}
+
+static bool any_failed(size_t count, ompi_request_t **requests)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (has_failed(requests[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The end of a wait where some request failed: those that are pending stay so. Open MPI's own function is not asked: among
+ * threads it never returns if a request has failed before it is called. Requests that failed are left to the error
+ * handler's caller, as it leaves them. */
+static int finish_failed(size_t count, ompi_request_t **requests, ompi_status_public_t *statuses)
+{
+    int first = MPI_SUCCESS;
+    for (size_t i = 0; i < count; i++) {
+        ompi_status_public_t ignored, *status = MPI_STATUSES_IGNORE != statuses ? &statuses[i] : &ignored;
+        ompi_request_t *request = requests[i];
+        if (OMPI_REQUEST_INACTIVE == request->req_state) {
+            *status = ompi_status_empty;
+            continue;
+        }
+        if (is_pending(request)) {
+            status->MPI_ERROR = MPI_ERR_PENDING;
+            continue;
+        }
+        *status = request->req_status;
+        if (MPI_SUCCESS == first) {
+            first = status->MPI_ERROR;
+        }
+        if (request->req_persistent) {
+            request->req_state = OMPI_REQUEST_INACTIVE;
+        } else if (MPI_SUCCESS == status->MPI_ERROR) {
+            (void) ompi_request_free(&requests[i]);
+        }
+    }
+    return MPI_STATUSES_IGNORE != statuses ? MPI_ERR_IN_STATUS : first;
+}
+
+/* The last first: mostly it is the last to complete, so that this thread is woken once. */
+static int wait_all(size_t count, ompi_request_t **requests, ompi_status_public_t *statuses)
+{
+    for (size_t i = 0; i < count; i++) {
+        /* Requests of the program's own making have a function to be asked for their status. */
+        if (OPAL_UNLIKELY(is_pending(requests[i]) ? !is_ours(requests[i])
+                                                  : OMPI_REQUEST_GEN == requests[i]->req_type)) {
+            return own.req_wait_all(count, requests, statuses);
+        }
+    }
+    for (size_t i = count; i-- > 0;) {
+        while (is_pending(requests[i])) {
+            uint32_t failures = cableway_failures();
+            if (OPAL_UNLIKELY(any_failed(count, requests))) {
+                return finish_failed(count, requests, statuses);
+            }
+            (void) cableway_await(&requests[i]->req_complete, failures);
+        }
+    }
+    return OPAL_UNLIKELY(any_failed(count, requests)) ? finish_failed(count, requests, statuses)
+                                                      : own.req_wait_all(count, requests, statuses);
+}
+
+void cableway_waiting_begin(bool threads)
+{
+    if (threads && !replaced) {
+        own = ompi_request_functions;
+        ompi_request_functions.req_wait = wait_one;
+        ompi_request_functions.req_wait_all = wait_all;
+        replaced = true;
+    }
+}
+
+void cableway_waiting_end(void)
+{
+    if (replaced) {
+        ompi_request_functions = own;
+        replaced = false;
+    }
+}
