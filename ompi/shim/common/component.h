@@ -32,10 +32,15 @@ extern const size_t cableway_component_room;
  *
  * `references` counts who may still touch it: the program (or whoever of Open MPI holds it) until req_free, and the
  * engine from a start until its completion has been reported. Whoever drops the last one recycles it; so a request
- * may be freed while active, and started again from within its own completion callback. */
+ * may be freed while active, and started again from within its own completion callback.
+ *
+ * A plain receive is started once, so that its req_complete says as much, at no further cost; its `references` are
+ * CABLEWAY_UNCOUNTED. Complete: it is the program's alone. Else freeing it leaves CABLEWAY_FREED there, and whoever
+ * completes it recycles it; but a completion callback, which runs before it is complete (`reporting`), owns it. */
 struct cableway_request {
     ompi_request_t ompi;
     volatile int32_t references;
+    bool reporting;
     enum { CABLEWAY_SEND, CABLEWAY_RECEIVE, CABLEWAY_BUFFERED } kind;
     ompi_communicator_t *communicator;
     ompi_datatype_t *datatype;
@@ -47,6 +52,8 @@ struct cableway_request {
     _Alignas(64) unsigned char engine[CABLEWAY_REQUEST_BYTES];
 };
 typedef struct cableway_request cableway_request_t;
+enum { CABLEWAY_UNCOUNTED = -1 };
+#define CABLEWAY_FREED ((void *) 4L)
 OBJ_CLASS_DECLARATION(cableway_request_t);
 
 extern opal_free_list_t cableway_requests;
@@ -116,6 +123,14 @@ static inline void cableway_set_status(ompi_status_public_t *to, const struct ca
     to->MPI_TAG = from->tag;
     to->_ucount = from->len;
     to->_cancelled = from->cancelled;
+}
+
+/* A request keeps its communicator alive; the predefined ones are never freed. */
+static inline void cableway_hold_communicator(ompi_communicator_t *communicator)
+{
+    if (OPAL_UNLIKELY(!OMPI_COMM_IS_INTRINSIC(communicator))) {
+        OBJ_RETAIN(communicator);
+    }
 }
 
 static inline void *cableway_handle(ompi_communicator_t *communicator)

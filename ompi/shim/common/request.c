@@ -37,7 +37,7 @@ cableway_request_t *cableway_request_new(ompi_communicator_t *communicator, cons
     request->peer = peer;
     request->tag = tag;
     request->attached = NULL;
-    OBJ_RETAIN(communicator);
+    cableway_hold_communicator(communicator);
     /* Predefined types are never freed. */
     if (!ompi_datatype_is_predefined(datatype)) {
         OBJ_RETAIN(datatype);
@@ -45,24 +45,46 @@ cableway_request_t *cableway_request_new(ompi_communicator_t *communicator, cons
     return request;
 }
 
-void cableway_request_release(cableway_request_t *request)
+static void recycle(cableway_request_t *request)
 {
-    if (0 != OPAL_THREAD_ADD_FETCH32(&request->references, -1)) {
-        return;
-    }
     if (!ompi_datatype_is_predefined(request->datatype)) {
         OBJ_RELEASE(request->datatype);
     }
-    OBJ_RELEASE(request->communicator);
+    if (OPAL_UNLIKELY(!OMPI_COMM_IS_INTRINSIC(request->communicator))) {
+        OBJ_RELEASE(request->communicator);
+    }
     OMPI_REQUEST_FINI(&request->ompi);
     opal_free_list_return(&cableway_requests, &request->ompi.super);
+}
+
+void cableway_request_release(cableway_request_t *request)
+{
+    if (0 == OPAL_THREAD_ADD_FETCH32(&request->references, -1)) {
+        recycle(request);
+    }
+}
+
+/* Whether a plain receive that is being freed is the program's alone; else its completion recycles it. */
+static bool is_left_alone(cableway_request_t *request)
+{
+    void *pending = REQUEST_PENDING;
+    if (REQUEST_COMPLETE(&request->ompi)) {
+        opal_atomic_rmb();
+        return true;
+    }
+    return request->reporting
+           || !OPAL_ATOMIC_COMPARE_EXCHANGE_STRONG_PTR(&request->ompi.req_complete, &pending, CABLEWAY_FREED);
 }
 
 static int request_free(ompi_request_t **handle)
 {
     cableway_request_t *request = (cableway_request_t *) *handle;
     *handle = MPI_REQUEST_NULL;
-    cableway_request_release(request);
+    if (CABLEWAY_UNCOUNTED != request->references) {
+        cableway_request_release(request);
+    } else if (is_left_alone(request)) {
+        recycle(request);
+    }
     return OMPI_SUCCESS;
 }
 
@@ -95,32 +117,39 @@ int cableway_error(int code)
     }
 }
 
-/* As ompi_request_complete, which does not know our waits. */
-static void complete(ompi_request_t *request)
+/* As ompi_request_complete, which does not know our waits. The request is not the engine's any more when this returns,
+ * unless it is counted. */
+static void complete(cableway_request_t *request)
 {
-    ompi_request_complete_fn_t report = request->req_complete_cb;
+    ompi_request_complete_fn_t report = request->ompi.req_complete_cb;
+    int error = request->ompi.req_status.MPI_ERROR;
     void *waiter;
     if (OPAL_UNLIKELY(NULL != report)) {
         /* It may set another. */
-        request->req_complete_cb = NULL;
-        if (0 != report(request)) {
+        request->ompi.req_complete_cb = NULL;
+        request->reporting = true;
+        if (0 != report(&request->ompi)) {
             return;
         }
+        request->reporting = false;
     }
-    waiter = (void *) OPAL_ATOMIC_SWAP_PTR(&request->req_complete, REQUEST_COMPLETED);
-    if (REQUEST_PENDING == waiter) {
+    waiter = (void *) OPAL_ATOMIC_SWAP_PTR(&request->ompi.req_complete, REQUEST_COMPLETED);
+    if (OPAL_LIKELY(REQUEST_PENDING == waiter)) {
         return;
     }
-    if ((uintptr_t) waiter & CABLEWAY_WAITER) {
+    if (CABLEWAY_FREED == waiter) {
+        recycle(request);
+    } else if ((uintptr_t) waiter & CABLEWAY_WAITER) {
         cableway_wake(waiter);
     } else {
-        wait_sync_update((ompi_wait_sync_t *) waiter, 1, request->req_status.MPI_ERROR);
+        wait_sync_update((ompi_wait_sync_t *) waiter, 1, error);
     }
 }
 
 void shim_completed(void *owner, int source, int tag, uint64_t len, bool cancelled, int code)
 {
     cableway_request_t *request = owner;
+    const bool counted = CABLEWAY_UNCOUNTED != request->references;
     if (OPAL_UNLIKELY(CABLEWAY_BUFFERED == request->kind)) {
         (void) mca_pml_base_bsend_request_free(request->attached);
         request->attached = NULL;
@@ -132,10 +161,12 @@ void shim_completed(void *owner, int source, int tag, uint64_t len, bool cancell
             cableway_set_status(status, &result);
         }
         status->MPI_ERROR = OPAL_LIKELY(CABLEWAY_OK == code) ? MPI_SUCCESS : cableway_error(code);
-        complete(&request->ompi);
+        complete(request);
         if (OPAL_UNLIKELY(CABLEWAY_OK != code)) {
             cableway_note_failure();
         }
     }
-    cableway_request_release(request);
+    if (counted) {
+        cableway_request_release(request);
+    }
 }

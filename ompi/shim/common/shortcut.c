@@ -65,11 +65,12 @@ int cableway_shortcut_irecv(void *address, size_t count, ompi_datatype_t *dataty
     request->ompi.req_state = OMPI_REQUEST_ACTIVE;
     request->ompi.req_mpi_object.comm = communicator;
     request->ompi.req_status.MPI_ERROR = MPI_SUCCESS;
-    request->references = 2;
+    request->references = CABLEWAY_UNCOUNTED;
+    request->reporting = false;
     request->kind = CABLEWAY_RECEIVE;
     request->communicator = communicator;
     request->datatype = datatype;
-    OBJ_RETAIN(communicator);
+    cableway_hold_communicator(communicator);
     if (!ompi_datatype_is_predefined(datatype)) {
         OBJ_RETAIN(datatype);
     }

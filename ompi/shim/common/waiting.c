@@ -44,34 +44,39 @@ static bool any_failed(size_t count, ompi_request_t **requests)
     return false;
 }
 
-/* The end of a wait where some request failed: those that are pending stay so. Open MPI's own function is not asked: among
- * threads it never returns if a request has failed before it is called. Requests that failed are left to the error
- * handler's caller, as it leaves them. */
-static int finish_failed(size_t count, ompi_request_t **requests, ompi_status_public_t *statuses)
+/* The end of a wait for requests of which all are complete, or some have failed; what is pending then stays so. Open MPI's
+ * own function is not asked: among threads it never returns if a request has failed before it is called. Requests that
+ * failed are left as it leaves them, to the one who tells the error handler. */
+static int finish(size_t count, ompi_request_t **requests, ompi_status_public_t *statuses)
 {
     int first = MPI_SUCCESS;
     for (size_t i = 0; i < count; i++) {
-        ompi_status_public_t ignored, *status = MPI_STATUSES_IGNORE != statuses ? &statuses[i] : &ignored;
         ompi_request_t *request = requests[i];
         if (OMPI_REQUEST_INACTIVE == request->req_state) {
-            *status = ompi_status_empty;
+            if (MPI_STATUSES_IGNORE != statuses) {
+                statuses[i] = ompi_status_empty;
+            }
             continue;
         }
-        if (is_pending(request)) {
-            status->MPI_ERROR = MPI_ERR_PENDING;
+        if (OPAL_UNLIKELY(is_pending(request))) {
+            if (MPI_STATUSES_IGNORE != statuses) {
+                statuses[i].MPI_ERROR = MPI_ERR_PENDING;
+            }
             continue;
         }
-        *status = request->req_status;
-        if (MPI_SUCCESS == first) {
-            first = status->MPI_ERROR;
+        if (MPI_STATUSES_IGNORE != statuses) {
+            statuses[i] = request->req_status;
         }
         if (request->req_persistent) {
             request->req_state = OMPI_REQUEST_INACTIVE;
-        } else if (MPI_SUCCESS == status->MPI_ERROR) {
+        }
+        if (OPAL_UNLIKELY(MPI_SUCCESS != request->req_status.MPI_ERROR)) {
+            first = MPI_SUCCESS == first ? request->req_status.MPI_ERROR : first;
+        } else if (!request->req_persistent) {
             (void) ompi_request_free(&requests[i]);
         }
     }
-    return MPI_STATUSES_IGNORE != statuses ? MPI_ERR_IN_STATUS : first;
+    return MPI_SUCCESS == first || MPI_STATUSES_IGNORE == statuses ? first : MPI_ERR_IN_STATUS;
 }
 
 /* The last first: mostly it is the last to complete, so that this thread is woken once. */
@@ -88,13 +93,13 @@ static int wait_all(size_t count, ompi_request_t **requests, ompi_status_public_
         while (is_pending(requests[i])) {
             uint32_t failures = cableway_failures();
             if (OPAL_UNLIKELY(any_failed(count, requests))) {
-                return finish_failed(count, requests, statuses);
+                return finish(count, requests, statuses);
             }
             (void) cableway_await(&requests[i]->req_complete, failures);
         }
     }
-    return OPAL_UNLIKELY(any_failed(count, requests)) ? finish_failed(count, requests, statuses)
-                                                      : own.req_wait_all(count, requests, statuses);
+    opal_atomic_rmb();
+    return finish(count, requests, statuses);
 }
 
 void cableway_waiting_begin(bool threads)

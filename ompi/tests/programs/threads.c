@@ -47,7 +47,12 @@ static void *wait_in_every_way(void *argument)
     int tag = 100 + (int) (long) argument;
     for (int round = 0; round < WAITS; round++) {
         MPI_Request sends[WINDOW], receives[WINDOW];
-        int out[WINDOW], in[WINDOW], word = -1, done = 0;
+        MPI_Request dropped;
+        int out[WINDOW], in[WINDOW], word = -1, done = 0, unheard = -1;
+        /* Its completion, in whichever thread, finds that nobody waits for it. */
+        MPI_Irecv(&unheard, 1, MPI_INT, previous, tag, MPI_COMM_WORLD, &dropped);
+        MPI_Request_free(&dropped);
+        MPI_Send(&round, 1, MPI_INT, next, tag, MPI_COMM_WORLD);
         for (int i = 0; i < WINDOW; i++) {
             out[i] = (rank * WAITERS + tag) * WAITS + round + i;
             MPI_Irecv(&in[i], 1, MPI_INT, previous, tag, MPI_COMM_WORLD, &receives[i]);
@@ -55,10 +60,7 @@ static void *wait_in_every_way(void *argument)
         for (int i = 0; i < WINDOW; i++) {
             MPI_Isend(&out[i], 1, MPI_INT, next, tag, MPI_COMM_WORLD, &sends[i]);
         }
-        switch ((round + tag) % 4) {
-        case 0:
-            MPI_Waitall(WINDOW, receives, MPI_STATUSES_IGNORE);
-            break;
+        switch ((round + tag) % 16) {
         case 1:
             for (int i = 0; i < WINDOW; i++) {
                 MPI_Wait(&receives[i], MPI_STATUS_IGNORE);
@@ -70,13 +72,17 @@ static void *wait_in_every_way(void *argument)
                 CHECK(done != MPI_UNDEFINED);
             }
             break;
-        default:
+        case 3:
             for (int left = WINDOW; left > 0; left -= done) {
                 int indices[WINDOW];
                 MPI_Waitsome(WINDOW, receives, &done, indices, MPI_STATUSES_IGNORE);
             }
+            break;
+        default:
+            MPI_Waitall(WINDOW, receives, MPI_STATUSES_IGNORE);
         }
         MPI_Waitall(WINDOW, sends, MPI_STATUSES_IGNORE);
+        CHECK_EQUAL(unheard, round);
         for (int i = 0; i < WINDOW; i++) {
             CHECK(receives[i] == MPI_REQUEST_NULL);
             CHECK_EQUAL(in[i], (previous * WAITERS + tag) * WAITS + round + i);
