@@ -1,6 +1,7 @@
 //! What every layer of Cableway shares and what depends on none of them: the parameter table, counters, locks, and
 //! warnings that are given once.
 
+mod cause;
 pub mod counters;
 pub mod lock;
 pub mod parameters;
@@ -8,6 +9,7 @@ mod suggest;
 pub mod warn;
 pub mod watch;
 
+pub use cause::root_cause;
 pub use counters::Counters;
 pub use parameters::{ParameterError, Parameters, Source};
 pub use suggest::nearest;

@@ -167,6 +167,7 @@ fn a_folder_without_a_driver_is_as_no_driver() {
             let log = log.lock().unwrap();
             assert_eq!(log.len(), 2, "{log:?}");
             assert!(log[0].starts_with("WARN") && log[0].contains("/nonexistent"), "{log:?}");
+            assert!(log[0].contains("cannot open shared object file"), "the loader's own words: {log:?}");
             assert!(log[1].starts_with("INFO") && log[1].contains("no CUDA driver"), "{log:?}");
         },
     );

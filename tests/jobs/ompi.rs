@@ -37,6 +37,7 @@ impl Machine {
                  *'--path pkglibdir'*) echo path:pkglibdir:$root/prefix/lib/openmpi ;;\n\
                  *'--path sysconfdir'*) echo path:sysconfdir:$root/prefix/etc ;;\n\
                  *'--param pml'*)\n\
+                     [ ! -e $root/complaint ] || {{ cat $root/complaint >&2; exit; }}\n\
                      for file in $root/home/.openmpi/components $root/prefix/lib/openmpi; do\n\
                          [ -e $file/mca_pml_cableway.so ] && echo mca:pml:cableway:version:component:0.1.0\n\
                      done\n\
@@ -231,6 +232,21 @@ fn status_says_what_to_do() {
     assert!(said.contains("not set here") && said.contains(&format!("LD_PRELOAD={}", preload.display())), "{said}");
     let finished = machine.ompi_with(&["status"], &[("LD_PRELOAD", preload.to_str().expect("plain"))]);
     assert!(line(&finished, "preload").ends_with("is set here"), "{finished:?}");
+
+    // Open MPI cannot load it; or it finds an Open MPI that it was not built for.
+    let complain = |what: &str| machine.write("complaint", &format!("[host:1] something else\n[host:1] {what}\n"));
+    complain(
+        "mca_base_component_repository_open: unable to open mca_pml_cableway: /a/b.so: undefined symbol: c (ignored)",
+    );
+    let finished = machine.ompi(&["status"]);
+    assert_eq!(line(&finished, "loadable"), "NO  loadable   /a/b.so: undefined symbol: c");
+    complain("cableway: this is for another, and not used");
+    let finished = machine.ompi(&["status"]);
+    assert_eq!(line(&finished, "loadable"), "NO  loadable   this is for another, and not used");
+    complain("who knows");
+    let finished = machine.ompi(&["status"]);
+    assert_eq!(line(&finished, "loadable"), "NO  loadable   ompi_info does not list it");
+    fs::remove_file(machine.root.join("complaint")).expect("just written");
 
     // Somebody removes the texts, and one name.
     fs::remove_file(machine.root.join("home/.openmpi/components/help-cableway.txt")).expect("installed above");

@@ -3,6 +3,7 @@
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::sync::OnceLock;
 
+use cableway_base::root_cause;
 use libloading::os::unix::{Library as Handle, RTLD_LOCAL, RTLD_NOW};
 use rdma_mummy_sys::{
     ibv_ah, ibv_ah_attr, ibv_comp_channel, ibv_context, ibv_cq, ibv_device, ibv_device_attr, ibv_gid, ibv_mr, ibv_pd,
@@ -80,7 +81,7 @@ impl Library {
             .get_or_init(|| {
                 // SAFETY: its initialisers register providers and touch nothing of ours.
                 let handle = unsafe { Handle::open(Some(NAME), RTLD_NOW | RTLD_LOCAL) }
-                    .map_err(|error| format!("{NAME} cannot be loaded: {error}"))?;
+                    .map_err(|error| format!("{NAME} cannot be loaded: {}", root_cause(&error)))?;
                 let library = Library::bind(&handle);
                 std::mem::forget(handle);
                 library

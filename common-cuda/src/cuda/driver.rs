@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use cableway_base::root_cause;
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 use parking_lot::Mutex;
 
@@ -233,7 +234,7 @@ impl Discovery {
 
     fn take(&self, library: &Path, flags: c_int) -> Result<&'static Driver, String> {
         // SAFETY: the library is the GPU driver, which programs load at any time and from any thread.
-        let library = unsafe { Library::open(Some(library), flags) }.map_err(|error| error.to_string())?;
+        let library = unsafe { Library::open(Some(library), flags) }.map_err(|error| root_cause(&error))?;
         super::latest::found();
         let driver = Driver::bind(library)?;
         let driver = self.driver.get_or_init(|| driver);

@@ -53,7 +53,7 @@ pub(super) fn install(open_mpi: &OpenMpi, place: &Place, given: Option<&Path>) -
 
     println!("installed {} (for Open MPI {})", place.object().display(), component.built_for);
     println!("selected it in {}", place.settings.display());
-    println!("{}", place.preload_in_words());
+    println!("{}", place.preload_in_words(open_mpi.version));
     println!("for programs that look at MPIX_CUDA_AWARE_SUPPORT, compile with -I{}", place.headers().display());
     println!("`cableway ompi status` says whether all is well, `cableway ompi uninstall` undoes this");
     Ok(())

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::component::PRELOAD;
-use super::host::OpenMpi;
+use super::host::{OpenMpi, Version};
 
 /// For one user, or for all users of one Open MPI.
 #[derive(Debug)]
@@ -57,20 +57,27 @@ impl Place {
 
     /// What that library is for, and how a job gets it. Open MPI's own parameter for such variables
     /// (`mca_base_env_list`) is left alone: with it set, `mpirun -x` refuses to run.
-    pub(super) fn preload_in_words(&self) -> String {
+    pub(super) fn preload_in_words(&self, version: Version) -> String {
+        let unreached = unreached(version);
         if self.preload().is_file() {
             format!(
-                "for {UNREACHED} on device memory: mpirun -x LD_PRELOAD={} (or export LD_PRELOAD)",
+                "for {unreached} on device memory: mpirun -x LD_PRELOAD={} (or export LD_PRELOAD)",
                 self.preload().display()
             )
         } else {
             format!(
-                "without {PRELOAD}, {UNREACHED} crash on device memory under Open MPI 4.1; this builds it, for the next \
-                 install: cargo build --release -p cableway-ompi-preload"
+                "without {PRELOAD}, {unreached} crash on device memory; this builds it, for the next install: \
+                 cargo build --release -p cableway-ompi-preload"
             )
         }
     }
 }
 
-/// The calls that no component of Open MPI 4.1 reaches.
-const UNREACHED: &str = "MPI_File_*, MPI_Pack, MPI_Unpack and MPI_Sendrecv_replace";
+/// The calls that no component reaches.
+fn unreached(version: Version) -> &'static str {
+    if version.major < 5 {
+        "MPI_File_*, MPI_Pack, MPI_Unpack and MPI_Sendrecv_replace"
+    } else {
+        "MPI_Pack and MPI_Unpack, and their external forms,"
+    }
+}

@@ -39,7 +39,7 @@ pub(super) fn print(open_mpi: &OpenMpi, place: &Place) -> bool {
         loadable(&listed, &complaints),
         selected(&listed, place),
         driver(),
-        preload(place),
+        preload(open_mpi, place),
         headers(place),
     ];
     let mut text = String::new();
@@ -96,15 +96,24 @@ fn loadable(listed: &str, complaints: &str) -> Finding {
     if listed.lines().any(|line| line.starts_with("mca:pml:cableway:version")) {
         return Finding::good(about, "ompi_info lists it");
     }
-    let names = all_names().map(|name| name.trim_end_matches(".so").to_owned());
-    match complaints.lines().find(|line| names.iter().any(|name| line.contains(name))) {
-        Some(complaint) => Finding::bad(about, complaint.trim(), "a component built for this Open MPI; see above"),
+    match why_refused(complaints) {
+        Some(complaint) => Finding::bad(about, complaint, "a component built for this Open MPI; see above"),
         None => Finding::bad(
             about,
             "ompi_info does not list it",
             "cableway ompi install; an Open MPI that was built without dlopen loads no component from outside",
         ),
     }
+}
+
+/// What the loader says of a component's file; or, where it loaded one, what that says of this Open MPI.
+fn why_refused(complaints: &str) -> Option<&str> {
+    let of_loader = |name: &String| {
+        let unable = format!("unable to open {}: ", name.trim_end_matches(".so"));
+        complaints.lines().find_map(|line| Some(line.split_once(&unable)?.1.trim().trim_end_matches(" (ignored)")))
+    };
+    let of_component = || complaints.lines().find_map(|line| Some(line.split_once("] cableway: ")?.1.trim()));
+    all_names().iter().find_map(of_loader).or_else(of_component)
 }
 
 fn selected(listed: &str, place: &Place) -> Finding {
@@ -142,14 +151,14 @@ fn driver() -> Finding {
 }
 
 /// Never bad: only programs that make such calls on device memory need it, and say so when they start.
-fn preload(place: &Place) -> Finding {
+fn preload(open_mpi: &OpenMpi, place: &Place) -> Finding {
     let preloaded = std::env::var("LD_PRELOAD").unwrap_or_default();
     let ours = preloaded.split([':', ' ']).find(|name| Path::new(name).file_name().is_some_and(|name| name == PRELOAD));
     Finding::good(
         "preload",
         match ours {
             Some(path) => format!("LD_PRELOAD={path} is set here"),
-            None => format!("not set here; {}", place.preload_in_words()),
+            None => format!("not set here; {}", place.preload_in_words(open_mpi.version)),
         },
     )
 }
