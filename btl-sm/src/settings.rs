@@ -23,7 +23,7 @@ const FIFO_CELLS: usize = 1 << 16;
 /// Processes of other jobs that this one shares memory with at a time, where it may meet any.
 const MOST_STRANGERS: usize = 124;
 /// Small device fragments for each large one.
-const DEVICE_SMALL_SHARE: usize = 4;
+const DEVICE_SMALL_SHARE: usize = 8;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
@@ -71,7 +71,7 @@ impl Settings {
             large_size: (large_size as u32).into(),
         };
 
-        let chunk_size = fragment_size(parameters.device_chunk_size.max(eager_limit));
+        let chunk_size = fragment_size(parameters.device_chunk_size.saturating_add(HEADER_ROOM).max(eager_limit));
         let chunks = (parameters.device_chunks * 2).clamp(2, 1 << 12);
         let device_geometry = DeviceGeometry {
             small_count: ((chunks * DEVICE_SMALL_SHARE) as u32).into(),
@@ -145,6 +145,9 @@ mod tests {
                 assert!(settings.eager_limit <= layout.large.size, "{name}={value}");
                 assert!(settings.short_limit <= layout.eager.size, "{name}={value}");
                 assert!(settings.eager_limit <= settings.device_max_send_size, "{name}={value}");
+                // Or a message of a chunk would take two.
+                let chunk = parameters.device_chunk_size + HEADER_ROOM;
+                assert!(settings.device_max_send_size >= chunk, "{name}={value}");
                 assert!(settings.inline_limit <= settings.short_limit, "{name}={value}");
                 assert!(settings.max_send_size <= layout.large.size, "{name}={value}");
                 settings.device_geometry.layout().unwrap_or_else(|error| panic!("{name}={value}: {error}"));

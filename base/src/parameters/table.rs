@@ -65,8 +65,8 @@ parameters! {
     device_protocols: DeviceProtocols = "auto", "auto: a device buffer takes the cheapest protocol that works; copy: only protocols that first copy into internal buffers";
     default_stream_order: DefaultStreamOrder = "legacy", "legacy: work already in a context's legacy default stream is done before a device buffer is read or written; none: the program has waited for it";
     device_register_host: Flag = "yes", "register internal buffers with the device's driver when the first device buffer appears";
-    device_chunk_size: Size = "1M", "size of the pieces in which a large device message is copied through host memory";
-    device_chunks: Count = "16", "pieces of a device message in flight per direction";
+    device_chunk_size: Size = "2M", "size of the largest pieces in which a large device message is copied through host memory";
+    device_chunks: Count = "8", "pieces of a device message in flight per direction";
 
     staging_limit: Size = "0", "host memory for copies of device buffers, of calls that Open MPI serves from host memory only; 0 means half of the machine's";
     device_ipc: Flag = "yes", "let processes of one node map each other's device memory, so that a message between devices is one copy; device_protocols=copy has no use for it";

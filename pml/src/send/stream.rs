@@ -84,7 +84,7 @@ impl Engine {
             let kind = if on_device || transfer.to_device { link.device_kind() } else { FragmentKind::Host };
             let room = match kind {
                 FragmentKind::Device => {
-                    caps.device_max_send_size.saturating_sub(FRAGMENT_LEN).min(self.parameters.device_chunk_size)
+                    caps.device_max_send_size.saturating_sub(FRAGMENT_LEN).min(self.device_piece(transfer.len))
                 }
                 _ => caps.max_send_size.saturating_sub(FRAGMENT_LEN),
             };
@@ -133,6 +133,13 @@ impl Engine {
             return Ok(Step::Sent);
         }
         Ok(Step::Busy)
+    }
+
+    /// How much of a message of `len` bytes a device copies at a time. From two pieces on, one side's copies go on beside
+    /// the other's; but each piece costs as much as some hundred thousand bytes take.
+    fn device_piece(&self, len: u64) -> usize {
+        let largest = self.parameters.device_chunk_size;
+        usize::try_from(len.div_ceil(2)).unwrap_or(largest).clamp(largest.div_ceil(2), largest)
     }
 
     /// A fragment's copy off the device is done.
