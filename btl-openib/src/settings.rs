@@ -158,7 +158,43 @@ fn list(text: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #[test]
+        fn a_receive_queue_reads_as_written(size in 2 * MAX_HEADER..=LONGEST_MESSAGE, count in 4..=1_usize << 16,
+                                            low in 0..=1_usize << 16, window in 0..=1_usize << 16, given in 0..3) {
+            let text = match given {
+                0 => format!("S,{size},{count}"),
+                1 => format!("S,{size},{count},{low}"),
+                _ => format!(" s , {size}, {count},{low} ,{window}"),
+            };
+            let (low, window) = match given {
+                0 => (count / 4, count / 8),
+                1 => (low, count / 8),
+                _ => (low, window),
+            };
+            match ReceiveQueue::parse(&text) {
+                Ok(queue) => {
+                    prop_assert!(low < count && window <= count);
+                    prop_assert_eq!(queue, ReceiveQueue { size, count, low, window: window.max(2) });
+                }
+                Err(reason) => {
+                    prop_assert!(low >= count || window > count);
+                    prop_assert!(reason.contains(text.trim()) && reason.contains("low mark"), "{}", reason);
+                }
+            }
+        }
+
+        #[test]
+        fn what_is_no_receive_queue_is_refused_in_words(text in "[SsPpX0-9KMG,: -]{0,24}|.{0,12}") {
+            if let Err(reason) = ReceiveQueue::parse(&text) {
+                prop_assert!(reason.contains('\''), "{text:?}: {reason}");
+            }
+        }
+    }
 
     #[test]
     fn receive_queues_are_written_as_elsewhere() {

@@ -8,7 +8,7 @@
 //! anybody's is needed.
 //!
 //! Private anonymous memory only: another process, or another mapping, can change what a shared one holds. Kernels
-//! before 5.14 cannot tell the two apart, and before 5.12 pinned pages did not stay through a fork.
+//! before 5.11 do not open it in this way; with 5.9 pinned pages began to stay through a fork.
 //!
 //! The thread takes no lock and allocates nothing: whoever waits for it may hold any lock, that of the allocator
 //! included.
