@@ -11,10 +11,11 @@ use cableway_btl::{
     Access, Capabilities, Cost, Endpoint, Error, Flags, Fragment, FragmentKind, FragmentOwner, Offer, Operation,
     Region, Registration, RemoteHandle, Sent, Token, Transfer,
 };
-use cableway_common_cuda::Location;
+use cableway_common_cuda::{Location, Strided};
 
 use crate::NAME;
 use crate::cost;
+use crate::device_copy::What;
 use crate::device_copy::handle::Handle as DeviceHandle;
 use crate::inner::{Inner, Request};
 use crate::offers::{self, Offers};
@@ -78,6 +79,9 @@ impl SmEndpoint {
         }
         if settings.device_copy {
             capabilities.flags |= DEVICE_COPY;
+            if settings.device_kernels {
+                capabilities.flags |= Flags::DEVICE_STRIDED;
+            }
             capabilities.device_min_rdma_size = settings.device_costs.direct_from();
         }
         let owner = Arc::new(Owner { inner: inner.clone(), reserved: AtomicU32::new(0) });
@@ -106,7 +110,7 @@ impl SmEndpoint {
             self.capabilities.min_rdma_size = usize::MAX;
         }
         if self.capabilities.flags.contains(Flags::DEVICE_GET) && self.inner.device_copies.given_up(self.peer.rank) {
-            self.capabilities.flags -= DEVICE_COPY;
+            self.capabilities.flags -= DEVICE_COPY | Flags::DEVICE_STRIDED;
         }
         if self.peer.device.get() == DeviceStatus::Refused {
             self.capabilities.flags -= Flags::DEVICE_FRAGMENTS;
@@ -274,8 +278,8 @@ impl SmEndpoint {
         &mut self,
         operation: &'static str,
         local: &Region,
-        (handle, offset): (&DeviceHandle, u64),
-        access: Access,
+        remote: (&DeviceHandle, Access),
+        what: What<'_>,
         token: Token,
     ) -> Result<Transfer, Error> {
         if self.peer.status() == Status::Failed {
@@ -285,11 +289,29 @@ impl SmEndpoint {
             return Err(self.unavailable(operation, "devices do not copy between the two processes"));
         }
         // SAFETY: the caller's promise.
-        let started = unsafe { self.inner.device_copies.start(self.peer.rank, local, (handle, offset), access, token) };
+        let started = unsafe { self.inner.device_copies.start(self.peer.rank, local, remote, what, token) };
         started.map_err(|reason| {
             self.refresh();
             self.unavailable(operation, reason)
         })
+    }
+
+    /// # Safety
+    /// As [`DeviceCopies::start`](crate::device_copy::DeviceCopies::start).
+    unsafe fn copy_blocks(
+        &mut self,
+        operation: &'static str,
+        (local, ours): (&Region, &Strided),
+        (remote, theirs): (&RemoteHandle, &Strided),
+        len: u64,
+        (access, token): (Access, Token),
+    ) -> Result<Transfer, Error> {
+        let Some(handle) = DeviceHandle::of(remote) else {
+            return Err(self.unavailable(operation, "the remote memory is no device's"));
+        };
+        let blocks = What::Blocks { ours, theirs, len };
+        // SAFETY: the caller's promise.
+        unsafe { self.copy_on_device(operation, local, (&handle, access), blocks, token) }
     }
 
     fn copied(&mut self, operation: &'static str, result: Result<(), CopyError>) -> Result<Transfer, Error> {
@@ -435,7 +457,9 @@ impl Endpoint for SmEndpoint {
     unsafe fn get(&mut self, local: Region, from: &RemoteHandle, offset: u64, token: Token) -> Result<Transfer, Error> {
         if let Some(handle) = DeviceHandle::of(from) {
             // SAFETY: the caller's promise.
-            return unsafe { self.copy_on_device("get", &local, (&handle, offset), Access::RemoteRead, token) };
+            return unsafe {
+                self.copy_on_device("get", &local, (&handle, Access::RemoteRead), What::Run(offset), token)
+            };
         }
         let (remote, address) = self.resolve("get", &local, from, Access::RemoteRead, offset)?;
         // SAFETY: the caller keeps `local` valid and untouched.
@@ -446,12 +470,36 @@ impl Endpoint for SmEndpoint {
     unsafe fn put(&mut self, local: Region, to: &RemoteHandle, offset: u64, token: Token) -> Result<Transfer, Error> {
         if let Some(handle) = DeviceHandle::of(to) {
             // SAFETY: the caller's promise.
-            return unsafe { self.copy_on_device("put", &local, (&handle, offset), Access::RemoteWrite, token) };
+            return unsafe {
+                self.copy_on_device("put", &local, (&handle, Access::RemoteWrite), What::Run(offset), token)
+            };
         }
         let (remote, address) = self.resolve("put", &local, to, Access::RemoteWrite, offset)?;
         // SAFETY: the caller keeps `local` valid and unwritten.
         let result = unsafe { remote.write(local.address, address, local.len) };
         self.copied("put", result)
+    }
+
+    unsafe fn get_strided(
+        &mut self,
+        (local, ours): (Region, &Strided),
+        from: (&RemoteHandle, &Strided),
+        len: u64,
+        token: Token,
+    ) -> Result<Transfer, Error> {
+        // SAFETY: the caller's promise.
+        unsafe { self.copy_blocks("get_strided", (&local, ours), from, len, (Access::RemoteRead, token)) }
+    }
+
+    unsafe fn put_strided(
+        &mut self,
+        (local, ours): (Region, &Strided),
+        to: (&RemoteHandle, &Strided),
+        len: u64,
+        token: Token,
+    ) -> Result<Transfer, Error> {
+        // SAFETY: the caller's promise.
+        unsafe { self.copy_blocks("put_strided", (&local, ours), to, len, (Access::RemoteWrite, token)) }
     }
 
     fn offer(&mut self) -> Option<Offer> {

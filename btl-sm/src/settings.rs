@@ -39,6 +39,8 @@ pub(crate) struct Settings {
     pub(crate) box_threshold: usize,
     /// Whether devices copy from one process's memory into another's.
     pub(crate) device_copy: bool,
+    /// Whether kernels copy blocks at regular distances there.
+    pub(crate) device_kernels: bool,
     pub(crate) device_costs: DeviceCosts,
     pub(crate) single_copy: bool,
     pub(crate) single_copy_limit: usize,
@@ -96,6 +98,7 @@ impl Settings {
             device_copy: cfg!(feature = "cuda")
                 && parameters.device_ipc
                 && parameters.device_protocols != DeviceProtocols::Copy,
+            device_kernels: parameters.device_kernels,
             device_costs: DeviceCosts::new(parameters),
             single_copy: parameters.btl_sm_single_copy != SingleCopy::None,
             single_copy_limit: parameters.btl_sm_single_copy_limit,

@@ -32,6 +32,8 @@ bitflags::bitflags! {
         const OFFER = 1 << 11;
         /// When it breaks, the transport knows what became of its messages. Not together with `SEND_IN_PLACE`.
         const FAILOVER = 1 << 12;
+        /// `get_strided` and `put_strided`, between device memories.
+        const DEVICE_STRIDED = 1 << 13;
     }
 }
 

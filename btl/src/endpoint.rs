@@ -1,7 +1,7 @@
 //! A transport, its links, and what it reports.
 
 use cableway_base::Rank;
-use cableway_common_cuda::Location;
+use cableway_common_cuda::{Location, Strided};
 
 use crate::{
     Access, Capabilities, Cost, Error, Fragment, FragmentKind, Operation, Received, Region, Registration, Remains,
@@ -196,6 +196,41 @@ pub trait Endpoint: Send {
         _token: Token,
     ) -> Result<Transfer, Error> {
         Err(Error::Unavailable { btl: "btl", operation: "put", reason: "this transport has none".into() })
+    }
+
+    /// As [`get`](Self::get), of `len` bytes in blocks at regular distances on either side, which come in packing order.
+    /// Offsets count from the first byte of `local` and of what the peer has registered, which hold all blocks.
+    ///
+    /// # Safety
+    /// As `get`; no two blocks of `local` have a byte in common.
+    ///
+    /// # Errors
+    /// As `get`.
+    unsafe fn get_strided(
+        &mut self,
+        _local: (Region, &Strided),
+        _from: (&RemoteHandle, &Strided),
+        _len: u64,
+        _token: Token,
+    ) -> Result<Transfer, Error> {
+        Err(Error::Unavailable { btl: "btl", operation: "get_strided", reason: "this transport has none".into() })
+    }
+
+    /// As [`put`](Self::put), of blocks as in [`get_strided`](Self::get_strided).
+    ///
+    /// # Safety
+    /// As `put`.
+    ///
+    /// # Errors
+    /// As `get`.
+    unsafe fn put_strided(
+        &mut self,
+        _local: (Region, &Strided),
+        _to: (&RemoteHandle, &Strided),
+        _len: u64,
+        _token: Token,
+    ) -> Result<Transfer, Error> {
+        Err(Error::Unavailable { btl: "btl", operation: "put_strided", reason: "this transport has none".into() })
     }
 
     /// Offers a piece of work to the peer, which is told of it by a message. Whichever comes first gets it: the peer's

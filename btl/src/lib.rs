@@ -75,4 +75,4 @@ pub use remains::Remains;
 pub use cableway_base::Rank;
 
 /// Longest header that `pml` puts before a payload, in bytes. A BTL may count on it.
-pub const MAX_HEADER: usize = 192;
+pub const MAX_HEADER: usize = 256;

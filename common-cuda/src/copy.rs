@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::error::DeviceError;
+use crate::strided::Strided;
 use crate::vendor::{VendorBatch, VendorCompletion};
 
 /// Which way a copy goes. Decides the stream, so that both directions overlap.
@@ -24,6 +25,15 @@ pub enum Order {
     AfterDefaultStream,
     /// Nothing: an earlier batch of the same operation has waited.
     None,
+}
+
+/// How far apart the two sides of a batch's copies are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Within {
+    /// All of them lie on the context's device.
+    OneDevice,
+    /// Some lie on another device, whose memory is mapped.
+    OneNode,
 }
 
 /// Several copies that complete together. Created by [`Devices::batch`](crate::Devices::batch).
@@ -66,6 +76,32 @@ impl CopyBatch<'_> {
     ) -> Result<(), DeviceError> {
         // SAFETY: the caller's promise is the vendor's precondition.
         unsafe { self.inner.copy_2d(dst, src, width, rows) };
+        Ok(())
+    }
+
+    /// Says that kernels in the batch's context reach all memory of its copies: it lies on the context's device, or was
+    /// mapped there by [`Imports`](crate::Imports). Then they may make the copies, where that is faster.
+    pub fn reachable(&mut self, within: Within) {
+        self.inner.reachable(within);
+    }
+
+    /// Adds a copy of `len` bytes in blocks at regular distances, in packing order on both sides; a side is the address
+    /// that its blocks are relative to, and the blocks, of `len` bytes at least. Kernels in the batch's context reach
+    /// both sides, as [`reachable`](Self::reachable) says.
+    ///
+    /// # Safety
+    /// As [`copy`](Self::copy), for every block; no two blocks of the destination have a byte in common.
+    ///
+    /// # Errors
+    /// As there.
+    pub unsafe fn copy_strided(
+        &mut self,
+        dst: (*mut u8, &Strided),
+        src: (*const u8, &Strided),
+        len: u64,
+    ) -> Result<(), DeviceError> {
+        // SAFETY: the caller's promise is the vendor's precondition.
+        unsafe { self.inner.copy_strided(dst, src, len) };
         Ok(())
     }
 

@@ -181,6 +181,12 @@ impl Devices {
         Ok(CopyBatch { inner: vendor.batch(at, direction, order)? })
     }
 
+    /// Whether kernels make copies in the context of the device memory at `at` at present. They are loaded when this is
+    /// asked, or anything done, while the default stream is idle.
+    pub fn kernels(&self, at: &Location) -> bool {
+        self.vendor.as_ref().is_some_and(|vendor| vendor.kernels(at))
+    }
+
     /// What is done once the work is that the default stream of the buffer at `at` holds now, where the parameter
     /// `default_stream_order` asks for that order: before then no other process is to be told that it may read or write
     /// the buffer. Done at once for host memory.

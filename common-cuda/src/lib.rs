@@ -22,10 +22,11 @@ mod host_pool;
 mod host_ranges;
 mod ipc;
 mod location;
+mod strided;
 mod vendor;
 
 pub use buffer::{BufferKind, DeviceBuffer};
-pub use copy::{Completion, CopyBatch, Direction, Order};
+pub use copy::{Completion, CopyBatch, Direction, Order, Within};
 pub use devices::{Devices, LIBDIR_VARIABLE, Moment};
 pub use error::DeviceError;
 pub use facts::{DeviceFacts, Facts, Link};
@@ -33,3 +34,4 @@ pub use host::{BounceBuffer, BouncePool, HostRegistration};
 pub use host_pool::{HostMemory, HostPool};
 pub use ipc::{ExportKind, Exported, Exports, Imports, Mapped, MappingCounts, Reach};
 pub use location::{DeviceIndex, Location, MemoryClass};
+pub use strided::{MAX_STRIDED_DIMENSIONS, Strided};

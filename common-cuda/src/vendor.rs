@@ -12,11 +12,12 @@
 use std::sync::atomic::AtomicBool;
 
 use crate::buffer::BufferKind;
-use crate::copy::{Direction, Order};
+use crate::copy::{Direction, Order, Within};
 use crate::error::DeviceError;
 use crate::facts::Facts;
 use crate::ipc::{Exported, NoExport};
 use crate::location::{DeviceIndex, Location};
+use crate::strided::{Strided, rows};
 
 /// A vendor of devices.
 pub(crate) trait Vendor: Send + Sync {
@@ -37,6 +38,11 @@ pub(crate) trait Vendor: Send + Sync {
     fn allocation(&self, address: *const u8) -> Option<(*const u8, usize)>;
     /// Begins copies.
     fn batch(&self, at: &Location, direction: Direction, order: Order) -> Result<Box<dyn VendorBatch>, DeviceError>;
+    /// Whether kernels of ours make copies in the context of `at` at present, so that [`VendorBatch::copy_strided`] is
+    /// fast there.
+    fn kernels(&self, _at: &Location) -> bool {
+        false
+    }
     /// What is over once the work that the default stream of `at`'s context holds now is; none if that is now.
     fn default_stream(&self, at: &Location) -> Result<Option<Box<dyn VendorCompletion>>, DeviceError>;
     /// This moment, for `settled_since`.
@@ -81,6 +87,21 @@ pub(crate) trait VendorBatch {
     /// # Safety
     /// As [`CopyBatch::copy_2d`](crate::CopyBatch::copy_2d).
     unsafe fn copy_2d(&mut self, dst: (*mut u8, usize), src: (*const u8, usize), width: usize, rows: usize);
+    /// Says that a kernel in the batch's context reaches all memory of its plain copies, too.
+    fn reachable(&mut self, _within: Within) {}
+    /// Adds a copy of the first `len` bytes of blocks at regular distances; a side is the address that they are
+    /// relative to, and the blocks, which have as many bytes at least. A kernel in the batch's context reaches both.
+    ///
+    /// # Safety
+    /// As [`CopyBatch::copy_strided`](crate::CopyBatch::copy_strided).
+    unsafe fn copy_strided(&mut self, dst: (*mut u8, &Strided), src: (*const u8, &Strided), len: u64) {
+        rows(dst.1, src.1, len, |rows| {
+            let to = (dst.0.wrapping_offset(rows.to.0 as isize), rows.to.1);
+            let from = (src.0.wrapping_offset(rows.from.0 as isize), rows.from.1);
+            // SAFETY: rows of the two sides, which the caller vouches for.
+            unsafe { self.copy_2d(to, from, rows.width, rows.rows) }
+        });
+    }
     /// Hands the copies to the device. None if there were none, or they are done already.
     fn finish(self: Box<Self>) -> Result<Option<Box<dyn VendorCompletion>>, DeviceError>;
 }

@@ -5,7 +5,7 @@ use std::hash::{Hash, Hasher};
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
-use cableway_common_cuda::{Devices, Location};
+use cableway_common_cuda::{Devices, Location, Strided};
 
 use crate::bounds::Bounds;
 use crate::error::Error;
@@ -192,6 +192,26 @@ impl Layout {
             }
             _ => Shape::Irregular,
         }
+    }
+
+    /// The data of `count` elements as blocks at regular distances, relative to the buffer's address; none if it is not
+    /// that, or has no byte.
+    pub fn strided(&self, count: u64) -> Option<Strided> {
+        let inner = &*self.inner;
+        self.span(count)?;
+        let mut strided = Strided { offset: inner.offset, ..Strided::run(1) };
+        let outermost = (count.checked_mul(inner.units)?, inner.stride);
+        let (mut dimensions, mut node) = (vec![outermost], &inner.unit);
+        while let Node::Repeat(repeat) = node {
+            dimensions.push((repeat.count, repeat.stride));
+            node = &repeat.body;
+        }
+        let Node::Block(block) = node else { return None };
+        strided.block = *block;
+        dimensions.retain(|dimension| dimension.0 != 1);
+        dimensions.reverse();
+        strided.dimensions.get_mut(..dimensions.len())?.copy_from_slice(&dimensions);
+        strided.size().filter(|size| Some(*size) == self.size().checked_mul(count)).map(|_| strided)
     }
 
     /// Visits the packed bytes `range` of `count` elements.

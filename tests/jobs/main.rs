@@ -4,6 +4,7 @@
 mod cli;
 mod device;
 mod device_copy;
+mod device_shapes;
 mod faults;
 mod huge;
 mod launcher;
@@ -25,6 +26,7 @@ fn main() -> std::process::ExitCode {
                 library::ROLES,
                 device::ROLES,
                 device_copy::ROLES,
+                device_shapes::ROLES,
                 faults::ROLES,
                 leaving::ROLES,
                 huge::ROLES,
@@ -39,6 +41,7 @@ fn main() -> std::process::ExitCode {
         library::TESTS,
         device::TESTS,
         device_copy::TESTS,
+        device_shapes::TESTS,
         faults::TESTS,
         leaving::TESTS,
         huge::TESTS,

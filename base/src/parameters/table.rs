@@ -69,6 +69,9 @@ parameters! {
     device_chunks: Count = "8", "pieces of a device message in flight per direction";
 
     staging_limit: Size = "0", "host memory for copies of device buffers, of calls that Open MPI serves from host memory only; 0 means half of the machine's";
+    device_kernels: Flag = "yes", "let kernels of ours make copies between devices where they are faster than copy engines: many at once, and data in blocks at regular distances; device_protocols=copy has no use for them";
+    device_kernel_patience: Time = "200us", "a kernel of ours that finds no room on its device for so long is revoked, and copy engines do its work: what fills the device may be waiting for the message";
+    device_kernel_limit: Size = "256K", "copies between devices are made by a kernel where several come together that are no larger than this on average; copy engines take larger ones, but within one device";
     device_ipc: Flag = "yes", "let processes of one node map each other's device memory, so that a message between devices is one copy; device_protocols=copy has no use for it";
     device_ipc_mappings: Count = "256", "allocations of other processes that are kept mapped; those not used for longest are closed";
     device_ipc_bytes: Size = "64G", "bytes of other processes' device memory that are kept mapped";

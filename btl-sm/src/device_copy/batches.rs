@@ -8,7 +8,9 @@ use std::collections::VecDeque;
 
 use cableway_base::Rank;
 use cableway_btl::Token;
-use cableway_common_cuda::{Completion, DeviceError, DeviceIndex, Devices, Direction, Location, Mapped, Order};
+use cableway_common_cuda::{
+    Completion, DeviceError, DeviceIndex, Devices, Direction, Location, Mapped, MemoryClass, Order, Strided, Within,
+};
 
 /// Batches of one context that keep its device busy, whatever gathers meanwhile.
 const DEPTH: usize = 2;
@@ -23,6 +25,8 @@ pub(super) struct Copy {
     pub(super) to: *mut u8,
     pub(super) from: *const u8,
     pub(super) len: usize,
+    /// What of both sides is copied, where that is not one run.
+    pub(super) blocks: Option<Box<Blocks>>,
     pub(super) local: Location,
     pub(super) order: Order,
     pub(super) of: Of,
@@ -32,10 +36,18 @@ pub(super) struct Copy {
 // copy, on whatever thread.
 unsafe impl Send for Copy {}
 
+/// Blocks at regular distances, relative to a copy's addresses.
+pub(super) struct Blocks {
+    pub(super) to: Strided,
+    pub(super) from: Strided,
+}
+
 /// Whose copy it is.
 pub(super) struct Of {
     pub(super) peer: Rank,
     pub(super) token: Token,
+    /// Whether the peer's memory is on the same device.
+    pub(super) one_device: bool,
     /// Kept until the copy is done.
     pub(super) _mapped: Mapped,
 }
@@ -113,10 +125,21 @@ impl Batches {
         let order = if ordered { Order::AfterDefaultStream } else { Order::None };
         let begun = (|| {
             let mut copies = devices.batch(&local, Direction::DeviceToDevice, order)?;
+            // The context's own memory, and what is mapped into it. Managed memory may be anywhere.
+            if batch.iter().all(|copy| copy.local.class == MemoryClass::Device) {
+                let one_device = batch.iter().all(|copy| copy.of.one_device);
+                copies.reachable(if one_device { Within::OneDevice } else { Within::OneNode });
+            }
             for copy in &batch {
+                let Copy { to, from, len, .. } = *copy;
                 // SAFETY: both ranges are good until the copy is reported, by the promise of whoever started it and by
-                // the mapping that is kept.
-                unsafe { copies.copy(copy.to, copy.from, copy.len) }?;
+                // the mapping that is kept; a kernel reaches them.
+                unsafe {
+                    match &copy.blocks {
+                        None => copies.copy(to, from, len)?,
+                        Some(blocks) => copies.copy_strided((to, &blocks.to), (from, &blocks.from), len as u64)?,
+                    }
+                }
             }
             copies.finish()
         })();

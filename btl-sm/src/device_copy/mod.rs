@@ -14,12 +14,21 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use cableway_base::{Parameters, Rank};
 use cableway_btl::{Access, Error, Region, RemoteHandle, Token, Transfer, Upcalls};
-use cableway_common_cuda::{DeviceError, DeviceIndex, Devices, Exports, Imports, Location, Reach};
+use cableway_common_cuda::{DeviceError, DeviceIndex, Devices, Exports, Imports, Location, Reach, Strided};
 use parking_lot::Mutex;
 
-use self::batches::{Batches, Copy, Of};
+use self::batches::{Batches, Blocks, Copy, Of};
 use crate::NAME;
 use handle::Handle;
+
+/// What is copied between a local region and a peer's.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum What<'s> {
+    /// All of the local region, and as much from this offset on of the peer's.
+    Run(u64),
+    /// The first bytes of blocks in both.
+    Blocks { ours: &'s Strided, theirs: &'s Strided, len: u64 },
+}
 
 /// The device memory of this process that peers may copy, that of peers, and the copies under way.
 pub(crate) struct DeviceCopies {
@@ -69,7 +78,8 @@ impl DeviceCopies {
     /// Begins to copy between `local` and the memory of `peer` that the handle names, from there for `RemoteRead`.
     ///
     /// # Safety
-    /// `local` stays valid, and touched by nobody else in a way that conflicts, until `token` is completed.
+    /// `local` stays valid, and touched by nobody else in a way that conflicts, until `token` is completed; its blocks
+    /// lie in it.
     ///
     /// # Errors
     /// Why it cannot be done this way.
@@ -77,8 +87,8 @@ impl DeviceCopies {
         &self,
         peer: Rank,
         local: &Region,
-        (handle, offset): (&Handle, u64),
-        access: Access,
+        (handle, access): (&Handle, Access),
+        what: What<'_>,
         token: Token,
     ) -> Result<Transfer, String> {
         if let Some(id) = handle.gone() {
@@ -87,19 +97,41 @@ impl DeviceCopies {
         if !local.location.on_device() {
             return Err("only one of the two buffers is on a device".to_owned());
         }
-        let (exported, at) = handle.resolve(access, offset, local.len)?;
+        let (first, len) = match what {
+            What::Run(offset) => (offset, local.len),
+            What::Blocks { .. } if !self.devices.kernels(&local.location) => {
+                return Err("no kernel copies blocks there at present".to_owned());
+            }
+            What::Blocks { ours, theirs, len } => within(local.len, ours, theirs, len)?,
+        };
+        let (exported, at) = handle.resolve(access, first, len)?;
         let reach = self.imports.reach(peer, &exported, &local.location, local.len as u64);
         let mapped = match reach.map_err(|error| error.to_string())? {
             Reach::Mapped(mapped) => mapped,
             Reach::NotYet => return Err("the peer's memory is not mapped before it is met again".to_owned()),
             Reach::Refused => return Err("the peer's memory cannot be mapped".to_owned()),
         };
-        let (to, from) = match access {
-            Access::RemoteRead => (local.address, mapped.address(at)),
-            Access::RemoteWrite => (mapped.address(at), local.address),
+        let remote = match what {
+            What::Run(_) => mapped.address(at),
+            What::Blocks { .. } => mapped.address(at).wrapping_sub(first as usize),
         };
-        let of = Of { peer, token, _mapped: mapped };
-        let copy = Copy { to, from, len: local.len, local: local.location, order: local.order, of };
+        let (to, from) = match access {
+            Access::RemoteRead => (local.address, remote),
+            Access::RemoteWrite => (remote, local.address),
+        };
+        let (len, blocks) = match what {
+            What::Run(_) => (local.len, None),
+            What::Blocks { ours, theirs, len } => {
+                let (to, from) = match access {
+                    Access::RemoteRead => (*ours, *theirs),
+                    Access::RemoteWrite => (*theirs, *ours),
+                };
+                (len as usize, Some(Box::new(Blocks { to, from })))
+            }
+        };
+        let one_device = self.on_one_device(&local.location, handle);
+        let of = Of { peer, token, one_device, _mapped: mapped };
+        let copy = Copy { to, from, len, blocks, local: local.location, order: local.order, of };
         self.count.fetch_add(1, Release);
         let mut batches = self.batches.lock();
         batches.add(copy);
@@ -159,6 +191,21 @@ impl DeviceCopies {
         self.exports.forget_peer(peer);
         true
     }
+}
+
+/// Where in the peer's memory its blocks lie, if both sides have `len` bytes in blocks, ours within the region.
+fn within(region: usize, ours: &Strided, theirs: &Strided, len: u64) -> Result<(u64, usize), &'static str> {
+    let enough = |side: &Strided| side.size().is_some_and(|size| size >= len);
+    let place = |side: &Strided| {
+        let (low, span) = side.span()?;
+        Some((u64::try_from(low).ok()?, usize::try_from(span).ok()?))
+    };
+    let inside =
+        place(ours).and_then(|(low, span)| low.checked_add(span as u64)).is_some_and(|end| end <= region as u64);
+    if !inside || !enough(ours) || !enough(theirs) {
+        return Err("the blocks have less than the message, or do not lie in the memory");
+    }
+    place(theirs).ok_or("the blocks do not lie in the registered memory")
 }
 
 /// Says once why copies between devices of two processes do not work.

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use cudarc::driver::sys::{CUcontext, CUdevice, CUdevice_attribute_enum as Attribute, CUstreamCaptureMode_enum};
 use parking_lot::{Mutex, RwLock};
@@ -15,6 +16,7 @@ use parking_lot::{Mutex, RwLock};
 use super::copy::Operation;
 use super::driver::Driver;
 use super::info;
+use super::kernels::Kernels;
 use super::status::Failure;
 use super::stream::Streams;
 use crate::location::DeviceIndex;
@@ -35,6 +37,16 @@ unsafe impl<T> Send for Handle<T> {}
 // SAFETY: as above.
 unsafe impl<T> Sync for Handle<T> {}
 
+/// What parameters say of how copies are made.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Settings {
+    pub(super) kernels: bool,
+    /// How long a job may wait for room on its device.
+    pub(super) patience: Duration,
+    /// Average size of plain copies up to which a kernel makes them.
+    pub(super) kernel_limit: usize,
+}
+
 /// A context and what we keep in it.
 pub(crate) struct Context {
     pub(super) driver: &'static Driver,
@@ -42,6 +54,8 @@ pub(crate) struct Context {
     handle: Handle<cudarc::driver::sys::CUctx_st>,
     gone: AtomicBool,
     pub(super) streams: Streams,
+    pub(super) kernels: Kernels,
+    pub(super) settings: Settings,
     /// Operations that are done, with their events, for the next ones.
     #[expect(clippy::vec_box, reason = "the boxes themselves are what is kept")]
     pub(super) idle: Mutex<Vec<Box<Operation>>>,
@@ -127,6 +141,7 @@ impl Drop for Context {
         for mut operation in operations {
             operation.destroy(self.driver);
         }
+        self.kernels.destroy(self.driver);
         self.streams.destroy(self.driver);
     }
 }
@@ -192,14 +207,15 @@ impl Drop for Scope {
 /// The contexts that this process's buffers were seen in.
 pub(crate) struct Contexts {
     pub(super) driver: &'static Driver,
+    settings: Settings,
     known: RwLock<Vec<Arc<Context>>>,
     /// Primary contexts, as far as they were asked for; believed while they are alive.
     primaries: RwLock<HashMap<DeviceIndex, Arc<Context>>>,
 }
 
 impl Contexts {
-    pub(super) fn new(driver: &'static Driver) -> Self {
-        Contexts { driver, known: RwLock::default(), primaries: RwLock::default() }
+    pub(super) fn new(driver: &'static Driver, settings: Settings) -> Self {
+        Contexts { driver, settings, known: RwLock::default(), primaries: RwLock::default() }
     }
 
     /// The context of this id, seen before.
@@ -229,6 +245,8 @@ impl Contexts {
                 handle: Handle(handle),
                 gone: AtomicBool::new(false),
                 streams: Streams::default(),
+                kernels: Kernels::default(),
+                settings: self.settings,
                 idle: Mutex::new(Vec::new()),
                 max_pitch: OnceLock::new(),
                 batches_refused: AtomicBool::new(false),

@@ -8,7 +8,10 @@ mod driver;
 mod hardware;
 mod info;
 mod ipc;
+mod jobs;
+mod kernels;
 mod latest;
+mod pieces;
 mod primary;
 mod register;
 mod status;
@@ -20,9 +23,9 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
 use cableway_base::Parameters;
-use cableway_base::parameters::DefaultStreamOrder;
+use cableway_base::parameters::{DefaultStreamOrder, DeviceProtocols};
 
-use self::context::{Context, Contexts};
+use self::context::{Context, Contexts, Settings};
 use self::copy::{Operation, Start};
 use self::driver::{Discovery, Driver, LIBRARY};
 use self::primary::Primaries;
@@ -32,7 +35,7 @@ use crate::copy::{Direction, Order};
 use crate::error::DeviceError;
 use crate::facts::Facts;
 use crate::ipc::{Exported, NoExport};
-use crate::location::{DeviceIndex, Location};
+use crate::location::{DeviceIndex, Location, MemoryClass};
 use crate::vendor::{Vendor, VendorBatch, VendorBuffer, VendorCompletion, VendorMapping, VendorRegistration};
 
 /// The CUDA devices of this process, as far as a driver is in it.
@@ -44,6 +47,7 @@ pub(crate) struct Cuda {
     primaries: Primaries,
     order_after_default_stream: bool,
     register_host: bool,
+    settings: Settings,
 }
 
 impl Cuda {
@@ -57,6 +61,11 @@ impl Cuda {
             primaries: Primaries::default(),
             order_after_default_stream: parameters.default_stream_order == DefaultStreamOrder::Legacy,
             register_host: parameters.device_register_host,
+            settings: Settings {
+                kernels: parameters.device_kernels && parameters.device_protocols == DeviceProtocols::Auto,
+                patience: parameters.device_kernel_patience,
+                kernel_limit: parameters.device_kernel_limit,
+            },
         };
         if let Some(folder) = folder
             && let Err(reason) = cuda.discovery.load(&folder.join(LIBRARY))
@@ -77,7 +86,7 @@ impl Cuda {
 
     fn contexts(&self) -> Option<&Contexts> {
         let driver = self.discovery.driver()?;
-        Some(self.contexts.get_or_init(|| Contexts::new(driver)))
+        Some(self.contexts.get_or_init(|| Contexts::new(driver, self.settings)))
     }
 
     /// The driver, for what only makes sense with one.
@@ -159,6 +168,10 @@ impl Vendor for Cuda {
             return Ok(true);
         }
         Operation::ask_legacy(&self.context_of(at)?)
+    }
+
+    fn kernels(&self, at: &Location) -> bool {
+        at.class == MemoryClass::Device && self.context_of(at).is_ok_and(|context| Operation::kernels(&context))
     }
 
     fn context_id(&self, at: &Location) -> Result<u64, DeviceError> {

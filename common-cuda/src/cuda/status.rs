@@ -16,6 +16,7 @@ impl Failure {
     pub(crate) const MISSING: c_int = -1;
 
     pub(crate) const INVALID_VALUE: c_int = Code::CUDA_ERROR_INVALID_VALUE as c_int;
+    pub(crate) const OUT_OF_MEMORY: c_int = Code::CUDA_ERROR_OUT_OF_MEMORY as c_int;
     pub(crate) const NOT_INITIALIZED: c_int = Code::CUDA_ERROR_NOT_INITIALIZED as c_int;
     pub(crate) const DEINITIALIZED: c_int = Code::CUDA_ERROR_DEINITIALIZED as c_int;
     pub(crate) const INVALID_CONTEXT: c_int = Code::CUDA_ERROR_INVALID_CONTEXT as c_int;

@@ -11,8 +11,8 @@
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
 use cudarc::driver::sys::{
-    CUDA_MEMCPY2D, CUcontext, CUdevice, CUdeviceptr, CUevent, CUipcMemHandle, CUmemAccessDesc, CUmemAllocationProp,
-    CUmemcpyAttributes, CUstream,
+    CUDA_MEMCPY2D, CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUipcMemHandle, CUmemAccessDesc,
+    CUmemAllocationProp, CUmemcpyAttributes, CUmodule, CUstream,
 };
 
 use super::status::Failure;
@@ -111,6 +111,8 @@ functions! {
 
     cuThreadExchangeStreamCaptureMode(mode: *mut c_int) since 10010 exported "cuThreadExchangeStreamCaptureMode";
     cuStreamIsCapturing(stream: CUstream, status: *mut c_int) since 10000 exported "cuStreamIsCapturing";
+    cuStreamCreateWithPriority(stream: *mut CUstream, flags: c_uint, priority: c_int) since 5050 exported "cuStreamCreateWithPriority";
+    cuCtxGetStreamPriorityRange(least: *mut c_int, greatest: *mut c_int) since 5050 exported "cuCtxGetStreamPriorityRange";
     cuStreamCreate(stream: *mut CUstream, flags: c_uint) since 2000 exported "cuStreamCreate";
     cuStreamDestroy(stream: CUstream) since 4000 exported "cuStreamDestroy_v2";
     cuStreamQuery(stream: CUstream) since 2000 exported "cuStreamQuery";
@@ -121,6 +123,11 @@ functions! {
     cuEventRecord(event: CUevent, stream: CUstream) since 2000 exported "cuEventRecord";
     cuEventQuery(event: CUevent) since 2000 exported "cuEventQuery";
 
+    cuModuleLoadData(module: *mut CUmodule, image: *const c_void) since 2000 exported "cuModuleLoadData";
+    cuModuleUnload(module: CUmodule) since 2000 exported "cuModuleUnload";
+    cuModuleGetFunction(function: *mut CUfunction, module: CUmodule, name: *const c_char) since 2000 exported "cuModuleGetFunction";
+    cuLaunchKernel(function: CUfunction, x: c_uint, y: c_uint, z: c_uint, threads_x: c_uint, threads_y: c_uint, threads_z: c_uint, shared: c_uint, stream: CUstream, arguments: *mut *mut c_void, extra: *mut *mut c_void) since 4000 exported "cuLaunchKernel";
+
     cuMemcpyAsync(destination: CUdeviceptr, source: CUdeviceptr, len: usize, stream: CUstream) since 4000 exported "cuMemcpyAsync";
     cuMemcpyBatchAsync(destinations: *mut CUdeviceptr, sources: *mut CUdeviceptr, lens: *mut usize, count: usize, attributes: *mut CUmemcpyAttributes, first: *mut usize, kinds: usize, stream: CUstream) since 13000 exported "cuMemcpyBatchAsync_v2";
     cuMemcpy2DAsync(copy: *const CUDA_MEMCPY2D, stream: CUstream) since 3020 exported "cuMemcpy2DAsync_v2";
@@ -128,6 +135,7 @@ functions! {
     cuMemcpyDtoH(destination: *mut c_void, source: CUdeviceptr, len: usize) since 3020 exported "cuMemcpyDtoH_v2";
     cuMemsetD8(destination: CUdeviceptr, value: u8, len: usize) since 3020 exported "cuMemsetD8_v2";
     cuMemHostRegister(address: *mut c_void, len: usize, flags: c_uint) since 6050 exported "cuMemHostRegister_v2";
+    cuMemHostGetDevicePointer(device: *mut CUdeviceptr, address: *mut c_void, flags: c_uint) since 3020 exported "cuMemHostGetDevicePointer_v2";
     cuMemHostUnregister(address: *mut c_void) since 4000 exported "cuMemHostUnregister";
 
     cuIpcGetMemHandle(handle: *mut CUipcMemHandle, address: CUdeviceptr) since 4010 exported "cuIpcGetMemHandle";

@@ -43,6 +43,7 @@ macro_rules! functions {
             }
 
             $(
+                #[allow(clippy::too_many_arguments, reason = "a function of the driver's has as many as it has")]
                 pub(crate) fn $name(&self, $($argument: $type),*) -> Result<(), c_int> {
                     let function = self.$name.unwrap_or_else(|| panic!("the driver lacks {}", $symbol));
                     // SAFETY: tests pass what the driver's documentation asks for.
@@ -95,6 +96,10 @@ functions! {
     cuStreamEndCapture = "cuStreamEndCapture"(stream: Handle, graph: *mut Handle);
     cuGraphDestroy = "cuGraphDestroy"(graph: Handle);
     cuThreadExchangeStreamCaptureMode = "cuThreadExchangeStreamCaptureMode"(mode: *mut c_int);
+    cuCtxEnablePeerAccess = "cuCtxEnablePeerAccess"(context: Handle, flags: c_uint);
+    cuModuleLoadData = "cuModuleLoadData"(module: *mut Handle, image: *const c_char);
+    cuModuleGetFunction = "cuModuleGetFunction"(function: *mut Handle, module: Handle, name: *const c_char);
+    cuLaunchKernel = "cuLaunchKernel"(function: Handle, x: c_uint, y: c_uint, z: c_uint, threads_x: c_uint, threads_y: c_uint, threads_z: c_uint, shared: c_uint, stream: Handle, arguments: *mut *mut c_void, extra: *mut *mut c_void);
     cuEventCreate = "cuEventCreate"(event: *mut Handle, flags: c_uint);
     cuEventRecord = "cuEventRecord"(event: Handle, stream: Handle);
     cuEventQuery = "cuEventQuery"(event: Handle);

@@ -10,7 +10,7 @@ mod loops;
 mod message;
 mod pieces;
 
-use cableway_common_cuda::{Completion, Devices, Location, Order};
+use cableway_common_cuda::{Completion, Devices, Location, Order, Strided};
 
 use self::device::DeviceSide;
 use self::message::{Message, at};
@@ -172,6 +172,21 @@ impl Convertor {
     #[inline]
     pub fn contiguous(&self) -> Option<*mut u8> {
         (self.layout.is_none() && self.size != 0).then_some(self.address)
+    }
+
+    /// A message in one allocation on a device as blocks at regular distances: the first byte of the range that it lies
+    /// in, that range's length, and the blocks, relative to that byte. None for any other message.
+    pub fn strided(&self) -> Option<(*mut u8, usize, Strided)> {
+        if self.size == 0 || !self.location.on_device() || self.is_mixed() {
+            return None;
+        }
+        let strided = match &self.layout {
+            Some(layout) => layout.strided(self.count)?,
+            None => Strided::run(self.size),
+        };
+        let (low, len) = strided.span()?;
+        let inside = Strided { offset: strided.offset - low, ..strided };
+        Some((at(self.address, low), usize::try_from(len).ok()?, inside))
     }
 
     /// Packs up to `len` bytes into host memory at `out`, and waits until they are there; returns how many.

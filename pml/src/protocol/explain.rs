@@ -18,14 +18,15 @@ use crate::wire::MATCH_LEN;
 pub struct Side {
     /// Where it lives.
     pub class: MemoryClass,
-    /// Whether its data is one run of bytes.
+    /// Whether its data is one run of bytes; otherwise it is taken to be blocks at regular distances.
     pub contiguous: bool,
 }
 
 impl Side {
-    pub(super) fn shape(self) -> Shape {
+    pub(super) fn shape(self, any: Flags) -> Shape {
         let on_device = matches!(self.class, MemoryClass::Device | MemoryClass::Managed);
-        Shape { on_device, contiguous: self.contiguous }
+        let regular = self.class == MemoryClass::Device && any.contains(Flags::DEVICE_STRIDED);
+        Shape { on_device, contiguous: self.contiguous || regular }
     }
 }
 
@@ -159,10 +160,10 @@ impl Able<'_> {
     }
 
     fn decide(&self, len: u64, from: Side, to: Side) -> (&'static str, String) {
-        let mixed = from.shape().on_device != to.shape().on_device;
+        let mixed = from.shape(self.any).on_device != to.shape(self.any).on_device;
         let out = Outgoing {
             len,
-            from: from.shape(),
+            from: from.shape(self.any),
             synchronous: false,
             credit: true,
             copy_only: self.copy_only,
@@ -170,7 +171,7 @@ impl Able<'_> {
             any: self.any,
             min_rdma_size: self.min_rdma_size,
             device_min_rdma_size: self.device_min_rdma_size,
-            reachable: from.shape().on_device,
+            reachable: from.shape(self.any).on_device,
             stores: len <= self.push_limit && self.costs[1].of(len) <= self.costs[0].of(len),
             fetches: !mixed || !self.any.contains(Flags::DEVICE_TO_DEVICE),
         };
@@ -186,7 +187,7 @@ impl Able<'_> {
         let incoming = Incoming {
             exposed: start == Start::Expose,
             addressable: (start == Start::Announce || out.from.on_device) && addressable(&out),
-            to: to.shape(),
+            to: to.shape(self.any),
             copy_only: self.copy_only,
             attentive: true,
             any: self.any,

@@ -22,6 +22,9 @@
 //! where the receiver fetches and where the sender stores: the receiver takes the cheaper. A peer that has its buffers in
 //! host memory is sent small messages eagerly.
 //!
+//! Where this table says one run, a device's buffer may also be blocks at regular distances, if the link has kernels copy
+//! such: they go from place to place, packed nowhere.
+//!
 //! A device buffer on either side takes GET and PUT only where the link says that it can do so with device memory, and
 //! never with `device_protocols=copy`: then its data always goes through internal buffers.
 
@@ -32,6 +35,8 @@ pub use explain::{Explained, Side, explain};
 use std::time::Duration;
 
 use cableway_btl::{Capabilities, Flags};
+use cableway_common_cuda::MemoryClass;
+use cableway_datatype::Convertor;
 
 use crate::wire::{MATCH_LEN, RENDEZVOUS_LEN};
 
@@ -39,8 +44,21 @@ use crate::wire::{MATCH_LEN, RENDEZVOUS_LEN};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     pub(crate) on_device: bool,
-    /// One run of bytes.
+    /// One operation of a link can move it: it is one run of bytes, or on a device, in blocks at regular distances, and
+    /// the link has kernels copy such.
     pub(crate) contiguous: bool,
+}
+
+impl Shape {
+    /// The shape of a message's buffer for links that can do this together.
+    pub(crate) fn of(convertor: &Convertor, any: Flags) -> Shape {
+        let on_device = convertor.location().on_device();
+        let one_run = convertor.packed_size() == 0 || convertor.contiguous().is_some();
+        // Managed memory may be anywhere.
+        let able = convertor.location().class == MemoryClass::Device && any.contains(Flags::DEVICE_STRIDED);
+        let regular = || able && convertor.strided().is_some();
+        Shape { on_device, contiguous: one_run || regular() }
+    }
 }
 
 /// How a message sets out.

@@ -112,13 +112,33 @@ fn one_copy_between_devices_from_where_it_pays() {
 }
 
 #[test]
+fn blocks_go_as_one_run_where_kernels_copy_them() {
+    const STRIDED: Side = Side { contiguous: false, ..DEVICE };
+    let between = link(Flags::DEVICE_GET | Flags::DEVICE_PUT | Flags::DEVICE_TO_DEVICE);
+    let mut able = between;
+    able.flags |= Flags::DEVICE_STRIDED;
+    for (from, to) in [(STRIDED, DEVICE), (DEVICE, STRIDED), (STRIDED, STRIDED)] {
+        assert_eq!(protocols(&able, false, from, to), protocols(&able, false, DEVICE, DEVICE));
+        assert!(
+            protocols(&between, false, from, to).iter().all(|row| !row.2.ends_with("get") && !row.2.ends_with("put"))
+        );
+        assert_eq!(protocols(&able, true, from, to), protocols(&between, true, from, to));
+    }
+    // Managed memory may be anywhere, and host memory no kernel copies.
+    let managed = Side { class: MemoryClass::Managed, ..STRIDED };
+    for (from, to) in [(managed, DEVICE), (PIECES, DEVICE), (DEVICE, managed)] {
+        assert_eq!(protocols(&able, false, from, to), protocols(&between, false, from, to));
+    }
+}
+
+#[test]
 fn who_copies_is_the_cheaper_one() {
     let us = Duration::from_micros;
     let any = Flags::DEVICE_GET | Flags::DEVICE_PUT;
     let both = Incoming {
         exposed: true,
         addressable: true,
-        to: DEVICE.shape(),
+        to: DEVICE.shape(Flags::empty()),
         copy_only: false,
         attentive: true,
         any,
@@ -131,7 +151,7 @@ fn who_copies_is_the_cheaper_one() {
     assert_eq!(data(&Incoming { get: us(150), addressable: false, ..both }).0, Data::Get);
     assert_eq!(data(&Incoming { exposed: false, put: us(150), ..both }).0, Data::Put);
     assert_eq!(data(&Incoming { copy_only: true, ..both }).0, Data::Fragments);
-    assert_eq!(data(&Incoming { to: PIECES.shape(), ..both }).0, Data::Fragments);
+    assert_eq!(data(&Incoming { to: PIECES.shape(Flags::empty()), ..both }).0, Data::Fragments);
 }
 
 #[test]
@@ -145,7 +165,7 @@ fn copy_only_is_absolute_for_devices_and_nothing_to_hosts() {
 }
 
 fn outgoing<'l>(main: &'l Capabilities, len: u64, from: Side) -> Outgoing<'l> {
-    let from = from.shape();
+    let from = from.shape(Flags::empty());
     Outgoing {
         len,
         from,

@@ -1,7 +1,7 @@
 //! Fetching from the sender's buffer.
 
 use cableway_btl::{Error, Transfer};
-use cableway_common_cuda::Order;
+use cableway_common_cuda::{Order, Strided};
 
 use crate::completion::Done;
 use crate::engine::Engine;
@@ -63,18 +63,32 @@ impl Engine {
         let Some(transfer) = receives.get_mut(id) else { return Ok(None) };
         let Some(fetch) = &mut transfer.fetch else { return Ok(None) };
         fetch.offering = false;
-        let Some(link) = active.iter_mut().find(|link| link.serial == fetch.link) else { return Ok(None) };
+        let Some(link) = active.iter_mut().find(|link| link.serial == fetch.from.link) else { return Ok(None) };
         let on_device = transfer.convertor.location().on_device();
         let limit = if on_device { link.capabilities().device_rdma_limit } else { link.capabilities().get_limit };
-        let Some((offset, end)) = fetch.take(limit as u64) else { return Ok(None) };
-        let (handle, len) = (fetch.handle, end - offset);
+        let blocks = fetch.from.blocks.is_some() || (on_device && transfer.convertor.contiguous().is_none());
+        let most = if blocks { u64::MAX } else { limit as u64 };
+        let Some((offset, end)) = fetch.take(most) else { return Ok(None) };
+        let (from, len) = (fetch.from, end - offset);
         let order = if on_device { transfer.order_of_copies(&self.devices) } else { Order::None };
-        let Some(region) = transfer.region(offset, len, order) else { return Ok(None) };
+        let local = match blocks {
+            true => transfer.whole(order),
+            false => transfer.region(offset, len, order).map(|region| (region, None)),
+        };
+        let Some((region, ours)) = local else { return Ok(None) };
         // The sender will not have sent all itself.
         transfer.finish = true;
         let operation = operations.insert(Operation::Get { id, offset, len });
         // SAFETY: the buffer is the transfer's until it is settled, which waits for the operation.
-        let got = unsafe { link.endpoint.get(region, &handle, offset, token(peer, operation)) };
+        let got = unsafe {
+            if blocks {
+                let (run, whole) = (Strided::run(region.len as u64), Strided::run(len));
+                let (ours, theirs) = (ours.as_ref().unwrap_or(&run), from.blocks.as_ref().unwrap_or(&whole));
+                link.endpoint.get_strided((region, ours), (&from.handle, theirs), len, token(peer, operation))
+            } else {
+                link.endpoint.get(region, &from.handle, offset, token(peer, operation))
+            }
+        };
         if !matches!(got, Ok(Transfer::Started)) {
             operations.remove(operation);
         }

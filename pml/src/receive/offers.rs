@@ -98,11 +98,11 @@ impl Links {
         let Links { active, receives, offers, .. } = self;
         let Some(transfer) = receives.get_mut(id) else { return true };
         let Some(fetch) = &mut transfer.fetch else { return true };
-        let Some(link) = named(active, fetch.link) else { return true };
+        let Some(link) = named(active, fetch.from.link) else { return true };
         let Some(offer) = link.endpoint.offer() else { return false };
         let Some((from, to)) = fetch.take(window) else { return true };
         fetch.offered_any = true;
-        offers.open.push_back(Open { id, from, to, link: fetch.link, offer });
+        offers.open.push_back(Open { id, from, to, link: fetch.from.link, offer });
         transfer.asked += to - from;
         transfer.awaited += to - from;
         let (sender, receiver, total) = (transfer.sender, id, transfer.wanted);

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use cableway_btl::{Access, Flags, Operation, RemoteHandle};
+use cableway_btl::{Access, Flags, Operation};
 use cableway_common_cuda::{DeviceError, Order};
 
-use super::transfer::ReceiveTransfer;
+use super::transfer::{ReceiveTransfer, Source};
 use crate::completion::{Active, Done};
 use crate::copies::{Copying, Then};
 use crate::engine::Engine;
@@ -40,19 +40,22 @@ impl Engine {
                 transfer.request.complete(status, transfer.truncated, done);
                 return;
             }
-            let shape = Shape {
-                on_device: transfer.convertor.location().on_device(),
-                contiguous: transfer.convertor.contiguous().is_some(),
-            };
-            let get = if shape.on_device { Flags::DEVICE_GET } else { Flags::GET };
-            let link = exposed.as_ref().and_then(|exposed| {
-                links.named(exposed.btl, exposed.ordinal, |link| link.capabilities().flags.contains(get))
+            let shape = Shape::of(&transfer.convertor, links.flags());
+            let mut get = if shape.on_device { Flags::DEVICE_GET } else { Flags::GET };
+            let theirs = exposed.as_ref().is_some_and(|exposed| exposed.blocks.is_some());
+            if theirs || (shape.on_device && transfer.convertor.contiguous().is_none()) {
+                get |= Flags::DEVICE_STRIDED;
+            }
+            // No CPU reads a device's blocks.
+            let exposed = exposed.as_ref().filter(|_| shape.on_device || !theirs);
+            let source = exposed.and_then(|exposed| {
+                let link = links.named(exposed.btl, exposed.ordinal, |link| link.capabilities().flags.contains(get))?;
+                Some(Source { link, handle: exposed.handle, blocks: exposed.blocks })
             });
-            let source = link.zip(exposed.as_ref()).map(|(link, exposed)| (link, exposed.handle));
             let both = source.filter(|_| announced.addressable && shape.on_device);
             let [get, put] = both.map_or([Duration::ZERO; 2], |source| links.copy_costs(&transfer, source));
             let incoming = Incoming {
-                exposed: link.is_some(),
+                exposed: source.is_some(),
                 addressable: announced.addressable,
                 to: shape,
                 copy_only: self.copy_only(),
@@ -80,14 +83,7 @@ impl Engine {
         });
     }
 
-    fn fetch(
-        &self,
-        peer: &Peer,
-        links: &mut Links,
-        (id, source): (Id, (u32, RemoteHandle)),
-        offering: bool,
-        done: &mut Done,
-    ) {
+    fn fetch(&self, peer: &Peer, links: &mut Links, (id, source): (Id, Source), offering: bool, done: &mut Done) {
         if !offering {
             self.counters.protocol_get.increment();
         }
@@ -95,7 +91,7 @@ impl Engine {
             if !offering {
                 self.counters.bytes_get.add(transfer.wanted);
             }
-            transfer.fetch_through(source.0, source.1, offering);
+            transfer.fetch_from(source, offering);
         }
         links.queues.gets.push_back(id);
         self.pump_gets(peer, links, done);
@@ -142,8 +138,8 @@ impl Engine {
         let Some(transfer) = links.receives.get_mut(id) else { return };
         let instead = transfer.instead.take();
         let Some(source) = instead else { return expose(links, id) };
-        let whole = transfer.region(0, transfer.wanted, Order::None);
-        let link = links.active.iter_mut().find(|link| link.serial == source.0);
+        let whole = transfer.whole(Order::None).map(|whole| whole.0);
+        let link = links.active.iter_mut().find(|link| link.serial == source.link);
         let able = whole.zip(link).is_some_and(|(region, link)| {
             // SAFETY: the registration is dropped here, and was told to nobody.
             unsafe { link.endpoint.register(region, Access::RemoteWrite) }.is_ok_and(|handle| handle.is_some())
@@ -154,11 +150,13 @@ impl Engine {
 
 impl Links {
     /// What it costs to fetch a message from what the sender exposed, and to have the sender store it.
-    fn copy_costs(&self, transfer: &ReceiveTransfer, (link, handle): (u32, RemoteHandle)) -> [Duration; 2] {
-        let Some(link) = self.active.iter().find(|other| other.serial == link) else { return [Duration::ZERO; 2] };
+    fn copy_costs(&self, transfer: &ReceiveTransfer, source: Source) -> [Duration; 2] {
+        let Some(link) = self.active.iter().find(|other| other.serial == source.link) else {
+            return [Duration::ZERO; 2];
+        };
         let local = transfer.convertor.location();
         [Operation::Get, Operation::Put]
-            .map(|operation| link.endpoint.transfer_cost(operation, local, &handle).of(transfer.wanted))
+            .map(|operation| link.endpoint.transfer_cost(operation, local, &source.handle).of(transfer.wanted))
     }
 }
 
@@ -167,7 +165,12 @@ impl Links {
 fn expose(links: &mut Links, id: Id) {
     let Links { active, receives, queues, .. } = links;
     let Some(transfer) = receives.get_mut(id) else { return };
-    let flag = if transfer.convertor.location().on_device() { Flags::DEVICE_PUT } else { Flags::PUT };
+    let blocks = transfer.whole(Order::None).filter(|whole| whole.1.is_some());
+    let flag = match transfer.convertor.location().on_device() {
+        true if blocks.is_some() => Flags::DEVICE_PUT | Flags::DEVICE_STRIDED,
+        true => Flags::DEVICE_PUT,
+        false => Flags::PUT,
+    };
     let able = |link: &crate::links::Link| link.capabilities().flags.contains(flag);
     let total: f64 = active.iter().filter(|link| able(link)).map(|link| link.capabilities().bandwidth).sum();
     let (sender, wanted) = (transfer.sender, transfer.wanted);
@@ -176,13 +179,19 @@ fn expose(links: &mut Links, id: Id) {
     for link in active.iter_mut().filter(|link| able(link)) {
         share += link.capabilities().bandwidth / total;
         // In whole cache lines, the last one ending with the message. A share that is no number is all of it.
-        let end = if share < 1.0 - f64::EPSILON { (wanted as f64 * share) as u64 & !63 } else { wanted };
+        let end =
+            if share < 1.0 - f64::EPSILON && blocks.is_none() { (wanted as f64 * share) as u64 & !63 } else { wanted };
         let len = end.clamp(offset, wanted) - offset;
-        let Some(region) = transfer.region(offset, len, Order::None).filter(|region| region.len != 0) else { continue };
+        let region = match blocks {
+            Some((region, _)) if len != 0 => Some(region),
+            _ => transfer.region(offset, len, Order::None).filter(|region| region.len != 0),
+        };
+        let Some(region) = region else { continue };
         // SAFETY: the buffer is the transfer's until it is settled, which drops the registration first.
         match unsafe { link.endpoint.register(region, Access::RemoteWrite) } {
             Ok(Some(registration)) => {
-                let to = Exposed { btl: link.tag, ordinal: link.ordinal, handle: *registration.handle() };
+                let (handle, blocks) = (*registration.handle(), blocks.and_then(|whole| whole.1));
+                let to = Exposed { btl: link.tag, ordinal: link.ordinal, handle, blocks };
                 transfer.registrations.push(registration);
                 transfer.asked += len;
                 transfer.awaited += len;

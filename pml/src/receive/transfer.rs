@@ -1,7 +1,7 @@
 //! A message whose data is on its way in.
 
 use cableway_btl::{Region, Registration, RemoteHandle};
-use cableway_common_cuda::{DeviceError, Devices, Moment, Order};
+use cableway_common_cuda::{DeviceError, Devices, Moment, Order, Strided};
 use cableway_datatype::Convertor;
 use smallvec::{SmallVec, smallvec};
 
@@ -32,7 +32,7 @@ pub(crate) struct ReceiveTransfer {
     pub(crate) busy: usize,
     pub(crate) fetch: Option<Fetch>,
     /// How to fetch it, should the sender not be able to store it.
-    pub(crate) instead: Option<(u32, RemoteHandle)>,
+    pub(crate) instead: Option<Source>,
     /// Lets the sender store.
     pub(crate) registrations: SmallVec<[Registration; 1]>,
     /// The sender waits to be told that all is done.
@@ -43,10 +43,19 @@ pub(crate) struct ReceiveTransfer {
     pub(crate) gone: bool,
 }
 
-/// The receiver's side of a GET.
-pub(crate) struct Fetch {
+/// What can be fetched.
+#[derive(Clone, Copy)]
+pub(crate) struct Source {
+    /// The serial of the link that reaches it.
     pub(crate) link: u32,
     pub(crate) handle: RemoteHandle,
+    /// Where in it the data is, if that is in blocks.
+    pub(crate) blocks: Option<Strided>,
+}
+
+/// The receiver's side of a GET.
+pub(crate) struct Fetch {
+    pub(crate) from: Source,
     /// Ranges that are neither on offer nor handed to the link, in any order.
     pub(crate) ranges: SmallVec<[(u64, u64); 2]>,
     /// Ranges that it could not fetch.
@@ -63,10 +72,9 @@ pub(crate) struct Fetch {
 
 impl Fetch {
     /// Of `len` bytes, to be queued.
-    pub(crate) fn new(link: u32, handle: RemoteHandle, len: u64, offering: bool) -> Self {
+    pub(crate) fn new(from: Source, len: u64, offering: bool) -> Self {
         Fetch {
-            link,
-            handle,
+            from,
             ranges: smallvec![(0, len)],
             refused: Vec::new(),
             queued: true,
@@ -119,6 +127,15 @@ impl ReceiveTransfer {
         Some(Region { address, len: len as usize, location: *self.convertor.location(), order })
     }
 
+    /// All of the buffer that an operation of a link may touch, and where in it the data belongs if that is in blocks.
+    pub(crate) fn whole(&self, order: Order) -> Option<(Region, Option<Strided>)> {
+        if let Some(region) = self.region(0, self.wanted, order) {
+            return Some((region, None));
+        }
+        let (address, len, blocks) = self.convertor.strided()?;
+        Some((Region { address, len, location: *self.convertor.location(), order }, Some(blocks)))
+    }
+
     /// What a copy to the buffer waits for that some other means begins than the convertor.
     pub(crate) fn order_of_copies(&self, devices: &Devices) -> Order {
         let settled = devices.settled_since(self.convertor.location(), self.posted);
@@ -141,9 +158,9 @@ impl ReceiveTransfer {
         self.fetch.is_none() && self.asked == self.wanted && self.awaited == 0
     }
 
-    /// Sets out to fetch through the link of this serial what the sender is not offered, or does not take.
-    pub(crate) fn fetch_through(&mut self, link: u32, handle: RemoteHandle, offering: bool) {
-        self.fetch = Some(Fetch::new(link, handle, self.wanted, offering));
+    /// Sets out to fetch what the sender is not offered, or does not take.
+    pub(crate) fn fetch_from(&mut self, source: Source, offering: bool) {
+        self.fetch = Some(Fetch::new(source, self.wanted, offering));
         self.finish = !offering;
     }
 

@@ -64,9 +64,14 @@ impl Engine {
         if transfer.failure.is_none() {
             let location = *transfer.convertor.location();
             let on_device = location.on_device();
-            let flag = if on_device { Flags::DEVICE_PUT } else { Flags::PUT };
-            if transfer.convertor.contiguous().is_none() {
+            let mut flag = if on_device { Flags::DEVICE_PUT } else { Flags::PUT };
+            let one_run = transfer.convertor.contiguous().is_some();
+            // What is in blocks is stored at once.
+            if !one_run && (transfer.convertor.strided().is_none() || offset != 0) {
                 return Err(out_of_turn);
+            }
+            if !one_run || to.blocks.is_some() {
+                flag |= Flags::DEVICE_STRIDED;
             }
             let link = links.named(to.btl, to.ordinal, |link| link.capabilities().flags.contains(flag));
             if on_device && let Some(link) = links.active.iter().find(|other| Some(other.serial) == link) {
@@ -83,6 +88,7 @@ impl Engine {
                 next: 0,
                 link: link.unwrap_or(u32::MAX),
                 handle: to.handle,
+                blocks: to.blocks,
                 outstanding: 0,
                 failed: link.is_none(),
             };

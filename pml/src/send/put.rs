@@ -1,7 +1,7 @@
 //! Storing into the receiver's buffer.
 
 use cableway_btl::{RemoteHandle, Transfer};
-use cableway_common_cuda::Order;
+use cableway_common_cuda::{Order, Strided};
 
 use super::start::token;
 use crate::completion::Done;
@@ -21,6 +21,8 @@ pub(crate) struct PutJob {
     pub(crate) next: u64,
     pub(crate) link: u32,
     pub(crate) handle: RemoteHandle,
+    /// Where in the handle's memory the data belongs, if that is in blocks.
+    pub(crate) blocks: Option<Strided>,
     pub(crate) outstanding: usize,
     pub(crate) failed: bool,
 }
@@ -65,16 +67,29 @@ impl Engine {
             return Ok(None);
         }
         let on_device = transfer.convertor.location().on_device();
+        let blocks = job.blocks.is_some() || transfer.convertor.contiguous().is_none();
         let limit = if on_device { link.capabilities().device_rdma_limit } else { link.capabilities().put_limit };
-        let len = (job.len - job.next).min(limit.max(1) as u64);
+        let len = if blocks { job.len } else { (job.len - job.next).min(limit.max(1) as u64) };
         let order = if on_device { transfer.order_of_copies(&self.devices) } else { Order::None };
-        let Some(region) = transfer.region(job.offset + job.next, len, order) else {
+        let local = match blocks {
+            true => transfer.whole(order),
+            false => transfer.region(job.offset + job.next, len, order).map(|region| (region, None)),
+        };
+        let Some((region, ours)) = local else {
             job.failed = true;
             return Ok(None);
         };
         let operation = operations.insert(Operation::Put(index));
         // SAFETY: the buffer stays valid and unwritten until the request completes, which waits for the operation.
-        let put = unsafe { link.endpoint.put(region, &job.handle, job.next, token(peer, operation)) };
+        let put = unsafe {
+            if blocks {
+                let (run, to) = (Strided::run(region.len as u64), Strided::run(job.len));
+                let (ours, theirs) = (ours.as_ref().unwrap_or(&run), job.blocks.as_ref().unwrap_or(&to));
+                link.endpoint.put_strided((region, ours), (&job.handle, theirs), len, token(peer, operation))
+            } else {
+                link.endpoint.put(region, &job.handle, job.next, token(peer, operation))
+            }
+        };
         if !matches!(put, Ok(Transfer::Started)) {
             operations.remove(operation);
         }

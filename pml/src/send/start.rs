@@ -68,10 +68,7 @@ impl Engine {
     }
 
     fn choose_start(&self, links: &mut Links, transfer: &mut SendTransfer) -> Start {
-        let shape = Shape {
-            on_device: transfer.convertor.location().on_device(),
-            contiguous: transfer.len == 0 || transfer.convertor.contiguous().is_some(),
-        };
+        let shape = Shape::of(&transfer.convertor, flags(&links.active));
         transfer.stores = self.stores(links, transfer, shape);
         let reachable =
             !transfer.stores && shape.on_device && shape.contiguous && self.expose_device(links, transfer, shape);
@@ -278,7 +275,8 @@ impl Engine {
         let addressable = on_device && self.addressable(active, transfer);
         let exposed = transfer.registration.as_ref().and_then(|(serial, registration)| {
             let link = active.iter().find(|link| link.serial == *serial)?;
-            Some(Exposed { btl: link.tag, ordinal: link.ordinal, handle: *registration.handle() })
+            let blocks = transfer.whole(Order::None)?.1;
+            Some(Exposed { btl: link.tag, ordinal: link.ordinal, handle: *registration.handle(), blocks })
         });
         let Some(exposed) = exposed else {
             transfer.phase = Phase::Starting(Start::Announce);
@@ -320,10 +318,7 @@ impl Engine {
     /// Whether the receiver may ask to have the message stored.
     fn addressable(&self, active: &[Link], transfer: &SendTransfer) -> bool {
         let Some(main) = active.first() else { return false };
-        let shape = Shape {
-            on_device: transfer.convertor.location().on_device(),
-            contiguous: transfer.convertor.contiguous().is_some(),
-        };
+        let shape = Shape::of(&transfer.convertor, flags(active));
         protocol::addressable(&self.outgoing(active, main, transfer, shape))
     }
 
@@ -470,7 +465,8 @@ fn least(active: &[Link], able: Flags, number: impl Fn(&Capabilities) -> usize) 
 
 /// Has the first link that can make the data reachable for the peer's GET; false if none can.
 fn register(active: &mut [Link], transfer: &mut SendTransfer, flag: Flags) -> Result<bool, cableway_btl::Error> {
-    let Some(region) = transfer.region(0, transfer.len, Order::None) else { return Ok(false) };
+    let Some((region, blocks)) = transfer.whole(Order::None) else { return Ok(false) };
+    let flag = if blocks.is_some() { flag | Flags::DEVICE_STRIDED } else { flag };
     for link in active.iter_mut().filter(|link| link.capabilities().flags.contains(flag)) {
         // SAFETY: the buffer stays valid and unwritten until the request completes, and the registration is dropped
         // with the transfer, before that.

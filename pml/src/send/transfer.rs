@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use cableway_btl::{Region, Registration};
-use cableway_common_cuda::{Devices, Moment, Order};
+use cableway_common_cuda::{Devices, Moment, Order, Strided};
 use cableway_datatype::Convertor;
 
 use crate::completion::{Active, Done};
@@ -103,6 +103,15 @@ impl SendTransfer {
     pub(crate) fn region(&self, offset: u64, len: u64, order: Order) -> Option<Region> {
         let address = self.convertor.contiguous()?.wrapping_add(offset as usize);
         Some(Region { address, len: len as usize, location: *self.convertor.location(), order })
+    }
+
+    /// All of the buffer that an operation of a link may touch, and where in it the data is if it is in blocks.
+    pub(crate) fn whole(&self, order: Order) -> Option<(Region, Option<Strided>)> {
+        if let Some(region) = self.region(0, self.len, order) {
+            return Some((region, None));
+        }
+        let (address, len, blocks) = self.convertor.strided()?;
+        Some((Region { address, len, location: *self.convertor.location(), order }, Some(blocks)))
     }
 
     /// What a copy from the buffer waits for that some other means begins than the convertor.

@@ -3,8 +3,9 @@
 use std::mem::size_of;
 
 use cableway_btl::{MAX_HEADER, RemoteHandle};
+use cableway_common_cuda::Strided;
 use memoffset::offset_of;
-use zerocopy::little_endian::{I32, U16, U32, U64};
+use zerocopy::little_endian::{I32, I64, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::{Ack, Announced, Envelope, Exposed, Header, Put};
@@ -28,6 +29,8 @@ pub(super) mod kind {
 
 /// In `Rendezvous` and `Get`: the sender can PUT from its buffer.
 pub(super) const FLAG_ADDRESSABLE: u8 = 1;
+/// In `Get` and `Put`: blocks follow the handle.
+pub(super) const FLAG_BLOCKS: u8 = 2;
 /// In `Ack`: the receiver's buffer is on a device.
 pub(super) const FLAG_TO_DEVICE: u8 = 1;
 /// In `Ack`: the range is only on offer.
@@ -52,6 +55,8 @@ headers! {
         kind: u8, flags: u8, ordinal: u8, handle_len: u8, btl: U32,
         sender: U64, receiver: U64, offset: U64, len: U64, total: U64,
     }
+    /// Behind a handle, where the data is blocks at regular distances. Three repetitions, and the distances of each.
+    Blocks { offset: I64, block: U64, counts: [U64; 3], strides: [I64; 3] }
     Fragment { kind: u8, flags: u8, zero: [u8; 6], receiver: U64, offset: U64 }
     Finish { kind: u8, flags: u8, zero: U16, code: U32, sender: U64 }
     Stored { kind: u8, flags: u8, zero: U16, code: U32, receiver: U64, offset: U64, len: U64 }
@@ -72,9 +77,9 @@ const _: () = {
     assert!(size_of::<Credit>() == 16 && offset_of!(Credit, consumed) == 8);
     assert!(size_of::<AbortHeader>() == 24 && offset_of!(AbortHeader, sent) == 16);
     assert!(size_of::<Resume>() == 16 && offset_of!(Resume, btl) == 4 && offset_of!(Resume, received) == 8);
-    assert!(
-        size_of::<PutHeader>() + RemoteHandle::MAX <= MAX_HEADER && size_of::<Get>() + RemoteHandle::MAX <= MAX_HEADER
-    );
+    assert!(size_of::<Blocks>() == 64 && offset_of!(Blocks, counts) == 16 && offset_of!(Blocks, strides) == 40);
+    let handle = RemoteHandle::MAX + size_of::<Blocks>();
+    assert!(size_of::<PutHeader>() + handle <= MAX_HEADER && size_of::<Get>() + handle <= MAX_HEADER);
 };
 
 impl Match {
@@ -134,18 +139,26 @@ impl Buffer {
         self.len += bytes.len();
     }
 
+    fn push_blocks(&mut self, blocks: Option<Strided>) {
+        let Some(Strided { offset, block, dimensions }) = blocks else { return };
+        let (counts, strides) = (dimensions.map(|of| of.0.into()), dimensions.map(|of| of.1.into()));
+        self.push(Blocks { offset: offset.into(), block: block.into(), counts, strides }.as_bytes());
+    }
+
     fn write(&mut self, header: &Header) {
         match *header {
             Header::Match(envelope) => self.push(&match_bytes(&envelope)),
             Header::Rendezvous(envelope, announced) => {
                 self.push(rendezvous(kind::RENDEZVOUS, &envelope, &announced).as_bytes());
             }
-            Header::Get(envelope, announced, Exposed { btl, ordinal, handle }) => {
-                let rendezvous = rendezvous(kind::GET, &envelope, &announced);
+            Header::Get(envelope, announced, Exposed { btl, ordinal, handle, blocks }) => {
+                let mut rendezvous = rendezvous(kind::GET, &envelope, &announced);
+                rendezvous.matching.flags |= if blocks.is_some() { FLAG_BLOCKS } else { 0 };
                 let handle_len = handle.as_bytes().len() as u8;
                 let get = Get { rendezvous, btl: btl.0.into(), ordinal, handle_len, zero: 0.into() };
                 self.push(get.as_bytes());
                 self.push(handle.as_bytes());
+                self.push_blocks(blocks);
             }
             Header::Ack(Ack { sender, receiver, from, to, total, to_device, offer }) => {
                 let offered = if offer.is_some() { FLAG_OFFERED } else { 0 };
@@ -166,7 +179,7 @@ impl Buffer {
             Header::Put(Put { sender, receiver, offset, len, total, to }) => {
                 let header = PutHeader {
                     kind: kind::PUT,
-                    flags: 0,
+                    flags: if to.blocks.is_some() { FLAG_BLOCKS } else { 0 },
                     ordinal: to.ordinal,
                     handle_len: to.handle.as_bytes().len() as u8,
                     btl: to.btl.0.into(),
@@ -178,6 +191,7 @@ impl Buffer {
                 };
                 self.push(header.as_bytes());
                 self.push(to.handle.as_bytes());
+                self.push_blocks(to.blocks);
             }
             Header::Fragment { receiver, offset } => {
                 let (receiver, offset) = (receiver.0.into(), offset.into());

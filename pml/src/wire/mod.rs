@@ -12,11 +12,12 @@ pub(crate) use headers::{Buffer as HeaderBuffer, match_bytes, match_envelope};
 pub(crate) use parse::{Malformed, parse};
 
 use cableway_btl::{Offer, RemoteHandle};
+use cableway_common_cuda::Strided;
 
 use crate::error::Abort;
 
 /// Changes whenever a header does.
-pub(crate) const VERSION: u32 = 3;
+pub(crate) const VERSION: u32 = 4;
 
 /// Length of the header of an eager message.
 pub(crate) const MATCH_LEN: usize = std::mem::size_of::<headers::Match>();
@@ -55,6 +56,8 @@ pub(crate) struct Exposed {
     pub(crate) btl: BtlTag,
     pub(crate) ordinal: u8,
     pub(crate) handle: RemoteHandle,
+    /// Where in it the data is, if that is not all of it.
+    pub(crate) blocks: Option<Strided>,
 }
 
 /// Stands for a transport's name in headers: processes may have loaded theirs in any order.

@@ -3,9 +3,10 @@
 use std::mem::size_of;
 
 use cableway_btl::{Offer, RemoteHandle};
+use cableway_common_cuda::Strided;
 use zerocopy::FromBytes;
 
-use super::headers::{self, FLAG_ADDRESSABLE, FLAG_OFFERED, FLAG_TO_DEVICE, kind};
+use super::headers::{self, FLAG_ADDRESSABLE, FLAG_BLOCKS, FLAG_OFFERED, FLAG_TO_DEVICE, kind};
 use super::{Ack, Announced, BtlTag, Envelope, Exposed, Header, Id, Put};
 use crate::error::Abort;
 use crate::request::ANY;
@@ -26,6 +27,8 @@ pub(crate) enum Malformed {
     Payload { kind: u8, payload: usize, expected: u64 },
     #[error("memory handle of {0} bytes")]
     Handle(u8),
+    #[error("blocks that are not {len} bytes within registered memory")]
+    Blocks { len: u64 },
     #[error("range {from}..{to} of {total} bytes")]
     Range { from: u64, to: u64, total: u64 },
     #[error("message {seq} of communicator {context} came twice")]
@@ -59,6 +62,7 @@ pub(crate) fn parse(bytes: &[u8], message_len: usize) -> Result<(Header, usize),
         }
         kind::RENDEZVOUS => {
             let header: headers::Rendezvous = reader.read()?;
+            reader.flags(header.matching.flags, FLAG_ADDRESSABLE)?;
             let (envelope, announced) = reader.announced(&header)?;
             let len = size_of::<headers::Rendezvous>();
             let payload = message_len - len;
@@ -69,9 +73,11 @@ pub(crate) fn parse(bytes: &[u8], message_len: usize) -> Result<(Header, usize),
         }
         kind::GET => {
             let header: headers::Get = reader.read()?;
+            let blocks = header.rendezvous.matching.flags & FLAG_BLOCKS != 0;
             let (envelope, announced) = reader.announced(&header.rendezvous)?;
             let len = size_of::<headers::Get>();
-            let exposed = reader.exposed(len, header.btl.get(), header.ordinal, header.handle_len)?;
+            let whole = announced.len;
+            let exposed = reader.exposed(len, header.btl.get(), header.ordinal, header.handle_len, (blocks, whole))?;
             Ok((Header::Get(envelope, announced, exposed), message_len))
         }
         kind::ACK => {
@@ -88,11 +94,16 @@ pub(crate) fn parse(bytes: &[u8], message_len: usize) -> Result<(Header, usize),
         }
         kind::PUT => {
             let header: headers::PutHeader = reader.read()?;
-            reader.flags(header.flags, 0)?;
+            reader.flags(header.flags, FLAG_BLOCKS)?;
             let (offset, len, total) = (header.offset.get(), header.len.get(), header.total.get());
             reader.range(offset, len, total)?;
             let at = size_of::<headers::PutHeader>();
-            let to = reader.exposed(at, header.btl.get(), header.ordinal, header.handle_len)?;
+            let blocks = (header.flags & FLAG_BLOCKS != 0, len);
+            let to = reader.exposed(at, header.btl.get(), header.ordinal, header.handle_len, blocks)?;
+            // Blocks are stored by one operation.
+            if to.blocks.is_some() && offset != 0 {
+                return Err(Malformed::Range { from: offset, to: offset + len, total });
+            }
             let (sender, receiver) = (Id(header.sender.get()), Id(header.receiver.get()));
             Ok((Header::Put(Put { sender, receiver, offset, len, total, to }), message_len))
         }
@@ -139,6 +150,16 @@ pub(crate) fn parse(bytes: &[u8], message_len: usize) -> Result<(Header, usize),
         }
         unknown => Err(Malformed::Kind(unknown)),
     }
+}
+
+fn strided(blocks: &headers::Blocks, len: u64) -> Result<Strided, Malformed> {
+    let mut dimensions = [(1, 0); 3];
+    for (dimension, (count, stride)) in dimensions.iter_mut().zip(blocks.counts.into_iter().zip(blocks.strides)) {
+        *dimension = (count.get(), stride.get());
+    }
+    let strided = Strided { offset: blocks.offset.get(), block: blocks.block.get(), dimensions };
+    let size = strided.size().filter(|_| strided.span().is_some_and(|(low, _)| low >= 0));
+    size.filter(|size| *size >= len).map(|_| strided).ok_or(Malformed::Blocks { len })
 }
 
 fn envelope(header: &headers::Match) -> Result<Envelope, Malformed> {
@@ -194,7 +215,7 @@ impl Reader<'_> {
     }
 
     fn announced(&self, header: &headers::Rendezvous) -> Result<(Envelope, Announced), Malformed> {
-        self.flags(header.matching.flags, FLAG_ADDRESSABLE)?;
+        self.flags(header.matching.flags, FLAG_ADDRESSABLE | FLAG_BLOCKS)?;
         let announced = Announced {
             len: header.len.get(),
             sender: Id(header.sender.get()),
@@ -203,11 +224,27 @@ impl Reader<'_> {
         Ok((envelope(&header.matching)?, announced))
     }
 
-    fn exposed(&self, at: usize, btl: u32, ordinal: u8, handle_len: u8) -> Result<Exposed, Malformed> {
-        let end = at + usize::from(handle_len);
+    /// Blocks have the message's bytes, and more where it is longer than the receiver's buffer.
+    fn exposed(
+        &self,
+        at: usize,
+        btl: u32,
+        ordinal: u8,
+        handle_len: u8,
+        (has_blocks, len): (bool, u64),
+    ) -> Result<Exposed, Malformed> {
+        let mut end = at + usize::from(handle_len);
         let handle = self.bytes.get(at..end).and_then(RemoteHandle::new).ok_or(Malformed::Handle(handle_len))?;
+        let mut blocks = None;
+        if has_blocks {
+            let short = Malformed::Short { kind: self.kind, len: self.message_len };
+            let bytes = self.bytes.get(end..).ok_or(short.clone())?;
+            let (read, _) = headers::Blocks::read_from_prefix(bytes).map_err(|_| short)?;
+            blocks = Some(strided(&read, len)?);
+            end += size_of::<headers::Blocks>();
+        }
         self.no_payload(end)?;
-        Ok(Exposed { btl: BtlTag(btl), ordinal, handle })
+        Ok(Exposed { btl: BtlTag(btl), ordinal, handle, blocks })
     }
 }
 

@@ -15,6 +15,7 @@ use crate::device::Device;
 use crate::error::{Error, Outcome};
 use crate::event::Event;
 use crate::ipc::Imports;
+use crate::kernels::{Function, Module};
 use crate::pool::{DevicePools, Pool};
 use crate::schedule::Scheduler;
 use crate::settings::Settings;
@@ -28,6 +29,8 @@ pub(crate) struct Driver {
     pub(crate) streams: Mutex<Handles<Stream>>,
     pub(crate) events: Mutex<Handles<Event>>,
     pub(crate) graphs: Mutex<Handles<Graph>>,
+    pub(crate) modules: Mutex<Handles<Module>>,
+    pub(crate) functions: Mutex<Handles<Function>>,
     pub(crate) pools: Mutex<Handles<Pool>>,
     pub(crate) device_pools: Vec<DevicePools>,
     pub(crate) physicals: Mutex<Physicals>,
@@ -65,6 +68,8 @@ pub(crate) fn initialise() -> Outcome {
             streams: Mutex::new(Handles::new(0x5000_0000_0000)),
             events: Mutex::new(Handles::new(0x5100_0000_0000)),
             graphs: Mutex::new(Handles::new(0x5200_0000_0000)),
+            modules: Mutex::new(Handles::new(0x5400_0000_0000)),
+            functions: Mutex::new(Handles::new(0x5500_0000_0000)),
             pools: Mutex::new(pools),
             device_pools,
             physicals: Mutex::default(),

@@ -50,6 +50,7 @@ errors! {
     OPERATING_SYSTEM CUDA_ERROR_OPERATING_SYSTEM "OS call failed or operation not supported on this OS"
     INVALID_HANDLE CUDA_ERROR_INVALID_HANDLE "invalid resource handle"
     ILLEGAL_STATE CUDA_ERROR_ILLEGAL_STATE "the operation cannot be performed in the present state"
+    INVALID_PTX CUDA_ERROR_INVALID_PTX "a PTX JIT compilation failed"
     NOT_FOUND CUDA_ERROR_NOT_FOUND "named symbol not found"
     NOT_READY CUDA_ERROR_NOT_READY "device not ready"
     ILLEGAL_ADDRESS CUDA_ERROR_ILLEGAL_ADDRESS "an illegal memory access was encountered"

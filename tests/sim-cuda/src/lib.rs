@@ -16,7 +16,7 @@
 //!
 //! Error codes, the width of attributes, what invalidates a stream capture and what a stale handle of another process
 //! opens are as driver 580 answered on an H200; the tests of this package hold on that driver, too
-//! (`CABLEWAY_CUDA_LIBDIR`). Not there: kernels, arrays, graphs other than captured and thrown away, dma-buf,
+//! (`CABLEWAY_CUDA_LIBDIR`). Kernels are known by name ([`kernels`]). Not there: arrays, graphs other than captured and thrown away, dma-buf,
 //! functions whose null stream is the per-thread one.
 //!
 //! # Environment, read once
@@ -26,6 +26,7 @@
 //! | `CUDA_VISIBLE_DEVICES` | list of their numbers, as the driver reads it |
 //! | `SIM_CUDA_MEMORY` | bytes of memory of each device and process (`K`, `M`, `G`), 8G by default; only pages that were touched cost |
 //! | `SIM_CUDA_DELAY_US` | mean delay before a stream's next operation, 5 by default |
+//! | `SIM_CUDA_KERNEL_DELAY_US` | how much later some blocks of each kernel begin, 0 by default |
 //! | `SIM_CUDA_SEED` | seed of every random choice, 1 by default |
 //! | `SIM_CUDA_VERSION` | what `cuDriverGetVersion` answers, 13000 by default; later signatures are missing |
 //! | `SIM_CUDA_FAIL` | calls that fail: `NAME:CODE[:WHICH]` separated by commas. `CODE` is a `CUresult`; `WHICH` is `N` (the N-th call of the process only, from 1) or `N+` (that one and all later ones); without it every call fails. `NAME` is the name without `_v2` and applies to every version of the function |
@@ -55,6 +56,7 @@ mod event;
 mod fills;
 mod host;
 mod ipc;
+mod kernels;
 mod landing;
 mod memops;
 mod memory;

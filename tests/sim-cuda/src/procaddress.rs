@@ -20,6 +20,7 @@ pub(crate) const TABLES: &[&[Row]] = &[
     crate::fills::ROWS,
     crate::host::ROWS,
     crate::ipc::ROWS,
+    crate::kernels::ROWS,
     crate::memops::ROWS,
     crate::memory::ROWS,
     crate::pool::ROWS,

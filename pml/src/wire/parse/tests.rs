@@ -23,7 +23,23 @@ fn announced() -> impl Strategy<Value = Announced> {
 
 fn exposed() -> impl Strategy<Value = Exposed> {
     (any::<u32>(), any::<u8>(), prop::collection::vec(any::<u8>(), 0..=RemoteHandle::MAX)).prop_map(
-        |(btl, ordinal, handle)| Exposed { btl: BtlTag(btl), ordinal, handle: RemoteHandle::new(&handle).unwrap() },
+        |(btl, ordinal, handle)| Exposed {
+            btl: BtlTag(btl),
+            ordinal,
+            handle: RemoteHandle::new(&handle).unwrap(),
+            blocks: None,
+        },
+    )
+}
+
+/// Blocks, and as many bytes as they have.
+fn blocks() -> impl Strategy<Value = (Strided, u64)> {
+    let dimension = (1..1000_u64, 0..1_000_000_i64);
+    (0..i64::MAX / 2, 1..1_000_000_u64, [dimension.clone(), dimension.clone(), dimension]).prop_map(
+        |(offset, block, dimensions)| {
+            let strided = Strided { offset, block, dimensions };
+            (strided, strided.size().unwrap())
+        },
     )
 }
 
@@ -37,6 +53,13 @@ fn header() -> impl Strategy<Value = Header> {
         envelope().prop_map(Header::Match),
         (envelope(), announced()).prop_map(|(envelope, announced)| Header::Rendezvous(envelope, announced)),
         (envelope(), announced(), exposed()).prop_map(|(e, a, x)| Header::Get(e, a, x)),
+        (envelope(), announced(), exposed(), blocks()).prop_map(|(e, a, x, (blocks, len))| {
+            Header::Get(e, Announced { len, ..a }, Exposed { blocks: Some(blocks), ..x })
+        }),
+        (id(), id(), exposed(), blocks()).prop_map(|(sender, receiver, x, (blocks, len))| {
+            let to = Exposed { blocks: Some(blocks), ..x };
+            Header::Put(Put { sender, receiver, offset: 0, len, total: len, to })
+        }),
         (id(), id(), range.clone(), any::<bool>(), any::<Option<u64>>()).prop_map(
             |(sender, receiver, (from, len), to_device, offer)| {
                 let offer = offer.map(Offer);

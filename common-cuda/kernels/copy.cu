@@ -1,0 +1,228 @@
+// Copies that kernels make: many at once, or blocks at regular distances. One source for both vendors: CUDA by
+// `clang -x cuda`, HIP by `clang -x hip`, neither with a toolkit or a header. ./compile makes copy.ptx of it, which is
+// what the library carries; the structures below are those of common-cuda/src/kernels.rs.
+//
+// Every job can be revoked, because one that waits for a kernel of the program's which waits for the message would wait
+// for ever. The first of its blocks of threads to run says in host memory that the job has started, and only then looks
+// whether it is revoked; the host says that it is, and only then looks whether it has started. So either the host knows
+// that the job may copy, or the job knows that it must not. Each word in host memory has one writer, so that no atomic
+// operation has to cross the bus; and one block asks for all, because such questions wait for each other: on an H200,
+// each takes a microsecond.
+//
+// A job that has started ends: blocks that find no room yet follow those that had some.
+//
+// No kernel uses local or shared memory but for one flag, and none allocates: a launch needs nothing but room on the
+// device.
+
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef long long s64;
+typedef u32 u128 __attribute__((vector_size(16)));
+
+#define DEVICE static inline __attribute__((device, always_inline))
+#define KERNEL(threads) extern "C" __attribute__((global, launch_bounds(threads)))
+#define MEMORY __attribute__((address_space(1)))
+
+#ifdef __HIP__
+#define THREAD __builtin_amdgcn_workitem_id_x()
+#define BLOCK __builtin_amdgcn_workgroup_id_x()
+#define BLOCKS (__builtin_amdgcn_grid_size_x() / THREADS)
+DEVICE void barrier(void) {
+    __builtin_amdgcn_fence(__ATOMIC_SEQ_CST, "workgroup");
+    __builtin_amdgcn_s_barrier();
+    __builtin_amdgcn_fence(__ATOMIC_SEQ_CST, "workgroup");
+}
+DEVICE void fence(void) { __builtin_amdgcn_fence(__ATOMIC_SEQ_CST, ""); }
+#else
+#define THREAD (u32)__nvvm_read_ptx_sreg_tid_x()
+#define BLOCK (u32)__nvvm_read_ptx_sreg_ctaid_x()
+#define BLOCKS (u32)__nvvm_read_ptx_sreg_nctaid_x()
+DEVICE void barrier(void) { __syncthreads(); }
+DEVICE void fence(void) { __nvvm_membar_sys(); }
+#endif
+
+// Threads of a block, of a group that copies a tile together, and bytes of a tile.
+#define THREADS 512
+#define LANES 32
+#define TILE 4096
+// Jobs that may be under way in a context; which words of a job say that it is revoked, has started, has ended.
+#define JOBS 128
+#define REVOKED 0
+#define STARTED 16
+#define ENDED 32
+
+// Which job it is, and where its words are.
+struct Job {
+    u64 words;
+    u32 number;
+    u32 place;
+};
+
+// For each place, the job of which a block has run, and what that block was told: twice the number, and one more to go.
+static __attribute__((device)) u32 claimed[JOBS];
+static __attribute__((device)) volatile u64 decided[JOBS];
+// How many blocks of the job have ended.
+static __attribute__((device)) u32 finished[JOBS];
+
+DEVICE volatile u32 MEMORY *word(struct Job job, u32 index) {
+    return (volatile u32 MEMORY *)(job.words) + index;
+}
+
+// Whether the job is to be done.
+DEVICE bool begin(struct Job job) {
+    static __attribute__((shared)) u32 go;
+    if (THREAD == 0) {
+        u64 decision;
+        if (__atomic_exchange_n(&claimed[job.place], job.number, __ATOMIC_RELAXED) != job.number) {
+            *word(job, STARTED) = job.number;
+            fence();
+            decision = 2 * (u64)job.number + (*word(job, REVOKED) != job.number);
+            decided[job.place] = decision;
+        } else {
+            do decision = decided[job.place];
+            while (decision / 2 != job.number);
+        }
+        go = decision & 1;
+    }
+    barrier();
+    return go;
+}
+
+// This block will not touch anything any more, and what it stored can be seen by all; the last one says so.
+DEVICE void end(struct Job job) {
+    barrier();
+    if (THREAD == 0) {
+        fence();
+        if (__atomic_fetch_add(&finished[job.place], 1, __ATOMIC_RELAXED) + 1 == BLOCKS) {
+            finished[job.place] = 0;
+            fence();
+            *word(job, ENDED) = job.number;
+        }
+    }
+}
+
+// Copies elements of one type, each lane every LANES-th, four on their way at a time.
+template <typename T> DEVICE void elements(u64 to, u64 from, u32 count, u32 lane) {
+    T MEMORY *dst = (T MEMORY *)to;
+    const T MEMORY *src = (const T MEMORY *)from;
+    u32 i = lane;
+    for (; i + 3 * LANES < count; i += 4 * LANES) {
+        T a = src[i], b = src[i + LANES], c = src[i + 2 * LANES], d = src[i + 3 * LANES];
+        dst[i] = a;
+        dst[i + LANES] = b;
+        dst[i + 2 * LANES] = c;
+        dst[i + 3 * LANES] = d;
+    }
+    for (; i < count; i += LANES) dst[i] = src[i];
+}
+
+// Copies bytes by as large elements as both addresses allow.
+DEVICE void bytes(u64 to, u64 from, u32 len, u32 lane) {
+    u32 apart = (u32)(to ^ from) | 16;
+    u32 width = apart & (0 - apart);
+    u32 head = (0 - (u32)to) & (width - 1);
+    if (head > len) head = len;
+    elements<u8>(to, from, head, lane);
+    to += head;
+    from += head;
+    len -= head;
+    u32 whole = len & (0 - width);
+    switch (width) {
+    case 16: elements<u128>(to, from, whole / 16, lane); break;
+    case 8: elements<u64>(to, from, whole / 8, lane); break;
+    case 4: elements<u32>(to, from, whole / 4, lane); break;
+    case 2: elements<u16>(to, from, whole / 2, lane); break;
+    default: elements<u8>(to, from, whole, lane);
+    }
+    elements<u8>(to + whole, from + whole, len - whole, lane);
+}
+
+// A plain copy, and the number of its first tile.
+struct Piece {
+    u64 to, from, len, tile;
+};
+
+#define MOST_PIECES 64
+struct Pieces {
+    struct Job job;
+    u64 tiles;
+    u64 count;
+    struct Piece piece[MOST_PIECES];
+};
+
+KERNEL(THREADS) void cableway_copy_pieces(const struct Pieces pieces) {
+    if (begin(pieces.job)) {
+        u32 lane = THREAD % LANES;
+        u64 groups = (u64)BLOCKS * (THREADS / LANES);
+        // Neighbouring tiles go to different blocks.
+        for (u64 tile = BLOCK + (u64)BLOCKS * (THREAD / LANES); tile < pieces.tiles; tile += groups) {
+            // The last piece that begins with this tile or before.
+            u32 low = 0, high = (u32)pieces.count;
+            while (high - low > 1) {
+                u32 middle = (low + high) / 2;
+                if (pieces.piece[middle].tile <= tile) low = middle; else high = middle;
+            }
+            u64 at = (tile - pieces.piece[low].tile) * TILE;
+            u64 left = pieces.piece[low].len - at;
+            bytes(pieces.piece[low].to + at, pieces.piece[low].from + at, left < TILE ? (u32)left : TILE, lane);
+        }
+    }
+    end(pieces.job);
+}
+
+// Blocks of as many elements, so often along each dimension, so many bytes apart, the innermost first.
+struct Side {
+    u64 address;
+    s64 stride[3];
+    u32 block;
+    u32 count[3];
+};
+
+struct Strided {
+    struct Job job;
+    // Elements in all, and bytes of one: both sides' blocks and distances are multiples of it.
+    u32 elements;
+    u32 width;
+    struct Side to, from;
+};
+
+DEVICE u64 element(const struct Side &side, u32 index, u32 width) {
+    u32 block = index / side.block;
+    u64 address = side.address + (u64)(index % side.block) * width;
+    if (side.count[1] == 1) return address + (u64)(side.stride[0] * (s64)block);
+    address += (u64)(side.stride[0] * (s64)(block % side.count[0]));
+    block /= side.count[0];
+    if (side.count[2] == 1) return address + (u64)(side.stride[1] * (s64)block);
+    address += (u64)(side.stride[1] * (s64)(block % side.count[1]));
+    return address + (u64)(side.stride[2] * (s64)(block / side.count[1]));
+}
+
+template <typename T> DEVICE void strided(const struct Strided &copy) {
+    u64 step = (u64)BLOCKS * THREADS;
+    u64 i = (u64)BLOCK * THREADS + THREAD;
+    for (; i + 3 * step < copy.elements; i += 4 * step) {
+        T value[4];
+#pragma unroll
+        for (u32 k = 0; k < 4; k++)
+            value[k] = *(const T MEMORY *)element(copy.from, (u32)(i + k * step), sizeof(T));
+#pragma unroll
+        for (u32 k = 0; k < 4; k++) *(T MEMORY *)element(copy.to, (u32)(i + k * step), sizeof(T)) = value[k];
+    }
+    for (; i < copy.elements; i += step)
+        *(T MEMORY *)element(copy.to, (u32)i, sizeof(T)) = *(const T MEMORY *)element(copy.from, (u32)i, sizeof(T));
+}
+
+KERNEL(THREADS) void cableway_copy_strided(const struct Strided copy) {
+    if (begin(copy.job)) {
+        switch (copy.width) {
+        case 16: strided<u128>(copy); break;
+        case 8: strided<u64>(copy); break;
+        case 4: strided<u32>(copy); break;
+        case 2: strided<u16>(copy); break;
+        default: strided<u8>(copy);
+        }
+    }
+    end(copy.job);
+}

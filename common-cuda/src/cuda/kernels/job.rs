@@ -1,0 +1,133 @@
+//! The words by which the host and a job agree whether it copies.
+//!
+//! A job says that it has started, and then looks whether it is revoked; [`Job::revoke`] says that it is, and then the
+//! host looks whether it has started. With a full fence between each pair at least one side sees the other: a job that
+//! the host does not find started copies nothing, and one that it does find so is waited for.
+
+use std::sync::atomic::{AtomicU32, Ordering, fence};
+
+use cudarc::driver::sys::{CU_MEMHOSTREGISTER_DEVICEMAP, CU_MEMHOSTREGISTER_PORTABLE};
+
+use super::next_number;
+use crate::cuda::driver::Driver;
+use crate::cuda::status::Failure;
+
+/// Jobs that may be under way, revoked ones included, and which words of a job are what, as in kernels/copy.cu.
+const JOBS: usize = 128;
+const REVOKED: usize = 0;
+const STARTED: usize = 16;
+const ENDED: usize = 32;
+/// Words between two jobs.
+const WORDS: usize = 64;
+
+/// The words of all jobs of a context, in host memory that the device reaches. The memory is this process's own: a
+/// context that the program destroys does not take it along, so that jobs can be asked at any time.
+pub(super) struct Words {
+    memory: *mut AtomicU32,
+    /// Where the device finds it.
+    device: u64,
+    free: Vec<usize>,
+}
+
+// SAFETY: the words are atomics, which any thread may touch.
+unsafe impl Send for Words {}
+
+const BYTES: usize = JOBS * WORDS * size_of::<u32>();
+
+impl Words {
+    /// The context is current.
+    pub(super) fn new(driver: &Driver) -> Result<Words, Failure> {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE;
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let memory = unsafe { libc::mmap(std::ptr::null_mut(), BYTES, protection, flags, -1, 0) };
+        if memory == libc::MAP_FAILED {
+            return Err(Failure { call: "mmap", code: Failure::OUT_OF_MEMORY });
+        }
+        let mut words = Words { memory: memory.cast(), device: 0, free: (0..JOBS).collect() };
+        // SAFETY: mapped until `drop`, which is after `destroy` or after the context's end; fills in the address.
+        unsafe {
+            driver.cuMemHostRegister(memory, BYTES, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP)?;
+            driver
+                .cuMemHostGetDevicePointer(&raw mut words.device, memory, 0)
+                .inspect_err(|_| words.destroy(driver))?;
+        }
+        Ok(words)
+    }
+
+    /// A job; none if too many are under way.
+    pub(super) fn job(&mut self) -> Option<Job> {
+        let place = self.free.pop()?;
+        // SAFETY: the words lie within the memory, and nobody else has this place.
+        let words = unsafe { self.memory.add(place * WORDS) };
+        let device = self.device + (place * WORDS * size_of::<u32>()) as u64;
+        Some(Job { words, device, place, number: next_number() })
+    }
+
+    /// Of a job that has ended, or was never launched.
+    pub(super) fn give_back(&mut self, job: Job) {
+        self.free.push(job.place);
+    }
+
+    /// Lets the driver forget them in their context, which is current and in which no job is.
+    pub(super) fn destroy(&self, driver: &Driver) {
+        // SAFETY: registered by `new`; no device uses it any more.
+        if let Err(failure) = unsafe { driver.cuMemHostUnregister(self.memory.cast()) } {
+            log::debug!("unregistering the words of jobs: {}", driver.reason(failure));
+        }
+    }
+}
+
+impl Drop for Words {
+    fn drop(&mut self) {
+        crate::host_ranges::forget(self.memory as usize, BYTES);
+        // SAFETY: the whole mapping; jobs are kept by operations, which keep the context, and it keeps this.
+        unsafe { libc::munmap(self.memory.cast(), BYTES) };
+    }
+}
+
+/// A job that was launched, or is about to be.
+pub(in crate::cuda) struct Job {
+    words: *mut AtomicU32,
+    /// Where the device finds them.
+    device: u64,
+    place: usize,
+    number: u32,
+}
+
+// SAFETY: as for `Words`.
+unsafe impl Send for Job {}
+
+impl Job {
+    /// What its kernel is told: where the words are, the job's number and its place.
+    pub(super) fn name(&self) -> (u64, u32, u32) {
+        (self.device, self.number, self.place as u32)
+    }
+
+    fn says(&self, word: usize) -> bool {
+        // SAFETY: one of the job's words, which stay until it is given back.
+        unsafe { &*self.words.add(word) }.load(Ordering::SeqCst) == self.number
+    }
+
+    /// Whether it will not touch anything any more. If it was not revoked, all has been copied.
+    pub(in crate::cuda) fn ended(&self) -> bool {
+        self.says(ENDED)
+    }
+
+    /// Whether it has not found room on its device yet.
+    pub(in crate::cuda) fn waits(&self) -> bool {
+        !self.says(STARTED)
+    }
+
+    /// From now on it copies nothing if it has not started. It may have: [`quiet`](Self::quiet).
+    pub(in crate::cuda) fn revoke(&self) {
+        // SAFETY: as above; the host alone writes this word.
+        unsafe { &*self.words.add(REVOKED) }.store(self.number, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+    }
+
+    /// Of a revoked job: whether it does not copy, nor will.
+    pub(in crate::cuda) fn quiet(&self) -> bool {
+        self.waits() || self.ended()
+    }
+}

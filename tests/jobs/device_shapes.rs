@@ -1,0 +1,140 @@
+//! Device memory in blocks, sent and received by every pair of layouts: kernels copy from place to place what lies at
+//! regular distances, and what they do not copy arrives all the same.
+
+use std::error::Error;
+
+use cableway::{BufferKind, Datatype, DeviceBuffer, DeviceIndex, Layout, Predefined, RawBuffer, World};
+
+use crate::support::{Driver, Finished, Role, Test, finish, role_job};
+
+pub(crate) const TESTS: &[Test] = &[
+    ("device_shapes::every_layout_to_every_other", every_layout_to_every_other),
+    ("device_shapes::kernels_that_find_no_room", kernels_that_find_no_room),
+    ("device_shapes::without_kernels", without_kernels),
+];
+
+pub(crate) const ROLES: &[Role] = &[("device_shapes", shapes)];
+
+type Outcome = Result<(), Box<dyn Error>>;
+
+fn run(options: &[&str], variables: &[(&str, &str)]) -> Finished {
+    let folder = Driver::find().folder;
+    let mut all = vec!["--cuda-libdir", folder.to_str().expect("a folder"), "--set", "btl=sm"];
+    all.extend(options);
+    let mut job = role_job(2, &all, "device_shapes");
+    finish(job.envs(variables.iter().copied())).assert_success()
+}
+
+/// Copies that ranks say they had made from device to device, in all.
+fn direct(finished: &Finished) -> u64 {
+    let counts = finished.stdout.lines().filter_map(|line| line.strip_prefix("direct "));
+    counts.map(|count| count.parse::<u64>().expect("a count")).sum()
+}
+
+/// Of the messages between regular layouts, those of the later rounds at least, of both ranks.
+const REGULAR: u64 = 2 * (ROUNDS as u64 - 2) * 4 * 4 * COUNTS.len() as u64;
+
+fn every_layout_to_every_other() {
+    for variables in [&[][..], &[("CUDA_VISIBLE_DEVICES", "0")]] {
+        let found = direct(&run(&[], variables));
+        assert!(found >= REGULAR, "{found} of {REGULAR} with {variables:?}");
+    }
+    // The receiver copies, whatever the size; the sender does.
+    for limit in ["0", "1G"] {
+        let found = direct(&run(&["--set", &format!("device_push_limit={limit}")], &[]));
+        assert!(found >= REGULAR, "{found} of {REGULAR} with a limit of {limit}");
+    }
+}
+
+fn kernels_that_find_no_room() {
+    if Driver::find().simulated {
+        for patience in ["100us", "1s"] {
+            let set = format!("device_kernel_patience={patience}");
+            run(&["--set", &set], &[("SIM_CUDA_KERNEL_DELAY_US", "1000")]);
+        }
+        for fault in ["cuModuleLoadData:218", "cuLaunchKernel:719", "cuLaunchKernel:1:9+"] {
+            run(&[], &[("SIM_CUDA_FAIL", fault)]);
+        }
+    } else {
+        crate::support::skip("kernels are delayed by the simulated driver only");
+    }
+}
+
+fn without_kernels() {
+    run(&["--set", "device_kernels=no"], &[]);
+    assert_eq!(direct(&run(&["--set", "device_protocols=copy"], &[])), 0);
+}
+
+const ROUNDS: usize = 3;
+/// Elements of 1200 bytes each.
+const COUNTS: [u64; 2] = [1, 40];
+const ELEMENT: u64 = 1200;
+const ROOM: usize = 256 << 10;
+
+/// Layouts of 1200 bytes; the last one is not regular.
+fn layouts() -> Result<Vec<Layout>, cableway::Error> {
+    let byte = Predefined::Byte.datatype();
+    let rows = Datatype::resized(&Datatype::vector(30, 40, 72, &byte)?, 0, 2200)?;
+    let plane = Datatype::hvector(3, 1, 60, &Datatype::vector(2, 8, 16, &byte)?)?;
+    let cube = Datatype::resized(&Datatype::hvector(25, 1, 200, &plane)?, 0, 5008)?;
+    let backwards = Datatype::resized(&Datatype::hvector(100, 12, -20, &byte)?, 0, 2100)?;
+    let lens: Vec<i64> = (0..24).map(|i| 38 + i).chain([1200 - (0..24).map(|i| 38 + i).sum::<i64>()]).collect();
+    let places: Vec<i64> = (0..25).map(|i| i * 83 + i * i % 7).collect();
+    let irregular = Datatype::resized(&Datatype::indexed(&lens, &places, &byte)?, 0, 3000)?;
+    Ok([Datatype::contiguous(ELEMENT as i64, &byte)?, rows, cube, backwards, irregular]
+        .iter()
+        .map(Datatype::commit)
+        .collect())
+}
+
+fn bytes(seed: usize) -> Vec<u8> {
+    (0..ROOM).map(|i| (i.wrapping_mul(2_654_435_761).wrapping_add(seed.wrapping_mul(40_503)) >> 11) as u8).collect()
+}
+
+/// Where the bytes of a message are from the buffer's address on.
+fn places(layout: &Layout, count: u64) -> Vec<i64> {
+    layout.blocks(count).flat_map(|block| (0..block.len).map(move |byte| block.offset + byte as i64)).collect()
+}
+
+fn shapes() -> Outcome {
+    /// Before the buffers' addresses, for layouts that go backwards.
+    const FIRST: usize = 4096;
+    let world = World::init()?;
+    let (on, me, peer) = (world.communicator(), world.rank(), 1 - world.rank());
+    world.devices().initialise()?;
+    let device = DeviceIndex(me % world.devices().facts()?.devices.len() as u32);
+    let mut out = DeviceBuffer::new(world.devices(), device, BufferKind::Device, ROOM)?;
+    let mut inbox = DeviceBuffer::new(world.devices(), device, BufferKind::Device, ROOM)?;
+    let blank = vec![0xbb; ROOM];
+    let layouts = layouts()?;
+    for round in 0..ROUNDS {
+        out.copy_from_host(0, &bytes(round * 2 + me as usize))?;
+        let theirs = bytes(round * 2 + peer as usize);
+        for from in &layouts {
+            for to in &layouts {
+                for count in COUNTS {
+                    inbox.copy_from_host(0, &blank)?;
+                    // SAFETY: both buffers outlive their views, and nobody touches them meanwhile.
+                    let (send, mut receive) = unsafe {
+                        let at = |buffer: &DeviceBuffer| buffer.as_device_ptr().add(FIRST).cast();
+                        (RawBuffer::typed(at(&out), count, from), RawBuffer::typed(at(&inbox), count, to))
+                    };
+                    on.sendrecv(&send, (peer, 0), &mut receive, (peer, 0))?;
+                    let mut expected = blank.clone();
+                    let at = |place: i64| (FIRST as i64 + place) as usize;
+                    for (to, from) in places(to, count).into_iter().zip(places(from, count)) {
+                        expected[at(to)] = theirs[at(from)];
+                    }
+                    let mut found = vec![0; ROOM];
+                    inbox.copy_to_host(0, &mut found)?;
+                    if let Some(wrong) = found.iter().zip(&expected).position(|(found, expected)| found != expected) {
+                        return Err(format!("byte {wrong} of {count} times {from:?} to {to:?}").into());
+                    }
+                }
+            }
+        }
+        on.barrier()?;
+    }
+    println!("direct {}", world.counters().device_direct.get());
+    Ok(on.barrier()?)
+}

@@ -1,0 +1,321 @@
+//! Modules and launches: `cuModule*`, `cuLaunchKernel`.
+//!
+//! A module is text in which entries are named. No text is run: a kernel is known by its name, and does in Rust what the
+//! one of that name in `common-cuda/kernels/copy.cu` does, block of threads by block, in the stream's turn. What it
+//! touches must lie where a kernel of its context reaches it; else the process ends with a line that names the address,
+//! as a real context would be lost.
+//!
+//! With `SIM_CUDA_KERNEL_DELAY_US`, some of a launch's blocks, from none to all, begin so much later than the others, as
+//! if other kernels filled the device.
+
+use std::ffi::{c_uint, c_void};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering, fence};
+use std::time::Instant;
+
+use crate::abi::{Address, Out, Text, driver_api};
+use crate::capture;
+use crate::context::{Context, current};
+use crate::driver::{crash, driver, fresh_id};
+use crate::error::{Error, Outcome};
+use crate::schedule::Work;
+use crate::settings::Settings;
+use crate::space::{Kind, Range};
+use crate::stream;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kernel {
+    Pieces,
+    Strided,
+}
+
+const KERNELS: &[(&str, Kernel)] =
+    &[("cableway_copy_pieces", Kernel::Pieces), ("cableway_copy_strided", Kernel::Strided)];
+
+/// A loaded module.
+pub(crate) struct Module {
+    context: u64,
+    entries: Vec<Kernel>,
+}
+
+/// A kernel of a module.
+pub(crate) struct Function {
+    kernel: Kernel,
+    context: u64,
+}
+
+/// As many threads as the kernels are written for, those that copy a tile together, and its bytes.
+const THREADS: c_uint = 512;
+const GROUPS: u64 = 512 / 32;
+const TILE: u64 = 4096;
+/// Which of a job's words say that it is revoked, has started, has ended.
+const REVOKED: u64 = 0;
+const STARTED: u64 = 16;
+const ENDED: u64 = 32;
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Job {
+    words: u64,
+    number: u32,
+    _place: u32,
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Piece {
+    to: u64,
+    from: u64,
+    len: u64,
+    tile: u64,
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Pieces {
+    job: Job,
+    tiles: u64,
+    count: u64,
+    pieces: [Piece; 64],
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Side {
+    address: u64,
+    stride: [i64; 3],
+    block: u32,
+    count: [u32; 3],
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Strided {
+    job: Job,
+    elements: u32,
+    width: u32,
+    to: Side,
+    from: Side,
+}
+
+enum Arguments {
+    Pieces(Box<Pieces>),
+    Strided(Strided),
+}
+
+impl Arguments {
+    fn job(&self) -> Job {
+        match self {
+            Arguments::Pieces(pieces) => pieces.job,
+            Arguments::Strided(strided) => strided.job,
+        }
+    }
+}
+
+/// A launch on its way.
+struct Launch {
+    arguments: Arguments,
+    blocks: u64,
+    next: u64,
+    /// Whether it was not revoked as its first block began.
+    goes: bool,
+    /// Blocks from this one on begin no earlier than then.
+    held: (u64, Instant),
+    memory: Memory,
+}
+
+/// What a kernel has touched, kept until it has ended.
+struct Memory {
+    context: Arc<Context>,
+    ranges: Vec<Arc<Range>>,
+}
+
+impl Memory {
+    /// Where the copy functions find `len` bytes at an address.
+    fn reach(&mut self, address: u64, len: u64) -> usize {
+        let (at, len) = (address as Address, len as usize);
+        let holds = |range: &Range| range.base <= at && at.checked_add(len).is_some_and(|end| end <= range.end());
+        if let Some(range) = self.ranges.iter().find(|range| holds(range)) {
+            return range.alias + (at - range.base);
+        }
+        let found = driver().ok().and_then(|driver| driver.space.read().find(at).cloned());
+        match found.filter(|range| holds(range) && self.is_reached(range)) {
+            Some(range) => {
+                let alias = range.alias + (at - range.base);
+                self.ranges.push(range);
+                alias
+            }
+            None => crash("what a kernel touches at", at),
+        }
+    }
+
+    fn is_reached(&self, range: &Range) -> bool {
+        let ours = range.context.as_ref().is_some_and(|context| context.id == self.context.id);
+        range.is_accessible()
+            && match range.kind {
+                Kind::Device | Kind::Imported => ours,
+                Kind::Managed | Kind::HostAllocated | Kind::HostRegistered => true,
+                Kind::Pool { .. } | Kind::Mapped => range.is_writable_by(self.context.device) == Ok(true),
+            }
+    }
+
+    fn word(&mut self, job: Job, index: u64) -> &AtomicU32 {
+        let at = self.reach(job.words + 4 * index, 4);
+        // SAFETY: a word of a range that is kept.
+        unsafe { AtomicU32::from_ptr(at as *mut u32) }
+    }
+
+    fn copy(&mut self, to: u64, from: u64, len: u64) {
+        let (dst, src) = (self.reach(to, len), self.reach(from, len));
+        // SAFETY: within ranges that are kept.
+        unsafe { std::ptr::copy(src as *const u8, dst as *mut u8, len as usize) };
+    }
+}
+
+impl Launch {
+    fn block(&mut self, block: u64) {
+        let (job, blocks) = (self.arguments.job(), self.blocks);
+        if block == 0 {
+            self.memory.word(job, STARTED).store(job.number, Ordering::SeqCst);
+            fence(Ordering::SeqCst);
+            self.goes = self.memory.word(job, REVOKED).load(Ordering::SeqCst) != job.number;
+        }
+        if self.goes {
+            match &self.arguments {
+                Arguments::Pieces(pieces) => copy_tiles(pieces, block, blocks, &mut self.memory),
+                Arguments::Strided(strided) => copy_elements(strided, block, blocks, &mut self.memory),
+            }
+        }
+        if block + 1 == blocks {
+            self.memory.word(job, ENDED).store(job.number, Ordering::SeqCst);
+        }
+    }
+}
+
+impl Work for Launch {
+    fn is_ready(&self) -> bool {
+        self.next < self.held.0 || Instant::now() >= self.held.1
+    }
+
+    fn waits_outside(&self) -> bool {
+        true
+    }
+
+    fn step(&mut self) -> bool {
+        self.block(self.next);
+        self.next += 1;
+        self.next == self.blocks
+    }
+}
+
+fn copy_tiles(pieces: &Pieces, block: u64, blocks: u64, memory: &mut Memory) {
+    for group in 0..GROUPS {
+        for tile in (block + blocks * group..pieces.tiles).step_by((blocks * GROUPS) as usize) {
+            let list = &pieces.pieces[..pieces.count as usize];
+            let piece = list[list.partition_point(|piece| piece.tile <= tile) - 1];
+            let at = (tile - piece.tile) * TILE;
+            memory.copy(piece.to + at, piece.from + at, TILE.min(piece.len - at));
+        }
+    }
+}
+
+fn copy_elements(strided: &Strided, block: u64, blocks: u64, memory: &mut Memory) {
+    let width = strided.width;
+    let at = |side: &Side, index: u32| {
+        let mut address = side.address + u64::from(index % side.block * width);
+        let mut rest = index / side.block;
+        for (count, stride) in side.count.into_iter().zip(side.stride) {
+            address = address.wrapping_add_signed(stride * i64::from(rest % count));
+            rest /= count;
+        }
+        address
+    };
+    let threads = u64::from(THREADS);
+    for first in (block * threads..u64::from(strided.elements)).step_by((blocks * threads) as usize) {
+        for index in first..(first + threads).min(strided.elements.into()) {
+            let (to, from) = (at(&strided.to, index as u32), at(&strided.from, index as u32));
+            if !(to | from).is_multiple_of(width.into()) {
+                crash("a kernel's element, which is not aligned, at", (to | from) as usize);
+            }
+            memory.copy(to, from, width.into());
+        }
+    }
+}
+
+fn load(image: &Text) -> Outcome<Module> {
+    let context = current()?;
+    capture::unsafe_call()?;
+    let text = image.get()?;
+    let names = text.split(".entry ").skip(1).map(|rest| rest.split('(').next().unwrap_or("").trim());
+    let known = |name: &str| KERNELS.iter().find(|kernel| kernel.0 == name).map(|kernel| kernel.1);
+    let entries = names.map(|name| known(name).ok_or(Error::NOT_SUPPORTED)).collect::<Outcome<Vec<_>>>()?;
+    if !text.contains(".version") || entries.is_empty() {
+        return Err(Error::INVALID_PTX);
+    }
+    Ok(Module { context: context.id, entries })
+}
+
+fn launch(
+    function: usize,
+    grid: [c_uint; 3],
+    block: [c_uint; 3],
+    stream: usize,
+    arguments: *mut *mut c_void,
+) -> Outcome {
+    let context = current()?;
+    let function = driver()?.functions.lock().get(function).ok_or(Error::INVALID_HANDLE)?;
+    let stream = stream::get(stream)?;
+    if function.context != context.id || stream.context.id != context.id {
+        return Err(Error::INVALID_HANDLE);
+    }
+    if grid[0] == 0 || grid[1..] != [1, 1] || block != [THREADS, 1, 1] || arguments.is_null() {
+        return Err(Error::INVALID_VALUE);
+    }
+    // SAFETY: the caller of the driver passes an address for each of the kernel's parameters, and each has one.
+    let arguments = unsafe {
+        let argument = arguments.read();
+        match function.kernel {
+            Kernel::Pieces => Arguments::Pieces(Box::new(argument.cast::<Pieces>().read_unaligned())),
+            Kernel::Strided => Arguments::Strided(argument.cast::<Strided>().read_unaligned()),
+        }
+    };
+    let blocks = u64::from(grid[0]);
+    let delay = Settings::get().kernel_delay;
+    let held = if delay.is_zero() { blocks } else { fresh_id() % (blocks + 1) };
+    let memory = Memory { context: stream.context.clone(), ranges: Vec::new() };
+    stream.submit(Box::new(Launch {
+        arguments,
+        blocks,
+        next: 0,
+        goes: false,
+        held: (held, Instant::now() + delay),
+        memory,
+    }))
+}
+
+driver_api! {
+    2000 cuModuleLoadData: fn cuModuleLoadData(module: Out<usize>, image: Text) {
+        let loaded = load(&image)?;
+        module.set(driver()?.modules.lock().insert(Arc::new(loaded)))
+    }
+
+    2000 cuModuleUnload: fn cuModuleUnload(module: usize) {
+        driver()?.modules.lock().remove(module).map(drop).ok_or(Error::INVALID_HANDLE)
+    }
+
+    2000 cuModuleGetFunction: fn cuModuleGetFunction(function: Out<usize>, module: usize, name: Text) {
+        let driver = driver()?;
+        let module = driver.modules.lock().get(module).ok_or(Error::INVALID_HANDLE)?;
+        let name = name.get()?;
+        let kernel = KERNELS.iter().find(|kernel| kernel.0 == name && module.entries.contains(&kernel.1));
+        let kernel = kernel.ok_or(Error::NOT_FOUND)?.1;
+        function.set(driver.functions.lock().insert(Arc::new(Function { kernel, context: module.context })))
+    }
+
+    4000 cuLaunchKernel: fn cuLaunchKernel(function: usize, x: c_uint, y: c_uint, z: c_uint, threads_x: c_uint, threads_y: c_uint, threads_z: c_uint, shared: c_uint, stream: usize, arguments: *mut *mut c_void, extra: *mut *mut c_void) {
+        if shared != 0 || !extra.is_null() {
+            return Err(Error::INVALID_VALUE);
+        }
+        launch(function, [x, y, z], [threads_x, threads_y, threads_z], stream, arguments)
+    }
+}
