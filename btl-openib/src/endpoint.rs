@@ -2,6 +2,7 @@
 
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use cableway_base::Rank;
@@ -12,8 +13,10 @@ use cableway_btl::{
 use cableway_common_cuda::Location;
 use parking_lot::Mutex;
 use slab::Slab;
+use smallvec::SmallVec;
 
 use crate::card::Address;
+use crate::kept::Message;
 use crate::link::{COPIED, Link, Owner, State, Tx};
 use crate::memory::{self, Buffer};
 use crate::shared::Shared;
@@ -56,7 +59,7 @@ impl OpenibEndpoint {
         let settings = &shared.settings;
         let longest = settings.max_send_size.min(peer.max_message as usize);
         let mut capabilities = Capabilities::send_only(settings.eager_limit.min(longest), longest);
-        capabilities.flags |= Flags::PUT | Flags::GET | Flags::DEVICE_FRAGMENTS;
+        capabilities.flags |= Flags::PUT | Flags::GET | Flags::DEVICE_FRAGMENTS | Flags::FAILOVER;
         capabilities.exclusivity = EXCLUSIVITY;
         capabilities.inline_limit = COPIED.min(longest);
         capabilities.min_rdma_size = settings.min_rdma_size;
@@ -90,6 +93,9 @@ impl OpenibEndpoint {
             State::Left { .. } => Err(link.left()),
             _ if tx.closing => Err(link.error("the link was closed here")),
             State::Connected(_) | State::Connecting => Ok(()),
+            State::Idle if self.shared.lost.load(Ordering::Relaxed) => {
+                Err(link.unreachable("the device here failed".to_owned()))
+            }
             State::Idle => {
                 tx.state = State::Connecting;
                 self.shared.door.connect(link);
@@ -202,10 +208,13 @@ impl Endpoint for OpenibEndpoint {
             _ => return Ok(Sent::Busy),
         };
         let mut small = [0; 256];
-        let (inline, owner, data) = if total <= inline.min(small.len()) {
+        let sent = if total <= inline.min(small.len()) {
             small[..header.len()].copy_from_slice(header);
             small[header.len()..total].copy_from_slice(payload);
-            (true, Owner::Nothing, Gather { address: small.as_ptr(), len: total, key: 0 })
+            let data = Gather { address: small.as_ptr(), len: total, key: 0 };
+            let message = |_| Message::Copied(SmallVec::from_slice(&small[..total]));
+            // SAFETY: inline data is copied at once.
+            unsafe { tx.send(&self.shared, &self.link, data, true, message) }
         } else {
             let buffer = self.shared.pool.take(total)?;
             let address = buffer.address().as_ptr();
@@ -215,10 +224,12 @@ impl Endpoint for OpenibEndpoint {
                 address.add(header.len()).copy_from_nonoverlapping(payload.as_ptr(), payload.len());
             }
             let data = Gather { address, len: total, key: buffer.key() };
-            (false, Owner::Buffer { _buffer: buffer }, data)
+            // SAFETY: the buffer is kept until the work is done.
+            unsafe {
+                tx.send(&self.shared, &self.link, data, false, |work| Message::Buffer { buffer, len: total, work })
+            }
         };
-        // SAFETY: inline data is copied at once; a buffer lives with its owner.
-        match unsafe { tx.send(&self.shared, &self.link, data, inline, owner) } {
+        match sent {
             Ok(()) => Ok(Sent::Done),
             Err(error) => Err(self.give_up(&mut tx, error)),
         }
@@ -255,12 +266,16 @@ impl Endpoint for OpenibEndpoint {
         tx.reserved -= 1;
         let buffer = self.fragments.redeem(key).ok_or_else(|| invalid("send", "the fragment is of another link"))?;
         // It was connected when the fragment was made; what it is now decides what becomes of the message.
+        if matches!(tx.state, State::Broken(..) | State::Gone(..)) {
+            let failure = tx.failure();
+            return if tx.keep(buffer, len) { Ok(()) } else { Err(failure.unwrap_or_else(|| self.link.left())) };
+        }
         if !self.is_open(&mut tx)? {
             return Err(self.link.error("there is no connection"));
         }
         let data = Gather { address: buffer.address().as_ptr(), len, key: buffer.key() };
-        // SAFETY: the buffer lives with its owner.
-        match unsafe { tx.send(&self.shared, &self.link, data, false, Owner::Buffer { _buffer: buffer }) } {
+        // SAFETY: the buffer is kept until the work is done.
+        match unsafe { tx.send(&self.shared, &self.link, data, false, |work| Message::Buffer { buffer, len, work }) } {
             Ok(()) => Ok(()),
             Err(error) => Err(self.give_up(&mut tx, error)),
         }

@@ -13,7 +13,7 @@
 //! | `process` | peers on this node, whose end the system tells |
 //! | `connection/` | how two processes that know each other's cards make a connection: datagrams, a state machine free of devices and clocks, and the thread that serves them |
 //! | `memory`, `receives`, `cells` | memory that the device may reach: send buffers, shared receive buffers, credits |
-//! | `link`, `endpoint` | sending: what is under way on a connection, and `pml`'s face of it |
+//! | `link`, `kept`, `endpoint` | sending: what is under way on a connection, what may have to be sent again, and `pml`'s face of it |
 //! | `progress` | receiving and completing |
 //! | `registration` | what `get` and `put` name |
 //! | `registrations/` | the program's memory as the device knows it: what is kept, and how a change of the pages below is noticed |
@@ -28,13 +28,15 @@
 //!
 //! The device tells when a peer's device does not answer; so that this is noticed when nothing is sent, the counter is
 //! written again from time to time. Of a peer on this node the system tells at once. A peer's device answers while its process computes, so silence of the process is
-//! no failure. A connection that breaks takes its peer with it. A peer that said goodbye has not failed.
+//! no failure. A connection that breaks is not made again; what
+//! its peer is not known to have consumed was kept, for another transport to carry ([`Btl::remains`](cableway_btl::Btl::remains)). A peer that said goodbye has not failed.
 
 mod card;
 mod cells;
 mod connection;
 mod endpoint;
 mod gid;
+mod kept;
 mod link;
 mod memory;
 mod openib;

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use cableway_base::Rank;
-use cableway_btl::{Error, Token};
+use cableway_btl::{Error, Remains, Token};
 use parking_lot::Mutex;
 
 use crate::NAME;
 use crate::card::Address;
 use crate::cells::Cell;
+use crate::kept::{Kept, Message};
 use crate::memory::Buffer;
 use crate::settings::SPARE_WORK;
 use crate::shared::Shared;
@@ -46,8 +47,10 @@ pub(crate) struct Tx {
     queue: VecDeque<Owner>,
     /// The number of the oldest.
     oldest: u32,
-    /// Messages sent, for the peer's window.
-    sent: u64,
+    /// Messages sent that the peer may not have consumed.
+    kept: Kept,
+    /// What a broken connection leaves was told.
+    settled: bool,
     /// Messages for which fragments are out.
     pub(crate) reserved: usize,
     /// Work since the last that will report its end.
@@ -134,7 +137,8 @@ impl Link {
             state: State::Idle,
             queue: VecDeque::new(),
             oldest: 0,
-            sent: 0,
+            kept: Kept::default(),
+            settled: false,
             reserved: 0,
             unsignalled: 0,
             signalled: 0,
@@ -184,8 +188,9 @@ impl Tx {
     #[inline]
     pub(crate) fn has_room(&self, shared: &Shared, connection: &Connection) -> Result<bool, String> {
         let consumed = connection.cell.read();
-        let Some(waiting) = self.sent.checked_sub(consumed) else {
-            return Err(format!("it says that it has consumed {consumed} messages of {} sent", self.sent));
+        let sent = self.kept.sent();
+        let Some(waiting) = sent.checked_sub(consumed) else {
+            return Err(format!("it says that it has consumed {consumed} messages of {sent} sent"));
         };
         Ok(waiting + (self.reserved as u64) < connection.window && self.has_work(shared))
     }
@@ -196,10 +201,10 @@ impl Tx {
         self.queue.len() + self.reserved + SPARE_WORK < shared.port.depth && shared.has_completions()
     }
 
-    /// Starts a message.
+    /// Starts a message, and keeps it as `message` has it, which is told the number of the work.
     ///
     /// # Safety
-    /// As [`start`](Self::start).
+    /// As [`start`](Self::start), where the message keeps alive what must be.
     ///
     /// # Errors
     /// As there.
@@ -210,13 +215,47 @@ impl Tx {
         link: &Link,
         data: Gather,
         inline: bool,
-        owner: Owner,
+        message: impl FnOnce(u32) -> Message,
     ) -> Result<(), Error> {
         let signal = data.len > COPIED;
+        let work = self.oldest.wrapping_add(self.queue.len() as u32);
         // SAFETY: the caller's promise.
-        unsafe { self.start(shared, link, Work::Send, data, inline, signal, owner) }?;
-        self.sent += 1;
+        unsafe { self.start(shared, link, Work::Send, data, inline, signal, Owner::Nothing) }?;
+        self.release();
+        self.kept.push(message(work));
         Ok(())
+    }
+
+    /// Keeps a message that was to be sent by a connection that broke meanwhile. False: that is too late.
+    pub(crate) fn keep(&mut self, buffer: Buffer, len: usize) -> bool {
+        let broken = matches!(self.state, State::Broken(..) | State::Gone(..)) && !self.closing && !self.settled;
+        if broken {
+            self.kept.push(Message::Buffer { buffer, len, work: self.oldest });
+        }
+        broken
+    }
+
+    /// Lets go of messages that the peer has consumed.
+    #[inline]
+    pub(crate) fn release(&mut self) {
+        if let State::Connected(connection) = &self.state {
+            self.kept.release(connection.cell.read(), self.oldest);
+        }
+    }
+
+    /// Nobody will ask for what was sent.
+    pub(crate) fn forget(&mut self) {
+        self.kept = Kept::default();
+    }
+
+    /// What the connection leaves that broke; told once. None also where the peer claims what cannot be.
+    pub(crate) fn remains(&mut self, received: u64) -> Option<Remains> {
+        let State::Gone(_, connection) = &self.state else { return None };
+        let delivered = connection.as_ref().map_or(0, |connection| connection.cell.read());
+        if delivered > self.kept.sent() || std::mem::replace(&mut self.settled, true) {
+            return None;
+        }
+        Some(Remains { received, delivered, uncertain: self.kept.take(delivered) })
     }
 
     /// Starts work. There must be room for it.
@@ -270,6 +309,7 @@ impl Tx {
         self.oldest = number.wrapping_add(1);
         self.signalled = self.signalled.saturating_sub(1);
         shared.under_way.fetch_sub(count, Ordering::Relaxed);
+        self.release();
         true
     }
 

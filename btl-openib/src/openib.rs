@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use cableway_base::{Parameters, Rank};
-use cableway_btl::{Btl, Endpoint, Error, Job, Upcalls};
+use cableway_btl::{Btl, Endpoint, Error, Job, Remains, Upcalls};
 use cableway_common_cuda::Devices;
 use parking_lot::Mutex;
 use zerocopy::IntoBytes;
@@ -98,6 +98,12 @@ impl Btl for Openib {
         let link = self.shared.link(peer);
         let error = link.error("the connection was given up here");
         self.shared.mailbox.post(|letters| letters.failures.push((link, error)));
+    }
+
+    fn remains(&self, peer: Rank) -> Option<Remains> {
+        let link = self.shared.link(peer);
+        let received = link.consumed.load(Ordering::Relaxed);
+        link.tx.lock().remains(received)
     }
 
     fn progress(&self, upcalls: &dyn Upcalls) -> usize {

@@ -255,6 +255,7 @@ impl Engine {
     fn lose_device(&mut self, reason: &str) {
         log::error!("{NAME}: {} is of no use any more: {reason}", self.shared.port.context.name);
         self.dead = true;
+        self.shared.lost.store(true, Ordering::Relaxed);
         for link in self.shared.all_links() {
             let error = link.error(format!("the device here failed: {reason}"));
             self.fail(&link, error);
@@ -282,7 +283,10 @@ impl Engine {
                     State::Broken(connection, error) => (State::Gone(error.clone(), Some(connection)), Some(error)),
                     State::Gone(error, connection) => (State::Gone(error.clone(), connection), Some(error)),
                     // That the device of who said goodbye does not answer any more is no failure.
-                    other => (other, None),
+                    other => {
+                        tx.forget();
+                        (other, None)
+                    }
                 };
                 tx.state = next;
                 error

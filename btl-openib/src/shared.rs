@@ -36,6 +36,8 @@ pub(crate) struct Shared {
     pub(crate) under_way: AtomicUsize,
     /// This process takes no new connections any more.
     pub(crate) finalizing: AtomicBool,
+    /// The device is of no use any more.
+    pub(crate) lost: AtomicBool,
     pub(crate) port: Port,
 }
 
@@ -71,6 +73,7 @@ impl Shared {
             devices: devices.clone(),
             under_way: AtomicUsize::new(0),
             finalizing: AtomicBool::new(false),
+            lost: AtomicBool::new(false),
             settings,
             port,
         })

@@ -4,7 +4,9 @@ mod common;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use cableway_btl::{Access, Error, Flags, FragmentKind, MAX_HEADER, Received, RemoteHandle, Sent, Token, Upcalls};
+use cableway_btl::{
+    Access, Endpoint, Error, Flags, FragmentKind, MAX_HEADER, Received, RemoteHandle, Sent, Token, Upcalls,
+};
 use common::{Node, Pair, connect, has_device, node, pair, pattern, region, send, transfer, until};
 
 #[test]
@@ -363,6 +365,50 @@ fn a_peer_that_was_never_there_is_an_error() {
     until(&[&a], "an error", || to_b.send_inline(b"x", b"").is_err());
     until(&[&a], "a report", || a.failures() == 1);
     assert!(matches!(a.seen.failed.lock()[0].1, Error::Unreachable { peer: 1, .. }));
+}
+
+/// Whatever was sent before a connection breaks, the two ends together know what has to be sent again.
+#[test]
+fn what_a_broken_connection_leaves_is_what_did_not_come() {
+    if !has_device() {
+        return;
+    }
+    let Pair { a, b, mut to_b, to_a: _to_a } = pair(&["btl_openib_receive_queues=S,8K,64,8,32"]);
+    let sizes = [10, 128, 129, 3000];
+    let messages: Vec<Vec<u8>> = (0..40).map(|n| pattern(sizes[n % sizes.len()], n as u64)).collect();
+    let take = |to_b: &mut dyn Endpoint, message: &[u8]| {
+        until(&[&a], "it is taken", || to_b.send_inline(message, b"").unwrap() == Sent::Done);
+    };
+    for (n, message) in messages.iter().enumerate() {
+        if n < 20 {
+            send(&[&a, &b], &mut *to_b, message, b"");
+        } else {
+            take(&mut *to_b, message);
+        }
+        if n == 19 {
+            until(&[&a, &b], "they arrive", || b.received() == 20);
+        }
+    }
+    let mut fragment = to_b.alloc(5000, FragmentKind::Device).unwrap().unwrap();
+    fragment.write(0, &pattern(5000, 99));
+    assert!(a.btl.remains(1).is_none(), "nothing is broken");
+    for (node, peer) in [(&a, 1), (&b, 0)] {
+        node.btl.break_off(peer);
+        until(&[node], "a report", || node.failures() == 1);
+    }
+    to_b.send(fragment, 5000).unwrap();
+    let all = [&messages[..], &[pattern(5000, 99)]].concat();
+    let (here, there) = (a.btl.remains(1).unwrap(), b.btl.remains(0).unwrap());
+    assert_eq!(there.received as usize, b.received());
+    assert!(here.delivered <= there.received && there.received <= 40, "{} {}", here.delivered, there.received);
+    assert!(here.delivered >= 16, "the peer had told what it consumed: {}", here.delivered);
+    assert_eq!(here.uncertain.len(), all.len() - here.delivered as usize);
+    for (left, sent) in here.uncertain.iter().zip(&all[here.delivered as usize..]) {
+        assert!(**left == **sent);
+    }
+    assert_eq!((here.received, there.uncertain.len()), (0, 0));
+    assert!(a.btl.remains(1).is_none() && b.btl.remains(0).is_none(), "told once");
+    assert!(to_b.alloc(100, FragmentKind::Host).is_err());
 }
 
 /// What tells of a peer on another node, where no system watches it.

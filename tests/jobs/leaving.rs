@@ -179,6 +179,13 @@ static COMPLAINTS: AtomicUsize = AtomicUsize::new(0);
 
 struct Complaints;
 
+/// Has them printed and counted from now on; the answer tells how many there were.
+pub(crate) fn complaints() -> Result<fn() -> usize, log::SetLoggerError> {
+    log::set_logger(&Complaints)?;
+    log::set_max_level(log::LevelFilter::Warn);
+    Ok(|| COMPLAINTS.load(Ordering::Relaxed))
+}
+
 impl log::Log for Complaints {
     fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
         metadata.level() <= log::Level::Warn
@@ -197,8 +204,7 @@ impl log::Log for Complaints {
 /// Everybody sends to everybody and receives from anybody; then each ends when it is done, or a little later, the last
 /// of them so much later that they wait for messages of which others know nothing.
 fn staggered_ends() -> Outcome {
-    log::set_logger(&Complaints)?;
-    log::set_max_level(log::LevelFilter::Warn);
+    let complaints = complaints()?;
     let world = World::init()?;
     let on = world.communicator().clone();
     let (rank, size) = (on.rank(), on.size());
@@ -227,7 +233,7 @@ fn staggered_ends() -> Outcome {
         on.send(&small, rank + 1, 2)?;
     }
     drop(on);
-    if !world.finalize() || COMPLAINTS.load(Ordering::Relaxed) != 0 {
+    if !world.finalize() || complaints() != 0 {
         return Err("an ordinary end was complained about".into());
     }
     survived()

@@ -5,6 +5,7 @@ mod cli;
 mod device;
 mod device_copy;
 mod device_shapes;
+mod failover;
 mod faults;
 mod huge;
 mod launcher;
@@ -27,6 +28,7 @@ fn main() -> std::process::ExitCode {
                 device::ROLES,
                 device_copy::ROLES,
                 device_shapes::ROLES,
+                failover::ROLES,
                 faults::ROLES,
                 leaving::ROLES,
                 huge::ROLES,
@@ -42,6 +44,7 @@ fn main() -> std::process::ExitCode {
         device::TESTS,
         device_copy::TESTS,
         device_shapes::TESTS,
+        failover::TESTS,
         faults::TESTS,
         leaving::TESTS,
         huge::TESTS,

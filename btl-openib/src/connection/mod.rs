@@ -16,7 +16,9 @@
 
 mod datagrams;
 mod door;
+mod events;
 mod handshake;
+mod making;
 mod service;
 mod wire;
 

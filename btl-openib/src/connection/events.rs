@@ -1,0 +1,40 @@
+//! What the device says of its own accord: asynchronous events.
+
+use std::sync::Arc;
+
+use cableway_btl::Error;
+
+use crate::NAME;
+use crate::shared::Shared;
+use crate::verbs::Event;
+
+/// Has progress deal with an event, if it is a failure.
+pub(super) fn hear(shared: &Shared, event: &Event) {
+    let name = &shared.port.context.name;
+    // `enum ibv_event_type`.
+    match (event.kind, event.queue_pair) {
+        (1..=3, Some(number)) => {
+            let Some(link) = shared.directory.read().by_number.get(&number).map(Arc::clone) else { return };
+            let error = match event.kind {
+                1 => link.error("its queue pair here failed"),
+                _ => {
+                    let reason = "it reached for memory that it was not given".to_owned();
+                    Error::Malformed { btl: NAME, peer: link.rank, reason }
+                }
+            };
+            shared.mailbox.post(|letters| letters.failures.push((link, error)));
+        }
+        (0 | 8 | 14, _) => {
+            let reason = match event.kind {
+                0 => "a completion queue overflowed",
+                8 => "it reports a fatal error",
+                _ => "the shared receive queue failed",
+            };
+            shared.mailbox.post(|letters| letters.device = Some(reason.to_owned()));
+        }
+        // Connections outlast a port that comes back in time; where it does not, they say so themselves.
+        (9, _) => log::info!("{NAME}: {name}: a port is up"),
+        (10, _) => log::warn!("{NAME}: {name}: a port is down"),
+        (kind, _) => log::debug!("{NAME}: {name}: event {kind}"),
+    }
+}

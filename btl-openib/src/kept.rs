@@ -1,0 +1,100 @@
+//! Messages that a peer is not known to have been handed: should the connection break, they can go another way.
+
+use std::collections::VecDeque;
+
+use smallvec::SmallVec;
+
+use crate::memory::Buffer;
+
+/// Bytes of a message that are kept without an allocation: what goes within the work by default fits.
+pub(crate) const SMALL: usize = 64;
+
+/// A message as it was sent.
+pub(crate) enum Message {
+    /// Its memory was reused at once.
+    Copied(SmallVec<[u8; SMALL]>),
+    /// The device may read it until this work is done.
+    Buffer { buffer: Buffer, len: usize, work: u32 },
+}
+
+/// The last messages that were sent to a peer. As many as its window at most, for it says which it has consumed.
+#[derive(Default)]
+pub(crate) struct Kept {
+    /// How many were before these.
+    before: u64,
+    messages: VecDeque<Message>,
+}
+
+impl Kept {
+    pub(crate) fn push(&mut self, message: Message) {
+        self.messages.push_back(message);
+    }
+
+    /// All that were ever sent.
+    pub(crate) fn sent(&self) -> u64 {
+        self.before + self.messages.len() as u64
+    }
+
+    /// Lets go of those among the first `consumed` that no work reads any more; `oldest` is under way.
+    #[inline]
+    pub(crate) fn release(&mut self, consumed: u64, oldest: u32) {
+        while self.before < consumed {
+            match self.messages.front() {
+                Some(Message::Buffer { work, .. }) if work.wrapping_sub(oldest) < u32::MAX / 2 => return,
+                Some(_) => drop(self.messages.pop_front()),
+                None => return,
+            }
+            self.before += 1;
+        }
+    }
+
+    /// Those after the first `consumed`, of which no work reads any more.
+    pub(crate) fn take(&mut self, consumed: u64) -> VecDeque<Box<[u8]>> {
+        let known = consumed.saturating_sub(self.before) as usize;
+        let messages = std::mem::take(&mut self.messages);
+        self.before += messages.len() as u64;
+        messages.into_iter().skip(known).map(Message::into_bytes).collect()
+    }
+}
+
+impl Message {
+    fn into_bytes(self) -> Box<[u8]> {
+        match self {
+            Message::Copied(bytes) => bytes.into_vec().into(),
+            Message::Buffer { buffer, len, .. } => {
+                let mut bytes = vec![0; len].into_boxed_slice();
+                // SAFETY: the buffer is ours, at least `len` bytes long, and nobody writes to it.
+                unsafe { buffer.address().as_ptr().copy_to_nonoverlapping(bytes.as_mut_ptr(), len) };
+                bytes
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn three() -> Kept {
+        let mut kept = Kept::default();
+        (0..3).for_each(|number| kept.push(Message::Copied([number].into_iter().collect())));
+        kept
+    }
+
+    #[test]
+    fn what_was_consumed_is_let_go_of() {
+        let mut kept = three();
+        kept.release(2, 0);
+        assert_eq!((kept.sent(), kept.messages.len()), (3, 1));
+        kept.release(1, 0);
+        assert_eq!((kept.sent(), kept.messages.len()), (3, 1), "an older count changes nothing");
+        assert_eq!(kept.take(2), [Box::from([2])]);
+        assert_eq!(kept.sent(), 3);
+    }
+
+    #[test]
+    fn what_was_not_is_told_in_order() {
+        assert_eq!(three().take(0), [[0], [1], [2]].map(Box::from));
+        assert!(three().take(3).is_empty());
+    }
+}

@@ -1,0 +1,146 @@
+//! Connections that break while both ranks live. Where two verbs devices are joined by a cable that can be pulled: the
+//! guest has them (`tests/rxe-guest/run --pair 0%`).
+
+use std::error::Error;
+use std::process::Command;
+use std::time::Duration;
+
+use cableway::{EngineError, World};
+
+use crate::faults::survived;
+use crate::leaving::complaints;
+use crate::support::{Role, Test, finish, job, skip, this};
+
+pub(crate) const TESTS: &[Test] = &[
+    ("failover::tcp_takes_over_when_packets_vanish", || over_cable("packets_vanish", "openib,tcp", 16, 2)),
+    ("failover::tcp_takes_over_when_a_port_goes_down", || over_cable("port_goes_down", "openib,tcp", 16, 2)),
+    ("failover::a_port_that_comes_back_in_time_is_waited_for", || over_cable("port_comes_back", "openib", 18, 0)),
+    ("failover::without_another_transport_requests_fail", || over_cable("nothing_else", "openib", 16, 0)),
+];
+
+pub(crate) const ROLES: &[Role] = &[
+    ("packets_vanish", || talk(Some(("tc", "qdisc add dev cable1 root netem loss 100%")), Duration::ZERO)),
+    ("port_goes_down", || talk(Some(("ip", "link set cable1 down")), Duration::ZERO)),
+    ("port_comes_back", || talk(Some(("ip", "link set cable1 down")), Duration::from_secs(1))),
+    ("nothing_else", nothing_else),
+];
+
+type Outcome = Result<(), Box<dyn Error>>;
+
+/// Each rank its own device.
+const RANK: &str = "CABLEWAY_BTL_OPENIB_IF_INCLUDE=rxe$((CABLEWAY_JOB_RANK + 1)) exec \"$0\" \"$1\"";
+
+/// A device sends again after 4.096 us times two to `timeout`, six times.
+fn over_cable(role: &str, btl: &str, timeout: u32, takeovers: usize) {
+    if !std::path::Path::new("/sys/class/net/cable1").exists() {
+        return skip("there is no pair of verbs devices with a cable that can be pulled");
+    }
+    mend();
+    let (btl, timeout) = (format!("btl={btl}"), format!("btl_openib_ib_timeout={timeout}"));
+    let sets = [&btl, &timeout, "peer_timeout=30s", "btl_tcp_if_include=lo"];
+    let options: Vec<&str> = ["--keep-going"].into_iter().chain(sets.iter().flat_map(|set| ["--set", set])).collect();
+    let [program, role] = this(role);
+    let finished = finish(job(2, &options).args(["sh", "-c", RANK, &program, &role]));
+    mend();
+    let survived = finished.stdout.lines().filter(|line| *line == "survived").count();
+    assert_eq!(survived, 2, "{finished:#?}");
+    let told = finished.stderr.lines().filter(|line| line.contains("is reached by tcp from here on")).count();
+    assert_eq!(told, takeovers, "{finished:#?}");
+}
+
+/// Puts the cable in again.
+fn mend() {
+    run("tc", "qdisc del dev cable1 root");
+    run("ip", "link set cable1 up");
+    run("ip", "route replace 10.79.0.2 dev cable1 src 10.79.0.1 table 79");
+}
+
+fn run(program: &str, arguments: &str) {
+    // What is as it should be already is refused.
+    let output = Command::new(program).args(arguments.split(' ')).output().expect("iproute2 is installed");
+    if !output.status.success() {
+        eprintln!("{program} {arguments}: {}", String::from_utf8_lossy(&output.stderr).trim());
+    }
+}
+
+fn content(round: u32, rank: u32, len: usize) -> Vec<u8> {
+    (0..len).map(|at| (at as u32).wrapping_mul(2_654_435_761).wrapping_add(round * 7 + rank) as u8).collect()
+}
+
+/// Messages of many sizes both ways, in the midst of which rank 0 breaks something, and mends it after `pause` if that
+/// is not zero.
+fn talk(breaks: Option<(&str, &str)>, pause: Duration) -> Outcome {
+    const SIZES: [usize; 6] = [0, 8, 1000, 5000, 60_000, 300_000];
+    let seen = complaints()?;
+    let world = World::init()?;
+    let on = world.communicator().clone();
+    let (me, other) = (on.rank(), 1 - on.rank());
+    for round in 0..6 {
+        let out: Vec<Vec<u8>> = SIZES.iter().map(|&len| content(round, me, len)).collect();
+        let mut rooms: Vec<Vec<u8>> = SIZES.iter().map(|&len| vec![0; len]).collect();
+        on.scope(|scope| -> Outcome {
+            // Half of the receives are late.
+            let early = (round % 2) as usize;
+            let mut receives = Vec::new();
+            let mut rooms = rooms.iter_mut();
+            for room in rooms.by_ref().take(3 * early) {
+                receives.push(scope.irecv(room, other, 0)?);
+            }
+            let sends = out.iter().map(|data| scope.isend(data, other, 0)).collect::<Result<Vec<_>, _>>()?;
+            if let Some((program, arguments)) = breaks.filter(|_| round == 2 && me == 0) {
+                run(program, arguments);
+                eprintln!("{program} {arguments}");
+                if !pause.is_zero() {
+                    std::thread::sleep(pause);
+                    mend();
+                }
+            }
+            for room in rooms {
+                receives.push(scope.irecv(room, other, 0)?);
+            }
+            for receive in receives {
+                receive.wait()?;
+            }
+            Ok(sends.into_iter().try_for_each(|send| send.wait().map(drop))?)
+        })?;
+        for (room, len) in rooms.iter().zip(SIZES) {
+            if *room != content(round, other, len) {
+                return Err(format!("{len} bytes of round {round} are damaged").into());
+            }
+        }
+    }
+    on.barrier()?;
+    drop(on);
+    if !world.finalize() {
+        return Err("not all that was sent has left".into());
+    }
+    if pause.is_zero() == (seen() == 0) {
+        return Err(format!("{} warnings", seen()).into());
+    }
+    survived()
+}
+
+/// Both ranks live, and cannot reach each other any more.
+fn nothing_else() -> Outcome {
+    let world = World::init()?;
+    let on = world.communicator();
+    on.barrier()?;
+    let other = 1 - on.rank();
+    let (data, mut room) = (vec![1_u8; 1 << 20], vec![0_u8; 1 << 20]);
+    let errors = on.scope(|scope| -> Result<_, Box<dyn Error>> {
+        let receive = scope.irecv(&mut room, other, 1)?;
+        let send = scope.issend(&data[..100], other, 0)?;
+        if on.rank() == 0 {
+            run("ip", "link set cable1 down");
+        }
+        Ok([receive.wait().err(), send.wait().err()])
+    })?;
+    for error in errors {
+        let error = error.ok_or("a message came by a cable that was pulled")?;
+        match error.engine_error() {
+            Some(EngineError::PeerFailed { peer, .. }) if *peer == other => {}
+            _ => return Err(error.into()),
+        }
+    }
+    survived()
+}
