@@ -77,6 +77,8 @@ pub use world::{World, WorldOptions};
 pub use cableway_base::parameters::{ENVIRONMENT_PREFIX, parse_size};
 pub use cableway_base::{Counters, ParameterError, Parameters, Rank, Source};
 pub use cableway_btl::ModexError;
+#[cfg(feature = "openib")]
+pub use cableway_btl_openib::Footprint as VerbsFootprint;
 pub use cableway_common_cuda::{
     BufferKind, DeviceBuffer, DeviceError, DeviceFacts, DeviceIndex, Devices, Facts, LIBDIR_VARIABLE, Link, MemoryClass,
 };

@@ -35,6 +35,7 @@ mod card;
 mod cells;
 mod connection;
 mod endpoint;
+mod footprint;
 mod gid;
 mod kept;
 mod link;
@@ -50,6 +51,7 @@ mod settings;
 mod shared;
 mod verbs;
 
+pub use footprint::Footprint;
 pub use openib::Openib;
 
 use cableway_btl::Error;

@@ -130,8 +130,8 @@ parameters! {
     btl_openib_if_exclude: Text = "", "devices not to use, as DEVICE or DEVICE:PORT, separated by commas; not together with btl_openib_if_include";
     btl_openib_gid_index: Text = "auto", "which of a port's addresses to use; auto prefers RoCE v2, and of those an IPv4 address, then any that is not link-local";
     btl_openib_cq_size: Count = "8192", "completions that may wait; work under way on all connections is kept below";
-    btl_openib_send_depth: Count = "64", "work under way on one connection";
-    btl_openib_max_inline: Size = "128", "largest message that is written into the work request itself, if the device allows";
+    btl_openib_send_depth: Count = "31", "work under way on one connection; queues take memory for the next power of two above";
+    btl_openib_max_inline: Size = "48", "largest message that is written into the work request itself, if the device allows";
     btl_openib_pkey_index: Count = "0", "index of the partition key";
     btl_openib_service_level: Count = "0", "service level of connections (InfiniBand)";
     btl_openib_traffic_class: Count = "0", "traffic class of connections (RoCE)";

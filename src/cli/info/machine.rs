@@ -21,6 +21,22 @@ pub(super) fn sections() -> Vec<Section> {
     ]
 }
 
+/// What connections over verbs cost, by the parameters in force.
+#[cfg(feature = "openib")]
+pub(super) fn verbs_section(parameters: &cableway::Parameters) -> Vec<Section> {
+    let facts = match cableway::VerbsFootprint::new(parameters) {
+        Ok(cost) => vec![
+            ("bytes_shared_by_all_peers", cost.shared.into()),
+            ("bytes_per_idle_peer", cost.per_peer().into()),
+            ("of_these_queue_pair", cost.queue_pair.into()),
+            ("of_these_tables", cost.tables.into()),
+            ("bytes_with_10000_peers", cost.of(10_000).into()),
+        ],
+        Err(error) => vec![("reason", error.to_string().into())],
+    };
+    vec![Section::one("Verbs connections", facts)]
+}
+
 pub(super) fn device_sections(devices: &Devices) -> Vec<Section> {
     let found = devices.initialise().and_then(|()| devices.facts());
     let facts = match found {

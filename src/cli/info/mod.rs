@@ -47,6 +47,8 @@ impl Info {
         };
         let mut sections = machine::sections();
         sections.extend(machine::device_sections(&devices));
+        #[cfg(feature = "openib")]
+        sections.extend(machine::verbs_section(&parameters));
         sections.push(parameters::section(&parameters, self.all));
         let text = match self.format {
             Format::Text => sections.iter().map(Section::text).collect::<Vec<_>>().join("\n"),
