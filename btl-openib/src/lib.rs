@@ -36,6 +36,8 @@ mod cells;
 mod connection;
 mod endpoint;
 mod footprint;
+#[doc(hidden)]
+pub mod fuzzing;
 mod gid;
 mod kept;
 mod link;

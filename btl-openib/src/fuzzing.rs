@@ -1,0 +1,47 @@
+//! Entry points for fuzzers: everything here that reads bytes of a peer or a stranger. None may panic, and none needs a
+//! device.
+
+use cableway_btl::{Job, RemoteHandle};
+use hmac::{Hmac, Mac};
+use sha2::Sha256;
+use zerocopy::IntoBytes;
+
+use crate::card::Address;
+use crate::connection::{HELLO, Identity};
+
+const SECRET: [u8; 32] = [7; 32];
+
+/// A peer's card.
+pub fn card(bytes: &[u8]) {
+    if let Ok(address) = Address::decode(bytes) {
+        assert_eq!(address.encode().as_bytes(), bytes);
+        let _ = address.reaches(&address);
+        let _ = address.process.find(&crate::process::Process::own());
+    }
+}
+
+/// A datagram of somebody who does not know the secret, and of somebody who does.
+pub fn datagram(bytes: &[u8]) {
+    let identity = Identity::new(&Job::new("fuzz".to_owned(), SECRET, 1, 4, 4));
+    let _ = identity.decode(bytes);
+    let mut signed = [0; HELLO];
+    let (content, proof) = signed.split_at_mut(HELLO - 32);
+    let len = bytes.len().min(content.len());
+    content[..len].copy_from_slice(&bytes[..len]);
+    let Ok(mut mac) = <Hmac<Sha256> as Mac>::new_from_slice(&SECRET) else { return };
+    mac.update(content);
+    proof.copy_from_slice(&mac.finalize().into_bytes());
+    if let Ok((from, hello)) = identity.decode(&signed) {
+        assert!(from < 4 && from != 1);
+        let _ = hello.address.reaches(&hello.address);
+    }
+}
+
+/// What a peer calls its registered memory, of which 64 bytes at an offset are meant.
+pub fn handle(bytes: &[u8]) {
+    let Some((offset, bytes)) = bytes.split_first_chunk() else { return };
+    let Some(handle) = RemoteHandle::new(bytes) else { return };
+    if let Ok((address, _)) = crate::registration::target(&handle, u64::from_le_bytes(*offset), 64) {
+        assert!(address >= u64::from_le_bytes(*offset));
+    }
+}
