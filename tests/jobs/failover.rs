@@ -9,12 +9,12 @@ use cableway::{EngineError, World};
 
 use crate::faults::survived;
 use crate::leaving::complaints;
-use crate::support::{Role, Test, finish, job, skip, this};
+use crate::support::{Role, Test, job, skip, start, this};
 
 pub(crate) const TESTS: &[Test] = &[
     ("failover::tcp_takes_over_when_packets_vanish", || over_cable("packets_vanish", "openib,tcp", 16, 2)),
     ("failover::tcp_takes_over_when_a_port_goes_down", || over_cable("port_goes_down", "openib,tcp", 16, 2)),
-    ("failover::a_port_that_comes_back_in_time_is_waited_for", || over_cable("port_comes_back", "openib", 18, 0)),
+    ("failover::a_port_that_comes_back_in_time_is_waited_for", || over_cable("port_comes_back", "openib", 20, 0)),
     ("failover::without_another_transport_requests_fail", || over_cable("nothing_else", "openib", 16, 0)),
 ];
 
@@ -40,7 +40,9 @@ fn over_cable(role: &str, btl: &str, timeout: u32, takeovers: usize) {
     let sets = [&btl, &timeout, "peer_timeout=30s", "btl_tcp_if_include=lo"];
     let options: Vec<&str> = ["--keep-going"].into_iter().chain(sets.iter().flat_map(|set| ["--set", set])).collect();
     let [program, role] = this(role);
-    let finished = finish(job(2, &options).args(["sh", "-c", RANK, &program, &role]));
+    let mut command = job(2, &options);
+    command.args(["sh", "-c", RANK, &program, &role]);
+    let finished = start(&mut command).finish_within(Duration::from_secs(240));
     mend();
     let survived = finished.stdout.lines().filter(|line| *line == "survived").count();
     assert_eq!(survived, 2, "{finished:#?}");

@@ -161,9 +161,14 @@ pub(crate) fn finish_with_input(command: &mut Command, input: &str) -> Finished 
 }
 
 impl Running {
-    pub(crate) fn finish(mut self) -> Finished {
+    pub(crate) fn finish(self) -> Finished {
+        self.finish_within(Duration::from_secs(60))
+    }
+
+    /// The same for what takes longer, in an emulated machine.
+    pub(crate) fn finish_within(mut self, limit: Duration) -> Finished {
         let mut status = None;
-        let in_time = eventually(Duration::from_secs(60), || {
+        let in_time = eventually(limit, || {
             status = self.child.try_wait().expect("a child can be waited for");
             status.is_some()
         });
@@ -172,7 +177,7 @@ impl Running {
         }
         let text = |thread: Option<JoinHandle<String>>| thread.and_then(|t| t.join().ok()).unwrap_or_default();
         let (stdout, stderr) = (text(self.stdout.take()), text(self.stderr.take()));
-        let status = status.unwrap_or_else(|| panic!("still running after a minute\n{stdout}\n{stderr}"));
+        let status = status.unwrap_or_else(|| panic!("still running after {limit:?}\n{stdout}\n{stderr}"));
         Finished { status, stdout, stderr }
     }
 
