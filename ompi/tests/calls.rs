@@ -182,6 +182,24 @@ fn every_row_works_among_three_processes() {
     every_row_works(3);
 }
 
+/// A line as `cableway ompi install` writes it.
+#[test]
+fn open_mpis_parameters_name_the_library_to_preload() {
+    if support::major_version() >= 5 {
+        return support::skip("Open MPI 5.0 takes no variables from its parameters' files");
+    }
+    let home = support::scratch().join("home-that-preloads");
+    std::fs::create_dir_all(home.join(".openmpi")).expect("cargo's folder for tests can be written");
+    let line = format!("-x LD_PRELOAD={}\n", support::preloaded().display());
+    std::fs::write(home.join(".openmpi/mca-params.conf"), line).expect("just made");
+    let mut command = support::mpirun(1);
+    command.env("HOME", home).env("CABLEWAY_CUDA_LIBDIR", support::driver());
+    // Beside others on the command line.
+    command.args(["-x", "OTHER=1"]).arg(support::program("calls")).arg("MPI_Pack");
+    let run = support::finish(&mut command).assert_success();
+    assert!(run.stdout.contains("ok MPI_Pack"), "{run:?}");
+}
+
 #[test]
 fn without_a_driver_everything_passes_through() {
     let mut command = support::mpirun(2);

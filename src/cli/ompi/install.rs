@@ -119,6 +119,7 @@ fn select(open_mpi: &OpenMpi, place: &Place) -> Result<(), String> {
         // The long name, which Open MPI alone knows, wins over that.
         lines.push(format!("opal_mca_base_component_path = {}", place.components.display()));
     }
+    lines.extend(place.preload_setting(open_mpi.version));
     put(&place.settings, settings::with(&text, &lines).as_bytes())
 }
 

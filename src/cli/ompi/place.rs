@@ -1,5 +1,6 @@
 //! Where an installation lies.
 
+use std::fs;
 use std::path::PathBuf;
 
 use super::component::PRELOAD;
@@ -55,11 +56,28 @@ impl Place {
         self.store.join(PRELOAD)
     }
 
-    /// What that library is for, and how a job gets it. Open MPI's own parameter for such variables
-    /// (`mca_base_env_list`) is left alone: with it set, `mpirun -x` refuses to run.
+    /// A line for Open MPI's parameters by which `mpirun` gives that library to its processes. 4.1 understands such lines,
+    /// and `mpirun -x` on the command line wins over them. Its parameter for such variables (`mca_base_env_list`) is left
+    /// alone: with it set, `mpirun -x` refuses to run.
+    pub(super) fn preload_setting(&self, version: Version) -> Option<String> {
+        let preload = self.preload();
+        // A list's separators would end the name.
+        let plain = !preload.to_string_lossy().contains(|c: char| c.is_whitespace() || c == ';');
+        (version.major < 5 && plain && preload.is_file()).then(|| format!("-x LD_PRELOAD={}", preload.display()))
+    }
+
+    /// What that library is for, and how a job gets it.
     pub(super) fn preload_in_words(&self, version: Version) -> String {
         let unreached = unreached(version);
-        if self.preload().is_file() {
+        let settings = fs::read_to_string(&self.settings).unwrap_or_default();
+        if self.preload_setting(version).is_some_and(|line| settings.lines().any(|present| present == line)) {
+            format!(
+                "mpirun has its processes preload {}, for {unreached} on device memory, as {} says (processes that \
+                 something else starts need LD_PRELOAD in their environment)",
+                self.preload().display(),
+                self.settings.display()
+            )
+        } else if self.preload().is_file() {
             format!(
                 "for {unreached} on device memory: mpirun -x LD_PRELOAD={} (or export LD_PRELOAD)",
                 self.preload().display()
