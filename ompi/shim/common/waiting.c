@@ -102,12 +102,48 @@ static int wait_all(size_t count, ompi_request_t **requests, ompi_status_public_
     return finish(count, requests, statuses);
 }
 
+/* Polls for a moment until one of several requests is complete: a wait of Open MPI's own has then nothing to sleep for. */
+static void look_for_one(size_t count, ompi_request_t **requests)
+{
+    enum { POLLS = 256 };
+    for (int polls = 0; polls < POLLS; polls++) {
+        bool pending = false;
+        for (size_t i = 0; i < count; i++) {
+            if (OMPI_REQUEST_INACTIVE != requests[i]->req_state) {
+                if (REQUEST_COMPLETE(requests[i])) {
+                    return;
+                }
+                pending = true;
+            }
+        }
+        if (!pending) {
+            return;
+        }
+        (void) cableway_progress();
+    }
+}
+
+static int wait_any(size_t count, ompi_request_t **requests, int *index, ompi_status_public_t *status)
+{
+    look_for_one(count, requests);
+    return own.req_wait_any(count, requests, index, status);
+}
+
+static int wait_some(size_t count, ompi_request_t **requests, int *completed, int *indices,
+                     ompi_status_public_t *statuses)
+{
+    look_for_one(count, requests);
+    return own.req_wait_some(count, requests, completed, indices, statuses);
+}
+
 void cableway_waiting_begin(bool threads)
 {
     if (threads && !replaced) {
         own = ompi_request_functions;
         ompi_request_functions.req_wait = wait_one;
+        ompi_request_functions.req_wait_any = wait_any;
         ompi_request_functions.req_wait_all = wait_all;
+        ompi_request_functions.req_wait_some = wait_some;
         replaced = true;
     }
 }
