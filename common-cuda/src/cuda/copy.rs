@@ -114,8 +114,12 @@ impl Operation {
         let driver = context.driver;
         let _scope = context.enter()?;
         refuse_capture(driver, || self.event(driver))?;
-        context.kernels.load(context);
-        Ok(context.is_settled(driver)? == Some(true))
+        // Asked again and again while a message waits.
+        let idle = context.is_settled(driver)? == Some(true);
+        if idle {
+            context.kernels.load_idle(context);
+        }
+        Ok(idle)
     }
 
     /// Records the event in the legacy stream; false if nothing is to be waited for.
@@ -124,7 +128,11 @@ impl Operation {
         let _scope = context.enter()?;
         refuse_capture(driver, || self.event(driver))?;
         // Cheaper than an event where the stream is idle, as it mostly is: an event is waited for 1.5 us at least.
-        if context.is_settled(driver)? != Some(false) {
+        let idle = context.is_settled(driver)?;
+        if idle == Some(true) {
+            context.kernels.load_idle(context);
+        }
+        if idle != Some(false) {
             return Ok(false);
         }
         let event = self.event(driver)?;

@@ -16,7 +16,7 @@
 //!
 //! Error codes, the width of attributes, what invalidates a stream capture and what a stale handle of another process
 //! opens are as driver 580 answered on an H200; the tests of this package hold on that driver, too
-//! (`CABLEWAY_CUDA_LIBDIR`). Kernels are known by name ([`kernels`]). Not there: arrays, graphs other than captured and thrown away, dma-buf,
+//! (`CABLEWAY_CUDA_LIBDIR`). Kernels are known by name. Not there: arrays, graphs other than captured and thrown away, dma-buf,
 //! functions whose null stream is the per-thread one.
 //!
 //! # Environment, read once

@@ -84,8 +84,16 @@ impl Kernels {
     /// Loads them unless that was tried, if the device is free. The context is current.
     #[inline]
     pub(super) fn load(&self, context: &Context) {
-        if context.settings.kernels && self.pass.load(Ordering::Relaxed) != u32::MAX {
-            self.load_slowly(context);
+        if context.settings.kernels && !self.tried() {
+            self.look_and_load(context);
+        }
+    }
+
+    /// The same, where the legacy default stream has just been found idle.
+    #[inline]
+    pub(super) fn load_idle(&self, context: &Context) {
+        if context.settings.kernels && !self.tried() {
+            self.load_slowly(context, true);
         }
     }
 
@@ -95,19 +103,22 @@ impl Kernels {
     }
 
     #[cold]
-    fn load_slowly(&self, context: &Context) {
-        let left = self.pass.load(Ordering::Relaxed);
-        if left != 0 {
-            self.pass.store(left - 1, Ordering::Relaxed);
-            return;
+    fn look_and_load(&self, context: &Context) {
+        match self.pass.load(Ordering::Relaxed) {
+            0 => self.load_slowly(context, false),
+            left => self.pass.store(left - 1, Ordering::Relaxed),
         }
+    }
+
+    #[cold]
+    fn load_slowly(&self, context: &Context, idle: bool) {
         let Some(mut state) = self.state.try_lock() else { return };
         let looks = match &*state {
             State::Untried => 0,
             State::Waiting(looks) => *looks,
             State::Loaded(_) | State::Off => return,
         };
-        if !matches!(context.is_settled(context.driver), Ok(Some(true))) {
+        if !idle && !matches!(context.is_settled(context.driver), Ok(Some(true))) {
             *state = State::Waiting(looks + 1);
             self.pass.store(1 << looks.min(LOOKS), Ordering::Relaxed);
             return;
