@@ -6,7 +6,6 @@
  * line, in the shape that `cableway pingpong --format json` prints, with LABEL as its "btl". A PLACE is where a rank has
  * its buffers: `host`, or a device's number. BLOCK of every STRIDE bytes are sent; sizes count those.
  */
-#include <dlfcn.h>
 #include <mpi.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -28,44 +27,15 @@ static void give_up(const char *why)
     MPI_Abort(MPI_COMM_WORLD, 1);
 }
 
-/* A function of the driver's. */
-static void *driver(const char *name)
-{
-    static void *library;
-    if (!library) {
-        char path[4096];
-        const char *folder = getenv("CABLEWAY_CUDA_LIBDIR");
-        snprintf(path, sizeof path, "%s%slibcuda.so.1", folder ? folder : "", folder && *folder ? "/" : "");
-        library = dlopen(path, RTLD_NOW);
-    }
-    void *function = library ? dlsym(library, name) : NULL;
-    if (!function)
-        give_up(dlerror());
-    return function;
-}
-
-static void use_device(void)
-{
-    void *context;
-    int number;
-    if (((int (*)(unsigned))driver("cuInit"))(0) != 0 ||
-        ((int (*)(int *, int))driver("cuDeviceGet"))(&number, device) != 0 ||
-        ((int (*)(void **, int))driver("cuDevicePrimaryCtxRetain"))(&context, number) != 0 ||
-        ((int (*)(void *))driver("cuCtxSetCurrent"))(context) != 0)
-        give_up("the device cannot be used");
-}
+#include "device.h"
 
 /* Page-aligned and touched, as a program's own buffer would be. */
 static char *buffer(size_t size)
 {
     void *memory = NULL;
     size_t span = block ? size / block * stride : size;
-    if (device >= 0) {
-        unsigned long long address = 0;
-        if (((int (*)(unsigned long long *, size_t))driver("cuMemAlloc_v2"))(&address, span ? span : 1) != 0)
-            give_up("no device memory for a message");
-        return (char *)address;
-    }
+    if (device >= 0)
+        return device_buffer(span ? span : 1);
     if (posix_memalign(&memory, 4096, span ? span : 1) != 0)
         give_up("no memory for a message");
     memset(memory, 0x5a, span);
@@ -75,7 +45,7 @@ static char *buffer(size_t size)
 static void release(char *buffer)
 {
     if (device >= 0)
-        ((int (*)(unsigned long long))driver("cuMemFree_v2"))((unsigned long long)buffer);
+        device_release(buffer);
     else
         free(buffer);
 }
@@ -225,7 +195,7 @@ int main(int argc, char **argv)
 
     if (argc > 6 && strcmp(argv[6 + rank], "host") != 0) {
         device = atoi(argv[6 + rank]);
-        use_device();
+        use_device(device);
     }
     if (argc == 10)
         block = (size_t)atol(argv[8]), stride = (size_t)atol(argv[9]);

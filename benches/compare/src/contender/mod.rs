@@ -1,6 +1,7 @@
 //! The programs that are measured. Each knows how to run a series and to read what it printed.
 
 mod cableway;
+#[cfg(feature = "cuda")]
 mod copies;
 mod nccl;
 mod open_mpi;
@@ -79,6 +80,7 @@ pub(crate) fn find(name: &str, place: Place, ours: &Ours) -> Result<Box<dyn Cont
         "ob1" => Ok(Box::new(open_mpi::OpenMpi::ob1(place)?)),
         "ucx" => Ok(Box::new(ucx::Ucx::find(place)?)),
         "nccl" => Ok(Box::new(nccl::Nccl::find(ours.devices)?)),
+        #[cfg(feature = "cuda")]
         "copies" => Ok(Box::new(copies::Copies::find(place, ours.devices)?)),
         other => Err(Error::Missing(format!("no program is called '{other}'; there are {}", PROGRAMS.join(", ")))),
     }

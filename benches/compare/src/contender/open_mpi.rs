@@ -10,6 +10,12 @@ use crate::process::{bounded, output_of, shown};
 use crate::report::Results;
 use crate::route::{Memory, Strided};
 
+/// How the program comes by device memory; a build without devices names no function of any driver.
+#[cfg(feature = "cuda")]
+const DEVICE: &str = include_str!("../../../peers/device.h");
+#[cfg(not(feature = "cuda"))]
+const DEVICE: &str = include_str!("../../../peers/no_device.h");
+
 /// Which engine of Open MPI's carries the messages.
 enum Pml {
     /// Its own, over its own transports.
@@ -42,8 +48,8 @@ impl OpenMpi {
             |_| Error::Missing("needs mpirun and mpicc: apt-get install -y openmpi-bin libopenmpi-dev".into());
         let version = output_of(Command::new("mpirun").arg("--version")).map_err(missing)?;
         let version = version.lines().next().unwrap_or_default().to_owned();
-        let source = include_str!("../../../peers/point_to_point.c");
-        let program = compiled("point_to_point", source, "mpicc", &["-pthread", "-ldl"])?;
+        let source = include_str!("../../../peers/point_to_point.c").replace("#include \"device.h\"", DEVICE);
+        let program = compiled("point_to_point", &source, "mpicc", &["-pthread", "-ldl"])?;
         Ok(OpenMpi { pml, place, program, version })
     }
 

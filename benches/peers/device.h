@@ -1,0 +1,42 @@
+/* Device memory for point_to_point.c, by the driver alone. Without devices, no_device.h stands in for it. */
+#include <dlfcn.h>
+
+/* A function of the driver's. */
+static void *driver(const char *name)
+{
+    static void *library;
+    if (!library) {
+        char path[4096];
+        const char *folder = getenv("CABLEWAY_CUDA_LIBDIR");
+        snprintf(path, sizeof path, "%s%slibcuda.so.1", folder ? folder : "", folder && *folder ? "/" : "");
+        library = dlopen(path, RTLD_NOW);
+    }
+    void *function = library ? dlsym(library, name) : NULL;
+    if (!function)
+        give_up(dlerror());
+    return function;
+}
+
+static void use_device(int device)
+{
+    void *context;
+    int number;
+    if (((int (*)(unsigned))driver("cuInit"))(0) != 0 ||
+        ((int (*)(int *, int))driver("cuDeviceGet"))(&number, device) != 0 ||
+        ((int (*)(void **, int))driver("cuDevicePrimaryCtxRetain"))(&context, number) != 0 ||
+        ((int (*)(void *))driver("cuCtxSetCurrent"))(context) != 0)
+        give_up("the device cannot be used");
+}
+
+static char *device_buffer(size_t size)
+{
+    unsigned long long address = 0;
+    if (((int (*)(unsigned long long *, size_t))driver("cuMemAlloc_v2"))(&address, size) != 0)
+        give_up("no device memory for a message");
+    return (char *)address;
+}
+
+static void device_release(char *buffer)
+{
+    ((int (*)(unsigned long long))driver("cuMemFree_v2"))((unsigned long long)buffer);
+}
