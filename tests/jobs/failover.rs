@@ -116,8 +116,9 @@ fn talk(breaks: Option<(&str, &str)>, pause: Duration) -> Outcome {
     if !world.finalize() {
         return Err("not all that was sent has left".into());
     }
-    if pause.is_zero() == (seen() == 0) {
-        return Err(format!("{} warnings", seen()).into());
+    // That a port is down is told in any case; whether another transport took over, the caller asks.
+    if seen() == 0 {
+        return Err("nobody was told of the break".into());
     }
     survived()
 }
