@@ -29,6 +29,7 @@ mod probe;
 mod protocol;
 mod reach;
 mod receive;
+mod region;
 mod registry;
 mod request;
 mod room;

@@ -75,12 +75,12 @@ fn who_waits_while_it_polls_polls() {
         &outer,
         || false,
         || {
-            // SAFETY: both are valid, and each is woken once.
             watch.wait(
                 &inner,
                 || false,
-                || unsafe {
-                    Sleeper::wake(NonNull::from(&inner));
+                || {
+                    // SAFETY: it is valid, and woken once.
+                    unsafe { Sleeper::wake(NonNull::from(&inner)) };
                 },
             );
             // SAFETY: as above.

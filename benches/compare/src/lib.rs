@@ -1,6 +1,7 @@
 //! Prints Cableway's figures beside its peers', taken in one run: the same two cores, the same sizes, and every program
 //! in turn, several times over, so that what else the machine does falls on all alike. `cableway bench compare` is it.
 
+pub mod axis;
 mod contender;
 mod error;
 mod goals;

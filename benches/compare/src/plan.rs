@@ -31,6 +31,11 @@ impl Test {
         }
     }
 
+    /// Others than an MPI are not asked for it.
+    pub(crate) fn is_of_mpi(self) -> bool {
+        matches!(self, Test::ThreadedRate | Test::Start)
+    }
+
     pub(crate) fn less_is_better(self) -> bool {
         matches!(self, Test::Latency | Test::Start)
     }

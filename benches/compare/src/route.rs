@@ -1,11 +1,23 @@
 //! Where messages of a series come from, go to, and by which way.
 
+use std::fmt;
+
 /// Where a rank has its buffers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Memory {
     Host,
     /// By number, as `nvidia-smi` counts.
     Device(u32),
+}
+
+/// As our C programs take it.
+impl fmt::Display for Memory {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Memory::Host => out.write_str("host"),
+            Memory::Device(index) => write!(out, "{index}"),
+        }
+    }
 }
 
 /// Blocks of a vector, in bytes.

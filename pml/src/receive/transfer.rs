@@ -8,6 +8,7 @@ use smallvec::{SmallVec, smallvec};
 use crate::completion::{Active, Done};
 use crate::error::{Abort, Error};
 use crate::links::Links;
+use crate::region;
 use crate::request::Status;
 use crate::wire::{Header, Id};
 
@@ -123,17 +124,12 @@ impl ReceiveTransfer {
 
     /// `len` bytes of the buffer from `offset` on, if the buffer is one run.
     pub(crate) fn region(&self, offset: u64, len: u64, order: Order) -> Option<Region> {
-        let address = self.convertor.contiguous()?.wrapping_add(offset as usize);
-        Some(Region { address, len: len as usize, location: *self.convertor.location(), order })
+        region::run(&self.convertor, offset, len, order)
     }
 
     /// All of the buffer that an operation of a link may touch, and where in it the data belongs if that is in blocks.
     pub(crate) fn whole(&self, order: Order) -> Option<(Region, Option<Strided>)> {
-        if let Some(region) = self.region(0, self.wanted, order) {
-            return Some((region, None));
-        }
-        let (address, len, blocks) = self.convertor.strided()?;
-        Some((Region { address, len, location: *self.convertor.location(), order }, Some(blocks)))
+        region::whole(&self.convertor, self.wanted, order)
     }
 
     /// What a copy to the buffer waits for that some other means begins than the convertor.

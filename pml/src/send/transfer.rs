@@ -10,6 +10,7 @@ use crate::completion::{Active, Done};
 use crate::error::{Abort, Error};
 use crate::links::Links;
 use crate::protocol::Start;
+use crate::region;
 use crate::request::Status;
 use crate::wire::{Envelope, Header, Id};
 
@@ -101,17 +102,12 @@ impl SendTransfer {
 
     /// `len` bytes of the buffer from `offset` on, if the buffer is one run.
     pub(crate) fn region(&self, offset: u64, len: u64, order: Order) -> Option<Region> {
-        let address = self.convertor.contiguous()?.wrapping_add(offset as usize);
-        Some(Region { address, len: len as usize, location: *self.convertor.location(), order })
+        region::run(&self.convertor, offset, len, order)
     }
 
     /// All of the buffer that an operation of a link may touch, and where in it the data is if it is in blocks.
     pub(crate) fn whole(&self, order: Order) -> Option<(Region, Option<Strided>)> {
-        if let Some(region) = self.region(0, self.len, order) {
-            return Some((region, None));
-        }
-        let (address, len, blocks) = self.convertor.strided()?;
-        Some((Region { address, len, location: *self.convertor.location(), order }, Some(blocks)))
+        region::whole(&self.convertor, self.len, order)
     }
 
     /// What a copy from the buffer waits for that some other means begins than the convertor.

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use cableway_compare::axis::{range, short};
 use plotters::prelude::*;
 
 use super::report::Report;
@@ -32,7 +33,8 @@ fn try_draw(file: &Path, report: &Report) -> Result<(), Box<dyn std::error::Erro
         .map(|&(size, value)| (size as f64, value))
         .filter(|&(size, value)| size > 0.0 && value > 0.0)
         .collect();
-    let (sizes, values) = (range(points.iter().map(|point| point.0)), range(points.iter().map(|point| point.1)));
+    let (sizes, values) =
+        (range(points.iter().map(|point| point.0), 1.2), range(points.iter().map(|point| point.1), 1.2));
     let root = SVGBackend::new(file, (900, 600)).into_drawing_area();
     root.fill(&WHITE)?;
     let mut chart = ChartBuilder::on(&root)
@@ -54,20 +56,6 @@ fn try_draw(file: &Path, report: &Report) -> Result<(), Box<dyn std::error::Erro
     Ok(())
 }
 
-/// From somewhat below the least to somewhat above the greatest.
-fn range(values: impl Iterator<Item = f64> + Clone) -> std::ops::Range<f64> {
-    let least = values.clone().fold(f64::INFINITY, f64::min);
-    let greatest = values.fold(0.0, f64::max);
-    if least.is_finite() { least / 1.2..greatest * 1.2 } else { 1.0..2.0 }
-}
-
-/// A size as users write it.
-fn short(size: f64) -> String {
-    let units = [("G", 30), ("M", 20), ("K", 10)];
-    let unit = units.into_iter().find(|(_, shift)| size >= f64::from(1_u32 << shift));
-    unit.map_or_else(|| format!("{size}"), |(name, shift)| format!("{}{name}", size / f64::from(1_u32 << shift)))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -78,6 +66,6 @@ mod tests {
         assert!(check_path(Path::new("x.png")).is_err());
         assert!(check_path(Path::new("/no/such/x.svg")).is_err());
         assert!(check_path(Path::new("x.svg")).is_ok());
-        assert_eq!(range([].into_iter()), 1.0..2.0);
+        assert_eq!(range([].into_iter(), 1.2), 1.0..2.0);
     }
 }

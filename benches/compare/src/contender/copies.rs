@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use super::{Contender, Description, Place, Sample, compiled, samples_of};
 use crate::error::Error;
-use crate::plan::{Series, Test, by_window, window};
+use crate::plan::{Series, by_window, window};
 use crate::process::{bounded, output_of};
-use crate::route::{Memory, Strided};
+use crate::route::Strided;
 
 pub(super) struct Copies {
     place: Place,
@@ -36,8 +36,7 @@ impl Contender for Copies {
     }
 
     fn takes(&self, series: &Series) -> bool {
-        let tests = matches!(series.test, Test::Latency | Test::Bandwidth | Test::MessageRate);
-        series.route.on_device() && series.route.btl == "sm" && tests
+        series.route.on_device() && series.route.btl == "sm" && !series.test.is_of_mpi()
     }
 
     fn measure(&self, series: &Series, seconds: f64) -> Result<Vec<Sample>, Error> {
@@ -48,10 +47,7 @@ impl Contender for Copies {
             let mut command = bounded("taskset");
             command.args(["-c", &self.place.cores[0].to_string()]).arg(&self.program);
             command.args([&series.test.to_string(), &list, &seconds.to_string(), &window(sizes[0]).to_string()]);
-            command.args(route.memory.map(|memory| match memory {
-                Memory::Host => "host".to_owned(),
-                Memory::Device(index) => index.to_string(),
-            }));
+            command.args(route.memory.map(|memory| memory.to_string()));
             command.arg(if route.staged { "staged" } else { "straight" });
             if let Some(Strided { block, stride }) = route.strided {
                 command.args([block.to_string(), stride.to_string()]);

@@ -12,7 +12,7 @@ use std::process::Command;
 
 use crate::Ours;
 use crate::error::Error;
-use crate::plan::{Series, Test};
+use crate::plan::Series;
 use crate::process::output_of;
 use crate::report::Results;
 
@@ -26,7 +26,7 @@ pub(crate) trait Contender {
 
     /// Whether it can be measured so: what only an MPI does, only an MPI is asked for.
     fn takes(&self, series: &Series) -> bool {
-        !matches!(series.test, Test::ThreadedRate | Test::Start)
+        !series.test.is_of_mpi()
     }
 
     /// One figure for each size of the series, each taken over about `seconds`.

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use super::{Contender, Description, Sample, samples_of};
 use crate::error::Error;
-use crate::plan::{Series, Test, window};
+use crate::plan::{Series, window};
 use crate::process::{bounded, output_of};
 
 pub(super) struct Nccl {
@@ -37,7 +37,7 @@ impl Contender for Nccl {
 
     /// Between two devices, in one piece: it knows no others.
     fn takes(&self, series: &Series) -> bool {
-        series.route.name == "devices" && !matches!(series.test, Test::ThreadedRate | Test::Start)
+        series.route.name == "devices" && !series.test.is_of_mpi()
     }
 
     fn measure(&self, series: &Series, seconds: f64) -> Result<Vec<Sample>, Error> {

@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::plan::{Series, Test, by_window, window};
 use crate::process::{bounded, output_of, shown};
 use crate::report::Results;
-use crate::route::{Memory, Strided};
+use crate::route::Strided;
 
 /// How the program comes by device memory; a build without devices names no function of any driver.
 #[cfg(feature = "cuda")]
@@ -109,10 +109,7 @@ impl OpenMpi {
         let window = window(sizes[0]).to_string();
         command.arg(&self.program).args([&series.test.to_string(), &list, &seconds.to_string(), &window, route.name]);
         if route.on_device() {
-            command.args(route.memory.map(|memory| match memory {
-                Memory::Host => "host".to_owned(),
-                Memory::Device(index) => index.to_string(),
-            }));
+            command.args(route.memory.map(|memory| memory.to_string()));
             if let Some(Strided { block, stride }) = route.strided {
                 command.args([block.to_string(), stride.to_string()]);
             }

@@ -114,7 +114,7 @@ impl Contender for Ucx {
 
     /// Its datatypes are not those of a device.
     fn takes(&self, series: &Series) -> bool {
-        !matches!(series.test, Test::ThreadedRate | Test::Start) && series.route.strided.is_none()
+        !series.test.is_of_mpi() && series.route.strided.is_none()
     }
 
     fn measure(&self, series: &Series, seconds: f64) -> Result<Vec<Sample>, Error> {

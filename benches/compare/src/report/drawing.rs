@@ -2,6 +2,7 @@
 
 use plotters::prelude::*;
 
+use crate::axis::{range, short};
 use crate::error::Error;
 
 /// One program's figures.
@@ -34,7 +35,7 @@ pub(super) fn svg(unit: &str, lines: &[Line]) -> Result<String, Error> {
 
 fn draw(out: &mut String, unit: &str, lines: &[Line]) -> Result<(), Box<dyn std::error::Error>> {
     let points = || lines.iter().flat_map(|line| &line.points);
-    let (sizes, values) = (range(points().map(|point| point.0)), range(points().map(|point| point.1)));
+    let (sizes, values) = (range(points().map(|point| point.0), 1.3), range(points().map(|point| point.1), 1.3));
     let root = SVGBackend::with_string(out, (760, 420)).into_drawing_area();
     let mut chart = ChartBuilder::on(&root)
         .margin(10)
@@ -58,20 +59,6 @@ fn draw(out: &mut String, unit: &str, lines: &[Line]) -> Result<(), Box<dyn std:
     chart.configure_series_labels().background_style(WHITE.mix(0.8)).border_style(BLACK.mix(0.3)).draw()?;
     root.present()?;
     Ok(())
-}
-
-/// From somewhat below the least to somewhat above the greatest.
-fn range(values: impl Iterator<Item = f64> + Clone) -> std::ops::Range<f64> {
-    let least = values.clone().fold(f64::INFINITY, f64::min);
-    let greatest = values.fold(0.0, f64::max);
-    if least.is_finite() && least > 0.0 { least / 1.3..greatest * 1.3 } else { 1.0..2.0 }
-}
-
-/// A size as users write it.
-fn short(size: f64) -> String {
-    let units = [("G", 30), ("M", 20), ("K", 10)];
-    let unit = units.into_iter().find(|(_, shift)| size >= f64::from(1_u32 << shift));
-    unit.map_or_else(|| format!("{size}"), |(name, shift)| format!("{}{name}", size / f64::from(1_u32 << shift)))
 }
 
 #[cfg(test)]

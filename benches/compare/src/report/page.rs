@@ -39,8 +39,7 @@ pub(super) fn html(report: &Report<'_>) -> Result<String, Error> {
 fn section(out: &mut String, report: &Report<'_>, series: &Series) -> Result<(), Error> {
     let (route, test) = (series.route, series.test);
     let of = |size, program| report.results.summary(route.name, test, size, program);
-    let measured = |program: &&'static str| series.sizes.iter().any(|size| of(*size, program).is_some());
-    let programs: Vec<_> = report.programs.iter().copied().filter(measured).collect();
+    let programs = report.results.measured(series, &report.programs);
     if programs.is_empty() {
         return Ok(());
     }
@@ -81,10 +80,7 @@ fn section(out: &mut String, report: &Report<'_>, series: &Series) -> Result<(),
                 [summary.median, summary.least, summary.greatest].map(|value| figure(test, value));
             let _ = write!(out, "<td>{median} <span class=\"spread\">{least}..{greatest}</span></td>");
         }
-        for other in [report.results.best_peer(route.name, test, *size), report.results.floor(route.name, test, *size)]
-        {
-            let ours = report.results.ours(route.name, test, *size);
-            let ratio = ours.zip(other).map_or_else(|| "-".to_owned(), |(ours, other)| format!("{:.2}", ours / other));
+        for ratio in report.results.beside(series, *size) {
             let _ = write!(out, "<td>{ratio}</td>");
         }
         out.push_str("</tr>\n");

@@ -50,7 +50,7 @@ impl Results {
     }
 
     /// Our library's, or the component's where only that was measured.
-    pub(super) fn ours(&self, route: &'static str, test: Test, size: u64) -> Option<f64> {
+    fn ours(&self, route: &'static str, test: Test, size: u64) -> Option<f64> {
         ["cableway", "cableway-mpi"].into_iter().find_map(|program| self.median(route, test, size, program))
     }
 
@@ -59,8 +59,23 @@ impl Results {
         peers.reduce(if test.less_is_better() { f64::min } else { f64::max })
     }
 
-    pub(super) fn floor(&self, route: &'static str, test: Test, size: u64) -> Option<f64> {
+    fn floor(&self, route: &'static str, test: Test, size: u64) -> Option<f64> {
         self.median(route, test, size, FLOOR)
+    }
+
+    /// Those of the programs that have figures in a series.
+    pub(super) fn measured(&self, series: &Series, programs: &[&'static str]) -> Vec<&'static str> {
+        let figure = |size: &u64, program| self.summary(series.route.name, series.test, *size, program);
+        let has = |program: &&'static str| series.sizes.iter().any(|size| figure(size, program).is_some());
+        programs.iter().copied().filter(has).collect()
+    }
+
+    /// Ours over the best peer's and over the floor, as tables show them.
+    pub(super) fn beside(&self, series: &Series, size: u64) -> [String; 2] {
+        let (route, test) = (series.route.name, series.test);
+        let ours = self.ours(route, test, size);
+        [self.best_peer(route, test, size), self.floor(route, test, size)]
+            .map(|other| ours.zip(other).map_or_else(|| "-".to_owned(), |(ours, other)| format!("{:.2}", ours / other)))
     }
 
     /// Ours over what the goal names, or ours where it names nothing; none where one of them was not measured.

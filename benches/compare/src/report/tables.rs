@@ -29,8 +29,7 @@ pub(super) fn markdown(report: &Report<'_>) -> String {
 /// A row for each size: every program that was measured so, and ours beside the best peer and the floor.
 fn series_table(series: &Series, programs: &[&'static str], results: &Results) -> String {
     let of = |size, program| results.summary(series.route.name, series.test, size, program);
-    let measured = |program: &&'static str| series.sizes.iter().any(|size| of(*size, program).is_some());
-    let programs: Vec<_> = programs.iter().copied().filter(measured).collect();
+    let programs = results.measured(series, programs);
     let mut out =
         format!("\n## {} ({}): {}, {}\n\n", series.route.name, series.route.words(), series.test, series.test.unit());
     let _ = writeln!(out, "| bytes | {} | of the best peer | of the floor |", programs.join(" | "));
@@ -47,12 +46,8 @@ fn series_table(series: &Series, programs: &[&'static str], results: &Results) -
                 None => out.push_str(" - |"),
             }
         }
-        let beside = |other: Option<f64>| {
-            let ours = results.ours(series.route.name, series.test, *size);
-            ours.zip(other).map_or_else(|| "-".to_owned(), |(ours, other)| format!("{:.2}", ours / other))
-        };
-        let peer = beside(results.best_peer(series.route.name, series.test, *size));
-        let _ = writeln!(out, " {peer} | {} |", beside(results.floor(series.route.name, series.test, *size)));
+        let [peer, floor] = results.beside(series, *size);
+        let _ = writeln!(out, " {peer} | {floor} |");
     }
     out
 }
