@@ -1,13 +1,11 @@
 //! Entry points for fuzzers: everything here that reads bytes of a peer or a stranger. None may panic, and none needs a
 //! device.
 
-use cableway_btl::{Job, RemoteHandle};
-use hmac::{Hmac, Mac};
-use sha2::Sha256;
+use cableway_btl::{Identity, Job, RemoteHandle};
 use zerocopy::IntoBytes;
 
 use crate::card::Address;
-use crate::connection::{HELLO, Identity};
+use crate::connection::{HELLO, Hello};
 
 const SECRET: [u8; 32] = [7; 32];
 
@@ -23,15 +21,14 @@ pub fn card(bytes: &[u8]) {
 /// A datagram of somebody who does not know the secret, and of somebody who does.
 pub fn datagram(bytes: &[u8]) {
     let identity = Identity::new(&Job::new("fuzz".to_owned(), SECRET, 1, 4, 4));
-    let _ = identity.decode(bytes);
+    let _ = Hello::decode(&identity, bytes);
     let mut signed = [0; HELLO];
-    let (content, proof) = signed.split_at_mut(HELLO - 32);
+    let (content, proof) = signed.split_at_mut(HELLO - Identity::PROOF);
     let len = bytes.len().min(content.len());
     content[..len].copy_from_slice(&bytes[..len]);
-    let Ok(mut mac) = <Hmac<Sha256> as Mac>::new_from_slice(&SECRET) else { return };
-    mac.update(content);
-    proof.copy_from_slice(&mac.finalize().into_bytes());
-    if let Ok((from, hello)) = identity.decode(&signed) {
+    let Some(signature) = identity.prove(0, &[&*content]) else { return };
+    proof.copy_from_slice(&signature);
+    if let Ok((from, hello)) = Hello::decode(&identity, &signed) {
         assert!(from < 4 && from != 1);
         let _ = hello.address.reaches(&hello.address);
     }

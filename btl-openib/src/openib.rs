@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use cableway_base::{Parameters, Rank};
-use cableway_btl::{Btl, Endpoint, Error, Job, Remains, Upcalls};
+use cableway_btl::{Btl, Endpoint, Error, Identity, Job, Remains, Upcalls};
 use cableway_common_cuda::Devices;
 use parking_lot::Mutex;
 use zerocopy::IntoBytes;
 
 use crate::NAME;
 use crate::card::Address;
-use crate::connection::{Identity, Service};
+use crate::connection::Service;
 use crate::endpoint::OpenibEndpoint;
 use crate::link::State;
 use crate::port::Port;

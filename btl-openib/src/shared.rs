@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use ahash::AHashMap;
 use cableway_base::Rank;
-use cableway_btl::Error;
+use cableway_btl::{Error, Identity};
 use cableway_common_cuda::Devices;
 use parking_lot::{Mutex, RwLock};
 
 use crate::card::Address;
 use crate::cells::Cells;
-use crate::connection::{Door, Identity};
+use crate::connection::Door;
 use crate::link::{Link, Mailbox};
 use crate::memory::Pool;
 use crate::port::Port;

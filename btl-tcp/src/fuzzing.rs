@@ -2,7 +2,9 @@
 
 use crate::card::Card;
 use crate::decode::{Body, Decoder, Step};
-use crate::handshake::{Handshake, Identity};
+use cableway_btl::{Identity, Job};
+
+use crate::handshake::Handshake;
 
 /// A peer's card.
 pub fn card(bytes: &[u8]) {
@@ -40,7 +42,7 @@ pub fn frames(mut bytes: &[u8]) {
 /// Either end of a handshake.
 pub fn handshake(bytes: &[u8]) {
     let Some((&role, mut bytes)) = bytes.split_first() else { return };
-    let identity = Identity::new(&cableway_btl::Job::new("fuzz".to_owned(), [7; 32], 1, 4, 4));
+    let identity = Identity::new(&Job::new("fuzz".to_owned(), [7; 32], 1, 4, 4));
     let mut end = match role & 1 {
         0 => Handshake::server([1; 32]),
         _ => Handshake::client(&identity, 2, 0, [1; 32]).0,

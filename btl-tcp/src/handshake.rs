@@ -15,9 +15,7 @@
 //! one is only read when the one before was judged, so that frames stay in the socket for the frames' reader.
 
 use cableway_base::Rank;
-use cableway_btl::Job;
-use hmac::{Hmac, Mac};
-use sha2::{Digest, Sha256};
+use cableway_btl::Identity;
 use zerocopy::byteorder::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -55,7 +53,10 @@ struct Challenge {
 
 const HELLO: usize = size_of::<Hello>();
 const CHALLENGE: usize = size_of::<Challenge>();
-const PROOF: usize = 32;
+const PROOF: usize = Identity::PROOF;
+/// Whose proof one is: neither end's can be sent back as the other's.
+const SERVER: &[u8] = b"server";
+const CLIENT: &[u8] = b"client";
 const WORD: usize = size_of::<U32>();
 /// The longest message.
 pub(crate) const LONGEST: usize = 64;
@@ -72,42 +73,6 @@ const _: () = {
     assert!(offset_of!(Hello, nonce) == 44);
     assert!(offset_of!(Challenge, proof) == 32);
 };
-
-/// This process, as handshakes need to know it.
-pub(crate) struct Identity {
-    /// A digest of the job's id.
-    digest: [u8; 16],
-    job: Job,
-}
-
-impl Identity {
-    pub(crate) fn new(job: &Job) -> Self {
-        let mut digest = [0; 16];
-        digest.copy_from_slice(&Sha256::digest(job.id.as_bytes())[..16]);
-        Identity { digest, job: job.clone() }
-    }
-
-    pub(crate) fn rank(&self) -> Rank {
-        self.job.rank
-    }
-
-    /// Whether this process decides which connection carries a link to that peer.
-    pub(crate) fn is_arbiter(&self, peer: Rank) -> bool {
-        self.job.name_of(peer).is_some_and(|name| self.job.own_name() < name)
-    }
-
-    /// A proof for one role, over both sides' words of this connection.
-    fn mac(&self, role: &[u8; 6], peer: Rank, hello: &Hello, nonce: &[u8; 32]) -> Result<Hmac<Sha256>, Refusal> {
-        let secret = self.job.secret_with(peer).ok_or(Refusal::Secret)?;
-        // An HMAC key may have any length; a longer or shorter one than the block is no error.
-        let mut mac = <Hmac<Sha256> as Mac>::new_from_slice(&secret)
-            .unwrap_or_else(|_| unreachable!("HMAC takes keys of every length"));
-        mac.update(role);
-        mac.update(hello.as_bytes());
-        mac.update(nonce);
-        Ok(mac)
-    }
-}
 
 /// One connection's handshake, either end's.
 pub(crate) struct Handshake {
@@ -210,10 +175,10 @@ impl Handshake {
             magic: MAGIC,
             version: U16::new(VERSION),
             link: U16::new(link as u16),
-            from: U64::new(identity.job.own_name()),
+            from: U64::new(identity.job().own_name()),
             // A process without a name is nobody's: it refuses.
-            to: U64::new(identity.job.name_of(peer).unwrap_or(u64::MAX)),
-            job: identity.digest,
+            to: U64::new(identity.job().name_of(peer).unwrap_or(u64::MAX)),
+            job: identity.digest(),
             nonce: [0; 20],
         };
         hello.nonce.copy_from_slice(&nonce[..20]);
@@ -268,7 +233,7 @@ impl Handshake {
 
     /// Server, once [`Told::Proved`]: whether the link is to be carried by this connection.
     pub(crate) fn judge(&mut self, identity: &Identity, verdict: Verdict) -> Reply {
-        let arbiter = identity.is_arbiter(self.peer);
+        let arbiter = identity.decides(self.peer);
         self.state = if verdict == Verdict::Accept && !arbiter { State::AwaitConfirm } else { State::Over };
         let word = match verdict {
             Verdict::Accept => ACCEPT,
@@ -307,42 +272,46 @@ impl Handshake {
             return Err(Refusal::Version(hello.version.get()));
         }
         // A process of a job that may be met is told by its name.
-        if hello.job != identity.digest && identity.job.strangers == 0 {
+        if hello.job != identity.digest() && identity.job().strangers == 0 {
             return Err(Refusal::Job);
         }
-        let (from, to, name) = (hello.from.get(), hello.to.get(), identity.job.own_name());
-        let refusal = Refusal::Name { from, to, name, size: identity.job.size };
+        let (from, to, name) = (hello.from.get(), hello.to.get(), identity.job().own_name());
+        let refusal = Refusal::Name { from, to, name, size: identity.job().size };
         if to != name || from == name {
             return Err(refusal);
         }
-        let peer = identity.job.rank_of(from).ok_or(refusal)?;
+        let peer = identity.job().rank_of(from).ok_or(refusal)?;
         if usize::from(hello.link.get()) >= MAX_LINKS {
             return Err(Refusal::Link(hello.link.get().into()));
         }
         (self.hello, self.peer) = (hello, peer);
         self.state = State::AwaitProof;
-        let proof = identity.mac(b"server", peer, &hello, &self.nonce)?.finalize().into_bytes();
-        Ok(Told::Reply(Reply::new(Challenge { nonce: self.nonce, proof: proof.into() }.as_bytes())))
+        let proof = self.prove(identity, SERVER, &self.nonce)?;
+        Ok(Told::Reply(Reply::new(Challenge { nonce: self.nonce, proof }.as_bytes())))
     }
 
     fn on_challenge(&mut self, identity: &Identity) -> Result<Told, Refusal> {
         let challenge: Challenge = zerocopy::transmute!(self.inbox);
-        identity
-            .mac(b"server", self.peer, &self.hello, &challenge.nonce)?
-            .verify_slice(&challenge.proof)
-            .map_err(|_| Refusal::Secret)?;
+        self.check(identity, SERVER, &challenge.nonce, &challenge.proof)?;
         self.state = State::AwaitVerdict;
-        let proof = identity.mac(b"client", self.peer, &self.hello, &challenge.nonce)?.finalize().into_bytes();
+        let proof = self.prove(identity, CLIENT, &challenge.nonce)?;
         Ok(Told::Reply(Reply::new(&proof)))
     }
 
     fn on_proof(&mut self, identity: &Identity) -> Result<Told, Refusal> {
         self.state = State::Over;
-        identity
-            .mac(b"client", self.peer, &self.hello, &self.nonce)?
-            .verify_slice(&self.inbox[..PROOF])
-            .map_err(|_| Refusal::Secret)?;
+        self.check(identity, CLIENT, &self.nonce, &self.inbox[..PROOF])?;
         Ok(Told::Proved { from: self.peer, link: self.hello.link.get().into() })
+    }
+
+    /// A proof for one role, over both sides' words of this connection.
+    fn prove(&self, identity: &Identity, role: &[u8], nonce: &Nonce) -> Result<[u8; PROOF], Refusal> {
+        identity.prove(self.peer, &[role, self.hello.as_bytes(), nonce]).ok_or(Refusal::Secret)
+    }
+
+    fn check(&self, identity: &Identity, role: &[u8], nonce: &Nonce, proof: &[u8]) -> Result<(), Refusal> {
+        let proved = identity.is_proof(self.peer, &[role, self.hello.as_bytes(), nonce], proof);
+        if proved { Ok(()) } else { Err(Refusal::Secret) }
     }
 
     fn on_verdict(&mut self) -> Result<Told, Refusal> {

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use cableway_base::Rank;
+use cableway_btl::Identity;
 use parking_lot::Mutex;
 
 use crate::card::Card;
-use crate::handshake::Identity;
 use crate::link::{Link, Mailbox, Peer};
 use crate::pool::Pool;
 use crate::regions::Regions;

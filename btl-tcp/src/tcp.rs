@@ -5,14 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use cableway_base::{Parameters, Rank};
-use cableway_btl::{Btl, Endpoint, Error, Job, Upcalls};
+use cableway_btl::{Btl, Endpoint, Error, Identity, Job, Upcalls};
 use cableway_common_cuda::Devices;
 use parking_lot::Mutex;
 
 use crate::card::{Card, Host};
 use crate::endpoint::TcpEndpoint;
 use crate::engine::{Engine, SCRATCH};
-use crate::handshake::Identity;
 use crate::link::{Mailbox, State};
 use crate::pool::Pool;
 use crate::settings::Settings;

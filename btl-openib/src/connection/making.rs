@@ -229,7 +229,7 @@ impl Server {
 
     /// A datagram that is not sent is said again, as one that is lost.
     fn say(&mut self, to: Rank, hello: &Hello, address: &Address) {
-        let sent = self.shared.identity.encode(to, hello).and_then(|bytes| {
+        let sent = hello.encode(&self.shared.identity, to).and_then(|bytes| {
             let sent = self.datagrams.send(&self.shared.port, &self.shared.settings, address, &bytes);
             sent.map_err(|error| error.to_string())
         });

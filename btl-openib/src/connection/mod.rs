@@ -24,4 +24,4 @@ mod wire;
 
 pub(crate) use door::Door;
 pub(crate) use service::{Service, without_signals};
-pub(crate) use wire::{HELLO, Identity};
+pub(crate) use wire::{HELLO, Hello};

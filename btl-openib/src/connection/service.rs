@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use ahash::AHashMap;
 use cableway_base::Rank;
-use cableway_btl::Error;
+use cableway_btl::{Error, Identity};
 use cableway_common_cuda::Devices;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -17,7 +17,7 @@ use super::door::Door;
 use super::events;
 use super::handshake::Due;
 use super::making::Pending;
-use super::wire::{HELLO, Hello, Identity};
+use super::wire::{HELLO, Hello};
 use crate::NAME;
 use crate::card::Address;
 use crate::link::{Link, State};
@@ -234,7 +234,7 @@ impl Server {
         let mut come = std::mem::take(&mut self.come);
         self.datagrams.read(&mut come)?;
         for bytes in come.drain(..) {
-            match self.shared.identity.decode(&bytes) {
+            match Hello::decode(&self.shared.identity, &bytes) {
                 Ok((rank, hello)) => self.hear(rank, &hello),
                 Err(reason) => log::debug!("{NAME}: a datagram is ignored: {reason}"),
             }

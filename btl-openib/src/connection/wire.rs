@@ -1,9 +1,7 @@
 //! The datagram, and who may have sent it.
 
 use cableway_base::Rank;
-use cableway_btl::Job;
-use hmac::{Hmac, Mac};
-use sha2::{Digest, Sha256};
+use cableway_btl::Identity;
 use zerocopy::byteorder::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -34,7 +32,7 @@ struct WireHello {
     zero: U32,
     cell: U64,
     card: Card,
-    proof: [u8; 32],
+    proof: [u8; Identity::PROOF],
 }
 
 /// Bytes of a datagram.
@@ -72,55 +70,29 @@ pub(crate) struct Hello {
     pub(crate) address: Address,
 }
 
-/// This process, as datagrams name it. Processes of other jobs, where a host has them meet, go by their names.
-pub(crate) struct Identity {
-    /// A digest of the job's id.
-    digest: [u8; 16],
-    job: Job,
-}
-
-impl Identity {
-    pub(crate) fn new(job: &Job) -> Self {
-        let mut digest = [0; 16];
-        digest.copy_from_slice(&Sha256::digest(job.id.as_bytes())[..16]);
-        Identity { digest, job: job.clone() }
-    }
-
-    pub(crate) fn rank(&self) -> Rank {
-        self.job.rank
-    }
-
-    fn mac(&self, peer: Rank, signed: &[u8]) -> Result<Hmac<Sha256>, String> {
-        let secret = self.job.secret_with(peer).ok_or("there is no secret that it and this process share")?;
-        let mut mac = <Hmac<Sha256> as Mac>::new_from_slice(&secret)
-            .unwrap_or_else(|_| unreachable!("HMAC takes keys of every length"));
-        mac.update(signed);
-        Ok(mac)
-    }
-
+impl Hello {
     /// # Errors
     /// Nothing names that process, or proves to it who this one is.
-    pub(crate) fn encode(&self, to: Rank, hello: &Hello) -> Result<[u8; HELLO], String> {
+    pub(crate) fn encode(&self, identity: &Identity, to: Rank) -> Result<[u8; HELLO], String> {
         let mut wire = WireHello {
             magic: MAGIC,
             version: U16::new(VERSION),
-            flags: if hello.asks { ASKS } else { 0 } | if hello.closed { CLOSED } else { 0 },
+            flags: if self.asks { ASKS } else { 0 } | if self.closed { CLOSED } else { 0 },
             reserved: 0,
-            from: U64::new(self.job.own_name()),
-            to: U64::new(self.job.name_of(to).ok_or("it has no name")?),
-            job: self.digest,
-            number: U32::new(hello.number),
-            first_packet: U32::new(hello.first_packet),
-            knows: U32::new(hello.knows),
-            window: U32::new(hello.window),
-            cell_key: U32::new(hello.cell_key),
+            from: U64::new(identity.job().own_name()),
+            to: U64::new(identity.job().name_of(to).ok_or("it has no name")?),
+            job: identity.digest(),
+            number: U32::new(self.number),
+            first_packet: U32::new(self.first_packet),
+            knows: U32::new(self.knows),
+            window: U32::new(self.window),
+            cell_key: U32::new(self.cell_key),
             zero: U32::ZERO,
-            cell: U64::new(hello.cell),
-            card: hello.address.encode(),
+            cell: U64::new(self.cell),
+            card: self.address.encode(),
             proof: [0; 32],
         };
-        let proof = self.mac(to, &wire.as_bytes()[..SIGNED])?.finalize().into_bytes();
-        wire.proof.copy_from_slice(&proof);
+        wire.proof = identity.prove(to, &[&wire.as_bytes()[..SIGNED]]).ok_or("there is no secret that both know")?;
         let mut bytes = [0; HELLO];
         bytes.copy_from_slice(wire.as_bytes());
         Ok(bytes)
@@ -130,19 +102,20 @@ impl Identity {
     ///
     /// # Errors
     /// What is wrong with it: it is to be ignored.
-    pub(crate) fn decode(&self, bytes: &[u8]) -> Result<(Rank, Hello), String> {
+    pub(crate) fn decode(identity: &Identity, bytes: &[u8]) -> Result<(Rank, Hello), String> {
         let wire = WireHello::read_from_bytes(bytes).map_err(|_| format!("it has {} bytes", bytes.len()))?;
         // A process of a job that may be met is told by its name.
-        let ours = wire.job == self.digest || self.job.strangers != 0;
+        let ours = wire.job == identity.digest() || identity.job().strangers != 0;
         if wire.magic != MAGIC || wire.version.get() != VERSION || !ours {
             return Err("it belongs to something else".to_owned());
         }
-        let (name, own) = (wire.from.get(), self.job.own_name());
+        let (name, own) = (wire.from.get(), identity.job().own_name());
         if wire.to.get() != own || name == own {
             return Err(format!("it goes from process {name:#x} to process {:#x}", wire.to));
         }
-        let from = self.job.rank_of(name).ok_or_else(|| format!("process {name:#x} sent it, whom nobody knows"))?;
-        if self.mac(from, &bytes[..SIGNED])?.verify_slice(&wire.proof).is_err() {
+        let from =
+            identity.job().rank_of(name).ok_or_else(|| format!("process {name:#x} sent it, whom nobody knows"))?;
+        if !identity.is_proof(from, &[&bytes[..SIGNED]], &wire.proof) {
             return Err("its sender does not know the job's secret".to_owned());
         }
         if wire.flags & !(ASKS | CLOSED) != 0 || wire.reserved != 0 || wire.zero != U32::ZERO {
@@ -175,7 +148,7 @@ impl Identity {
 pub(super) mod tests {
     use std::sync::Arc;
 
-    use cableway_btl::Names;
+    use cableway_btl::{Job, Names};
     use proptest::prelude::*;
 
     use super::*;
@@ -196,23 +169,23 @@ pub(super) mod tests {
     proptest! {
         #[test]
         fn a_datagram_reads_as_written_and_only_so(hello in hello(), at in 0..HELLO, flip in 1u8..) {
-            let mut bytes = identity(2).encode(1, &hello).unwrap();
-            prop_assert_eq!(identity(1).decode(&bytes), Ok((2, hello)));
-            prop_assert!(identity(3).decode(&bytes).is_err(), "it was to another");
+            let mut bytes = hello.encode(&identity(2), 1).unwrap();
+            prop_assert_eq!(Hello::decode(&identity(1), &bytes), Ok((2, hello)));
+            prop_assert!(Hello::decode(&identity(3), &bytes).is_err(), "it was to another");
             bytes[at] ^= flip;
-            prop_assert!(identity(1).decode(&bytes).is_err());
-            prop_assert!(identity(1).decode(&bytes[..at]).is_err());
+            prop_assert!(Hello::decode(&identity(1), &bytes).is_err());
+            prop_assert!(Hello::decode(&identity(1), &bytes[..at]).is_err());
         }
     }
 
     #[test]
     fn strangers_are_recognised() {
         let hello = some_hello();
-        let bytes = identity(0).encode(1, &hello).unwrap();
+        let bytes = hello.encode(&identity(0), 1).unwrap();
         let other = Identity::new(&Job::new("a job".into(), [8; 32], 1, 4, 1));
-        assert!(other.decode(&bytes).unwrap_err().contains("secret"));
+        assert!(Hello::decode(&other, &bytes).unwrap_err().contains("secret"));
         let outside = Identity::new(&Job::new("a job".into(), [7; 32], 9, 4, 1));
-        assert!(identity(1).decode(&outside.encode(1, &hello).unwrap()).unwrap_err().contains("0x9"));
+        assert!(Hello::decode(&identity(1), &hello.encode(&outside, 1).unwrap()).unwrap_err().contains("0x9"));
     }
 
     /// A host's names: a job of two processes, whose own number is in the upper half.
@@ -246,13 +219,13 @@ pub(super) mod tests {
         let (here, there) = (of(5, 6, 1, 9), of(6, 5, 2, 9));
         let hello = some_hello();
         // Rank 1 of each is rank 3 to the other.
-        assert_eq!(there.decode(&here.encode(3, &hello).unwrap()), Ok((3, hello)));
-        assert_eq!(here.decode(&there.encode(3, &hello).unwrap()), Ok((3, hello)));
-        assert!(here.encode(4, &hello).is_err(), "nobody has that number");
+        assert_eq!(Hello::decode(&there, &hello.encode(&here, 3).unwrap()), Ok((3, hello)));
+        assert_eq!(Hello::decode(&here, &hello.encode(&there, 3).unwrap()), Ok((3, hello)));
+        assert!(hello.encode(&here, 4).is_err(), "nobody has that number");
         let liar = of(6, 5, 2, 8);
-        assert!(here.decode(&liar.encode(3, &hello).unwrap()).unwrap_err().contains("secret"));
+        assert!(Hello::decode(&here, &hello.encode(&liar, 3).unwrap()).unwrap_err().contains("secret"));
         let elsewhere = of(7, 5, 2, 9);
-        assert!(here.decode(&elsewhere.encode(3, &hello).unwrap()).unwrap_err().contains("nobody knows"));
+        assert!(Hello::decode(&here, &hello.encode(&elsewhere, 3).unwrap()).unwrap_err().contains("nobody knows"));
     }
 
     fn some_hello() -> Hello {

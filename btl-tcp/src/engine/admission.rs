@@ -190,7 +190,7 @@ impl Engine {
             Told::Accepted => {
                 let Side::Client(attempt) = &pending.side else { return };
                 let link = Arc::clone(&attempt.link);
-                let arbiter = self.shared.identity.is_arbiter(link.peer.rank);
+                let arbiter = self.shared.identity.decides(link.peer.rank);
                 if wanted(&link) && arbiter && pending.say(Handshake::confirm().as_bytes()).is_err() {
                     return self.closed(key);
                 }

@@ -1,0 +1,98 @@
+use cableway_base::Rank;
+use hmac::{Hmac, Mac};
+use sha2::{Digest, Sha256};
+
+use crate::Job;
+
+/// This process, to peers that take nobody's word for it: what handshakes say of it, and how they prove it.
+///
+/// A proof is an HMAC-SHA-256 (RFC 2104) under the secret that the two processes share. It proves nothing but that who
+/// made it knows the secret and said these words; that they are fresh, and whose they are, the words must say.
+pub struct Identity {
+    job: Job,
+    digest: [u8; 16],
+}
+
+impl Identity {
+    /// The length of a proof, in bytes.
+    pub const PROOF: usize = 32;
+
+    /// This process, as its job names it.
+    pub fn new(job: &Job) -> Self {
+        let mut digest = [0; 16];
+        digest.copy_from_slice(&Sha256::digest(job.id.as_bytes())[..16]);
+        Identity { digest, job: job.clone() }
+    }
+
+    /// The job whose process this is.
+    pub fn job(&self) -> &Job {
+        &self.job
+    }
+
+    /// This process' rank.
+    pub fn rank(&self) -> Rank {
+        self.job.rank
+    }
+
+    /// What stands for the job's id on a wire: the first half of its SHA-256.
+    pub fn digest(&self) -> [u8; 16] {
+        self.digest
+    }
+
+    /// Whether of this process and `peer` this one decides, where both may want different things. The same for both.
+    pub fn decides(&self, peer: Rank) -> bool {
+        self.job.name_of(peer).is_some_and(|name| self.job.own_name() < name)
+    }
+
+    /// A proof of having said `words`, one after the other, to `peer`. None: there is no secret that both know.
+    pub fn prove(&self, peer: Rank, words: &[&[u8]]) -> Option<[u8; Self::PROOF]> {
+        Some(self.mac(peer, words)?.finalize().into_bytes().into())
+    }
+
+    /// Whether `proof` is `peer`'s, of having said `words`. Takes the same time whatever is wrong with it.
+    pub fn is_proof(&self, peer: Rank, words: &[&[u8]], proof: &[u8]) -> bool {
+        self.mac(peer, words).is_some_and(|mac| mac.verify_slice(proof).is_ok())
+    }
+
+    fn mac(&self, peer: Rank, words: &[&[u8]]) -> Option<Hmac<Sha256>> {
+        let secret = self.job.secret_with(peer)?;
+        // The hash takes keys of every length.
+        let mut mac = <Hmac<Sha256> as Mac>::new_from_slice(&secret).ok()?;
+        words.iter().for_each(|word| mac.update(word));
+        Some(mac)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn identity(secret: [u8; 32], rank: Rank) -> Identity {
+        Identity::new(&Job::new("job".to_owned(), secret, rank, 4, 4))
+    }
+
+    #[test]
+    fn a_proof_holds_for_its_words_and_its_secret_alone() {
+        let proof = identity([7; 32], 0).prove(1, &[b"who", b"what"]).expect("they share a secret");
+        let peer = identity([7; 32], 1);
+        assert!(peer.is_proof(0, &[b"who", b"what"], &proof));
+        assert!(peer.is_proof(0, &[b"whowhat"], &proof), "words are one text");
+        assert!(!peer.is_proof(0, &[b"who", b"else"], &proof));
+        assert!(!peer.is_proof(0, &[b"who", b"what"], &proof[..31]));
+        assert!(!identity([8; 32], 1).is_proof(0, &[b"who", b"what"], &proof));
+    }
+
+    #[test]
+    fn a_proof_is_hmac_sha_256() {
+        // Computed by Python's hmac module.
+        let proof = identity([7; 32], 0).prove(1, &[b"cableway"]).expect("they share a secret");
+        let text: String = proof.iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(text, "713ace782e74a177a95dea8e216867374b2fff0c9cda4367de48bdbd947629ab");
+    }
+
+    #[test]
+    fn one_of_two_decides_and_both_know_which() {
+        let (low, high) = (identity([7; 32], 1), identity([7; 32], 3));
+        assert!(low.decides(3) && !high.decides(1));
+    }
+}
