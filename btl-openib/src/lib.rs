@@ -53,6 +53,12 @@ mod settings;
 mod shared;
 mod verbs;
 
+/// What makes connections and needs no device, for `benches/openib/`.
+#[doc(hidden)]
+pub mod simulation {
+    pub use crate::connection::{Desk, Due, Handshake, Step, Work};
+}
+
 pub use footprint::Footprint;
 pub use openib::Openib;
 

@@ -40,6 +40,8 @@ pub(super) struct Datagrams {
     channel: Arc<Channel>,
     slab: Slab,
     idle_sends: Vec<usize>,
+    /// Datagrams that came and were not read yet.
+    come: Vec<[u8; HELLO]>,
     /// What sends under way need, by buffer.
     handles: Vec<Option<Arc<AddressHandle>>>,
     key: u32,
@@ -66,8 +68,8 @@ impl Datagrams {
             .map_err(failed("no queue pair for datagrams"))?;
         let slab = Slab::new(&port.protection, &Devices::none(), (RECEIVES + SENDS) * SLOT, Access::LocalWrite)?;
         let handles = (0..SENDS).map(|_| None).collect();
-        let mut datagrams =
-            Datagrams { pair, completions, channel, slab, idle_sends: (0..SENDS).collect(), handles, key };
+        let idle_sends = (0..SENDS).collect();
+        let mut datagrams = Datagrams { pair, completions, channel, slab, idle_sends, come: Vec::new(), handles, key };
         for index in 0..RECEIVES {
             datagrams.offer(index);
         }
@@ -105,6 +107,9 @@ impl Datagrams {
         to: &Address,
         bytes: &[u8; HELLO],
     ) -> io::Result<()> {
+        if self.idle_sends.is_empty() {
+            self.collect()?;
+        }
         let Some(slot) = self.idle_sends.pop() else { return Ok(()) };
         let result = self.post(slot, port, settings, to, bytes);
         if result.is_err() {
@@ -136,6 +141,12 @@ impl Datagrams {
 
     /// Appends what has come, until there is no more.
     pub(super) fn read(&mut self, come: &mut Vec<[u8; HELLO]>) -> io::Result<()> {
+        self.collect()?;
+        come.append(&mut self.come);
+        Ok(())
+    }
+
+    fn collect(&mut self) -> io::Result<()> {
         // SAFETY: a structure of integers.
         let mut completions: [Completion; 16] = unsafe { std::mem::zeroed() };
         loop {
@@ -149,7 +160,8 @@ impl Datagrams {
                     self.handles[slot] = None;
                     self.idle_sends.push(slot);
                 } else {
-                    come.extend(self.receive(completion));
+                    let datagram = self.receive(completion);
+                    self.come.extend(datagram);
                 }
             }
         }

@@ -2,13 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-/// Before what was said is said again; doubled each time.
+/// About the time before what was said is said again; doubled each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// Where one side stands.
 #[derive(Debug)]
-pub(crate) struct Handshake {
+pub struct Handshake {
     /// Our queue pair.
     ours: u32,
     /// The peer's, to which ours is connected.
@@ -18,24 +18,26 @@ pub(crate) struct Handshake {
     /// When to say it again.
     again: Instant,
     pause: Duration,
+    /// What pauses vary by.
+    random: u32,
     /// When to give up.
     until: Instant,
 }
 
 /// What a datagram leads to, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub(crate) struct Step {
+pub struct Step {
     /// Our queue pair is to be connected to the peer's.
-    pub(crate) connect: bool,
+    pub connect: bool,
     /// The peer is to be told how things stand.
-    pub(crate) answer: bool,
+    pub answer: bool,
     /// Messages may be sent.
-    pub(crate) ready: bool,
+    pub ready: bool,
 }
 
 /// What the time leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Due {
+pub enum Due {
     /// Nothing before this instant.
     At(Instant),
     /// It is to be said again.
@@ -45,25 +47,38 @@ pub(crate) enum Due {
 }
 
 impl Handshake {
-    /// Of the queue pair `ours`, begun at `now`. The caller says hello at once.
-    pub(crate) fn new(ours: u32, now: Instant, patience: Duration) -> Self {
-        Handshake {
+    /// Of the queue pair `ours`, begun at `now`. The caller says hello at once. Pauses vary by `random`, which differs
+    /// from one process to the next.
+    pub fn new(ours: u32, now: Instant, patience: Duration, random: u32) -> Self {
+        let mut handshake = Handshake {
             ours,
             theirs: None,
             known: false,
-            again: now + FIRST_PAUSE,
+            again: now,
             pause: FIRST_PAUSE,
+            random: random | 1,
             until: now + patience,
-        }
+        };
+        handshake.put_off(now);
+        handshake
+    }
+
+    /// Between half of a pause and one and a half: those who began together, and were too many for who was to hear them,
+    /// would else be too many again each time.
+    fn put_off(&mut self, now: Instant) {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 17;
+        self.random ^= self.random << 5;
+        self.again = now + self.pause / 2 + self.pause * (self.random >> 16) / (1 << 16);
     }
 
     /// Whether both ends are connected, as far as this one knows.
-    pub(crate) fn ready(&self) -> bool {
+    pub fn ready(&self) -> bool {
         self.theirs.is_some() && self.known
     }
 
     /// The peer's queue pair, 0 before it is known.
-    pub(crate) fn knows(&self) -> u32 {
+    pub fn knows(&self) -> u32 {
         self.theirs.unwrap_or(0)
     }
 
@@ -71,7 +86,7 @@ impl Handshake {
     ///
     /// # Errors
     /// It contradicts what it said before.
-    pub(crate) fn heard(&mut self, number: u32, knows: u32, asks: bool) -> Result<Step, String> {
+    pub fn heard(&mut self, number: u32, knows: u32, asks: bool) -> Result<Step, String> {
         if let Some(theirs) = self.theirs.filter(|&theirs| theirs != number) {
             return Err(format!("its queue pair was {theirs}, and now is {number}"));
         }
@@ -86,7 +101,8 @@ impl Handshake {
         Ok(Step { connect, answer: asks, ready })
     }
 
-    pub(crate) fn due(&mut self, now: Instant) -> Due {
+    /// What the time leads to; asked again when it has come.
+    pub fn due(&mut self, now: Instant) -> Due {
         if self.ready() {
             return Due::At(self.until.max(now + LONGEST_PAUSE));
         }
@@ -97,7 +113,7 @@ impl Handshake {
             return Due::At(self.again.min(self.until));
         }
         self.pause = (2 * self.pause).min(LONGEST_PAUSE);
-        self.again = now + self.pause;
+        self.put_off(now);
         Due::Again
     }
 }
@@ -129,7 +145,8 @@ mod tests {
         }
 
         fn begin(&mut self, now: Instant) {
-            self.handshake.get_or_insert_with(|| Handshake::new(self.number, now, Duration::from_secs(1000)));
+            self.handshake
+                .get_or_insert_with(|| Handshake::new(self.number, now, Duration::from_secs(1000), self.number));
         }
 
         fn hear(&mut self, (number, knows, asks): Said, now: Instant) -> Option<Said> {
@@ -189,7 +206,7 @@ mod tests {
     #[test]
     fn silence_ends_it() {
         let start = Instant::now();
-        let mut handshake = Handshake::new(1, start, Duration::from_secs(3));
+        let mut handshake = Handshake::new(1, start, Duration::from_secs(3), 7);
         let (mut now, mut said) = (start, 1);
         loop {
             match handshake.due(now) {
@@ -202,9 +219,29 @@ mod tests {
         assert!((5..=12).contains(&said), "{said}");
     }
 
+    /// However many begin at the same time, and are not heard.
+    #[test]
+    fn who_began_together_does_not_go_on_together() {
+        let start = Instant::now();
+        let mut said = [0; 2000];
+        for number in 1..=1000 {
+            let mut handshake = Handshake::new(number, start, Duration::from_secs(2), number.wrapping_mul(0x9e37_79b9));
+            let mut now = start;
+            loop {
+                match handshake.due(now) {
+                    Due::At(next) => now = next,
+                    Due::Again => said[(now - start).as_millis() as usize] += 1,
+                    Due::TooLate => break,
+                }
+            }
+        }
+        let most = said.iter().max().unwrap();
+        assert!(*most <= 120, "{most} of 1000 within a millisecond");
+    }
+
     #[test]
     fn contradictions_are_refused() {
-        let mut handshake = Handshake::new(1, Instant::now(), Duration::from_secs(3));
+        let mut handshake = Handshake::new(1, Instant::now(), Duration::from_secs(3), 7);
         assert!(handshake.heard(2, 9, true).is_err());
         let step = Step { connect: true, answer: true, ready: true };
         assert_eq!(handshake.heard(2, 1, true), Ok(step));

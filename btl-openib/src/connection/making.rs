@@ -71,7 +71,7 @@ impl Server {
         let random =
             u32::from_ne_bytes(crate::random().map_err(|error| Error::system(NAME, "no random bytes", error))?);
         shared.directory.write().by_number.insert(pair.number(), Arc::clone(&link));
-        let handshake = Handshake::new(pair.number(), Instant::now(), shared.settings.peer_timeout);
+        let handshake = Handshake::new(pair.number(), Instant::now(), shared.settings.peer_timeout, random);
         let rank = link.rank;
         let first_packet = random & BITS_24;
         self.pending.insert(rank, Pending { link, pair, handshake, address, cell, first_packet, theirs: None });

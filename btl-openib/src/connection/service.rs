@@ -13,6 +13,7 @@ use cableway_common_cuda::Devices;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::datagrams::Datagrams;
+use super::desk::{Desk, Work};
 use super::door::Door;
 use super::events;
 use super::handshake::Due;
@@ -63,10 +64,12 @@ impl Service {
             shared: Arc::clone(&shared),
             datagrams,
             come: Vec::new(),
+            desk: Desk::default(),
             pending: AHashMap::new(),
             known: AHashMap::new(),
             watched: Vec::new(),
             beat: Instant::now(),
+            looked: Instant::now(),
         };
         let thread =
             without_signals(|| std::thread::Builder::new().name("openib".to_owned()).spawn(move || server.serve()))
@@ -101,8 +104,9 @@ pub(crate) fn without_signals<R>(start: impl FnOnce() -> R) -> R {
 
 pub(super) struct Server {
     pub(super) datagrams: Datagrams,
-    /// Datagrams that were read and not heard yet.
+    /// Kept for its memory.
     come: Vec<[u8; HELLO]>,
+    desk: Desk<Hello, Arc<Link>>,
     /// Connections being made.
     pub(super) pending: AHashMap<Rank, Pending>,
     /// What to answer those that are connected and have not heard so.
@@ -111,6 +115,8 @@ pub(super) struct Server {
     pub(super) watched: Vec<(Watch, Arc<Link>)>,
     /// When to look after silent peers.
     pub(super) beat: Instant,
+    /// When the time was looked at last.
+    looked: Instant,
     pub(super) shared: Arc<Shared>,
 }
 
@@ -127,14 +133,16 @@ impl Server {
         let shared = Arc::clone(&self.shared);
         let device = shared.port.context.event_descriptor()?;
         loop {
-            let now = Instant::now();
-            let wake = self.tick(now);
+            let wake = self.tick(Instant::now());
             self.datagrams.arm()?;
             self.read()?;
             if shared.door.stopped() {
                 return Ok(());
             }
-            let wait = wake.map(|wake| timespec(wake.saturating_duration_since(Instant::now())));
+            let wait = match self.desk.is_empty() {
+                true => wake.map(|wake| timespec(wake.saturating_duration_since(Instant::now()))),
+                false => Some(Timespec::default()),
+            };
             let fixed = [shared.door.bell(), self.datagrams.descriptor(), device];
             let watched = self.watched.iter().map(|(watch, _)| watch.as_fd());
             let sources = fixed.into_iter().chain(watched);
@@ -150,6 +158,9 @@ impl Server {
             // What a peer said before it ended comes first.
             if ended.contains(&true) {
                 self.read()?;
+                while let Some((rank, hello)) = self.desk.take_said() {
+                    self.hear(rank, &hello);
+                }
                 ended.resize(self.watched.len(), false);
                 self.bury(&ended);
             }
@@ -157,16 +168,38 @@ impl Server {
                 events::hear(&shared, &event);
             }
             for link in shared.door.commands() {
-                self.connect(link);
+                self.desk.connect(link);
             }
             if shared.door.closes() {
                 self.close();
             }
+            self.work()?;
         }
     }
 
-    /// Does what the time demands; returns when to do so again.
+    /// Does some of what waits to be done. To make a queue pair takes as long as hundreds of datagrams take to come, so
+    /// their buffers are emptied after each.
+    fn work(&mut self) -> io::Result<()> {
+        const AT_A_TIME: usize = 16;
+        for _ in 0..AT_A_TIME {
+            match self.desk.take() {
+                Some(Work::Hear(rank, hello)) => self.hear(rank, &hello),
+                Some(Work::Connect(link)) => self.connect(link),
+                None => break,
+            }
+            self.read()?;
+        }
+        Ok(())
+    }
+
+    /// Does what the time demands; returns when to do so again. That waits until everybody was heard, for no more than a
+    /// second.
     fn tick(&mut self, now: Instant) -> Option<Instant> {
+        let soon = self.looked + Duration::from_secs(1);
+        if self.desk.unheard() != 0 && now < soon {
+            return Some(soon);
+        }
+        self.looked = now;
         let ranks: Vec<Rank> = self.pending.keys().copied().collect();
         let mut next: Option<Instant> = None;
         for rank in ranks {
@@ -229,17 +262,15 @@ impl Server {
         }
     }
 
-    /// Hears what has come, until there is no more.
+    /// Takes what has come out of the device's buffers, until there is no more.
     fn read(&mut self) -> io::Result<()> {
-        let mut come = std::mem::take(&mut self.come);
-        self.datagrams.read(&mut come)?;
-        for bytes in come.drain(..) {
+        self.datagrams.read(&mut self.come)?;
+        for bytes in self.come.drain(..) {
             match Hello::decode(&self.shared.identity, &bytes) {
-                Ok((rank, hello)) => self.hear(rank, &hello),
+                Ok((rank, hello)) => self.desk.hear(rank, hello),
                 Err(reason) => log::debug!("{NAME}: a datagram is ignored: {reason}"),
             }
         }
-        self.come = come;
         Ok(())
     }
 }

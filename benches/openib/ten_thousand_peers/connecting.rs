@@ -1,0 +1,409 @@
+//! Processes that connect to each other, by the transport's own handshake, over a network and on machines that are not
+//! there.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::time::{Duration, Instant};
+
+use ahash::AHashMap;
+use cableway_btl_openib::simulation::{Desk, Due, Handshake, Work};
+
+use crate::random::Random;
+
+/// Nanoseconds.
+const BIN: u64 = 100_000;
+
+/// What a network and its machines are taken to be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct World {
+    /// Of a datagram, to which as much again is added by chance.
+    pub(crate) latency: Duration,
+    /// Of a million datagrams, so many are lost.
+    pub(crate) lost_per_million: u64,
+    /// Within which all processes begin.
+    pub(crate) skew: Duration,
+    /// Datagrams that may come before the process looks.
+    pub(crate) receives: usize,
+    /// To make a queue pair.
+    pub(crate) create: Duration,
+    /// To connect it.
+    pub(crate) connect: Duration,
+    /// To read a datagram and check its proof.
+    pub(crate) hear: Duration,
+    /// To write one with its proof, and to hand it to the device.
+    pub(crate) say: Duration,
+    /// A peer that does not answer for so long is given up.
+    pub(crate) patience: Duration,
+}
+
+/// Who connects to whom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pattern {
+    /// Each to its six neighbours on a torus.
+    Neighbours,
+    /// Each to all others, beginning with the next.
+    All,
+    /// Each to all others, beginning with rank 0.
+    AllFromTheFirst,
+    /// All to rank 0.
+    Master,
+}
+
+/// What came of it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Outcome {
+    /// Pairs of processes that are connected, each at both ends.
+    pub(crate) connections: u64,
+    /// Ends of connections that were given up.
+    pub(crate) given_up: u64,
+    /// Queue pairs of the process that has most.
+    pub(crate) most_queue_pairs: u32,
+    pub(crate) hellos: u64,
+    /// Of these, because no answer had come.
+    pub(crate) said_again: u64,
+    /// Of these, because no buffer was there.
+    pub(crate) overrun: u64,
+    /// Of these, by the network.
+    pub(crate) lost: u64,
+    /// Datagrams that waited at one process to be heard.
+    pub(crate) longest_queue: usize,
+    /// From the first beginning to the last end that may send.
+    pub(crate) last: Duration,
+    /// By when half of all ends could.
+    pub(crate) half: Duration,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Said {
+    from: u32,
+    number: u32,
+    knows: u32,
+    asks: bool,
+}
+
+enum Event {
+    Arrives {
+        to: u32,
+        said: Said,
+    },
+    /// The process begins.
+    Begins(u32),
+    /// Its thread has done what it did.
+    Free(u32),
+    /// A pause is over.
+    Due {
+        process: u32,
+        peer: u32,
+    },
+}
+
+struct Process {
+    /// In the device's buffers.
+    arrived: VecDeque<Said>,
+    desk: Desk<Said, u32>,
+    pending: AHashMap<u32, Handshake>,
+    /// Pauses that are over.
+    due: VecDeque<u32>,
+    /// Peers that are connected, a bit each.
+    connected: Vec<u64>,
+    queue_pairs: u32,
+    busy: bool,
+}
+
+/// Has so many processes connect.
+pub(crate) fn simulate(processes: u32, pattern: Pattern, world: &World, seed: u64) -> Outcome {
+    let mut simulation = Simulation::new(processes, *world, seed);
+    for process in 0..processes {
+        let at = simulation.random.below(world.skew.as_nanos() as u64 + 1);
+        let peers = &mut simulation.processes[process as usize].desk;
+        pattern.peers(process, processes).for_each(|peer| peers.connect(peer));
+        simulation.at(at, Event::Begins(process));
+    }
+    simulation.run();
+    simulation.outcome()
+}
+
+impl World {
+    /// A network of today, and a thread that shares its processor with nobody.
+    pub(crate) fn usual() -> Self {
+        let us = Duration::from_micros;
+        World {
+            latency: us(5),
+            lost_per_million: 1000,
+            skew: us(1000),
+            receives: 128,
+            create: us(200),
+            connect: us(100),
+            hear: us(5),
+            say: us(15),
+            patience: Duration::from_secs(10),
+        }
+    }
+}
+
+impl Pattern {
+    fn peers(self, process: u32, processes: u32) -> Box<dyn Iterator<Item = u32>> {
+        let others = (1..processes).map(move |step| (process + step) % processes);
+        match self {
+            Pattern::Neighbours => {
+                let [x, y, z] = sides(processes);
+                let place = [process % x, process / x % y, process / x / y];
+                let neighbours = [0, 1, 2].into_iter().flat_map(move |axis| {
+                    let sides = [x, y, z];
+                    [1, sides[axis] - 1].map(|step| {
+                        let mut there = place;
+                        there[axis] = (there[axis] + step) % sides[axis];
+                        there[0] + x * (there[1] + y * there[2])
+                    })
+                });
+                Box::new(neighbours.filter(move |&peer| peer != process))
+            }
+            Pattern::All => Box::new(others),
+            Pattern::AllFromTheFirst => Box::new((0..processes).filter(move |&peer| peer != process)),
+            Pattern::Master => Box::new((process != 0).then_some(0).into_iter()),
+        }
+    }
+}
+
+/// Of the most cubical torus.
+fn sides(processes: u32) -> [u32; 3] {
+    let divisor = |number: u32, near: u32| (1..=near).rev().find(|side| number % side == 0).unwrap_or(1);
+    let x = divisor(processes, (processes as f64).cbrt().round() as u32);
+    let rest = processes / x;
+    let y = divisor(rest, (rest as f64).sqrt().round() as u32);
+    [x, y, rest / y]
+}
+
+struct Simulation {
+    world: World,
+    random: Random,
+    start: Instant,
+    now: u64,
+    /// By time, then in the order in which they were thought of.
+    events: BinaryHeap<Reverse<(u64, u64, usize)>>,
+    thoughts: Vec<Event>,
+    unused: Vec<usize>,
+    count: u64,
+    processes: Vec<Process>,
+    /// Ends that became able to send, by the 0.1 ms in which they did.
+    established: Vec<u64>,
+    outcome: Outcome,
+}
+
+impl Simulation {
+    fn new(processes: u32, world: World, seed: u64) -> Self {
+        let process = || Process {
+            arrived: VecDeque::new(),
+            desk: Desk::default(),
+            pending: AHashMap::new(),
+            due: VecDeque::new(),
+            connected: vec![0; processes.div_ceil(64) as usize],
+            queue_pairs: 0,
+            busy: true,
+        };
+        Simulation {
+            world,
+            random: Random::new(seed),
+            start: Instant::now(),
+            now: 0,
+            events: BinaryHeap::new(),
+            thoughts: Vec::new(),
+            unused: Vec::new(),
+            count: 0,
+            processes: (0..processes).map(|_| process()).collect(),
+            established: Vec::new(),
+            outcome: Outcome::default(),
+        }
+    }
+
+    fn at(&mut self, time: u64, event: Event) {
+        let place = match self.unused.pop() {
+            Some(place) => {
+                self.thoughts[place] = event;
+                place
+            }
+            None => {
+                self.thoughts.push(event);
+                self.thoughts.len() - 1
+            }
+        };
+        self.count += 1;
+        self.events.push(Reverse((time, self.count, place)));
+    }
+
+    fn run(&mut self) {
+        while let Some(Reverse((time, _, place))) = self.events.pop() {
+            self.now = time;
+            let event = std::mem::replace(&mut self.thoughts[place], Event::Free(0));
+            self.unused.push(place);
+            let process = match event {
+                Event::Arrives { to, said } => {
+                    let process = &mut self.processes[to as usize];
+                    if process.arrived.len() == self.world.receives {
+                        self.outcome.overrun += 1;
+                    } else {
+                        process.arrived.push_back(said);
+                    }
+                    to
+                }
+                Event::Due { process, peer } => {
+                    self.processes[process as usize].due.push_back(peer);
+                    process
+                }
+                Event::Begins(process) | Event::Free(process) => {
+                    self.processes[process as usize].busy = false;
+                    process
+                }
+            };
+            if !self.processes[process as usize].busy {
+                self.work(process);
+            }
+        }
+    }
+
+    /// As `Server::listen` has it: takes what has come, then does one piece of work.
+    fn work(&mut self, number: u32) {
+        let mut took = Duration::ZERO;
+        let process = &mut self.processes[number as usize];
+        while let Some(said) = process.arrived.pop_front() {
+            process.desk.hear(said.from, said);
+            took += self.world.hear;
+        }
+        let unheard = process.desk.unheard();
+        self.outcome.longest_queue = self.outcome.longest_queue.max(unheard);
+        let due = if unheard == 0 { process.due.pop_front() } else { None };
+        if let Some(peer) = due {
+            self.look_at(number, peer, &mut took);
+        } else {
+            match process.desk.take() {
+                Some(Work::Hear(_, said)) => self.hear(number, said, &mut took),
+                Some(Work::Connect(peer)) => {
+                    if !self.knows(number, peer) {
+                        self.begin(number, peer, &mut took);
+                        self.say_pending(number, peer, &mut took);
+                    }
+                }
+                None => return,
+            }
+        }
+        self.processes[number as usize].busy = true;
+        self.at(self.now + took.as_nanos() as u64, Event::Free(number));
+    }
+
+    fn knows(&self, number: u32, peer: u32) -> bool {
+        let process = &self.processes[number as usize];
+        process.pending.contains_key(&peer) || process.is_connected(peer)
+    }
+
+    fn begin(&mut self, number: u32, peer: u32, took: &mut Duration) {
+        *took += self.world.create;
+        let now = self.instant(*took);
+        let process = &mut self.processes[number as usize];
+        process.queue_pairs += 1;
+        let mut handshake = Handshake::new(peer + 1, now, self.world.patience, self.random.below(1 << 32) as u32);
+        let due = handshake.due(now);
+        process.pending.insert(peer, handshake);
+        if let Due::At(next) = due {
+            self.wake(number, peer, next);
+        }
+    }
+
+    fn hear(&mut self, number: u32, said: Said, took: &mut Duration) {
+        let peer = said.from;
+        if self.processes[number as usize].is_connected(peer) {
+            if said.asks {
+                self.say(number, peer, said.number, false, took);
+            }
+            return;
+        }
+        if !self.knows(number, peer) {
+            self.begin(number, peer, took);
+        }
+        let Some(handshake) = self.processes[number as usize].pending.get_mut(&peer) else { return };
+        let step = handshake.heard(said.number, said.knows, said.asks).expect("nobody contradicts himself here");
+        if step.connect {
+            *took += self.world.connect;
+        }
+        if step.answer {
+            self.say_pending(number, peer, took);
+        }
+        if step.ready {
+            let process = &mut self.processes[number as usize];
+            process.pending.remove(&peer);
+            process.connected[peer as usize / 64] |= 1 << (peer % 64);
+            let bin = ((self.now + took.as_nanos() as u64) / BIN) as usize;
+            self.established.resize(self.established.len().max(bin + 1), 0);
+            self.established[bin] += 1;
+        }
+    }
+
+    fn look_at(&mut self, number: u32, peer: u32, took: &mut Duration) {
+        let now = self.instant(Duration::ZERO);
+        let Some(handshake) = self.processes[number as usize].pending.get_mut(&peer) else { return };
+        match handshake.due(now) {
+            Due::Again => {
+                let Due::At(next) = handshake.due(now) else { return };
+                self.outcome.said_again += 1;
+                self.say_pending(number, peer, took);
+                self.wake(number, peer, next);
+            }
+            Due::At(next) => self.wake(number, peer, next),
+            Due::TooLate => {
+                self.outcome.given_up += 1;
+                self.processes[number as usize].pending.remove(&peer);
+            }
+        }
+    }
+
+    fn say_pending(&mut self, number: u32, peer: u32, took: &mut Duration) {
+        let handshake = &self.processes[number as usize].pending[&peer];
+        let (knows, asks) = (handshake.knows(), !handshake.ready());
+        self.say(number, peer, knows, asks, took);
+    }
+
+    fn say(&mut self, from: u32, to: u32, knows: u32, asks: bool, took: &mut Duration) {
+        *took += self.world.say;
+        self.outcome.hellos += 1;
+        if self.random.below(1_000_000) < self.world.lost_per_million {
+            self.outcome.lost += 1;
+            return;
+        }
+        let latency = self.world.latency.as_nanos() as u64;
+        let at = self.now + took.as_nanos() as u64 + latency + self.random.below(latency + 1);
+        self.at(at, Event::Arrives { to, said: Said { from, number: to + 1, knows, asks } });
+    }
+
+    fn wake(&mut self, process: u32, peer: u32, at: Instant) {
+        let at = (at - self.start).as_nanos() as u64;
+        self.at(at.max(self.now), Event::Due { process, peer });
+    }
+
+    fn instant(&self, later: Duration) -> Instant {
+        self.start + Duration::from_nanos(self.now) + later
+    }
+
+    fn outcome(mut self) -> Outcome {
+        let ends: u64 = self
+            .processes
+            .iter()
+            .map(|process| process.connected.iter().map(|word| u64::from(word.count_ones())).sum::<u64>())
+            .sum();
+        self.outcome.connections = ends / 2;
+        self.outcome.most_queue_pairs = self.processes.iter().map(|process| process.queue_pairs).max().unwrap_or(0);
+        let mut before = 0;
+        let half = self.established.iter().position(|count| {
+            before += count;
+            2 * before >= ends
+        });
+        let end = |bins: usize| Duration::from_nanos(bins as u64 * BIN);
+        self.outcome.last = end(self.established.len());
+        self.outcome.half = end(half.map_or(0, |bin| bin + 1));
+        self.outcome
+    }
+}
+
+impl Process {
+    fn is_connected(&self, peer: u32) -> bool {
+        self.connected[peer as usize / 64] >> (peer % 64) & 1 == 1
+    }
+}
