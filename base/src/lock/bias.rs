@@ -155,28 +155,34 @@ pub(crate) fn this_thread() -> usize {
     HERE.with(|here| std::ptr::from_ref(here) as usize)
 }
 
-/// Whether [`fence_everywhere`] can be called.
+/// Whether [`fence_everywhere`] can be called. Asks, and no more: to register for it takes a process that has threads
+/// some milliseconds, until every processor has passed through the scheduler, and most never have a bias taken away.
 fn fences_work() -> bool {
     static WORK: OnceLock<bool> = OnceLock::new();
-    *WORK.get_or_init(|| membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED))
+    *WORK.get_or_init(|| {
+        let needed = libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED | libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED;
+        membarrier(libc::MEMBARRIER_CMD_QUERY).is_some_and(|supported| supported & needed == needed)
+    })
 }
 
 /// Every thread of the process passes a full fence between the beginning and the end of this call.
 fn fence_everywhere() {
-    // A child of the process that registered may have to do so itself.
-    let done = membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED)
-        || (membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED)
-            && membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED));
+    // Refused until this process, which may be a child of one that did so, has registered.
+    let done = membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED).is_some()
+        || (membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED).is_some()
+            && membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED).is_some());
     if !done {
-        // Documented not to happen once registered. Going on would let two threads into one lock.
-        log::error!("the system refuses a memory barrier that it granted before: the process cannot go on");
+        // Documented not to happen where it is supported. Going on would let two threads into one lock.
+        log::error!("the system refuses a memory barrier that it said it supports: the process cannot go on");
         std::process::abort();
     }
 }
 
-fn membarrier(command: libc::c_int) -> bool {
+/// What the system returns; None if it refuses.
+fn membarrier(command: libc::c_int) -> Option<libc::c_int> {
     // SAFETY: a system call that touches no memory of ours.
-    unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
+    let returned = unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) };
+    libc::c_int::try_from(returned).ok().filter(|&returned| returned >= 0)
 }
 
 #[cfg(test)]
