@@ -3,11 +3,10 @@
 //! driver's included.
 //!
 //!   cargo build -p cableway-btl-openib --example footprint
-//!   tests/rxe-guest/run -- target/debug/examples/footprint
+//!   tests/rxe-guest/run -- target/debug/examples/footprint [RECEIVE_QUEUES]
 
 use std::time::{Duration, Instant};
 
-use cableway_base::Parameters;
 use cableway_btl::{Endpoint, Job, Sent};
 use cableway_btl_openib::{Footprint, Openib};
 use cableway_common_cuda::Devices;
@@ -15,12 +14,14 @@ use test_nodes::Node;
 
 /// Ends of connections in one measurement.
 const ENDS: usize = 256;
-/// Few and small, for they are counted apart.
-const RECEIVES: &str = "btl_openib_receive_queues=S,4K,64,8,32";
+/// As large a window as the default's, and few buffers and small, for what is shared is counted apart.
+const RECEIVES: &str = "S,4K,64,8,32";
 
 fn main() {
-    let assignments = [RECEIVES, "peer_timeout=60s", "btl_openib_cq_size=512"];
-    let expected = Footprint::new(&Parameters::default()).expect("the defaults are possible").per_peer();
+    let list = std::env::args().nth(1).unwrap_or_else(|| RECEIVES.to_owned());
+    let list = format!("btl_openib_receive_queues={list}");
+    let assignments = [&*list, "peer_timeout=60s", "btl_openib_cq_size=512"];
+    let expected = Footprint::new(&test_nodes::parameters(&assignments)).expect("the list is possible").per_peer();
     for peers in [2, 4, 8, 16, 32, 64] {
         // So many hubs, with so many peers each: the peers meet the first hub before it is counted.
         let hubs = ENDS / 2 / peers + 1;

@@ -6,9 +6,10 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::gid::{Gid, Kind};
 use crate::process::Process;
+use crate::receive_queues::MOST_QUEUES;
 
 /// Of card and datagrams.
-pub(crate) const VERSION: u16 = 2;
+pub(crate) const VERSION: u16 = 3;
 /// Verbs number packet lengths 1 (256 bytes) to 5 (4096).
 const LONGEST_PACKET: u8 = 5;
 /// Queue pairs, packets and keys of theirs have 24 bits.
@@ -24,7 +25,7 @@ pub(crate) struct Card {
     kind: u8,
     lid: U16,
     reads: u8,
-    reserved: u8,
+    queues: u8,
     gid: [u8; 16],
     datagrams: U32,
     datagram_key: U32,
@@ -57,6 +58,8 @@ pub(crate) struct Address {
     pub(crate) lid: u16,
     /// Reads that the device serves at a time.
     pub(crate) reads: u8,
+    /// Its receive queues.
+    pub(crate) queues: u8,
     pub(crate) gid: [u8; 16],
     /// The queue pair that takes datagrams, and their key.
     pub(crate) datagrams: u32,
@@ -79,7 +82,7 @@ impl Address {
             },
             lid: U16::new(self.lid),
             reads: self.reads,
-            reserved: 0,
+            queues: self.queues,
             gid: self.gid,
             datagrams: U32::new(self.datagrams),
             datagram_key: U32::new(self.datagram_key),
@@ -124,8 +127,8 @@ impl Card {
         if self.mtu == 0 || self.mtu > LONGEST_PACKET {
             return Err(format!("its packet length has the number {}", self.mtu));
         }
-        if self.reserved != 0 {
-            return Err("its reserved byte is not zero".to_owned());
+        if self.queues == 0 || usize::from(self.queues) > MOST_QUEUES {
+            return Err(format!("it has {} receive queues", self.queues));
         }
         if self.datagrams.get() > BITS_24 {
             return Err(format!("its queue pair has the number {}", self.datagrams));
@@ -138,6 +141,7 @@ impl Card {
             kind,
             lid: self.lid.get(),
             reads: self.reads,
+            queues: self.queues,
             gid: self.gid,
             datagrams: self.datagrams.get(),
             datagram_key: self.datagram_key.get(),
@@ -154,12 +158,12 @@ pub(crate) mod tests {
     use super::*;
 
     prop_compose! {
-        pub(crate) fn address()(mtu in 1u8..=5, kind in 0..3, lid in any::<u16>(), reads in any::<u8>(),
+        pub(crate) fn address()(mtu in 1u8..=5, kind in 0..3, lid in any::<u16>(), reads in any::<u8>(), queues in 1..=MOST_QUEUES as u8,
                                 gid in any::<[u8; 16]>(), datagrams in 0..=BITS_24, datagram_key in any::<u32>(),
                                 max_message in 384..u32::MAX, process in any::<[u8; 28]>()) -> Address {
             let kind = [Kind::InfiniBand, Kind::RoceV1, Kind::RoceV2][kind as usize];
             let process = zerocopy::transmute!(process);
-            Address { mtu, kind, lid, reads, gid, datagrams, datagram_key, max_message, process }
+            Address { mtu, kind, lid, reads, queues, gid, datagrams, datagram_key, max_message, process }
         }
     }
 
@@ -189,6 +193,7 @@ pub(crate) mod tests {
             kind: Kind::RoceV2,
             lid: 0,
             reads: 4,
+            queues: 1,
             gid: v4(1),
             datagrams: 1,
             datagram_key: 2,

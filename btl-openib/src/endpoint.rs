@@ -17,10 +17,11 @@ use smallvec::SmallVec;
 
 use crate::card::Address;
 use crate::kept::Message;
-use crate::link::{COPIED, Link, Owner, State, Tx};
+use crate::link::{COPIED, Link, State, Tx};
 use crate::memory::{self, Buffer};
 use crate::shared::Shared;
 use crate::verbs::{self, Gather, Work};
+use crate::work::Owner;
 use crate::{NAME, invalid, registration};
 
 /// Less than shared memory's, more than tcp's.
@@ -38,18 +39,20 @@ pub(crate) struct OpenibEndpoint {
 /// Fragments that are out.
 struct Fragments {
     link: Arc<Link>,
-    out: Mutex<Slab<Buffer>>,
+    /// And by which queue pair it will go.
+    out: Mutex<Slab<(Buffer, usize)>>,
 }
 
 impl FragmentOwner for Fragments {
     fn give_back(&self, _memory: NonNull<u8>, key: u64) {
-        drop(self.redeem(key));
-        self.link.tx.lock().reserved -= 1;
+        if let Some((_, lane)) = self.redeem(key) {
+            self.link.tx.lock().works[lane].reserved -= 1;
+        }
     }
 }
 
 impl Fragments {
-    fn redeem(&self, key: u64) -> Option<Buffer> {
+    fn redeem(&self, key: u64) -> Option<(Buffer, usize)> {
         self.out.lock().try_remove(usize::try_from(key).ok()?)
     }
 }
@@ -104,14 +107,13 @@ impl OpenibEndpoint {
         }
     }
 
-    /// Whether a message can be sent now.
+    /// By which queue pair a message of `len` bytes can be sent now.
     #[inline]
-    fn may_send(&self, tx: &mut Tx) -> Result<bool, Error> {
+    fn may_send(&self, tx: &mut Tx, len: usize) -> Result<Option<usize>, Error> {
         if !self.is_open(tx)? {
-            return Ok(false);
+            return Ok(None);
         }
-        let State::Connected(connection) = &tx.state else { return Ok(false) };
-        tx.has_room(&self.shared, connection).map_err(|reason| self.break_off(tx, reason))
+        tx.has_room(&self.shared, len).map_err(|reason| self.break_off(tx, reason))
     }
 
     #[cold]
@@ -146,7 +148,9 @@ impl OpenibEndpoint {
             return Err(invalid("a transfer", format!("{} bytes are more than the device moves at once", local.len)));
         }
         let mut tx = self.link.tx.lock();
-        if !self.is_open(&mut tx)? || !tx.has_work(&self.shared) {
+        // Large transfers hold up the fewest messages beside the largest.
+        let lane = tx.works.len() - 1;
+        if !self.is_open(&mut tx)? || !tx.works[lane].has_room(&self.shared) {
             return Ok(Transfer::Busy);
         }
         if local.len == 0 {
@@ -162,7 +166,7 @@ impl OpenibEndpoint {
         let data = Gather { address: local.address, len: local.len, key: region.local_key() };
         let owner = Owner::Transfer { token, _region: region };
         // SAFETY: the region lives with its owner, the memory as the caller promises.
-        match unsafe { tx.start(&self.shared, &self.link, work(address, key), data, false, true, owner) } {
+        match unsafe { tx.start(&self.shared, &self.link, lane, work(address, key), data, false, true, owner) } {
             Ok(()) => Ok(Transfer::Started),
             Err(error) => Err(self.give_up(&mut tx, error)),
         }
@@ -200,11 +204,9 @@ impl Endpoint for OpenibEndpoint {
             return Err(invalid("send_inline", format!("{total} bytes are more than the inline limit")));
         }
         let mut tx = self.link.tx.lock();
-        if !self.may_send(&mut tx)? {
-            return Ok(Sent::Busy);
-        }
+        let Some(lane) = self.may_send(&mut tx, total)? else { return Ok(Sent::Busy) };
         let inline = match &tx.state {
-            State::Connected(connection) => connection.pair.inline(),
+            State::Connected(connection) => connection.lanes[lane].pair.inline(),
             _ => return Ok(Sent::Busy),
         };
         let mut small = [0; 256];
@@ -214,7 +216,7 @@ impl Endpoint for OpenibEndpoint {
             let data = Gather { address: small.as_ptr(), len: total, key: 0 };
             let message = |_| Message::Copied(SmallVec::from_slice(&small[..total]));
             // SAFETY: inline data is copied at once.
-            unsafe { tx.send(&self.shared, &self.link, data, true, message) }
+            unsafe { tx.send(&self.shared, &self.link, lane, data, true, message) }
         } else {
             let buffer = self.shared.pool.take(total)?;
             let address = buffer.address().as_ptr();
@@ -226,7 +228,12 @@ impl Endpoint for OpenibEndpoint {
             let data = Gather { address, len: total, key: buffer.key() };
             // SAFETY: the buffer is kept until the work is done.
             unsafe {
-                tx.send(&self.shared, &self.link, data, false, |work| Message::Buffer { buffer, len: total, work })
+                tx.send(&self.shared, &self.link, lane, data, false, |work| Message::Buffer {
+                    buffer,
+                    len: total,
+                    lane: lane as u8,
+                    work,
+                })
             }
         };
         match sent {
@@ -244,14 +251,14 @@ impl Endpoint for OpenibEndpoint {
             return Err(invalid("alloc", format!("{len} bytes where a fragment has at most {longest}")));
         }
         let mut tx = self.link.tx.lock();
-        if !self.may_send(&mut tx)? {
-            return Ok(None);
-        }
+        let Some(lane) = self.may_send(&mut tx, len)? else { return Ok(None) };
+        let State::Connected(connection) = &tx.state else { return Ok(None) };
+        let longest = longest.min(connection.lanes[lane].size);
         let buffer = self.shared.pool.take(len)?;
-        tx.reserved += 1;
+        tx.works[lane].reserved += 1;
         drop(tx);
         let (memory, capacity) = (buffer.address(), buffer.capacity().min(longest));
-        let key = self.fragments.out.lock().insert(buffer) as u64;
+        let key = self.fragments.out.lock().insert((buffer, lane)) as u64;
         let owner: Arc<dyn FragmentOwner> = Arc::clone(&self.fragments) as _;
         // SAFETY: the buffer is out of the pool, and reachable only through `key`, until it is sent or given back.
         Ok(Some(unsafe { Fragment::new(memory, capacity, key, owner) }))
@@ -262,9 +269,10 @@ impl Endpoint for OpenibEndpoint {
             return Err(invalid("send", format!("{len} bytes of a fragment with {}", fragment.capacity())));
         }
         let key = fragment.into_key();
+        let (buffer, lane) =
+            self.fragments.redeem(key).ok_or_else(|| invalid("send", "the fragment is of another link"))?;
         let mut tx = self.link.tx.lock();
-        tx.reserved -= 1;
-        let buffer = self.fragments.redeem(key).ok_or_else(|| invalid("send", "the fragment is of another link"))?;
+        tx.works[lane].reserved -= 1;
         // It was connected when the fragment was made; what it is now decides what becomes of the message.
         if matches!(tx.state, State::Broken(..) | State::Gone(..)) {
             let failure = tx.failure();
@@ -275,7 +283,15 @@ impl Endpoint for OpenibEndpoint {
         }
         let data = Gather { address: buffer.address().as_ptr(), len, key: buffer.key() };
         // SAFETY: the buffer is kept until the work is done.
-        match unsafe { tx.send(&self.shared, &self.link, data, false, |work| Message::Buffer { buffer, len, work }) } {
+        let sent = unsafe {
+            tx.send(&self.shared, &self.link, lane, data, false, |work| Message::Buffer {
+                buffer,
+                len,
+                lane: lane as u8,
+                work,
+            })
+        };
+        match sent {
             Ok(()) => Ok(()),
             Err(error) => Err(self.give_up(&mut tx, error)),
         }

@@ -7,18 +7,23 @@ use cableway_base::{Parameters, Rank};
 use cableway_btl::{Capabilities, Error};
 
 use crate::card::Address;
-use crate::connection::HELLO;
+use crate::connection::Hello;
 use crate::kept::Message;
-use crate::link::{Link, Owner};
+use crate::link::Link;
+use crate::order::Arrivals;
+use crate::receives::{Inbound, Receives};
 use crate::settings::Settings;
+use crate::work::{Lane, Owner, Works};
 
 /// Bytes of one process's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Footprint {
-    /// Receive buffers, which all peers share: from the first connection on.
+    /// Receive buffers which all peers share: from the first connection on.
     pub shared: usize,
-    /// A connection's queue of work, and what the driver keeps of it.
+    /// A connection's queues of work, and what the driver keeps of them.
     pub queue_pair: usize,
+    /// Receive buffers that each peer has of its own.
+    pub buffers: usize,
     /// This transport's own tables for a connection, and the messages kept there that are small.
     pub tables: usize,
 }
@@ -26,6 +31,8 @@ pub struct Footprint {
 /// Of an entry in the send queue of soft-RoCE, `struct rxe_send_wqe` of `rdma/rdma_user_rxe.h`. Network cards' are
 /// smaller (mlx5: 36 bytes and the data, in steps of 64).
 const ENTRY: usize = 208;
+/// The same, in a receive queue of one piece a buffer: `struct rxe_recv_wqe`.
+const RECEIVE_ENTRY: usize = 64;
 /// What drivers keep for a queue pair beside its queue: soft-RoCE takes so much.
 const QUEUE_PAIR: usize = 2560;
 
@@ -37,22 +44,31 @@ impl Footprint {
         // Both are rounded to powers of two, the number with one to spare.
         let entry = (ENTRY + (settings.inline as usize).max(16)).next_power_of_two();
         let entries = (settings.depth + 1).next_power_of_two();
-        let work = settings.depth.next_power_of_two() * size_of::<Owner>();
-        let kept = settings.receives.window.next_power_of_two() * size_of::<Message>();
+        let queues = settings.queues.len();
+        let work = queues * settings.depth.next_power_of_two() * size_of::<Owner>();
+        let kept = settings.window().next_power_of_two() * size_of::<Message>();
         // Tables keep every eighth place free, and double.
-        let known = 2 * (size_of::<Rank>() + HELLO + size_of::<Address>());
-        let directory = size_of::<Arc<Link>>() * 5;
+        let known = 2 * (size_of::<Rank>() + size_of::<Hello>() + size_of::<Address>());
+        let directory =
+            size_of::<Arc<Link>>() * 3 + queues * (size_of::<Arc<Inbound>>() * 2 + size_of::<Inbound>() + 16);
         let link = size_of::<Link>() + size_of::<Capabilities>() + size_of::<u64>();
+        // The first has its place in the link, and neither numbers nor an order.
+        let several = (queues - 1) * (size_of::<Works>() + size_of::<Lane>())
+            + if queues > 1 { size_of::<Arrivals>() + settings.window().next_power_of_two() } else { 0 };
+        let own = settings.queues.per_peer();
+        let rings = own.clone().map(|queue| (queue.count + 1).next_power_of_two() * RECEIVE_ENTRY).sum::<usize>();
+        let receives = own.clone().count() * size_of::<Receives>();
         Ok(Footprint {
-            shared: settings.receives.size * settings.receives.count,
-            queue_pair: entries * entry + QUEUE_PAIR,
-            tables: link + directory + known + work + kept,
+            shared: settings.queues.shared().map(|queue| queue.size * queue.count).sum(),
+            queue_pair: queues * (entries * entry + QUEUE_PAIR) + rings,
+            buffers: own.map(|queue| (queue.size * queue.count).next_multiple_of(4096)).sum(),
+            tables: link + directory + known + work + kept + several + receives,
         })
     }
 
     /// A peer that is connected and has nothing to say.
     pub fn per_peer(&self) -> usize {
-        self.queue_pair + self.tables
+        self.queue_pair + self.buffers + self.tables
     }
 
     /// So many of them.
@@ -70,6 +86,22 @@ mod tests {
         let footprint = Footprint::new(&Parameters::default()).unwrap();
         assert!(footprint.per_peer() < 16 << 10, "{footprint:?}");
         assert_eq!(footprint.of(2) - footprint.of(1), footprint.per_peer());
+    }
+
+    fn of(assignment: &str) -> Footprint {
+        let mut parameters = Parameters::default();
+        parameters.assign(assignment, cableway_base::Source::Program).unwrap();
+        Footprint::new(&parameters).unwrap()
+    }
+
+    #[test]
+    fn buffers_of_their_own_cost_peers_what_they_hold() {
+        let [shared, own] = ["S", "P"].map(|kind| of(&format!("btl_openib_receive_queues={kind},4K,64,16,32")));
+        assert_eq!((shared.shared, shared.buffers, own.shared, own.buffers), (4096 * 64, 0, 0, 4096 * 64));
+        assert!(own.queue_pair > shared.queue_pair && own.per_peer() > shared.per_peer() + own.buffers);
+        let three = of("btl_openib_receive_queues=P,512,64:S,4K,256:S,64K,256");
+        assert_eq!((three.shared, three.buffers), (256 * (4096 + 65536), 64 * 512));
+        assert!(three.queue_pair > 3 * shared.queue_pair && three.tables > shared.tables);
     }
 
     #[test]

@@ -13,8 +13,8 @@ pub(crate) const SMALL: usize = 64;
 pub(crate) enum Message {
     /// Its memory was reused at once.
     Copied(SmallVec<[u8; SMALL]>),
-    /// The device may read it until this work is done.
-    Buffer { buffer: Buffer, len: usize, work: u32 },
+    /// The device may read it until this work of that lane is done.
+    Buffer { buffer: Buffer, len: usize, lane: u8, work: u32 },
 }
 
 /// The last messages that were sent to a peer. As many as its window at most, for it says which it has consumed.
@@ -35,12 +35,12 @@ impl Kept {
         self.before + self.messages.len() as u64
     }
 
-    /// Lets go of those among the first `consumed` that no work reads any more; `oldest` is under way.
+    /// Lets go of those among the first `consumed` that no work of a lane reads any more.
     #[inline]
-    pub(crate) fn release(&mut self, consumed: u64, oldest: u32) {
+    pub(crate) fn release(&mut self, consumed: u64, is_under_way: impl Fn(usize, u32) -> bool) {
         while self.before < consumed {
             match self.messages.front() {
-                Some(Message::Buffer { work, .. }) if work.wrapping_sub(oldest) < u32::MAX / 2 => return,
+                Some(&Message::Buffer { lane, work, .. }) if is_under_way(lane.into(), work) => return,
                 Some(_) => drop(self.messages.pop_front()),
                 None => return,
             }
@@ -84,9 +84,9 @@ mod tests {
     #[test]
     fn what_was_consumed_is_let_go_of() {
         let mut kept = three();
-        kept.release(2, 0);
+        kept.release(2, |_, _| false);
         assert_eq!((kept.sent(), kept.messages.len()), (3, 1));
-        kept.release(1, 0);
+        kept.release(1, |_, _| false);
         assert_eq!((kept.sent(), kept.messages.len()), (3, 1), "an older count changes nothing");
         assert_eq!(kept.take(2), [Box::from([2])]);
         assert_eq!(kept.sent(), 3);

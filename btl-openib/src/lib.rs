@@ -1,8 +1,9 @@
 //! Byte transfer over verbs: InfiniBand and RoCE, soft-RoCE included.
 //!
-//! An [`Openib`] opens one port of one device and publishes its address as its card. A link to a peer is one reliable
-//! connection (a queue pair), made when it is first sent on. Messages go into buffers that the peer shares among all
-//! who send to it; `get` and `put` are the device's own reads and writes of registered memory.
+//! An [`Openib`] opens one port of one device and publishes its address as its card. A link to a peer is a reliable
+//! connection, made when it is first sent on: one queue pair for each size of the peer's receive buffers, which it
+//! shares among all who send to it, or has for each apart; `get` and `put` are the device's own reads and writes of
+//! registered memory.
 //!
 //! # Inside
 //!
@@ -12,9 +13,10 @@
 //! | `gid`, `port`, `card` | which device, port and address; what is published |
 //! | `process` | peers on this node, whose end the system tells |
 //! | `connection/` | how two processes that know each other's cards make a connection: datagrams, a state machine free of devices and clocks, and the thread that serves them |
-//! | `memory`, `receives`, `cells` | memory that the device may reach: send buffers, shared receive buffers, credits |
-//! | `link`, `kept`, `endpoint` | sending: what is under way on a connection, what may have to be sent again, and `pml`'s face of it |
-//! | `progress` | receiving and completing |
+//! | `receive_queues` | which receive buffers there are, as the parameter lists them |
+//! | `memory`, `receives`, `cells` | memory that the device may reach: send buffers, receive buffers, credits |
+//! | `link`, `work`, `kept`, `endpoint` | sending: a connection, what is under way on each of its queue pairs, what may have to be sent again, and `pml`'s face of it |
+//! | `progress`, `order` | receiving and completing; the order of what comes by several queue pairs |
 //! | `registration` | what `get` and `put` name |
 //! | `registrations/` | the program's memory as the device knows it: what is kept, and how a change of the pages below is noticed |
 //!
@@ -22,7 +24,9 @@
 //!
 //! A sender has at most a window of messages at a peer that has not looked at them. The peer says how many it has
 //! consumed by writing a counter straight into the sender's memory (a cell), which takes no buffer of anybody's. Where
-//! many senders' windows together are more than the shared buffers, the device itself holds senders back (RNR).
+//! many senders' windows together are more than the shared buffers, the device itself holds senders back (RNR); a peer's
+//! own buffers are as many as its window, so that there always is one. Each queue has its window; the counter is one,
+//! for messages are consumed in the order of their sending, and the sender knows by which queue each went.
 //!
 //! # Failure
 //!
@@ -43,15 +47,18 @@ mod kept;
 mod link;
 mod memory;
 mod openib;
+mod order;
 mod port;
 mod process;
 mod progress;
+mod receive_queues;
 mod receives;
 mod registration;
 mod registrations;
 mod settings;
 mod shared;
 mod verbs;
+mod work;
 
 /// What makes connections and needs no device, for `benches/openib/`.
 #[doc(hidden)]

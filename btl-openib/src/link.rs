@@ -5,22 +5,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use cableway_base::Rank;
-use cableway_btl::{Error, Remains, Token};
+use cableway_btl::{Error, Remains};
 use parking_lot::Mutex;
+use smallvec::SmallVec;
 
 use crate::NAME;
 use crate::card::Address;
 use crate::cells::Cell;
 use crate::kept::{Kept, Message};
 use crate::memory::Buffer;
-use crate::settings::SPARE_WORK;
+use crate::order::{self, Arrivals};
+use crate::settings::SPARE_COMPLETIONS;
 use crate::shared::Shared;
-use crate::verbs::{Gather, MemoryRegion, Post, QueuePair, Work};
+use crate::verbs::{Gather, Post, Work};
+use crate::work::{Lane, Owner, Works};
 
 /// Longest message that is copied in order to be sent at once.
 pub(crate) const COPIED: usize = 4 << 10;
-/// The word beside a goodbye; messages have none.
-pub(crate) const GOODBYE: u32 = u32::from_be_bytes(*b"BYE.");
 
 /// A process of the job that we talk, or mean to talk, to.
 pub(crate) struct Link {
@@ -38,25 +39,21 @@ pub(crate) struct Link {
     pub(crate) silenced: AtomicBool,
     /// Whether `peer_failed` or `peer_left` was, or is about to be, called.
     pub(crate) reported: AtomicBool,
+    /// Where messages come by several queue pairs; for progress alone.
+    pub(crate) arrivals: Option<Box<Mutex<Arrivals>>>,
 }
 
 /// A link's sending side.
 pub(crate) struct Tx {
     pub(crate) state: State,
-    /// Work under way, the oldest first.
-    queue: VecDeque<Owner>,
-    /// The number of the oldest.
-    oldest: u32,
+    /// Of each queue pair.
+    pub(crate) works: SmallVec<[Works; 1]>,
     /// Messages sent that the peer may not have consumed.
     kept: Kept,
+    /// Where there are several queue pairs: that of each message not known to be consumed.
+    lanes: VecDeque<u8>,
     /// What a broken connection leaves was told.
     settled: bool,
-    /// Messages for which fragments are out.
-    pub(crate) reserved: usize,
-    /// Work since the last that will report its end.
-    unsignalled: usize,
-    /// Work that will.
-    signalled: usize,
     /// Our goodbye has been sent, or will never be: nothing more may follow.
     pub(crate) closing: bool,
 }
@@ -79,22 +76,23 @@ pub(crate) enum State {
     Gone(Error, Option<Connection>),
 }
 
-/// Two connected queue pairs, seen from this end.
+/// Connected pairs of queue pairs, seen from this end.
 pub(crate) struct Connection {
-    pub(crate) pair: QueuePair,
-    /// Messages that the peer takes before it says that it has consumed some.
-    pub(crate) window: u64,
+    /// One for each receive queue of the peer, whose buffers grow from one to the next.
+    pub(crate) lanes: SmallVec<[Lane; 1]>,
     /// What the peer has consumed.
     pub(crate) cell: Cell,
     /// Where the peer wants to be told what we have consumed.
     pub(crate) their_cell: (u64, u32),
 }
 
-/// What work holds on to until it is done.
-pub(crate) enum Owner {
-    Nothing,
-    Buffer { _buffer: Buffer },
-    Transfer { token: Token, _region: Arc<MemoryRegion> },
+impl Connection {
+    /// The queue pair for messages of `len` bytes; the last for those that none is for.
+    #[inline]
+    pub(crate) fn lane(&self, len: usize) -> usize {
+        let last = self.lanes.len() - 1;
+        self.lanes[..last].iter().position(|lane| lane.size >= len).unwrap_or(last)
+    }
 }
 
 /// What may be lost by a failure, and who hears of it.
@@ -132,16 +130,14 @@ impl Mailbox {
 }
 
 impl Link {
-    pub(crate) fn new(rank: Rank, id: u32) -> Self {
+    /// By so many queue pairs.
+    pub(crate) fn new(rank: Rank, id: u32, queues: usize) -> Self {
         let tx = Tx {
             state: State::Idle,
-            queue: VecDeque::new(),
-            oldest: 0,
+            works: std::iter::repeat_with(Works::default).take(queues).collect(),
             kept: Kept::default(),
+            lanes: VecDeque::new(),
             settled: false,
-            reserved: 0,
-            unsignalled: 0,
-            signalled: 0,
             closing: false,
         };
         Link {
@@ -153,6 +149,7 @@ impl Link {
             told: AtomicU64::new(0),
             silenced: AtomicBool::new(false),
             reported: AtomicBool::new(false),
+            arrivals: (queues > 1).then(|| Box::new(Mutex::new(Arrivals::new(queues)))),
         }
     }
 
@@ -169,36 +166,44 @@ impl Link {
         Error::Unreachable { btl: NAME, peer: self.rank, reason }
     }
 
-    /// The id of work, by which its completion is found.
-    fn work_id(&self, number: u32) -> u64 {
-        u64::from(self.id) << 32 | u64::from(number)
+    /// The id of work, by which its completion is found: 7 bits, 24 bits, as many as there can be queue pairs, and 32.
+    fn work_id(&self, lane: usize, number: u32) -> u64 {
+        (lane as u64) << 56 | u64::from(self.id) << 32 | u64::from(number)
     }
 }
 
-/// The parts of [`Link::work_id`].
-pub(crate) fn of_work_id(id: u64) -> (usize, u32) {
-    ((id >> 32) as usize, id as u32)
+/// The parts of [`Link::work_id`]: link, lane and number.
+pub(crate) fn of_work_id(id: u64) -> (usize, usize, u32) {
+    ((id >> 32) as usize & 0xff_ffff, (id >> 56) as usize, id as u32)
 }
 
 impl Tx {
-    /// Whether another message may be sent, and fragments that are out still can.
+    /// By which queue pair another message of `len` bytes may be sent, so that fragments that are out still can. None:
+    /// not now.
     ///
     /// # Errors
     /// The peer claims to have consumed what it was not sent.
     #[inline]
-    pub(crate) fn has_room(&self, shared: &Shared, connection: &Connection) -> Result<bool, String> {
+    pub(crate) fn has_room(&mut self, shared: &Shared, len: usize) -> Result<Option<usize>, String> {
+        let State::Connected(connection) = &self.state else { return Ok(None) };
         let consumed = connection.cell.read();
         let sent = self.kept.sent();
         let Some(waiting) = sent.checked_sub(consumed) else {
             return Err(format!("it says that it has consumed {consumed} messages of {sent} sent"));
         };
-        Ok(waiting + (self.reserved as u64) < connection.window && self.has_work(shared))
-    }
-
-    /// Whether the queues of connection and port have room for more work.
-    #[inline]
-    pub(crate) fn has_work(&self, shared: &Shared) -> bool {
-        self.queue.len() + self.reserved + SPARE_WORK < shared.port.depth && shared.has_completions()
+        let lane = connection.lane(len);
+        let waiting = if connection.lanes.len() == 1 {
+            waiting
+        } else {
+            while self.lanes.len() as u64 > waiting {
+                let Some(lane) = self.lanes.pop_front() else { break };
+                self.works[usize::from(lane)].waiting -= 1;
+            }
+            self.works[lane].waiting
+        };
+        let works = &self.works[lane];
+        let room = waiting + (works.reserved as u64) < connection.lanes[lane].window && works.has_room(shared);
+        Ok(room.then_some(lane))
     }
 
     /// Starts a message, and keeps it as `message` has it, which is told the number of the work.
@@ -213,16 +218,24 @@ impl Tx {
         &mut self,
         shared: &Shared,
         link: &Link,
+        lane: usize,
         data: Gather,
         inline: bool,
         message: impl FnOnce(u32) -> Message,
     ) -> Result<(), Error> {
-        let signal = data.len > COPIED;
-        let work = self.oldest.wrapping_add(self.queue.len() as u32);
+        let number = self.works[lane].next();
+        let several = self.works.len() > 1;
+        // A buffer is kept until its queue pair reports something: of several, that one may never be used again.
+        let signal = data.len > COPIED || (several && !inline);
+        let work = if several { Work::SendWithWord(order::word(self.kept.sent())) } else { Work::Send };
         // SAFETY: the caller's promise.
-        unsafe { self.start(shared, link, Work::Send, data, inline, signal, Owner::Nothing) }?;
+        unsafe { self.start(shared, link, lane, work, data, inline, signal, Owner::Nothing) }?;
         self.release();
-        self.kept.push(message(work));
+        self.kept.push(message(number));
+        if several {
+            self.works[lane].waiting += 1;
+            self.lanes.push_back(lane as u8);
+        }
         Ok(())
     }
 
@@ -230,7 +243,7 @@ impl Tx {
     pub(crate) fn keep(&mut self, buffer: Buffer, len: usize) -> bool {
         let broken = matches!(self.state, State::Broken(..) | State::Gone(..)) && !self.closing && !self.settled;
         if broken {
-            self.kept.push(Message::Buffer { buffer, len, work: self.oldest });
+            self.kept.push(Message::Buffer { buffer, len, lane: 0, work: 0 });
         }
         broken
     }
@@ -239,7 +252,8 @@ impl Tx {
     #[inline]
     pub(crate) fn release(&mut self) {
         if let State::Connected(connection) = &self.state {
-            self.kept.release(connection.cell.read(), self.oldest);
+            let works = &self.works;
+            self.kept.release(connection.cell.read(), |lane, work| works[lane].is_under_way(work));
         }
     }
 
@@ -271,6 +285,7 @@ impl Tx {
         &mut self,
         shared: &Shared,
         link: &Link,
+        lane: usize,
         work: Work<'_>,
         data: Gather,
         inline: bool,
@@ -278,46 +293,28 @@ impl Tx {
         owner: Owner,
     ) -> Result<(), Error> {
         let State::Connected(connection) = &self.state else { return Err(link.error("there is no connection")) };
-        // What holds nothing is let go of by the completion of what follows; not too late, for the queue has an end.
-        let signalled = signal || self.unsignalled + 1 >= (shared.port.depth / 4).max(1);
-        let number = self.oldest.wrapping_add(self.queue.len() as u32);
-        let post = Post { id: link.work_id(number), signalled, inline };
+        let works = &mut self.works[lane];
+        let signalled = signal || works.is_due(shared);
+        let post = Post { id: link.work_id(lane, works.next()), signalled, inline };
         // SAFETY: the caller's promise.
-        unsafe { connection.pair.post(work, data, post) }
+        unsafe { connection.lanes[lane].pair.post(work, data, post) }
             .map_err(|error| Error::system(NAME, format!("cannot send to peer {}", link.rank), error))?;
-        shared.under_way.fetch_add(1, Ordering::Relaxed);
-        self.queue.push_back(owner);
-        if signalled {
-            self.unsignalled = 0;
-            self.signalled += 1;
-        } else {
-            self.unsignalled += 1;
-        }
+        works.push(shared, owner, signalled);
         Ok(())
     }
 
-    /// Work `number` and all before it is done: what each held is handed to `each`. False if there is no such work.
-    pub(crate) fn finish(&mut self, shared: &Shared, number: u32, mut each: impl FnMut(Owner, bool)) -> bool {
-        let count = number.wrapping_sub(self.oldest) as usize + 1;
-        if count > self.queue.len() {
-            return false;
-        }
-        for place in 1..=count {
-            let Some(owner) = self.queue.pop_front() else { break };
-            each(owner, place == count);
-        }
-        self.oldest = number.wrapping_add(1);
-        self.signalled = self.signalled.saturating_sub(1);
-        shared.under_way.fetch_sub(count, Ordering::Relaxed);
+    /// Work `number` of a lane and all before it there is done: what each held is handed to `each`. False if there is no
+    /// such work.
+    #[inline]
+    pub(crate) fn finish(&mut self, shared: &Shared, lane: usize, number: u32, each: impl FnMut(Owner, bool)) -> bool {
+        let known = self.works.get_mut(lane).is_some_and(|works| works.finish(shared, number, each));
         self.release();
-        true
+        known
     }
 
     /// The device will not report the end of anything any more.
-    pub(crate) fn abandon(&mut self, shared: &Shared) -> VecDeque<Owner> {
-        shared.under_way.fetch_sub(self.queue.len(), Ordering::Relaxed);
-        self.signalled = 0;
-        std::mem::take(&mut self.queue)
+    pub(crate) fn abandon(&mut self, shared: &Shared) -> Vec<Owner> {
+        self.works.iter_mut().flat_map(|works| works.abandon(shared)).collect()
     }
 
     /// Why it broke, if it did.
@@ -329,12 +326,12 @@ impl Tx {
     }
 
     pub(crate) fn is_idle(&self) -> bool {
-        self.queue.is_empty()
+        self.works.iter().all(Works::is_empty)
     }
 
     /// Whether something under way will tell of the peer's death.
     pub(crate) fn is_watched(&self) -> bool {
-        self.signalled != 0
+        self.works.iter().any(Works::is_watched)
     }
 
     /// Tells the peer how many of its messages were consumed. False: not now.
@@ -343,25 +340,25 @@ impl Tx {
         if self.closing {
             return Ok(true);
         }
-        if self.queue.len() + self.reserved + SPARE_WORK > shared.port.depth || !shared.has_completions() {
+        if !self.works[0].has_spare_room(shared) {
             return Ok(false);
         }
         let (address, key) = connection.their_cell;
-        let inline = connection.pair.inline() >= size_of::<u64>();
+        let inline = connection.lanes[0].pair.inline() >= size_of::<u64>();
         let consumed = link.consumed.load(Ordering::Relaxed);
         let word = consumed.to_le_bytes();
         let work = Work::Write { address, key };
         if inline {
             let data = Gather { address: word.as_ptr(), len: word.len(), key: 0 };
             // SAFETY: inline data is copied at once.
-            unsafe { self.start(shared, link, work, data, true, watch, Owner::Nothing) }?;
+            unsafe { self.start(shared, link, 0, work, data, true, watch, Owner::Nothing) }?;
         } else {
             let buffer = shared.pool.take(word.len())?;
             // SAFETY: a fresh buffer of at least eight bytes.
             unsafe { buffer.address().as_ptr().copy_from_nonoverlapping(word.as_ptr(), word.len()) };
             let data = Gather { address: buffer.address().as_ptr(), len: word.len(), key: buffer.key() };
             // SAFETY: the buffer is kept by its owner.
-            unsafe { self.start(shared, link, work, data, false, watch, Owner::Buffer { _buffer: buffer }) }?;
+            unsafe { self.start(shared, link, 0, work, data, false, watch, Owner::Buffer { _buffer: buffer }) }?;
         }
         link.told.store(consumed, Ordering::Relaxed);
         Ok(true)
@@ -374,14 +371,21 @@ impl Tx {
         }
         match &self.state {
             State::Idle => self.state = State::Gone(link.error("the link was closed here"), None),
-            State::Connected(_) => {
+            State::Connected(connection) => {
+                let (address, key) = connection.their_cell;
                 let nothing = Gather { address: std::ptr::null(), len: 0, key: 0 };
-                // SAFETY: there is no data. Room for it was kept.
-                let sent = unsafe {
-                    self.start(shared, link, Work::SendWithWord(GOODBYE), nothing, false, true, Owner::Nothing)
-                };
-                if let Err(error) = sent {
-                    log::debug!("{NAME}: no goodbye to peer {}: {error}", link.rank);
+                let goodbye = Work::SendWithWord(order::word(self.kept.sent()) | order::GOODBYE);
+                for lane in 0..self.works.len() {
+                    // Of the others, what was sent without a report is to be reported.
+                    let last = if lane == 0 { goodbye } else { Work::Write { address, key } };
+                    if lane != 0 && self.works[lane].is_empty() {
+                        continue;
+                    }
+                    // SAFETY: there is no data. Room for it was kept.
+                    let sent = unsafe { self.start(shared, link, lane, last, nothing, false, true, Owner::Nothing) };
+                    if let Err(error) = sent {
+                        log::debug!("{NAME}: no goodbye to peer {}: {error}", link.rank);
+                    }
                 }
             }
             State::Connecting | State::Left { .. } | State::Broken(..) | State::Gone(..) => {}
@@ -415,18 +419,21 @@ impl Tx {
     }
 
     /// What is under way comes back, and nothing arrives any more. Work that was done without a report would stay in
-    /// the queue for ever: so there is more work behind it, that fails at once and says so.
+    /// its queue for ever: so there is more work behind it, that fails at once and says so.
     fn stop(&mut self, shared: &Shared, link: &Link) {
-        let State::Connected(connection) = &self.state else { return };
-        let stopped = connection.pair.fail();
-        if self.queue.is_empty() {
-            return;
-        }
-        let nothing = Gather { address: std::ptr::null(), len: 0, key: 0 };
-        // SAFETY: there is no data. Room for it was kept.
-        let last = unsafe { self.start(shared, link, Work::Send, nothing, false, true, Owner::Nothing) };
-        if let Err(error) = stopped.map_err(|error| error.to_string()).and(last.map_err(|error| error.to_string())) {
-            log::debug!("{NAME}: the connection to peer {} cannot be stopped: {error}", link.rank);
+        for lane in 0..self.works.len() {
+            let State::Connected(connection) = &self.state else { return };
+            let stopped = connection.lanes[lane].pair.fail();
+            if self.works[lane].is_empty() {
+                continue;
+            }
+            let nothing = Gather { address: std::ptr::null(), len: 0, key: 0 };
+            // SAFETY: there is no data. Room for it was kept.
+            let last = unsafe { self.start(shared, link, lane, Work::Send, nothing, false, true, Owner::Nothing) };
+            if let Err(error) = stopped.map_err(|error| error.to_string()).and(last.map_err(|error| error.to_string()))
+            {
+                log::debug!("{NAME}: the connection to peer {} cannot be stopped: {error}", link.rank);
+            }
         }
     }
 }
@@ -434,7 +441,7 @@ impl Tx {
 impl Shared {
     /// Whether the completion queue has room for more.
     #[inline]
-    fn has_completions(&self) -> bool {
-        self.under_way.load(Ordering::Relaxed) + self.port.buffers + 64 < self.port.room
+    pub(crate) fn has_completions(&self) -> bool {
+        self.under_way.load(Ordering::Relaxed) + SPARE_COMPLETIONS < self.port.room
     }
 }

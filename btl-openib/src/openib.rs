@@ -55,7 +55,7 @@ impl Openib {
 
 /// Says before it hurts that too little memory may be locked.
 fn warn_of_limit(settings: &Settings) {
-    let needed = 2 * settings.receives.size * settings.receives.count;
+    let needed: usize = settings.queues.iter().map(|queue| 2 * queue.size * queue.count).sum();
     if let Some(limit) = crate::memory::lock_limit()
         && limit < needed as u64
         && !rustix::process::geteuid().is_root()
@@ -82,6 +82,16 @@ impl Btl for Openib {
     fn connect(&self, rank: Rank, card: &[u8]) -> Result<Vec<Box<dyn Endpoint>>, Error> {
         let theirs = Address::decode(card).map_err(|reason| Error::BadCard { btl: NAME, peer: rank, reason })?;
         if rank == self.shared.identity.rank() || !self.shared.address.reaches(&theirs) {
+            return Ok(Vec::new());
+        }
+        let (here, there) = (self.shared.address.queues, theirs.queues);
+        if here != there {
+            cableway_base::warn_once("openib/receive-queues", || {
+                format!(
+                    "{NAME}: rank {rank} has {there} receive queues, this process {here}: it is not reached by verbs; set \
+                     btl_openib_receive_queues alike in all processes"
+                )
+            });
             return Ok(Vec::new());
         }
         let link = self.shared.link(rank);

@@ -4,10 +4,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use cableway_btl::Error;
+use parking_lot::Mutex;
 
 use crate::NAME;
 use crate::gid::{self, Gid, Kind};
-use crate::settings::Settings;
+use crate::receive_queues::ReceiveQueue;
+use crate::settings::{SPARE_COMPLETIONS, Settings};
 use crate::verbs::{CompletionQueue, Context, Library, Path, PortFacts, Protection, SharedReceiveQueue};
 
 /// Reads under way at a time on one connection, where the device has more.
@@ -17,17 +19,33 @@ pub(crate) struct Port {
     pub(crate) context: Arc<Context>,
     pub(crate) protection: Arc<Protection>,
     pub(crate) completions: Arc<CompletionQueue>,
-    pub(crate) queue: Arc<SharedReceiveQueue>,
+    /// As many as the settings name.
+    pub(crate) queues: Vec<PortQueue>,
     pub(crate) facts: PortFacts,
     pub(crate) gid: Gid,
     /// Reads that the device serves, and makes, at a time on one connection.
     pub(crate) reads: u8,
-    /// Completions that the queue has room for.
+    /// Completions that the queue has room for beside those of receive buffers.
     pub(crate) room: usize,
-    /// Receive buffers that the queue has room for.
-    pub(crate) buffers: usize,
+    expected: Mutex<Expected>,
+    /// Completions that the device has at most in a queue.
+    most_completions: usize,
     /// Work that a connection may have under way.
     pub(crate) depth: usize,
+}
+
+/// A receive queue of the settings, as the device has it.
+pub(crate) struct PortQueue {
+    pub(crate) options: ReceiveQueue,
+    /// None: each connection has its own.
+    pub(crate) shared: Option<Arc<SharedReceiveQueue>>,
+}
+
+/// What the completion queue is for.
+struct Expected {
+    entries: usize,
+    /// Buffers that may report messages.
+    receives: usize,
 }
 
 impl Port {
@@ -84,11 +102,34 @@ impl Port {
         };
         let attributes = context.attributes().map_err(failed("cannot be asked for its limits"))?;
         let most = |limit: i32| usize::try_from(limit).unwrap_or(0);
-        let buffers = settings.receives.count.min(most(attributes.max_srq_wr));
-        let room = settings.completions.min(most(attributes.max_cqe));
         let protection = Protection::new(&context).map_err(failed("no protection domain"))?;
-        let completions = CompletionQueue::new(&context, room, None).map_err(failed("no completion queue"))?;
-        let queue = SharedReceiveQueue::new(&protection, buffers).map_err(failed("no shared receive queue"))?;
+        let mut queues = Vec::new();
+        for options in settings.queues.iter() {
+            let most = most(if options.per_peer { attributes.max_qp_wr } else { attributes.max_srq_wr });
+            let options = options.at_most(most);
+            let shared = if options.per_peer {
+                None
+            } else {
+                let made = SharedReceiveQueue::new(&protection, options.count);
+                Some(made.map_err(failed("no shared receive queue"))?)
+            };
+            queues.push(PortQueue { options, shared });
+        }
+        let most_completions = most(attributes.max_cqe);
+        let entries = settings.completions.min(most_completions);
+        let count = |queue: &PortQueue| if queue.shared.is_some() { queue.options.count } else { 0 };
+        let receives = queues.iter().map(count).sum();
+        let room = entries.saturating_sub(receives);
+        if room < 2 * SPARE_COMPLETIONS {
+            let reason = format!(
+                "{} has completion queues of {entries} at most, and the {receives} shared buffers of \
+                 btl_openib_receive_queues may take one each: ask for fewer",
+                context.name
+            );
+            return Err(crate::invalid("btl_openib_receive_queues", reason));
+        }
+        let completions = CompletionQueue::new(&context, entries, None).map_err(failed("no completion queue"))?;
+        let expected = Mutex::new(Expected { entries, receives });
         let reads = attributes.max_qp_rd_atom.min(attributes.max_qp_init_rd_atom).clamp(0, READS) as u8;
         log::info!(
             "{NAME}: {} port {}, {:?}, address {} ({})",
@@ -99,7 +140,46 @@ impl Port {
             std::net::Ipv6Addr::from(gid.bytes)
         );
         let depth = settings.depth.min(most(attributes.max_qp_wr));
-        Ok(Port { context, protection, completions, queue, facts, gid, reads, room, buffers, depth })
+        Ok(Port {
+            context,
+            protection,
+            completions,
+            queues,
+            facts,
+            gid,
+            reads,
+            room,
+            expected,
+            most_completions,
+            depth,
+        })
+    }
+
+    /// Makes room for the completions of so many more receive buffers.
+    ///
+    /// # Errors
+    /// The device has no more.
+    pub(crate) fn expect(&self, receives: usize) -> Result<(), Error> {
+        let mut expected = self.expected.lock();
+        let needed = expected.receives + receives + self.room;
+        if needed > expected.entries {
+            let refused = |error| {
+                let what = format!(
+                    "no completion queue for {needed} entries at {}, one for each buffer that peers have of their own \
+                     (P in btl_openib_receive_queues; S is for many peers)",
+                    self.context.name
+                );
+                Error::system(NAME, what, error)
+            };
+            if needed > self.most_completions {
+                return Err(refused(std::io::ErrorKind::OutOfMemory.into()));
+            }
+            let entries = (2 * expected.entries).clamp(needed, self.most_completions);
+            self.completions.resize(entries).map_err(refused)?;
+            expected.entries = entries;
+        }
+        expected.receives += receives;
+        Ok(())
     }
 
     /// The way from here to a peer's port.

@@ -1,26 +1,25 @@
 //! Progress: what the device reports is handed up. Only one thread at a time is inside.
 
 use std::cell::Cell;
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use cableway_btl::{Error, Received, Token, Upcalls};
+use cableway_btl::{Error, Received, SharedBytes, Token, Upcalls};
 use smallvec::SmallVec;
 
 use crate::NAME;
-use crate::link::{Link, Owner, State, of_work_id};
-use crate::receives::{Keeping, RECEIVE, Receives};
+use crate::link::{Link, State, of_work_id};
+use crate::order::{self, Early};
+use crate::receives::{Inbound, Keeping, RECEIVE};
 use crate::shared::Shared;
 use crate::verbs::{Completion, opcode, status};
+use crate::work::Owner;
 
 /// Completions taken at a time.
 const COMPLETIONS: usize = 16;
 
 pub(crate) struct Engine {
     shared: Arc<Shared>,
-    /// Once there are any.
-    receives: Option<Arc<Receives>>,
     completions: [Completion; COMPLETIONS],
     /// Links whose peers could not be told yet what was consumed.
     owing: Vec<Arc<Link>>,
@@ -41,7 +40,6 @@ impl Engine {
         let blank: Completion = unsafe { std::mem::zeroed() };
         Engine {
             shared,
-            receives: None,
             completions: [blank; COMPLETIONS],
             owing: Vec::new(),
             failing: Vec::new(),
@@ -102,49 +100,113 @@ impl Engine {
 
     #[inline]
     fn received(&mut self, completion: &Completion, upcalls: &dyn Upcalls) {
-        if self.receives.is_none() {
-            self.receives = self.shared.receives().ok();
-        }
-        let Some(receives) = self.receives.clone() else { return };
-        let Some(index) = receives.took(completion.wr_id) else { return };
-        let link = self.shared.directory.read().by_number.get(&completion.qp_num).map(Arc::clone);
-        let Some(link) = link.filter(|link| !link.silenced.load(Ordering::Relaxed)) else {
-            receives.post(index);
+        let inbound = self.shared.directory.read().by_number.get(&completion.qp_num).map(Arc::clone);
+        let Some(inbound) = inbound else { return self.shared.repost(completion.wr_id) };
+        let Some(index) = inbound.receives.took(completion.wr_id) else { return };
+        let link = &inbound.link;
+        if link.silenced.load(Ordering::Relaxed) {
+            inbound.give_back(index);
             return;
-        };
+        }
         if completion.status != status::IBV_WC_SUCCESS {
-            receives.post(index);
-            self.broke(&link, completion);
+            self.broke(link, completion);
+            inbound.give_back(index);
             return;
         }
         if completion.opcode != opcode::IBV_WC_RECV {
-            receives.post(index);
             let reason = "it wrote to memory in a way that nobody asked for".to_owned();
-            self.fail(&link, Error::Malformed { btl: NAME, peer: link.rank, reason });
+            self.fail(link, Error::Malformed { btl: NAME, peer: link.rank, reason });
+            inbound.give_back(index);
             return;
         }
-        if self.has_word(completion) {
-            // There is no other word than goodbye.
-            receives.post(index);
-            self.hear_goodbye(&link);
-            return;
-        }
-        // SAFETY: the completion gave the buffer back to us, and it is posted again only below, or by its keeper.
-        let bytes = unsafe { receives.bytes(index, completion.byte_len as usize) };
-        let keeping = Keeping { receives: &receives, index, kept: Cell::new(false) };
-        upcalls.receive(link.rank, Received::new(bytes, receives.plenty().then_some(&keeping)));
-        if !keeping.kept.get() {
-            receives.post(index);
-        }
-        let consumed = link.consumed.fetch_add(1, Ordering::Relaxed) + 1;
-        if consumed - link.told.load(Ordering::Relaxed) >= self.instalment() {
-            self.tell_consumed(&link);
+        if link.arrivals.is_some() || self.has_word(completion) {
+            self.in_turn(&inbound, index, completion, upcalls);
+        } else {
+            self.hand_up(&inbound, index, completion.byte_len as usize, upcalls);
         }
     }
 
-    /// Credits go back in instalments of half the window.
-    fn instalment(&self) -> u64 {
-        (self.shared.settings.receives.window as u64 / 2).max(1)
+    #[inline]
+    fn hand_up(&mut self, inbound: &Inbound, index: usize, len: usize, upcalls: &dyn Upcalls) {
+        let receives = &inbound.receives;
+        // SAFETY: the completion gave the buffer back to us, and it is posted again only below, or by its keeper.
+        let bytes = unsafe { receives.bytes(index, len) };
+        let keeping = Keeping { receives, index, kept: Cell::new(false) };
+        upcalls.receive(inbound.link.rank, Received::new(bytes, receives.plenty().then_some(&keeping)));
+        if !keeping.kept.get() {
+            inbound.give_back(index);
+        }
+        self.consumed(&inbound.link, receives.queue());
+    }
+
+    /// What has a word beside it: a goodbye, or any message of a connection of several queue pairs.
+    fn in_turn(&mut self, inbound: &Inbound, index: usize, completion: &Completion, upcalls: &dyn Upcalls) {
+        let link = &inbound.link;
+        let word = self.has_word(completion).then(|| {
+            // SAFETY: the flag says that the union holds a word, and integers are valid whatever was written.
+            u32::from_be(unsafe { completion.imm_data_invalidated_rkey_union.imm_data })
+        });
+        let goodbye = word.is_some_and(|word| word & order::GOODBYE != 0);
+        // What the peer may have sent before we have consumed this much.
+        let most = if link.arrivals.is_some() { self.shared.settings.window() } else { 0 };
+        let before = link.consumed.load(Ordering::Relaxed);
+        let ahead = word.filter(|_| goodbye || link.arrivals.is_some()).map(|word| order::ahead(word, before));
+        let Some(ahead) = ahead.filter(|&ahead| ahead as usize <= most) else {
+            inbound.give_back(index);
+            let reason = format!("it sent a message with {word:?} beside it, after {before}");
+            return self.fail(link, Error::Malformed { btl: NAME, peer: link.rank, reason });
+        };
+        match (ahead, goodbye) {
+            (0, false) => self.hand_up(inbound, index, completion.byte_len as usize, upcalls),
+            (0, true) => {
+                inbound.give_back(index);
+                return self.hear_goodbye(link);
+            }
+            (ahead, goodbye) => {
+                let what = if goodbye {
+                    Early::Goodbye
+                } else {
+                    // SAFETY: the completion gave the buffer back to us, and it is posted again only below.
+                    let bytes = unsafe { inbound.receives.bytes(index, completion.byte_len as usize) };
+                    let mut copy = vec![0; bytes.len()].into_boxed_slice();
+                    bytes.copy_to(&mut copy);
+                    Early::Message(inbound.receives.queue(), copy)
+                };
+                inbound.give_back(index);
+                let place = before + u64::from(ahead);
+                let new = link.arrivals.as_ref().is_some_and(|arrivals| arrivals.lock().keep(place, what));
+                if !new {
+                    let reason = format!("it sent message {place} twice");
+                    self.fail(link, Error::Malformed { btl: NAME, peer: link.rank, reason });
+                }
+                return;
+            }
+        }
+        // What this one held up.
+        while let Some(arrivals) = &link.arrivals {
+            let next = arrivals.lock().next(link.consumed.load(Ordering::Relaxed));
+            match next {
+                Some(Early::Message(queue, bytes)) => {
+                    upcalls.receive(link.rank, Received::new(SharedBytes::from_private(&bytes), None));
+                    self.consumed(link, queue);
+                }
+                Some(Early::Goodbye) => return self.hear_goodbye(link),
+                None => return,
+            }
+        }
+    }
+
+    /// A message of a queue was handed up. Credits go back in instalments.
+    #[inline]
+    fn consumed(&mut self, link: &Arc<Link>, queue: usize) {
+        let consumed = link.consumed.fetch_add(1, Ordering::Relaxed) + 1;
+        let untold = match &link.arrivals {
+            None => (consumed - link.told.load(Ordering::Relaxed)) as usize,
+            Some(arrivals) => arrivals.lock().consume(queue),
+        };
+        if untold >= self.shared.settings.queues.instalment(queue) {
+            self.tell_consumed(link);
+        }
     }
 
     fn has_word(&self, completion: &Completion) -> bool {
@@ -176,7 +238,11 @@ impl Engine {
             return;
         }
         match tx.tell_consumed(&self.shared, link, false) {
-            Ok(true) => {}
+            Ok(true) => {
+                if let Some(arrivals) = &link.arrivals {
+                    arrivals.lock().told();
+                }
+            }
             Ok(false) => self.owing.push(Arc::clone(link)),
             Err(error) => {
                 drop(tx);
@@ -188,14 +254,14 @@ impl Engine {
     /// Work of ours is done, or came back.
     #[inline]
     fn done(&mut self, completion: &Completion, upcalls: &dyn Upcalls) {
-        let (id, number) = of_work_id(completion.wr_id);
+        let (id, lane, number) = of_work_id(completion.wr_id);
         let link = self.shared.directory.read().by_id.get(id).map(Arc::clone);
         let Some(link) = link else { return };
         let failed = completion.status != status::IBV_WC_SUCCESS;
         let mut tokens: SmallVec<[(Token, bool); 4]> = SmallVec::new();
         {
             let mut tx = link.tx.lock();
-            let known = tx.finish(&self.shared, number, |owner, last| {
+            let known = tx.finish(&self.shared, lane, number, |owner, last| {
                 if let Owner::Transfer { token, .. } = owner {
                     tokens.push((token, failed && last));
                 }
@@ -265,7 +331,7 @@ impl Engine {
     fn report(&mut self, upcalls: &dyn Upcalls) -> usize {
         let before = self.failing.len();
         for link in std::mem::take(&mut self.failing) {
-            let abandoned = if self.dead { link.tx.lock().abandon(&self.shared) } else { VecDeque::new() };
+            let abandoned = if self.dead { link.tx.lock().abandon(&self.shared) } else { Vec::new() };
             for owner in &abandoned {
                 if let Owner::Transfer { token, .. } = owner {
                     upcalls.completed(*token, Err(link.error("the device here failed")));
@@ -291,6 +357,9 @@ impl Engine {
                 tx.state = next;
                 error
             };
+            if let Some(arrivals) = &link.arrivals {
+                arrivals.lock().clear();
+            }
             if !link.reported.swap(true, Ordering::Relaxed) {
                 match error {
                     Some(error) => upcalls.peer_failed(link.rank, error),

@@ -1,4 +1,4 @@
-//! The buffers in which messages arrive, shared by all connections of the port.
+//! The buffers in which messages of a size arrive: shared by all connections of the port, or a peer's own.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,21 +7,36 @@ use cableway_btl::{Error, Retain, SharedBytes};
 use cableway_common_cuda::Devices;
 
 use crate::NAME;
+use crate::link::Link;
 use crate::memory::Slab;
-use crate::settings::ReceiveQueue;
-use crate::verbs::{Access, Protection, SharedReceiveQueue};
+use crate::receive_queues::ReceiveQueue;
+use crate::verbs::{Access, Protection, QueuePair, SharedReceiveQueue};
 
-/// Set in the ids of receives; the rest is a buffer's index.
+/// Set in the ids of receives; the rest is a queue's place in the list and a buffer's index.
 pub(crate) const RECEIVE: u64 = 1 << 63;
+const QUEUE_SHIFT: u32 = 32;
+
+/// The place in the list of the queue that the id of a receive names.
+pub(crate) fn queue_of(id: u64) -> usize {
+    ((id & !RECEIVE) >> QUEUE_SHIFT) as usize
+}
 
 pub(crate) struct Receives {
     // Its users first: the queue is gone before its memory.
-    queue: Arc<SharedReceiveQueue>,
+    taker: Taker,
     slab: Slab,
+    /// Its place in the list.
+    queue: usize,
     size: usize,
     count: usize,
     low: usize,
     posted: AtomicUsize,
+}
+
+/// To whom the buffers are posted.
+pub(crate) enum Taker {
+    All(Arc<SharedReceiveQueue>),
+    One(Arc<QueuePair>),
 }
 
 impl Receives {
@@ -31,33 +46,40 @@ impl Receives {
     /// No memory, or too little of it may be locked.
     pub(crate) fn new(
         protection: &Arc<Protection>,
-        queue: &Arc<SharedReceiveQueue>,
+        taker: Taker,
         devices: &Devices,
+        queue: usize,
         options: &ReceiveQueue,
     ) -> Result<Arc<Self>, Error> {
         let size = options.size.next_multiple_of(64);
         let slab = Slab::new(protection, devices, size * options.count, Access::LocalWrite)?;
-        let receives = Arc::new(Receives {
-            queue: Arc::clone(queue),
-            slab,
-            size,
-            count: options.count,
-            low: options.low,
-            posted: AtomicUsize::new(0),
-        });
+        let low = options.low;
+        let receives = Receives { taker, slab, queue, size, count: options.count, low, posted: AtomicUsize::new(0) };
         for index in 0..options.count {
             receives.post(index);
         }
-        Ok(receives)
+        Ok(Arc::new(receives))
+    }
+
+    /// Their queue's place in the list.
+    #[inline]
+    pub(crate) fn queue(&self) -> usize {
+        self.queue
     }
 
     /// Offers a buffer to whoever sends next.
     #[inline]
     pub(crate) fn post(&self, index: usize) {
-        let (address, key) = (self.address(index), self.slab.region().local_key());
-        // SAFETY: the buffer is one of the slab's, in nobody's hands now, and this value outlives the queue's use of
-        // it: it goes with the port, whose queue pairs are gone by then.
-        match unsafe { self.queue.post(RECEIVE | index as u64, address, self.size as u32, key) } {
+        let (address, key, len) = (self.address(index), self.slab.region().local_key(), self.size as u32);
+        let id = RECEIVE | (self.queue as u64) << QUEUE_SHIFT | index as u64;
+        let posted = match &self.taker {
+            // SAFETY: the buffer is one of the slab's, in nobody's hands now, and this value outlives the queue's use
+            // of it: it goes with the port, whose queue pairs are gone by then.
+            Taker::All(queue) => unsafe { queue.post(id, address, len, key) },
+            // SAFETY: the same, and this value owns the queue pair, together with a lane that keeps this value.
+            Taker::One(pair) => unsafe { pair.post_receive(id, address, len, key) },
+        };
+        match posted {
             Ok(()) => {
                 self.posted.fetch_add(1, Ordering::Relaxed);
             }
@@ -72,7 +94,7 @@ impl Receives {
     /// The buffer that a completion names has been filled, or flushed.
     #[inline]
     pub(crate) fn took(&self, id: u64) -> Option<usize> {
-        let index = usize::try_from(id & !RECEIVE).ok().filter(|&index| index < self.count)?;
+        let index = Some(id as u32 as usize).filter(|&index| index < self.count && queue_of(id) == self.queue)?;
         self.posted.fetch_sub(1, Ordering::Relaxed);
         Some(index)
     }
@@ -86,14 +108,32 @@ impl Receives {
         unsafe { SharedBytes::new(self.address(index), len.min(self.size)) }
     }
 
-    /// Whether buffers can be kept for a while without starving senders.
+    /// Whether buffers can be kept for a while without starving senders. A peer's own cannot: that a message was
+    /// consumed tells the peer that there is a buffer again.
+    #[inline]
     pub(crate) fn plenty(&self) -> bool {
-        self.posted.load(Ordering::Relaxed) > self.low
+        matches!(self.taker, Taker::All(_)) && self.posted.load(Ordering::Relaxed) > self.low
     }
 
     fn address(&self, index: usize) -> *mut u8 {
         // SAFETY: indices are below the count, and the slab holds as many buffers.
         unsafe { self.slab.address().add(index * self.size) }.as_ptr()
+    }
+}
+
+/// What arrives by one queue pair: whose it is, and in which buffers.
+pub(crate) struct Inbound {
+    pub(crate) link: Arc<Link>,
+    pub(crate) receives: Arc<Receives>,
+}
+
+impl Inbound {
+    /// Nobody needs this buffer's message any more. A broken queue pair would only hand its own back again.
+    #[inline]
+    pub(crate) fn give_back(&self, index: usize) {
+        if matches!(self.receives.taker, Taker::All(_)) || !self.link.silenced.load(Ordering::Relaxed) {
+            self.receives.post(index);
+        }
     }
 }
 

@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use cableway_base::Parameters;
-use cableway_base::parameters::parse_size;
 use cableway_btl::{Error, MAX_HEADER};
 
+use crate::receive_queues::ReceiveQueues;
 use crate::{invalid, memory};
 
-/// Longest buffer that may be asked for.
-const LONGEST_MESSAGE: usize = 256 << 20;
 /// Work of a connection beside messages: a credit, a goodbye, and what ends it.
 pub(crate) const SPARE_WORK: usize = 3;
+/// Completions beside those of receives that there is always room for.
+pub(crate) const SPARE_COMPLETIONS: usize = 64;
 
 /// See the rows `btl_openib_*` of the parameter table.
 #[derive(Clone, Debug)]
@@ -26,7 +26,8 @@ pub(crate) struct Settings {
     pub(crate) include: Vec<String>,
     pub(crate) exclude: Vec<String>,
     pub(crate) gid_index: Option<u8>,
-    pub(crate) receives: ReceiveQueue,
+    /// Alike in all processes of a job, in number at least.
+    pub(crate) queues: ReceiveQueues,
     pub(crate) completions: usize,
     /// Work under way on one connection.
     pub(crate) depth: usize,
@@ -41,18 +42,12 @@ pub(crate) struct Settings {
     pub(crate) peer_timeout: Duration,
 }
 
-/// Buffers in which messages arrive, of one size.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ReceiveQueue {
-    pub(crate) size: usize,
-    pub(crate) count: usize,
-    /// Below so many posted buffers, messages are not kept beyond their upcall.
-    pub(crate) low: usize,
-    /// Messages of one peer that wait here.
-    pub(crate) window: usize,
-}
-
 impl Settings {
+    /// Messages of one peer that may wait here.
+    pub(crate) fn window(&self) -> usize {
+        self.queues.window()
+    }
+
     /// # Errors
     /// Parameters that contradict each other or that no device can honour.
     pub(crate) fn new(parameters: &Parameters) -> Result<Self, Error> {
@@ -61,9 +56,10 @@ impl Settings {
         if !include.is_empty() && !exclude.is_empty() {
             return Err(invalid("btl_openib_if_include and btl_openib_if_exclude", "only one of them can be given"));
         }
-        let receives = ReceiveQueue::parse(&parameters.btl_openib_receive_queues)
+        let queues = ReceiveQueues::parse(&parameters.btl_openib_receive_queues)
             .map_err(|reason| invalid("btl_openib_receive_queues", reason))?;
-        let max_send_size = receives.size;
+        let max_send_size = queues.longest();
+        let receives: usize = queues.shared().map(|queue| queue.count).sum();
         let gid_index = match parameters.btl_openib_gid_index.trim() {
             "auto" => None,
             text => Some(text.parse().map_err(|_| {
@@ -91,8 +87,8 @@ impl Settings {
             include,
             exclude,
             gid_index,
-            receives,
-            completions: parameters.btl_openib_cq_size.max(receives.count + 64),
+            completions: parameters.btl_openib_cq_size.max(receives + 2 * SPARE_COMPLETIONS),
+            queues,
             depth: parameters.btl_openib_send_depth.clamp(8, 1 << 14),
             inline: small("btl_openib_max_inline", parameters.btl_openib_max_inline, 4096)? as u32,
             pkey_index: small("btl_openib_pkey_index", parameters.btl_openib_pkey_index, 65535)? as u16,
@@ -103,42 +99,6 @@ impl Settings {
             rnr_timer: small("btl_openib_min_rnr_timer", parameters.btl_openib_min_rnr_timer, 31)? as u8,
             peer_timeout,
         })
-    }
-}
-
-impl ReceiveQueue {
-    /// Reads `S,SIZE,COUNT[,LOW[,WINDOW]]`, as Open MPI writes a shared queue.
-    fn parse(text: &str) -> Result<Self, String> {
-        let text = text.trim();
-        if text.contains(':') {
-            return Err(format!("'{text}' names several queues; this transport has one, of the longest messages"));
-        }
-        let fields: Vec<&str> = text.split(',').map(str::trim).collect();
-        let expected = || format!("'{text}' is not of the form S,SIZE,COUNT[,LOW[,WINDOW]], such as S,64K,256,64,32");
-        let [kind, size, count, rest @ ..] = &fields[..] else { return Err(expected()) };
-        match *kind {
-            "S" | "s" => {}
-            "P" | "p" | "X" | "x" => return Err(format!("'{text}': only shared queues (S) are there")),
-            _ => return Err(expected()),
-        }
-        let number = |field: &str| field.parse::<usize>().map_err(|_| expected());
-        let size = usize::try_from(parse_size(size)?).map_err(|_| expected())?;
-        let count = number(count)?;
-        if rest.len() > 2 {
-            return Err(expected());
-        }
-        if !(2 * MAX_HEADER..=LONGEST_MESSAGE).contains(&size) {
-            return Err(format!("'{text}': a buffer has {} to {LONGEST_MESSAGE} bytes", 2 * MAX_HEADER));
-        }
-        if !(4..=1 << 16).contains(&count) {
-            return Err(format!("'{text}': there can be 4 to {} buffers", 1 << 16));
-        }
-        let low = rest.first().map_or(Ok(count / 4), |low| number(low))?;
-        let window = rest.get(1).map_or(Ok(count / 8), |window| number(window))?;
-        if low >= count || window > count {
-            return Err(format!("'{text}': low mark and window are below the number of buffers"));
-        }
-        Ok(ReceiveQueue { size, count, low, window: window.max(2) })
     }
 }
 
@@ -158,66 +118,7 @@ fn list(text: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
-
-    proptest! {
-        #[test]
-        fn a_receive_queue_reads_as_written(size in 2 * MAX_HEADER..=LONGEST_MESSAGE, count in 4..=1_usize << 16,
-                                            low in 0..=1_usize << 16, window in 0..=1_usize << 16, given in 0..3) {
-            let text = match given {
-                0 => format!("S,{size},{count}"),
-                1 => format!("S,{size},{count},{low}"),
-                _ => format!(" s , {size}, {count},{low} ,{window}"),
-            };
-            let (low, window) = match given {
-                0 => (count / 4, count / 8),
-                1 => (low, count / 8),
-                _ => (low, window),
-            };
-            match ReceiveQueue::parse(&text) {
-                Ok(queue) => {
-                    prop_assert!(low < count && window <= count);
-                    prop_assert_eq!(queue, ReceiveQueue { size, count, low, window: window.max(2) });
-                }
-                Err(reason) => {
-                    prop_assert!(low >= count || window > count);
-                    prop_assert!(reason.contains(text.trim()) && reason.contains("low mark"), "{}", reason);
-                }
-            }
-        }
-
-        #[test]
-        fn what_is_no_receive_queue_is_refused_in_words(text in "[SsPpX0-9KMG,: -]{0,24}|.{0,12}") {
-            if let Err(reason) = ReceiveQueue::parse(&text) {
-                prop_assert!(reason.contains('\''), "{text:?}: {reason}");
-            }
-        }
-    }
-
-    #[test]
-    fn receive_queues_are_written_as_elsewhere() {
-        let queue = ReceiveQueue::parse("S,64K,256,64,32").unwrap();
-        assert_eq!(queue, ReceiveQueue { size: 65536, count: 256, low: 64, window: 32 });
-        assert_eq!(
-            ReceiveQueue::parse("S, 4096, 32").unwrap(),
-            ReceiveQueue { size: 4096, count: 32, low: 8, window: 4 }
-        );
-        for (text, said) in [
-            ("", "not of the form"),
-            ("S,1,2", "a buffer has"),
-            ("S,64K,1", "there can be"),
-            ("S,64K,many", "not of the form"),
-            ("P,64K,256", "only shared"),
-            ("S,128,256:S,64K,1024", "several queues"),
-            ("S,64K,256,256", "low mark"),
-            ("S,64K,256,1,2,3", "not of the form"),
-        ] {
-            let reason = ReceiveQueue::parse(text).unwrap_err();
-            assert!(reason.contains(said), "{text}: {reason}");
-        }
-    }
 
     #[test]
     fn a_dead_peer_is_given_up_in_time() {
@@ -235,6 +136,7 @@ mod tests {
             ("btl_openib_gid_index=first", "btl_openib_gid_index"),
             ("btl_openib_ib_retry_count=8", "btl_openib_ib_retry_count"),
             ("btl_openib_receive_queues=S", "btl_openib_receive_queues"),
+            ("btl_openib_receive_queues=P,4K,64:S,4K", "entry 2 of 2"),
         ] {
             let mut parameters = Parameters::default();
             parameters.assign(assignment, cableway_base::Source::Program).unwrap();

@@ -15,9 +15,10 @@ use crate::connection::Door;
 use crate::link::{Link, Mailbox};
 use crate::memory::Pool;
 use crate::port::Port;
-use crate::receives::Receives;
+use crate::receives::{self, Inbound, Receives, Taker};
 use crate::registrations::Registrations;
 use crate::settings::Settings;
+use crate::verbs::SharedReceiveQueue;
 
 /// Fields drop in this order: queue pairs (in the links) before the memory that they use.
 pub(crate) struct Shared {
@@ -30,7 +31,8 @@ pub(crate) struct Shared {
     pub(crate) cells: Cells,
     pub(crate) pool: Arc<Pool>,
     pub(crate) registrations: Registrations,
-    receives: Mutex<Option<Arc<Receives>>>,
+    /// Those that all connections share, by the place of their queue in the list; none before the first connection.
+    receives: Mutex<Vec<Option<Arc<Receives>>>>,
     pub(crate) devices: Devices,
     /// Work under way on all connections: each may take a completion.
     pub(crate) under_way: AtomicUsize,
@@ -47,8 +49,8 @@ pub(crate) struct Directory {
     /// A link's id is its place here.
     pub(crate) by_id: Vec<Arc<Link>>,
     pub(crate) by_rank: AHashMap<Rank, Arc<Link>>,
-    /// By the number of its queue pair.
-    pub(crate) by_number: AHashMap<u32, Arc<Link>>,
+    /// By the numbers of its queue pairs.
+    pub(crate) by_number: AHashMap<u32, Arc<Inbound>>,
 }
 
 impl Shared {
@@ -69,7 +71,7 @@ impl Shared {
             cells: Cells::new(&port.protection),
             pool: Pool::new(&port.protection, devices, &[crate::link::COPIED, settings.max_send_size]),
             registrations: Registrations::new(&port.protection, settings.registration_cache),
-            receives: Mutex::new(None),
+            receives: Mutex::new(vec![None; settings.queues.len()]),
             devices: devices.clone(),
             under_way: AtomicUsize::new(0),
             finalizing: AtomicBool::new(false),
@@ -88,25 +90,35 @@ impl Shared {
         if let Some(link) = directory.by_rank.get(&rank) {
             return Arc::clone(link);
         }
-        let link = Arc::new(Link::new(rank, directory.by_id.len() as u32));
+        let link = Arc::new(Link::new(rank, directory.by_id.len() as u32, self.settings.queues.len()));
         directory.by_id.push(Arc::clone(&link));
         directory.by_rank.insert(rank, Arc::clone(&link));
         link
     }
 
-    /// The receive buffers, which there are from the first connection on.
+    /// The buffers of a queue that all connections share, which there are from the first connection on.
     ///
     /// # Errors
     /// No memory, or too little of it may be locked.
-    pub(crate) fn receives(&self) -> Result<Arc<Receives>, Error> {
+    pub(crate) fn receives(&self, place: usize, queue: &Arc<SharedReceiveQueue>) -> Result<Arc<Receives>, Error> {
         let mut receives = self.receives.lock();
-        if let Some(receives) = &*receives {
+        if let Some(receives) = &receives[place] {
             return Ok(Arc::clone(receives));
         }
-        let mut options = self.settings.receives;
-        options.count = options.count.min(self.port.buffers);
-        let made = Receives::new(&self.port.protection, &self.port.queue, &self.devices, &options)?;
-        Ok(Arc::clone(receives.insert(made)))
+        let taker = Taker::All(Arc::clone(queue));
+        let made = Receives::new(&self.port.protection, taker, &self.devices, place, &self.port.queues[place].options)?;
+        Ok(Arc::clone(receives[place].insert(made)))
+    }
+
+    /// The buffer that a completion names is not wanted: whose connection it came by, nobody knows.
+    #[cold]
+    pub(crate) fn repost(&self, id: u64) {
+        let receives = self.receives.lock().get(receives::queue_of(id)).and_then(Option::clone);
+        if let Some(receives) = receives
+            && let Some(index) = receives.took(id)
+        {
+            receives.post(index);
+        }
     }
 
     /// Every link.

@@ -8,6 +8,7 @@ use cableway_btl::{
     Access, Endpoint, Error, Flags, FragmentKind, MAX_HEADER, Received, RemoteHandle, Sent, Token, Upcalls,
 };
 use common::{Node, Pair, connect, has_device, node, pair, pattern, region, send, transfer, until};
+use test_nodes::try_send;
 
 #[test]
 fn messages_of_every_size_arrive_in_order() {
@@ -31,6 +32,163 @@ fn messages_of_every_size_arrive_in_order() {
         assert_eq!(*from, 0);
         assert!(*message == pattern(sizes[index], (round * 100 + index) as u64), "message {count}");
     }
+}
+
+/// The lists that the tests below go by: one queue of a peer's own; small ones of its own beside large ones that all
+/// share; three of which the first takes a header alone.
+const LISTS: [&str; 3] = ["P,16K,16,4,8", "P,2K,32,8,16:S,64K,64,16,16", "P,256,16,4,4:S,4K,32,8,8:S,64K,32,8,8"];
+
+fn listed(list: &str) -> String {
+    format!("btl_openib_receive_queues={list}")
+}
+
+fn sent(endpoint: &mut dyn Endpoint, message: &[u8]) -> bool {
+    try_send(endpoint, message, b"").unwrap()
+}
+
+/// Small messages overtake large ones on their queue pairs, and come after them.
+#[test]
+fn messages_keep_their_order_across_queues() {
+    if !has_device() {
+        return;
+    }
+    for list in LISTS {
+        let Pair { a, b, mut to_b, mut to_a } = pair(&[&listed(list)]);
+        let nodes = [&a, &b];
+        let longest = to_b.capabilities().max_send_size;
+        let limit = to_b.capabilities().inline_limit;
+        let sizes = [longest, 0, 8, 256, longest - 1, 257, 2048, 2049, limit, 1, 4097, 10, longest, 100];
+        let count = 10 * sizes.len();
+        let size = |n: usize| sizes[n % sizes.len()];
+        let (mut forth, mut back) = (0, 0);
+        let one = |endpoint: &mut dyn Endpoint, n: &mut usize| {
+            if *n < count && sent(endpoint, &pattern(size(*n), *n as u64)) {
+                *n += 1;
+            }
+        };
+        until(&nodes, "all are sent", || {
+            one(&mut *to_b, &mut forth);
+            one(&mut *to_a, &mut back);
+            forth == count && back == count
+        });
+        until(&nodes, "all arrive", || a.received() == count && b.received() == count);
+        for (node, from) in [(&a, 1), (&b, 0)] {
+            for (n, (sender, message)) in node.seen.messages.lock().iter().enumerate() {
+                assert_eq!(*sender, from);
+                assert!(*message == pattern(size(n), n as u64), "{list}: message {n} of {} bytes", size(n));
+            }
+        }
+        assert_eq!((a.failures(), b.failures()), (0, 0), "{list}");
+        // A goodbye comes after what was sent before it, by whichever queue pair.
+        for n in 0..3 {
+            send(&nodes, &mut *to_a, &pattern(longest, n), b"");
+            send(&nodes, &mut *to_a, b"small", b"");
+        }
+        until(&nodes, "all is flushed", || b.btl.finalize());
+        drop((to_a, b));
+        until(&[&a], "it is reported", || a.departures() == 1);
+        assert_eq!((a.received(), a.failures()), (count + 6, 0), "{list}");
+        drop(to_b);
+    }
+}
+
+/// Each queue has its own window; a peer that does not look leaves the others' free.
+#[test]
+fn a_full_queue_leaves_the_others_free() {
+    if !has_device() {
+        return;
+    }
+    let Pair { a, b, mut to_b, to_a: _to_a } = pair(&[&listed(LISTS[2])]);
+    let nodes = [&a, &b];
+    send(&nodes, &mut *to_b, b"first", b"");
+    until(&nodes, "it arrives", || b.received() == 1);
+    let mut all = 1;
+    for (len, most) in [(60_000, 8), (3000, 8), (100, 16)] {
+        let mut taken = 0;
+        until(&[&a], "the queue is full", || {
+            while sent(&mut *to_b, &pattern(len, taken as u64)) {
+                taken += 1;
+            }
+            taken + 1 >= most
+        });
+        assert!(taken <= most, "{taken} of {len} bytes where {most} may wait");
+        all += taken;
+    }
+    let out = to_b.alloc(60_000, FragmentKind::Host).unwrap();
+    assert!(out.is_none(), "that queue is full still");
+    until(&nodes, "all arrive", || b.received() == all);
+    // Fragments count among what waits, each in its queue.
+    let mut out = Vec::new();
+    until(&nodes, "there is room again", || {
+        out.extend(to_b.alloc(60_000, FragmentKind::Device).unwrap());
+        out.len() == 8
+    });
+    assert!(to_b.alloc(60_000, FragmentKind::Host).unwrap().is_none());
+    assert!(sent(&mut *to_b, &pattern(100, 0)));
+    drop(out);
+    assert!(to_b.alloc(60_000, FragmentKind::Host).unwrap().is_some());
+}
+
+#[test]
+fn puts_and_gets_go_beside_every_list() {
+    if !has_device() {
+        return;
+    }
+    for list in LISTS {
+        let Pair { a, b, mut to_b, mut to_a } = pair(&[&listed(list)]);
+        let nodes = [&a, &b];
+        let len = 1 << 20;
+        let (mut there, mut here) = (pattern(len, 1), vec![0; len]);
+        // SAFETY: the memory outlives the registration and is not written to.
+        let registration = unsafe { to_a.register(region(&mut there), Access::RemoteRead) }.unwrap().unwrap();
+        let handle = *registration.handle();
+        transfer(&nodes, &a, 1, |token| {
+            // SAFETY: nobody looks at the destination before it is done.
+            unsafe { to_b.get(region(&mut here), &handle, 0, token) }
+        });
+        assert!(here == there, "{list}");
+    }
+}
+
+/// Where each peer has buffers of its own, none ever finds none: the device has no cause to hold a sender back. More
+/// peers' buffers than the completion queue was made for have it grow.
+#[test]
+fn buffers_of_their_own_are_there_for_every_peer() {
+    if !has_device() {
+        return;
+    }
+    let set = ["btl_openib_receive_queues=P,4K,512,128,64", "btl_openib_cq_size=256"];
+    let nodes: Vec<Node> = (0..4).map(|rank| node(rank, 4, &set)).collect();
+    let all: Vec<&Node> = nodes.iter().collect();
+    let mut endpoints: Vec<_> = nodes[1..].iter().map(|from| connect(from, &nodes[0])).collect();
+    for endpoint in &mut endpoints {
+        send(&all, &mut **endpoint, b"first", b"");
+    }
+    until(&all, "they arrive", || nodes[0].received() == 3);
+    // Rank 0 does not look, and every buffer of its is filled.
+    let mut expected = 3;
+    for (from, endpoint) in nodes[1..].iter().zip(&mut endpoints) {
+        let mut taken = 0;
+        until(&[from], "all its buffers are full", || {
+            while sent(&mut **endpoint, &pattern(1000, taken as u64)) {
+                taken += 1;
+            }
+            taken >= 511
+        });
+        assert!(taken <= 512, "{taken}");
+        expected += taken;
+    }
+    until(&all, "all arrive", || nodes[0].received() == expected);
+    assert_eq!(nodes.iter().map(Node::failures).sum::<usize>(), 0);
+}
+
+#[test]
+fn processes_of_other_lists_do_not_meet() {
+    if !has_device() {
+        return;
+    }
+    let (a, b) = (node(0, 2, &[&listed(LISTS[1])]), node(1, 2, &[]));
+    assert!(a.connect(&b).is_empty() && b.connect(&a).is_empty());
 }
 
 #[test]
@@ -373,7 +531,14 @@ fn what_a_broken_connection_leaves_is_what_did_not_come() {
     if !has_device() {
         return;
     }
-    let Pair { a, b, mut to_b, to_a: _to_a } = pair(&["btl_openib_receive_queues=S,8K,64,8,32"]);
+    // The peer tells of every 16th; of every fourth of the smaller ones, the twelfth of which is the 15th of all.
+    for (list, told) in [("S,8K,64,8,32", 16), ("P,1K,64,16,4:S,8K,64,8,32", 15)] {
+        what_is_left(list, told);
+    }
+}
+
+fn what_is_left(list: &str, told: u64) {
+    let Pair { a, b, mut to_b, to_a: _to_a } = pair(&[&listed(list)]);
     let sizes = [10, 128, 129, 3000];
     let messages: Vec<Vec<u8>> = (0..40).map(|n| pattern(sizes[n % sizes.len()], n as u64)).collect();
     let take = |to_b: &mut dyn Endpoint, message: &[u8]| {
@@ -401,7 +566,7 @@ fn what_a_broken_connection_leaves_is_what_did_not_come() {
     let (here, there) = (a.btl.remains(1).unwrap(), b.btl.remains(0).unwrap());
     assert_eq!(there.received as usize, b.received());
     assert!(here.delivered <= there.received && there.received <= 40, "{} {}", here.delivered, there.received);
-    assert!(here.delivered >= 16, "the peer had told what it consumed: {}", here.delivered);
+    assert!(here.delivered >= told, "the peer had told what it consumed: {}", here.delivered);
     assert_eq!(here.uncertain.len(), all.len() - here.delivered as usize);
     for (left, sent) in here.uncertain.iter().zip(&all[here.delivered as usize..]) {
         assert!(**left == **sent);

@@ -26,7 +26,7 @@ const SENDS: usize = 64;
 /// What the network puts before a datagram.
 const NETWORK_HEADER: usize = 40;
 /// Of a buffer for a datagram.
-const SLOT: usize = 256;
+const SLOT: usize = 320;
 /// Set in the ids of sends; the rest is a buffer's index.
 const SEND: u64 = 1 << 32;
 
@@ -63,8 +63,9 @@ impl Datagrams {
             pkey_index: settings.pkey_index,
             depth: SENDS as u32,
             inline: 0,
+            receives: RECEIVES as u32,
         };
-        let pair = QueuePair::datagrams(&port.protection, &completions, RECEIVES as u32, key, &options)
+        let pair = QueuePair::datagrams(&port.protection, &completions, key, &options)
             .map_err(failed("no queue pair for datagrams"))?;
         let slab = Slab::new(&port.protection, &Devices::none(), (RECEIVES + SENDS) * SLOT, Access::LocalWrite)?;
         let handles = (0..SENDS).map(|_| None).collect();

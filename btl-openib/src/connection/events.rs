@@ -14,7 +14,8 @@ pub(super) fn hear(shared: &Shared, event: &Event) {
     // `enum ibv_event_type`.
     match (event.kind, event.queue_pair) {
         (1..=3, Some(number)) => {
-            let Some(link) = shared.directory.read().by_number.get(&number).map(Arc::clone) else { return };
+            let Some(inbound) = shared.directory.read().by_number.get(&number).map(Arc::clone) else { return };
+            let link = Arc::clone(&inbound.link);
             let error = match event.kind {
                 1 => link.error("its queue pair here failed"),
                 _ => {

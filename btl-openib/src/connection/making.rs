@@ -6,28 +6,40 @@ use std::time::Instant;
 
 use cableway_base::Rank;
 use cableway_btl::Error;
+use smallvec::SmallVec;
 
 use super::handshake::Handshake;
 use super::service::Server;
-use super::wire::Hello;
+use super::wire::{Hello, Queue};
 use crate::NAME;
 use crate::card::{Address, BITS_24};
 use crate::cells::Cell;
 use crate::link::{Connection, Link, State};
+use crate::port::PortQueue;
 use crate::process::Found;
+use crate::receives::{Inbound, Receives, Taker};
 use crate::shared::Shared;
 use crate::verbs::{QueuePair, QueuePairOptions, Remote};
+use crate::work::Lane;
 
 /// A connection being made.
 pub(super) struct Pending {
     pub(super) link: Arc<Link>,
-    pair: QueuePair,
+    /// One for each receive queue.
+    pairs: SmallVec<[Made; 1]>,
     pub(super) handshake: Handshake,
     address: Address,
     cell: Cell,
     first_packet: u32,
-    /// The peer's window, its cell and the key to that; once it has said hello.
-    theirs: Option<(u32, u64, u32)>,
+    /// The peer's queues, its cell and the key to that; once it has said hello.
+    theirs: Option<(SmallVec<[Queue; 1]>, u64, u32)>,
+}
+
+/// A queue pair, and the buffers in which messages arrive by it.
+struct Made {
+    // Gone before its buffers.
+    pair: Arc<QueuePair>,
+    receives: Arc<Receives>,
 }
 
 impl Server {
@@ -57,24 +69,25 @@ impl Server {
             Found::Elsewhere => {}
             Found::Ended => return Err(link.unreachable("its process has ended".to_owned())),
         }
-        shared.receives()?;
-        let options = QueuePairOptions {
-            port: shared.port.facts.number,
-            pkey_index: shared.settings.pkey_index,
-            depth: shared.port.depth as u32,
-            inline: shared.settings.inline,
-        };
-        let pair =
-            QueuePair::connected(&shared.port.protection, &shared.port.completions, &shared.port.queue, &options)
-                .map_err(|error| Error::system(NAME, format!("no queue pair for peer {}", link.rank), error))?;
+        let own: usize =
+            shared.port.queues.iter().filter(|queue| queue.shared.is_none()).map(|queue| queue.options.count).sum();
+        shared.port.expect(own)?;
+        let places = 0..shared.port.queues.len();
+        let pairs = places.map(|place| shared.make(place, &link)).collect::<Result<SmallVec<[Made; 1]>, _>>()?;
         let cell = shared.cells.take()?;
         let random =
             u32::from_ne_bytes(crate::random().map_err(|error| Error::system(NAME, "no random bytes", error))?);
-        shared.directory.write().by_number.insert(pair.number(), Arc::clone(&link));
-        let handshake = Handshake::new(pair.number(), Instant::now(), shared.settings.peer_timeout, random);
+        let number = pairs[0].pair.number();
+        let mut directory = shared.directory.write();
+        for made in &pairs {
+            let inbound = Inbound { link: Arc::clone(&link), receives: Arc::clone(&made.receives) };
+            directory.by_number.insert(made.pair.number(), Arc::new(inbound));
+        }
+        drop(directory);
+        let handshake = Handshake::new(number, Instant::now(), shared.settings.peer_timeout, random);
         let rank = link.rank;
         let first_packet = random & BITS_24;
-        self.pending.insert(rank, Pending { link, pair, handshake, address, cell, first_packet, theirs: None });
+        self.pending.insert(rank, Pending { link, pairs, handshake, address, cell, first_packet, theirs: None });
         Ok(())
     }
 
@@ -88,8 +101,8 @@ impl Server {
             self.shared.mailbox.post(|letters| letters.closed.push(link));
             return;
         }
-        if let Some((ours, address)) = self.known.get(&rank).copied() {
-            if ours.knows != hello.number {
+        if let Some((ours, address)) = self.known.get(&rank).cloned() {
+            if ours.knows != hello.number() {
                 log::warn!("{NAME}: rank {rank} connects a second time, which it cannot: ignored");
             } else if hello.asks {
                 self.say(rank, &ours, &address);
@@ -100,14 +113,21 @@ impl Server {
             return;
         }
         let Some(pending) = self.pending.get_mut(&rank) else { return };
-        pending.theirs = Some((hello.window, hello.cell, hello.cell_key));
-        let step = match pending.handshake.heard(hello.number, hello.knows, hello.asks) {
+        if pending.pairs.len() != hello.queues.len() {
+            let (theirs, ours) = (hello.queues.len(), pending.pairs.len());
+            return log::warn!("{NAME}: rank {rank} offers {theirs} queue pairs instead of {ours}: ignored");
+        }
+        pending.theirs = Some((hello.queues.clone(), hello.cell, hello.cell_key));
+        let step = match pending.handshake.heard(hello.number(), hello.knows, hello.asks) {
             Ok(step) => step,
             Err(reason) => return log::warn!("{NAME}: what rank {rank} says is ignored: {reason}"),
         };
         if step.connect {
-            let remote = self.shared.remote(hello, &pending.address);
-            if let Err(error) = pending.pair.connect(&remote, pending.first_packet) {
+            let connected = pending.pairs.iter().zip(&hello.queues).try_for_each(|(made, theirs)| {
+                let remote = self.shared.remote(theirs.number, hello, &pending.address);
+                made.pair.connect(&remote, pending.first_packet)
+            });
+            if let Err(error) = connected {
                 let error = Error::system(NAME, format!("cannot connect to peer {rank}"), error);
                 if let Some(pending) = self.pending.remove(&rank) {
                     self.give_up(pending, error);
@@ -152,15 +172,18 @@ impl Server {
     /// Both ends are connected.
     fn establish(&mut self, rank: Rank) {
         let Some(pending) = self.pending.remove(&rank) else { return };
-        let Some((window, cell, key)) = pending.theirs else { return };
         let hello = Hello { asks: false, ..self.shared.hello(&pending) };
+        let Some((queues, cell, key)) = pending.theirs else { return };
         if self.known.is_empty() {
             self.beat = Instant::now() + self.shared.settings.peer_timeout / 4;
         }
         self.known.insert(rank, (hello, pending.address));
-        let connection =
-            Connection { pair: pending.pair, window: window.into(), cell: pending.cell, their_cell: (cell, key) };
-        log::debug!("{NAME}: connected to rank {rank}, queue pair {}", connection.pair.number());
+        let lane = |(made, theirs): (Made, Queue)| {
+            Lane::new(made.pair, made.receives, theirs.size as usize, theirs.window.into())
+        };
+        let lanes = pending.pairs.into_iter().zip(queues).map(lane).collect();
+        let connection = Connection { lanes, cell: pending.cell, their_cell: (cell, key) };
+        log::debug!("{NAME}: connected to rank {rank}, queue pair {}", connection.lanes[0].pair.number());
         let mut tx = pending.link.tx.lock();
         if !matches!(tx.state, State::Connecting) {
             // Closed by a goodbye that came before we knew that we were connected.
@@ -182,7 +205,11 @@ impl Server {
     }
 
     fn forget(&self, pending: Pending) -> Arc<Link> {
-        self.shared.directory.write().by_number.remove(&pending.pair.number());
+        let mut directory = self.shared.directory.write();
+        for made in &pending.pairs {
+            directory.by_number.remove(&made.pair.number());
+        }
+        drop(directory);
         pending.link
     }
 
@@ -206,10 +233,9 @@ impl Server {
         let closed = Hello {
             asks: false,
             closed: true,
-            number: 0,
+            queues: SmallVec::new(),
             first_packet: 0,
             knows: 0,
-            window: 0,
             cell: 0,
             cell_key: 0,
             address: self.shared.address,
@@ -240,16 +266,44 @@ impl Server {
 }
 
 impl Shared {
+    /// A queue pair for a peer, with the buffers of a receive queue.
+    fn make(&self, place: usize, link: &Link) -> Result<Made, Error> {
+        let queue = &self.port.queues[place];
+        let options = QueuePairOptions {
+            port: self.port.facts.number,
+            pkey_index: self.settings.pkey_index,
+            depth: self.port.depth as u32,
+            inline: self.settings.inline,
+            receives: queue.options.count as u32,
+        };
+        let pair = QueuePair::connected(&self.port.protection, &self.port.completions, queue.shared.as_ref(), &options)
+            .map_err(|error| Error::system(NAME, format!("no queue pair for peer {}", link.rank), error))?;
+        let pair = Arc::new(pair);
+        let receives = match &queue.shared {
+            Some(shared) => self.receives(place, shared)?,
+            None => {
+                let taker = Taker::One(Arc::clone(&pair));
+                Receives::new(&self.port.protection, taker, &self.devices, place, &queue.options)?
+            }
+        };
+        Ok(Made { pair, receives })
+    }
+
     /// What to say about a connection being made.
     fn hello(&self, pending: &Pending) -> Hello {
         let (cell, cell_key) = pending.cell.remote();
+        let queue = |(made, queue): (&Made, &PortQueue)| Queue {
+            number: made.pair.number(),
+            size: queue.options.size as u32,
+            window: queue.options.window as u32,
+        };
+        let queues = pending.pairs.iter().zip(&self.port.queues).map(queue).collect();
         Hello {
             asks: !pending.handshake.ready(),
             closed: false,
-            number: pending.pair.number(),
+            queues,
             first_packet: pending.first_packet,
             knows: pending.handshake.knows(),
-            window: self.settings.receives.window as u32,
             cell,
             cell_key,
             address: self.address,
@@ -257,9 +311,9 @@ impl Shared {
     }
 
     /// The peer's end, as our queue pair is to know it.
-    fn remote(&self, hello: &Hello, address: &Address) -> Remote {
+    fn remote(&self, number: u32, hello: &Hello, address: &Address) -> Remote {
         Remote {
-            number: hello.number,
+            number,
             first_packet: hello.first_packet,
             path: self.port.path_to(address, &self.settings),
             mtu: self.address.mtu.min(hello.address.mtu),

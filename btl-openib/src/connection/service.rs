@@ -53,6 +53,7 @@ impl Service {
             kind: port.gid.kind,
             lid: port.facts.lid,
             reads: port.reads,
+            queues: settings.queues.len() as u8,
             gid: port.gid.bytes,
             datagrams: number,
             datagram_key: key,

@@ -2,10 +2,12 @@
 
 use cableway_base::Rank;
 use cableway_btl::Identity;
+use smallvec::SmallVec;
 use zerocopy::byteorder::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::card::{Address, BITS_24, CARD, Card, VERSION};
+use crate::receive_queues::MOST_QUEUES;
 
 /// `CWIB`, as bytes on the wire.
 const MAGIC: U32 = U32::from_bytes(*b"CWIB");
@@ -20,19 +22,25 @@ struct WireHello {
     magic: U32,
     version: U16,
     flags: u8,
-    reserved: u8,
+    queues: u8,
     from: U64,
     to: U64,
     job: [u8; 16],
-    number: U32,
     first_packet: U32,
     knows: U32,
-    window: U32,
     cell_key: U32,
-    zero: U32,
     cell: U64,
     card: Card,
+    queue: [WireQueue; MOST_QUEUES],
     proof: [u8; Identity::PROOF],
+}
+
+#[derive(Clone, Copy, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct WireQueue {
+    number: U32,
+    size: U32,
+    window: U32,
 }
 
 /// Bytes of a datagram.
@@ -41,36 +49,51 @@ const SIGNED: usize = HELLO - 32;
 
 const _: () = {
     use memoffset::offset_of;
-    assert!(HELLO == 168);
+    // The shortest packets of a network hold it.
+    assert!(HELLO == 252 && HELLO <= 256);
     assert!(offset_of!(WireHello, from) == 8);
     assert!(offset_of!(WireHello, job) == 24);
-    assert!(offset_of!(WireHello, number) == 40);
-    assert!(offset_of!(WireHello, window) == 52);
-    assert!(offset_of!(WireHello, cell_key) == 56);
-    assert!(offset_of!(WireHello, cell) == 64);
-    assert!(offset_of!(WireHello, card) == 72 && CARD == 64);
+    assert!(offset_of!(WireHello, first_packet) == 40);
+    assert!(offset_of!(WireHello, cell_key) == 48);
+    assert!(offset_of!(WireHello, cell) == 52);
+    assert!(offset_of!(WireHello, card) == 60 && CARD == 64);
+    assert!(offset_of!(WireHello, queue) == 124 && size_of::<WireQueue>() == 12);
     assert!(offset_of!(WireHello, proof) == SIGNED);
 };
 
 /// What one end says of its end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Hello {
     pub(crate) asks: bool,
     pub(crate) closed: bool,
-    /// The queue pair that it made for the receiver, and its first packet's number.
-    pub(crate) number: u32,
+    /// What it made for the receiver; nothing if it is about to end.
+    pub(crate) queues: SmallVec<[Queue; 1]>,
+    /// The number of the first packet of each.
     pub(crate) first_packet: u32,
-    /// The receiver's queue pair that it has connected its own to; 0: none yet. No queue pair of a user has number 0.
+    /// The receiver's first queue pair that it has connected its own to; 0: none yet. No queue pair of a user has number 0.
     pub(crate) knows: u32,
-    /// Messages that may wait at its end.
-    pub(crate) window: u32,
     /// Where it wants to be told how many of its messages were consumed.
     pub(crate) cell: u64,
     pub(crate) cell_key: u32,
     pub(crate) address: Address,
 }
 
+/// A queue pair, and the buffers in which messages arrive by it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Queue {
+    pub(crate) number: u32,
+    /// Bytes of a buffer.
+    pub(crate) size: u32,
+    /// Messages that may wait there.
+    pub(crate) window: u32,
+}
+
 impl Hello {
+    /// The first queue pair, by which the connection goes.
+    pub(crate) fn number(&self) -> u32 {
+        self.queues.first().map_or(0, |queue| queue.number)
+    }
+
     /// # Errors
     /// Nothing names that process, or proves to it who this one is.
     pub(crate) fn encode(&self, identity: &Identity, to: Rank) -> Result<[u8; HELLO], String> {
@@ -78,20 +101,25 @@ impl Hello {
             magic: MAGIC,
             version: U16::new(VERSION),
             flags: if self.asks { ASKS } else { 0 } | if self.closed { CLOSED } else { 0 },
-            reserved: 0,
+            queues: self.queues.len() as u8,
             from: U64::new(identity.job().own_name()),
             to: U64::new(identity.job().name_of(to).ok_or("it has no name")?),
             job: identity.digest(),
-            number: U32::new(self.number),
             first_packet: U32::new(self.first_packet),
             knows: U32::new(self.knows),
-            window: U32::new(self.window),
             cell_key: U32::new(self.cell_key),
-            zero: U32::ZERO,
             cell: U64::new(self.cell),
             card: self.address.encode(),
+            queue: [WireQueue::default(); MOST_QUEUES],
             proof: [0; 32],
         };
+        for (wire, queue) in wire.queue.iter_mut().zip(&self.queues) {
+            *wire = WireQueue {
+                number: U32::new(queue.number),
+                size: U32::new(queue.size),
+                window: U32::new(queue.window),
+            };
+        }
         wire.proof = identity.prove(to, &[&wire.as_bytes()[..SIGNED]]).ok_or("there is no secret that both know")?;
         let mut bytes = [0; HELLO];
         bytes.copy_from_slice(wire.as_bytes());
@@ -118,29 +146,49 @@ impl Hello {
         if !identity.is_proof(from, &[&bytes[..SIGNED]], &wire.proof) {
             return Err("its sender does not know the job's secret".to_owned());
         }
-        if wire.flags & !(ASKS | CLOSED) != 0 || wire.reserved != 0 || wire.zero != U32::ZERO {
+        if wire.flags & !(ASKS | CLOSED) != 0 {
             return Err("its reserved bits are not zero".to_owned());
         }
-        let number = wire.number.get();
-        if number > BITS_24 || wire.first_packet.get() > BITS_24 || wire.knows.get() > BITS_24 {
-            return Err(format!("its queue pair has the number {number}"));
-        }
         let closed = wire.flags & CLOSED != 0;
-        if !closed && (number == 0 || wire.window.get() == 0) {
-            return Err("it offers no queue pair".to_owned());
+        let queues = wire.queues()?;
+        if closed != queues.is_empty() || wire.first_packet.get() > BITS_24 || wire.knows.get() > BITS_24 {
+            return Err("its numbers contradict each other".to_owned());
         }
         let hello = Hello {
             asks: wire.flags & ASKS != 0,
             closed,
-            number,
+            queues,
             first_packet: wire.first_packet.get(),
             knows: wire.knows.get(),
-            window: wire.window.get(),
             cell: wire.cell.get(),
             cell_key: wire.cell_key.get(),
             address: wire.card.check()?,
         };
         Ok((from, hello))
+    }
+}
+
+impl WireHello {
+    /// # Errors
+    /// What is wrong with them.
+    fn queues(&self) -> Result<SmallVec<[Queue; 1]>, String> {
+        let count = usize::from(self.queues);
+        let Some((offered, others)) = self.queue.split_at_checked(count) else {
+            return Err(format!("it offers {count} queue pairs"));
+        };
+        if others.iter().any(|queue| queue.as_bytes() != WireQueue::default().as_bytes()) {
+            return Err("it has more queue pairs than it offers".to_owned());
+        }
+        let mut queues: SmallVec<[Queue; 1]> = SmallVec::new();
+        for queue in offered {
+            let queue = Queue { number: queue.number.get(), size: queue.size.get(), window: queue.window.get() };
+            let grows = queues.last().is_none_or(|before| before.size < queue.size);
+            if !(1..=BITS_24).contains(&queue.number) || queue.window == 0 || queue.size == 0 || !grows {
+                return Err(format!("it offers {queue:?}"));
+            }
+            queues.push(queue);
+        }
+        Ok(queues)
     }
 }
 
@@ -159,10 +207,13 @@ pub(super) mod tests {
     }
 
     prop_compose! {
-        fn hello()(asks in any::<bool>(), closed in any::<bool>(), number in 1..=BITS_24, first_packet in 0..=BITS_24,
-                   knows in 0..=BITS_24, window in 1..u32::MAX, cell in any::<u64>(), cell_key in any::<u32>(),
-                   address in address()) -> Hello {
-            Hello { asks, closed, number, first_packet, knows, window, cell, cell_key, address }
+        fn hello()(asks in any::<bool>(), first_packet in 0..=BITS_24, knows in 0..=BITS_24, cell in any::<u64>(),
+                   cell_key in any::<u32>(), address in address(),
+                   sizes in proptest::collection::btree_set(1..u32::MAX, 0..=MOST_QUEUES),
+                   number in 1..BITS_24 - 8, window in 1..u32::MAX) -> Hello {
+            let queues: SmallVec<_> =
+                (number..).zip(sizes).map(|(number, size)| Queue { number, size, window }).collect();
+            Hello { asks, closed: queues.is_empty(), queues, first_packet, knows, cell, cell_key, address }
         }
     }
 
@@ -219,8 +270,8 @@ pub(super) mod tests {
         let (here, there) = (of(5, 6, 1, 9), of(6, 5, 2, 9));
         let hello = some_hello();
         // Rank 1 of each is rank 3 to the other.
-        assert_eq!(Hello::decode(&there, &hello.encode(&here, 3).unwrap()), Ok((3, hello)));
-        assert_eq!(Hello::decode(&here, &hello.encode(&there, 3).unwrap()), Ok((3, hello)));
+        assert_eq!(Hello::decode(&there, &hello.encode(&here, 3).unwrap()), Ok((3, hello.clone())));
+        assert_eq!(Hello::decode(&here, &hello.encode(&there, 3).unwrap()), Ok((3, hello.clone())));
         assert!(hello.encode(&here, 4).is_err(), "nobody has that number");
         let liar = of(6, 5, 2, 8);
         assert!(Hello::decode(&here, &hello.encode(&liar, 3).unwrap()).unwrap_err().contains("secret"));
@@ -234,6 +285,7 @@ pub(super) mod tests {
             kind: crate::gid::Kind::RoceV2,
             lid: 0,
             reads: 1,
+            queues: 1,
             gid: [1; 16],
             datagrams: 2,
             datagram_key: 3,
@@ -243,10 +295,9 @@ pub(super) mod tests {
         Hello {
             asks: true,
             closed: false,
-            number: 17,
+            queues: smallvec::smallvec![Queue { number: 17, size: 4096, window: 8 }],
             first_packet: 1,
             knows: 0,
-            window: 8,
             cell: 0,
             cell_key: 0,
             address,

@@ -278,6 +278,16 @@ impl CompletionQueue {
         Ok(Arc::new(CompletionQueue { context: Arc::clone(context), raw, _channel: channel.cloned() }))
     }
 
+    /// Makes room for `entries` completions, those that wait included.
+    ///
+    /// # Errors
+    /// More than the device has, or it cannot change what it gave.
+    pub(crate) fn resize(&self, entries: usize) -> io::Result<()> {
+        let entries = c_int::try_from(entries).map_err(|_| io::ErrorKind::InvalidInput)?;
+        // SAFETY: a live queue, which may be in use meanwhile.
+        answer(unsafe { (self.context.library.ibv_resize_cq)(self.raw.as_ptr(), entries) })
+    }
+
     /// Takes completions into `out`; returns how many.
     ///
     /// # Errors

@@ -81,6 +81,8 @@ pub(crate) struct QueuePairOptions {
     pub(crate) depth: u32,
     /// Data within the work itself: as much of it as the device has.
     pub(crate) inline: u32,
+    /// Buffers of its own for what arrives.
+    pub(crate) receives: u32,
 }
 
 /// The other end of a connected queue pair.
@@ -147,23 +149,30 @@ pub(crate) struct Post {
 }
 
 impl QueuePair {
-    /// A connected one, ready to be told its peer.
+    /// A connected one, ready to be told its peer. What arrives goes into buffers of the shared queue, or, where there
+    /// is none, into its own, of which `options` says how many.
     ///
     /// # Errors
     /// The device has no more.
     pub(crate) fn connected(
         protection: &Arc<Protection>,
         completions: &Arc<CompletionQueue>,
-        receives: &Arc<SharedReceiveQueue>,
+        receives: Option<&Arc<SharedReceiveQueue>>,
         options: &QueuePairOptions,
     ) -> io::Result<Self> {
         let mut init = blank(completions);
-        init.srq = receives.raw.as_ptr();
+        match receives {
+            Some(receives) => init.srq = receives.raw.as_ptr(),
+            None => {
+                init.cap.max_recv_wr = options.receives;
+                init.cap.max_recv_sge = 1;
+            }
+        }
         init.qp_type = ibv_qp_type::IBV_QPT_RC;
         init.cap.max_send_wr = options.depth;
         init.cap.max_send_sge = 1;
         init.cap.max_inline_data = options.inline;
-        let pair = Self::create(protection, completions, Some(receives), init)?;
+        let pair = Self::create(protection, completions, receives, init)?;
         let mut attributes = no_attributes();
         attributes.qp_state = ibv_qp_state::IBV_QPS_INIT;
         attributes.pkey_index = options.pkey_index;
@@ -180,14 +189,13 @@ impl QueuePair {
     pub(crate) fn datagrams(
         protection: &Arc<Protection>,
         completions: &Arc<CompletionQueue>,
-        receives: u32,
         key: u32,
         options: &QueuePairOptions,
     ) -> io::Result<Self> {
         let mut init = blank(completions);
         init.qp_type = ibv_qp_type::IBV_QPT_UD;
         init.cap.max_send_wr = options.depth;
-        init.cap.max_recv_wr = receives;
+        init.cap.max_recv_wr = options.receives;
         init.cap.max_send_sge = 1;
         init.cap.max_recv_sge = 1;
         let pair = Self::create(protection, completions, None, init)?;
@@ -331,7 +339,7 @@ impl QueuePair {
         answer(unsafe { post(self.raw.as_ptr(), &raw mut request, &raw mut bad) })
     }
 
-    /// Offers a buffer for a datagram, whose first 40 bytes are the network's.
+    /// Offers a buffer of its own for what arrives; of a datagram's, the first 40 bytes are the network's.
     ///
     /// # Safety
     /// As [`SharedReceiveQueue::post`].

@@ -29,6 +29,7 @@ pub(super) fn verbs_section(parameters: &cableway::Parameters) -> Vec<Section> {
             ("bytes_shared_by_all_peers", cost.shared.into()),
             ("bytes_per_idle_peer", cost.per_peer().into()),
             ("of_these_queue_pair", cost.queue_pair.into()),
+            ("of_these_receive_buffers", cost.buffers.into()),
             ("of_these_tables", cost.tables.into()),
             ("bytes_with_10000_peers", cost.of(10_000).into()),
         ],

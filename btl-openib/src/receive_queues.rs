@@ -1,0 +1,286 @@
+//! Which buffers a process offers to its peers: the list that `btl_openib_receive_queues` holds, as Open MPI writes it.
+
+use std::ops::RangeInclusive;
+
+use cableway_base::parameters::parse_size;
+use cableway_btl::MAX_HEADER;
+use smallvec::SmallVec;
+
+/// Longest list: what its entries have to say fits into one datagram of the shortest packets.
+pub(crate) const MOST_QUEUES: usize = 8;
+/// Bytes of a buffer.
+const SIZES: RangeInclusive<usize> = 64..=256 << 20;
+/// Bytes of the largest: every message begins with a header, and something is to follow.
+const LARGEST: usize = 2 * MAX_HEADER;
+const COUNTS: RangeInclusive<usize> = 4..=1 << 16;
+
+/// Buffers in which messages arrive, of one size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ReceiveQueue {
+    /// Each peer has buffers of its own there; otherwise all share them.
+    pub(crate) per_peer: bool,
+    pub(crate) size: usize,
+    pub(crate) count: usize,
+    /// Below so many posted buffers, messages are not kept beyond their upcall.
+    pub(crate) low: usize,
+    /// Messages of one peer that wait here.
+    pub(crate) window: usize,
+    /// Messages of one peer after which it is told that they were consumed.
+    pub(crate) instalment: usize,
+}
+
+/// In growing sizes, one at least: a message goes to the first that holds it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ReceiveQueues(SmallVec<[ReceiveQueue; 1]>);
+
+impl ReceiveQueues {
+    /// Reads `P,SIZE,NUMBER[,LOW[,WINDOW[,RESERVE]]]` and `S,SIZE,NUMBER[,LOW[,WINDOW[,START[,LIMIT]]]]`, with `:`
+    /// between them. What Open MPI means by the last fields is not needed here, and they may be given.
+    ///
+    /// # Errors
+    /// Which entry is wrong, how, and what would be right.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let entries: Vec<&str> = text.split(':').map(str::trim).collect();
+        if entries.len() > MOST_QUEUES {
+            return Err(format!("'{text}' has {} entries, of which there can be {MOST_QUEUES}", entries.len()));
+        }
+        let mut queues: SmallVec<[ReceiveQueue; 1]> = SmallVec::new();
+        for (index, entry) in entries.iter().enumerate() {
+            let place = match entries.len() {
+                1 => String::new(),
+                count => format!("entry {} of {count}, ", index + 1),
+            };
+            let queue = ReceiveQueue::parse(entry).map_err(|reason| format!("{place}'{entry}', {reason}"))?;
+            if let Some(before) = queues.last().filter(|before| before.size >= queue.size) {
+                return Err(format!(
+                    "{place}'{entry}', has buffers of {} bytes after those of {}: sizes grow from entry to entry",
+                    queue.size, before.size
+                ));
+            }
+            if index + 1 == entries.len() && queue.size < LARGEST {
+                return Err(format!(
+                    "{place}'{entry}', has buffers of {} bytes: the last entry's hold the longest messages, and have \
+                     {LARGEST} at least",
+                    queue.size
+                ));
+            }
+            queues.push(queue);
+        }
+        Ok(ReceiveQueues(queues))
+    }
+
+    pub(crate) fn iter(&self) -> std::slice::Iter<'_, ReceiveQueue> {
+        self.0.iter()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Messages of one peer and queue after which it is told that they were consumed.
+    #[inline]
+    pub(crate) fn instalment(&self, queue: usize) -> usize {
+        self.0[queue].instalment
+    }
+
+    /// Messages of one peer that wait in all of them.
+    pub(crate) fn window(&self) -> usize {
+        self.iter().map(|queue| queue.window).sum()
+    }
+
+    /// Bytes of the longest message.
+    pub(crate) fn longest(&self) -> usize {
+        self.0.last().map_or(0, |queue| queue.size)
+    }
+
+    /// Buffers that all peers share.
+    pub(crate) fn shared(&self) -> impl Iterator<Item = &ReceiveQueue> {
+        self.iter().filter(|queue| !queue.per_peer)
+    }
+
+    /// Buffers that each peer has of its own.
+    pub(crate) fn per_peer(&self) -> impl Iterator<Item = &ReceiveQueue> + Clone {
+        self.iter().filter(|queue| queue.per_peer)
+    }
+}
+
+impl ReceiveQueue {
+    /// The same with `most` buffers, if it had more.
+    pub(crate) fn at_most(self, most: usize) -> Self {
+        let count = self.count.min(most);
+        let window = self.window.min(count);
+        ReceiveQueue { count, low: self.low.min(count / 2), window, instalment: self.instalment.min(window), ..self }
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let expected = "is neither P,SIZE,NUMBER[,LOW[,WINDOW[,RESERVE]]], such as P,4K,64, nor \
+                        S,SIZE,NUMBER[,LOW[,WINDOW]], such as S,64K,256,64,32";
+        let mut fields = text.split(',').map(str::trim);
+        let per_peer = match fields.next() {
+            Some("P" | "p") => true,
+            Some("S" | "s") => false,
+            Some("X" | "x") => return Err("is a queue of XRC (X): there are only P and S".to_owned()),
+            _ => return Err(expected.to_owned()),
+        };
+        let size = fields.next().ok_or(expected)?;
+        let size = parse_size(size).map_err(|reason| format!("has no size: {reason}"))?;
+        let size = usize::try_from(size).unwrap_or(usize::MAX);
+        let number = |field: &str| {
+            field.parse::<usize>().map_err(|_| format!("has '{field}' where a number is expected, such as 64"))
+        };
+        let numbers = fields.map(number).collect::<Result<Vec<usize>, _>>()?;
+        let [count, rest @ ..] = &numbers[..] else { return Err(expected.to_owned()) };
+        let count = *count;
+        if rest.len() > if per_peer { 3 } else { 4 } {
+            return Err(format!("has {} fields; it {expected}", rest.len() + 3));
+        }
+        if !SIZES.contains(&size) {
+            return Err(format!("has buffers of {size} bytes; from {} to {} are possible", SIZES.start(), SIZES.end()));
+        }
+        if !COUNTS.contains(&count) {
+            return Err(format!("has {count} buffers; from {} to {} are possible", COUNTS.start(), COUNTS.end()));
+        }
+        let low = rest.first().copied().unwrap_or(count / 4);
+        let window = rest.get(1).copied().unwrap_or(count / 8);
+        if low >= count || window > count {
+            return Err(format!(
+                "has {low} as its low mark and {window} as its window: the one is below the number of buffers, \
+                 {count}, the other not above it"
+            ));
+        }
+        Ok(if per_peer {
+            ReceiveQueue { per_peer, size, count, low, window: count, instalment: window.max(1) }
+        } else {
+            let window = window.max(2);
+            ReceiveQueue { per_peer, size, count, low, window, instalment: window / 2 }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn one(text: &str) -> Result<ReceiveQueue, String> {
+        ReceiveQueues::parse(text).map(|queues| {
+            assert_eq!(queues.len(), 1);
+            queues.0[0]
+        })
+    }
+
+    prop_compose! {
+        /// An entry that is right, with what it says.
+        fn entry()(per_peer in any::<bool>(), size in SIZES, count in COUNTS, given in 0..5_usize,
+                   parts in proptest::array::uniform2(0.0..1.0_f64), more in any::<u32>()) -> (String, ReceiveQueue) {
+            let [low, window] = parts.map(|part| (part * count as f64) as usize);
+            let kind = if per_peer { "P" } else { "s" };
+            let given = if per_peer { given.min(3) } else { given };
+            let fields = [low, window, more as usize, 1, 2];
+            let extra: String = fields.iter().take(given).map(|field| format!(" ,{field}")).collect();
+            let (low, window) = match given {
+                0 => (count / 4, count / 8),
+                1 => (low, count / 8),
+                _ => (low, window),
+            };
+            let queue = if per_peer {
+                ReceiveQueue { per_peer, size, count, low, window: count, instalment: window.max(1) }
+            } else {
+                ReceiveQueue { per_peer, size, count, low, window: window.max(2), instalment: window.max(2) / 2 }
+            };
+            (format!("{kind},{size}, {count}{extra}"), queue)
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_list_reads_as_written(mut entries in proptest::collection::vec(entry(), 1..=MOST_QUEUES + 1),
+                                 sorted in any::<bool>()) {
+            if sorted {
+                entries.sort_by_key(|(_, queue)| queue.size);
+            }
+            let text: Vec<&str> = entries.iter().map(|(text, _)| text.as_str()).collect();
+            let queues: Vec<ReceiveQueue> = entries.iter().map(|(_, queue)| *queue).collect();
+            let grows = queues.windows(2).all(|pair| pair[0].size < pair[1].size);
+            let large = queues.last().unwrap().size >= LARGEST;
+            match ReceiveQueues::parse(&text.join(" : ")) {
+                Ok(read) => {
+                    prop_assert!(grows && large && queues.len() <= MOST_QUEUES);
+                    prop_assert_eq!(read.longest(), queues.last().unwrap().size);
+                    prop_assert_eq!(read.shared().count() + read.per_peer().count(), read.len());
+                    prop_assert!(read.iter().eq(&queues));
+                }
+                Err(reason) if queues.len() > MOST_QUEUES => prop_assert!(reason.contains("entries"), "{}", reason),
+                Err(reason) if grows => prop_assert!(!large && reason.contains("longest messages"), "{}", reason),
+                Err(reason) => {
+                    prop_assert!(reason.contains("sizes grow"), "{}", reason);
+                    let wrong = queues.windows(2).position(|pair| pair[0].size >= pair[1].size).unwrap() + 1;
+                    prop_assert!(reason.contains(text[wrong]), "{}", reason);
+                }
+            }
+        }
+
+        #[test]
+        fn windows_and_marks_fit_the_buffers(per_peer in any::<bool>(), count in COUNTS, low in 0..1_usize << 17,
+                                             window in 0..1_usize << 17) {
+            let text = format!("{},4K,{count},{low},{window}", if per_peer { 'P' } else { 'S' });
+            match one(&text) {
+                Ok(queue) => {
+                    prop_assert!(low < count && window <= count);
+                    prop_assert!((1..=queue.window).contains(&queue.instalment) && queue.window <= count);
+                }
+                Err(reason) => {
+                    prop_assert!(low >= count || window > count);
+                    prop_assert!(reason.contains(&text) && reason.contains("low mark"), "{}", reason);
+                }
+            }
+        }
+
+        #[test]
+        fn what_is_no_list_is_refused_in_words(text in "[SsPpX0-9KMG,: -]{0,24}|.{0,12}") {
+            if let Err(reason) = ReceiveQueues::parse(&text) {
+                prop_assert!(reason.contains('\''), "{text:?}: {reason}");
+            }
+        }
+    }
+
+    #[test]
+    fn queues_are_written_as_elsewhere() {
+        let shared = ReceiveQueue { per_peer: false, size: 65536, count: 256, low: 64, window: 32, instalment: 16 };
+        assert_eq!(one("S,64K,256,64,32"), Ok(shared));
+        // Open MPI's own list.
+        let list = "P,128,256,192,128:S,2048,1024,1008,64:S,12288,1024,1008,64:S,65536,256,64,32";
+        let list = ReceiveQueues::parse(list).unwrap();
+        let small = ReceiveQueue { per_peer: true, size: 128, count: 256, low: 192, window: 256, instalment: 128 };
+        assert_eq!((list.len(), list.0[0], list.0[3]), (4, small, shared));
+        assert!(ReceiveQueues::parse("P,1K,256,192,128,8:S,4K,256,128,32,64,32").is_ok());
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_of_its_entry() {
+        for (text, said) in [
+            ("", "'', is neither P,SIZE"),
+            ("S", "'S', is neither"),
+            ("S,64K", "'S,64K', is neither"),
+            ("S,1,2", "'S,1,2', has buffers of 1 bytes; from 64 to"),
+            ("S,511,64", "'S,511,64', has buffers of 511 bytes: the last"),
+            ("P,64,64:S,500,64", "entry 2 of 2, 'S,500,64', has buffers of 500 bytes: the last"),
+            ("S,64K,1", "has 1 buffers; from 4 to"),
+            ("P,64K,many", "has 'many' where a number"),
+            ("P,64K,-64", "has '-64' where a number"),
+            ("P,much,64", "has no size: "),
+            ("X,4K,64", "there are only P and S"),
+            ("S,64K,256,256", "has 256 as its low mark"),
+            ("P,64K,64,1,2,3,4", "has 7 fields"),
+            ("S,64K,64,1,2,3,4,5", "has 8 fields"),
+            ("P,4K,64:", "entry 2 of 2, '', is neither"),
+            ("P,4K,64:S,4K,256", "entry 2 of 2, 'S,4K,256', has buffers of 4096 bytes after those of 4096"),
+            ("S,64K,256:S,8K,256:P,4K,9", "entry 2 of 3, 'S,8K,256', has buffers of 8192 bytes after"),
+            ("S,1K,4:S,2K,4:S,3K,4:S,4K,4:S,5K,4:S,6K,4:S,7K,4:S,8K,4:S,9K,4", "has 9 entries"),
+        ] {
+            let reason = ReceiveQueues::parse(text).unwrap_err();
+            assert!(reason.contains(said), "{text}: {reason}");
+        }
+    }
+}
