@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::ops::RangeInclusive;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use cableway::{MemoryClass, Protocol, Side, World, parse_size};
 use clap::{Args, ValueEnum};
@@ -10,6 +11,9 @@ use clap::{Args, ValueEnum};
 use super::Failure;
 use super::job::{self, Joined};
 use super::parameters::ParameterOptions;
+use super::pingpong::{self, MemoryKind};
+
+const SIZES: i32 = 1;
 
 /// Show which protocol carries messages of which size, and why
 ///
@@ -35,6 +39,10 @@ pub(super) struct Explain {
     /// Transport to use; the best one by default
     #[arg(long, value_name = "NAME")]
     btl: Option<String>,
+
+    /// Also send messages of the smallest and the largest size of each range, and print the times that they take
+    #[arg(long, conflicts_with = "strided")]
+    measure: bool,
 
     /// How to print
     #[arg(long, value_enum, default_value = "table")]
@@ -75,6 +83,8 @@ impl Explain {
         };
         if world.rank() == 0 {
             self.print(&world)?;
+        } else if self.measure {
+            self.observe(&world, &hear_sizes(&world)?)?;
         }
         // The other rank's end of the link is what was explained.
         world.communicator().barrier()?;
@@ -82,31 +92,72 @@ impl Explain {
     }
 
     fn print(&self, world: &World) -> Result<(), Failure> {
-        let side = |class: Class, strided: &[Strided]| Side {
-            class: match class {
-                Class::Host => MemoryClass::Host,
-                Class::Pinned => MemoryClass::Pinned,
-                Class::Device => MemoryClass::Device,
-                Class::Managed => MemoryClass::Managed,
-            },
-            contiguous: !strided.contains(&self.strided),
-        };
-        let from = side(self.src, &[Strided::Src, Strided::Both]);
-        let to = side(self.dst, &[Strided::Dst, Strided::Both]);
-        let rows = world.communicator().explain(1, from, to, self.size.clone())?;
+        let on = world.communicator();
+        let rows = on.explain(1, self.side(Sender), self.side(Receiver), self.size.clone())?;
+        let mut observed = Vec::new();
+        if self.measure {
+            let sizes: Vec<u64> = rows.iter().flat_map(|row| [*row.sizes.start(), *row.sizes.end()]).collect();
+            on.send(&[sizes.len() as u64], 1, SIZES)?;
+            on.send(&sizes[..], 1, SIZES)?;
+            observed = self.observe(world, &sizes)?.chunks_exact(2).map(|ends| [ends[0], ends[1]]).collect();
+        }
         let text = match self.format {
-            Format::Table => Protocol::table(&rows, &world.communicator().transports(1)?),
-            Format::Json => rows.iter().map(json).collect(),
+            Format::Table => Protocol::table(&rows, &on.transports(1)?, &observed),
+            Format::Json => (0..rows.len()).map(|index| json(&rows[index], observed.get(index))).collect(),
         };
         let written = std::io::stdout().lock().write_all(text.as_bytes());
         written.map_err(|error| Failure::failed(1, format!("printing: {error}")))
     }
+
+    fn side(&self, which: Which) -> Side {
+        let (class, strided) = match which {
+            Sender => (self.src, Strided::Src),
+            Receiver => (self.dst, Strided::Dst),
+        };
+        let class = match class {
+            Class::Host => MemoryClass::Host,
+            Class::Pinned => MemoryClass::Pinned,
+            Class::Device => MemoryClass::Device,
+            Class::Managed => MemoryClass::Managed,
+        };
+        Side { class, contiguous: self.strided != strided && self.strided != Strided::Both }
+    }
+
+    /// Times of messages of these sizes, which both ranks measure.
+    fn observe(&self, world: &World, sizes: &[u64]) -> Result<Vec<Duration>, Failure> {
+        let kinds = [self.src, self.dst].map(|class| match class {
+            Class::Host => MemoryKind::Host,
+            Class::Pinned => MemoryKind::Pinned,
+            Class::Device => MemoryKind::Device,
+            Class::Managed => MemoryKind::Managed,
+        });
+        pingpong::latencies(world, kinds, sizes)
+    }
 }
 
-fn json(row: &Protocol) -> String {
+/// What rank 0 is going to measure.
+fn hear_sizes(world: &World) -> Result<Vec<u64>, Failure> {
+    let mut count = [0_u64];
+    world.communicator().recv(&mut count, 0, SIZES)?;
+    let mut sizes = vec![0_u64; count[0] as usize];
+    world.communicator().recv(&mut sizes[..], 0, SIZES)?;
+    Ok(sizes)
+}
+
+/// One end of a message.
+#[derive(Clone, Copy)]
+enum Which {
+    Sender,
+    Receiver,
+}
+use Which::{Receiver, Sender};
+
+fn json(row: &Protocol, observed: Option<&[Duration; 2]>) -> String {
+    let microseconds = |times: &[Duration; 2]| times.map(|time| time.as_secs_f64() * 1e6);
     let (first, last) = (row.sizes.start(), row.sizes.end());
     let object = serde_json::json!({
-        "first": first, "last": last, "protocol": row.protocol, "reason": row.reason
+        "first": first, "last": last, "protocol": row.protocol, "reason": row.reason,
+        "expected_us": microseconds(&row.expected), "observed_us": observed.map(microseconds)
     });
     format!("{object}\n")
 }

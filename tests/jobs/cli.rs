@@ -83,6 +83,12 @@ fn explain_tells_protocols_and_reasons() {
             "{row}"
         );
     }
+    let row: Value =
+        serde_json::from_str(&explain(&["--measure", "--format", "json", "--size", "8"])).expect("one row");
+    for times in ["expected_us", "observed_us"] {
+        assert!(row[times][0].as_f64() > Some(0.0), "{row}");
+    }
+    assert!(explain(&["--measure", "--size", "8..64K"]).contains("Observed"));
     // Device memory never goes straight from where it is with the base protocols, on neither side.
     for sides in [["--src", "device"], ["--dst", "device"]] {
         let arguments = [&sides[..], &["--set", "device_protocols=copy", "--size", "1..1G"]].concat();

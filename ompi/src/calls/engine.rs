@@ -125,7 +125,7 @@ extern "C" fn cableway_explain(process: u64) {
         ] {
             let side = |class| Side { class, contiguous: true };
             let rows = engine.explain(peer, side(from), side(to), EXPLAINED);
-            match rows.and_then(|rows| Ok(Explained::table(&rows, &engine.transports(peer)?))) {
+            match rows.and_then(|rows| Ok(Explained::table(&rows, &engine.transports(peer)?, &[]))) {
                 Ok(table) => {
                     state::say(&format!("messages from {what}"));
                     table.lines().for_each(state::say);

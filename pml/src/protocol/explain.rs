@@ -40,19 +40,47 @@ pub struct Explained {
     pub protocol: &'static str,
     /// Why this one.
     pub reason: String,
+    /// Time that a message of the smallest and of the largest of these sizes is expected to take from the sender's call
+    /// to its arrival, if the receiver waits for it: what the link says that the operation costs, and a small message's
+    /// time for each that goes before it.
+    pub expected: [Duration; 2],
 }
 
 impl Explained {
-    /// The rows as a table for people.
-    pub fn table(rows: &[Explained], transports: &[&str]) -> String {
-        let width = rows.iter().map(|row| row.protocol.len()).max().unwrap_or(0).max("Protocol".len());
-        let mut text = format!("# Over {}\n# {:>22}  {:width$}  Why\n", transports.join(", "), "Size", "Protocol");
-        for row in rows {
+    /// The rows as a table for people. `observed` are measured times as [`expected`](Self::expected) has them, by row; or
+    /// it is empty.
+    pub fn table(rows: &[Explained], transports: &[&str], observed: &[[Duration; 2]]) -> String {
+        let mut lines = vec![["Size".to_owned(), "Protocol".to_owned(), "Expected".to_owned(), "Observed".to_owned()]];
+        lines.extend(rows.iter().enumerate().map(|(index, row)| {
             let sizes = format!("{}..{}", row.sizes.start(), row.sizes.end());
-            text += &format!("{sizes:>24}  {:width$}  {}\n", row.protocol, row.reason);
+            let seen = observed.get(index).map(|&times| span(times)).unwrap_or_default();
+            [sizes, row.protocol.to_owned(), span(row.expected), seen]
+        }));
+        let widths: [usize; 4] =
+            std::array::from_fn(|column| lines.iter().map(|line| line[column].len()).max().unwrap_or(0));
+        let reasons = std::iter::once("Why").chain(rows.iter().map(|row| row.reason.as_str()));
+        let marks = std::iter::once('#').chain(std::iter::repeat(' '));
+        let mut text = format!("# Over {}\n", transports.join(", "));
+        for (([sizes, protocol, expected, seen], reason), mark) in lines.iter().zip(reasons).zip(marks) {
+            text += &format!("{mark} {sizes:>0$}  {protocol:1$}  {expected:>2$}  ", widths[0], widths[1], widths[2]);
+            if !observed.is_empty() {
+                text += &format!("{seen:>0$}  ", widths[3]);
+            }
+            text += &format!("{reason}\n");
         }
         text
     }
+}
+
+/// Two times, in the unit that suits the longer.
+fn span([first, last]: [Duration; 2]) -> String {
+    let (unit, name) = match first.max(last).as_secs_f64() {
+        seconds if seconds < 1e-3 => (1e6, "us"),
+        seconds if seconds < 1.0 => (1e3, "ms"),
+        _ => (1.0, "s"),
+    };
+    let (first, last) = (first.as_secs_f64() * unit, last.as_secs_f64() * unit);
+    if first == last { format!("{first:.2} {name}") } else { format!("{first:.2}..{last:.2} {name}") }
 }
 
 /// What costs are asked about.
@@ -66,8 +94,22 @@ struct Able<'l> {
     device_min_rdma_size: usize,
     copy_only: bool,
     push_limit: u64,
-    /// For one copy between devices: the receiver fetches, the sender stores.
-    costs: [Cost; 2],
+    costs: Costs,
+}
+
+/// What moves data, once it may move.
+struct Costs {
+    send: Cost,
+    /// The receiver fetches.
+    get: Cost,
+    /// The sender stores.
+    put: Cost,
+}
+
+impl Costs {
+    fn of(links: impl Fn(Operation) -> Cost) -> Self {
+        Costs { send: links(Operation::Send), get: links(Operation::Get), put: links(Operation::Put) }
+    }
 }
 
 /// The rows for a link that can do `capabilities` at both ends.
@@ -78,7 +120,7 @@ pub fn explain(
     to: Side,
     sizes: RangeInclusive<u64>,
 ) -> Vec<Explained> {
-    let same = Cost { fixed: Duration::ZERO, bytes_per_second: 1.0 };
+    let same = Cost { fixed: capabilities.latency, bytes_per_second: capabilities.bandwidth };
     let able = Able {
         main: capabilities,
         any: capabilities.flags,
@@ -86,7 +128,7 @@ pub fn explain(
         device_min_rdma_size: capabilities.device_min_rdma_size,
         copy_only: parameters.device_protocols == DeviceProtocols::Copy,
         push_limit: parameters.device_push_limit as u64,
-        costs: [same; 2],
+        costs: Costs::of(|_| same),
     };
     able.rows(from, to, sizes)
 }
@@ -110,6 +152,8 @@ impl Engine {
             peer.check()?;
             return Ok(Vec::new());
         };
+        let on_device = [from, to].iter().any(|side| side.shape(links.flags()).on_device);
+        let location = if on_device { SOME_DEVICE } else { Location::HOST };
         let able = Able {
             main: main.capabilities(),
             any: links.flags(),
@@ -117,7 +161,7 @@ impl Engine {
             device_min_rdma_size: links.device_min_rdma_size(),
             copy_only: self.copy_only(),
             push_limit: self.parameters.device_push_limit as u64,
-            costs: [Operation::Get, Operation::Put].map(|operation| main.endpoint.cost(operation, &SOME_DEVICE)),
+            costs: Costs::of(|operation| main.endpoint.cost(operation, &location)),
         };
         Ok(able.rows(from, to, sizes))
     }
@@ -148,18 +192,20 @@ impl Able<'_> {
         let mut rows: Vec<Explained> = Vec::new();
         for (index, &first) in starts.iter().enumerate() {
             let last = starts.get(index + 1).map_or(*sizes.end(), |next| next - 1);
-            let (protocol, reason) = self.decide(first, from, to);
+            let Decision { protocol, reason, before, cost } = self.decide(first, from, to);
+            let expected = [first, last].map(|size| before * self.main.latency + cost.of(size));
             match rows.last_mut() {
                 Some(row) if row.protocol == protocol && row.reason == reason => {
                     row.sizes = *row.sizes.start()..=last;
+                    row.expected[1] = expected[1];
                 }
-                _ => rows.push(Explained { sizes: first..=last, protocol, reason }),
+                _ => rows.push(Explained { sizes: first..=last, protocol, reason, expected }),
             }
         }
         rows
     }
 
-    fn decide(&self, len: u64, from: Side, to: Side) -> (&'static str, String) {
+    fn decide(&self, len: u64, from: Side, to: Side) -> Decision {
         let mixed = from.shape(self.any).on_device != to.shape(self.any).on_device;
         let out = Outgoing {
             len,
@@ -172,17 +218,20 @@ impl Able<'_> {
             min_rdma_size: self.min_rdma_size,
             device_min_rdma_size: self.device_min_rdma_size,
             reachable: from.shape(self.any).on_device,
-            stores: len <= self.push_limit && self.costs[1].of(len) <= self.costs[0].of(len),
+            stores: len <= self.push_limit && self.costs.put.of(len) <= self.costs.get.of(len),
             fetches: !mixed || !self.any.contains(Flags::DEVICE_TO_DEVICE),
         };
         let (start, why) = start(&out);
         let inline = len + MATCH_LEN as u64 <= self.main.inline_limit as u64;
-        match start {
-            Start::Eager if inline && from.contiguous => return ("eager, inline", why.to_owned()),
-            Start::Eager | Start::AnnounceWithData => return ("eager", why.to_owned()),
-            Start::EagerInPlace => return ("eager, in place", why.to_owned()),
-            Start::EagerDevice => return ("eager, copied by the device", why.to_owned()),
-            Start::Expose | Start::Announce => {}
+        let eager = match start {
+            Start::Eager if inline && from.contiguous => Some("eager, inline"),
+            Start::Eager | Start::AnnounceWithData => Some("eager"),
+            Start::EagerInPlace => Some("eager, in place"),
+            Start::EagerDevice => Some("eager, copied by the device"),
+            Start::Expose | Start::Announce => None,
+        };
+        if let Some(protocol) = eager {
+            return Decision { protocol, reason: why.to_owned(), before: 0, cost: self.costs.send };
         }
         let incoming = Incoming {
             exposed: start == Start::Expose,
@@ -192,17 +241,30 @@ impl Able<'_> {
             attentive: true,
             any: self.any,
             mixed,
-            get: self.costs[0].of(len),
-            put: self.costs[1].of(len),
+            get: self.costs.get.of(len),
+            put: self.costs.put.of(len),
         };
         let (data, because) = data(&incoming);
-        let protocol = match data {
-            Data::Get => "rendezvous, get",
-            Data::Offered => "rendezvous, fragments or get",
-            Data::Put => "rendezvous, put",
-            Data::Fragments if out.from.on_device || incoming.to.on_device => "rendezvous, copied in chunks",
-            Data::Fragments => "rendezvous, fragments",
+        // An announcement goes before what the receiver fetches; its answer, too, before what the sender sends.
+        let (protocol, before, cost) = match data {
+            Data::Get => ("rendezvous, get", 1, self.costs.get),
+            Data::Offered => ("rendezvous, fragments or get", 2, self.costs.send),
+            Data::Put => ("rendezvous, put", 2, self.costs.put),
+            Data::Fragments if out.from.on_device || incoming.to.on_device => {
+                ("rendezvous, copied in chunks", 2, self.costs.send)
+            }
+            Data::Fragments => ("rendezvous, fragments", 2, self.costs.send),
         };
-        (protocol, format!("{why}; {because}"))
+        Decision { protocol, reason: format!("{why}; {because}"), before, cost }
     }
+}
+
+/// What is done with messages of one size.
+struct Decision {
+    protocol: &'static str,
+    reason: String,
+    /// Small messages that go before its data.
+    before: u32,
+    /// Of moving its data.
+    cost: Cost,
 }

@@ -210,3 +210,26 @@ fn lengths_near_the_end_of_the_range_do_not_wrap() {
     let link = link(Flags::GET);
     assert_eq!(start(&outgoing(&link, u64::MAX, HOST)).0, Start::Expose);
 }
+
+#[test]
+fn what_is_expected_grows_with_the_message_and_its_handshake() {
+    let able = link(Flags::GET);
+    let rows = explain(&able, &Parameters::default(), HOST, HOST, 1..=1 << 20);
+    let seconds = |bytes: u64| bytes as f64 / able.bandwidth;
+    for row in &rows {
+        // Its own latency, and that of the announcement and of its answer.
+        let messages = match row.protocol {
+            "eager" | "eager, inline" => 1,
+            "rendezvous, get" => 2,
+            _ => 3,
+        };
+        let expected = [*row.sizes.start(), *row.sizes.end()]
+            .map(|size| messages * able.latency + Duration::from_secs_f64(seconds(size)));
+        assert_eq!(row.expected, expected, "{row:?}");
+    }
+    let table = Explained::table(&rows, &["sm"], &[]);
+    assert!(!table.contains("Observed") && table.lines().count() == rows.len() + 2, "{table}");
+    let observed = vec![[Duration::from_micros(3), Duration::from_millis(4)]; rows.len()];
+    let table = Explained::table(&rows, &["sm"], &observed);
+    assert_eq!(table.matches("0.00..4.00 ms").count(), rows.len(), "{table}");
+}

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use cableway::{Communicator, Rank, RawBuffer, Request, Scope};
+use cableway::{Communicator, Rank, RawBuffer, Request, Scope, World};
 
 use super::Test;
-use super::memory::Memory;
+use super::memory::{Devices, Memory, MemoryKind, Shape};
 use super::plan::Plan;
 use crate::cli::Failure;
 
@@ -14,16 +14,29 @@ const DONE: i32 = 2;
 
 /// One rank's side of the measurement.
 pub(crate) struct Bench<'a> {
-    pub(crate) on: &'a Communicator,
-    pub(crate) plan: &'a Plan,
-    pub(crate) out: Memory,
-    pub(crate) inbox: Memory,
+    on: &'a Communicator,
+    plan: &'a Plan,
+    out: Memory,
+    inbox: Memory,
     /// Messages so far, by which checked ones are told apart.
-    pub(crate) sent: u64,
-    pub(crate) received: u64,
+    sent: u64,
+    received: u64,
 }
 
 impl<'a> Bench<'a> {
+    /// Buffers of `kinds`, by rank.
+    pub(crate) fn new(
+        world: &'a World,
+        plan: &'a Plan,
+        kinds: [MemoryKind; 2],
+        devices: &Devices,
+        shape: Shape,
+    ) -> Result<Self, Failure> {
+        let mine = world.rank() as usize;
+        let memory = || Memory::new(world, kinds[mine], devices.index[mine], shape.clone(), plan.buffer_bytes());
+        Ok(Bench { on: world.communicator(), plan, out: memory()?, inbox: memory()?, sent: 0, received: 0 })
+    }
+
     /// What one size's messages took, in the unit of the test.
     pub(crate) fn run(&mut self, size: u64) -> Result<f64, Failure> {
         let iterations = self.plan.iterations(size);

@@ -10,6 +10,7 @@ mod sizes;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use cableway::World;
 use clap::{Args, ValueEnum};
@@ -18,7 +19,8 @@ use super::Failure;
 use super::job::{self, Joined};
 use super::parameters::ParameterOptions;
 use measure::Bench;
-use memory::{Memory, MemoryKind, Shape};
+pub(super) use memory::MemoryKind;
+use memory::Shape;
 use plan::Plan;
 use report::{Header, Report};
 
@@ -104,6 +106,14 @@ enum Format {
     Json,
 }
 
+/// Time that a contiguous message of each of these sizes takes one way, between `kinds` of memory of the two ranks.
+pub(super) fn latencies(world: &World, kinds: [MemoryKind; 2], sizes: &[u64]) -> Result<Vec<Duration>, Failure> {
+    let plan = Plan { test: Test::Latency, sizes: sizes.to_vec(), iterations: None, window: 1, check: false };
+    let devices = memory::devices(world, kinds, [None; 2])?;
+    let mut bench = Bench::new(world, &plan, kinds, &devices, Shape::Contiguous)?;
+    sizes.iter().map(|&size| Ok(Duration::from_secs_f64(bench.run(size)? / 1e6))).collect()
+}
+
 impl Pingpong {
     pub(super) fn execute(self) -> Result<ExitCode, Failure> {
         if let Some(file) = &self.plot {
@@ -130,9 +140,7 @@ impl Pingpong {
         let transports = on.transports((on.rank() + 1) % on.size())?.join("+");
         let header = self.header(transports, &plan, &devices);
         let mut report = Report::new(self.format, header, plan.sizes.len(), world.rank() == 0);
-        let mine = world.rank() as usize;
-        let memory = || Memory::new(world, kinds[mine], devices.index[mine], self.shape(), plan.buffer_bytes());
-        let mut bench = Bench { on, plan: &plan, out: memory()?, inbox: memory()?, sent: 0, received: 0 };
+        let mut bench = Bench::new(world, &plan, kinds, &devices, self.shape())?;
         report.begin()?;
         for &size in &plan.sizes {
             report.measuring(size);
