@@ -16,7 +16,7 @@ use slab::Slab;
 use smallvec::SmallVec;
 
 use crate::card::Address;
-use crate::kept::Message;
+use crate::kept::{Message, SMALL};
 use crate::link::{COPIED, Link, State, Tx};
 use crate::memory::{self, Buffer};
 use crate::shared::Shared;
@@ -209,14 +209,16 @@ impl Endpoint for OpenibEndpoint {
             State::Connected(connection) => connection.lanes[lane].pair.inline(),
             _ => return Ok(Sent::Busy),
         };
-        let mut small = [0; 256];
-        let sent = if total <= inline.min(small.len()) {
-            small[..header.len()].copy_from_slice(header);
-            small[header.len()..total].copy_from_slice(payload);
-            let data = Gather { address: small.as_ptr(), len: total, key: 0 };
-            let message = |_| Message::Copied(SmallVec::from_slice(&small[..total]));
-            // SAFETY: inline data is copied at once.
-            unsafe { tx.send(&self.shared, &self.link, lane, data, true, message) }
+        let sent = if total <= inline {
+            let mut small = [0; SMALL];
+            let message = if total <= SMALL {
+                small[..header.len()].copy_from_slice(header);
+                small[header.len()..total].copy_from_slice(payload);
+                SmallVec::from_buf_and_len(small, total)
+            } else {
+                SmallVec::from_vec([header, payload].concat())
+            };
+            tx.send_copy(&self.shared, &self.link, lane, message)
         } else {
             let buffer = self.shared.pool.take(total)?;
             let address = buffer.address().as_ptr();
@@ -228,7 +230,7 @@ impl Endpoint for OpenibEndpoint {
             let data = Gather { address, len: total, key: buffer.key() };
             // SAFETY: the buffer is kept until the work is done.
             unsafe {
-                tx.send(&self.shared, &self.link, lane, data, false, |work| Message::Buffer {
+                tx.send(&self.shared, &self.link, lane, data, |work| Message::Buffer {
                     buffer,
                     len: total,
                     lane: lane as u8,
@@ -284,7 +286,7 @@ impl Endpoint for OpenibEndpoint {
         let data = Gather { address: buffer.address().as_ptr(), len, key: buffer.key() };
         // SAFETY: the buffer is kept until the work is done.
         let sent = unsafe {
-            tx.send(&self.shared, &self.link, lane, data, false, |work| Message::Buffer {
+            tx.send(&self.shared, &self.link, lane, data, |work| Message::Buffer {
                 buffer,
                 len,
                 lane: lane as u8,

@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 use crate::NAME;
 use crate::card::Address;
 use crate::cells::Cell;
-use crate::kept::{Kept, Message};
+use crate::kept::{Kept, Message, SMALL};
 use crate::memory::Buffer;
 use crate::order::{self, Arrivals};
 use crate::settings::SPARE_COMPLETIONS;
@@ -206,7 +206,7 @@ impl Tx {
         Ok(room.then_some(lane))
     }
 
-    /// Starts a message, and keeps it as `message` has it, which is told the number of the work.
+    /// Starts a message in registered memory, and keeps it as `message` has it, which is told the number of the work.
     ///
     /// # Safety
     /// As [`start`](Self::start), where the message keeps alive what must be.
@@ -220,23 +220,49 @@ impl Tx {
         link: &Link,
         lane: usize,
         data: Gather,
-        inline: bool,
         message: impl FnOnce(u32) -> Message,
     ) -> Result<(), Error> {
         let number = self.works[lane].next();
-        let several = self.works.len() > 1;
         // A buffer is kept until its queue pair reports something: of several, that one may never be used again.
-        let signal = data.len > COPIED || (several && !inline);
-        let work = if several { Work::SendWithWord(order::word(self.kept.sent())) } else { Work::Send };
+        let signal = data.len > COPIED || self.works.len() > 1;
         // SAFETY: the caller's promise.
-        unsafe { self.start(shared, link, lane, work, data, inline, signal, Owner::Nothing) }?;
-        self.release();
-        self.kept.push(message(number));
-        if several {
+        unsafe { self.start(shared, link, lane, self.work_of_message(), data, false, signal, Owner::Nothing) }?;
+        self.keep_sent(lane, message(number));
+        Ok(())
+    }
+
+    /// Starts a message that goes within the work, and keeps it.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    #[inline]
+    pub(crate) fn send_copy(
+        &mut self,
+        shared: &Shared,
+        link: &Link,
+        lane: usize,
+        message: SmallVec<[u8; SMALL]>,
+    ) -> Result<(), Error> {
+        let data = Gather { address: message.as_ptr(), len: message.len(), key: 0 };
+        // SAFETY: inline data is copied at once.
+        unsafe { self.start(shared, link, lane, self.work_of_message(), data, true, false, Owner::Nothing) }?;
+        self.keep_sent(lane, Message::Copied(message));
+        Ok(())
+    }
+
+    #[inline]
+    fn work_of_message(&self) -> Work<'static> {
+        if self.works.len() > 1 { Work::SendWithWord(order::word(self.kept.sent())) } else { Work::Send }
+    }
+
+    /// What has been consumed meanwhile is let go of when work is done, which is soon enough.
+    #[inline]
+    fn keep_sent(&mut self, lane: usize, message: Message) {
+        self.kept.push(message);
+        if self.works.len() > 1 {
             self.works[lane].waiting += 1;
             self.lanes.push_back(lane as u8);
         }
-        Ok(())
     }
 
     /// Keeps a message that was to be sent by a connection that broke meanwhile. False: that is too late.

@@ -21,7 +21,11 @@ const COMPLETIONS: usize = 16;
 pub(crate) struct Engine {
     shared: Arc<Shared>,
     completions: [Completion; COMPLETIONS],
-    /// Links whose peers could not be told yet what was consumed.
+    /// The queue pair by which something came last, by its number.
+    latest: Option<(u32, Arc<Inbound>)>,
+    /// Shared buffers whose messages nobody needs any more, to be given back.
+    spent: Vec<(Arc<Inbound>, usize)>,
+    /// Links whose peers are to be told what was consumed.
     owing: Vec<Arc<Link>>,
     /// Links found broken or closed by the peer, to be reported once nothing of theirs is under way.
     failing: Vec<Arc<Link>>,
@@ -41,6 +45,8 @@ impl Engine {
         Engine {
             shared,
             completions: [blank; COMPLETIONS],
+            latest: None,
+            spent: Vec::with_capacity(COMPLETIONS),
             owing: Vec::new(),
             failing: Vec::new(),
             ended: Vec::new(),
@@ -63,6 +69,8 @@ impl Engine {
                 self.lose_device(&reason);
             }
         }
+        // What a message leaves to do waits for the next call: by then its answer, if there is one, is on its way.
+        let (spent, owing) = (self.spent.len(), self.owing.len());
         if !self.dead {
             match self.shared.port.completions.poll(&mut self.completions) {
                 Ok(count) => {
@@ -78,15 +86,32 @@ impl Engine {
                 Err(error) => self.lose_device(&error.to_string()),
             }
         }
-        if !self.owing.is_empty() {
-            for link in std::mem::take(&mut self.owing) {
-                self.tell_consumed(&link);
-            }
+        if !self.spent.is_empty() || !self.owing.is_empty() {
+            // Where several came at once, it is the rate that matters.
+            let several = self.spent.len() > spent + 1;
+            self.clear_up(if several { (self.spent.len(), self.owing.len()) } else { (spent, owing) });
         }
         if !self.failing.is_empty() {
             events += self.report(upcalls);
         }
         events
+    }
+
+    /// Gives back the first of the spent buffers and tells the first of the owed peers, so many.
+    fn clear_up(&mut self, (spent, owing): (usize, usize)) {
+        if self.dead {
+            self.spent.clear();
+            self.owing.clear();
+            return;
+        }
+        for (inbound, index) in self.spent.drain(..spent) {
+            inbound.give_back(index);
+        }
+        if owing != 0 {
+            for link in self.owing.drain(..owing).collect::<SmallVec<[_; 4]>>() {
+                self.tell_consumed(&link);
+            }
+        }
     }
 
     #[inline]
@@ -100,8 +125,7 @@ impl Engine {
 
     #[inline]
     fn received(&mut self, completion: &Completion, upcalls: &dyn Upcalls) {
-        let inbound = self.shared.directory.read().by_number.get(&completion.qp_num).map(Arc::clone);
-        let Some(inbound) = inbound else { return self.shared.repost(completion.wr_id) };
+        let Some(inbound) = self.inbound(completion.qp_num) else { return self.shared.repost(completion.wr_id) };
         let Some(index) = inbound.receives.took(completion.wr_id) else { return };
         let link = &inbound.link;
         if link.silenced.load(Ordering::Relaxed) {
@@ -122,25 +146,44 @@ impl Engine {
         if link.arrivals.is_some() || self.has_word(completion) {
             self.in_turn(&inbound, index, completion, upcalls);
         } else {
-            self.hand_up(&inbound, index, completion.byte_len as usize, upcalls);
+            self.hand_up(inbound, index, completion.byte_len as usize, upcalls);
         }
+    }
+
+    /// The queue pair of this number: one that was met stays until the transport goes.
+    #[inline]
+    fn inbound(&mut self, number: u32) -> Option<Arc<Inbound>> {
+        if let Some((latest, inbound)) = &self.latest
+            && *latest == number
+        {
+            return Some(Arc::clone(inbound));
+        }
+        let inbound = self.shared.directory.read().by_number.get(&number).map(Arc::clone)?;
+        self.latest = Some((number, Arc::clone(&inbound)));
+        Some(inbound)
     }
 
     #[inline]
-    fn hand_up(&mut self, inbound: &Inbound, index: usize, len: usize, upcalls: &dyn Upcalls) {
+    fn hand_up(&mut self, inbound: Arc<Inbound>, index: usize, len: usize, upcalls: &dyn Upcalls) {
         let receives = &inbound.receives;
-        // SAFETY: the completion gave the buffer back to us, and it is posted again only below, or by its keeper.
+        // SAFETY: the completion gave the buffer back to us, and it is posted again only when it is spent, or by its
+        // keeper.
         let bytes = unsafe { receives.bytes(index, len) };
         let keeping = Keeping { receives, index, kept: Cell::new(false) };
         upcalls.receive(inbound.link.rank, Received::new(bytes, receives.plenty().then_some(&keeping)));
-        if !keeping.kept.get() {
+        let spent = !keeping.kept.get();
+        // A peer that hears that its messages were consumed counts on its own buffers.
+        if spent && !receives.is_shared() {
             inbound.give_back(index);
         }
         self.consumed(&inbound.link, receives.queue());
+        if spent && inbound.receives.is_shared() {
+            self.spent.push((inbound, index));
+        }
     }
 
     /// What has a word beside it: a goodbye, or any message of a connection of several queue pairs.
-    fn in_turn(&mut self, inbound: &Inbound, index: usize, completion: &Completion, upcalls: &dyn Upcalls) {
+    fn in_turn(&mut self, inbound: &Arc<Inbound>, index: usize, completion: &Completion, upcalls: &dyn Upcalls) {
         let link = &inbound.link;
         let word = self.has_word(completion).then(|| {
             // SAFETY: the flag says that the union holds a word, and integers are valid whatever was written.
@@ -157,7 +200,7 @@ impl Engine {
             return self.fail(link, Error::Malformed { btl: NAME, peer: link.rank, reason });
         };
         match (ahead, goodbye) {
-            (0, false) => self.hand_up(inbound, index, completion.byte_len as usize, upcalls),
+            (0, false) => self.hand_up(Arc::clone(inbound), index, completion.byte_len as usize, upcalls),
             (0, true) => {
                 inbound.give_back(index);
                 return self.hear_goodbye(link);
@@ -199,13 +242,16 @@ impl Engine {
     /// A message of a queue was handed up. Credits go back in instalments.
     #[inline]
     fn consumed(&mut self, link: &Arc<Link>, queue: usize) {
-        let consumed = link.consumed.fetch_add(1, Ordering::Relaxed) + 1;
+        // Nobody else writes it.
+        let consumed = link.consumed.load(Ordering::Relaxed) + 1;
+        link.consumed.store(consumed, Ordering::Relaxed);
         let untold = match &link.arrivals {
             None => (consumed - link.told.load(Ordering::Relaxed)) as usize,
             Some(arrivals) => arrivals.lock().consume(queue),
         };
-        if untold >= self.shared.settings.queues.instalment(queue) {
-            self.tell_consumed(link);
+        // Each of those that follow, before it is told, would ask for the same again.
+        if untold == self.shared.settings.queues.instalment(queue) {
+            self.owing.push(Arc::clone(link));
         }
     }
 

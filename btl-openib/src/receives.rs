@@ -112,7 +112,13 @@ impl Receives {
     /// consumed tells the peer that there is a buffer again.
     #[inline]
     pub(crate) fn plenty(&self) -> bool {
-        matches!(self.taker, Taker::All(_)) && self.posted.load(Ordering::Relaxed) > self.low
+        self.is_shared() && self.posted.load(Ordering::Relaxed) > self.low
+    }
+
+    /// Whether they are there for all peers.
+    #[inline]
+    pub(crate) fn is_shared(&self) -> bool {
+        matches!(self.taker, Taker::All(_))
     }
 
     fn address(&self, index: usize) -> *mut u8 {
@@ -131,7 +137,7 @@ impl Inbound {
     /// Nobody needs this buffer's message any more. A broken queue pair would only hand its own back again.
     #[inline]
     pub(crate) fn give_back(&self, index: usize) {
-        if matches!(self.receives.taker, Taker::All(_)) || !self.link.silenced.load(Ordering::Relaxed) {
+        if self.receives.is_shared() || !self.link.silenced.load(Ordering::Relaxed) {
             self.receives.post(index);
         }
     }
