@@ -53,6 +53,20 @@ impl Openib {
     }
 }
 
+/// What tests do to a device that works.
+#[doc(hidden)]
+impl Openib {
+    /// Leaves room for fewer completions than are kept account of, so that the queue can overflow.
+    pub fn shrink_completions(&self, entries: usize) -> std::io::Result<()> {
+        self.shared.port.completions.resize(entries)
+    }
+
+    /// Has the device say something of its own accord, by its number in `enum ibv_event_type`.
+    pub fn hear_event(&self, kind: i32) {
+        crate::connection::hear_event(&self.shared, &crate::verbs::Event { kind, queue_pair: None });
+    }
+}
+
 /// Says before it hurts that too little memory may be locked.
 fn warn_of_limit(settings: &Settings) {
     let needed: usize = settings.queues.iter().map(|queue| 2 * queue.size * queue.count).sum();

@@ -9,7 +9,7 @@ use crate::shared::Shared;
 use crate::verbs::Event;
 
 /// Has progress deal with an event, if it is a failure.
-pub(super) fn hear(shared: &Shared, event: &Event) {
+pub(crate) fn hear(shared: &Shared, event: &Event) {
     let name = &shared.port.context.name;
     // `enum ibv_event_type`.
     match (event.kind, event.queue_pair) {

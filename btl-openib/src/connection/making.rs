@@ -145,6 +145,10 @@ impl Server {
 
     /// A peer was first. False: it is told, or nothing is said.
     fn accept(&mut self, rank: Rank, hello: &Hello) -> bool {
+        // Who is not answered goes another way in the end; that we are about to leave would be a lie.
+        if self.shared.lost.load(Ordering::Relaxed) {
+            return false;
+        }
         let link = self.shared.link(rank);
         let refused = {
             let mut tx = link.tx.lock();

@@ -30,6 +30,7 @@ mod wire;
 
 pub use desk::{Desk, Work};
 pub(crate) use door::Door;
+pub(crate) use events::hear as hear_event;
 pub use handshake::{Due, Handshake, Step};
 pub(crate) use service::{Service, without_signals};
 pub(crate) use wire::{HELLO, Hello};

@@ -152,6 +152,8 @@ impl Server {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(errno) => return Err(errno.into()),
             }
+            let gone = PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL;
+            let removed = sources[1..fixed.len()].iter().any(|source| source.revents().intersects(gone));
             let mut ended =
                 sources[fixed.len()..].iter().map(|source| !source.revents().is_empty()).collect::<Vec<_>>();
             shared.door.answer();
@@ -167,6 +169,10 @@ impl Server {
             }
             while let Some(event) = shared.port.context.next_event() {
                 events::hear(&shared, &event);
+            }
+            // What it had to say has been heard; it would be asked for ever.
+            if removed {
+                return Err(io::Error::other("the device was removed"));
             }
             for link in shared.door.commands() {
                 self.desk.connect(link);

@@ -1,6 +1,8 @@
 //! Instances of the transport over a device of this machine.
 #![allow(dead_code, unused_imports, reason = "each test binary uses a part")]
 
+use std::sync::Arc;
+
 use cableway_base::Rank;
 use cableway_btl::{Endpoint, Job};
 use cableway_btl_openib::Openib;
@@ -20,9 +22,14 @@ pub(crate) fn has_device() -> bool {
 }
 
 pub(crate) fn node(rank: Rank, size: u32, assignments: &[&str]) -> Node {
+    Node::of(rank, open(rank, size, assignments))
+}
+
+/// A node's transport.
+pub(crate) fn open(rank: Rank, size: u32, assignments: &[&str]) -> Arc<Openib> {
     let job = Job::new("test-job".to_owned(), [42; 32], rank, size, size);
     let parameters = test_nodes::parameters(&[&[PATIENT], assignments].concat());
-    Node::of(rank, Openib::open(&job, &parameters, &Devices::none()).unwrap().expect("a port"))
+    Openib::open(&job, &parameters, &Devices::none()).unwrap().expect("a port")
 }
 
 /// The link to a peer, which is one.
