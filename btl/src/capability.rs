@@ -34,6 +34,10 @@ bitflags::bitflags! {
         const FAILOVER = 1 << 12;
         /// `get_strided` and `put_strided`, between device memories.
         const DEVICE_STRIDED = 1 << 13;
+        /// It is no device's copy that `get` and `put` of device memory are, but the network's own work: memory on this
+        /// side must be such that `register` takes it, too, and they know nothing of streams, so that who calls them, or
+        /// tells the peer of such memory, waits for the default stream first.
+        const DEVICE_DIRECT = 1 << 14;
     }
 }
 
@@ -56,10 +60,12 @@ pub struct Capabilities {
     pub device_max_send_size: usize,
     /// Smallest message for which `get` or `put` is worth its handshake.
     pub min_rdma_size: usize,
-    /// Smallest message between device memories for which `get` or `put` is worth its handshake; also where it would
-    /// fit the eager limit.
+    /// Smallest message from device memory for which `get` or `put` is worth its handshake; also where it would fit the
+    /// eager limit.
     pub device_min_rdma_size: usize,
-    /// Largest single `get` or `put` between device memories.
+    /// Largest message from or to device memory of this side that should be moved by `get` or `put`.
+    pub device_max_rdma_size: usize,
+    /// Largest single `get` or `put` of device memory.
     pub device_rdma_limit: usize,
     /// Largest single `get`.
     pub get_limit: usize,
@@ -83,6 +89,7 @@ impl Capabilities {
             device_max_send_size: max_send_size,
             min_rdma_size: usize::MAX,
             device_min_rdma_size: usize::MAX,
+            device_max_rdma_size: usize::MAX,
             device_rdma_limit: usize::MAX,
             get_limit: usize::MAX,
             put_limit: usize::MAX,

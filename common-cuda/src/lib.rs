@@ -13,6 +13,7 @@ mod copy;
 #[cfg(feature = "cuda")]
 mod cuda;
 mod devices;
+mod direct;
 #[cfg(feature = "double")]
 mod double;
 mod error;
@@ -28,6 +29,7 @@ mod vendor;
 pub use buffer::{BufferKind, DeviceBuffer};
 pub use copy::{Completion, CopyBatch, Direction, Order, Within};
 pub use devices::{Devices, LIBDIR_VARIABLE, Moment};
+pub use direct::{Allocation, DirectSupport, WritesSeen};
 pub use error::DeviceError;
 pub use facts::{DeviceFacts, Facts, Link};
 pub use host::{BounceBuffer, BouncePool, HostRegistration};

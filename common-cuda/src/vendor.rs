@@ -9,10 +9,12 @@
 //! tests (`double.rs`), on which the engine's tests run to show that a second vendor changes no caller. That is another
 //! folder beside `cuda/` and another arm in `Devices::open`.
 
+use std::os::fd::OwnedFd;
 use std::sync::atomic::AtomicBool;
 
 use crate::buffer::BufferKind;
 use crate::copy::{Direction, Order, Within};
+use crate::direct::{DirectSupport, WritesSeen};
 use crate::error::DeviceError;
 use crate::facts::Facts;
 use crate::ipc::{Exported, NoExport};
@@ -59,6 +61,26 @@ pub(crate) trait Vendor: Send + Sync {
     fn export(&self, at: &Location, address: *const u8, buffer_id: u64) -> Result<Exported, NoExport>;
     /// Maps another process's allocation into the context of `into`.
     fn import(&self, exported: &Exported, into: &Location) -> Result<Box<dyn VendorMapping>, DeviceError>;
+    /// As [`Devices::direct_support`](crate::Devices::direct_support).
+    fn direct_support(&self, _device: DeviceIndex) -> Result<DirectSupport, DeviceError> {
+        Ok(DirectSupport { dma_buf: false, peer_memory: false, writes: WritesSeen::Never })
+    }
+    /// As [`Devices::dma_buf`](crate::Devices::dma_buf).
+    fn dma_buf(&self, _at: &Location, address: u64, _len: usize) -> Result<OwnedFd, DeviceError> {
+        Err(DeviceError { call: "dma_buf", object: format!("{address:#x}"), reason: "this vendor has none".to_owned() })
+    }
+    /// As [`Devices::direct_capable`](crate::Devices::direct_capable).
+    fn direct_capable(&self, _address: *const u8) -> Option<bool> {
+        None
+    }
+    /// As [`Devices::flush_remote_writes`](crate::Devices::flush_remote_writes).
+    fn flush_remote_writes(&self, _at: &Location) -> Result<(), DeviceError> {
+        Ok(())
+    }
+    /// As [`Devices::synchronise_operations`](crate::Devices::synchronise_operations).
+    fn synchronise_operations(&self, _at: &Location, _address: *const u8) -> Result<(), DeviceError> {
+        Ok(())
+    }
     /// Registers now or later; dropping what is returned unregisters.
     ///
     /// # Safety

@@ -29,8 +29,8 @@ pub(crate) enum Then {
     SendFragment { peer: Rank, link: u32, id: Id, fragment: Fragment, len: usize },
     /// The default stream's work on data that is to be announced is done.
     Ordered { peer: Rank, id: Id },
-    /// The same of a buffer in which data is to be stored.
-    Expose { peer: Rank, id: Id },
+    /// The same of a buffer into which data is to be moved.
+    Move { peer: Rank, id: Id },
     /// So many bytes of an announced message are where they belong.
     Arrived { peer: Rank, id: Id, bytes: u64, source: Source },
     /// An eager message is.
@@ -113,7 +113,7 @@ impl Engine {
             Then::SendMessage { peer, link, id, fragment, len } => {
                 let Some(peer) = self.known_peer(peer) else { return };
                 self.with_links(peer, done, |links, done| {
-                    self.message_copied(links, (id, link), (fragment, len), result, done);
+                    self.message_copied(peer, links, (id, link), (fragment, len), result, done);
                 });
             }
             Then::SendFragment { peer, link, id, fragment, len } => {
@@ -126,7 +126,7 @@ impl Engine {
                 let Some(peer) = self.known_peer(peer) else { return };
                 self.with_links(peer, done, |links, done| self.ordered(peer, links, id, result, done));
             }
-            Then::Expose { peer, id } => {
+            Then::Move { peer, id } => {
                 let Some(peer) = self.known_peer(peer) else { return };
                 self.with_links(peer, done, |links, done| self.ordered_receive(peer, links, id, result, done));
             }

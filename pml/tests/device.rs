@@ -30,6 +30,12 @@ const ALL: Flags = HOST_RDMA.union(Flags::DEVICE_GET).union(Flags::DEVICE_PUT);
 fn links() -> Vec<(&'static str, Link)> {
     let link = |flags| Link::new("net", flags);
     let small = |flags| link(flags).with(|link| link.capabilities.device_min_rdma_size = 1);
+    let direct = |flags| {
+        small(flags | Flags::DEVICE_DIRECT).with(|link| {
+            link.asynchronous = true;
+            link.capabilities.device_max_rdma_size = 20_000;
+        })
+    };
     vec![
         ("send only", link(Flags::empty())),
         ("host get and put", link(HOST_RDMA).with(|link| link.retains = true)),
@@ -40,6 +46,9 @@ fn links() -> Vec<(&'static str, Link)> {
         ("device, small messages too", small(ALL).with(|link| link.asynchronous = true)),
         ("device, the sender copies", small(ALL).with(|link| (link.asynchronous, link.push) = (true, true))),
         ("device, small messages too, refused", small(ALL).with(|link| (link.refuses, link.push) = (true, true))),
+        ("by the network", direct(ALL)),
+        ("by the network, which stores", direct(Flags::PUT | Flags::DEVICE_PUT)),
+        ("by the network, refused", direct(ALL).with(|link| link.refuses = true)),
         ("device get, refused", link(ALL).with(|link| link.refuses = true)),
     ]
 }
@@ -91,6 +100,40 @@ fn small_device_messages_are_one_copy_and_the_cheaper_side_makes_it() {
         assert_eq!(counts("device_direct"), if push { (5, 0) } else { (0, 5) });
         assert_eq!(counts("protocol_put"), if push { (5, 0) } else { (0, 0) });
         assert_eq!((counts("sends_eager"), counts("device_copies")), ((0, 0), (0, 0)));
+    }
+}
+
+/// What is beyond the limit goes through internal buffers, and so does memory that cannot be registered, without the
+/// receiver being asked to expose its own in vain.
+#[test]
+fn the_network_reaches_device_memory_up_to_its_limit() {
+    let devices = devices();
+    const LIMIT: usize = 20_000;
+    let device = Some(BufferKind::Device);
+    for (from, to) in [(device, device), (device, None), (None, device), (Some(BufferKind::Managed), device)] {
+        for len in [1, 8192, LIMIT - 1, LIMIT, LIMIT + 1, 300_001] {
+            let link = Link::new("net", ALL | Flags::DEVICE_DIRECT).with(|link| {
+                link.capabilities.device_min_rdma_size = 1;
+                link.capabilities.device_max_rdma_size = LIMIT;
+                link.asynchronous = true;
+            });
+            let ranks = Ranks::on(&devices, 2, &[link], &[], false);
+            let content = pattern(len, 4);
+            let mut source = Memory::new(&devices, from, &content);
+            let mut target = Memory::new(&devices, to, &vec![0; len]);
+            let (out, into) =
+                (Buffer::bytes(source.address(), len as u64), Buffer::bytes(target.address(), len as u64));
+            ranks.transfer(out, into, &SendMode::Standard).1.unwrap();
+            assert!(target.read(len) == content);
+            let by_network = match from {
+                Some(BufferKind::Device) => len <= LIMIT,
+                None => (8192..=LIMIT).contains(&len),
+                _ => false,
+            };
+            let what = format!("{len} bytes from {from:?} to {to:?}");
+            assert_eq!(ranks.counter(1, "protocol_get"), by_network.into(), "{what}");
+            assert_eq!(ranks.counter(0, "protocol_put"), 0, "{what}");
+        }
     }
 }
 

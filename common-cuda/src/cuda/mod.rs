@@ -4,6 +4,7 @@ mod buffer;
 mod classify;
 mod context;
 mod copy;
+mod direct;
 mod driver;
 mod hardware;
 mod info;
@@ -18,6 +19,7 @@ mod status;
 mod stream;
 mod table;
 
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
@@ -32,6 +34,7 @@ use self::primary::Primaries;
 use self::register::Registrations;
 use crate::buffer::BufferKind;
 use crate::copy::{Direction, Order};
+use crate::direct::DirectSupport;
 use crate::error::DeviceError;
 use crate::facts::Facts;
 use crate::ipc::{Exported, NoExport};
@@ -189,6 +192,28 @@ impl Vendor for Cuda {
 
     fn import(&self, exported: &Exported, into: &Location) -> Result<Box<dyn VendorMapping>, DeviceError> {
         Ok(Box::new(ipc::Mapping::open(self.context_of(into)?, exported)?))
+    }
+
+    fn direct_support(&self, device: DeviceIndex) -> Result<DirectSupport, DeviceError> {
+        let object = || format!("device {}", device.0);
+        let driver = self.driver("direct_support", object())?;
+        direct::support(driver, device).map_err(|failure| driver.error(failure, object()))
+    }
+
+    fn dma_buf(&self, at: &Location, address: u64, len: usize) -> Result<OwnedFd, DeviceError> {
+        direct::dma_buf(&*self.context_of(at)?, address, len)
+    }
+
+    fn direct_capable(&self, address: *const u8) -> Option<bool> {
+        direct::capable(self.discovery.driver()?, address)
+    }
+
+    fn flush_remote_writes(&self, at: &Location) -> Result<(), DeviceError> {
+        direct::flush(&*self.context_of(at)?)
+    }
+
+    fn synchronise_operations(&self, at: &Location, address: *const u8) -> Result<(), DeviceError> {
+        direct::synchronise(&*self.context_of(at)?, address)
     }
 
     unsafe fn register_host(&self, address: *mut u8, len: usize) -> Box<dyn VendorRegistration> {

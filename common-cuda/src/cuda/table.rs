@@ -107,6 +107,9 @@ functions! {
     cuCtxGetId(context: CUcontext, id: *mut u64) since 12000 exported "cuCtxGetId";
 
     cuPointerGetAttributes(count: c_uint, attributes: *mut c_int, data: *mut *mut c_void, address: CUdeviceptr) since 7000 exported "cuPointerGetAttributes";
+    cuPointerSetAttribute(value: *const c_void, attribute: c_int, address: CUdeviceptr) since 6000 exported "cuPointerSetAttribute";
+    cuMemGetHandleForAddressRange(handle: *mut c_void, address: CUdeviceptr, len: usize, kind: c_int, flags: u64) since 11070 exported "cuMemGetHandleForAddressRange";
+    cuFlushGPUDirectRDMAWrites(target: c_int, scope: c_int) since 11030 exported "cuFlushGPUDirectRDMAWrites";
     cuMemGetAddressRange(base: *mut CUdeviceptr, len: *mut usize, address: CUdeviceptr) since 3020 exported "cuMemGetAddressRange_v2";
 
     cuThreadExchangeStreamCaptureMode(mode: *mut c_int) since 10010 exported "cuThreadExchangeStreamCaptureMode";

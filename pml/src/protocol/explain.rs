@@ -92,6 +92,7 @@ struct Able<'l> {
     any: Flags,
     min_rdma_size: usize,
     device_min_rdma_size: usize,
+    device_max_rdma_size: usize,
     copy_only: bool,
     push_limit: u64,
     costs: Costs,
@@ -126,6 +127,7 @@ pub fn explain(
         any: capabilities.flags,
         min_rdma_size: capabilities.min_rdma_size,
         device_min_rdma_size: capabilities.device_min_rdma_size,
+        device_max_rdma_size: capabilities.device_max_rdma_size,
         copy_only: parameters.device_protocols == DeviceProtocols::Copy,
         push_limit: parameters.device_push_limit as u64,
         costs: Costs::of(|_| same),
@@ -159,6 +161,7 @@ impl Engine {
             any: links.flags(),
             min_rdma_size: links.min_rdma_size(),
             device_min_rdma_size: links.device_min_rdma_size(),
+            device_max_rdma_size: links.device_max_rdma_size(),
             copy_only: self.copy_only(),
             push_limit: self.parameters.device_push_limit as u64,
             costs: Costs::of(|operation| main.endpoint.cost(operation, &location)),
@@ -184,7 +187,8 @@ impl Able<'_> {
         let header = MATCH_LEN as u64;
         let after = |limit: usize| (limit as u64 + 1).saturating_sub(header);
         let changes = [1, after(self.main.inline_limit), after(self.main.eager_limit), self.min_rdma_size as u64];
-        let changes = changes.into_iter().chain([self.device_min_rdma_size as u64, self.push_limit.saturating_add(1)]);
+        let device = [self.device_min_rdma_size as u64, (self.device_max_rdma_size as u64).saturating_add(1)];
+        let changes = changes.into_iter().chain(device).chain([self.push_limit.saturating_add(1)]);
         let mut starts: Vec<u64> = changes.filter(|size| sizes.contains(size)).collect();
         starts.push(*sizes.start());
         starts.sort_unstable();
@@ -217,6 +221,7 @@ impl Able<'_> {
             any: self.any,
             min_rdma_size: self.min_rdma_size,
             device_min_rdma_size: self.device_min_rdma_size,
+            device_max_rdma_size: self.device_max_rdma_size,
             reachable: from.shape(self.any).on_device,
             stores: len <= self.push_limit && self.costs.put.of(len) <= self.costs.get.of(len),
             fetches: !mixed || !self.any.contains(Flags::DEVICE_TO_DEVICE),
@@ -240,6 +245,7 @@ impl Able<'_> {
             copy_only: self.copy_only,
             attentive: true,
             any: self.any,
+            too_large: len > self.device_max_rdma_size as u64,
             mixed,
             get: self.costs.get.of(len),
             put: self.costs.put.of(len),

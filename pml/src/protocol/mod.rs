@@ -25,6 +25,9 @@
 //! Where this table says one run, a device's buffer may also be blocks at regular distances, if the link has kernels copy
 //! such: they go from place to place, packed nowhere.
 //!
+//! Where it is the network that reaches a device's memory ([`Flags::DEVICE_DIRECT`]), the link says up to which size that
+//! is the best way: what is larger is copied through internal buffers, whose copies and transfers overlap.
+//!
 //! A device buffer on either side takes GET and PUT only where the link says that it can do so with device memory, and
 //! never with `device_protocols=copy`: then its data always goes through internal buffers.
 
@@ -107,6 +110,8 @@ pub(crate) struct Outgoing<'l> {
     pub(crate) min_rdma_size: usize,
     /// The same of those that can with device memory.
     pub(crate) device_min_rdma_size: usize,
+    /// The largest `device_max_rdma_size` of them.
+    pub(crate) device_max_rdma_size: usize,
     /// Device memory that a link has made reachable for the peer.
     pub(crate) reachable: bool,
     /// One copy that the sender makes is wanted.
@@ -121,10 +126,16 @@ impl Outgoing<'_> {
         self.len.saturating_add(header) <= self.main.eager_limit as u64
     }
 
-    /// Whether the message is large enough for one copy.
+    /// Whether the message is large enough for one copy, and not too large.
     fn repays(&self) -> bool {
-        let least = if self.from.on_device { self.device_min_rdma_size } else { self.min_rdma_size };
-        self.len >= least as u64
+        match self.from.on_device {
+            true => self.len >= self.device_min_rdma_size as u64 && !self.is_too_large(),
+            false => self.len >= self.min_rdma_size as u64,
+        }
+    }
+
+    fn is_too_large(&self) -> bool {
+        self.len > self.device_max_rdma_size as u64
     }
 }
 
@@ -180,6 +191,8 @@ pub(crate) fn start(out: &Outgoing<'_>) -> (Start, &'static str) {
         "device memory, and device_protocols=copy"
     } else if !out.from.contiguous {
         "its data is in pieces"
+    } else if out.from.on_device && out.any.intersects(DEVICE_RDMA) && out.is_too_large() {
+        "device memory, more than the link reaches without loss"
     } else if out.from.on_device {
         "device memory, which the link cannot fetch"
     } else {
@@ -192,6 +205,9 @@ pub(crate) fn start(out: &Outgoing<'_>) -> (Start, &'static str) {
 pub(crate) fn addressable(out: &Outgoing<'_>) -> bool {
     rdma(Flags::PUT, Flags::DEVICE_PUT, out.from, out.copy_only, out.any) && out.repays()
 }
+
+/// Some of the device memory on this side.
+pub(crate) const DEVICE_RDMA: Flags = Flags::DEVICE_GET.union(Flags::DEVICE_PUT);
 
 fn rdma(host: Flags, device: Flags, shape: Shape, copy_only: bool, any: Flags) -> bool {
     let flag = if shape.on_device { device } else { host };
@@ -212,6 +228,8 @@ pub(crate) struct Incoming {
     pub(crate) attentive: bool,
     /// What any link can do.
     pub(crate) any: Flags,
+    /// A message to device memory is larger than any of them should move by itself.
+    pub(crate) too_large: bool,
     /// One of the buffers is on a device and the other is not, as far as that is known.
     pub(crate) mixed: bool,
     /// Where both ways are open, what they cost: the receiver fetches, the sender stores.
@@ -221,11 +239,12 @@ pub(crate) struct Incoming {
 
 /// How the data comes, and why.
 pub(crate) fn data(incoming: &Incoming) -> (Data, &'static str) {
-    let Incoming { exposed, addressable, to, copy_only, attentive, any, mixed, get: fetching, put: storing } =
+    let Incoming { exposed, addressable, to, copy_only, attentive, any, too_large, mixed, get: fetching, put: storing } =
         *incoming;
     let apart = mixed && any.contains(Flags::DEVICE_TO_DEVICE);
-    let get = exposed && !apart && rdma(Flags::GET, Flags::DEVICE_GET, to, copy_only, any);
-    let put = addressable && !apart && rdma(Flags::PUT, Flags::DEVICE_PUT, to, copy_only, any);
+    let beyond = too_large && to.on_device;
+    let get = exposed && !apart && !beyond && rdma(Flags::GET, Flags::DEVICE_GET, to, copy_only, any);
+    let put = addressable && !apart && !beyond && rdma(Flags::PUT, Flags::DEVICE_PUT, to, copy_only, any);
     if get && put && to.on_device {
         return match storing < fetching {
             false => (Data::Get, "fetched in one copy (on one device the lower rank copies)"),
@@ -250,6 +269,8 @@ pub(crate) fn data(incoming: &Incoming) -> (Data, &'static str) {
         "the receiver's buffer is in pieces"
     } else if apart && (exposed || addressable) {
         "only one of the two buffers is on a device"
+    } else if beyond && any.intersects(DEVICE_RDMA) && (exposed || addressable) {
+        "device memory, more than the link reaches without loss"
     } else if to.on_device && (exposed || addressable) {
         "device memory, which the link does not reach"
     } else {

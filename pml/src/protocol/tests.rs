@@ -112,6 +112,29 @@ fn one_copy_between_devices_from_where_it_pays() {
 }
 
 #[test]
+fn the_network_reaches_device_memory_up_to_its_limit() {
+    let mut direct = link(Flags::GET | Flags::PUT | Flags::DEVICE_GET | Flags::DEVICE_PUT | Flags::DEVICE_DIRECT);
+    (direct.device_min_rdma_size, direct.device_max_rdma_size) = (1, 100_000);
+    // To store costs the same here, and then the sender stores.
+    let (inline, put) = ((0, 0, "eager, inline"), (1, 100_000, "rendezvous, put"));
+    let beyond = (100_001, 1 << 20, "rendezvous, copied in chunks");
+    assert_eq!(protocols(&direct, false, DEVICE, DEVICE), [inline, put, beyond]);
+    assert_eq!(protocols(&direct, false, DEVICE, HOST), [inline, put, beyond], "the sender's memory is the device's");
+    let rows = protocols(&direct, false, HOST, DEVICE);
+    assert_eq!(rows[rows.len() - 2..], [(8192, 100_000, "rendezvous, get"), beyond]);
+    assert_eq!(protocols(&direct, false, HOST, HOST).last(), Some(&(8192, 1 << 20, "rendezvous, get")));
+    direct.device_max_rdma_size = usize::MAX;
+    assert_eq!(protocols(&direct, false, DEVICE, DEVICE), [inline, (1, 1 << 20, "rendezvous, put")]);
+    direct.device_max_rdma_size = 0;
+    let eager = (1, 4080, "eager, copied by the device");
+    assert_eq!(
+        protocols(&direct, false, DEVICE, DEVICE),
+        [inline, eager, (4081, 1 << 20, "rendezvous, copied in chunks")],
+        "at no size"
+    );
+}
+
+#[test]
 fn blocks_go_as_one_run_where_kernels_copy_them() {
     const STRIDED: Side = Side { contiguous: false, ..DEVICE };
     let between = link(Flags::DEVICE_GET | Flags::DEVICE_PUT | Flags::DEVICE_TO_DEVICE);
@@ -143,6 +166,7 @@ fn who_copies_is_the_cheaper_one() {
         copy_only: false,
         attentive: true,
         any,
+        too_large: false,
         mixed: false,
         get: us(10),
         put: us(10),
@@ -152,6 +176,11 @@ fn who_copies_is_the_cheaper_one() {
     assert_eq!(data(&Incoming { get: us(150), addressable: false, ..both }).0, Data::Get);
     assert_eq!(data(&Incoming { exposed: false, put: us(150), ..both }).0, Data::Put);
     assert_eq!(data(&Incoming { copy_only: true, ..both }).0, Data::Fragments);
+    assert_eq!(data(&Incoming { too_large: true, ..both }).0, Data::Fragments);
+    assert_eq!(
+        data(&Incoming { too_large: true, to: HOST.shape(Flags::empty()), any: Flags::GET, ..both }).0,
+        Data::Get
+    );
     assert_eq!(data(&Incoming { to: PIECES.shape(Flags::empty()), ..both }).0, Data::Fragments);
 }
 
@@ -177,6 +206,7 @@ fn outgoing<'l>(main: &'l Capabilities, len: u64, from: Side) -> Outgoing<'l> {
         any: main.flags,
         min_rdma_size: main.min_rdma_size,
         device_min_rdma_size: main.device_min_rdma_size,
+        device_max_rdma_size: main.device_max_rdma_size,
         reachable: from.on_device,
         stores: false,
         fetches: true,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use cableway_btl::{Access, Flags, Operation};
 use cableway_common_cuda::{DeviceError, Order};
 
-use super::transfer::{ReceiveTransfer, Source};
+use super::transfer::{ReceiveTransfer, Source, Way};
 use crate::completion::{Active, Done};
 use crate::copies::{Copying, Then};
 use crate::engine::Engine;
@@ -61,6 +61,7 @@ impl Engine {
                 copy_only: self.copy_only(),
                 attentive: !self.crowded && links.sends.is_empty() && links.offers.attentive(peer),
                 any: links.flags(),
+                too_large: transfer.wanted > links.device_max_rdma_size() as u64,
                 mixed: false,
                 get,
                 put,
@@ -68,14 +69,20 @@ impl Engine {
             let (data, _) = protocol::data(&incoming);
             let id = links.receives.insert(transfer);
             match (data, source) {
+                (Data::Get, Some(source)) if shape.on_device && links.flags().contains(Flags::DEVICE_DIRECT) => {
+                    if let Some(transfer) = links.receives.get_mut(id) {
+                        transfer.source = Some((source, Way::Fetch));
+                    }
+                    self.move_in_order(peer, links, id, done);
+                }
                 (Data::Get | Data::Offered, Some(source)) => {
                     self.fetch(peer, links, (id, source), data == Data::Offered, done);
                 }
                 (Data::Put, instead) if shape.on_device => {
                     if let Some(transfer) = links.receives.get_mut(id) {
-                        transfer.instead = instead;
+                        transfer.source = instead.map(|source| (source, Way::Expose));
                     }
-                    self.expose_in_order(peer, links, id, done);
+                    self.move_in_order(peer, links, id, done);
                 }
                 (Data::Put, _) => expose(links, id),
                 _ => links.ask_for_fragments(id, &[]),
@@ -97,19 +104,19 @@ impl Engine {
         self.pump_gets(peer, links, done);
     }
 
-    /// Lets the sender store in a device's buffer, once the default stream's work on it is done: the sender's copy knows
-    /// nothing of that stream.
-    fn expose_in_order(&self, peer: &Peer, links: &mut Links, id: Id, done: &mut Done) {
+    /// Lets the sender store in a device's buffer, or the network fetch into it, once the default stream's work on it is
+    /// done: they know nothing of that stream.
+    fn move_in_order(&self, peer: &Peer, links: &mut Links, id: Id, done: &mut Done) {
         let Some(transfer) = links.receives.get_mut(id) else { return };
         if transfer.order_of_copies(&self.devices) == Order::None {
-            return self.expose_ordered(peer, links, id, done);
+            return self.move_ordered(peer, links, id, done);
         }
         match self.default_stream(transfer.convertor.location()) {
             Ok(Some(completion)) => {
                 transfer.busy += 1;
-                self.start_copy(Copying { completion, then: Then::Expose { peer: peer.rank, id }, bytes: 0 });
+                self.start_copy(Copying { completion, then: Then::Move { peer: peer.rank, id }, bytes: 0 });
             }
-            Ok(None) => self.expose_ordered(peer, links, id, done),
+            Ok(None) => self.move_ordered(peer, links, id, done),
             // The copies of fragments will say what is wrong with it.
             Err(_) => links.ask_for_fragments(id, &[]),
         }
@@ -128,16 +135,19 @@ impl Engine {
         transfer.busy -= 1;
         match result {
             _ if transfer.gone || transfer.failure.is_some() => {}
-            Ok(()) => self.expose_ordered(peer, links, id, done),
+            Ok(()) => self.move_ordered(peer, links, id, done),
             Err(_) => links.ask_for_fragments(id, &[]),
         }
         links.settle_receive(id, done);
     }
 
-    fn expose_ordered(&self, peer: &Peer, links: &mut Links, id: Id, done: &mut Done) {
+    fn move_ordered(&self, peer: &Peer, links: &mut Links, id: Id, done: &mut Done) {
         let Some(transfer) = links.receives.get_mut(id) else { return };
-        let instead = transfer.instead.take();
-        let Some(source) = instead else { return expose(links, id) };
+        let source = match transfer.source.take() {
+            Some((source, Way::Fetch)) => return self.fetch(peer, links, (id, source), false, done),
+            Some((source, Way::Expose)) => source,
+            None => return expose(links, id),
+        };
         let whole = transfer.whole(Order::None).map(|whole| whole.0);
         let link = links.active.iter_mut().find(|link| link.serial == source.link);
         let able = whole.zip(link).is_some_and(|(region, link)| {

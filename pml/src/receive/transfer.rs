@@ -32,8 +32,8 @@ pub(crate) struct ReceiveTransfer {
     /// Operations and copies that still write to the buffer.
     pub(crate) busy: usize,
     pub(crate) fetch: Option<Fetch>,
-    /// How to fetch it, should the sender not be able to store it.
-    pub(crate) instead: Option<Source>,
+    /// Where it can be fetched from, while the default stream's work on a device's buffer is waited for.
+    pub(crate) source: Option<(Source, Way)>,
     /// Lets the sender store.
     pub(crate) registrations: SmallVec<[Registration; 1]>,
     /// The sender waits to be told that all is done.
@@ -42,6 +42,14 @@ pub(crate) struct ReceiveTransfer {
     pub(crate) failure: Option<Error>,
     /// The sender has given up, or is dead.
     pub(crate) gone: bool,
+}
+
+/// What follows once the default stream's work is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    Fetch,
+    /// The sender stores; where that cannot be, it is fetched.
+    Expose,
 }
 
 /// What can be fetched.
@@ -113,7 +121,7 @@ impl ReceiveTransfer {
             awaited: 0,
             busy: 0,
             fetch: None,
-            instead: None,
+            source: None,
             registrations: SmallVec::new(),
             finish: false,
             order: Order::AfterDefaultStream,

@@ -10,7 +10,7 @@ use crate::engine::Engine;
 use crate::error::Error;
 use crate::flow;
 use crate::links::{self, Link, Links, Peer};
-use crate::protocol::{self, Outgoing, Shape, Start};
+use crate::protocol::{self, DEVICE_RDMA, Outgoing, Shape, Start};
 use crate::request::{Outcome, Status};
 use crate::wire::{self, Announced, Exposed, Header, HeaderBuffer, Id, MATCH_LEN};
 
@@ -111,10 +111,12 @@ impl Engine {
         if !protocol::exposes_device(&Outgoing { fetches: false, ..out }) && !links.fetches.next_is_announced() {
             return false;
         }
-        register(&mut links.active, transfer, Flags::DEVICE_GET).unwrap_or_else(|error| {
+        let reachable = register(&mut links.active, transfer, Flags::DEVICE_GET).unwrap_or_else(|error| {
             links.main_broke(error);
             false
-        })
+        });
+        transfer.unreachable = !reachable;
+        reachable
     }
 
     /// Tries the queued first headers in order.
@@ -137,11 +139,11 @@ impl Engine {
         let Some(transfer) = links.sends.get_mut(id) else { return Attempt::Under };
         let Phase::Starting(start) = transfer.phase else { return Attempt::Under };
         let attempt = match start {
-            Start::Eager => self.attempt_eager(links, id, None),
+            Start::Eager => self.attempt_eager(peer, links, id, None),
             Start::AnnounceWithData => {
                 let announced = Announced { len: transfer.len, sender: id, addressable: false };
                 let header = Header::Rendezvous(transfer.envelope, announced);
-                match self.attempt_eager(links, id, Some(&HeaderBuffer::new(&header))) {
+                match self.attempt_eager(peer, links, id, Some(&HeaderBuffer::new(&header))) {
                     Ok(Attempt::Gone) => {
                         links.announced(id);
                         Ok(Attempt::Under)
@@ -152,7 +154,7 @@ impl Engine {
             Start::EagerInPlace => self.attempt_in_place(peer, links, id),
             Start::EagerDevice => self.attempt_device(peer, links, id),
             Start::Expose => self.attempt_expose(peer, links, id),
-            Start::Announce => Ok(self.attempt_announce(links, id)),
+            Start::Announce => Ok(self.attempt_announce(peer, links, id)),
         };
         match attempt {
             Ok(attempt) => attempt,
@@ -166,6 +168,7 @@ impl Engine {
     /// Header (that of an eager message if none is given) and data in one message, copied by the CPU.
     fn attempt_eager(
         &self,
+        peer: &Peer,
         links: &mut Links,
         id: Id,
         header: Option<&HeaderBuffer>,
@@ -202,7 +205,7 @@ impl Engine {
             }
             Err(error) => {
                 transfer.fail(Error::of_copy(error, &transfer.convertor));
-                Ok(self.attempt_announce(links, id))
+                Ok(self.attempt_announce(peer, links, id))
             }
         }
     }
@@ -212,7 +215,7 @@ impl Engine {
             return Ok(Attempt::Busy);
         };
         let Some(region) = transfer.region(0, transfer.len, Order::None) else {
-            return self.attempt_eager(links, id, None);
+            return self.attempt_eager(peer, links, id, None);
         };
         let header = wire::match_bytes(&transfer.envelope);
         let operation = links.operations.insert(links::Operation::SendMessage(id));
@@ -259,7 +262,7 @@ impl Engine {
             Err(error) => {
                 drop(fragment);
                 transfer.fail(Error::of_copy(error, &transfer.convertor));
-                Ok(self.attempt_announce(links, id))
+                Ok(self.attempt_announce(peer, links, id))
             }
         }
     }
@@ -280,36 +283,55 @@ impl Engine {
         });
         let Some(exposed) = exposed else {
             transfer.phase = Phase::Starting(Start::Announce);
-            return Ok(self.attempt_announce(links, id));
+            return Ok(self.attempt_announce(peer, links, id));
         };
-        if on_device && !transfer.ordered {
-            // The peer's copy knows nothing of our default stream.
-            match self.default_stream(transfer.convertor.location()) {
-                Ok(Some(completion)) => {
-                    transfer.busy += 1;
-                    let then = Then::Ordered { peer: peer.rank, id };
-                    self.start_copy(Copying { completion, then, bytes: 0 });
-                    return Ok(Attempt::Under);
-                }
-                Ok(None) => transfer.ordered = true,
-                Err(source) => {
-                    let address = transfer.convertor.contiguous().map_or(0, |address| address as usize);
-                    transfer.fail(Error::Device { address, len: transfer.len, source });
-                    return Ok(self.attempt_announce(links, id));
-                }
-            }
+        // The peer's copy knows nothing of our default stream.
+        if on_device && !self.is_ordered(peer, transfer, id) {
+            return Ok(Attempt::Under);
+        }
+        if transfer.failure.is_some() {
+            return Ok(self.attempt_announce(peer, links, id));
         }
         let announced = Announced { len: transfer.len, sender: id, addressable };
         let header = HeaderBuffer::new(&Header::Get(transfer.envelope, announced, exposed));
         Ok(links.attempt_header(id, &header))
     }
 
+    /// Whether the default stream's work on a device's data is done, or nobody can tell, so that the message has failed.
+    /// If not, its first header is tried again once it is.
+    fn is_ordered(&self, peer: &Peer, transfer: &mut SendTransfer, id: Id) -> bool {
+        if transfer.ordered {
+            return true;
+        }
+        match self.default_stream(transfer.convertor.location()) {
+            Ok(Some(completion)) => {
+                transfer.busy += 1;
+                let then = Then::Ordered { peer: peer.rank, id };
+                self.start_copy(Copying { completion, then, bytes: 0 });
+                return false;
+            }
+            Ok(None) => transfer.ordered = true,
+            Err(source) => {
+                let address = transfer.convertor.contiguous().map_or(0, |address| address as usize);
+                transfer.fail(Error::Device { address, len: transfer.len, source });
+            }
+        }
+        true
+    }
+
     /// Announces the message, and nothing more. A message that failed here is announced too: its number is taken, and
     /// its receiver waits for it.
-    fn attempt_announce(&self, links: &mut Links, id: Id) -> Attempt {
+    fn attempt_announce(&self, peer: &Peer, links: &mut Links, id: Id) -> Attempt {
         let Some(transfer) = links.sends.get_mut(id) else { return Attempt::Busy };
         transfer.phase = Phase::Starting(Start::Announce);
         let addressable = transfer.failure.is_none() && self.addressable(&links.active, transfer);
+        // Nor does the network know of it, that may be asked to store the data.
+        let by_network =
+            transfer.convertor.location().on_device() && flags(&links.active).contains(Flags::DEVICE_DIRECT);
+        if addressable && by_network && !self.is_ordered(peer, transfer, id) {
+            return Attempt::Under;
+        }
+        let addressable = addressable && transfer.failure.is_none();
         let announced = Announced { len: transfer.len, sender: id, addressable };
         let header = HeaderBuffer::new(&Header::Rendezvous(transfer.envelope, announced));
         links.attempt_header(id, &header)
@@ -318,7 +340,12 @@ impl Engine {
     /// Whether the receiver may ask to have the message stored.
     fn addressable(&self, active: &[Link], transfer: &SendTransfer) -> bool {
         let Some(main) = active.first() else { return false };
-        let shape = Shape::of(&transfer.convertor, flags(active));
+        let any = flags(active);
+        // What the network cannot be let read, it does not send either.
+        if transfer.unreachable && any.contains(Flags::DEVICE_DIRECT) {
+            return false;
+        }
+        let shape = Shape::of(&transfer.convertor, any);
         protocol::addressable(&self.outgoing(active, main, transfer, shape))
     }
 
@@ -334,6 +361,7 @@ impl Engine {
             any: flags(active),
             min_rdma_size: least(active, RDMA, |link| link.min_rdma_size),
             device_min_rdma_size: least(active, DEVICE_RDMA, |link| link.device_min_rdma_size),
+            device_max_rdma_size: most(active, DEVICE_RDMA, |link| link.device_max_rdma_size),
             reachable: true,
             stores: false,
             fetches: true,
@@ -366,6 +394,7 @@ impl Engine {
     /// The copy of an eager message's data off the device is done.
     pub(crate) fn message_copied(
         &self,
+        peer: &Peer,
         links: &mut Links,
         (id, serial): (Id, u32),
         (mut fragment, len): (cableway_btl::Fragment, usize),
@@ -379,7 +408,7 @@ impl Engine {
             Err(source) => {
                 let address = transfer.convertor.contiguous().map_or(0, |address| address as usize);
                 transfer.fail(Error::Device { address, len: transfer.len, source });
-                if !transfer.gone && matches!(self.attempt_announce(links, id), Attempt::Busy) {
+                if !transfer.gone && matches!(self.attempt_announce(peer, links, id), Attempt::Busy) {
                     links.queues.starts.push_back(id);
                 }
             }
@@ -429,6 +458,10 @@ impl Links {
         least(&self.active, DEVICE_RDMA, |link| link.device_min_rdma_size)
     }
 
+    pub(crate) fn device_max_rdma_size(&self) -> usize {
+        most(&self.active, DEVICE_RDMA, |link| link.device_max_rdma_size)
+    }
+
     pub(crate) fn main_broke(&mut self, error: cableway_btl::Error) {
         if let Some(link) = self.active.first() {
             self.broken = Some((link.btl, error));
@@ -450,7 +483,6 @@ impl Links {
     }
 }
 
-const DEVICE_RDMA: Flags = Flags::DEVICE_GET.union(Flags::DEVICE_PUT);
 const RDMA: Flags = DEVICE_RDMA.union(Flags::GET).union(Flags::PUT);
 
 fn flags(active: &[Link]) -> Flags {
@@ -461,6 +493,12 @@ fn flags(active: &[Link]) -> Flags {
 fn least(active: &[Link], able: Flags, number: impl Fn(&Capabilities) -> usize) -> usize {
     let able = active.iter().map(|link| link.capabilities()).filter(|caps| caps.flags.intersects(able));
     able.map(number).min().unwrap_or(usize::MAX)
+}
+
+/// The largest of one; 0 if none of them can.
+fn most(active: &[Link], able: Flags, number: impl Fn(&Capabilities) -> usize) -> usize {
+    let able = active.iter().map(|link| link.capabilities()).filter(|caps| caps.flags.intersects(able));
+    able.map(number).max().unwrap_or(0)
 }
 
 /// Has the first link that can make the data reachable for the peer's GET; false if none can.

@@ -53,6 +53,8 @@ pub(crate) struct SendTransfer {
     pub(crate) finished: bool,
     /// Lets the receiver fetch through the link of this serial.
     pub(crate) registration: Option<(u32, Registration)>,
+    /// No link could make a device's data reachable for the peer.
+    pub(crate) unreachable: bool,
     /// The default stream's work on a device's data is done.
     pub(crate) ordered: bool,
     /// When the send began.
@@ -91,6 +93,7 @@ impl SendTransfer {
             to_device: false,
             finished: false,
             registration: None,
+            unreachable: false,
             ordered: false,
             begun,
             stores: false,

@@ -11,7 +11,7 @@ use cableway_btl::{
     ModexError, Offer, Operation, Rank, Received, Region, Registration, Remains, RemoteHandle, Retain, Sent,
     SharedBytes, Token, Transfer, Upcalls,
 };
-use cableway_common_cuda::{Devices, Location, Order};
+use cableway_common_cuda::{Devices, Location, MemoryClass, Order};
 use parking_lot::{Condvar, Mutex};
 
 /// What a transport (one per `Link`) is like.
@@ -600,6 +600,17 @@ impl NetEndpoint {
         Ok(Transfer::Done)
     }
 
+    /// Whether the network itself can reach it; then nobody may have work in the default stream there.
+    fn is_reached(&self, region: &Region) -> bool {
+        if !self.link.capabilities.flags.contains(Flags::DEVICE_DIRECT) || !region.location.on_device() {
+            return true;
+        }
+        let reached = region.location.class == MemoryClass::Device;
+        assert!(region.len <= self.link.capabilities.device_max_rdma_size);
+        assert!(!reached || self.net.devices.ask_default_stream(&region.location).unwrap(), "it was not waited for");
+        reached
+    }
+
     fn remote(&self, handle: &RemoteHandle, offset: u64, len: usize) -> Result<Region, Error> {
         let refused = Error::Unavailable { btl: "net", operation: "get", reason: "it was told to refuse".into() };
         if self.link.refuses {
@@ -611,6 +622,7 @@ impl NetEndpoint {
         if offset as usize + len > region.len {
             return Err(refused);
         }
+        assert!(self.is_reached(&region));
         Ok(Region {
             address: region.address.wrapping_add(offset as usize),
             len,
@@ -715,6 +727,10 @@ impl Endpoint for NetEndpoint {
             (Access::RemoteWrite, true) => Flags::DEVICE_PUT,
         };
         assert!(self.link.capabilities.flags.contains(flag));
+        let direct = self.link.capabilities.flags.contains(Flags::DEVICE_DIRECT);
+        if direct && region.location.class == MemoryClass::Managed {
+            return Ok(None);
+        }
         let mut state = self.net.state.lock();
         state.next_handle += 1;
         let key = state.next_handle;
@@ -726,12 +742,20 @@ impl Endpoint for NetEndpoint {
 
     unsafe fn get(&mut self, local: Region, from: &RemoteHandle, offset: u64, token: Token) -> Result<Transfer, Error> {
         assert!(local.len <= self.link.capabilities.get_limit);
+        if !self.is_reached(&local) {
+            let reason = "it cannot be registered".into();
+            return Err(Error::Unavailable { btl: "net", operation: "get", reason });
+        }
         let remote = self.remote(from, offset, local.len)?;
         self.transfer(local, remote, token)
     }
 
     unsafe fn put(&mut self, local: Region, to: &RemoteHandle, offset: u64, token: Token) -> Result<Transfer, Error> {
         assert!(local.len <= self.link.capabilities.put_limit);
+        if !self.is_reached(&local) {
+            let reason = "it cannot be registered".into();
+            return Err(Error::Unavailable { btl: "net", operation: "put", reason });
+        }
         let remote = self.remote(to, offset, local.len)?;
         self.transfer(remote, local, token)
     }

@@ -9,6 +9,7 @@ use crate::abi::{Address, In, List, Out, driver_api, numbers};
 use crate::capture;
 use crate::driver::driver;
 use crate::error::{Error, Outcome};
+use crate::settings::Settings;
 use crate::space::{Kind, Range};
 
 /// An attribute's value. The driver stores what it documents as a boolean as an int.
@@ -88,7 +89,7 @@ fn known(range: &Range, address: Address, attribute: c_int) -> Outcome<Option<Va
         MAPPING_SIZE => Value::Wide(range.len.next_multiple_of(MAPPING) as u64),
         MAPPED => flag(true),
         ALLOWED_HANDLE_TYPES => Value::Wide(exportable.into()),
-        IS_GPU_DIRECT_RDMA_CAPABLE => flag(false),
+        IS_GPU_DIRECT_RDMA_CAPABLE => flag(range.kind == Kind::Device && Settings::get().direct.any()),
         ACCESS_FLAGS => Value::Int(if range.is_accessible() { READ_WRITE } else { 0 }),
         MEMPOOL_HANDLE => Value::Wide(pool as u64),
         _ => return Err(Error::INVALID_VALUE),

@@ -105,12 +105,20 @@ impl Device {
             row(A::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, 1),
             row(A::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, 1),
             row(A::CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES, 1),
-            row(A::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED, 0),
             row(A::CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED, 1),
-            row(A::CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED, 0),
         ];
         if attribute == A::CU_DEVICE_ATTRIBUTE_PCI_BUS_ID as c_int {
             return Some(self.pci_bus());
+        }
+        let direct = Settings::get().direct;
+        let direct = [
+            (A::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED, direct.peer_memory),
+            (A::CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED, direct.dma_buf),
+            // The bit for the host.
+            (A::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS, direct.any() && !direct.unseen),
+        ];
+        if let Some((_, yes)) = direct.into_iter().find(|row| row.0 as c_int == attribute) {
+            return Some(yes.into());
         }
         if attribute <= 0 || attribute >= A::CU_DEVICE_ATTRIBUTE_MAX as c_int {
             return None;

@@ -36,7 +36,11 @@ fn allocate(len: usize, kind: Kind) -> Outcome<Address> {
         (mapping, alias, None)
     } else {
         let piece = device.store()?.piece(len)?;
-        (Mapping::reserved(len, PAGE)?, piece.alias(), Some(Arc::new(piece)))
+        let addresses = match Settings::get().direct.peer_memory {
+            true => piece.mapped_again()?,
+            false => Mapping::reserved(len, PAGE)?,
+        };
+        (addresses, piece.alias(), Some(Arc::new(piece)))
     };
     let base = addresses.address();
     driver.space.write().insert(Range {

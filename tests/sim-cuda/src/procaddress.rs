@@ -16,6 +16,7 @@ pub(crate) const TABLES: &[&[Row]] = &[
     crate::context::ROWS,
     crate::copies::ROWS,
     crate::device::ROWS,
+    crate::direct::ROWS,
     crate::event::ROWS,
     crate::fills::ROWS,
     crate::host::ROWS,

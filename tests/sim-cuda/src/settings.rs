@@ -33,7 +33,30 @@ pub(crate) struct Settings {
     pub(crate) version: c_int,
     pub(crate) faults: Vec<Fault>,
     pub(crate) missing: Vec<String>,
+    pub(crate) direct: Direct,
     pub(crate) stats: Option<PathBuf>,
+}
+
+/// How other devices of the machine may reach device memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Direct {
+    /// What `cuMemAlloc` gives can be reached as host memory can.
+    pub(crate) peer_memory: bool,
+    /// `cuMemGetHandleForAddressRange` gives a descriptor.
+    pub(crate) dma_buf: bool,
+    /// `cuFlushGPUDirectRDMAWrites` is not for the host.
+    pub(crate) unseen: bool,
+}
+
+impl Direct {
+    fn parse(text: &str) -> Direct {
+        let has = |wanted| text.split(',').any(|word| word.trim() == wanted);
+        Direct { peer_memory: has("peer_memory"), dma_buf: has("dma_buf"), unseen: has("unseen") }
+    }
+
+    pub(crate) fn any(self) -> bool {
+        self.peer_memory || self.dma_buf
+    }
 }
 
 impl Settings {
@@ -59,6 +82,7 @@ impl Settings {
             missing: env::var("SIM_CUDA_MISSING")
                 .map(|text| text.split(',').map(|name| name.trim().to_owned()).collect())
                 .unwrap_or_default(),
+            direct: env::var("SIM_CUDA_DIRECT").map(|text| Direct::parse(&text)).unwrap_or_default(),
             stats: env::var("SIM_CUDA_STATS")
                 .ok()
                 .filter(|text| !text.is_empty())
@@ -127,6 +151,13 @@ mod tests {
         assert_eq!(visible("1,0", 2), [1, 0]);
         assert_eq!(visible("1,7,0", 2), [1]);
         assert_eq!(visible("", 2), [0_usize; 0]);
+    }
+
+    #[test]
+    fn ways_into_device_memory_are_words() {
+        assert_eq!(Direct::parse(""), Direct::default());
+        assert!(!Direct::parse("unseen").any());
+        assert_eq!(Direct::parse("dma_buf, peer_memory"), Direct { peer_memory: true, dma_buf: true, unseen: false });
     }
 
     #[test]

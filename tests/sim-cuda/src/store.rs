@@ -194,6 +194,12 @@ impl Piece {
         self.map.address + PAGE
     }
 
+    /// Another mapping of its bytes, readable and writable. Only in the process that made it.
+    pub(crate) fn mapped_again(&self) -> Outcome<Mapping> {
+        let store = self.owner.as_ref().ok_or(Error::INVALID_VALUE)?;
+        Mapping::of_file(store.file(), self.name.offset + PAGE as u64, self.len())
+    }
+
     fn header(&self) -> &Header {
         // SAFETY: the mapping begins with a page that holds a header, and lives as long as self.
         unsafe { &*(self.map.address as *const Header) }

@@ -1,0 +1,59 @@
+//! How other devices of the machine reach device memory: `cuMemGetHandleForAddressRange`, `cuFlushGPUDirectRDMAWrites`.
+
+use std::ffi::{c_int, c_ulonglong};
+use std::os::fd::IntoRawFd;
+
+use cudarc::driver::sys::{
+    CUflushGPUDirectRDMAWritesScope_enum as Scope, CUflushGPUDirectRDMAWritesTarget_enum as Target,
+    CUmemRangeHandleType_enum as RangeHandle,
+};
+
+use crate::abi::{Address, Out, driver_api};
+use crate::context::current;
+use crate::driver::driver;
+use crate::error::{Error, Outcome};
+use crate::settings::Settings;
+use crate::space::Kind;
+use crate::store::PAGE;
+
+/// A descriptor of the file in which the memory lies: no dma-buf, and so of no use to a device.
+fn descriptor(address: Address, len: usize) -> Outcome<c_int> {
+    if !Settings::get().direct.dma_buf {
+        return Err(Error::NOT_SUPPORTED);
+    }
+    if len == 0 || !address.is_multiple_of(PAGE) || !len.is_multiple_of(PAGE) {
+        return Err(Error::INVALID_VALUE);
+    }
+    let driver = driver()?;
+    let space = driver.space.read();
+    let range = space.find(address).filter(|range| range.kind == Kind::Device).ok_or(Error::INVALID_VALUE)?;
+    // Pages are mapped as wholes.
+    if address + len > range.end().next_multiple_of(PAGE) {
+        return Err(Error::INVALID_VALUE);
+    }
+    let store = range.backing.piece.as_ref().and_then(|piece| piece.store()).ok_or(Error::INVALID_VALUE)?;
+    let copy = store.file().try_clone_to_owned().map_err(|_| Error::OPERATING_SYSTEM)?;
+    Ok(copy.into_raw_fd())
+}
+
+driver_api! {
+    11070 cuMemGetHandleForAddressRange: fn cuMemGetHandleForAddressRange(handle: Out<c_int>, address: Address, len: usize, kind: c_int, flags: c_ulonglong) {
+        const DMA_BUF: c_int = RangeHandle::CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD as c_int;
+        current()?;
+        if handle.is_null() || kind != DMA_BUF || flags != 0 {
+            return Err(Error::INVALID_VALUE);
+        }
+        handle.set(descriptor(address, len)?)
+    }
+
+    11030 cuFlushGPUDirectRDMAWrites: fn cuFlushGPUDirectRDMAWrites(target: c_int, scope: c_int) {
+        const CURRENT: c_int = Target::CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX as c_int;
+        const OWNER: c_int = Scope::CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_OWNER as c_int;
+        const ALL: c_int = Scope::CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_ALL_DEVICES as c_int;
+        current()?;
+        if target != CURRENT || !matches!(scope, OWNER | ALL) {
+            return Err(Error::INVALID_VALUE);
+        }
+        Ok(())
+    }
+}
