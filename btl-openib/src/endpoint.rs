@@ -16,6 +16,7 @@ use slab::Slab;
 use smallvec::SmallVec;
 
 use crate::card::Address;
+use crate::gpudirect::Held;
 use crate::kept::{Message, SMALL};
 use crate::link::{COPIED, Link, State, Tx};
 use crate::memory::{self, Buffer};
@@ -26,6 +27,9 @@ use crate::{NAME, invalid, registration};
 
 /// Less than shared memory's, more than tcp's.
 const EXCLUSIVITY: u32 = 512;
+
+/// What is there where the device reaches device memory.
+const GPUDIRECT: Flags = Flags::DEVICE_PUT.union(Flags::DEVICE_GET).union(Flags::DEVICE_DIRECT);
 
 /// One connection, or the promise of one.
 pub(crate) struct OpenibEndpoint {
@@ -74,6 +78,16 @@ impl OpenibEndpoint {
         capabilities.bandwidth = shared.port.facts.megabits() as f64 * 1e6 / 8.0;
         if !settings.get || shared.port.reads == 0 || peer.reads == 0 {
             capabilities.flags -= Flags::GET;
+        }
+        // A peer's device reads and writes this side's device memory, or this side's its own: one copy at any size.
+        if shared.gpudirect.is_usable() {
+            capabilities.flags |= GPUDIRECT;
+            if !capabilities.flags.contains(Flags::GET) {
+                capabilities.flags -= Flags::DEVICE_GET;
+            }
+            capabilities.device_min_rdma_size = 1;
+            capabilities.device_max_rdma_size = settings.direct.limit;
+            capabilities.device_rdma_limit = most;
         }
         let fragments = Arc::new(Fragments { link: Arc::clone(&link), out: Mutex::default() });
         OpenibEndpoint { link, fragments, capabilities, shared }
@@ -131,6 +145,35 @@ impl OpenibEndpoint {
         error
     }
 
+    /// This side's memory, registered.
+    ///
+    /// # Safety
+    /// It stays valid for as long as it is held.
+    ///
+    /// # Errors
+    /// Why it cannot be.
+    unsafe fn hold(&self, region: &Region, access: verbs::Access) -> Result<Held, String> {
+        if region.location.on_device() {
+            // SAFETY: the caller's promise.
+            return unsafe { self.shared.gpudirect.get(region, access) };
+        }
+        // SAFETY: as above.
+        let made = unsafe { self.shared.registrations.get(region.address, region.len, access) };
+        made.map(Held::Host).map_err(|error| {
+            let refused = memory::refused(region.len, error).to_string();
+            cableway_base::warn_once("openib/register", || format!("{refused}; such messages are sent in fragments"));
+            refused
+        })
+    }
+
+    /// What is left to be done with device memory, once some of it could not be registered.
+    #[cold]
+    fn left_to_do(&self, len: usize, reason: &str) -> Flags {
+        log::debug!("{NAME}: {len} bytes of device memory are not registered: {reason}");
+        let flags = self.capabilities.flags;
+        if self.shared.gpudirect.is_usable() { flags } else { flags - GPUDIRECT }
+    }
+
     /// `put` and `get`.
     ///
     /// # Safety
@@ -157,15 +200,18 @@ impl OpenibEndpoint {
             return Ok(Transfer::Done);
         }
         // SAFETY: the caller keeps the memory valid until completion.
-        let region = unsafe { self.shared.registrations.get(local.address, local.len, access) };
-        let region = region.map_err(|error| {
-            let refused = memory::refused(local.len, error);
-            cableway_base::warn_once("openib/register", || format!("{refused}; such messages are sent in fragments"));
-            Error::Unavailable { btl: NAME, operation: "registration", reason: refused.to_string() }
-        })?;
-        let data = Gather { address: local.address, len: local.len, key: region.local_key() };
-        let owner = Owner::Transfer { token, _region: region };
-        // SAFETY: the region lives with its owner, the memory as the caller promises.
+        let memory = match unsafe { self.hold(&local, access) } {
+            Ok(memory) => memory,
+            Err(reason) => {
+                if local.location.on_device() {
+                    self.capabilities.flags = self.left_to_do(local.len, &reason);
+                }
+                return Err(Error::Unavailable { btl: NAME, operation: "registration", reason });
+            }
+        };
+        let data = Gather { address: local.address, len: local.len, key: memory.region().local_key() };
+        let owner = Owner::Transfer { token, _memory: memory };
+        // SAFETY: the registration lives with its owner, the memory as the caller promises.
         match unsafe { tx.start(&self.shared, &self.link, lane, work(address, key), data, false, true, owner) } {
             Ok(()) => Ok(Transfer::Started),
             Err(error) => Err(self.give_up(&mut tx, error)),
@@ -191,10 +237,16 @@ impl Endpoint for OpenibEndpoint {
         let copies = if location.on_device() { 0.7 } else { 0.8 };
         let (fixed, rate) = match operation {
             Operation::Send => (self.capabilities.latency, copies * self.capabilities.bandwidth),
+            // What peers write to is registered anew each time, which takes long of device memory.
+            Operation::Put if location.on_device() => (100 * self.capabilities.latency, self.capabilities.bandwidth),
             // A round trip of headers, and the registration.
             Operation::Put | Operation::Get => (10 * self.capabilities.latency, self.capabilities.bandwidth),
         };
         Cost { fixed, bytes_per_second: rate }
+    }
+
+    fn notes(&self) -> Vec<String> {
+        vec![format!("{NAME}: {}", self.shared.gpudirect.describe())]
     }
 
     #[inline]
@@ -300,7 +352,7 @@ impl Endpoint for OpenibEndpoint {
     }
 
     unsafe fn register(&mut self, region: Region, access: Access) -> Result<Option<Registration>, Error> {
-        if region.location.on_device() {
+        if region.location.on_device() && !self.capabilities.flags.contains(Flags::DEVICE_DIRECT) {
             return Ok(None);
         }
         let access = match access {
@@ -308,19 +360,17 @@ impl Endpoint for OpenibEndpoint {
             Access::RemoteWrite => verbs::Access::RemoteWrite,
         };
         // SAFETY: the caller keeps the region valid while it is registered.
-        let made = unsafe { self.shared.registrations.get(region.address, region.len, access) };
-        let made = match made {
-            Ok(made) => made,
-            Err(error) => {
-                let refused = memory::refused(region.len, error);
-                cableway_base::warn_once("openib/register", || {
-                    format!("{refused}; such messages are sent in fragments")
-                });
+        let memory = match unsafe { self.hold(&region, access) } {
+            Ok(memory) => memory,
+            Err(reason) => {
+                if region.location.on_device() {
+                    self.capabilities.flags = self.left_to_do(region.len, &reason);
+                }
                 return Ok(None);
             }
         };
-        let handle = registration::handle(&made, region.address, region.len);
-        Ok(handle.map(|handle| Registration::new(handle, Some(Box::new(made)))))
+        let handle = registration::handle(memory.region(), region.address, region.len);
+        Ok(handle.map(|handle| Registration::new(handle, Some(Box::new(memory)))))
     }
 
     unsafe fn get(&mut self, local: Region, from: &RemoteHandle, offset: u64, token: Token) -> Result<Transfer, Error> {

@@ -19,6 +19,7 @@
 //! | `progress`, `order` | receiving and completing; the order of what comes by several queue pairs |
 //! | `registration` | what `get` and `put` name |
 //! | `registrations/` | the program's memory as the device knows it: what is kept, and how a change of the pages below is noticed |
+//! | `gpudirect/` | device memory that the network device reaches itself: by which way, what is kept, and when it is seen |
 //!
 //! # Flow
 //!
@@ -43,6 +44,7 @@ mod footprint;
 #[doc(hidden)]
 pub mod fuzzing;
 mod gid;
+mod gpudirect;
 mod kept;
 mod link;
 mod memory;
@@ -67,6 +69,7 @@ pub mod simulation {
 }
 
 pub use footprint::Footprint;
+pub use gpudirect::DirectFacts;
 pub use openib::Openib;
 
 use cableway_btl::Error;

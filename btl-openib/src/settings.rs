@@ -1,8 +1,10 @@
 //! The parameters of this transport, in the form in which its parts need them.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use cableway_base::Parameters;
+use cableway_base::parameters::GpuDirect;
 use cableway_btl::{Error, MAX_HEADER};
 
 use crate::receive_queues::ReceiveQueues;
@@ -23,6 +25,7 @@ pub(crate) struct Settings {
     pub(crate) get: bool,
     /// Bytes of the program's memory that stay registered.
     pub(crate) registration_cache: usize,
+    pub(crate) direct: DirectSettings,
     pub(crate) include: Vec<String>,
     pub(crate) exclude: Vec<String>,
     pub(crate) gid_index: Option<u8>,
@@ -40,6 +43,18 @@ pub(crate) struct Settings {
     pub(crate) retries: u8,
     pub(crate) rnr_timer: u8,
     pub(crate) peer_timeout: Duration,
+}
+
+/// See the rows `btl_openib_gpudirect*`.
+#[derive(Clone, Debug)]
+pub(crate) struct DirectSettings {
+    pub(crate) wanted: GpuDirect,
+    /// The largest message.
+    pub(crate) limit: usize,
+    /// Bytes of device memory that stay registered.
+    pub(crate) cache: usize,
+    /// Where the kernel tells of its modules.
+    pub(crate) sysfs: PathBuf,
 }
 
 impl Settings {
@@ -84,6 +99,12 @@ impl Settings {
             min_rdma_size: parameters.btl_openib_min_rdma_size.max(1),
             get: parameters.btl_openib_get,
             registration_cache: memory::lockable(parameters.btl_openib_registration_cache),
+            direct: DirectSettings {
+                wanted: parameters.btl_openib_gpudirect,
+                limit: parameters.btl_openib_gpudirect_limit,
+                cache: parameters.btl_openib_registration_cache,
+                sysfs: parameters.btl_openib_gpudirect_sysfs.clone().into(),
+            },
             include,
             exclude,
             gid_index,

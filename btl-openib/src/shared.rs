@@ -12,6 +12,7 @@ use parking_lot::{Mutex, RwLock};
 use crate::card::Address;
 use crate::cells::Cells;
 use crate::connection::Door;
+use crate::gpudirect::GpuDirect;
 use crate::link::{Link, Mailbox};
 use crate::memory::Pool;
 use crate::port::Port;
@@ -31,6 +32,7 @@ pub(crate) struct Shared {
     pub(crate) cells: Cells,
     pub(crate) pool: Arc<Pool>,
     pub(crate) registrations: Registrations,
+    pub(crate) gpudirect: GpuDirect,
     /// Those that all connections share, by the place of their queue in the list; none before the first connection.
     receives: Mutex<Vec<Option<Arc<Receives>>>>,
     pub(crate) devices: Devices,
@@ -71,6 +73,7 @@ impl Shared {
             cells: Cells::new(&port.protection),
             pool: Pool::new(&port.protection, devices, &[crate::link::COPIED, settings.max_send_size]),
             registrations: Registrations::new(&port.protection, settings.registration_cache),
+            gpudirect: GpuDirect::new(&port.protection, devices, &settings.direct),
             receives: Mutex::new(vec![None; settings.queues.len()]),
             devices: devices.clone(),
             under_way: AtomicUsize::new(0),

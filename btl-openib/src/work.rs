@@ -6,11 +6,12 @@ use std::sync::atomic::Ordering;
 
 use cableway_btl::Token;
 
+use crate::gpudirect::Held;
 use crate::memory::Buffer;
 use crate::receives::Receives;
 use crate::settings::SPARE_WORK;
 use crate::shared::Shared;
-use crate::verbs::{MemoryRegion, QueuePair};
+use crate::verbs::QueuePair;
 
 /// A queue pair of a connection: it takes the messages that the peer's buffers at its other end hold.
 pub(crate) struct Lane {
@@ -33,7 +34,7 @@ impl Lane {
 pub(crate) enum Owner {
     Nothing,
     Buffer { _buffer: Buffer },
-    Transfer { token: Token, _region: Arc<MemoryRegion> },
+    Transfer { token: Token, _memory: Held },
 }
 
 /// Work on one queue pair.

@@ -121,6 +121,11 @@ pub trait Endpoint: Send {
         self.cost(operation, local)
     }
 
+    /// What there is to say to people about how this link moves data, a line each.
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Sends `header` followed by `payload`, together at most `inline_limit` bytes of host memory.
     ///
     /// # Errors

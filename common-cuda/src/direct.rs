@@ -41,11 +41,12 @@ pub enum WritesSeen {
 }
 
 impl Devices {
-    /// The allocation around an address of device memory; none if the driver does not say.
-    pub fn allocation(&self, address: *const u8) -> Option<Allocation> {
+    /// The allocation around an address of device memory that was located at `at`; none if the driver does not say. It
+    /// is asked anew: the memory may be another by now.
+    pub fn allocation(&self, at: &Location, address: *const u8) -> Option<Allocation> {
         let vendor = self.vendor()?;
         let id = vendor.buffer_id(address).filter(|id| *id != 0)?;
-        let (base, len) = vendor.allocation(address)?;
+        let (base, len) = vendor.allocation_at(at, address)?;
         Some(Allocation { base: base as usize, len, id })
     }
 

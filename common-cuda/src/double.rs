@@ -201,6 +201,7 @@ impl Vendor for Double {
             pci: "0000:00:00.0".to_owned(),
             memory: 0,
             compute_capability: (0, 0),
+            direct: self.direct_support(DeviceIndex(0))?,
         };
         Ok(Facts {
             path: "double".into(),

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use crate::direct::DirectSupport;
 use crate::location::DeviceIndex;
 
 /// A driver and its devices.
@@ -36,6 +37,8 @@ pub struct DeviceFacts {
     pub memory: u64,
     /// Compute capability, major and minor.
     pub compute_capability: (u32, u32),
+    /// How network devices reach its memory.
+    pub direct: DirectSupport,
 }
 
 /// What one device can do with another's memory.

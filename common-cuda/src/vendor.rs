@@ -61,6 +61,10 @@ pub(crate) trait Vendor: Send + Sync {
     fn export(&self, at: &Location, address: *const u8, buffer_id: u64) -> Result<Exported, NoExport>;
     /// Maps another process's allocation into the context of `into`.
     fn import(&self, exported: &Exported, into: &Location) -> Result<Box<dyn VendorMapping>, DeviceError>;
+    /// The same of memory that was found at `at`, whatever context is current.
+    fn allocation_at(&self, _at: &Location, address: *const u8) -> Option<(*const u8, usize)> {
+        self.allocation(address)
+    }
     /// As [`Devices::direct_support`](crate::Devices::direct_support).
     fn direct_support(&self, _device: DeviceIndex) -> Result<DirectSupport, DeviceError> {
         Ok(DirectSupport { dma_buf: false, peer_memory: false, writes: WritesSeen::Never })

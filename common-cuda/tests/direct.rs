@@ -17,17 +17,18 @@ fn an_allocation_is_known_by_what_no_other_has() {
     let len = 3 << 20;
     let first = buffer(&devices, len);
     let address = first.as_device_ptr().cast_const().cast::<u8>();
-    let found = devices.allocation(address.wrapping_add(len - 1)).unwrap();
+    let at = devices.classify(address, len);
+    let found = devices.allocation(&at, address.wrapping_add(len - 1)).unwrap();
     assert!(found.base <= address as usize && found.base + found.len >= address as usize + len);
     assert!(devices.is_allocated(found.id, found.base));
     assert!(!devices.is_allocated(found.id + 1, found.base));
     drop(first);
     assert!(!devices.is_allocated(found.id, found.base));
     let second = buffer(&devices, len);
-    let now = devices.allocation(second.as_device_ptr().cast_const().cast()).unwrap();
+    let now = devices.allocation(&at, second.as_device_ptr().cast_const().cast()).unwrap();
     assert_ne!(now.id, found.id);
     assert!(!devices.is_allocated(found.id, now.base));
-    assert_eq!(devices.allocation((&raw const len).cast()), None);
+    assert_eq!(devices.allocation(&at, (&raw const len).cast()), None);
 }
 
 #[test]

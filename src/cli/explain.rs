@@ -92,6 +92,14 @@ impl Explain {
     }
 
     fn print(&self, world: &World) -> Result<(), Failure> {
+        // What links say of device memory they know of the driver; without one, they hope for one that can do all.
+        if [Sender, Receiver]
+            .iter()
+            .any(|&which| matches!(self.side(which).class, MemoryClass::Device | MemoryClass::Managed))
+            && let Err(error) = world.devices().initialise()
+        {
+            log::info!("{error}");
+        }
         let on = world.communicator();
         let rows = on.explain(1, self.side(Sender), self.side(Receiver), self.size.clone())?;
         let mut observed = Vec::new();
@@ -102,7 +110,10 @@ impl Explain {
             observed = self.observe(world, &sizes)?.chunks_exact(2).map(|ends| [ends[0], ends[1]]).collect();
         }
         let text = match self.format {
-            Format::Table => Protocol::table(&rows, &on.transports(1)?, &observed),
+            Format::Table => {
+                let notes: String = on.notes(1)?.iter().map(|note| format!("# {note}\n")).collect();
+                notes + &Protocol::table(&rows, &on.transports(1)?, &observed)
+            }
             Format::Json => (0..rows.len()).map(|index| json(&rows[index], observed.get(index))).collect(),
         };
         let written = std::io::stdout().lock().write_all(text.as_bytes());

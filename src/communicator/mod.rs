@@ -79,6 +79,14 @@ impl Communicator {
         Ok(self.engine().transports(self.process(to)?)?)
     }
 
+    /// What there is to say about the links that carry messages to rank `to`, a line each.
+    ///
+    /// # Errors
+    /// No such rank, or it cannot be reached.
+    pub fn notes(&self, to: Rank) -> Result<Vec<String>, Error> {
+        Ok(self.engine().notes(self.process(to)?)?)
+    }
+
     /// A member in the job's count.
     fn process(&self, rank: Rank) -> Result<Rank, cableway_pml::Error> {
         let no_such_rank = || cableway_pml::Error::NoSuchRank { rank: raw_rank(rank), size: self.group().len() };

@@ -4,6 +4,7 @@
 mod cli;
 mod device;
 mod device_copy;
+mod device_direct;
 mod device_shapes;
 mod failover;
 mod faults;
@@ -43,6 +44,7 @@ fn main() -> std::process::ExitCode {
         library::TESTS,
         device::TESTS,
         device_copy::TESTS,
+        device_direct::TESTS,
         device_shapes::TESTS,
         failover::TESTS,
         faults::TESTS,

@@ -162,6 +162,20 @@ choices! {
 }
 
 choices! {
+    /// How a network device reaches device memory itself.
+    GpuDirect = "auto|dmabuf|peer_memory|off" {
+        /// whichever is there, a dma-buf first
+        Auto = "auto",
+        /// by dma-bufs that the device's driver exports
+        DmaBuf = "dmabuf",
+        /// by a module of the kernel that lends it device memory
+        PeerMemory = "peer_memory",
+        /// not at all: through host buffers
+        Off = "off",
+    }
+}
+
+choices! {
     /// Which address families connections may use.
     Families = "both|ipv4|ipv6" {
         /// either, IPv4 first

@@ -7,7 +7,7 @@
 pub mod kind;
 mod table;
 
-pub use kind::{DefaultStreamOrder, DeviceProtocols, Families, Kind, SingleCopy, parse_size};
+pub use kind::{DefaultStreamOrder, DeviceProtocols, Families, GpuDirect, Kind, SingleCopy, parse_size};
 pub use table::Parameters;
 
 use crate::suggest::nearest;

@@ -1,6 +1,8 @@
 //! The table itself. A row: name, kind, default as a user would write it, help.
 
-use super::kind::{Count, DefaultStreamOrder, DeviceProtocols, Families, Flag, Kind, SingleCopy, Size, Text, Time};
+use super::kind::{
+    Count, DefaultStreamOrder, DeviceProtocols, Families, Flag, GpuDirect, Kind, SingleCopy, Size, Text, Time,
+};
 use super::{ParameterError, Row, Source};
 
 macro_rules! parameters {
@@ -125,7 +127,10 @@ parameters! {
     btl_openib_receive_queues: Text = "S,64K,256,64,32", "buffers for what arrives, in queues of growing sizes separated by colons; a message goes to the first that holds it. S,SIZE,NUMBER[,LOW[,WINDOW]]: shared by all peers; below LOW free ones messages are not kept in them, and WINDOW messages of one peer may wait there. P,SIZE,NUMBER[,LOW[,WINDOW]]: so many for each peer, which is told of every WINDOW messages that were consumed. Alike in all processes";
     btl_openib_min_rdma_size: Size = "64K", "smallest message that the device moves from buffer to buffer by itself, once both are registered for it";
     btl_openib_get: Flag = "yes", "large messages are read by the receiver's device; otherwise the sender's writes them, into memory that is registered for each anew";
-    btl_openib_registration_cache: Size = "1G", "bytes of the program's memory that stay registered after they were sent from or received into, so that the next transfer finds them so; at most half of what may be locked; 0 registers for each transfer";
+    btl_openib_registration_cache: Size = "1G", "bytes of the program's memory that stay registered after they were sent from or received into, so that the next transfer finds them so, and as many of device memory; of host memory at most half of what may be locked; 0 registers for each transfer";
+    btl_openib_gpudirect: GpuDirect = "auto", "how the network device reaches device memory itself (GPUDirect RDMA): dmabuf, as the device's driver exports it; peer_memory, by the kernel's module nvidia_peermem; auto, whichever is there; off: device memory goes through host buffers, as it does where neither works";
+    btl_openib_gpudirect_limit: Size = "128K", "largest message from or to device memory that the network device moves itself; larger ones go through host buffers in pieces that overlap, because on many machines it reads device memory slowly; where both hang on one PCI Express switch, a larger limit may pay";
+    btl_openib_gpudirect_sysfs: Text = "/sys", "where the kernel shows its modules, of which one lets the network device reach device memory";
     btl_openib_if_include: Text = "", "devices to use, as DEVICE or DEVICE:PORT, separated by commas; empty means all but the excluded ones";
     btl_openib_if_exclude: Text = "", "devices not to use, as DEVICE or DEVICE:PORT, separated by commas; not together with btl_openib_if_include";
     btl_openib_gid_index: Text = "auto", "which of a port's addresses to use; auto prefers RoCE v2, and of those an IPv4 address, then any that is not link-local";

@@ -15,12 +15,17 @@ use super::objects::AsyncEvent;
 /// The name under which every distribution has it.
 const NAME: &str = "libibverbs.so.1";
 
+/// Protection domain, offset in the dma-buf, length, address by which work names the first byte, descriptor, access.
+type RegisterDmaBuf = unsafe extern "C" fn(*mut ibv_pd, u64, usize, u64, c_int, c_int) -> *mut ibv_mr;
+
 macro_rules! functions {
     ($( fn $name:ident($($argument:ty),*) $(-> $result:ty)?; )+) => {
-        /// Its functions, each of which has had this signature since rdma-core's first release.
+        /// Its functions, each of which has had this signature since rdma-core's first release, but where said.
         #[allow(clippy::missing_docs_in_private_items, reason = "see their manual pages")]
         pub(crate) struct Library {
             $( pub(crate) $name: unsafe extern "C" fn($($argument),*) $(-> $result)?, )+
+            /// Since rdma-core 34.
+            pub(crate) ibv_reg_dmabuf_mr: Option<RegisterDmaBuf>,
         }
 
         impl Library {
@@ -33,6 +38,8 @@ macro_rules! functions {
                         };
                         *symbol.map_err(|_| format!("{NAME} has no {}", stringify!($name)))?
                     }, )+
+                    // SAFETY: as above.
+                    ibv_reg_dmabuf_mr: unsafe { handle.get("ibv_reg_dmabuf_mr") }.ok().map(|symbol| *symbol),
                 })
             }
         }

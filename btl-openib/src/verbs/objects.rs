@@ -194,6 +194,11 @@ impl Protection {
         let raw = made(unsafe { (context.library.ibv_alloc_pd)(context.raw.as_ptr()) })?;
         Ok(Arc::new(Protection { context: Arc::clone(context), raw }))
     }
+
+    /// Whether the library registers dma-bufs; the device may not.
+    pub(crate) fn registers_dma_bufs(&self) -> bool {
+        self.context.library.ibv_reg_dmabuf_mr.is_some()
+    }
 }
 
 impl Drop for Protection {

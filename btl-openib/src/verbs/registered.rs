@@ -1,6 +1,8 @@
 //! Memory that the device may reach.
 
 use std::io;
+use std::ops::Range;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -22,6 +24,21 @@ pub(crate) enum Access {
     LocalWriteRemoteRead,
     /// Peers may write it.
     RemoteWrite,
+}
+
+impl Access {
+    fn flags(self) -> i32 {
+        const LOCAL_WRITE: i32 = 1;
+        const REMOTE_WRITE: i32 = 2;
+        const REMOTE_READ: i32 = 4;
+        match self {
+            Access::LocalRead => 0,
+            Access::LocalWrite => LOCAL_WRITE,
+            Access::RemoteRead => REMOTE_READ,
+            Access::LocalWriteRemoteRead => LOCAL_WRITE | REMOTE_READ,
+            Access::RemoteWrite => LOCAL_WRITE | REMOTE_WRITE,
+        }
+    }
 }
 
 /// A range that the device may reach until this is dropped. Its pages stay where they are meanwhile, whatever becomes
@@ -50,23 +67,36 @@ impl MemoryRegion {
         len: usize,
         access: Access,
     ) -> io::Result<Self> {
-        const LOCAL_WRITE: i32 = 1;
-        const REMOTE_WRITE: i32 = 2;
-        const REMOTE_READ: i32 = 4;
-        let flags = match access {
-            Access::LocalRead => 0,
-            Access::LocalWrite => LOCAL_WRITE,
-            Access::RemoteRead => REMOTE_READ,
-            Access::LocalWriteRemoteRead => LOCAL_WRITE | REMOTE_READ,
-            Access::RemoteWrite => LOCAL_WRITE | REMOTE_WRITE,
-        };
         // SAFETY: the protection domain is live, the range mapped as the caller promises.
         let raw = made(unsafe {
-            (protection.context.library.ibv_reg_mr)(protection.raw.as_ptr(), address.cast(), len, flags)
+            (protection.context.library.ibv_reg_mr)(protection.raw.as_ptr(), address.cast(), len, access.flags())
         })?;
+        Ok(Self::of(protection, raw))
+    }
+
+    /// The part of a dma-buf that begins at `offset`, which work names by the addresses of `range`: both begin at the
+    /// same place within a page.
+    ///
+    /// # Errors
+    /// The library is too old, or the device does not take it.
+    pub(crate) fn of_dma_buf(
+        protection: &Arc<Protection>,
+        dma_buf: BorrowedFd<'_>,
+        offset: u64,
+        range: &Range<usize>,
+        access: Access,
+    ) -> io::Result<Self> {
+        let register = protection.context.library.ibv_reg_dmabuf_mr.ok_or(io::ErrorKind::Unsupported)?;
+        let (domain, address) = (protection.raw.as_ptr(), range.start as u64);
+        // SAFETY: the protection domain is live, the descriptor open; the kernel checks what it is, and the part of it.
+        let raw = made(unsafe { register(domain, offset, range.len(), address, dma_buf.as_raw_fd(), access.flags()) })?;
+        Ok(Self::of(protection, raw))
+    }
+
+    fn of(protection: &Arc<Protection>, raw: NonNull<ibv_mr>) -> Self {
         // SAFETY: the library filled in the structure.
         let (local_key, remote_key) = unsafe { (raw.as_ref().lkey, raw.as_ref().rkey) };
-        Ok(MemoryRegion { protection: Arc::clone(protection), raw, local_key, remote_key })
+        MemoryRegion { protection: Arc::clone(protection), raw, local_key, remote_key }
     }
 
     #[inline]

@@ -22,14 +22,23 @@ pub(crate) fn has_device() -> bool {
 }
 
 pub(crate) fn node(rank: Rank, size: u32, assignments: &[&str]) -> Node {
-    Node::of(rank, open(rank, size, assignments))
+    node_with(&Devices::none(), rank, size, assignments)
+}
+
+/// One that knows of devices.
+pub(crate) fn node_with(devices: &Devices, rank: Rank, size: u32, assignments: &[&str]) -> Node {
+    Node::of(rank, open_with(devices, rank, size, assignments))
 }
 
 /// A node's transport.
 pub(crate) fn open(rank: Rank, size: u32, assignments: &[&str]) -> Arc<Openib> {
+    open_with(&Devices::none(), rank, size, assignments)
+}
+
+fn open_with(devices: &Devices, rank: Rank, size: u32, assignments: &[&str]) -> Arc<Openib> {
     let job = Job::new("test-job".to_owned(), [42; 32], rank, size, size);
     let parameters = test_nodes::parameters(&[&[PATIENT], assignments].concat());
-    Openib::open(&job, &parameters, &Devices::none()).unwrap().expect("a port")
+    Openib::open(&job, &parameters, devices).unwrap().expect("a port")
 }
 
 /// The link to a peer, which is one.
@@ -46,7 +55,11 @@ pub(crate) struct Pair {
 }
 
 pub(crate) fn pair(assignments: &[&str]) -> Pair {
-    let (a, b) = (node(0, 2, assignments), node(1, 2, assignments));
+    pair_with(&Devices::none(), assignments)
+}
+
+pub(crate) fn pair_with(devices: &Devices, assignments: &[&str]) -> Pair {
+    let [a, b] = [0, 1].map(|rank| node_with(devices, rank, 2, assignments));
     let (to_b, to_a) = (connect(&a, &b), connect(&b, &a));
     Pair { a, b, to_b, to_a }
 }

@@ -4,6 +4,7 @@ use std::ffi::{CStr, c_char, c_int};
 
 use cudarc::driver::sys::{CUdevice, CUdevice_P2PAttribute_enum as Between, CUdevice_attribute_enum as Attribute};
 
+use super::direct;
 use super::driver::{Driver, version_text};
 use super::status::Failure;
 use crate::error::DeviceError;
@@ -69,6 +70,7 @@ fn device(driver: &Driver, index: DeviceIndex) -> Result<DeviceFacts, Failure> {
             capability(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
             capability(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
         ),
+        direct: direct::support(driver, index)?,
     })
 }
 

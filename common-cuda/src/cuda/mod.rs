@@ -194,6 +194,12 @@ impl Vendor for Cuda {
         Ok(Box::new(ipc::Mapping::open(self.context_of(into)?, exported)?))
     }
 
+    fn allocation_at(&self, at: &Location, address: *const u8) -> Option<(*const u8, usize)> {
+        let context = self.context_of(at).ok()?;
+        let _scope = context.enter().ok()?;
+        self.allocation(address)
+    }
+
     fn direct_support(&self, device: DeviceIndex) -> Result<DirectSupport, DeviceError> {
         let object = || format!("device {}", device.0);
         let driver = self.driver("direct_support", object())?;
@@ -201,7 +207,8 @@ impl Vendor for Cuda {
     }
 
     fn dma_buf(&self, at: &Location, address: u64, len: usize) -> Result<OwnedFd, DeviceError> {
-        direct::dma_buf(&*self.context_of(at)?, address, len)
+        let context = self.context_of(at)?;
+        direct::dma_buf(&context, address, len)
     }
 
     fn direct_capable(&self, address: *const u8) -> Option<bool> {
@@ -209,11 +216,13 @@ impl Vendor for Cuda {
     }
 
     fn flush_remote_writes(&self, at: &Location) -> Result<(), DeviceError> {
-        direct::flush(&*self.context_of(at)?)
+        let context = self.context_of(at)?;
+        direct::flush(&context)
     }
 
     fn synchronise_operations(&self, at: &Location, address: *const u8) -> Result<(), DeviceError> {
-        direct::synchronise(&*self.context_of(at)?, address)
+        let context = self.context_of(at)?;
+        direct::synchronise(&context, address)
     }
 
     unsafe fn register_host(&self, address: *mut u8, len: usize) -> Box<dyn VendorRegistration> {

@@ -117,6 +117,9 @@ extern "C" fn cableway_explain(process: u64) {
     guarded((), || {
         let Some(engine) = state::engine() else { return };
         let Some(peer) = state::rank_of(process) else { return };
+        for note in engine.notes(peer).unwrap_or_default() {
+            state::say(&note);
+        }
         for (what, from, to) in [
             ("host to host", MemoryClass::Host, MemoryClass::Host),
             ("host to device", MemoryClass::Host, MemoryClass::Device),

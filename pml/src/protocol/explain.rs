@@ -169,6 +169,16 @@ impl Engine {
         Ok(able.rows(from, to, sizes))
     }
 
+    /// What there is to say to people about the links to `peer`, a line each.
+    ///
+    /// # Errors
+    /// The peer cannot be reached.
+    pub fn notes(&self, peer: Rank) -> Result<Vec<String>, Error> {
+        let peer = self.peer(peer)?;
+        peer.check()?;
+        Ok(peer.links.lock().active.iter().flat_map(|link| link.endpoint.notes()).collect())
+    }
+
     /// The names of the transports that carry messages to `peer`, the one for headers first.
     ///
     /// # Errors

@@ -245,6 +245,12 @@ pub(crate) fn data(incoming: &Incoming) -> (Data, &'static str) {
     let beyond = too_large && to.on_device;
     let get = exposed && !apart && !beyond && rdma(Flags::GET, Flags::DEVICE_GET, to, copy_only, any);
     let put = addressable && !apart && !beyond && rdma(Flags::PUT, Flags::DEVICE_PUT, to, copy_only, any);
+    if get && put && to.on_device && any.contains(Flags::DEVICE_DIRECT) {
+        return match storing < fetching {
+            false => (Data::Get, "fetched by the network device"),
+            true => (Data::Put, "stored by the network device"),
+        };
+    }
     if get && put && to.on_device {
         return match storing < fetching {
             false => (Data::Get, "fetched in one copy (on one device the lower rank copies)"),

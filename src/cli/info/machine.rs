@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use cableway::{DeviceFacts, Devices, Link};
+use cableway::{DeviceFacts, Devices, Link, WritesSeen};
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::InterfaceFlags;
 use serde_json::Value;
@@ -35,7 +35,22 @@ pub(super) fn verbs_section(parameters: &cableway::Parameters) -> Vec<Section> {
         ],
         Err(error) => vec![("reason", error.to_string().into())],
     };
-    vec![Section::one("Verbs connections", facts)]
+    vec![Section::one("Verbs connections", facts), Section::one("Verbs and device memory", direct(parameters))]
+}
+
+/// How verbs reach device memory here, apart from what the devices say.
+#[cfg(feature = "openib")]
+fn direct(parameters: &cableway::Parameters) -> Vec<Fact> {
+    let found = match cableway::VerbsDirectFacts::new(parameters) {
+        Ok(found) => found,
+        Err(error) => return vec![("reason", error.to_string().into())],
+    };
+    let missing = |reason: String| Value::from(format!("no: {reason}"));
+    vec![
+        ("dma_buf", found.dma_buf.map_or_else(missing, |()| "yes".into())),
+        ("peer_memory", found.peer_memory.map_or_else(missing, Value::from)),
+        ("largest_message_bytes", found.limit.into()),
+    ]
 }
 
 pub(super) fn device_sections(devices: &Devices) -> Vec<Section> {
@@ -62,6 +77,11 @@ pub(super) fn device_sections(devices: &Devices) -> Vec<Section> {
 fn device(device: &DeviceFacts) -> Vec<Fact> {
     let uuid: String = device.uuid.iter().map(|byte| format!("{byte:02x}")).collect();
     let (major, minor) = device.compute_capability;
+    let seen = match device.direct.writes {
+        WritesSeen::AtOnce => "at once",
+        WritesSeen::AfterFlush => "after a flush",
+        WritesSeen::Never => "never",
+    };
     vec![
         ("index", device.index.0.into()),
         ("name", device.name.clone().into()),
@@ -69,6 +89,9 @@ fn device(device: &DeviceFacts) -> Vec<Fact> {
         ("compute_capability", format!("{major}.{minor}").into()),
         ("pci", device.pci.clone().into()),
         ("uuid", uuid.into()),
+        ("dma_buf", device.direct.dma_buf.into()),
+        ("peer_memory", device.direct.peer_memory.into()),
+        ("network_writes_seen", seen.into()),
     ]
 }
 

@@ -3,8 +3,10 @@
 
 mod allocated;
 mod devices;
+mod isolated;
 mod node;
 
 pub use allocated::Counting;
 pub use devices::devices;
+pub use isolated::isolated;
 pub use node::{Node, PATIENCE, Seen, parameters, pattern, region, send, transfer, try_send, until};

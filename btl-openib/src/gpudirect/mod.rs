@@ -1,0 +1,317 @@
+//! Device memory that the network device reaches itself: GPUDirect RDMA.
+//!
+//! There are two ways. By dma-buf, the GPU's driver exports a range of its memory as a descriptor, and verbs register
+//! that (`ibv_reg_dmabuf_mr`). By peer memory, a module of the kernel (`nvidia_peermem`) has verbs register addresses of
+//! the GPU's memory as if they were the program's own. Whichever is there is tried in this order; what refuses is not
+//! asked again for that GPU, which one line says. Device memory then goes through host buffers, as it does without.
+//!
+//! # What makes it right
+//! - A registration belongs to an allocation, not to an address: the driver's id of it is asked for anew each time, and
+//!   is never used for another ([`cache`]). What peers may write to is registered for one transfer.
+//! - Nobody is told that a transfer is done before the GPUs see what was written ([`Held`]).
+//! - What the default stream holds is waited for by the caller
+//!   ([`Flags::DEVICE_DIRECT`](cableway_btl::Flags::DEVICE_DIRECT)).
+
+mod cache;
+mod facts;
+mod ways;
+
+use std::io;
+use std::ops::Range;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use cableway_base::parameters::GpuDirect as Wanted;
+use cableway_btl::Region;
+use cableway_common_cuda::{Allocation, DeviceIndex, Devices, DirectSupport, Location, MemoryClass, WritesSeen};
+use parking_lot::Mutex;
+
+use self::cache::{Cache, Found};
+pub use self::facts::DirectFacts;
+use self::ways::{Way, Ways};
+use crate::NAME;
+use crate::settings::DirectSettings;
+use crate::verbs::{Access, MemoryRegion, Protection};
+
+/// What of the program's memory a transfer or a peer holds on to. Dropped once nothing writes to it any more, it sees to
+/// it that what was written is seen.
+pub(crate) enum Held {
+    Host(Arc<MemoryRegion>),
+    Device { memory: Arc<DeviceMemory>, written: bool },
+}
+
+impl Held {
+    pub(crate) fn region(&self) -> &MemoryRegion {
+        match self {
+            Held::Host(region) => region,
+            Held::Device { memory, .. } => &memory.region,
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if let Held::Device { memory, written: true } = self {
+            memory.see_writes();
+        }
+    }
+}
+
+/// Device memory that the network device can reach.
+pub(crate) struct DeviceMemory {
+    region: MemoryRegion,
+    devices: Devices,
+    location: Location,
+    /// What is written there is seen only after a flush.
+    flush: bool,
+}
+
+impl DeviceMemory {
+    fn see_writes(&self) {
+        if !self.flush {
+            return;
+        }
+        // It fails with the memory's context, and then nobody sees anything there.
+        if let Err(error) = self.devices.flush_remote_writes(&self.location) {
+            cableway_base::warn_once("openib/gpudirect/flush", || {
+                format!("{NAME}: whether devices see what arrived in their memory is not known: {error}")
+            });
+        }
+    }
+}
+
+pub(crate) struct GpuDirect {
+    protection: Arc<Protection>,
+    devices: Devices,
+    settings: DirectSettings,
+    /// The module that lets verbs register device memory, or that there is none.
+    peer_memory: Result<String, String>,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// Of the few devices that memory was seen on.
+    met: Vec<(DeviceIndex, DirectSupport, Ways)>,
+    cache: Cache<DeviceMemory>,
+}
+
+impl GpuDirect {
+    pub(crate) fn new(protection: &Arc<Protection>, devices: &Devices, settings: &DirectSettings) -> Self {
+        GpuDirect {
+            protection: Arc::clone(protection),
+            devices: devices.clone(),
+            settings: settings.clone(),
+            peer_memory: facts::peer_memory(&settings.sysfs),
+            state: Mutex::new(State { met: Vec::new(), cache: Cache::new(settings.cache) }),
+        }
+    }
+
+    /// Whether any device's memory may be reached, as far as is known.
+    pub(crate) fn is_usable(&self) -> bool {
+        if self.settings.wanted == Wanted::Off || !self.devices.expected() {
+            return false;
+        }
+        let state = self.state.lock();
+        match &state.met[..] {
+            [] => self.ways(self.devices.direct_support(DeviceIndex(0)).ok().as_ref()).first().is_some(),
+            met => met.iter().any(|(_, _, ways)| ways.first().is_some()),
+        }
+    }
+
+    /// For people: how device memory is reached, or why not.
+    pub(crate) fn describe(&self) -> String {
+        if self.settings.wanted == Wanted::Off {
+            return "device memory goes through host buffers: btl_openib_gpudirect=off".to_owned();
+        }
+        if !self.devices.expected() {
+            return "device memory goes through host buffers: this machine has no device".to_owned();
+        }
+        let state = self.state.lock();
+        let asked = || self.ways(self.devices.direct_support(DeviceIndex(0)).ok().as_ref());
+        let ways = state.met.first().map_or_else(asked, |(_, _, ways)| ways.clone());
+        match ways.first() {
+            Some(way) => {
+                let name = match (way, &self.peer_memory) {
+                    (Way::PeerMemory, Ok(module)) => format!("{way} ({module})"),
+                    _ => way.to_string(),
+                };
+                format!("device memory up to {} bytes is reached by GPUDirect RDMA, by {name}", self.settings.limit)
+            }
+            None => format!("device memory goes through host buffers: {}", ways.reasons()),
+        }
+    }
+
+    /// The device memory of `region`, registered.
+    ///
+    /// # Safety
+    /// It stays allocated for as long as work on it is under way.
+    ///
+    /// # Errors
+    /// Why that cannot be, for this memory or for all.
+    pub(crate) unsafe fn get(&self, region: &Region, access: Access) -> Result<Held, String> {
+        let (location, address) = (region.location, region.address as usize);
+        let Some(device) = location.device.filter(|_| location.class == MemoryClass::Device) else {
+            return Err("managed memory moves, and cannot be registered".to_owned());
+        };
+        let allocation =
+            self.devices.allocation(&location, region.address).ok_or("the driver does not tell what is allocated")?;
+        let wanted = address..address.checked_add(region.len).ok_or("it goes beyond all addresses")?;
+        if wanted.start < allocation.base || wanted.end - allocation.base > allocation.len {
+            return Err("it is not of one allocation".to_owned());
+        }
+        let mut state = self.state.lock();
+        let State { met, cache } = &mut *state;
+        let (support, ways) = self.meet(met, device)?;
+        let written = matches!(access, Access::LocalWrite | Access::LocalWriteRemoteRead | Access::RemoteWrite);
+        if written && support.writes == WritesSeen::Never {
+            let reason = format!("the driver has no way to have device {} see what the network writes", device.0);
+            say(&reason);
+            return Err(reason);
+        }
+        let kept = access != Access::RemoteWrite;
+        if kept {
+            match cache.find(&allocation, &wanted, |id, at| self.devices.is_allocated(id, at)) {
+                Found::Registered(memory) => return Ok(Held::Device { memory, written }),
+                Found::Refused => return Err("memory of its kind cannot be registered".to_owned()),
+                Found::Nothing => {}
+            }
+        }
+        let range = if kept { cache.room_for(&allocation, &wanted) } else { wanted.clone() };
+        let memory = self.register(ways, cache, (&allocation, &location), (range, &wanted), access, support)?;
+        Ok(Held::Device { memory, written })
+    }
+
+    /// Registers, by the first way that does not refuse, and keeps what is not for peers to write to.
+    fn register(
+        &self,
+        ways: &mut Ways,
+        cache: &mut Cache<DeviceMemory>,
+        (allocation, location): (&Allocation, &Location),
+        (mut range, wanted): (Range<usize>, &Range<usize>),
+        access: Access,
+        support: DirectSupport,
+    ) -> Result<Arc<DeviceMemory>, String> {
+        let kept = access != Access::RemoteWrite;
+        let access = if kept { Access::LocalWriteRemoteRead } else { access };
+        loop {
+            let Some(way) = ways.first() else { return Err(ways.reasons()) };
+            // SAFETY: a range of the allocation, which stays by the caller's promise; what is kept is not used once the
+            // driver says that the allocation is another.
+            let made = unsafe { self.attempt(way, location, &range, access) };
+            let error = match made {
+                Ok(region) => {
+                    self.synchronise(location, range.start);
+                    let flush = support.writes == WritesSeen::AfterFlush;
+                    let devices = self.devices.clone();
+                    let memory = Arc::new(DeviceMemory { region, devices, location: *location, flush });
+                    if kept {
+                        cache.insert(allocation, range, &memory);
+                    }
+                    return Ok(memory);
+                }
+                Err(error) => error,
+            };
+            // Windows into device memory are small on some: what is kept may have filled it, or all of it is too much.
+            if error.kind() == io::ErrorKind::OutOfMemory {
+                if cache.clear() || range != *wanted {
+                    range = wanted.clone();
+                    continue;
+                }
+                return Err(format!("by {way}: {error}"));
+            }
+            if self.devices.direct_capable(std::ptr::with_exposed_provenance(range.start)) == Some(false) {
+                cache.refuse(allocation);
+                return Err(format!("by {way}: {error}"));
+            }
+            ways.refuse(way, error.to_string());
+            match ways.first() {
+                Some(next) => log::info!("{NAME}: device memory cannot be registered by {way} ({error}), so by {next}"),
+                None => say(&ways.reasons()),
+            }
+        }
+    }
+
+    /// # Safety
+    /// As [`MemoryRegion::new`].
+    unsafe fn attempt(
+        &self,
+        way: Way,
+        location: &Location,
+        range: &Range<usize>,
+        access: Access,
+    ) -> io::Result<MemoryRegion> {
+        match way {
+            Way::PeerMemory => {
+                let address = std::ptr::with_exposed_provenance_mut(range.start);
+                // SAFETY: the caller's promise.
+                unsafe { MemoryRegion::new(&self.protection, address, range.len(), access) }
+            }
+            Way::DmaBuf => {
+                let page = rustix::param::page_size();
+                let first = range.start & !(page - 1);
+                let len = (range.end - first).next_multiple_of(page);
+                // Closed at the end of this: the registration keeps what it needs.
+                let dma_buf = self.devices.dma_buf(location, first, len).map_err(io::Error::other)?;
+                let offset = (range.start - first) as u64;
+                MemoryRegion::of_dma_buf(&self.protection, dma_buf.as_fd(), offset, range, access)
+            }
+        }
+    }
+
+    fn synchronise(&self, location: &Location, address: usize) {
+        let address = std::ptr::with_exposed_provenance(address);
+        if let Err(error) = self.devices.synchronise_operations(location, address) {
+            log::debug!("{NAME}: operations of the program on registered device memory stay as they are: {error}");
+        }
+    }
+
+    fn meet<'m>(
+        &self,
+        met: &'m mut Vec<(DeviceIndex, DirectSupport, Ways)>,
+        device: DeviceIndex,
+    ) -> Result<(DirectSupport, &'m mut Ways), String> {
+        let index = match met.iter().position(|(known, ..)| *known == device) {
+            Some(index) => index,
+            None => {
+                let support = self.devices.direct_support(device).map_err(|error| error.to_string())?;
+                let ways = self.ways(Some(&support));
+                match ways.first() {
+                    Some(way) => log::info!("{NAME}: memory of device {} is reached by {way}", device.0),
+                    None => log::info!("{NAME}: {THROUGH_HOST}: {}", ways.reasons()),
+                }
+                met.push((device, support, ways));
+                met.len() - 1
+            }
+        };
+        let (_, support, ways) = &mut met[index];
+        Ok((*support, ways))
+    }
+
+    /// What may be tried, of a device of which the driver says so much; none if it cannot be asked yet.
+    fn ways(&self, support: Option<&DirectSupport>) -> Ways {
+        let wants = |way| match self.settings.wanted {
+            Wanted::Auto => Ok(()),
+            Wanted::DmaBuf if way == Way::DmaBuf => Ok(()),
+            Wanted::PeerMemory if way == Way::PeerMemory => Ok(()),
+            _ => Err("not wanted (btl_openib_gpudirect)".to_owned()),
+        };
+        let registers = || match self.protection.registers_dma_bufs() {
+            true => Ok(()),
+            false => Err("libibverbs is older than its version 34".to_owned()),
+        };
+        let exports = || match support {
+            Some(support) if !support.dma_buf => Err("the device's driver exports none".to_owned()),
+            _ => Ok(()),
+        };
+        let dma_buf = wants(Way::DmaBuf).and_then(|()| registers()).and_then(|()| exports());
+        let peer_memory = wants(Way::PeerMemory).and_then(|()| self.peer_memory.clone().map(drop));
+        Ways::new(dma_buf, peer_memory)
+    }
+}
+
+const THROUGH_HOST: &str = "device memory goes through host buffers, for GPUDirect RDMA cannot be";
+
+/// A downgrade: once for each reason.
+fn say(reason: &str) {
+    cableway_base::warn_once(&format!("openib/gpudirect/{reason}"), || format!("{NAME}: {THROUGH_HOST}: {reason}"));
+}
