@@ -3,6 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::linux::fs::MetadataExt as _;
 
+use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
 use sha2::{Digest, Sha256};
 use zerocopy::byteorder::little_endian::{U32, U64};
@@ -40,12 +41,16 @@ impl Process {
     pub(crate) fn find(&self, by: &Process) -> Found {
         let pid = self.pid.get().try_into().ok().and_then(Pid::from_raw);
         let Some(pid) = pid.filter(|_| self.node == by.node && by.pid != U32::ZERO) else { return Found::Elsewhere };
-        match pidfd_open(pid, PidfdFlags::empty()) {
-            // Asked after it was opened: were it another by now, it would have started later.
-            Ok(descriptor) if start_of(&self.pid.to_string()) == Some(self.start.get()) => {
-                Found::Alive(Watch(descriptor))
-            }
-            Ok(_) | Err(rustix::io::Errno::SRCH) => Found::Ended,
+        let descriptor = match pidfd_open(pid, PidfdFlags::empty()) {
+            Ok(descriptor) => descriptor,
+            Err(Errno::SRCH) => return Found::Ended,
+            Err(_) => return Found::Elsewhere,
+        };
+        // Asked after it was opened: were it another by now, it would have started later.
+        match start_of(&self.pid.to_string()) {
+            Ok(start) if start == self.start.get() => Found::Alive(Watch(descriptor)),
+            Ok(_) | Err(Errno::NOENT | Errno::SRCH) => Found::Ended,
+            // This process may have no descriptor left, which says nothing of the other.
             Err(_) => Found::Elsewhere,
         }
     }
@@ -68,21 +73,26 @@ fn own() -> Option<Process> {
     node.copy_from_slice(&hash.finalize()[..16]);
     let pid = getpid().as_raw_nonzero().get().unsigned_abs();
     // Where /proc is of another pid namespace, it shows somebody else under this pid, or nobody.
-    let start = start_of("self").filter(|&start| start_of(&pid.to_string()) == Some(start))?;
+    let start = start_of("self").ok().filter(|&start| start_of(&pid.to_string()) == Ok(start))?;
     Some(Process { node, start: U64::new(start), pid: U32::new(pid) })
 }
 
 /// When a process started: the 22nd field of its line, the second of which holds a name in parentheses.
-fn start_of(pid: &str) -> Option<u64> {
-    let line = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    line.rsplit_once(')')?.1.split_ascii_whitespace().nth(22 - 3)?.parse().ok()
+fn start_of(pid: &str) -> Result<u64, Errno> {
+    let line = std::fs::read_to_string(format!("/proc/{pid}/stat"))
+        .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+    let field = line.rsplit_once(')').and_then(|(_, rest)| rest.split_ascii_whitespace().nth(22 - 3));
+    field.and_then(|field| field.parse().ok()).ok_or(Errno::IO)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+    use std::os::fd::AsRawFd as _;
     use std::process::{Command, Stdio};
 
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
     use super::*;
 
@@ -102,6 +112,14 @@ mod tests {
         let away = Process { node: [7; 16], ..theirs };
         assert!(matches!(away.find(&own), Found::Elsewhere));
         assert!(matches!(Process::default().find(&Process::default()), Found::Elsewhere));
+        // Where no file can be opened, nobody can tell.
+        let limit = getrlimit(Resource::Nofile);
+        let next = File::open("/dev/null").unwrap().as_raw_fd() as u64;
+        let most = |current| setrlimit(Resource::Nofile, Rlimit { current, ..limit }).unwrap();
+        most(Some(next + 1));
+        let found = theirs.find(&own);
+        most(limit.current);
+        assert!(matches!(found, Found::Elsewhere));
         drop(child.stdin.take());
         assert!(ended(Timespec { tv_sec: 60, tv_nsec: 0 }));
         child.wait().unwrap();
