@@ -30,6 +30,15 @@ impl Kept {
         self.messages.push_back(message);
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.messages.is_empty()
+    }
+
+    /// Gives back memory beyond that for so many.
+    pub(crate) fn shrink_to(&mut self, messages: usize) {
+        self.messages.shrink_to(messages);
+    }
+
     /// All that were ever sent.
     pub(crate) fn sent(&self) -> u64 {
         self.before + self.messages.len() as u64

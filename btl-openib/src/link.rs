@@ -1,12 +1,14 @@
 //! A peer, the connection to it, and what is under way there.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use cableway_base::Rank;
 use cableway_btl::{Error, Remains};
 use parking_lot::Mutex;
+use rustix::event::{EventfdFlags, eventfd};
 use smallvec::SmallVec;
 
 use crate::NAME;
@@ -18,7 +20,7 @@ use crate::order::{self, Arrivals};
 use crate::settings::SPARE_COMPLETIONS;
 use crate::shared::Shared;
 use crate::verbs::{Gather, Post, Work};
-use crate::work::{Lane, Owner, Works};
+use crate::work::{LEAST, Lane, Owner, Works};
 
 /// Longest message that is copied in order to be sent at once.
 pub(crate) const COPIED: usize = 4 << 10;
@@ -100,6 +102,9 @@ impl Connection {
 pub(crate) struct Mailbox {
     letters: Mutex<Letters>,
     any: AtomicBool,
+    /// Somebody sleeps now and then, whom the bell wakes.
+    listening: AtomicBool,
+    bell: OnceLock<OwnedFd>,
 }
 
 #[derive(Default)]
@@ -117,7 +122,29 @@ pub(crate) struct Letters {
 impl Mailbox {
     pub(crate) fn post(&self, write: impl FnOnce(&mut Letters)) {
         write(&mut self.letters.lock());
-        self.any.store(true, Ordering::Release);
+        // One of the two sees what the other did: this the listener, or the listener the letter.
+        self.any.store(true, Ordering::SeqCst);
+        if self.listening.load(Ordering::SeqCst)
+            && let Some(bell) = self.bell.get()
+        {
+            // It fails only where it is loud enough.
+            let _ = rustix::io::write(bell, &1_u64.to_ne_bytes());
+        }
+    }
+
+    /// What becomes readable with the next letter. None: there is one already, or the system has no descriptor.
+    pub(crate) fn listen(&self) -> Option<BorrowedFd<'_>> {
+        let bell = match self.bell.get() {
+            Some(bell) => bell,
+            None => {
+                let made = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok()?;
+                self.bell.get_or_init(|| made)
+            }
+        };
+        let mut count = [0; 8];
+        let _ = rustix::io::read(bell, &mut count);
+        self.listening.store(true, Ordering::SeqCst);
+        (!self.any.load(Ordering::SeqCst)).then(|| bell.as_fd())
     }
 
     #[inline]
@@ -280,6 +307,15 @@ impl Tx {
         if let State::Connected(connection) = &self.state {
             let works = &self.works;
             self.kept.release(connection.cell.read(), |lane, work| works[lane].is_under_way(work));
+        }
+    }
+
+    /// Gives back the memory of queues that were long and are empty.
+    pub(crate) fn rest(&mut self) {
+        self.release();
+        self.works.iter_mut().for_each(Works::rest);
+        if self.kept.is_empty() {
+            self.kept.shrink_to(LEAST);
         }
     }
 

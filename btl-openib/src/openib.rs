@@ -1,5 +1,6 @@
 //! The transport as `pml` holds it.
 
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -135,6 +136,10 @@ impl Btl for Openib {
             Some(mut engine) => engine.progress(upcalls),
             None => 0,
         }
+    }
+
+    fn arm<'a>(&'a self, wakers: &mut Vec<BorrowedFd<'a>>) -> bool {
+        self.engine.try_lock().is_some_and(|engine| engine.arm(&self.shared, wakers))
     }
 
     fn finalize(&self) -> bool {

@@ -10,15 +10,17 @@ use crate::NAME;
 use crate::gid::{self, Gid, Kind};
 use crate::receive_queues::ReceiveQueue;
 use crate::settings::{SPARE_COMPLETIONS, Settings};
-use crate::verbs::{CompletionQueue, Context, Library, Path, PortFacts, Protection, SharedReceiveQueue};
+use crate::verbs::{Channel, CompletionQueue, Context, Library, Path, PortFacts, Protection, SharedReceiveQueue};
 
-/// Reads under way at a time on one connection, where the device has more.
-const READS: i32 = 16;
+/// Reads under way at a time on one connection, where the device has more. Soft-RoCE keeps memory for each.
+pub(crate) const READS: i32 = 8;
 
 pub(crate) struct Port {
     pub(crate) context: Arc<Context>,
     pub(crate) protection: Arc<Protection>,
     pub(crate) completions: Arc<CompletionQueue>,
+    /// Wakes who sleeps until there is a completion.
+    pub(crate) channel: Arc<Channel>,
     /// As many as the settings name.
     pub(crate) queues: Vec<PortQueue>,
     pub(crate) facts: PortFacts,
@@ -128,7 +130,9 @@ impl Port {
             );
             return Err(crate::invalid("btl_openib_receive_queues", reason));
         }
-        let completions = CompletionQueue::new(&context, entries, None).map_err(failed("no completion queue"))?;
+        let channel = Channel::new(&context).map_err(failed("no completion channel"))?;
+        let completions =
+            CompletionQueue::new(&context, entries, Some(&channel)).map_err(failed("no completion queue"))?;
         let expected = Mutex::new(Expected { entries, receives });
         let reads = attributes.max_qp_rd_atom.min(attributes.max_qp_init_rd_atom).clamp(0, READS) as u8;
         log::info!(
@@ -144,6 +148,7 @@ impl Port {
             context,
             protection,
             completions,
+            channel,
             queues,
             facts,
             gid,

@@ -1,6 +1,7 @@
 //! Progress: what the device reports is handed up. Only one thread at a time is inside.
 
 use std::cell::Cell;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -112,6 +113,26 @@ impl Engine {
                 self.tell_consumed(&link);
             }
         }
+    }
+
+    /// Adds what becomes readable with the next completion, and with the next letter. False: there is something to do that
+    /// neither tells of.
+    pub(crate) fn arm<'a>(&self, shared: &'a Shared, wakers: &mut Vec<BorrowedFd<'a>>) -> bool {
+        let clear = self.spent.is_empty() && self.owing.is_empty();
+        if self.dead || !(clear && self.failing.is_empty() && self.ended.is_empty()) {
+            return false;
+        }
+        let Some(bell) = shared.mailbox.listen() else { return false };
+        // Of an earlier sleep.
+        shared.port.channel.drain();
+        if let Err(error) = shared.port.completions.arm() {
+            cableway_base::warn_once("openib/arm", || {
+                format!("{NAME}: {} wakes nobody, so that waiting calls poll: {error}", shared.port.context.name)
+            });
+            return false;
+        }
+        wakers.extend([shared.port.channel.descriptor(), bell]);
+        true
     }
 
     #[inline]

@@ -13,6 +13,9 @@ use crate::settings::SPARE_WORK;
 use crate::shared::Shared;
 use crate::verbs::QueuePair;
 
+/// Places that a queue keeps which is empty.
+pub(crate) const LEAST: usize = 4;
+
 /// A queue pair of a connection: it takes the messages that the peer's buffers at its other end hold.
 pub(crate) struct Lane {
     // Gone before its buffers.
@@ -57,6 +60,13 @@ pub(crate) struct Works {
 impl Works {
     pub(crate) fn is_empty(&self) -> bool {
         self.queue.is_empty()
+    }
+
+    /// Gives back the memory of a queue that was long and is empty.
+    pub(crate) fn rest(&mut self) {
+        if self.queue.is_empty() {
+            self.queue.shrink_to(LEAST);
+        }
     }
 
     /// Whether something under way will report its end.

@@ -57,6 +57,10 @@ impl Copies {
         Ok(Transfer::Started)
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.running.is_empty()
+    }
+
     /// Completes what is done.
     pub(crate) fn take_done(&mut self, devices: &Devices) -> Vec<(Token, Result<(), Error>)> {
         let mut done = Vec::new();

@@ -7,6 +7,7 @@ mod copy;
 mod endpoint;
 mod queue;
 
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use cableway_base::Parameters;
@@ -91,6 +92,11 @@ impl Btl for SelfLoop {
             events += 1;
         }
         events
+    }
+
+    fn arm<'a>(&'a self, _wakers: &mut Vec<BorrowedFd<'a>>) -> bool {
+        // All that comes is sent by a thread of this process.
+        self.shared.queue.len() == 0 && self.shared.copies.lock().is_empty()
     }
 
     fn finalize(&self) -> bool {

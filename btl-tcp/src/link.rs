@@ -97,6 +97,10 @@ impl Mailbox {
         self.any.store(true, Ordering::Release);
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        !self.any.load(Ordering::Relaxed)
+    }
+
     /// Exchanges all letters, if there are any, for `empty` ones, whose memory is used again.
     #[inline]
     pub(crate) fn collect(&self, empty: &mut Letters) -> bool {

@@ -1,5 +1,6 @@
 //! The transport as `pml` holds it.
 
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,6 +26,8 @@ use crate::{NAME, interfaces, listener, pairing, sys};
 pub struct Tcp {
     shared: Arc<Shared>,
     engine: Mutex<Engine>,
+    /// The engine's.
+    epoll: Arc<OwnedFd>,
 }
 
 impl Tcp {
@@ -62,8 +65,9 @@ impl Tcp {
             finalizing: AtomicBool::new(false),
         });
         let listeners = [v4, v6].into_iter().flatten().map(|(socket, _)| socket);
-        let engine = Engine::new(Arc::clone(&shared), listeners)?;
-        Ok(Arc::new(Tcp { shared, engine: Mutex::new(engine) }))
+        let epoll = Engine::epoll()?;
+        let engine = Engine::new(Arc::clone(&shared), Arc::clone(&epoll), listeners)?;
+        Ok(Arc::new(Tcp { shared, engine: Mutex::new(engine), epoll }))
     }
 }
 
@@ -110,6 +114,12 @@ impl Btl for Tcp {
             Some(mut engine) => engine.progress(upcalls),
             None => 0,
         }
+    }
+
+    fn arm<'a>(&'a self, wakers: &mut Vec<BorrowedFd<'a>>) -> bool {
+        let Some(mut engine) = self.engine.try_lock() else { return false };
+        wakers.push(self.epoll.as_fd());
+        engine.may_sleep()
     }
 
     fn finalize(&self) -> bool {

@@ -1,5 +1,7 @@
 //! A transport, its links, and what it reports.
 
+use std::os::fd::BorrowedFd;
+
 use cableway_base::Rank;
 use cableway_common_cuda::{Location, Strided};
 
@@ -40,6 +42,16 @@ pub trait Btl: Send + Sync {
 
     /// Delivers and completes what is ready; returns how many events there were. Never blocks.
     fn progress(&self, upcalls: &dyn Upcalls) -> usize;
+
+    /// Prepares for a sleep: adds what becomes readable as soon as there is something for [`progress`](Self::progress) to
+    /// do. What came before need not make it so: who sleeps calls `progress` in between, and sleeps only if that found
+    /// nothing. What another thread's `progress` takes meanwhile is no sign either, so that nobody sleeps for long.
+    ///
+    /// False: there is something to do that only time brings, or nothing here wakes anybody; it must be polled.
+    fn arm<'a>(&'a self, wakers: &mut Vec<BorrowedFd<'a>>) -> bool {
+        let _ = wakers;
+        false
+    }
 
     /// Tells peers that this process ends in good order, after which they do not take its silence for death. What was
     /// sent before has been handed to the system or stays readable by the peer. `progress` may be called meanwhile.

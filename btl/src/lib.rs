@@ -19,6 +19,9 @@
 //! An upcall may call any method of any endpoint, and `progress`.  It must not keep a [`Received`] past its return
 //! but by [`Received::retain`].
 //!
+//! **Sleeping.** A process that has nothing else to do may sleep on what [`Btl::arm`] names, where every transport in use
+//! names something.
+//!
 //! **Order.** Messages sent on one endpoint by `send_inline`, `send` and `send_in_place` arrive in the order of the
 //! calls, each exactly once. Nothing is promised between endpoints, nor between messages and `put`/`get`: a `put` is
 //! visible to the peer once its completion was reported here and a later message has arrived there.

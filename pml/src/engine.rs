@@ -61,6 +61,8 @@ pub struct Engine {
     pub(crate) bounce: BouncePool,
     pub(crate) counters: Counters,
     pub(crate) spin: u64,
+    /// Held by the thread that sleeps on the transports.
+    pub(crate) bed: Mutex<()>,
     /// Processes of this node outnumber its processors.
     pub(crate) crowded: bool,
     /// Credit is given back once so much of it has gathered.
@@ -80,6 +82,14 @@ pub(crate) struct BtlSlot {
     pub(crate) links: AtomicUsize,
     /// Whether a peer uses it to reach this process, whatever this process uses.
     pub(crate) heard: AtomicBool,
+}
+
+impl BtlSlot {
+    /// Nobody uses it yet.
+    #[inline(always)]
+    pub(crate) fn is_idle(&self) -> bool {
+        self.links.load(Ordering::Relaxed) == 0 && !self.heard.load(Ordering::Relaxed)
+    }
 }
 
 /// A transport that nobody uses yet may still be found by a peer, so it is polled once in so many turns.
@@ -141,6 +151,7 @@ impl Engine {
             bounce,
             counters: Counters::default(),
             spin,
+            bed: Mutex::new(()),
             crowded,
             instalment: (window / 2).max(1),
             turns: AtomicUsize::new(0),
@@ -182,10 +193,19 @@ impl Engine {
         let turn = self.turns.load(Ordering::Relaxed).wrapping_add(1);
         // Relaxed and not one step: a lost count only shifts when idle transports are looked at.
         self.turns.store(turn, Ordering::Relaxed);
+        self.progress_those(|slot| !slot.is_idle() || turn.is_multiple_of(IDLE_TURNS))
+    }
+
+    /// As [`progress`](Self::progress), of those transports, too, that nobody uses yet.
+    pub(crate) fn progress_all(&self) -> usize {
+        self.progress_those(|_| true)
+    }
+
+    #[inline(always)]
+    fn progress_those(&self, which: impl Fn(&BtlSlot) -> bool) -> usize {
         let mut events = 0;
         for (index, slot) in self.btls.iter().enumerate() {
-            let idle = slot.links.load(Ordering::Relaxed) == 0 && !slot.heard.load(Ordering::Relaxed);
-            if idle && !turn.is_multiple_of(IDLE_TURNS) {
+            if !which(slot) {
                 continue;
             }
             let mut delivery = Delivery { engine: self, btl: index, done: RefCell::default() };
@@ -202,6 +222,11 @@ impl Engine {
             self.look_at_orders();
         }
         events
+    }
+
+    /// Whether there is something to do that no transport tells of.
+    pub(crate) fn has_work(&self) -> bool {
+        self.waiting_len.load(Ordering::Relaxed) != 0 || !self.copies.is_empty() || !self.orders.is_empty()
     }
 
     /// Runs `act` with the peer's links, then sees to what it left behind: queued work, a broken link.

@@ -34,6 +34,7 @@ mod registry;
 mod request;
 mod room;
 mod send;
+mod sleep;
 mod table;
 mod upcalls;
 mod wait;

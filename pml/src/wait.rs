@@ -11,9 +11,13 @@ use crate::request::{PROC_NULL, Request, Status};
 /// Polls without an event before a waiting call tells the processor that it spins.
 const EAGER_POLLS: u64 = 64;
 
+/// Of so many sleeps in vain, one is for looking after those whom receives wait for.
+const LOOK_AROUND_EVERY: u64 = 64;
+
 impl Engine {
     /// Progresses until every request is complete. Polls `pml_spin` times without an event, then yields the processor
-    /// between polls; at once where ranks on this node outnumber the cores. Inactive requests count as complete.
+    /// between polls; at once where ranks on this node outnumber the cores. After `pml_sleep_after` such polls it sleeps
+    /// until something comes, if all transports in use allow. Inactive requests count as complete.
     pub fn wait(&self, requests: &[&Request]) {
         let mut first = 0;
         self.wait_until(|| {
@@ -39,6 +43,7 @@ impl Engine {
     pub fn wait_until(&self, mut done: impl FnMut() -> bool) {
         let mut idle = 0;
         let mut rounds = 0;
+        let mut naps: u64 = 0;
         while !done() {
             if self.progress() != 0 {
                 idle = 0;
@@ -50,7 +55,18 @@ impl Engine {
                 }
                 continue;
             } else {
-                std::thread::yield_now();
+                idle += 1;
+                let slept = if self.may_sleep(idle) { self.sleep(&mut done) } else { None };
+                match slept {
+                    None => std::thread::yield_now(),
+                    Some(0) => {
+                        if naps.is_multiple_of(LOOK_AROUND_EVERY) {
+                            self.look_around();
+                        }
+                        naps += 1;
+                    }
+                    Some(_) => idle = 0,
+                }
             }
             rounds += 1;
             if crate::reach::is_due(rounds) {

@@ -21,6 +21,8 @@ pub(crate) const TESTS: &[Test] = &[
     ("library::mistakes_are_named", || every_transport("mistakes", 2)),
     ("library::a_thread_makes_progress", || every_transport("progress_thread", 2)),
     ("library::large_messages", || every_transport("large", 2)),
+    ("library::who_waits_for_long_sleeps", || every_transport("sleeper", 2)),
+    ("library::messages_wake_sleepers", || every_transport("sleepers", 2)),
 ];
 
 pub(crate) const ROLES: &[Role] = &[
@@ -36,6 +38,8 @@ pub(crate) const ROLES: &[Role] = &[
     ("mistakes", mistakes),
     ("progress_thread", progress_thread),
     ("large", large),
+    ("sleeper", sleeper),
+    ("sleepers", sleepers),
 ];
 
 type Outcome = Result<(), Box<dyn Error>>;
@@ -437,6 +441,60 @@ fn large() -> Outcome {
         let mut inbox = vec![0_u32; out.len()];
         on.recv(&mut inbox, 0, 0)?;
         expect(inbox == out, true)?;
+    }
+    Ok(())
+}
+
+/// Rank 1 waits for two seconds.
+fn sleeper() -> Outcome {
+    let world = World::options()?.set("pml_sleep_after", "3000")?.init()?;
+    let on = world.communicator();
+    let wait = Duration::from_secs(2);
+    on.barrier()?;
+    if world.rank() == 0 {
+        std::thread::sleep(wait);
+        return Ok(on.send(&[7_u8], 1, 0)?);
+    }
+    let (start, before) = (Instant::now(), processor_time());
+    let mut inbox = [0_u8];
+    on.recv(&mut inbox, 0, 0)?;
+    let (took, used) = (start.elapsed(), processor_time() - before);
+    expect(inbox, [7])?;
+    // Shared memory wakes nobody, so that whoever uses it goes on polling.
+    let sleeps = std::env::var("CABLEWAY_BTL").is_ok_and(|btl| btl != "sm");
+    if sleeps && used > took / 2 {
+        return Err(format!("{used:?} of the processor in {took:?}").into());
+    }
+    Ok(())
+}
+
+/// Of all threads of this process.
+fn processor_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// There and back, after pauses in which the other one falls asleep, has just done so, or has not yet.
+fn sleepers() -> Outcome {
+    let world = World::options()?.set("pml_sleep_after", "1")?.set("pml_spin", "0")?.init()?;
+    let on = world.communicator();
+    let peer = 1 - world.rank();
+    let mut random = world.rank() + 1;
+    let mut inbox = [0_u32; 2];
+    for round in 0..2000 {
+        let message = [round, world.rank()];
+        if world.rank() == 0 {
+            on.send(&message, peer, 0)?;
+        }
+        on.recv(&mut inbox, peer, 0)?;
+        expect(inbox, [round, peer])?;
+        random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        for _ in 0..random >> 18 {
+            std::hint::spin_loop();
+        }
+        if world.rank() == 1 {
+            on.send(&message, peer, 0)?;
+        }
     }
     Ok(())
 }

@@ -92,6 +92,7 @@ parameters! {
     pml_offer_window: Size = "256K", "bytes of a rendezvous message that its sender is asked to copy at a time, where the receiver could also fetch them";
     pml_offer_patience: Count = "100", "polls without a sign of a sender that was asked to copy before the receiver fetches the message itself";
     pml_spin: Count = "2000", "polls without an event before a waiting call yields the processor; 0 yields at once; ranks that outnumber the cores always do";
+    pml_sleep_after: Count = "0", "polls without an event before a waiting call sleeps until a transport has something, where all that are in use can wake it (self, tcp, openib); 0 polls on";
     peer_timeout: Time = "10s", "a peer that does not answer for so long over the network is taken for dead";
     progress_thread: Flag = "no", "run a thread that progresses messages while the program computes";
 
@@ -135,7 +136,7 @@ parameters! {
     btl_openib_if_exclude: Text = "", "devices not to use, as DEVICE or DEVICE:PORT, separated by commas; not together with btl_openib_if_include";
     btl_openib_gid_index: Text = "auto", "which of a port's addresses to use; auto prefers RoCE v2, and of those an IPv4 address, then any that is not link-local";
     btl_openib_cq_size: Count = "8192", "completions that may wait; work under way on all connections is kept below";
-    btl_openib_send_depth: Count = "31", "work under way on one connection; queues take memory for the next power of two above";
+    btl_openib_send_depth: Count = "15", "work under way on one connection; queues take memory for the next power of two above";
     btl_openib_max_inline: Size = "48", "largest message that is written into the work request itself, if the device allows";
     btl_openib_pkey_index: Count = "0", "index of the partition key";
     btl_openib_service_level: Count = "0", "service level of connections (InfiniBand)";

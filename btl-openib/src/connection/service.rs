@@ -244,7 +244,7 @@ impl Server {
     fn look_after(&self) {
         for link in self.shared.all_links() {
             let mut tx = link.tx.lock();
-            tx.release();
+            tx.rest();
             if matches!(tx.state, State::Connected(_))
                 && !tx.is_watched()
                 && let Err(error) = tx.tell_consumed(&self.shared, &link, true)

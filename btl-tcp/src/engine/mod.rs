@@ -43,7 +43,8 @@ const IDLE_EVERY: u32 = 8;
 
 pub(crate) struct Engine {
     shared: Arc<Shared>,
-    epoll: OwnedFd,
+    /// Readable when a connection is.
+    epoll: Arc<OwnedFd>,
     entries: Slab<Entry>,
     /// Tells an entry from an earlier one in the same place.
     stamp: u32,
@@ -74,11 +75,19 @@ enum Source {
 }
 
 impl Engine {
-    pub(crate) fn new(shared: Arc<Shared>, listeners: impl Iterator<Item = Socket>) -> Result<Self, Error> {
+    pub(crate) fn epoll() -> Result<Arc<OwnedFd>, Error> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC);
+        epoll.map(Arc::new).map_err(|errno| Error::system(NAME, "cannot set up epoll", errno.into()))
+    }
+
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        epoll: Arc<OwnedFd>,
+        listeners: impl Iterator<Item = Socket>,
+    ) -> Result<Self, Error> {
         let watch = Watch::new(shared.settings.socket.peer_timeout);
         let mut engine = Engine {
-            epoll: epoll::create(epoll::CreateFlags::CLOEXEC)
-                .map_err(|errno| Error::system(NAME, "cannot set up epoll", errno.into()))?,
+            epoll,
             scratch: shared.pool.take(SCRATCH)?,
             shared,
             entries: Slab::new(),
@@ -127,6 +136,12 @@ impl Engine {
         }
         self.idle = if events == 0 { self.idle.saturating_add(1) } else { 0 };
         events
+    }
+
+    /// Whether all that there is to do will make epoll's descriptor readable. The next call looks there.
+    pub(crate) fn may_sleep(&mut self) -> bool {
+        self.idle = 0;
+        self.failures.is_empty() && self.leaving.is_empty() && self.retries.is_empty() && self.shared.mailbox.is_empty()
     }
 
     fn read_mail(&mut self, upcalls: &dyn Upcalls) -> usize {
