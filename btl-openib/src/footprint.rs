@@ -1,5 +1,5 @@
 //! What connections cost in memory, worked out from the parameters, for whoever plans a job of thousands of processes.
-//! `examples/footprint.rs` measures the same on a device.
+//! `tests/footprint.rs` holds it against what is measured on a device.
 
 use std::sync::Arc;
 
@@ -11,30 +11,41 @@ use crate::connection::Hello;
 use crate::kept::Message;
 use crate::link::Link;
 use crate::order::Arrivals;
+use crate::port::READS;
 use crate::receives::{Inbound, Receives};
 use crate::settings::Settings;
-use crate::work::{Lane, Owner, Works};
+use crate::work::{LEAST, Lane, Owner, Works};
 
-/// Bytes of one process's memory.
+/// Bytes of one process's memory, the kernel's for it among them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Footprint {
     /// Receive buffers which all peers share: from the first connection on.
     pub shared: usize,
-    /// A connection's queues of work, and what the driver keeps of them.
-    pub queue_pair: usize,
+    /// A connection's queues of work.
+    pub queues: usize,
+    /// What driver and kernel keep of a connection beside its queues.
+    pub driver: usize,
     /// Receive buffers that each peer has of its own.
     pub buffers: usize,
-    /// This transport's own tables for a connection, and the messages kept there that are small.
+    /// This transport's own tables for a connection.
     pub tables: usize,
 }
 
+const PAGE: usize = 4096;
+/// Of soft-RoCE's queues, before their entries (`struct rxe_queue_buf` of `rdma/rdma_user_rxe.h`).
+const QUEUE_HEADER: usize = 384;
 /// Of an entry in the send queue of soft-RoCE, `struct rxe_send_wqe` of `rdma/rdma_user_rxe.h`. Network cards' are
 /// smaller (mlx5: 36 bytes and the data, in steps of 64).
 const ENTRY: usize = 208;
 /// The same, in a receive queue of one piece a buffer: `struct rxe_recv_wqe`.
 const RECEIVE_ENTRY: usize = 64;
-/// What drivers keep for a queue pair beside its queue: soft-RoCE takes so much.
-const QUEUE_PAIR: usize = 2560;
+/// Of a read that soft-RoCE may be serving, `struct resp_res` of its `rxe_verbs.h`.
+const SERVED_READ: usize = 64;
+/// Other objects that the kernel has for each queue pair of soft-RoCE: the queue pair itself, a socket, the mapping of the
+/// queue, and for a peer of the same node the descriptor by which it is watched. As counted, on Linux 6.1.
+const OBJECTS: usize = 5200;
+/// What libibverbs has for a queue pair, as counted.
+const LIBRARY: usize = 600;
 
 impl Footprint {
     /// # Errors
@@ -45,8 +56,7 @@ impl Footprint {
         let entry = (ENTRY + (settings.inline as usize).max(16)).next_power_of_two();
         let entries = (settings.depth + 1).next_power_of_two();
         let queues = settings.queues.len();
-        let work = queues * settings.depth.next_power_of_two() * size_of::<Owner>();
-        let kept = settings.window().next_power_of_two() * size_of::<Message>();
+        let used = LEAST * (queues * size_of::<Owner>() + size_of::<Message>());
         // Tables keep every eighth place free, and double.
         let known = 2 * (size_of::<Rank>() + size_of::<Hello>() + size_of::<Address>());
         let directory =
@@ -56,19 +66,23 @@ impl Footprint {
         let several = (queues - 1) * (size_of::<Works>() + size_of::<Lane>())
             + if queues > 1 { size_of::<Arrivals>() + settings.window().next_power_of_two() } else { 0 };
         let own = settings.queues.per_peer();
-        let rings = own.clone().map(|queue| (queue.count + 1).next_power_of_two() * RECEIVE_ENTRY).sum::<usize>();
+        let rings = own
+            .clone()
+            .map(|queue| (QUEUE_HEADER + (queue.count + 1).next_power_of_two() * RECEIVE_ENTRY).next_multiple_of(PAGE))
+            .sum::<usize>();
         let receives = own.clone().count() * size_of::<Receives>();
         Ok(Footprint {
             shared: settings.queues.shared().map(|queue| queue.size * queue.count).sum(),
-            queue_pair: queues * (entries * entry + QUEUE_PAIR) + rings,
-            buffers: own.map(|queue| (queue.size * queue.count).next_multiple_of(4096)).sum(),
-            tables: link + directory + known + work + kept + several + receives,
+            queues: queues * (QUEUE_HEADER + entries * entry).next_multiple_of(PAGE) + rings,
+            driver: queues * (OBJECTS + READS as usize * SERVED_READ + LIBRARY),
+            buffers: own.map(|queue| (queue.size * queue.count).next_multiple_of(PAGE)).sum(),
+            tables: link + directory + known + used + several + receives,
         })
     }
 
     /// A peer that is connected and has nothing to say.
     pub fn per_peer(&self) -> usize {
-        self.queue_pair + self.buffers + self.tables
+        self.queues + self.driver + self.buffers + self.tables
     }
 
     /// So many of them.
@@ -98,10 +112,10 @@ mod tests {
     fn buffers_of_their_own_cost_peers_what_they_hold() {
         let [shared, own] = ["S", "P"].map(|kind| of(&format!("btl_openib_receive_queues={kind},4K,64,16,32")));
         assert_eq!((shared.shared, shared.buffers, own.shared, own.buffers), (4096 * 64, 0, 0, 4096 * 64));
-        assert!(own.queue_pair > shared.queue_pair && own.per_peer() > shared.per_peer() + own.buffers);
+        assert!(own.queues > shared.queues && own.per_peer() > shared.per_peer() + own.buffers);
         let three = of("btl_openib_receive_queues=P,512,64:S,4K,256:S,64K,256");
         assert_eq!((three.shared, three.buffers), (256 * (4096 + 65536), 64 * 512));
-        assert!(three.queue_pair > 3 * shared.queue_pair && three.tables > shared.tables);
+        assert!(three.queues > 3 * shared.queues && three.tables > shared.tables);
     }
 
     #[test]
@@ -109,6 +123,6 @@ mod tests {
         let mut parameters = Parameters::default();
         parameters.assign("btl_openib_send_depth=127", cableway_base::Source::Program).unwrap();
         let [deep, usual] = [&parameters, &Parameters::default()].map(|set| Footprint::new(set).unwrap());
-        assert!(deep.queue_pair > 2 * usual.queue_pair && deep.shared == usual.shared);
+        assert!(deep.queues > 2 * usual.queues && deep.shared == usual.shared);
     }
 }

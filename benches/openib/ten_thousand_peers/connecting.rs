@@ -167,7 +167,7 @@ impl Pattern {
 
 /// Of the most cubical torus.
 fn sides(processes: u32) -> [u32; 3] {
-    let divisor = |number: u32, near: u32| (1..=near).rev().find(|side| number % side == 0).unwrap_or(1);
+    let divisor = |number: u32, near: u32| (1..=near).rev().find(|&side| number.is_multiple_of(side)).unwrap_or(1);
     let x = divisor(processes, (processes as f64).cbrt().round() as u32);
     let rest = processes / x;
     let y = divisor(rest, (rest as f64).sqrt().round() as u32);

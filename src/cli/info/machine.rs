@@ -28,7 +28,8 @@ pub(super) fn verbs_section(parameters: &cableway::Parameters) -> Vec<Section> {
         Ok(cost) => vec![
             ("bytes_shared_by_all_peers", cost.shared.into()),
             ("bytes_per_idle_peer", cost.per_peer().into()),
-            ("of_these_queue_pair", cost.queue_pair.into()),
+            ("of_these_queues", cost.queues.into()),
+            ("of_these_driver", cost.driver.into()),
             ("of_these_receive_buffers", cost.buffers.into()),
             ("of_these_tables", cost.tables.into()),
             ("bytes_with_10000_peers", cost.of(10_000).into()),

@@ -1,0 +1,174 @@
+//! What a connected, idle peer costs in memory on this machine's device, beside what is worked out
+//! (`cableway_btl_openib::Footprint`): with 2 to 64 peers, counted as C library and kernel count it. Takes the machine
+//! for itself, which so should be one that soft-RoCE's kernel objects can be counted on:
+//!
+//!   tests/rxe-guest/all footprint
+
+mod common;
+
+use std::time::Duration;
+
+use cableway_base::Parameters;
+use cableway_btl::Endpoint;
+use cableway_btl_openib::Footprint;
+use common::{Node, connect, has_device, node, send, until};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// Ends of connections in one measurement, about: so many that what the kernel keeps in stock is little beside them.
+const ENDS: usize = 256;
+/// Few and small, for they are counted apart.
+const RECEIVES: &str = "btl_openib_receive_queues=S,4K,64,8,32";
+/// Measured and worked out may differ by so much of what is worked out: the kernel's slabs are counted whole, and
+/// allocations of the C library in steps of 16 bytes.
+const BOUND: f64 = 0.1;
+/// What a peer may cost.
+const MOST: i64 = 16 << 10;
+
+#[test]
+fn a_peer_costs_what_is_worked_out() {
+    if !has_device() {
+        return;
+    }
+    // A descriptor for each peer of this node, which is watched.
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
+    let expected = Footprint::new(&Parameters::default()).expect("the defaults are possible");
+    println!("| peers | ends | process | queues | kernel objects | each | worked out | ratio | resident | locked |");
+    println!("|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|");
+    let (mut wrong, mut sum) = (Vec::new(), 0);
+    let numbers = [2, 4, 8, 16, 32, 64];
+    for peers in numbers {
+        let (ends, grown) = connect_and_count(peers);
+        let each = |bytes: i64| bytes / ends as i64;
+        let measured = each(grown.process) + each(grown.queues) + each(grown.objects);
+        let ratio = measured as f64 / expected.per_peer() as f64;
+        println!(
+            "| {peers} | {ends} | {} | {} | {} | {measured} | {} | {ratio:.2} | {} | {} |",
+            each(grown.process),
+            each(grown.queues),
+            each(grown.objects),
+            expected.per_peer(),
+            each(grown.resident),
+            each(grown.locked),
+        );
+        sum += measured;
+        if (ratio - 1.0).abs() > BOUND {
+            wrong.push((peers, measured));
+        }
+    }
+    assert!(wrong.is_empty(), "{expected:?} is off by more than {BOUND} with (peers, bytes): {wrong:?}");
+    let mean = sum / numbers.len() as i64;
+    assert!(mean < MOST, "a peer costs {mean} bytes");
+}
+
+/// That comes with the first connection, and with no other.
+#[test]
+fn receive_buffers_cost_what_is_worked_out() {
+    if !has_device() {
+        return;
+    }
+    let expected = Footprint::new(&Parameters::default()).expect("the defaults are possible");
+    let nodes: Vec<Node> = (0..3).map(|rank| node(rank, 3, &[])).collect();
+    let locked = || field("/proc/self/status", "VmPin:") as usize;
+    let before = locked();
+    let first = meet(&nodes[0], &nodes[1]);
+    // Both have theirs now, and a few buffers to send from.
+    let grown = locked() - before;
+    println!("locked with the first connection, at both ends: {grown}; worked out {}", 2 * expected.shared);
+    assert!((2 * expected.shared..2 * expected.shared + (512 << 10)).contains(&grown), "{grown}");
+    let before = locked();
+    let second = meet(&nodes[0], &nodes[2]);
+    assert!(locked() - before < expected.shared + (512 << 10), "the third's only");
+    drop((first, second));
+}
+
+/// Hubs that are connected to the same peers, of which the first connection of each hub and each peer is not counted: it
+/// brings receive buffers.
+fn connect_and_count(peers: usize) -> (usize, Memory) {
+    let hubs = (ENDS / 2).div_ceil(peers) + 1;
+    let size = (hubs + peers) as u32;
+    let assignments = [RECEIVES, "btl_openib_cq_size=512", "peer_timeout=60s"];
+    let nodes: Vec<Node> = (0..size).map(|rank| node(rank, size, &assignments)).collect();
+    let (hubs, others) = nodes.split_at(hubs);
+    let mut links: Vec<Box<dyn Endpoint>> = Vec::new();
+    links.extend(others.iter().map(|other| meet(&hubs[0], other)));
+    links.extend(hubs[1..].iter().map(|hub| meet(hub, &hubs[0])));
+    let before = Memory::now();
+    for hub in &hubs[1..] {
+        links.extend(others.iter().map(|other| meet(hub, other)));
+    }
+    let after = Memory::now();
+    drop(links);
+    until(&nodes.iter().collect::<Vec<_>>(), "all is flushed", || {
+        nodes.iter().filter(|node| !node.btl.finalize()).count() == 0
+    });
+    (2 * (hubs.len() - 1) * others.len(), after.since(&before))
+}
+
+/// Connects the two by a message.
+fn meet(from: &Node, to: &Node) -> Box<dyn Endpoint> {
+    let mut link = connect(from, to);
+    let before = to.received();
+    send(&[from, to], &mut *link, b"hello", b"");
+    until(&[from, to], "it arrives", || to.received() > before);
+    link
+}
+
+/// Bytes in use.
+#[derive(Clone, Copy, Debug)]
+struct Memory {
+    /// Of the C library's allocations, Rust's among them.
+    process: i64,
+    /// Of the queues that kernel and process share.
+    queues: i64,
+    /// Of the kernel's small objects.
+    objects: i64,
+    /// Of this process in memory, queues included.
+    resident: i64,
+    locked: i64,
+}
+
+impl Memory {
+    fn now() -> Self {
+        // What was closed is freed by and by.
+        std::thread::sleep(Duration::from_millis(200));
+        // SAFETY: asks the C library for numbers.
+        let heap = unsafe { libc::mallinfo2() };
+        Memory {
+            process: (heap.uordblks + heap.hblkhd) as i64,
+            queues: field("/proc/meminfo", "VmallocUsed:"),
+            objects: slabs(),
+            resident: field("/proc/self/status", "VmRSS:"),
+            locked: field("/proc/self/status", "VmPin:"),
+        }
+    }
+
+    fn since(&self, before: &Self) -> Self {
+        Memory {
+            process: self.process - before.process,
+            queues: self.queues - before.queues,
+            objects: self.objects - before.objects,
+            resident: self.resident - before.resident,
+            locked: self.locked - before.locked,
+        }
+    }
+}
+
+/// Of a file of the system's with a number of KiB in each line.
+fn field(path: &str, name: &str) -> i64 {
+    let text = std::fs::read_to_string(path).expect("/proc is mounted");
+    let line = text.lines().find(|line| line.starts_with(name)).expect("every kernel has it");
+    line.split_ascii_whitespace().nth(1).and_then(|number| number.parse::<i64>().ok()).expect("a number") << 10
+}
+
+/// Objects in use by their sizes: `name active_objs num_objs objsize ...` in each line but the first two.
+fn slabs() -> i64 {
+    let text = std::fs::read_to_string("/proc/slabinfo").expect("only root may count the kernel's objects");
+    let number = |field: Option<&str>| field.and_then(|field| field.parse::<i64>().ok()).expect("a number");
+    let of = |line: &str| {
+        let mut fields = line.split_ascii_whitespace().skip(1);
+        let active = number(fields.next());
+        active * number(fields.nth(1))
+    };
+    text.lines().skip(2).map(of).sum()
+}
