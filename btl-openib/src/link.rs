@@ -337,7 +337,7 @@ impl Tx {
     /// Starts work. There must be room for it.
     ///
     /// # Safety
-    /// As [`QueuePair::post`], where `owner` keeps alive what must be.
+    /// As [`QueuePair::post`](crate::verbs::QueuePair::post), where `owner` keeps alive what must be.
     ///
     /// # Errors
     /// The device refused: the link is to be broken off.
