@@ -3,7 +3,7 @@
 
 use std::error::Error;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cableway::{EngineError, World};
 
@@ -16,13 +16,18 @@ pub(crate) const TESTS: &[Test] = &[
     ("failover::tcp_takes_over_when_a_port_goes_down", || over_cable("port_goes_down", "openib,tcp", 16, 2)),
     ("failover::a_port_that_comes_back_in_time_is_waited_for", || over_cable("port_comes_back", "openib", 20, 0)),
     ("failover::without_another_transport_requests_fail", || over_cable("nothing_else", "openib", 16, 0)),
+    // Each leaves a machine without the devices.
+    ("removal::tcp_takes_over_when_devices_are_removed", || over_cable("devices_removed", "openib,tcp", 16, 2)),
+    ("removal::without_another_transport_requests_fail", || over_cable("nothing_else_removed", "openib", 16, 0)),
 ];
 
 pub(crate) const ROLES: &[Role] = &[
-    ("packets_vanish", || talk(Some(("tc", "qdisc add dev cable1 root netem loss 100%")), Duration::ZERO)),
-    ("port_goes_down", || talk(Some(("ip", "link set cable1 down")), Duration::ZERO)),
-    ("port_comes_back", || talk(Some(("ip", "link set cable1 down")), Duration::from_secs(1))),
-    ("nothing_else", nothing_else),
+    ("packets_vanish", || talk(|| run("tc", "qdisc add dev cable1 root netem loss 100%"), Duration::ZERO)),
+    ("port_goes_down", || talk(pull, Duration::ZERO)),
+    ("port_comes_back", || talk(pull, Duration::from_secs(1))),
+    ("devices_removed", || talk(remove, Duration::ZERO)),
+    ("nothing_else", || nothing_else(pull)),
+    ("nothing_else_removed", || nothing_else(remove)),
 ];
 
 type Outcome = Result<(), Box<dyn Error>>;
@@ -57,6 +62,23 @@ fn mend() {
     run("ip", "route replace 10.79.0.2 dev cable1 src 10.79.0.1 table 79");
 }
 
+fn pull() {
+    run("ip", "link set cable1 down");
+}
+
+/// Takes a device away, and the network of both. The kernel ends neither before the ranks have ended, and so long these
+/// commands take; but the network can be used no more when its name is gone.
+fn remove() {
+    let commands = "rdma link delete rxe1 >/dev/null 2>&1 & ip link delete cable1 >/dev/null 2>&1 &";
+    let status = Command::new("sh").args(["-c", commands]).status().expect("there is a shell");
+    assert!(status.success(), "{commands}: {status}");
+    let until = Instant::now() + Duration::from_secs(10);
+    while std::path::Path::new("/sys/class/net/cable1").exists() {
+        assert!(Instant::now() < until, "{commands}: the network is there still");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
 fn run(program: &str, arguments: &str) {
     // What is as it should be already is refused.
     let output = Command::new(program).args(arguments.split(' ')).output().expect("iproute2 is installed");
@@ -71,7 +93,7 @@ fn content(round: u32, rank: u32, len: usize) -> Vec<u8> {
 
 /// Messages of many sizes both ways, in the midst of which rank 0 breaks something, and mends it after `pause` if that
 /// is not zero.
-fn talk(breaks: Option<(&str, &str)>, pause: Duration) -> Outcome {
+fn talk(breaks: fn(), pause: Duration) -> Outcome {
     const SIZES: [usize; 6] = [0, 8, 1000, 5000, 60_000, 300_000];
     let seen = complaints()?;
     let world = World::init()?;
@@ -89,9 +111,8 @@ fn talk(breaks: Option<(&str, &str)>, pause: Duration) -> Outcome {
                 receives.push(scope.irecv(room, other, 0)?);
             }
             let sends = out.iter().map(|data| scope.isend(data, other, 0)).collect::<Result<Vec<_>, _>>()?;
-            if let Some((program, arguments)) = breaks.filter(|_| round == 2 && me == 0) {
-                run(program, arguments);
-                eprintln!("{program} {arguments}");
+            if round == 2 && me == 0 {
+                breaks();
                 if !pause.is_zero() {
                     std::thread::sleep(pause);
                     mend();
@@ -124,7 +145,7 @@ fn talk(breaks: Option<(&str, &str)>, pause: Duration) -> Outcome {
 }
 
 /// Both ranks live, and cannot reach each other any more.
-fn nothing_else() -> Outcome {
+fn nothing_else(breaks: fn()) -> Outcome {
     let world = World::init()?;
     let on = world.communicator();
     on.barrier()?;
@@ -134,7 +155,7 @@ fn nothing_else() -> Outcome {
         let receive = scope.irecv(&mut room, other, 1)?;
         let send = scope.issend(&data[..100], other, 0)?;
         if on.rank() == 0 {
-            run("ip", "link set cable1 down");
+            breaks();
         }
         Ok([receive.wait().err(), send.wait().err()])
     })?;
