@@ -3,14 +3,14 @@
 mod common;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cableway_btl::{
     Access, Endpoint, Error, Flags, FragmentKind, MAX_HEADER, Received, RemoteHandle, Sent, Token, Upcalls,
 };
 use common::{Node, Pair, connect, has_device, node, pair, pattern, region, send, transfer, until};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use test_nodes::try_send;
+use test_nodes::{PATIENCE, try_send};
 
 #[test]
 fn messages_of_every_size_arrive_in_order() {
@@ -579,6 +579,21 @@ fn what_is_left(list: &str, told: u64) {
     assert!(to_b.alloc(100, FragmentKind::Host).is_err());
 }
 
+/// Whoever knows it first: a message may come before the thread that makes connections has heard that it is made.
+#[test]
+fn a_connection_given_up_as_it_is_made_is_given_up_at_both_ends() {
+    if !has_device() {
+        return;
+    }
+    for _ in 0..5 {
+        let Pair { a, b, mut to_b, to_a: _to_a } = pair(&["peer_timeout=4s"]);
+        to_b.connect().unwrap();
+        b.btl.break_off(0);
+        until(&[&b], "a report", || b.failures() == 1);
+        until(&[&a, &b], "the peer hears of it", || a.failures() + a.departures() == 1);
+    }
+}
+
 /// What tells of a peer on another node, where no system watches it.
 #[test]
 fn a_connected_peer_whose_device_falls_silent_is_an_error() {
@@ -598,8 +613,9 @@ fn a_connected_peer_whose_device_falls_silent_is_an_error() {
 /// Sleeps until the transport has something. Nothing else wakes it: a sign that is missed costs a minute, which is more
 /// than these tests have.
 fn sleep_until(node: &Node, what: &str, mut done: impl FnMut() -> bool) -> usize {
-    let mut sleeps = 0;
+    let (start, mut sleeps) = (Instant::now(), 0);
     while !done() {
+        assert!(start.elapsed() < PATIENCE, "woken, but not for {what}");
         let mut wakers = Vec::new();
         let armed = node.btl.arm(&mut wakers);
         if node.progress() != 0 || !armed || done() {

@@ -190,7 +190,15 @@ impl Server {
         log::debug!("{NAME}: connected to rank {rank}, queue pair {}", connection.lanes[0].pair.number());
         let mut tx = pending.link.tx.lock();
         if !matches!(tx.state, State::Connecting) {
-            // Closed by a goodbye that came before we knew that we were connected.
+            // Given up here meanwhile: the peer, whose end may be in use, is to find nobody.
+            if matches!(tx.state, State::Gone(..)) {
+                for lane in &connection.lanes {
+                    if let Err(error) = lane.pair.fail() {
+                        log::debug!("{NAME}: the connection to peer {rank} cannot be stopped: {error}");
+                    }
+                }
+            }
+            // Or closed by a goodbye that came before we knew that we were connected.
             if let State::Gone(_, kept) | State::Left { kept } = &mut tx.state {
                 *kept = Some(connection);
             }
