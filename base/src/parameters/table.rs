@@ -125,7 +125,7 @@ parameters! {
     btl_tcp_family: Families = "both", "address families of connections";
 
     btl_openib_eager_limit: Size = "12K", "largest message that is sent without a handshake, its header included";
-    btl_openib_receive_queues: Text = "S,64K,256,64,32", "buffers for what arrives, in queues of growing sizes separated by colons; a message goes to the first that holds it. S,SIZE,NUMBER[,LOW[,WINDOW]]: shared by all peers; below LOW free ones messages are not kept in them, and WINDOW messages of one peer may wait there. P,SIZE,NUMBER[,LOW[,WINDOW]]: so many for each peer, which is told of every WINDOW messages that were consumed. Alike in all processes";
+    btl_openib_receive_queues: Text = "S,64K,256,64,32", "buffers for what arrives, in queues of growing sizes separated by colons; a message goes to the first that holds it. S,SIZE,NUMBER,LOW,WINDOW: shared by all peers; below LOW free ones messages are not kept in them, and WINDOW messages of one peer may wait there. P,SIZE,NUMBER,LOW,WINDOW: so many for each peer, which is told of every WINDOW messages that were consumed. LOW and WINDOW may be left out. Alike in all processes";
     btl_openib_min_rdma_size: Size = "64K", "smallest message that the device moves from buffer to buffer by itself, once both are registered for it";
     btl_openib_get: Flag = "yes", "large messages are read by the receiver's device; otherwise the sender's writes them, into memory that is registered for each anew";
     btl_openib_registration_cache: Size = "1G", "bytes of the program's memory that stay registered after they were sent from or received into, so that the next transfer finds them so, and as many of device memory; of host memory at most half of what may be locked; 0 registers for each transfer";
