@@ -8,6 +8,7 @@ use crate::support::{Driver, Finished, Role, Test, cableway, finish, role_job, s
 
 pub(crate) const TESTS: &[Test] = &[
     ("device_copy::between_two_devices_and_on_one", between_two_devices_and_on_one),
+    ("device_copy::small_copies_by_a_resident_kernel", small_copies_by_a_resident_kernel),
     ("device_copy::four_ranks_on_two_devices", four_ranks_on_two_devices),
     ("device_copy::copy_protocols_map_nothing", copy_protocols_map_nothing),
     ("device_copy::memory_without_a_handle_goes_through_the_host", memory_without_a_handle),
@@ -70,6 +71,17 @@ fn between_two_devices_and_on_one() {
         let set = format!("device_push_latency={push}");
         let finished = run(2, &["--set", &set], &[], "device_exchange").assert_success();
         assert!(direct(&finished) >= messages(2, 0).1, "{finished:#?}");
+    }
+}
+
+/// Whether its lease ends in the midst of messages or not.
+fn small_copies_by_a_resident_kernel() {
+    for lease in ["50us", "100ms"] {
+        let lease = format!("device_copier_lease={lease}");
+        let options = ["--set", "device_copier=yes", "--set", &lease, "--set", "device_copier_idle=20ms"];
+        let finished = run(2, &options, &[], "device_exchange").assert_success();
+        assert!(direct(&finished) >= messages(2, 0).1, "{finished:#?}");
+        run(4, &options, &[], "device_exchange").assert_success();
     }
 }
 

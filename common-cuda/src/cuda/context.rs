@@ -13,6 +13,7 @@ use std::time::Duration;
 use cudarc::driver::sys::{CUcontext, CUdevice, CUdevice_attribute_enum as Attribute, CUstreamCaptureMode_enum};
 use parking_lot::{Mutex, RwLock};
 
+use super::copier::Copier;
 use super::copy::Operation;
 use super::driver::Driver;
 use super::info;
@@ -45,6 +46,10 @@ pub(super) struct Settings {
     pub(super) patience: Duration,
     /// Average size of plain copies up to which a kernel makes them.
     pub(super) kernel_limit: usize,
+    /// Whether a kernel stays for small copies, for how long with nothing to do, and for how long in any case.
+    pub(super) copier: bool,
+    pub(super) copier_idle: Duration,
+    pub(super) copier_lease: Duration,
 }
 
 /// A context and what we keep in it.
@@ -55,6 +60,7 @@ pub(crate) struct Context {
     gone: AtomicBool,
     pub(super) streams: Streams,
     pub(super) kernels: Kernels,
+    pub(super) copier: Copier,
     pub(super) settings: Settings,
     /// Operations that are done, with their events, for the next ones.
     #[expect(clippy::vec_box, reason = "the boxes themselves are what is kept")]
@@ -141,6 +147,7 @@ impl Drop for Context {
         for mut operation in operations {
             operation.destroy(self.driver);
         }
+        self.copier.destroy(self.driver);
         self.kernels.destroy(self.driver);
         self.streams.destroy(self.driver);
     }
@@ -246,6 +253,7 @@ impl Contexts {
                 gone: AtomicBool::new(false),
                 streams: Streams::default(),
                 kernels: Kernels::default(),
+                copier: Copier::default(),
                 settings: self.settings,
                 idle: Mutex::new(Vec::new()),
                 max_pitch: OnceLock::new(),

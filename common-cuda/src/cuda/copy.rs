@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use cudarc::driver::sys::{CUevent_st, CUstream, CUstreamCaptureMode_enum};
 
 use super::context::{Context, Handle};
+use super::copier::{self, Posted, Progress};
 use super::driver::Driver;
 use super::jobs::Jobs;
 use super::kernels::{Pieces, Strides, Work};
@@ -47,6 +48,8 @@ pub(crate) struct Operation {
     /// Copy engines have a part of it, whose end the event marks.
     by_engine: bool,
     jobs: Jobs,
+    /// What the resident copier has.
+    posted: Posted,
 }
 
 impl Operation {
@@ -62,6 +65,7 @@ impl Operation {
                 reachable: None,
                 by_engine: false,
                 jobs: Jobs::default(),
+                posted: Posted::default(),
             })
         });
         operation.start = start;
@@ -110,6 +114,16 @@ impl Operation {
         context.kernels.ready()
     }
 
+    /// Whether a first copy on a user's buffer may begin without waiting for the default stream.
+    fn may_begin(&mut self, context: &Context) -> Result<bool, Failure> {
+        if self.start.ordered {
+            return self.settled(context);
+        }
+        let _scope = context.enter()?;
+        refuse_capture(context.driver, || self.event(context.driver))?;
+        Ok(true)
+    }
+
     fn settled(&mut self, context: &Context) -> Result<bool, Failure> {
         let driver = context.driver;
         let _scope = context.enter()?;
@@ -156,7 +170,19 @@ impl Operation {
 
     fn issue(&mut self, context: &Context) -> Result<(), Failure> {
         let driver = context.driver;
+        let small = self.suits_the_copier(context);
+        // It waits for no stream: what must be ordered is its own if the stream is found idle.
+        if small
+            && context.copier.runs()
+            && (!self.start.first || self.may_begin(context)?)
+            && context.copier.post(&self.pieces, &mut self.posted)
+        {
+            return Ok(());
+        }
         let _scope = context.enter()?;
+        if small {
+            context.copier.want(context);
+        }
         if self.start.first {
             refuse_capture(driver, || self.event(driver))?;
         }
@@ -229,6 +255,16 @@ impl Operation {
         }
     }
 
+    /// Whether the resident copier may have all of it.
+    fn suits_the_copier(&self, context: &Context) -> bool {
+        context.settings.copier
+            && self.reachable == Some(Within::OneNode)
+            && self.start.direction == Direction::DeviceToDevice
+            && self.blocks.is_empty()
+            && self.bytes <= copier::MOST
+            && self.pieces.iter().all(|piece| piece.rows == 1)
+    }
+
     /// Has copy engines do what jobs did not begin in time. To copy again what was copied does no harm: nobody touches
     /// either side before the operation is over.
     fn take_from_jobs(&mut self, context: &Context) -> Result<(), Failure> {
@@ -238,6 +274,14 @@ impl Operation {
         self.by_engine = true;
         self.event(context.driver)?;
         self.issue_to_engine(context, |stream| self.jobs.order(context.driver, stream))
+    }
+
+    /// Has copy engines do what the resident copier did not begin. To copy the rest again does no harm.
+    fn take_from_copier(&mut self, context: &Context) -> Result<(), Failure> {
+        let _scope = context.enter()?;
+        self.by_engine = true;
+        self.event(context.driver)?;
+        self.issue_to_engine(context, |_| Ok(()))
     }
 
     /// Issues all pieces, with what `order` has the stream wait for before. The context is current.
@@ -358,6 +402,7 @@ impl VendorCompletion for Operation {
         let answer = self.look(&context);
         answer.map_err(|failure| {
             self.jobs.withdraw(&context);
+            context.copier.forget(&mut self.posted);
             self.error(&context, failure)
         })
     }
@@ -369,6 +414,13 @@ impl VendorCompletion for Operation {
 
 impl Operation {
     fn look(&mut self, context: &Arc<Context>) -> Result<bool, Failure> {
+        if self.posted.any() {
+            match context.copier.look(context, &mut self.posted)? {
+                Progress::Pending => return Ok(false),
+                Progress::Done => return Ok(true),
+                Progress::Lost => self.take_from_copier(context)?,
+            }
+        }
         if !self.jobs.look(context)? {
             if !self.jobs.are_late(context) {
                 return Ok(false);

@@ -3,6 +3,7 @@
 mod buffer;
 mod classify;
 mod context;
+mod copier;
 mod copy;
 mod direct;
 mod driver;
@@ -68,6 +69,9 @@ impl Cuda {
                 kernels: parameters.device_kernels && parameters.device_protocols == DeviceProtocols::Auto,
                 patience: parameters.device_kernel_patience,
                 kernel_limit: parameters.device_kernel_limit,
+                copier: parameters.device_copier,
+                copier_idle: parameters.device_copier_idle,
+                copier_lease: parameters.device_copier_lease,
             },
         };
         if let Some(folder) = folder

@@ -18,6 +18,7 @@ use crate::capture;
 use crate::context::{Context, current};
 use crate::driver::{crash, driver, fresh_id};
 use crate::error::{Error, Outcome};
+use crate::resident::{self, Resident};
 use crate::schedule::Work;
 use crate::settings::Settings;
 use crate::space::{Kind, Range};
@@ -27,10 +28,14 @@ use crate::stream;
 enum Kernel {
     Pieces,
     Strided,
+    Resident,
 }
 
-const KERNELS: &[(&str, Kernel)] =
-    &[("cableway_copy_pieces", Kernel::Pieces), ("cableway_copy_strided", Kernel::Strided)];
+const KERNELS: &[(&str, Kernel)] = &[
+    ("cableway_copy_pieces", Kernel::Pieces),
+    ("cableway_copy_strided", Kernel::Strided),
+    ("cableway_copy_resident", Kernel::Resident),
+];
 
 /// A loaded module.
 pub(crate) struct Module {
@@ -125,14 +130,18 @@ struct Launch {
 }
 
 /// What a kernel has touched, kept until it has ended.
-struct Memory {
+pub(crate) struct Memory {
     context: Arc<Context>,
     ranges: Vec<Arc<Range>>,
 }
 
 impl Memory {
+    pub(crate) fn of(context: Arc<Context>) -> Memory {
+        Memory { context, ranges: Vec::new() }
+    }
+
     /// Where the copy functions find `len` bytes at an address.
-    fn reach(&mut self, address: u64, len: u64) -> usize {
+    pub(crate) fn reach(&mut self, address: u64, len: u64) -> usize {
         let (at, len) = (address as Address, len as usize);
         let holds = |range: &Range| range.base <= at && at.checked_add(len).is_some_and(|end| end <= range.end());
         if let Some(range) = self.ranges.iter().find(|range| holds(range)) {
@@ -165,7 +174,7 @@ impl Memory {
         unsafe { AtomicU32::from_ptr(at as *mut u32) }
     }
 
-    fn copy(&mut self, to: u64, from: u64, len: u64) {
+    pub(crate) fn copy(&mut self, to: u64, from: u64, len: u64) {
         let (dst, src) = (self.reach(to, len), self.reach(from, len));
         // SAFETY: within ranges that are kept.
         unsafe { std::ptr::copy(src as *const u8, dst as *mut u8, len as usize) };
@@ -271,18 +280,22 @@ fn launch(
     if grid[0] == 0 || grid[1..] != [1, 1] || block != [THREADS, 1, 1] || arguments.is_null() {
         return Err(Error::INVALID_VALUE);
     }
+    let delay = Settings::get().kernel_delay;
+    let memory = Memory::of(stream.context.clone());
     // SAFETY: the caller of the driver passes an address for each of the kernel's parameters, and each has one.
     let arguments = unsafe {
         let argument = arguments.read();
         match function.kernel {
             Kernel::Pieces => Arguments::Pieces(Box::new(argument.cast::<Pieces>().read_unaligned())),
             Kernel::Strided => Arguments::Strided(argument.cast::<Strided>().read_unaligned()),
+            Kernel::Resident => {
+                let argument = argument.cast::<resident::Argument>().read_unaligned();
+                return stream.submit(Box::new(Resident::new(argument, memory, Instant::now() + delay)));
+            }
         }
     };
     let blocks = u64::from(grid[0]);
-    let delay = Settings::get().kernel_delay;
     let held = if delay.is_zero() { blocks } else { fresh_id() % (blocks + 1) };
-    let memory = Memory { context: stream.context.clone(), ranges: Vec::new() };
     stream.submit(Box::new(Launch {
         arguments,
         blocks,

@@ -64,6 +64,7 @@ mod memops;
 mod memory;
 mod pool;
 mod procaddress;
+mod resident;
 mod schedule;
 mod settings;
 mod sharing;

@@ -126,6 +126,9 @@ impl Kernels {
         let begun = Instant::now();
         *state = match Loaded::new(context.driver) {
             Ok(loaded) => {
+                if context.settings.copier {
+                    context.copier.load(context.driver);
+                }
                 log::debug!("context {}: kernels loaded in {:?}", context.id, begun.elapsed());
                 State::Loaded(loaded)
             }
@@ -303,7 +306,7 @@ impl Loaded {
     }
 }
 
-fn new_stream(driver: &Driver) -> Result<Handle<CUstream_st>, Failure> {
+pub(super) fn new_stream(driver: &Driver) -> Result<Handle<CUstream_st>, Failure> {
     let (mut least, mut greatest): (c_int, c_int) = (0, 0);
     let mut stream: CUstream = std::ptr::null_mut();
     let flags = CUstream_flags_enum::CU_STREAM_NON_BLOCKING as c_uint;
@@ -315,7 +318,7 @@ fn new_stream(driver: &Driver) -> Result<Handle<CUstream_st>, Failure> {
     Ok(Handle(stream))
 }
 
-fn unload(driver: &Driver, module: Handle<CUmod_st>) {
+pub(super) fn unload(driver: &Driver, module: Handle<CUmod_st>) {
     // SAFETY: a module of ours, of which no kernel runs.
     if let Err(failure) = unsafe { driver.cuModuleUnload(module.0) } {
         log::debug!("unloading kernels: {}", driver.reason(failure));
