@@ -26,6 +26,7 @@ pub(crate) fn round_up(len: usize, to: usize) -> Outcome<usize> {
 /// A sparse file. Its first page says what it is.
 pub(crate) struct Store {
     file: OwnedFd,
+    purpose: Purpose,
     /// Tells this file from any other, of any process, ever.
     cookie: u64,
     next: AtomicU64,
@@ -102,7 +103,7 @@ impl Store {
             Ok(written) if written == description.len() => {}
             _ => return Err(Error::OPERATING_SYSTEM),
         }
-        Ok(Arc::new(Store { file, cookie, next: AtomicU64::new(PAGE as u64) }))
+        Ok(Arc::new(Store { file, purpose, cookie, next: AtomicU64::new(PAGE as u64) }))
     }
 
     pub(crate) fn file(&self) -> BorrowedFd<'_> {
@@ -208,7 +209,8 @@ impl Piece {
 
 impl Drop for Piece {
     fn drop(&mut self) {
-        if let Some(store) = &self.owner {
+        // Physical memory is whoever's has it mapped, or has a descriptor of it: the file goes with the last of them.
+        if let Some(store) = self.owner.as_ref().filter(|store| store.purpose != Purpose::Physical) {
             let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
             // A failure keeps pages that nobody can reach; the process has no way to do better.
             let _ = fallocate(&store.file, flags, self.name.offset, self.map.len as u64);

@@ -169,6 +169,40 @@ fn only_exportable_memory_is_exported() {
 }
 
 #[test]
+fn mappings_are_numbered_anew_and_memory_lives_while_anybody_maps_it() {
+    let session = Session::begin();
+    let (mut base, mut other) = (0_u64, 0_u64);
+    for address in [&mut base, &mut other] {
+        ok!(cuMemAddressReserve(address as *mut u64, 2 * MIB, 0_usize, 0_u64, 0_u64));
+    }
+    let mut numbers = std::collections::HashSet::new();
+    let mut last = 0_usize;
+    for round in 1..=5 {
+        let (handle, mut descriptor) = (create(1), -1_i32);
+        ok!(cuMemMap(base, 2 * MIB, 0_usize, handle, 0_u64));
+        allow(base, 2 * MIB);
+        assert!(numbers.insert(attribute(BUFFER_ID, base).1), "the number of an earlier mapping at the same address");
+        session.write(base, &[round; 100]);
+        ok!(cuMemExportToShareableHandle(&raw mut descriptor, handle, 1, 0_u64));
+        ok!(cuMemUnmap(base, 2 * MIB));
+        ok!(cuMemRelease(handle));
+        // Now the descriptor alone keeps it, then what was imported.
+        ok!(cuMemImportFromShareableHandle(&raw mut last, descriptor as usize, 1));
+        // SAFETY: made above, for this test alone.
+        assert_eq!(unsafe { libc::close(descriptor) }, 0);
+        ok!(cuMemMap(other, 2 * MIB, 0_usize, last, 0_u64));
+        ok!(cuMemRelease(last));
+        allow(other, 2 * MIB);
+        assert_eq!(session.read(other, 100), [round; 100]);
+        assert_eq!(cu!(cuMemMap(base, 4 * MIB, 0_usize, create(1), 0_u64)), 1, "more than there is");
+        ok!(cuMemUnmap(other, 2 * MIB));
+    }
+    for address in [base, other] {
+        ok!(cuMemAddressFree(address, 2 * MIB));
+    }
+}
+
+#[test]
 fn another_devices_memory_takes_copies_where_its_owner_allows_it() {
     if device_count() < 2 {
         eprintln!("skipped another_devices_memory_takes_copies_where_its_owner_allows_it: there is one device");
