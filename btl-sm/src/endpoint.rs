@@ -15,8 +15,8 @@ use cableway_common_cuda::{Location, Strided};
 
 use crate::NAME;
 use crate::cost;
-use crate::device_copy::What;
 use crate::device_copy::handle::Handle as DeviceHandle;
+use crate::device_copy::{NotBegun, What};
 use crate::inner::{Inner, Request};
 use crate::offers::{self, Offers};
 use crate::path::{FifoPath, Path};
@@ -290,7 +290,10 @@ impl SmEndpoint {
         }
         // SAFETY: the caller's promise.
         let started = unsafe { self.inner.device_copies.start(self.peer.rank, local, remote, what, token) };
-        started.map_err(|reason| {
+        started.map_err(|NotBegun { reason, wanted }| {
+            if let Some(wanted) = wanted {
+                self.inner.request(Request::Ask(self.peer.clone(), wanted));
+            }
             self.refresh();
             self.unavailable(operation, reason)
         })

@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 
 use cableway_base::{Parameters, Rank};
 use cableway_btl::{Error, Job};
-use cableway_common_cuda::Devices;
+use cableway_common_cuda::{Devices, Wanted};
 use parking_lot::Mutex;
 
 use crate::NAME;
@@ -60,6 +60,8 @@ pub(crate) enum Request {
     Connect(Arc<Peer>),
     /// To offer the device segment.
     OfferDevice(Arc<Peer>),
+    /// To ask for a descriptor of the peer's device memory.
+    Ask(Arc<Peer>, Wanted),
     /// To report the failure that the peer has been given.
     ReportFailure(Arc<Peer>),
     /// To report that the peer has left, once devices are done with its memory.

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::time::{Duration, Instant};
 
 use cableway_btl::{Error, Received, Retain, SharedBytes, Upcalls};
+use cableway_common_cuda::Answer;
 
 use crate::NAME;
 use crate::connection::{Connections, Event};
@@ -154,6 +155,11 @@ impl Progress {
                     let segment = inner.device_segment();
                     let file = segment.and_then(|segment| segment.memory.file());
                     self.connections.offer_device(&peer, inner.settings.device_geometry, file);
+                }
+                Request::Ask(peer, wanted) => {
+                    if !self.connections.ask(&peer, &wanted) {
+                        inner.device_copies.supply(peer.rank, &wanted, Answer::Gone);
+                    }
                 }
                 Request::ReportFailure(peer) => {
                     self.drop_peer(inner, &peer, upcalls);

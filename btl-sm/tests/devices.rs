@@ -4,8 +4,8 @@
 
 mod common;
 
-use cableway_btl::{Access, Error, Flags, FragmentKind, Region, Token};
-use cableway_common_cuda::{BufferKind, DeviceBuffer, DeviceIndex, MemoryClass, Order};
+use cableway_btl::{Access, Error, Flags, FragmentKind, Region, Registration, Token, Transfer};
+use cableway_common_cuda::{BufferKind, DeviceBuffer, DeviceIndex, Devices, MemoryClass, Order};
 use common::{Pair, pattern, until};
 use test_nodes::devices;
 
@@ -58,14 +58,8 @@ fn device_memory_is_named_to_a_peer_and_what_cannot_be_mapped_is_unavailable() {
     let able = Flags::DEVICE_GET | Flags::DEVICE_PUT | Flags::DEVICE_TO_DEVICE;
     assert!(pair.to_one.capabilities().flags.contains(able));
     pair.deliver(b"connected");
-    let region = |buffer: &DeviceBuffer| Region {
-        address: buffer.as_device_ptr(),
-        len: buffer.len(),
-        location: buffer.location(),
-        order: Order::AfterDefaultStream,
-    };
     let buffer = |kind| DeviceBuffer::new(&devices, DeviceIndex(0), kind, 5000).unwrap();
-    for kind in [BufferKind::Pool, BufferKind::Vmm, BufferKind::Managed] {
+    for kind in [BufferKind::Pool, BufferKind::VmmPrivate, BufferKind::Managed] {
         let mine = buffer(kind);
         // SAFETY: the buffer outlives the registration.
         let registered = unsafe { pair.to_one.register(region(&mine), Access::RemoteRead) };
@@ -88,4 +82,127 @@ fn device_memory_is_named_to_a_peer_and_what_cannot_be_mapped_is_unavailable() {
     // SAFETY: as above.
     let registered = unsafe { pair.to_zero.register(region(&mine), Access::RemoteRead) };
     assert!(registered.unwrap().is_none(), "nor does it announce what the peer cannot map either");
+}
+
+fn region(buffer: &DeviceBuffer) -> Region {
+    Region {
+        address: buffer.as_device_ptr(),
+        len: buffer.len(),
+        location: buffer.location(),
+        order: Order::AfterDefaultStream,
+    }
+}
+
+/// A buffer of that content, which is there.
+fn filled(devices: &Devices, kind: BufferKind, bytes: &[u8]) -> DeviceBuffer {
+    let mut buffer = DeviceBuffer::new(devices, DeviceIndex(0), kind, bytes.len()).unwrap();
+    buffer.copy_from_host(0, bytes).unwrap();
+    devices.default_stream(&buffer.location()).unwrap().wait().unwrap();
+    buffer
+}
+
+/// Process 0 names the buffer to process 1.
+fn registered(pair: &mut Pair, buffer: &DeviceBuffer, access: Access) -> Option<Registration> {
+    // SAFETY: the callers' buffers outlive what is done with them.
+    unsafe { pair.to_one.register(region(buffer), access) }.unwrap()
+}
+
+/// Process 1 has its device copy; false if that cannot be now.
+fn copied(pair: &mut Pair, local: &DeviceBuffer, remote: &Registration, access: Access) -> bool {
+    // SAFETY: both buffers live until the copy is reported, and nobody else touches them.
+    let begun = unsafe {
+        match access {
+            Access::RemoteRead => pair.to_zero.get(region(local), remote.handle(), 0, Token(7)),
+            Access::RemoteWrite => pair.to_zero.put(region(local), remote.handle(), 0, Token(7)),
+        }
+    };
+    match begun {
+        Ok(Transfer::Started) => {}
+        Err(Error::Unavailable { .. }) => return false,
+        other => panic!("{other:?}"),
+    }
+    pair.one.heard.asynchronous.set(true);
+    until(&[&pair.zero, &pair.one], "the copy is done", || !pair.one.heard.completed.borrow().is_empty());
+    assert!(matches!(pair.one.heard.completed.borrow_mut().pop(), Some((Token(7), Ok(())))));
+    true
+}
+
+fn progress(pair: &Pair) {
+    for process in [&pair.zero, &pair.one] {
+        process.progress();
+    }
+}
+
+fn content(buffer: &DeviceBuffer) -> Vec<u8> {
+    let mut bytes = vec![0; buffer.len()];
+    buffer.copy_to_host(0, &mut bytes).unwrap();
+    bytes
+}
+
+#[test]
+fn memory_passed_by_descriptor_is_copied_once_its_owner_has_answered() {
+    let devices = devices();
+    let mut pair = Pair::with_devices(&[], &devices);
+    pair.deliver(b"connected");
+    for (round, access) in [Access::RemoteRead, Access::RemoteWrite].into_iter().enumerate() {
+        let (ours, theirs) = (pattern(round, 5000), pattern(round + 2, 5000));
+        let remote = filled(&devices, BufferKind::Vmm, &theirs);
+        let local = filled(&devices, BufferKind::Vmm, &ours);
+        let name = registered(&mut pair, &remote, access).unwrap();
+        for met in ["met once", "asked for", "not there yet"] {
+            assert!(!copied(&mut pair, &local, &name, access), "{met}: nobody has progressed");
+        }
+        let mut done = false;
+        let start = std::time::Instant::now();
+        while !done {
+            assert!(start.elapsed() < common::PATIENCE, "no descriptor was given");
+            progress(&pair);
+            done = copied(&mut pair, &local, &name, access);
+        }
+        let expected = if access == Access::RemoteRead { &theirs } else { &ours };
+        assert!(content(&local) == *expected && content(&remote) == *expected, "{access:?}");
+        let again = registered(&mut pair, &remote, access).unwrap();
+        assert!(copied(&mut pair, &local, &again, access), "it stays mapped");
+        let wrong = if access == Access::RemoteRead { Access::RemoteWrite } else { Access::RemoteRead };
+        assert!(!copied(&mut pair, &local, &again, wrong), "what the handle does not permit");
+    }
+}
+
+#[test]
+fn what_goes_while_its_owner_is_asked_is_not_mapped() {
+    let devices = devices();
+    let mut pair = Pair::with_devices(&["device_ipc_open_size=1"], &devices);
+    pair.deliver(b"connected");
+    let local = filled(&devices, BufferKind::Device, &[0; 5000]);
+    for round in 0..6 {
+        let old = filled(&devices, BufferKind::Vmm, &pattern(round, 5000));
+        let name = registered(&mut pair, &old, Access::RemoteRead).unwrap();
+        assert!(!copied(&mut pair, &local, &name, Access::RemoteRead), "asked for");
+        if round % 2 == 0 {
+            // The question is under way, or not even that.
+            progress(&pair);
+        }
+        drop(old);
+        let new = filled(&devices, BufferKind::Vmm, &pattern(100 + round, 5000));
+        let name = registered(&mut pair, &new, Access::RemoteRead).unwrap();
+        let start = std::time::Instant::now();
+        while !copied(&mut pair, &local, &name, Access::RemoteRead) {
+            assert!(start.elapsed() < common::PATIENCE, "no descriptor was given");
+            progress(&pair);
+        }
+        assert!(content(&local) == pattern(100 + round, 5000), "round {round}: of what was there before");
+    }
+}
+
+#[test]
+fn what_lies_in_two_pieces_of_physical_memory_is_not_named() {
+    let devices = devices();
+    let mut pair = Pair::with_devices(&[], &devices);
+    pair.deliver(b"connected");
+    let mine = filled(&devices, BufferKind::VmmPieces, &pattern(1, 3 << 20));
+    assert!(registered(&mut pair, &mine, Access::RemoteRead).is_none());
+    let whole = region(&mine);
+    // SAFETY: the buffer outlives the registration.
+    let part = unsafe { pair.to_one.register(Region { len: 5000, ..whole }, Access::RemoteRead) };
+    assert!(part.unwrap().is_some());
 }

@@ -12,8 +12,13 @@ pub enum BufferKind {
     Device,
     /// From the device's default stream-ordered pool, as `cudaMallocAsync`.
     Pool,
-    /// Virtual memory management: an address range with physical memory mapped into it.
+    /// Virtual memory management: an address range with physical memory mapped into it, which was made to be shared with
+    /// other processes by file descriptor where the device can do that.
     Vmm,
+    /// The same, not made to be shared.
+    VmmPrivate,
+    /// The same, made to be shared, of as many pieces of physical memory as there can be.
+    VmmPieces,
     /// Managed memory, as `cudaMallocManaged`.
     Managed,
     /// Page-locked host memory, as `cudaMallocHost`.
@@ -22,7 +27,8 @@ pub enum BufferKind {
 
 impl BufferKind {
     /// Every kind.
-    pub const ALL: [BufferKind; 5] = [Self::Device, Self::Pool, Self::Vmm, Self::Managed, Self::Pinned];
+    pub const ALL: [BufferKind; 7] =
+        [Self::Device, Self::Pool, Self::Vmm, Self::VmmPrivate, Self::VmmPieces, Self::Managed, Self::Pinned];
 }
 
 /// An allocation in a device's primary context, which it keeps active. Freed by dropping.

@@ -5,6 +5,7 @@
 //! as it may: when its completion is asked for the second time, so that who lets go of memory too early is found out.
 //! It has one device, and exports nothing. Not built but by the feature `double`.
 
+use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -180,7 +181,12 @@ impl Vendor for Double {
         Err(NoExport::Kind)
     }
 
-    fn import(&self, exported: &Exported, _into: &Location) -> Result<Box<dyn VendorMapping>, DeviceError> {
+    fn import(
+        &self,
+        exported: &Exported,
+        _descriptor: Option<BorrowedFd<'_>>,
+        _into: &Location,
+    ) -> Result<Box<dyn VendorMapping>, DeviceError> {
         Err(refused("import", format!("{exported:?}"), "this vendor maps no other process's memory"))
     }
 
@@ -225,8 +231,8 @@ impl Vendor for Double {
         self.uuid(device)?;
         let class = match kind {
             BufferKind::Pinned => MemoryClass::Pinned,
-            BufferKind::Device | BufferKind::Pool | BufferKind::Vmm => MemoryClass::Device,
             BufferKind::Managed => return Err(refused("allocate", format!("{kind:?}"), "there is no such memory")),
+            _ => MemoryClass::Device,
         };
         let id = self.state.next_id.fetch_add(1, Ordering::Relaxed) + 1;
         let made = Twice::new(len, id, class);

@@ -34,6 +34,6 @@ pub use error::DeviceError;
 pub use facts::{DeviceFacts, Facts, Link};
 pub use host::{BounceBuffer, BouncePool, HostRegistration};
 pub use host_pool::{HostMemory, HostPool};
-pub use ipc::{ExportKind, Exported, Exports, Imports, Mapped, MappingCounts, Reach};
+pub use ipc::{Answer, ExportKind, Exported, Exports, Imports, Mapped, MappingCounts, Reach, Wanted};
 pub use location::{DeviceIndex, Location, MemoryClass};
 pub use strided::{MAX_STRIDED_DIMENSIONS, Strided};

@@ -9,7 +9,7 @@
 //! tests (`double.rs`), on which the engine's tests run to show that a second vendor changes no caller. That is another
 //! folder beside `cuda/` and another arm in `Devices::open`.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::AtomicBool;
 
 use crate::buffer::BufferKind;
@@ -59,8 +59,18 @@ pub(crate) trait Vendor: Send + Sync {
     fn buffer_id(&self, address: *const u8) -> Option<u64>;
     /// What another process needs to map the allocation around an address, whose id is given.
     fn export(&self, at: &Location, address: *const u8, buffer_id: u64) -> Result<Exported, NoExport>;
-    /// Maps another process's allocation into the context of `into`.
-    fn import(&self, exported: &Exported, into: &Location) -> Result<Box<dyn VendorMapping>, DeviceError>;
+    /// A descriptor of what was exported of memory at `at`, for the process that maps it; none if that is no more.
+    fn descriptor(&self, _at: &Location, exported: &Exported) -> Result<Option<OwnedFd>, DeviceError> {
+        let object = format!("the allocation at {:#x}", exported.base);
+        Err(DeviceError { call: "descriptor", object, reason: "this vendor has none".to_owned() })
+    }
+    /// Maps another process's allocation into the context of `into`, with its descriptor where it is passed by one.
+    fn import(
+        &self,
+        exported: &Exported,
+        descriptor: Option<BorrowedFd<'_>>,
+        into: &Location,
+    ) -> Result<Box<dyn VendorMapping>, DeviceError>;
     /// The same of memory that was found at `at`, whatever context is current.
     fn allocation_at(&self, _at: &Location, address: *const u8) -> Option<(*const u8, usize)> {
         self.allocation(address)

@@ -15,7 +15,7 @@ fn every_kind_of_memory_is_told_apart() {
         let expected = match kind {
             BufferKind::Pinned => MemoryClass::Pinned,
             BufferKind::Managed => MemoryClass::Managed,
-            BufferKind::Device | BufferKind::Pool | BufferKind::Vmm => MemoryClass::Device,
+            _ => MemoryClass::Device,
         };
         for offset in [0, 1, 4097, 99_999] {
             let at = devices.classify(buffer.as_device_ptr().wrapping_add(offset), 1);

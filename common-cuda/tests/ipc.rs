@@ -164,7 +164,7 @@ fn memory_without_a_handle_has_no_export() {
         let log = collect_log();
         let devices = devices();
         let exports = Exports::new(&devices, 10);
-        for kind in [BufferKind::Pool, BufferKind::Vmm, BufferKind::Managed, BufferKind::Pool] {
+        for kind in [BufferKind::Pool, BufferKind::VmmPrivate, BufferKind::Managed, BufferKind::Pool] {
             let mine = buffer(&devices, 0, kind, &pattern(LEN, 1));
             assert_eq!(export(&exports, &mine, 1), None, "{kind:?}");
         }

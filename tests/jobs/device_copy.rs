@@ -12,6 +12,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("device_copy::four_ranks_on_two_devices", four_ranks_on_two_devices),
     ("device_copy::copy_protocols_map_nothing", copy_protocols_map_nothing),
     ("device_copy::memory_without_a_handle_goes_through_the_host", memory_without_a_handle),
+    ("device_copy::memory_of_virtual_memory_management_is_passed_by_descriptor", passed_by_descriptor),
     ("device_copy::fresh_allocations_are_never_taken_for_old_ones", fresh_allocations),
     ("device_copy::few_mappings_are_enough", few_mappings_are_enough),
     ("device_copy::what_the_driver_refuses_goes_through_the_host", refusals),
@@ -21,6 +22,7 @@ pub(crate) const TESTS: &[Test] = &[
 pub(crate) const ROLES: &[Role] = &[
     ("device_exchange", exchange),
     ("device_fresh", fresh),
+    ("device_settled", settled),
     ("device_many", many),
     ("device_killed", killed),
     ("device_one_way", one_way),
@@ -98,7 +100,7 @@ fn copy_protocols_map_nothing() {
 }
 
 fn memory_without_a_handle() {
-    for kind in ["pool", "vmm", "managed"] {
+    for kind in ["pool", "vmm_private", "managed"] {
         let finished = run(2, &[], &[("IPC_KIND", kind), ("RUST_LOG", "info")], "device_exchange").assert_success();
         assert_eq!(direct(&finished), 0, "{kind}: {finished:#?}");
         // One side is enough.
@@ -107,10 +109,32 @@ fn memory_without_a_handle() {
     }
 }
 
+fn passed_by_descriptor() {
+    for variables in [&[][..], &[ONE_DEVICE]] {
+        let kind = |kind| [variables, &[("IPC_KIND", kind)]].concat();
+        let finished = run(2, &[], &kind("vmm"), "device_settled").assert_success();
+        assert_eq!(finished.stderr, "", "{variables:?}");
+        // Each maps two buffers of the other's at most: on one device the lower rank maps both.
+        assert!((2..=4).contains(&told(&finished, "mapped ")), "{finished:#?}");
+        let both = [&kind("vmm")[..], &[("IPC_INTO", "device")]].concat();
+        run(2, &["--set", "device_ipc_open_size=1"], &both, "device_settled").assert_success();
+        run(4, &[], &kind("vmm"), "device_exchange").assert_success();
+        // Of a message in two pieces there is no handle; one within a piece is copied by devices, and all arrive.
+        let finished = run(2, &[], &kind("vmm_pieces"), "device_exchange").assert_success();
+        assert_eq!(finished.stderr, "", "{variables:?}");
+    }
+    run(4, &["--set", "device_ipc_open_size=1"], &[("IPC_KIND", "vmm")], "device_exchange").assert_success();
+}
+
 fn fresh_allocations() {
     for variables in [&[][..], &[ONE_DEVICE]] {
         run(2, &[], variables, "device_fresh").assert_success();
         run(2, &["--set", "device_ipc_open_size=1"], variables, "device_fresh").assert_success();
+        let variables = [variables, &[("IPC_KIND", "vmm")]].concat();
+        for set in ["device_ipc_open_size=1", "device_ipc_mappings=2"] {
+            let finished = run(2, &["--set", set], &variables, "device_fresh").assert_success();
+            assert_eq!(finished.stderr, "", "{variables:?}");
+        }
     }
 }
 
@@ -118,6 +142,8 @@ fn few_mappings_are_enough() {
     for set in ["device_ipc_mappings=1", "device_ipc_mappings=3", "device_ipc_bytes=100K"] {
         let finished = run(2, &["--set", set, "--set", "device_ipc_open_size=1"], &[], "device_many").assert_success();
         assert!(direct(&finished) > 0, "{finished:#?}");
+        let vmm = [("IPC_KIND", "vmm")];
+        run(2, &["--set", set, "--set", "device_ipc_open_size=1"], &vmm, "device_many").assert_success();
     }
 }
 
@@ -141,6 +167,20 @@ fn refusals() {
             }
         }
     }
+    for fault in [
+        "cuMemRetainAllocationHandle:801",
+        "cuMemGetAllocationPropertiesFromHandle:1",
+        "cuMemExportToShareableHandle:1",
+        "cuMemImportFromShareableHandle:304",
+        "cuMemExportToShareableHandle:1:1",
+        "cuMemImportFromShareableHandle:1:2",
+    ] {
+        for variables in [&[][..], &[ONE_DEVICE]] {
+            let variables = [variables, &[("SIM_CUDA_FAIL", fault), ("IPC_KIND", "vmm")]].concat();
+            let finished = run(2, &[], &variables, "device_exchange").assert_success();
+            assert!(direct(&finished) == 0 || fault.matches(':').count() == 2, "{fault}: {finished:#?}");
+        }
+    }
     // The command logs; one line a rank says why.
     for fault in ["cuIpcOpenMemHandle:201", "cuIpcGetMemHandle:801"] {
         let mut command = cableway();
@@ -157,10 +197,15 @@ fn refusals() {
     for missing in ["cuIpcOpenMemHandle", "cuIpcGetMemHandle", "cuIpcCloseMemHandle"] {
         run(2, &[], &[("SIM_CUDA_MISSING", missing)], "device_exchange").assert_success();
     }
+    for missing in ["cuMemRetainAllocationHandle", "cuMemExportToShareableHandle", "cuMemImportFromShareableHandle"] {
+        let variables = [("SIM_CUDA_MISSING", missing), ("IPC_KIND", "vmm")];
+        assert_eq!(direct(&run(2, &[], &variables, "device_exchange").assert_success()), 0, "{missing}");
+    }
 }
 
 fn killed_while_mapped() {
-    for variables in [&[][..], &[ONE_DEVICE]] {
+    let vmm = ("IPC_KIND", "vmm");
+    for variables in [&[][..], &[ONE_DEVICE], &[vmm], &[vmm, ONE_DEVICE]] {
         let finished = run(3, &["--keep-going"], variables, "device_killed");
         let survived = finished.stdout.lines().filter(|line| *line == "survived").count();
         assert_eq!(survived, 2, "{finished:#?}");
@@ -176,6 +221,8 @@ fn kind(variable: &str, otherwise: BufferKind) -> BufferKind {
         Ok("device") => BufferKind::Device,
         Ok("pool") => BufferKind::Pool,
         Ok("vmm") => BufferKind::Vmm,
+        Ok("vmm_private") => BufferKind::VmmPrivate,
+        Ok("vmm_pieces") => BufferKind::VmmPieces,
         Ok("managed") => BufferKind::Managed,
         _ => otherwise,
     }
@@ -240,18 +287,52 @@ fn exchange() -> Outcome {
     Ok(on.barrier()?)
 }
 
+/// A message each way until both are copied from device to device many times in a row. Nobody has to wait for that:
+/// until memory is mapped, its messages go through the host.
+fn settled() -> Outcome {
+    let world = World::init()?;
+    let (on, me, peer) = (world.communicator(), world.rank() as usize, 1 - world.rank());
+    let device = device(&world)?;
+    let (send_kind, len) = (kind("IPC_KIND", BufferKind::Device), 70_001);
+    let mut out = DeviceBuffer::new(world.devices(), device, send_kind, len)?;
+    let mut inbox = DeviceBuffer::new(world.devices(), device, kind("IPC_INTO", send_kind), len)?;
+    let (start, mut again) = (std::time::Instant::now(), 0);
+    for round in 0.. {
+        let seed = |rank: usize| round * 2 + rank;
+        out.copy_from_host(0, &bytes(seed(me), len))?;
+        let before = world.counters().device_direct.get();
+        on.sendrecv(&out, (peer, 0), &mut inbox, (peer, 0))?;
+        expect(&inbox, 0, &bytes(seed(peer as usize), len))?;
+        let made = [(world.counters().device_direct.get() - before) as u8];
+        let mut others = [0];
+        on.sendrecv(&made, (peer, 1), &mut others, (peer, 1))?;
+        match made[0] + others[0] {
+            2 => again += 1,
+            fewer if start.elapsed().as_secs() > 20 => return Err(format!("{fewer} of two in round {round}").into()),
+            // Before the ranks on one device have settled who copies, they may have copied other buffers.
+            _ => again = 0,
+        }
+        if again > 20 {
+            break;
+        }
+    }
+    tell(&world);
+    Ok(on.barrier()?)
+}
+
 /// Allocations that come and go between messages, at the addresses of those before. Descriptors stay as many.
 fn fresh() -> Outcome {
     let world = World::init()?;
     let (on, me, peer) = (world.communicator(), world.rank() as usize, 1 - world.rank());
     let device = device(&world)?;
+    let kind = kind("IPC_KIND", BufferKind::Device);
     let descriptors = || std::fs::read_dir("/proc/self/fd").map(Iterator::count);
     let mut at_first = 0;
     for round in 0..24 {
         let len = [5000, 70_000, 3 << 20][round % 3];
-        let mut out = DeviceBuffer::new(world.devices(), device, BufferKind::Device, len)?;
+        let mut out = DeviceBuffer::new(world.devices(), device, kind, len)?;
         let inbox_len = len + round % 2;
-        let mut inbox = DeviceBuffer::new(world.devices(), device, BufferKind::Device, inbox_len)?;
+        let mut inbox = DeviceBuffer::new(world.devices(), device, kind, inbox_len)?;
         for again in 0..3 {
             let seed = |rank: usize| (round * 3 + again) * 2 + rank;
             out.copy_from_host(0, &bytes(seed(me), len))?;
@@ -275,8 +356,8 @@ fn many() -> Outcome {
     let world = World::init()?;
     let (on, me, peer) = (world.communicator(), world.rank() as usize, 1 - world.rank());
     let device = device(&world)?;
-    let len = 60_000;
-    let buffer = || DeviceBuffer::new(world.devices(), device, BufferKind::Device, len);
+    let (kind, len) = (kind("IPC_KIND", BufferKind::Device), 60_000);
+    let buffer = || DeviceBuffer::new(world.devices(), device, kind, len);
     let mut out = (0..8).map(|_| buffer()).collect::<Result<Vec<_>, _>>()?;
     let mut inboxes = (0..8).map(|_| buffer()).collect::<Result<Vec<_>, _>>()?;
     for round in 0..10 {
@@ -331,9 +412,9 @@ fn killed() -> Outcome {
     let world = World::init()?;
     let on = world.communicator();
     let device = device(&world)?;
-    let mut buffer = DeviceBuffer::new(world.devices(), device, BufferKind::Device, 4 << 20)?;
+    let mut buffer = DeviceBuffer::new(world.devices(), device, kind("IPC_KIND", BufferKind::Device), 4 << 20)?;
     let exchange = |buffer: &mut DeviceBuffer, peer: u32| -> Outcome {
-        for round in 0..4 {
+        for round in 0..8 {
             if world.rank() < peer {
                 buffer.copy_from_host(0, &bytes(round, 4 << 20))?;
                 on.send(&*buffer, peer, 0)?;

@@ -1,13 +1,14 @@
 //! What is said on a connection, and what follows from it.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use cableway_base::Rank;
+use cableway_common_cuda::{Answer, Wanted};
 
-use super::socket::Credentials;
-use super::wire::{self, Hello, Packet, Refusal};
+use super::socket::{self, Credentials};
+use super::wire::{self, Gift, Hello, Packet, Refusal, WantedMemory};
 use super::{COLLISION_PAUSE, Connections, Event, Stage, tell};
 use crate::NAME;
 use crate::device::DeviceMapping;
@@ -79,6 +80,35 @@ impl Connections {
                 if let Some(peer) = &connection.peer {
                     peer.device.answered(taken);
                 }
+                Ok(())
+            }
+            (Packet::Ask(wanted), Stage::Open) => {
+                let Some(peer) = &connection.peer else { return Ok(()) };
+                let wanted = Wanted::from(&wanted);
+                let (gift, file) = match inner.device_copies.answer(peer.rank, &wanted) {
+                    Answer::Given(file) => (Gift::Given, Some(file)),
+                    Answer::Gone => (Gift::Gone, None),
+                    Answer::Refused => (Gift::Refused, None),
+                };
+                let give = |gift| Packet::Give(WantedMemory::from(&wanted), gift).to_bytes();
+                let sent = socket::send(connection.socket.as_fd(), &give(gift), file.as_ref().map(AsFd::as_fd));
+                if let Err(error) = sent {
+                    // Too many descriptors are under way, say.
+                    log::debug!("{NAME}: no descriptor can be passed to rank {}: {error}", peer.rank);
+                    tell(connection, &Packet::Give(WantedMemory::from(&wanted), Gift::Gone), None);
+                }
+                Ok(())
+            }
+            (Packet::Give(wanted, gift), Stage::Open) if connection.asked > 0 => {
+                connection.asked -= 1;
+                let Some(peer) = &connection.peer else { return Ok(()) };
+                let answer = match (gift, file) {
+                    (Gift::Given, Some(file)) => Answer::Given(file),
+                    (Gift::Refused, _) => Answer::Refused,
+                    // It was given, and this process has no room for one more descriptor.
+                    (Gift::Given | Gift::Gone, _) => Answer::Gone,
+                };
+                inner.device_copies.supply(peer.rank, &Wanted::from(&wanted), answer);
                 Ok(())
             }
             _ => Err("a packet came out of turn".to_owned()),

@@ -14,6 +14,9 @@
 //! When both call at once, the call of the lower rank stands: its listener drops its own call, and the other call is
 //! answered REFUSE. The socket stays open; that it hangs up tells of the peer's death, unless GOODBYE came before.
 //!
+//! Later, either side sends DEVICE with its segment for device messages, which the other answers with DEVICE_READY; and
+//! ASK for device memory of the other's that is passed by file descriptor, which the other answers with GIVE.
+//!
 //! All of it happens in progress, on sockets that never block.
 
 mod handshake;
@@ -30,6 +33,7 @@ use std::time::{Duration, Instant};
 
 use cableway_base::Rank;
 use cableway_btl::Error;
+use cableway_common_cuda::Wanted;
 use rustix::event::epoll;
 use rustix::event::epoll::{EventData, EventFlags};
 use slab::Slab;
@@ -79,6 +83,8 @@ struct Connection {
     since: Instant,
     /// None as long as it is a stranger.
     peer: Option<Arc<Peer>>,
+    /// Descriptors that we have asked for, and have no answer to.
+    asked: usize,
 }
 
 /// The sockets of this process.
@@ -153,7 +159,7 @@ impl Connections {
         self.turn_strangers_away(now);
         self.busy = self.offers > 0
             || !self.to_call.is_empty()
-            || self.all.iter().any(|(_, connection)| connection.stage != Stage::Open);
+            || self.all.iter().any(|(_, connection)| connection.stage != Stage::Open || connection.asked > 0);
     }
 
     /// Says good-bye to a peer, and listens to it still. Whether it could be said.
@@ -184,6 +190,23 @@ impl Connections {
             Err(error) => {
                 log::warn!("{NAME}: the device segment cannot be passed to rank {}: {error}", peer.rank);
                 peer.device.answered(false);
+            }
+        }
+    }
+
+    /// Asks a peer for a descriptor of device memory of its. Whether it could be asked.
+    pub(crate) fn ask(&mut self, peer: &Peer, wanted: &Wanted) -> bool {
+        let connection = self.by_rank.get(&peer.rank).and_then(|&key| self.all.get_mut(key));
+        let Some(connection) = connection.filter(|connection| connection.stage == Stage::Open) else { return false };
+        match socket::send(connection.socket.as_fd(), &Packet::Ask(wanted.into()).to_bytes(), None) {
+            Ok(()) => {
+                connection.asked += 1;
+                self.busy = true;
+                true
+            }
+            Err(error) => {
+                log::debug!("{NAME}: rank {} cannot be asked for device memory: {error}", peer.rank);
+                false
             }
         }
     }
@@ -332,7 +355,7 @@ impl Connections {
             }
             return None;
         }
-        entry.insert(Connection { socket, credentials, stage, since: Instant::now(), peer });
+        entry.insert(Connection { socket, credentials, stage, since: Instant::now(), peer, asked: 0 });
         Some(key)
     }
 

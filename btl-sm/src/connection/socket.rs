@@ -24,7 +24,7 @@ pub(crate) struct Credentials {
 
 /// What `receive` found.
 pub(crate) enum Received {
-    /// A packet and the file that came with it.
+    /// A packet and the file that came with it; no file, too, if this process has room for no more of them.
     Packet(Vec<u8>, Option<OwnedFd>),
     /// Nothing for now.
     Nothing,
@@ -126,7 +126,9 @@ fn receive_next(socket: &OwnedFd) -> io::Result<Received> {
     if message.bytes == 0 {
         return Ok(Received::HungUp);
     }
-    if files.next().is_some() || message.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
+    // The kernel cuts off what it finds no room for, in our buffer or among our descriptors.
+    let too_many = file.is_some() && message.flags.contains(ReturnFlags::CTRUNC);
+    if too_many || files.next().is_some() || message.flags.contains(ReturnFlags::TRUNC) {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "a packet is too long or brings too many files"));
     }
     Ok(Received::Packet(buffer[..message.bytes].to_vec(), file))

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use cableway_base::{Parameters, Rank};
 use cableway_btl::{Btl as _, Error, Job, Received as Message, Token, Upcalls};
-use cableway_common_cuda::Devices;
+use cableway_common_cuda::{Devices, Wanted};
 
 use super::socket::{self, Received};
-use super::wire::{Hello, Packet, Refusal};
+use super::wire::{Gift, Hello, Packet, Refusal, WantedMemory};
 use crate::card::Card;
 use crate::segment::Memory;
 use crate::settings::Settings;
@@ -211,4 +211,48 @@ fn what_was_said_last_is_heard_though_not_all_was_read() {
     let Received::Packet(bytes, None) = socket::receive(&ours).unwrap() else { panic!("the goodbye is lost") };
     assert_eq!(Packet::parse(&bytes), Ok(Packet::Goodbye));
     assert!(matches!(socket::receive(&ours).unwrap(), Received::HungUp));
+}
+
+#[test]
+fn device_memory_that_is_not_known_is_asked_for_in_vain_and_what_nobody_asked_for_is_not_taken() {
+    listen_to_the_log();
+    let (hello, memory) = introduction();
+    let house = House::new();
+    let caller = house.call();
+    let send = |packet: Packet| socket::send(caller.as_fd(), &packet.to_bytes(), None).unwrap();
+    socket::send(caller.as_fd(), &Packet::Hello(hello).to_bytes(), memory.file()).unwrap();
+    assert!(matches!(house.answer(&caller), Received::Packet(_, Some(_))));
+    assert!(matches!(house.answer(&caller), Received::Packet(_, None)));
+    send(Packet::Ready { single_copy: false });
+    let wanted = WantedMemory::from(&Wanted { buffer_id: 5, base: 4096, len: 4096 });
+    send(Packet::Ask(wanted));
+    let Received::Packet(bytes, None) = house.answer(&caller) else { panic!("no answer") };
+    assert_eq!(Packet::parse(&bytes), Ok(Packet::Give(wanted, Gift::Gone)));
+    send(Packet::Give(wanted, Gift::Given));
+    assert!(house.is_turned_away(&caller));
+    assert!(was_logged("out of turn"));
+}
+
+#[test]
+fn a_packet_arrives_without_its_file_where_there_is_no_room_for_one_more() {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    const CHILD: &str = "CABLEWAY_TEST_NO_ROOM";
+    if std::env::var_os(CHILD).is_none() {
+        // The limit is the process's.
+        let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+        let name = "connection::tests::a_packet_arrives_without_its_file_where_there_is_no_room_for_one_more";
+        let output =
+            command.args([name, "--exact", "--nocapture", "--test-threads=1"]).env(CHILD, "1").output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && text.contains("1 passed"), "{text}");
+        return;
+    }
+    let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+    socket::send(theirs.as_fd(), b"with a file", Some(ours.as_fd())).unwrap();
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: Some(0), ..limit }).unwrap();
+    let received = socket::receive(&ours);
+    setrlimit(Resource::Nofile, limit).unwrap();
+    assert!(matches!(received, Ok(Received::Packet(bytes, None)) if bytes == b"with a file"));
 }

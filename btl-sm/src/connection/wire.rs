@@ -8,8 +8,11 @@
 //! DEVICE          16 geometry                                                             + memfd
 //! DEVICE_READY    1 whether it was taken
 //! REFUSE          1 reason
+//! ASK             24 device memory: buffer id, base, length, as in its handle
+//! GIVE            24 that device memory   1 what is given                                 + its descriptor, if given
 //! ```
 
+use cableway_common_cuda::Wanted;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -17,7 +20,7 @@ use crate::node::Node;
 use crate::segment::{DeviceGeometry, Geometry};
 
 const MAGIC: [u8; 4] = *b"CWsp";
-const VERSION: u16 = 2;
+const VERSION: u16 = 3;
 /// Longest packet, and one byte more, so that a longer one is seen to be.
 pub(crate) const RECEIVE_BUFFER: usize = 256;
 
@@ -70,6 +73,41 @@ pub(crate) enum Refusal {
     Segment = 3,
 }
 
+/// Device memory that is passed by descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub(crate) struct WantedMemory {
+    buffer_id: U64,
+    base: U64,
+    len: U64,
+}
+const _: () = assert!(size_of::<WantedMemory>() == 24);
+
+impl From<&Wanted> for WantedMemory {
+    fn from(wanted: &Wanted) -> Self {
+        let Wanted { buffer_id, base, len } = *wanted;
+        WantedMemory { buffer_id: buffer_id.into(), base: base.into(), len: len.into() }
+    }
+}
+
+impl From<&WantedMemory> for Wanted {
+    fn from(wanted: &WantedMemory) -> Self {
+        Wanted { buffer_id: wanted.buffer_id.get(), base: wanted.base.get(), len: wanted.len.get() }
+    }
+}
+
+/// What comes of asking for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Gift {
+    /// Its descriptor.
+    Given = 1,
+    /// Nothing this time: it is no more, or was not known.
+    Gone = 2,
+    /// Nothing ever.
+    Refused = 3,
+}
+
 /// One packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Packet {
@@ -87,10 +125,15 @@ pub(crate) enum Packet {
     DeviceReady { taken: bool },
     /// Instead of a reply.
     Refuse(Refusal),
+    /// For device memory of the other's.
+    Ask(WantedMemory),
+    /// The answer.
+    Give(WantedMemory, Gift),
 }
 
 impl Packet {
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        let mut given = [0; 25];
         let (kind, body): (u16, &[u8]) = match self {
             Packet::Hello(hello) => (1, hello.as_bytes()),
             Packet::Reply(hello) => (2, hello.as_bytes()),
@@ -99,6 +142,12 @@ impl Packet {
             Packet::Device(geometry) => (5, geometry.as_bytes()),
             Packet::DeviceReady { taken } => (6, taken.as_bytes()),
             Packet::Refuse(reason) => (7, &[*reason as u8]),
+            Packet::Ask(wanted) => (8, wanted.as_bytes()),
+            Packet::Give(wanted, gift) => {
+                given[..24].copy_from_slice(wanted.as_bytes());
+                given[24] = *gift as u8;
+                (9, &given)
+            }
         };
         let prefix = Prefix { magic: MAGIC, version: VERSION.into(), kind: kind.into() };
         [prefix.as_bytes(), body].concat()
@@ -134,6 +183,16 @@ impl Packet {
                 [3] => Ok(Packet::Refuse(Refusal::Segment)),
                 _ => Err("a refusal has no known reason"),
             },
+            8 => Ok(Packet::Ask(WantedMemory::read_from_bytes(body).map_err(|_| length)?)),
+            9 => {
+                let (wanted, gift) = WantedMemory::read_from_prefix(body).map_err(|_| length)?;
+                match gift {
+                    [1] => Ok(Packet::Give(wanted, Gift::Given)),
+                    [2] => Ok(Packet::Give(wanted, Gift::Gone)),
+                    [3] => Ok(Packet::Give(wanted, Gift::Refused)),
+                    _ => Err("what a packet gives is nothing known"),
+                }
+            }
             _ => Err("a packet is of no known kind"),
         }
     }
@@ -176,6 +235,7 @@ mod tests {
             cookie: 5.into(),
             node: Node::of_this_process().unwrap(),
         };
+        let wanted = WantedMemory { buffer_id: 1.into(), base: 2.into(), len: 3.into() };
         vec![
             Packet::Hello(hello.clone()),
             Packet::Reply(hello),
@@ -184,6 +244,8 @@ mod tests {
             Packet::Device(device),
             Packet::DeviceReady { taken: false },
             Packet::Refuse(Refusal::Full),
+            Packet::Ask(wanted),
+            Packet::Give(wanted, Gift::Refused),
         ]
     }
 

@@ -5,6 +5,8 @@
 //! copies, whichever way the message goes: contexts that take turns on a device cost much more than the copy.
 //!
 //! What cannot be mapped, or is not worth it yet, is [`Error::Unavailable`]: another protocol carries the message.
+//! Memory that is passed by file descriptor is asked for over the socket of the two processes (`connection`), and mapped
+//! when the answer comes.
 
 mod batches;
 pub(crate) mod handle;
@@ -14,7 +16,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use cableway_base::{Parameters, Rank};
 use cableway_btl::{Access, Error, Region, RemoteHandle, Token, Transfer, Upcalls};
-use cableway_common_cuda::{DeviceError, DeviceIndex, Devices, Exports, Imports, Location, Reach, Strided};
+use cableway_common_cuda::{
+    Answer, DeviceError, DeviceIndex, Devices, Exports, Imports, Location, Reach, Strided, Wanted,
+};
 use parking_lot::Mutex;
 
 use self::batches::{Batches, Blocks, Copy, Of};
@@ -28,6 +32,19 @@ pub(crate) enum What<'s> {
     Run(u64),
     /// The first bytes of blocks in both.
     Blocks { ours: &'s Strided, theirs: &'s Strided, len: u64 },
+}
+
+/// Why a copy was not begun.
+pub(crate) struct NotBegun {
+    pub(crate) reason: String,
+    /// What to ask the peer for, so that the next one can be.
+    pub(crate) wanted: Option<Wanted>,
+}
+
+impl<S: Into<String>> From<S> for NotBegun {
+    fn from(reason: S) -> Self {
+        NotBegun { reason: reason.into(), wanted: None }
+    }
 }
 
 /// The device memory of this process that peers may copy, that of peers, and the copies under way.
@@ -60,7 +77,21 @@ impl DeviceCopies {
     /// What `peer` needs in order to copy from or to the region; none if it cannot.
     pub(crate) fn export(&self, region: &Region, access: Access, peer: Rank) -> Option<RemoteHandle> {
         let exported = self.exports.export(&region.location, region.address, region.len, peer)?;
+        if self.imports.refuses(peer, exported.kind) {
+            // It would hardly fare better.
+            return None;
+        }
         Handle::new(&exported, region.address, region.len, access, self.exports.gone(peer)).to_remote()
+    }
+
+    /// What a peer gets that asks for the descriptor of memory of ours.
+    pub(crate) fn answer(&self, peer: Rank, wanted: &Wanted) -> Answer {
+        self.exports.answer(wanted, peer)
+    }
+
+    /// Takes a peer's answer.
+    pub(crate) fn supply(&self, peer: Rank, wanted: &Wanted, answer: Answer) {
+        self.imports.supply(peer, wanted, answer);
     }
 
     /// Whether the memory that a peer named is on the same device as the buffer at `local`.
@@ -90,17 +121,17 @@ impl DeviceCopies {
         (handle, access): (&Handle, Access),
         what: What<'_>,
         token: Token,
-    ) -> Result<Transfer, String> {
+    ) -> Result<Transfer, NotBegun> {
         if let Some(id) = handle.gone() {
             self.imports.forget(peer, id);
         }
         if !local.location.on_device() {
-            return Err("only one of the two buffers is on a device".to_owned());
+            return Err("only one of the two buffers is on a device".into());
         }
         let (first, len) = match what {
             What::Run(offset) => (offset, local.len),
             What::Blocks { .. } if !self.devices.kernels(&local.location) => {
-                return Err("no kernel copies blocks there at present".to_owned());
+                return Err("no kernel copies blocks there at present".into());
             }
             What::Blocks { ours, theirs, len } => within(local.len, ours, theirs, len)?,
         };
@@ -108,8 +139,12 @@ impl DeviceCopies {
         let reach = self.imports.reach(peer, &exported, &local.location, local.len as u64);
         let mapped = match reach.map_err(|error| error.to_string())? {
             Reach::Mapped(mapped) => mapped,
-            Reach::NotYet => return Err("the peer's memory is not mapped before it is met again".to_owned()),
-            Reach::Refused => return Err("the peer's memory cannot be mapped".to_owned()),
+            Reach::NotYet => return Err("the peer's memory is not mapped before it is met again".into()),
+            Reach::Ask(wanted) => {
+                let reason = "the peer has to pass a descriptor of its memory first".to_owned();
+                return Err(NotBegun { reason, wanted: Some(wanted) });
+            }
+            Reach::Refused => return Err("the peer's memory cannot be mapped".into()),
         };
         let remote = match what {
             What::Run(_) => mapped.address(at),

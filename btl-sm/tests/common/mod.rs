@@ -36,6 +36,9 @@ pub struct Heard {
     /// Keep messages rather than copy them, where that is possible.
     pub retain: Cell<bool>,
     pub retained: RefCell<Vec<Retained>>,
+    /// Operations may be completed later; otherwise all are to be synchronous.
+    pub asynchronous: Cell<bool>,
+    pub completed: RefCell<Vec<(Token, Result<(), Error>)>>,
 }
 
 impl Upcalls for Heard {
@@ -51,8 +54,9 @@ impl Upcalls for Heard {
         self.messages.borrow_mut().push_back((peer, bytes));
     }
 
-    fn completed(&self, token: Token, _result: Result<(), Error>) {
-        panic!("{token:?} was completed, but all operations are synchronous");
+    fn completed(&self, token: Token, result: Result<(), Error>) {
+        assert!(self.asynchronous.get(), "{token:?} was completed, but all operations are synchronous");
+        self.completed.borrow_mut().push((token, result));
     }
 
     fn peer_failed(&self, peer: Rank, error: Error) {

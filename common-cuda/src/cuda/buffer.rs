@@ -1,15 +1,12 @@
 //! Device memory that a program allocates through us, in the device's primary context.
 
-use std::ffi::{c_int, c_uint, c_void};
+use std::ffi::{c_uint, c_void};
 use std::sync::Arc;
 
-use cudarc::driver::sys::{
-    CU_MEMHOSTALLOC_PORTABLE, CUdevice, CUmemAccess_flags_enum, CUmemAccessDesc, CUmemAllocationGranularity_flags_enum,
-    CUmemAllocationHandleType_enum, CUmemAllocationProp, CUmemAllocationProp_st__bindgen_ty_1,
-    CUmemAllocationType_enum, CUmemAttach_flags_enum, CUmemLocation, CUmemLocationType_enum, CUstream,
-};
+use cudarc::driver::sys::{CU_MEMHOSTALLOC_PORTABLE, CUdevice, CUmemAttach_flags_enum, CUstream};
 
 use super::driver::Driver;
+use super::mapping::{self, Physical};
 use super::primary::Primary;
 use super::status::Failure;
 use crate::buffer::BufferKind;
@@ -79,7 +76,7 @@ struct Memory {
     context: Arc<Primary>,
     kind: BufferKind,
     address: u64,
-    /// Bytes of address space and of physical memory, for [`BufferKind::Vmm`].
+    /// Bytes of address space and of physical memory, where they are mapped apart.
     mapped: usize,
 }
 
@@ -112,7 +109,9 @@ impl Memory {
                     driver.cuStreamSynchronize(DEFAULT_STREAM)?;
                 }
             }
-            BufferKind::Vmm => (address, mapped) = map(driver, context.device, len)?,
+            BufferKind::Vmm | BufferKind::VmmPrivate | BufferKind::VmmPieces => {
+                (address, mapped) = map(driver, context.device, kind, len)?;
+            }
         }
         Ok(Memory { context: context.clone(), kind, address, mapped })
     }
@@ -130,12 +129,10 @@ impl Memory {
                 BufferKind::Pool => driver
                     .cuMemFreeAsync(self.address, DEFAULT_STREAM)
                     .and_then(|()| driver.cuStreamSynchronize(DEFAULT_STREAM)),
-                BufferKind::Vmm => {
+                BufferKind::Vmm | BufferKind::VmmPrivate | BufferKind::VmmPieces => {
                     // Work that still reads a mapping does not keep it, unlike `cuMemFree`'s memory.
                     let _ = driver.cuStreamSynchronize(DEFAULT_STREAM);
-                    driver
-                        .cuMemUnmap(self.address, self.mapped)
-                        .and_then(|()| driver.cuMemAddressFree(self.address, self.mapped))
+                    mapping::unmap(driver, self.address, self.mapped)
                 }
             }
         }
@@ -153,46 +150,21 @@ impl Drop for Memory {
     }
 }
 
-/// Reserves addresses and maps physical memory of the device there; its address and rounded length.
-fn map(driver: &'static Driver, device: CUdevice, len: usize) -> Result<(u64, usize), Failure> {
-    let location = CUmemLocation { type_: CUmemLocationType_enum::CU_MEM_LOCATION_TYPE_DEVICE, id: device };
-    let prop = CUmemAllocationProp {
-        type_: CUmemAllocationType_enum::CU_MEM_ALLOCATION_TYPE_PINNED,
-        requestedHandleTypes: CUmemAllocationHandleType_enum(0),
-        location,
-        win32HandleMetaData: std::ptr::null_mut(),
-        allocFlags: CUmemAllocationProp_st__bindgen_ty_1 {
-            compressionType: 0,
-            gpuDirectRDMACapable: 0,
-            usage: 0,
-            reserved: [0; 4],
-        },
+/// Makes physical memory of the device, as the kind says, and maps it; its address and rounded length.
+fn map(driver: &Driver, device: CUdevice, kind: BufferKind, len: usize) -> Result<(u64, usize), Failure> {
+    let make = |handle_types| {
+        let properties = mapping::properties(device, handle_types);
+        let granularity = mapping::granularity(driver, &properties)?;
+        let whole = len.next_multiple_of(granularity);
+        let piece = if kind == BufferKind::VmmPieces { granularity } else { whole };
+        let pieces = (0..whole / piece).map(|_| Physical::create(driver, &properties, piece).map(|made| (made, piece)));
+        pieces.collect::<Result<Vec<_>, _>>()
     };
-    let minimum = CUmemAllocationGranularity_flags_enum::CU_MEM_ALLOC_GRANULARITY_MINIMUM as c_int;
-    let (mut granularity, mut handle, mut address) = (0_usize, 0_u64, 0_u64);
-    // SAFETY: fills in the granularity.
-    unsafe { driver.cuMemGetAllocationGranularity(&raw mut granularity, &raw const prop, minimum) }?;
-    let len = len.next_multiple_of(granularity.max(1));
-    let access = CUmemAccessDesc { location, flags: CUmemAccess_flags_enum::CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
-    // SAFETY: fills in a handle.
-    unsafe { driver.cuMemCreate(&raw mut handle, len, &raw const prop, 0) }?;
-    // SAFETY: fills in an address.
-    let reserved = unsafe { driver.cuMemAddressReserve(&raw mut address, len, 0, 0, 0) };
-    let mapped = reserved.and_then(|()| {
-        // SAFETY: the addresses were just reserved, the handle has as many bytes.
-        let mapped = unsafe { driver.cuMemMap(address, len, 0, handle, 0) }.and_then(|()| {
-            // SAFETY: the range was just mapped.
-            unsafe { driver.cuMemSetAccess(address, len, &raw const access, 1) }.inspect_err(|_| {
-                // SAFETY: takes the mapping back.
-                let _ = unsafe { driver.cuMemUnmap(address, len) };
-            })
-        });
-        mapped.inspect_err(|_| {
-            // SAFETY: nothing is mapped there.
-            let _ = unsafe { driver.cuMemAddressFree(address, len) };
-        })
-    });
-    // SAFETY: a mapping keeps the memory; without one it goes now.
-    unsafe { driver.cuMemRelease(handle) }?;
-    mapped.map(|()| (address, len))
+    let pieces = match kind {
+        BufferKind::VmmPrivate => make(0),
+        // Of some devices' memory no descriptor can be had.
+        _ => make(mapping::BY_DESCRIPTOR).or_else(|_| make(0)),
+    }?;
+    let address = mapping::map(driver, device, &pieces)?;
+    Ok((address, pieces.iter().map(|(_, len)| len).sum()))
 }

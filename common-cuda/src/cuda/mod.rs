@@ -13,6 +13,7 @@ mod ipc;
 mod jobs;
 mod kernels;
 mod latest;
+mod mapping;
 mod pieces;
 mod primary;
 mod register;
@@ -20,7 +21,7 @@ mod status;
 mod stream;
 mod table;
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
@@ -194,8 +195,18 @@ impl Vendor for Cuda {
         ipc::export(&context, at.device, address, buffer_id)
     }
 
-    fn import(&self, exported: &Exported, into: &Location) -> Result<Box<dyn VendorMapping>, DeviceError> {
-        Ok(Box::new(ipc::Mapping::open(self.context_of(into)?, exported)?))
+    fn descriptor(&self, at: &Location, exported: &Exported) -> Result<Option<OwnedFd>, DeviceError> {
+        let context = self.context_of(at)?;
+        ipc::descriptor(&context, exported)
+    }
+
+    fn import(
+        &self,
+        exported: &Exported,
+        descriptor: Option<BorrowedFd<'_>>,
+        into: &Location,
+    ) -> Result<Box<dyn VendorMapping>, DeviceError> {
+        ipc::import(self.context_of(into)?, exported, descriptor)
     }
 
     fn allocation_at(&self, at: &Location, address: *const u8) -> Option<(*const u8, usize)> {

@@ -159,5 +159,9 @@ functions! {
     cuMemAddressFree(address: CUdeviceptr, len: usize) since 10020 exported "cuMemAddressFree";
     cuMemMap(address: CUdeviceptr, len: usize, offset: usize, handle: u64, flags: u64) since 10020 exported "cuMemMap";
     cuMemUnmap(address: CUdeviceptr, len: usize) since 10020 exported "cuMemUnmap";
+    cuMemRetainAllocationHandle(handle: *mut u64, address: *mut c_void) since 11000 exported "cuMemRetainAllocationHandle";
+    cuMemGetAllocationPropertiesFromHandle(prop: *mut CUmemAllocationProp, handle: u64) since 10020 exported "cuMemGetAllocationPropertiesFromHandle";
+    cuMemExportToShareableHandle(shareable: *mut c_void, handle: u64, kind: c_int, flags: u64) since 10020 exported "cuMemExportToShareableHandle";
+    cuMemImportFromShareableHandle(handle: *mut u64, shareable: *mut c_void, kind: c_int) since 10020 exported "cuMemImportFromShareableHandle";
     cuMemSetAccess(address: CUdeviceptr, len: usize, access: *const CUmemAccessDesc, count: usize) since 10020 exported "cuMemSetAccess";
 }

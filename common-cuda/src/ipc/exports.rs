@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 
 use parking_lot::Mutex;
 
-use super::{Exported, NoExport};
+use super::{Answer, ExportKind, Exported, NoExport, Wanted};
 use crate::devices::Devices;
 use crate::location::Location;
 
@@ -26,6 +26,7 @@ struct State {
 
 struct Known {
     base: u64,
+    at: Location,
     /// None: the driver refused.
     exported: Option<Exported>,
     told: HashSet<u32>,
@@ -53,8 +54,8 @@ impl Exports {
                 Ok(exported) => Some(exported),
                 Err(NoExport::Kind) => {
                     say_once("cuda/ipc/kind", || {
-                        "memory of pools, of virtual memory management and managed memory is copied through the host, \
-                         because the driver has no handle for it that another process could open"
+                        "memory of pools, managed memory, and memory of virtual memory management that was not made to be \
+                         shared by file descriptor is copied through the host, because no other process could map it"
                             .to_owned()
                     });
                     return None;
@@ -68,7 +69,7 @@ impl Exports {
             };
             let base = exported.map_or(address as u64, |exported| exported.base);
             state.make_room(&self.devices, self.most);
-            state.known.insert(buffer_id, Known { base, exported, told: HashSet::new(), used: 0 });
+            state.known.insert(buffer_id, Known { base, at: *at, exported, told: HashSet::new(), used: 0 });
         }
         let known = state.known.get_mut(&buffer_id)?;
         known.used = state.uses;
@@ -79,6 +80,30 @@ impl Exports {
         }
         known.told.insert(peer);
         Some(exported)
+    }
+
+    /// What `peer` gets that asks for a descriptor of something it was told of.
+    pub fn answer(&self, wanted: &Wanted, peer: u32) -> Answer {
+        let Some(vendor) = self.devices.vendor() else { return Answer::Gone };
+        let (at, exported) = {
+            let state = self.state.lock();
+            let known = state.known.get(&wanted.buffer_id).filter(|known| known.told.contains(&peer));
+            let Some((at, Some(exported))) = known.map(|known| (known.at, known.exported)) else { return Answer::Gone };
+            (at, exported)
+        };
+        if exported.kind != ExportKind::Descriptor || Wanted::of(&exported) != *wanted {
+            return Answer::Gone;
+        }
+        match vendor.descriptor(&at, &exported) {
+            Ok(Some(descriptor)) => Answer::Given(descriptor),
+            Ok(None) => Answer::Gone,
+            Err(error) => {
+                cableway_base::warn_once("cuda/ipc/descriptor", || {
+                    format!("device memory is copied through the host, because it cannot be shared: {error}")
+                });
+                Answer::Refused
+            }
+        }
     }
 
     /// The id of an allocation that `peer` was told of and that is no more; each is said once.

@@ -1,6 +1,7 @@
 //! The other side: mappings of what peers exported.
 
 use std::collections::HashMap;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -8,14 +9,16 @@ use std::time::Instant;
 use cableway_base::Parameters;
 use parking_lot::Mutex;
 
-use super::{ExportKind, Exported};
+use super::{Answer, ExportKind, Exported, Wanted};
 use crate::devices::Devices;
 use crate::error::DeviceError;
 use crate::location::Location;
 use crate::vendor::VendorMapping;
 
-/// Failed openings in a row after which nothing more of a peer is opened.
+/// Failed openings in a row after which nothing more of a kind is opened of a peer.
 const PATIENCE: u32 = 4;
+/// Descriptors that a peer is asked for at a time.
+const ASKED: usize = 8;
 /// Allocations that were only met, for each mapping that may be kept.
 const MET: usize = 4;
 
@@ -32,7 +35,8 @@ pub struct Imports {
 #[derive(Default)]
 struct State {
     slots: HashMap<Key, Slot>,
-    failures: HashMap<u32, u32>,
+    /// Of each peer and kind that was met, in a row.
+    failures: HashMap<(u32, ExportKind), u32>,
     uses: u64,
 }
 
@@ -56,6 +60,8 @@ struct Slot {
 enum Found {
     /// Met once.
     Met,
+    /// Met again; its owner was asked for a descriptor, for the context of this location.
+    Asked(Location),
     Refused,
     Open(Arc<dyn VendorMapping>),
 }
@@ -79,8 +85,10 @@ impl MappingCounts {
 pub enum Reach {
     /// It is mapped.
     Mapped(Mapped),
-    /// It is not worth a mapping yet: by another protocol this time.
+    /// It is not worth a mapping yet, or not there yet: by another protocol this time.
     NotYet,
+    /// The same, and its owner is to be asked for this, whose answer [`Imports::supply`] takes.
+    Ask(Wanted),
     /// It cannot be mapped.
     Refused,
 }
@@ -133,7 +141,7 @@ impl Imports {
             let mut guard = self.state.lock();
             let state = &mut *guard;
             state.uses += 1;
-            if state.failures.get(&peer).is_some_and(|&failures| failures >= PATIENCE) {
+            if *state.failures.entry((peer, exported.kind)).or_default() >= PATIENCE {
                 return Ok(Reach::Refused);
             }
             let same = (exported.device, exported.base, exported.len);
@@ -148,6 +156,7 @@ impl Imports {
                     return Ok(Reach::NotYet);
                 }
                 Some(Slot { found: Found::Refused, .. }) => return Ok(Reach::Refused),
+                Some(Slot { found: Found::Asked(_), .. }) => return Ok(Reach::NotYet),
                 Some(Slot { found: Found::Open(mapping), used, .. }) => {
                     *used = state.uses;
                     self.devices.mappings().hits.fetch_add(1, Ordering::Relaxed);
@@ -158,18 +167,63 @@ impl Imports {
         }
         // Before the new one is opened: the driver may use the addresses again.
         drop(closed);
+        Ok(match exported.kind {
+            ExportKind::Legacy => self.open_now(key, exported, into, None),
+            ExportKind::Descriptor => self.ask(key, exported, into),
+        })
+    }
+
+    fn ask(&self, key: Key, exported: &Exported, into: &Location) -> Reach {
+        let mut state = self.state.lock();
+        let asked = |(other, slot): (&Key, &Slot)| other.peer == key.peer && matches!(slot.found, Found::Asked(_));
+        let enough = state.slots.iter().filter(|slot| asked(*slot)).count() >= ASKED;
+        state.insert(key, exported, if enough { Found::Met } else { Found::Asked(*into) });
+        let closed = state.shrink(self.most, self.most_bytes);
+        drop(state);
+        drop(closed);
+        if enough { Reach::NotYet } else { Reach::Ask(Wanted::of(exported)) }
+    }
+
+    /// Takes what `peer` answers, and maps what it gives; that the descriptor is closed then is its owner's gain, too.
+    pub fn supply(&self, peer: u32, wanted: &Wanted, answer: Answer) {
+        let mut asked = Vec::new();
+        let mut state = self.state.lock();
+        for (key, slot) in &mut state.slots {
+            let meant = key.peer == peer && key.kind == ExportKind::Descriptor && key.buffer_id == wanted.buffer_id;
+            if let (true, Found::Asked(into)) =
+                (meant && (slot.base, slot.len) == (wanted.base, wanted.len), &slot.found)
+            {
+                asked.push((*key, slot.device, *into));
+                slot.found = if matches!(answer, Answer::Refused) { Found::Refused } else { Found::Met };
+            }
+        }
+        drop(state);
+        let Answer::Given(descriptor) = answer else { return };
+        for (key, device, into) in asked {
+            let Wanted { buffer_id, base, len } = *wanted;
+            let exported = Exported { kind: key.kind, device, base, len, buffer_id, handle: [0; 64] };
+            self.open_now(key, &exported, &into, Some(descriptor.as_fd()));
+        }
+    }
+
+    /// Maps it, or records that it cannot be.
+    fn open_now(&self, key: Key, exported: &Exported, into: &Location, descriptor: Option<BorrowedFd<'_>>) -> Reach {
+        let Some(vendor) = self.devices.vendor() else { return Reach::Refused };
         let begun = Instant::now();
-        let opened = vendor.import(exported, into).map(Arc::<dyn VendorMapping>::from);
+        let opened = vendor.import(exported, descriptor, into).map(Arc::<dyn VendorMapping>::from);
+        let peer = key.peer;
         let mut state = self.state.lock();
         let (found, reach) = match opened {
+            // While it was mapped, it was found to be gone.
+            Ok(_) if descriptor.is_some() && !state.slots.contains_key(&key) => return Reach::NotYet,
             Ok(mapping) => {
                 log::debug!("mapped {} bytes of process {peer} in {:?}", exported.len, begun.elapsed());
-                state.failures.remove(&peer);
+                state.failures.insert((peer, key.kind), 0);
                 self.devices.mappings().made.fetch_add(1, Ordering::Relaxed);
                 (Found::Open(mapping.clone()), Reach::Mapped(Mapped { mapping }))
             }
             Err(error) => {
-                *state.failures.entry(peer).or_default() += 1;
+                *state.failures.entry((peer, key.kind)).or_default() += 1;
                 cableway_base::warn_once(&format!("cuda/ipc/import/{}", error.reason), || {
                     format!(
                         "device memory of process {peer} is copied through the host, as it cannot be mapped: {error}"
@@ -182,12 +236,19 @@ impl Imports {
         let closed = state.shrink(self.most, self.most_bytes);
         drop(state);
         drop(closed);
-        Ok(reach)
+        reach
     }
 
-    /// Whether nothing of a peer's can be mapped.
+    /// Whether nothing of this kind of a peer's can be mapped.
+    pub fn refuses(&self, peer: u32, kind: ExportKind) -> bool {
+        self.state.lock().failures.get(&(peer, kind)).is_some_and(|&failures| failures >= PATIENCE)
+    }
+
+    /// Whether nothing of a peer's can be mapped, of the kinds that were met so far.
     pub fn given_up(&self, peer: u32) -> bool {
-        self.state.lock().failures.get(&peer).is_some_and(|&failures| failures >= PATIENCE)
+        let state = self.state.lock();
+        let mut met = state.failures.iter().filter(|((other, _), _)| *other == peer).peekable();
+        met.peek().is_some() && met.all(|(_, &failures)| failures >= PATIENCE)
     }
 
     /// Closes what a peer says is no more.
@@ -200,7 +261,7 @@ impl Imports {
     pub fn forget_peer(&self, peer: u32) {
         let closed = {
             let mut state = self.state.lock();
-            state.failures.remove(&peer);
+            state.failures.retain(|(other, _), _| *other != peer);
             state.remove(|key, _| key.peer == peer)
         };
         drop(closed);

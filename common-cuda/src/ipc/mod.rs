@@ -7,12 +7,18 @@
 //!
 //! To open a mapping takes the driver some milliseconds. So a mapping is kept, and made only for an allocation that is
 //! met a second time, or for so much data at once that it pays.
+//!
+//! Memory of `cudaMalloc` has handles that can be told in a message. What virtual memory management makes is passed by
+//! file descriptor instead: the importer asks the owner ([`Wanted`]), who answers with one ([`Answer`]) by whatever way
+//! the two have to pass descriptors. Nobody waits for that; until the memory is mapped, other protocols carry it.
 
 mod exports;
 mod imports;
 
 pub use exports::Exports;
 pub use imports::{Imports, Mapped, MappingCounts, Reach};
+
+use std::os::fd::OwnedFd;
 
 use crate::error::DeviceError;
 
@@ -22,12 +28,14 @@ use crate::error::DeviceError;
 pub enum ExportKind {
     /// By a handle that any process of the user may open: `cudaMalloc`'s memory.
     Legacy = 1,
+    /// By a file descriptor, for which the owner is asked: memory of `cuMemCreate` that was made to be shared so.
+    Descriptor = 2,
 }
 
 impl ExportKind {
     /// The kind of this number; none if there is none.
     pub fn from_number(number: u8) -> Option<ExportKind> {
-        (number == ExportKind::Legacy as u8).then_some(ExportKind::Legacy)
+        [ExportKind::Legacy, ExportKind::Descriptor].into_iter().find(|kind| *kind as u8 == number)
     }
 }
 
@@ -44,8 +52,37 @@ pub struct Exported {
     pub len: u64,
     /// The driver's id of it in the owner's process; never 0, never reused.
     pub buffer_id: u64,
-    /// What the driver made of it.
+    /// What the driver made of it; nothing for what is passed by descriptor.
     pub handle: [u8; 64],
+}
+
+/// What its owner is asked for a descriptor of: an export, as it was told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// Its [`buffer_id`](Exported::buffer_id).
+    pub buffer_id: u64,
+    /// Its [`base`](Exported::base).
+    pub base: u64,
+    /// Its [`len`](Exported::len).
+    pub len: u64,
+}
+
+impl Wanted {
+    /// The one that was told.
+    pub fn of(exported: &Exported) -> Self {
+        Wanted { buffer_id: exported.buffer_id, base: exported.base, len: exported.len }
+    }
+}
+
+/// What the owner says to that.
+#[derive(Debug)]
+pub enum Answer {
+    /// Here it is. Closed once the memory is mapped.
+    Given(OwnedFd),
+    /// There is no such allocation, or no longer.
+    Gone,
+    /// No descriptor of it can be had.
+    Refused,
 }
 
 /// Why an allocation has no export.

@@ -74,6 +74,13 @@ functions! {
     cuCtxSynchronize = "cuCtxSynchronize"();
     cuPointerSetAttribute = "cuPointerSetAttribute"(value: *const c_void, attribute: c_int, address: u64);
     cuMemGetAddressRange = "cuMemGetAddressRange_v2"(base: *mut u64, len: *mut usize, address: u64);
+    cuMemCreate = "cuMemCreate"(handle: *mut u64, len: usize, properties: *const u64, flags: u64);
+    cuMemRelease = "cuMemRelease"(handle: u64);
+    cuMemAddressReserve = "cuMemAddressReserve"(address: *mut u64, len: usize, align: usize, at: u64, flags: u64);
+    cuMemAddressFree = "cuMemAddressFree"(address: u64, len: usize);
+    cuMemMap = "cuMemMap"(address: u64, len: usize, offset: usize, handle: u64, flags: u64);
+    cuMemUnmap = "cuMemUnmap"(address: u64, len: usize);
+    cuMemSetAccess = "cuMemSetAccess"(address: u64, len: usize, access: *const u32, count: usize);
     cuMemAlloc = "cuMemAlloc_v2"(address: *mut u64, len: usize);
     cuMemFree = "cuMemFree_v2"(address: u64);
     cuMemcpyHtoD = "cuMemcpyHtoD_v2"(destination: u64, source: *const c_void, len: usize);

@@ -17,10 +17,14 @@ pub(crate) enum MemoryKind {
     Pinned,
     /// Device memory
     Device,
-    /// Device memory of a stream-ordered pool
+    /// Device memory of the default stream-ordered pool
     Pool,
-    /// Device memory of the virtual memory management calls
+    /// Device memory of the virtual memory management calls, made to be shared with other processes
     Vmm,
+    /// The same, not made to be shared
+    VmmPrivate,
+    /// The same, made to be shared, in many small pieces
+    VmmPieces,
     /// Memory that migrates between device and host
     Managed,
 }
@@ -33,6 +37,8 @@ impl MemoryKind {
             MemoryKind::Device => Some(BufferKind::Device),
             MemoryKind::Pool => Some(BufferKind::Pool),
             MemoryKind::Vmm => Some(BufferKind::Vmm),
+            MemoryKind::VmmPrivate => Some(BufferKind::VmmPrivate),
+            MemoryKind::VmmPieces => Some(BufferKind::VmmPieces),
             MemoryKind::Managed => Some(BufferKind::Managed),
         }
     }

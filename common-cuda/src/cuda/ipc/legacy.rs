@@ -1,67 +1,23 @@
-//! Handles of allocations, and other processes' allocations mapped here.
+//! Handles that any process of the user may open: those of `cuMemAlloc`'s memory.
 
-use std::ffi::{c_int, c_uint, c_void};
+use std::ffi::c_uint;
 use std::sync::Arc;
 
-use cudarc::driver::sys::{CUdeviceptr, CUipcMem_flags_enum, CUipcMemHandle, CUpointer_attribute_enum as Attribute};
+use cudarc::driver::sys::{CUdeviceptr, CUipcMem_flags_enum, CUipcMemHandle};
 
-use super::context::Context;
-use super::driver::Driver;
-use super::info;
-use super::status::Failure;
+use super::super::context::Context;
+use super::super::driver::Driver;
+use super::super::status::Failure;
 use crate::error::DeviceError;
-use crate::ipc::{ExportKind, Exported, NoExport};
-use crate::location::DeviceIndex;
+use crate::ipc::Exported;
 use crate::vendor::VendorMapping;
 
-/// The driver's id of the allocation at an address; none if it knows of none.
-pub(super) fn buffer_id(driver: &Driver, address: *const u8) -> Option<u64> {
-    let mut id: u64 = 0;
-    let mut attribute = Attribute::CU_POINTER_ATTRIBUTE_BUFFER_ID as c_int;
-    let mut place: *mut c_void = (&raw mut id).cast();
-    // SAFETY: one attribute and its place; any address may be asked about.
-    unsafe { driver.cuPointerGetAttributes(1, &raw mut attribute, &raw mut place, address as u64) }.ok()?;
-    (id != 0).then_some(id)
-}
-
-/// Whether a legacy handle can be had. A driver that does not say is asked for the handle itself.
-fn has_handle(driver: &Driver, address: *const u8) -> bool {
-    let mut capable: c_uint = 0;
-    let mut attribute = Attribute::CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE as c_int;
-    let mut place: *mut c_void = (&raw mut capable).cast();
-    // SAFETY: as above.
-    let asked = unsafe { driver.cuPointerGetAttributes(1, &raw mut attribute, &raw mut place, address as u64) };
-    asked.is_err() || capable != 0
-}
-
-/// The export of the allocation around `address`, which is `buffer_id`'s.
-pub(super) fn export(
-    context: &Context,
-    device: Option<DeviceIndex>,
-    address: *const u8,
-    buffer_id: u64,
-) -> Result<Exported, NoExport> {
-    let driver = context.driver;
-    let device = device.ok_or(NoExport::Kind)?;
-    if !has_handle(driver, address) {
-        return Err(NoExport::Kind);
-    }
-    let (mut base, mut len): (CUdeviceptr, usize) = (0, 0);
+/// The handle of the allocation that begins at `base`. A context is current.
+pub(super) fn handle(driver: &Driver, base: u64) -> Result<[u8; 64], Failure> {
     let mut handle = CUipcMemHandle { reserved: [0; 64] };
-    let made = context.enter().and_then(|_scope| {
-        // SAFETY: fills in the range of the allocation.
-        unsafe { driver.cuMemGetAddressRange(&raw mut base, &raw mut len, address as u64) }?;
-        // SAFETY: the first byte of an allocation, whose handle is filled in.
-        unsafe { driver.cuIpcGetMemHandle(&raw mut handle, base) }?;
-        info::uuid(driver, device)
-    });
-    let refused = |failure| {
-        let object = format!("the allocation around {address:p} on device {}", device.0);
-        NoExport::Refused(driver.error(failure, object))
-    };
-    let device = made.map_err(refused)?;
-    let handle = handle.reserved.map(|byte| byte as u8);
-    Ok(Exported { kind: ExportKind::Legacy, device, base, len: len as u64, buffer_id, handle })
+    // SAFETY: the first byte of an allocation, whose handle is filled in.
+    unsafe { driver.cuIpcGetMemHandle(&raw mut handle, base) }?;
+    Ok(handle.reserved.map(|byte| byte as u8))
 }
 
 /// A mapping, closed when dropped.
@@ -71,6 +27,7 @@ pub(super) struct Mapping {
 }
 
 impl Mapping {
+    /// Opens the handle in the context.
     pub(super) fn open(context: Arc<Context>, exported: &Exported) -> Result<Mapping, DeviceError> {
         let driver = context.driver;
         let object = || format!("{} bytes of another process", exported.len);

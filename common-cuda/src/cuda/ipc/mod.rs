@@ -1,0 +1,95 @@
+//! How allocations are named to other processes, and other processes' allocations mapped here.
+
+mod descriptor;
+mod legacy;
+
+use std::ffi::{c_int, c_uint, c_void};
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use cudarc::driver::sys::{CUdeviceptr, CUpointer_attribute_enum as Attribute};
+
+use super::context::Context;
+use super::driver::Driver;
+use super::info;
+use super::status::Failure;
+use crate::error::DeviceError;
+use crate::ipc::{ExportKind, Exported, NoExport};
+use crate::location::DeviceIndex;
+use crate::vendor::VendorMapping;
+
+/// The driver's id of the allocation at an address; none if it knows of none. Memory that is mapped by `cuMemMap` has a
+/// new one with each mapping.
+pub(super) fn buffer_id(driver: &Driver, address: *const u8) -> Option<u64> {
+    let mut id: u64 = 0;
+    let mut attribute = Attribute::CU_POINTER_ATTRIBUTE_BUFFER_ID as c_int;
+    let mut place: *mut c_void = (&raw mut id).cast();
+    // SAFETY: one attribute and its place; any address may be asked about.
+    unsafe { driver.cuPointerGetAttributes(1, &raw mut attribute, &raw mut place, address as u64) }.ok()?;
+    (id != 0).then_some(id)
+}
+
+/// Whether a legacy handle can be had. A driver that does not say is asked for the handle itself.
+fn has_handle(driver: &Driver, address: *const u8) -> bool {
+    let mut capable: c_uint = 0;
+    let mut attribute = Attribute::CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE as c_int;
+    let mut place: *mut c_void = (&raw mut capable).cast();
+    // SAFETY: as above.
+    let asked = unsafe { driver.cuPointerGetAttributes(1, &raw mut attribute, &raw mut place, address as u64) };
+    asked.is_err() || capable != 0
+}
+
+/// What lies around an address: its first byte and its bytes. The context is current.
+fn range(driver: &Driver, address: u64) -> Result<(u64, usize), Failure> {
+    let (mut base, mut len): (CUdeviceptr, usize) = (0, 0);
+    // SAFETY: fills in the range of the allocation, or of the mapping.
+    unsafe { driver.cuMemGetAddressRange(&raw mut base, &raw mut len, address) }?;
+    Ok((base, len))
+}
+
+/// The export of the allocation around `address`, which is `buffer_id`'s.
+pub(super) fn export(
+    context: &Context,
+    device: Option<DeviceIndex>,
+    address: *const u8,
+    buffer_id: u64,
+) -> Result<Exported, NoExport> {
+    let driver = context.driver;
+    let device = device.ok_or(NoExport::Kind)?;
+    let kind = if has_handle(driver, address) {
+        ExportKind::Legacy
+    } else if descriptor::is_shareable(context, device, address) {
+        ExportKind::Descriptor
+    } else {
+        return Err(NoExport::Kind);
+    };
+    let made = context.enter().and_then(|_scope| {
+        let (base, len) = range(driver, address as u64)?;
+        let handle = match kind {
+            ExportKind::Legacy => legacy::handle(driver, base)?,
+            ExportKind::Descriptor => [0; 64],
+        };
+        Ok(Exported { kind, device: info::uuid(driver, device)?, base, len: len as u64, buffer_id, handle })
+    });
+    made.map_err(|failure| {
+        let object = format!("the allocation around {address:p} on device {}", device.0);
+        NoExport::Refused(driver.error(failure, object))
+    })
+}
+
+/// A descriptor of what was exported; none if that is no more.
+pub(super) fn descriptor(context: &Context, exported: &Exported) -> Result<Option<OwnedFd>, DeviceError> {
+    descriptor::of(context, exported)
+}
+
+/// Maps another process's allocation, whose descriptor is there where its kind is passed by one.
+pub(super) fn import(
+    context: Arc<Context>,
+    exported: &Exported,
+    descriptor: Option<BorrowedFd<'_>>,
+) -> Result<Box<dyn VendorMapping>, DeviceError> {
+    match exported.kind {
+        ExportKind::Legacy => Ok(Box::new(legacy::Mapping::open(context, exported)?)),
+        ExportKind::Descriptor => Ok(Box::new(descriptor::Mapping::open(context, exported, descriptor)?)),
+    }
+}

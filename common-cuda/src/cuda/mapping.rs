@@ -1,0 +1,126 @@
+//! Physical memory mapped into addresses reserved for it.
+
+use std::ffi::c_int;
+
+use cudarc::driver::sys::{
+    CUdevice, CUmemAccess_flags_enum, CUmemAccessDesc, CUmemAllocationGranularity_flags_enum,
+    CUmemAllocationHandleType_enum, CUmemAllocationProp, CUmemAllocationProp_st__bindgen_ty_1,
+    CUmemAllocationType_enum, CUmemLocation, CUmemLocationType_enum,
+};
+
+use super::driver::Driver;
+use super::status::Failure;
+
+/// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`.
+pub(super) const BY_DESCRIPTOR: c_int =
+    CUmemAllocationHandleType_enum::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR.0 as c_int;
+
+/// A handle of physical memory, as the driver counts it; given back when dropped. What is mapped stays.
+pub(super) struct Physical<'d> {
+    driver: &'d Driver,
+    pub(super) handle: u64,
+}
+
+impl<'d> Physical<'d> {
+    /// Takes charge of a handle that the driver has just given out.
+    pub(super) fn new(driver: &'d Driver, handle: u64) -> Self {
+        Physical { driver, handle }
+    }
+
+    /// Makes `len` bytes, a multiple of what [`granularity`] says.
+    pub(super) fn create(driver: &'d Driver, properties: &CUmemAllocationProp, len: usize) -> Result<Self, Failure> {
+        let mut handle = 0;
+        // SAFETY: fills in a handle; the driver checks the rest.
+        unsafe { driver.cuMemCreate(&raw mut handle, len, properties, 0) }?;
+        Ok(Physical::new(driver, handle))
+    }
+
+    /// What was asked for when it was made.
+    pub(super) fn properties(&self) -> Result<CUmemAllocationProp, Failure> {
+        let mut properties = properties(0, 0);
+        // SAFETY: fills in the properties of a handle that we hold.
+        unsafe { self.driver.cuMemGetAllocationPropertiesFromHandle(&raw mut properties, self.handle) }?;
+        Ok(properties)
+    }
+}
+
+impl Drop for Physical<'_> {
+    fn drop(&mut self) {
+        // SAFETY: a reference that is ours, given back once.
+        if let Err(failure) = unsafe { self.driver.cuMemRelease(self.handle) } {
+            log::debug!("releasing physical memory: {}", self.driver.reason(failure));
+        }
+    }
+}
+
+fn location(device: CUdevice) -> CUmemLocation {
+    CUmemLocation { type_: CUmemLocationType_enum::CU_MEM_LOCATION_TYPE_DEVICE, id: device }
+}
+
+/// Of memory on a device, to be shared by the kinds of handles that the bits say.
+pub(super) fn properties(device: CUdevice, handle_types: c_int) -> CUmemAllocationProp {
+    CUmemAllocationProp {
+        type_: CUmemAllocationType_enum::CU_MEM_ALLOCATION_TYPE_PINNED,
+        requestedHandleTypes: CUmemAllocationHandleType_enum(handle_types as _),
+        location: location(device),
+        win32HandleMetaData: std::ptr::null_mut(),
+        allocFlags: CUmemAllocationProp_st__bindgen_ty_1 {
+            compressionType: 0,
+            gpuDirectRDMACapable: 0,
+            usage: 0,
+            reserved: [0; 4],
+        },
+    }
+}
+
+/// What the sizes of such memory are multiples of.
+pub(super) fn granularity(driver: &Driver, properties: &CUmemAllocationProp) -> Result<usize, Failure> {
+    let minimum = CUmemAllocationGranularity_flags_enum::CU_MEM_ALLOC_GRANULARITY_MINIMUM as c_int;
+    let mut granularity = 0;
+    // SAFETY: fills in the granularity.
+    unsafe { driver.cuMemGetAllocationGranularity(&raw mut granularity, properties, minimum) }?;
+    Ok(granularity.max(1))
+}
+
+/// Reserves addresses and maps there, one after the other, the whole of each: a handle and its bytes. Of use to
+/// `device`. The first address; nothing is left behind by what fails.
+pub(super) fn map(driver: &Driver, device: CUdevice, pieces: &[(Physical<'_>, usize)]) -> Result<u64, Failure> {
+    let whole = pieces.iter().map(|(_, len)| len).sum();
+    let mut base = 0;
+    // SAFETY: fills in an address.
+    unsafe { driver.cuMemAddressReserve(&raw mut base, whole, 0, 0, 0) }?;
+    let mut mapped = 0;
+    let done = pieces.iter().try_for_each(|(physical, len)| {
+        // SAFETY: the addresses were just reserved; the driver checks that there is as much memory.
+        unsafe { driver.cuMemMap(base + mapped as u64, *len, 0, physical.handle, 0) }?;
+        mapped += len;
+        Ok(())
+    });
+    let flags = CUmemAccess_flags_enum::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    let access = CUmemAccessDesc { location: location(device), flags };
+    let done = done.and_then(|()| {
+        // SAFETY: all of the range was just mapped.
+        unsafe { driver.cuMemSetAccess(base, whole, &raw const access, 1) }
+    });
+    match done {
+        Ok(()) => Ok(base),
+        Err(failure) => {
+            if mapped > 0 {
+                // SAFETY: takes back what was just mapped, which nobody has seen.
+                let _ = unsafe { driver.cuMemUnmap(base, mapped) };
+            }
+            // SAFETY: nothing is mapped there.
+            let _ = unsafe { driver.cuMemAddressFree(base, whole) };
+            Err(failure)
+        }
+    }
+}
+
+/// Takes back what [`map`] made.
+///
+/// # Safety
+/// `address` came from `map`, for `len` bytes in all, and nobody uses the memory there.
+pub(super) unsafe fn unmap(driver: &Driver, address: u64, len: usize) -> Result<(), Failure> {
+    // SAFETY: the caller's promise.
+    unsafe { driver.cuMemUnmap(address, len).and_then(|()| driver.cuMemAddressFree(address, len)) }
+}
