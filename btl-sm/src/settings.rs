@@ -22,6 +22,8 @@ const FIFO_QUOTA: usize = 32;
 const FIFO_CELLS: usize = 1 << 16;
 /// Processes of other jobs that this one shares memory with at a time, where it may meet any.
 const MOST_STRANGERS: usize = 124;
+/// Data of a small device fragment, at most.
+const DEVICE_SMALL: usize = (64 << 10) + HEADER_ROOM;
 /// Small device fragments for each large one.
 const DEVICE_SMALL_SHARE: usize = 8;
 
@@ -77,7 +79,8 @@ impl Settings {
         let chunks = (parameters.device_chunks * 2).clamp(2, 1 << 12);
         let device_geometry = DeviceGeometry {
             small_count: ((chunks * DEVICE_SMALL_SHARE) as u32).into(),
-            small_size: (eager_size as u32).into(),
+            // Messages of a window are under way together, and of chunks there are few.
+            small_size: (large_size.min(fragment_size(DEVICE_SMALL)).min(chunk_size).max(eager_size) as u32).into(),
             chunk_count: (chunks as u32).into(),
             chunk_size: (chunk_size as u32).into(),
         };

@@ -192,9 +192,9 @@ fn where_one_side_refuses_single_copy_neither_offers_it() {
 
 #[test]
 fn device_fragments_can_be_kept_beyond_the_upcall() {
-    let mut pair = Pair::new(&["device_chunk_size=64K", "device_chunks=2"]);
+    let mut pair = Pair::new(&["device_chunk_size=128K", "device_chunks=2"]);
     pair.one.heard.retain.set(true);
-    let message = pattern(5, 60_000);
+    let message = pattern(5, 100_000);
     for round in 0..3 {
         // Four chunks are all there are.
         for index in 0..4 {
@@ -204,10 +204,10 @@ fn device_fragments_can_be_kept_beyond_the_upcall() {
             let expected = index + 1;
             until(&[&pair.zero, &pair.one], "it arrives", || pair.one.heard.retained.borrow().len() == expected);
         }
-        assert!(pair.to_one.alloc(60_000, FragmentKind::Device).unwrap().is_none(), "round {round}: all are kept");
+        assert!(pair.to_one.alloc(100_000, FragmentKind::Device).unwrap().is_none(), "round {round}: all are kept");
         assert!(
-            pair.to_one.alloc(60_000, FragmentKind::Host).is_err()
-                || pair.to_one.capabilities().max_send_size >= 60_000
+            pair.to_one.alloc(100_000, FragmentKind::Host).is_err()
+                || pair.to_one.capabilities().max_send_size >= 100_000
         );
         for kept in pair.one.heard.retained.borrow_mut().drain(..) {
             let mut bytes = vec![0; kept.bytes().len()];

@@ -79,6 +79,12 @@ impl CopyBatch<'_> {
         Ok(())
     }
 
+    /// Says that the host's side of all copies is page-locked, as registered memory is, so that the driver may be given
+    /// them together. Memory that turns out not to be costs speed.
+    pub fn page_locked(&mut self) {
+        self.inner.page_locked();
+    }
+
     /// Says that kernels in the batch's context reach all memory of its copies: it lies on the context's device, or was
     /// mapped there by [`Imports`](crate::Imports). Then they may make the copies, where that is faster.
     pub fn reachable(&mut self, within: Within) {

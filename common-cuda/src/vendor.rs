@@ -123,6 +123,8 @@ pub(crate) trait VendorBatch {
     /// # Safety
     /// As [`CopyBatch::copy_2d`](crate::CopyBatch::copy_2d).
     unsafe fn copy_2d(&mut self, dst: (*mut u8, usize), src: (*const u8, usize), width: usize, rows: usize);
+    /// Says that the host's side of all copies is page-locked.
+    fn page_locked(&mut self) {}
     /// Says that a kernel in the batch's context reaches all memory of its plain copies, too.
     fn reachable(&mut self, _within: Within) {}
     /// Adds a copy of the first `len` bytes of blocks at regular distances; a side is the address that they are

@@ -85,6 +85,68 @@ fn several_copies_complete_together() {
     assert!(got == bytes);
 }
 
+#[test]
+fn the_last_one_done_answers_for_all_before_it() {
+    const LEN: usize = 1000;
+    isolated("the_last_one_done_answers_for_all_before_it", &[], || {
+        let (app, devices) = (app(), devices());
+        let mut source = buffer(&devices, BufferKind::Device, 8 * LEN);
+        let bytes = pattern(8 * LEN, 5);
+        source.copy_from_host(0, &bytes).unwrap();
+        let mut got = vec![0_u8; bytes.len()];
+        let start = |piece: usize, got: &mut [u8]| {
+            let from = source.as_device_ptr().wrapping_add(piece * LEN);
+            // SAFETY: a piece of each, which outlive the completion.
+            unsafe { download(&devices, &source.location(), got[piece * LEN..].as_mut_ptr(), from, LEN) }
+        };
+        let mut completions: Vec<Completion> = (0..8).map(|piece| start(piece, &mut got)).collect();
+        let mut last = completions.pop().unwrap();
+        while !last.poll().unwrap() {}
+        let asked = app.calls(c"cuEventQuery");
+        assert!(completions.iter_mut().all(|completion| completion.poll().unwrap()));
+        assert_eq!(app.calls(c"cuEventQuery"), asked, "known already");
+        assert!(got == bytes);
+        // What comes after is not known.
+        let mut next = start(0, &mut got);
+        while !next.poll().unwrap() {}
+        assert!(asked.is_none() || app.calls(c"cuEventQuery") > asked);
+    });
+}
+
+#[test]
+fn copies_of_a_batch_go_out_by_one_call_whichever_way() {
+    const LEN: usize = 1000;
+    isolated("copies_of_a_batch_go_out_by_one_call_whichever_way", &[], || {
+        let (app, devices) = (app(), devices());
+        let calls = || app.calls(c"cuMemcpyBatchAsync").zip(app.calls(c"cuMemcpyAsync"));
+        let device = buffer(&devices, BufferKind::Device, 20 * LEN);
+        let host = buffer(&devices, BufferKind::Pinned, 20 * LEN);
+        let back = buffer(&devices, BufferKind::Pinned, 20 * LEN);
+        let bytes = pattern(20 * LEN, 8);
+        // SAFETY: the buffer is host memory of that length.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), host.as_device_ptr(), bytes.len()) };
+        let before = calls();
+        let ways = [(&host, &device, Direction::HostToDevice), (&device, &back, Direction::DeviceToHost)];
+        for (from, to, direction) in ways {
+            let mut batch = devices.batch(&device.location(), direction, Order::AfterDefaultStream).unwrap();
+            batch.page_locked();
+            for piece in 0..20 {
+                // SAFETY: pieces of buffers that outlive the completion.
+                unsafe {
+                    let (to, from) = (to.as_device_ptr().add(piece * LEN), from.as_device_ptr().add(piece * LEN));
+                    batch.copy(to, from, LEN).unwrap();
+                }
+            }
+            batch.finish().unwrap().wait().unwrap();
+        }
+        if let (Some(before), Some(after)) = (before, calls()) {
+            assert_eq!((after.0 - before.0, after.1 - before.1), (2, 0));
+        }
+        // SAFETY: host memory of that length.
+        assert!(unsafe { std::slice::from_raw_parts(back.as_device_ptr(), bytes.len()) } == bytes);
+    });
+}
+
 /// Twenty copies from one device to another in a batch.
 fn scatter(devices: &Devices) {
     const LEN: usize = 5000;

@@ -6,6 +6,7 @@ use cableway_base::Rank;
 use cableway_btl::{Fragment, Retained};
 use cableway_common_cuda::{BounceBuffer, Completion, DeviceError, Location};
 
+use crate::batches::{Batches, Plain};
 use crate::completion::{Active, Done};
 use crate::engine::Engine;
 use crate::error::Error;
@@ -14,8 +15,7 @@ use crate::request::Status;
 use crate::wire::Id;
 use cableway_base::lock::{Lock, Locking};
 
-/// A copy and what follows it. The completion comes first, so that one dropped waits before the memory that it copies
-/// from or to is given back.
+/// A copy and what follows it.
 pub(crate) struct Copying {
     pub(crate) completion: Completion,
     pub(crate) then: Then,
@@ -47,15 +47,23 @@ pub(crate) enum Source {
     Kept { _message: Box<Kept> },
 }
 
+impl Source {
+    /// Whether it is page-locked: transports let nothing else be retained.
+    pub(crate) fn page_locked(&self) -> bool {
+        !matches!(self, Source::Kept { .. })
+    }
+}
+
 /// The copies of one engine.
 pub(crate) struct Copies {
-    running: Lock<Vec<Copying>>,
+    batches: Lock<Batches>,
     count: AtomicUsize,
 }
 
 impl Copies {
-    pub(crate) fn new(locking: Locking) -> Self {
-        Copies { running: Lock::new(locking, Vec::new()), count: AtomicUsize::new(0) }
+    /// With batches that are full from so many bytes on.
+    pub(crate) fn new(locking: Locking, batch_size: usize) -> Self {
+        Copies { batches: Lock::new(locking, Batches::new(batch_size)), count: AtomicUsize::new(0) }
     }
 
     #[inline]
@@ -72,7 +80,28 @@ impl Engine {
             self.counters.device_bytes.add(copy.bytes);
         }
         self.copies.count.fetch_add(1, Ordering::Release);
-        self.copies.running.lock().push(copy);
+        self.copies.batches.lock().add_running(copy.completion, copy.then);
+    }
+
+    /// Has a copy set out with others, at the latest when this turn of progress ends, or the call of the program's does
+    /// that it came with ([`set_out_copies`](Self::set_out_copies)).
+    ///
+    /// # Safety
+    /// Both ranges stay allocated, the source unwritten and the destination untouched, until `copy.then` has happened or
+    /// is dropped.
+    pub(crate) unsafe fn gather_copy(&self, copy: Plain) {
+        self.counters.device_copies.increment();
+        self.counters.device_bytes.add(copy.len as u64);
+        self.copies.count.fetch_add(1, Ordering::Release);
+        // SAFETY: the caller's promise.
+        unsafe { self.copies.batches.lock().add(copy) };
+    }
+
+    /// Lets gathered copies set out.
+    pub(crate) fn set_out_copies(&self) {
+        if !self.copies.is_empty() {
+            self.copies.batches.lock().set_out(&self.devices);
+        }
     }
 
     /// What is done once the default stream's work on a buffer is; none if it is already.
@@ -84,26 +113,24 @@ impl Engine {
     /// Looks which copies are done; returns how many were.
     #[cold]
     pub(crate) fn poll_copies(&self) -> usize {
-        let mut ended = Vec::new();
-        {
+        let ended = {
             // Another thread that polls is as good.
-            let Some(mut running) = self.copies.running.try_lock() else { return 0 };
-            let mut index = 0;
-            while index < running.len() {
-                match running[index].completion.poll() {
-                    Ok(false) => index += 1,
-                    // In order: fragments leave as their copies were started.
-                    result => ended.push((running.remove(index).then, result.map(|_| ()))),
-                }
-            }
-        }
+            let Some(mut batches) = self.copies.batches.try_lock() else { return 0 };
+            let ended = batches.ended();
+            batches.set_out(&self.devices);
+            ended
+        };
         let count = ended.len();
+        if count == 0 {
+            return 0;
+        }
         let mut done = Done::default();
         for (then, result) in ended {
             self.copied(then, result, &mut done);
         }
         // Only now: whoever finds none left may rely on what followed them.
         self.copies.count.fetch_sub(count, Ordering::Release);
+        self.set_out_copies();
         done.run();
         count
     }

@@ -133,6 +133,7 @@ impl Engine {
         let crowded = modex.job().local_size as usize > crate::wait::cores();
         let spin = if crowded { 0 } else { parameters.pml_spin as u64 };
         let bounce = BouncePool::new(&devices, parameters.device_chunk_size, parameters.device_chunks);
+        let batch_size = parameters.device_batch_size;
         Ok(Arc::new_cyclic(|me| Engine {
             modex,
             parameters,
@@ -146,7 +147,7 @@ impl Engine {
             registry: Shared::new(locking, Registry::default()),
             waiting: Lock::new(locking, Vec::new()),
             waiting_len: AtomicUsize::new(0),
-            copies: Copies::new(locking),
+            copies: Copies::new(locking, batch_size),
             orders: Orders::new(locking),
             bounce,
             counters: Counters::default(),

@@ -5,6 +5,7 @@
 //! thread, nor the way in which processes find each other. Buffers are raw memory here; lifetimes and types are the
 //! hosts' concern.
 
+mod batches;
 mod buffer;
 mod buffered;
 mod communicator;

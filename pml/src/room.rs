@@ -1,11 +1,12 @@
 //! Where a posted receive will put its message.
 
-use cableway_btl::SharedBytes;
+use cableway_btl::{Region, SharedBytes};
 use cableway_common_cuda::{Completion, Devices, Location, Moment, Order};
 use cableway_datatype::Convertor;
 
 use crate::buffer::Buffer;
 use crate::error::Error;
+use crate::region;
 
 /// The buffer of a receive that nothing has matched yet.
 pub(crate) enum Room {
@@ -110,6 +111,17 @@ impl Room {
         }
     }
 
+    /// The first `len` bytes, which are at most [`len`](Self::len), if they are one run on a device, and what a copy
+    /// there waits for.
+    pub(crate) fn region(&self, len: usize, devices: &Devices) -> Option<Region> {
+        match self {
+            Room::Converted(convertor, posted) if len != 0 && convertor.location().on_device() => {
+                region::run(convertor, 0, len as u64, order(convertor, *posted, devices))
+            }
+            _ => None,
+        }
+    }
+
     /// As [`fill`](Self::fill), but a device's copies may be under way still.
     ///
     /// # Safety
@@ -123,9 +135,7 @@ impl Room {
         match self {
             // SAFETY: the caller's promise.
             Room::Converted(convertor, posted) => unsafe {
-                let settled = devices.settled_since(convertor.location(), *posted) && !convertor.is_mixed();
-                let order = if settled { Order::None } else { Order::AfterDefaultStream };
-                let started = convertor.start_unpack(from, len, order);
+                let started = convertor.start_unpack(from, len, order(convertor, *posted, devices));
                 started.map(|(_, completion)| completion).map_err(|error| Error::of_copy(error, convertor))
             },
             // SAFETY: the caller's promise.
@@ -146,6 +156,12 @@ impl Room {
             Room::Converted(convertor, posted) => Some((convertor, posted)),
         }
     }
+}
+
+/// What a copy to a buffer waits for that was posted at a moment.
+fn order(convertor: &Convertor, posted: Moment, devices: &Devices) -> Order {
+    let settled = devices.settled_since(convertor.location(), posted) && !convertor.is_mixed();
+    if settled { Order::None } else { Order::AfterDefaultStream }
 }
 
 /// Copies `len` bytes; a single word without a call.

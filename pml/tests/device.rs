@@ -5,6 +5,7 @@
 mod common;
 
 use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use cableway_btl::Flags;
 use cableway_common_cuda::{BufferKind, DeviceBuffer, DeviceIndex, Devices};
@@ -26,6 +27,12 @@ const KINDS: [Option<BufferKind>; 6] = [
 
 const HOST_RDMA: Flags = Flags::GET.union(Flags::PUT);
 const ALL: Flags = HOST_RDMA.union(Flags::DEVICE_GET).union(Flags::DEVICE_PUT);
+
+/// One test at a time: links look whether the default stream is idle, which the process has one of.
+fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 fn links() -> Vec<(&'static str, Link)> {
     let link = |flags| Link::new("net", flags);
@@ -55,6 +62,7 @@ fn links() -> Vec<(&'static str, Link)> {
 
 #[test]
 fn every_pairing_over_every_kind_of_link() {
+    let _alone = alone();
     let devices = devices();
     let large = pattern(300_001, 1);
     for (name, link) in links() {
@@ -81,6 +89,7 @@ fn every_pairing_over_every_kind_of_link() {
 /// Counts of one-copy messages, by what the sender and the receiver had to do.
 #[test]
 fn small_device_messages_are_one_copy_and_the_cheaper_side_makes_it() {
+    let _alone = alone();
     let devices = devices();
     for (push, len) in [(false, 8), (false, 50_000), (true, 8), (true, 50_000)] {
         let link = Link::new("net", ALL | Flags::DEVICE_TO_DEVICE).with(|link| {
@@ -107,6 +116,7 @@ fn small_device_messages_are_one_copy_and_the_cheaper_side_makes_it() {
 /// receiver being asked to expose its own in vain.
 #[test]
 fn the_network_reaches_device_memory_up_to_its_limit() {
+    let _alone = alone();
     let devices = devices();
     const LIMIT: usize = 20_000;
     let device = Some(BufferKind::Device);
@@ -140,6 +150,7 @@ fn the_network_reaches_device_memory_up_to_its_limit() {
 /// A receiver in host memory cannot be known beforehand, but it is learned.
 #[test]
 fn small_device_messages_to_host_memory_become_eager() {
+    let _alone = alone();
     let devices = devices();
     let link = Link::new("net", ALL).with(|link| {
         link.capabilities.device_min_rdma_size = 1;
@@ -162,6 +173,7 @@ fn small_device_messages_to_host_memory_become_eager() {
 
 #[test]
 fn copy_only_takes_neither_get_nor_put() {
+    let _alone = alone();
     let devices = devices();
     let content = pattern(200_000, 1);
     for (from, to) in [(true, true), (true, false), (false, true)] {
@@ -181,6 +193,7 @@ fn copy_only_takes_neither_get_nor_put() {
 
 #[test]
 fn messages_that_came_first_reach_the_device_too() {
+    let _alone = alone();
     let devices = devices();
     for len in [100, 4000, 50_000] {
         let ranks = Ranks::on(&devices, 2, &[Link::new("net", HOST_RDMA)], &[], false);
@@ -200,6 +213,7 @@ fn messages_that_came_first_reach_the_device_too() {
 
 #[test]
 fn host_messages_do_not_overtake_a_devices() {
+    let _alone = alone();
     let devices = devices();
     let ranks = Ranks::on(&devices, 2, &[Link::new("net", Flags::empty())], &[], false);
     let mut sources: Vec<Memory> =
@@ -227,6 +241,7 @@ fn strided() -> Layout {
 
 #[test]
 fn vectors_of_device_memory() {
+    let _alone = alone();
     let devices = devices();
     let layout = strided();
     let span = 300 * 256;
@@ -253,6 +268,7 @@ fn vectors_of_device_memory() {
 
 #[test]
 fn truncation_spares_what_lies_beyond() {
+    let _alone = alone();
     let devices = devices();
     let content = pattern(100_000, 3);
     for (name, link) in links() {
@@ -271,6 +287,7 @@ fn truncation_spares_what_lies_beyond() {
 
 #[test]
 fn buffered_sends_copy_device_memory() {
+    let _alone = alone();
     let devices = devices();
     let ranks = Ranks::on(&devices, 2, &[Link::new("net", Flags::GET)], &[], false);
     let mut memory = vec![0u8; 100_000];
@@ -315,6 +332,7 @@ fn with_faults(test: &str, faults: &[&str], body: impl FnOnce()) {
 
 #[test]
 fn a_device_that_fails_ends_the_request_on_both_sides() {
+    let _alone = alone();
     const TEST: &str = "a_device_that_fails_ends_the_request_on_both_sides";
     // The calls that copies are made of and polled by, in turn; the first few succeed.
     let faults = ["cuMemcpyAsync:719:3+", "cuMemcpyAsync:719:8+", "cuEventQuery:719:6+", "cuEventRecord:719:9+"];

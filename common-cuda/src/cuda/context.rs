@@ -66,8 +66,8 @@ pub(crate) struct Context {
     #[expect(clippy::vec_box, reason = "the boxes themselves are what is kept")]
     pub(super) idle: Mutex<Vec<Box<Operation>>>,
     max_pitch: OnceLock<usize>,
-    /// The driver does not take copies between its memories by the batch.
-    pub(super) batches_refused: AtomicBool,
+    /// The driver does not take copies of a direction by the batch.
+    pub(super) batches_refused: [AtomicBool; 3],
     /// The moment of the last question to which its legacy default stream was idle.
     settled: AtomicU64,
 }
@@ -257,7 +257,7 @@ impl Contexts {
                 settings: self.settings,
                 idle: Mutex::new(Vec::new()),
                 max_pitch: OnceLock::new(),
-                batches_refused: AtomicBool::new(false),
+                batches_refused: Default::default(),
                 settled: AtomicU64::new(0),
             }));
         }

@@ -43,10 +43,14 @@ pub(crate) struct Operation {
     pieces: Vec<Piece>,
     blocks: Vec<Blocks>,
     bytes: usize,
+    /// The host's side of all pieces is page-locked.
+    page_locked: bool,
     /// Kernels reach the memory of all pieces.
     reachable: Option<Within>,
     /// Copy engines have a part of it, whose end the event marks.
     by_engine: bool,
+    /// The event's number in the stream of the direction; none if it is in another stream.
+    number: Option<u64>,
     jobs: Jobs,
     /// What the resident copier has.
     posted: Posted,
@@ -62,8 +66,10 @@ impl Operation {
                 pieces: Vec::new(),
                 blocks: Vec::new(),
                 bytes: 0,
+                page_locked: false,
                 reachable: None,
                 by_engine: false,
+                number: None,
                 jobs: Jobs::default(),
                 posted: Posted::default(),
             })
@@ -206,7 +212,8 @@ impl Operation {
         if issued.is_err() {
             self.jobs.withdraw(context);
         }
-        issued
+        self.number = Some(issued?);
+        Ok(())
     }
 
     /// Hands to kernels what suits them and can be, and decides whether copy engines have the rest.
@@ -273,7 +280,9 @@ impl Operation {
         self.pieces.extend(rows);
         self.by_engine = true;
         self.event(context.driver)?;
-        self.issue_to_engine(context, |stream| self.jobs.order(context.driver, stream))
+        let number = self.issue_to_engine(context, |stream| self.jobs.order(context.driver, stream))?;
+        self.number = Some(number);
+        Ok(())
     }
 
     /// Has copy engines do what the resident copier did not begin. To copy the rest again does no harm.
@@ -281,22 +290,25 @@ impl Operation {
         let _scope = context.enter()?;
         self.by_engine = true;
         self.event(context.driver)?;
-        self.issue_to_engine(context, |_| Ok(()))
+        let number = self.issue_to_engine(context, |_| Ok(()))?;
+        self.number = Some(number);
+        Ok(())
     }
 
-    /// Issues all pieces, with what `order` has the stream wait for before. The context is current.
+    /// Issues all pieces, with what `order` has the stream wait for before, and answers the number of the event that
+    /// follows them. The context is current.
     fn issue_to_engine(
         &self,
         context: &Context,
         order: impl FnOnce(CUstream) -> Result<(), Failure>,
-    ) -> Result<(), Failure> {
+    ) -> Result<u64, Failure> {
         let driver = context.driver;
         let stream = context.streams.of(driver, self.start.direction)?;
         order(stream)?;
         let issued = self.issue_pieces(context, stream);
         let event = self.event.map_or(std::ptr::null_mut(), |event| event.0);
-        // SAFETY: event and stream are of the current context.
-        let recorded = issued.and_then(|()| unsafe { driver.cuEventRecord(event, stream) });
+        let recorded =
+            issued.and_then(|()| context.streams.recorded(self.start.direction).record(driver, event, stream));
         if recorded.is_err() {
             // Some may be under way; their memory must be the caller's again when it hears of the failure.
             // SAFETY: our stream, of the current context. That it fails too adds nothing.
@@ -306,19 +318,19 @@ impl Operation {
     }
 
     fn issue_pieces(&self, context: &Context, stream: CUstream) -> Result<(), Failure> {
-        let between = self.start.direction == Direction::DeviceToDevice;
-        let plain = between && self.pieces.len() > 1 && self.pieces.iter().all(|piece| piece.rows == 1);
-        if plain && !context.batches_refused.load(Relaxed) {
-            match issue_batch(context.driver, &self.pieces, stream) {
-                Ok(()) => return Ok(()),
-                // Some may be under way; to copy them again does no harm.
-                Err(failure) => {
-                    context.batches_refused.store(true, Relaxed);
-                    log::debug!("copies go out one by one: {}", context.driver.reason(failure));
-                }
-            }
+        let one_by_one = || self.pieces.iter().try_for_each(|piece| piece.issue(context, self.start.direction, stream));
+        let refused = &context.batches_refused[self.start.direction as usize];
+        let together = self.page_locked || self.start.direction == Direction::DeviceToDevice;
+        let plain = together && self.pieces.len() > 1 && self.pieces.iter().all(|piece| piece.rows == 1);
+        if !plain || refused.load(Relaxed) {
+            return one_by_one();
         }
-        self.pieces.iter().try_for_each(|piece| piece.issue(context, self.start.direction, stream))
+        let Err(failure) = issue_batch(context.driver, &self.pieces, stream) else { return Ok(()) };
+        // Some may be under way; to copy them again does no harm. If a copy is at fault, not the batch, it fails again.
+        one_by_one()?;
+        refused.store(true, Relaxed);
+        log::debug!("copies go out one by one: {}", context.driver.reason(failure));
+        Ok(())
     }
 
     fn error(&self, context: &Context, failure: Failure) -> DeviceError {
@@ -344,7 +356,8 @@ impl Operation {
     fn rest(mut self: Box<Self>) {
         self.pieces.clear();
         self.blocks.clear();
-        (self.bytes, self.reachable, self.by_engine) = (0, None, false);
+        (self.bytes, self.page_locked, self.reachable) = (0, false, None);
+        (self.by_engine, self.number) = (false, None);
         if let Some(context) = self.context.take() {
             context.idle.lock().push(self);
         }
@@ -365,6 +378,10 @@ impl VendorBatch for Operation {
         let dense = dst.1 == width && src.1 == width;
         let (width, rows) = if dense { (width * rows, 1) } else { (width, rows) };
         self.pieces.push(Piece { dst: dst.0, dst_pitch: dst.1, src: src.0, src_pitch: src.1, width, rows });
+    }
+
+    fn page_locked(&mut self) {
+        self.page_locked = true;
     }
 
     fn reachable(&mut self, within: Within) {
@@ -434,12 +451,18 @@ impl Operation {
             self.take_from_jobs(context)?;
         }
         let Some(event) = self.event.filter(|_| self.by_engine) else { return Ok(true) };
-        // SAFETY: our event. Its context still exists, else `enter` has failed.
-        let done = match context.enter().and_then(|_scope| unsafe { context.driver.cuEventQuery(event.0) }) {
-            Err(Failure { code: Failure::NOT_READY, .. }) => return Ok(false),
-            answer => answer.map(|()| true)?,
-        };
-        Ok(done && self.jobs.look(context)?)
+        let recorded = context.streams.recorded(self.start.direction);
+        if !self.number.is_some_and(|number| recorded.is_done(number)) {
+            // SAFETY: our event. Its context still exists, else `enter` has failed.
+            match context.enter().and_then(|_scope| unsafe { context.driver.cuEventQuery(event.0) }) {
+                Err(Failure { code: Failure::NOT_READY, .. }) => return Ok(false),
+                answer => answer?,
+            }
+            if let Some(number) = self.number {
+                recorded.found_done(number);
+            }
+        }
+        self.jobs.look(context)
     }
 }
 

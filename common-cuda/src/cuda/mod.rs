@@ -16,6 +16,7 @@ mod latest;
 mod mapping;
 mod pieces;
 mod primary;
+mod recorded;
 mod register;
 mod status;
 mod stream;

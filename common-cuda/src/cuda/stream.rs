@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 
 use super::context::Handle;
 use super::driver::Driver;
+use super::recorded::Recorded;
 use super::status::Failure;
 use crate::copy::Direction;
 
@@ -14,6 +15,7 @@ use crate::copy::Direction;
 #[derive(Default)]
 pub(super) struct Streams {
     made: Mutex<[Option<Handle<CUstream_st>>; 3]>,
+    recorded: [Recorded; 3],
     order: Mutex<Option<Handle<CUevent_st>>>,
 }
 
@@ -34,6 +36,11 @@ impl Streams {
         unsafe { driver.cuStreamCreate(&raw mut stream, flags) }?;
         *slot = Some(Handle(stream));
         Ok(stream)
+    }
+
+    /// The events in the stream of a direction.
+    pub(super) fn recorded(&self, direction: Direction) -> &Recorded {
+        &self.recorded[direction as usize]
     }
 
     /// Makes later work in `stream` wait for what the legacy default stream holds now. The context is current.

@@ -2,9 +2,11 @@
 
 use std::sync::atomic::Ordering;
 
-use cableway_btl::{Received, SharedBytes};
+use cableway_btl::{Received, Region, SharedBytes};
+use cableway_common_cuda::Direction;
 
 use super::arrive::Arrived;
+use crate::batches::Plain;
 use crate::completion::{Active, Done};
 use crate::copies::{Copying, Source, Then};
 use crate::engine::Engine;
@@ -123,10 +125,18 @@ impl Engine {
         let space = room.len();
         let len = space.min(status.len) as usize;
         let truncated = truncated(&status, space);
-        // SAFETY: `held` keeps the bytes readable and goes where the completion goes.
-        match unsafe { room.start_fill(held.address, len, &self.devices) } {
+        let Held { address: from, source } = held;
+        if let Some(Region { address: to, location: at, order, .. }) = room.region(len, &self.devices) {
+            let (direction, page_locked) = (Direction::HostToDevice, source.page_locked());
+            let then = Then::Received { request, status, truncated, source };
+            let copy = Plain { to, from, len, direction, at, order, page_locked, then };
+            // SAFETY: the source keeps the bytes readable; the buffer is the request's until that completes.
+            return unsafe { self.gather_copy(copy) };
+        }
+        // SAFETY: the source keeps the bytes readable and goes where the completion goes.
+        match unsafe { room.start_fill(from, len, &self.devices) } {
             Ok(completion) => {
-                let then = Then::Received { request, status, truncated, source: held.source };
+                let then = Then::Received { request, status, truncated, source };
                 self.start_copy(Copying { completion, then, bytes: len as u64 });
             }
             Err(error) => request.complete(status, Some(error), done),

@@ -1,7 +1,11 @@
 //! Data that senders send or store.
 
-use cableway_btl::Received;
+use cableway_btl::{Received, Region};
+use cableway_common_cuda::Direction;
 
+use super::ReceiveTransfer;
+use super::deliver::Held;
+use crate::batches::Plain;
 use crate::completion::Done;
 use crate::copies::{Copying, Then};
 use crate::engine::Engine;
@@ -32,19 +36,7 @@ impl Engine {
         if transfer.failure.is_some() {
             transfer.arrived += len;
         } else if let Some(held) = on_device.then(|| self.hold(message, header_len)).flatten() {
-            let order = transfer.next_order();
-            // SAFETY: `held` keeps the bytes readable and goes where the completion goes.
-            match unsafe { transfer.convertor.start_unpack(held.address, payload.len(), order) } {
-                Ok((_, completion)) => {
-                    transfer.busy += 1;
-                    let then = Then::Arrived { peer: peer.rank, id, bytes: len, source: held.source };
-                    self.start_copy(Copying { completion, then, bytes: len });
-                }
-                Err(error) => {
-                    transfer.arrived += len;
-                    transfer.fail(Error::of_copy(error, &transfer.convertor));
-                }
-            }
+            self.copy_in(peer, transfer, id, (offset, len), held);
         } else {
             // SAFETY: the payload is readable and no part of a user's buffer.
             if let Err(error) = unsafe { transfer.convertor.unpack(payload.as_ptr(), payload.len()) } {
@@ -56,6 +48,31 @@ impl Engine {
         // There may be room for more offers.
         self.pump_gets(peer, links, done);
         Ok(())
+    }
+
+    /// Has the device copy a fragment's data to where it belongs. The range lies within what is wanted.
+    fn copy_in(&self, peer: &Peer, transfer: &mut ReceiveTransfer, id: Id, (offset, len): (u64, u64), held: Held) {
+        let order = transfer.next_order(&self.devices);
+        let Held { address: from, source } = held;
+        let then = |source| Then::Arrived { peer: peer.rank, id, bytes: len, source };
+        if let Some(Region { address: to, location: at, .. }) = transfer.region(offset, len, order) {
+            transfer.busy += 1;
+            let (len, direction, page_locked) = (len as usize, Direction::HostToDevice, source.page_locked());
+            let copy = Plain { to, from, len, direction, at, order, page_locked, then: then(source) };
+            // SAFETY: the source keeps the bytes readable; the buffer is the transfer's as long as it is busy.
+            return unsafe { self.gather_copy(copy) };
+        }
+        // SAFETY: the source keeps the bytes readable and goes where the completion goes.
+        match unsafe { transfer.convertor.start_unpack(from, len as usize, order) } {
+            Ok((_, completion)) => {
+                transfer.busy += 1;
+                self.start_copy(Copying { completion, then: then(source), bytes: len });
+            }
+            Err(error) => {
+                transfer.arrived += len;
+                transfer.fail(Error::of_copy(error, &transfer.convertor));
+            }
+        }
     }
 
     /// The sender has stored a range, or could not.
@@ -112,7 +129,7 @@ fn awaiting<'l>(
     id: Id,
     what: &'static str,
     (offset, len): (u64, u64),
-) -> Result<&'l mut super::ReceiveTransfer, Malformed> {
+) -> Result<&'l mut ReceiveTransfer, Malformed> {
     let transfer = links.receives.get_mut(id).ok_or(Malformed::NoTransfer { what, id: id.0 })?;
     let to = offset.saturating_add(len);
     if to > transfer.wanted {

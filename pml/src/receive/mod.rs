@@ -73,6 +73,7 @@ impl Engine {
             drop(matching);
             let mut done = Done::default();
             self.deliver_waiting(on, active, source, kept, &mut done);
+            self.set_out_copies();
             done.run();
             return Ok(());
         }

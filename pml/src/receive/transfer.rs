@@ -140,7 +140,7 @@ impl ReceiveTransfer {
         region::whole(&self.convertor, self.wanted, order)
     }
 
-    /// What a copy to the buffer waits for that some other means begins than the convertor.
+    /// What a copy to the buffer waits for.
     pub(crate) fn order_of_copies(&self, devices: &Devices) -> Order {
         let settled = devices.settled_since(self.convertor.location(), self.posted);
         if settled { Order::None } else { Order::AfterDefaultStream }
@@ -148,8 +148,11 @@ impl ReceiveTransfer {
 
     /// What the next copy to a device waits for. All that was in the default stream when the receive was posted is
     /// there when the first copy starts, too.
-    pub(crate) fn next_order(&mut self) -> Order {
-        std::mem::replace(&mut self.order, Order::None)
+    pub(crate) fn next_order(&mut self, devices: &Devices) -> Order {
+        match std::mem::replace(&mut self.order, Order::None) {
+            Order::AfterDefaultStream => self.order_of_copies(devices),
+            Order::None => Order::None,
+        }
     }
 
     /// The first failure stands. What still arrives is counted and dropped.

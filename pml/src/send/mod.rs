@@ -203,6 +203,9 @@ impl Engine {
             let transfer = SendTransfer::new(request, convertor, begun, envelope, synchronous);
             Ok(self.start_send(peer, links, transfer, done))
         });
+        if location.on_device() {
+            self.set_out_copies();
+        }
         done.run();
         outcome
     }

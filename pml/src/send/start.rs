@@ -1,9 +1,10 @@
 //! The first header of a message.
 
-use cableway_btl::{Access, Capabilities, Flags, FragmentKind, Operation, Token, Transfer};
-use cableway_common_cuda::Order;
+use cableway_btl::{Access, Capabilities, Flags, FragmentKind, Operation, Region, Token, Transfer};
+use cableway_common_cuda::{Direction, Order};
 
 use super::transfer::{Phase, SendTransfer};
+use crate::batches::Plain;
 use crate::completion::Done;
 use crate::copies::{Copying, Then};
 use crate::engine::Engine;
@@ -247,15 +248,29 @@ impl Engine {
         };
         let header = wire::match_bytes(&transfer.envelope);
         let (len, whole) = (transfer.len as usize, header.len() + transfer.len as usize);
-        let Some(mut fragment) = link.endpoint.alloc(whole, link.device_kind())? else { return Ok(Attempt::Busy) };
+        let kind = link.device_kind();
+        let Some(mut fragment) = link.endpoint.alloc(whole, kind)? else { return Ok(Attempt::Busy) };
         fragment.write(0, &header);
-        let order = transfer.next_order();
-        // SAFETY: the fragment has room for the header and `len` bytes, is ours alone, and is kept with the completion.
-        match unsafe { transfer.convertor.start_pack(fragment.as_mut_ptr().add(header.len()), len, order) } {
+        let order = transfer.next_order(&self.devices);
+        // SAFETY: the fragment has room for the header.
+        let to = unsafe { fragment.as_mut_ptr().add(header.len()) };
+        let then = |fragment| Then::SendMessage { peer: peer.rank, link: link.serial, id, fragment, len: whole };
+        if let Some(Region { address: from, location: at, .. }) = transfer.region(0, transfer.len, order) {
+            transfer.busy += 1;
+            transfer.phase = Phase::Leaving;
+            let (direction, page_locked) = (Direction::DeviceToHost, kind == FragmentKind::Device);
+            let copy = Plain { to, from, len, direction, at, order, page_locked, then: then(fragment) };
+            // SAFETY: the fragment has room for `len` bytes besides and is ours alone; the buffer stays as it is while
+            // the transfer is busy.
+            unsafe { self.gather_copy(copy) };
+            return Ok(Attempt::Under);
+        }
+        // SAFETY: the fragment has room for `len` bytes besides, is ours alone, and is kept with the completion.
+        match unsafe { transfer.convertor.start_pack(to, len, order) } {
             Ok((_, completion)) => {
                 transfer.busy += 1;
                 transfer.phase = Phase::Leaving;
-                let then = Then::SendMessage { peer: peer.rank, link: link.serial, id, fragment, len: whole };
+                let then = then(fragment);
                 self.start_copy(Copying { completion, then, bytes: len as u64 });
                 Ok(Attempt::Under)
             }

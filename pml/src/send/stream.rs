@@ -1,10 +1,11 @@
 //! Fragments: data on its way through internal buffers, or straight from where it is if the link can.
 
-use cableway_btl::{Flags, Fragment, FragmentKind, Transfer};
-use cableway_common_cuda::{Completion, DeviceError, Order};
+use cableway_btl::{Flags, Fragment, FragmentKind, Region, Transfer};
+use cableway_common_cuda::{Completion, DeviceError, Devices, Direction, Order};
 
 use super::start::token;
 use super::transfer::{Phase, SendTransfer};
+use crate::batches::Plain;
 use crate::completion::Done;
 use crate::copies::{Copying, Then};
 use crate::engine::Engine;
@@ -107,15 +108,25 @@ impl Engine {
                 let Some(mut fragment) = link.endpoint.alloc(whole, kind).map_err(|error| (btl, error))? else {
                     continue;
                 };
-                match pack(transfer, &mut fragment, header.as_bytes(), (from, len)) {
-                    Ok(None) => {
+                let then =
+                    |fragment| Then::SendFragment { peer: peer.rank, link: link.serial, id, fragment, len: whole };
+                match pack(transfer, &mut fragment, header.as_bytes(), (from, len), &self.devices) {
+                    Ok(Packed::Done) => {
                         link.endpoint.send(fragment, whole).map_err(|error| (btl, error))?;
                         transfer.settled += len;
                     }
-                    Ok(Some(completion)) => {
+                    Ok(Packed::Copying(completion)) => {
                         transfer.busy += 1;
-                        let then = Then::SendFragment { peer: peer.rank, link: link.serial, id, fragment, len: whole };
-                        self.start_copy(Copying { completion, then, bytes: len });
+                        self.start_copy(Copying { completion, then: then(fragment), bytes: len });
+                    }
+                    Ok(Packed::By { to, region }) => {
+                        transfer.busy += 1;
+                        let Region { address: from, len, location: at, order } = region;
+                        let (direction, page_locked) = (Direction::DeviceToHost, kind == FragmentKind::Device);
+                        let copy = Plain { to, from, len, direction, at, order, page_locked, then: then(fragment) };
+                        // SAFETY: the fragment has room and is ours alone; the buffer stays as it is while the transfer
+                        // is busy.
+                        unsafe { self.gather_copy(copy) };
                     }
                     Err(error) => {
                         drop(fragment);
@@ -200,28 +211,44 @@ impl Engine {
     }
 }
 
-/// Makes the header and `len` bytes from `from` on the fragment's message; `Some` if a device does so.
+/// How a fragment's data comes into it.
+enum Packed {
+    /// It is there.
+    Done,
+    /// A device copies it.
+    Copying(Completion),
+    /// By a copy that can set out with others.
+    By { to: *mut u8, region: Region },
+}
+
+/// Makes the header and `len` bytes from `from` on the fragment's message, or begins to.
 fn pack(
     transfer: &mut SendTransfer,
     fragment: &mut Fragment,
     header: &[u8],
     (from, len): (u64, u64),
-) -> Result<Option<Completion>, cableway_datatype::Error> {
+    devices: &Devices,
+) -> Result<Packed, cableway_datatype::Error> {
     let (start, end) = (from as usize, (from + len) as usize);
     if let Some(bytes) = transfer.host_bytes() {
         fragment.fill(header, &bytes[start..end]);
-        return Ok(None);
+        return Ok(Packed::Done);
     }
     fragment.write(0, header);
     transfer.convertor.set_position(from);
-    let order = transfer.next_order();
     // SAFETY: the fragment has room for the header and `len` bytes, is ours alone, and is kept with the completion.
     unsafe {
-        let out = fragment.as_mut_ptr().add(header.len());
-        if transfer.convertor.location().on_device() {
-            transfer.convertor.start_pack(out, len as usize, order).map(|(_, completion)| Some(completion))
-        } else {
-            transfer.convertor.pack(out, len as usize).map(|_| None)
+        let to = fragment.as_mut_ptr().add(header.len());
+        if !transfer.convertor.location().on_device() {
+            return transfer.convertor.pack(to, len as usize).map(|_| Packed::Done);
+        }
+        let order = transfer.next_order(devices);
+        match transfer.region(from, len, order) {
+            Some(region) => Ok(Packed::By { to, region }),
+            None => {
+                let started = transfer.convertor.start_pack(to, len as usize, order);
+                started.map(|(_, completion)| Packed::Copying(completion))
+            }
         }
     }
 }

@@ -113,15 +113,18 @@ impl SendTransfer {
         region::whole(&self.convertor, self.len, order)
     }
 
-    /// What a copy from the buffer waits for that some other means begins than the convertor.
+    /// What a copy from the buffer waits for.
     pub(crate) fn order_of_copies(&self, devices: &Devices) -> Order {
         let settled = self.ordered || devices.settled_since(self.convertor.location(), self.begun);
         if settled { Order::None } else { Order::AfterDefaultStream }
     }
 
     /// What the next copy from a device waits for.
-    pub(crate) fn next_order(&mut self) -> Order {
-        std::mem::replace(&mut self.order, Order::None)
+    pub(crate) fn next_order(&mut self, devices: &Devices) -> Order {
+        match std::mem::replace(&mut self.order, Order::None) {
+            Order::AfterDefaultStream => self.order_of_copies(devices),
+            Order::None => Order::None,
+        }
     }
 
     /// The first failure stands.

@@ -1,0 +1,178 @@
+//! Device messages through host memory: how many calls of the driver they take, and what becomes of them when one fails.
+//! Runs on the simulated driver (or the one in `CABLEWAY_CUDA_LIBDIR`); only the simulated one counts its calls.
+#![cfg(feature = "cuda")]
+
+mod common;
+
+use std::ffi::{CStr, CString, c_char};
+use std::os::unix::ffi::OsStrExt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use cableway_btl::Flags;
+use cableway_common_cuda::{BufferKind, DeviceBuffer, DeviceIndex, Devices};
+use cableway_pml::{Buffer, Error, Request, SendMode};
+use test_nodes::{devices, isolated};
+
+use common::{Link, Ranks, pattern};
+
+/// Calls are counted for the whole process.
+fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Calls of a function of the driver; none of a real one.
+fn calls(name: &CStr) -> Option<i64> {
+    type Count = unsafe extern "C" fn(*const c_char) -> i64;
+    let path = sim_cuda::tested_folder()?.join("libcuda.so.1");
+    let path = CString::new(path.as_os_str().as_bytes()).unwrap();
+    // SAFETY: the driver, which is loaded already, so that no code runs; its function has that signature.
+    unsafe {
+        let driver = libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD);
+        assert!(!driver.is_null(), "the driver is loaded");
+        let count = libc::dlsym(driver, c"simCudaCallCount".as_ptr());
+        if count.is_null() {
+            return None;
+        }
+        let count = std::mem::transmute::<*mut libc::c_void, Count>(count);
+        Some(count(name.as_ptr()))
+    }
+}
+
+/// What handing copies over, marking their end, waiting for the default stream and learning of their end takes.
+const COSTLY: [&CStr; 5] =
+    [c"cuMemcpyAsync", c"cuMemcpyBatchAsync", c"cuEventRecord", c"cuStreamWaitEvent", c"cuStreamQuery"];
+
+fn costly() -> Option<Vec<i64>> {
+    COSTLY.map(calls).into_iter().collect()
+}
+
+fn link() -> Link {
+    Link::new("net", Flags::DEVICE_FRAGMENTS).with(|link| {
+        link.retains = true;
+        link.capabilities.device_max_send_size = 4 << 20;
+    })
+}
+
+/// A device buffer with room for `count` messages.
+fn buffer(devices: &Devices, content: &[u8]) -> DeviceBuffer {
+    let mut buffer = DeviceBuffer::new(devices, DeviceIndex(0), BufferKind::Device, content.len()).unwrap();
+    buffer.copy_from_host(0, content).unwrap();
+    buffer
+}
+
+/// Sends the pieces of one buffer to those of another, all at once; how each receive ended.
+fn window(ranks: &Ranks, from: &[*mut u8], to: &[*mut u8], len: usize) -> Vec<Result<(), Error>> {
+    let requests = |pieces: &[*mut u8]| pieces.iter().map(|_| Request::new()).collect::<Vec<_>>();
+    let (sends, receives) = (requests(from), requests(to));
+    let piece = |address: &*mut u8| Buffer::bytes(*address, len as u64);
+    // SAFETY: the callers' buffers and these requests live until all is done.
+    unsafe {
+        for (tag, (to, request)) in to.iter().zip(&receives).enumerate() {
+            ranks.engines[1].irecv(&ranks.world[1], 0, tag as i32, piece(to), request).unwrap();
+        }
+        for (tag, (from, request)) in from.iter().zip(&sends).enumerate() {
+            let (engine, world) = (&ranks.engines[0], &ranks.world[0]);
+            let _ = engine.isend(world, 1, tag as i32, piece(from), &SendMode::Standard, request).unwrap();
+        }
+    }
+    ranks.finish(&receives.iter().collect::<Vec<_>>());
+    ranks.finish(&sends.iter().filter(|request| request.is_active()).collect::<Vec<_>>());
+    ranks.settle();
+    receives.iter().map(|request| request.result().map(drop)).collect()
+}
+
+fn pieces(buffer: &DeviceBuffer, count: usize, len: usize) -> Vec<*mut u8> {
+    (0..count).map(|piece| buffer.as_device_ptr().wrapping_add(piece * len)).collect()
+}
+
+#[test]
+fn messages_of_a_window_share_their_calls() {
+    const COUNT: usize = 64;
+    let _alone = alone();
+    let devices = devices();
+    for len in [8, 3000, 65_536] {
+        let ranks = Ranks::on(&devices, 2, &[link()], &[("device_protocols", "copy")], false);
+        let content = pattern(COUNT * len, 3);
+        let (source, target) = (buffer(&devices, &content), buffer(&devices, &vec![0; COUNT * len]));
+        let (from, to) = (pieces(&source, COUNT, len), pieces(&target, COUNT, len));
+        // Streams, events and pools are made with the first.
+        window(&ranks, &from, &to, len);
+        let before = costly();
+        assert!(window(&ranks, &from, &to, len).iter().all(Result::is_ok));
+        if let Some((before, after)) = before.zip(costly()) {
+            let made: Vec<i64> = after.iter().zip(before).map(|(after, before)| after - before).collect();
+            let copies = 2 * COUNT as i64;
+            println!("{len} bytes: {COSTLY:?} {made:?}");
+            // One by one, it would be as many copies, events and their waits as there are fragments on both sides.
+            assert!(made[0] + made[1] <= copies / 4, "{len} bytes: {made:?} calls to copy");
+            assert!(made[2] <= copies / 2, "{len} bytes: {made:?} calls to record events");
+            assert!(made[3] <= copies / 4, "{len} bytes: {made:?} calls to wait for the default stream");
+        }
+        let mut got = vec![0; content.len()];
+        target.copy_to_host(0, &mut got).unwrap();
+        assert!(got == content, "{len} bytes");
+        assert_eq!(ranks.counter(0, "device_copies"), 2 * COUNT as u64);
+        assert_eq!(ranks.net.fragments(), 0);
+    }
+}
+
+/// Large messages go in as many pieces under way at a time as before: none waits for others to be worth a call.
+#[test]
+fn large_pieces_set_out_by_themselves() {
+    let _alone = alone();
+    let devices = devices();
+    let len = 8 << 20;
+    let parameters = [("device_protocols", "copy"), ("device_chunk_size", "1M")];
+    let ranks = Ranks::on(&devices, 2, &[link()], &parameters, false);
+    let content = pattern(len, 3);
+    let (source, target) = (buffer(&devices, &content), buffer(&devices, &vec![0; len]));
+    let before = calls(c"cuMemcpyBatchAsync");
+    assert!(window(&ranks, &pieces(&source, 1, len), &pieces(&target, 1, len), len)[0].is_ok());
+    assert_eq!(calls(c"cuMemcpyBatchAsync"), before);
+    let mut got = vec![0; len];
+    target.copy_to_host(0, &mut got).unwrap();
+    assert!(got == content);
+}
+
+/// One copy of a batch is at fault: first the batch is refused, then what goes one by one, at last that copy alone.
+#[test]
+fn a_copy_that_fails_spares_those_beside_it() {
+    const TEST: &str = "a_copy_that_fails_spares_those_beside_it";
+    const COUNT: usize = 8;
+    const LEN: usize = 3000;
+    // Two messages set out by themselves, the others together.
+    isolated(TEST, &[("SIM_CUDA_FAIL", "cuMemcpyBatchAsync:1:1,cuMemcpyAsync:1:5,cuMemcpyAsync:1:8")], || {
+        let devices = devices();
+        let ranks = Ranks::on(&devices, 2, &[link()], &[("device_protocols", "copy")], false);
+        let content = pattern(COUNT * LEN, 3);
+        let (source, target) = (buffer(&devices, &content), buffer(&devices, &vec![0; COUNT * LEN]));
+        let (from, to) = (pieces(&source, COUNT, LEN), pieces(&target, COUNT, LEN));
+        let results = window(&ranks, &from, &to, LEN);
+        let failed: Vec<usize> = (0..COUNT).filter(|&message| results[message].is_err()).collect();
+        assert!(failed.len() == 1 && failed[0] >= 2, "{results:?}");
+        let mut got = vec![0; content.len()];
+        target.copy_to_host(0, &mut got).unwrap();
+        let same = |message: usize| got[message * LEN..][..LEN] == content[message * LEN..][..LEN];
+        assert!((0..COUNT).all(|message| message == failed[0] || same(message)));
+        assert_eq!(ranks.net.fragments(), 0);
+    });
+}
+
+#[test]
+fn where_batches_are_refused_copies_go_one_by_one() {
+    const TEST: &str = "where_batches_are_refused_copies_go_one_by_one";
+    const COUNT: usize = 40;
+    const LEN: usize = 30_000;
+    isolated(TEST, &[("SIM_CUDA_FAIL", "cuMemcpyBatchAsync:801")], || {
+        let devices = devices();
+        let ranks = Ranks::on(&devices, 2, &[link()], &[("device_protocols", "copy")], false);
+        let content = pattern(COUNT * LEN, 3);
+        let (source, target) = (buffer(&devices, &content), buffer(&devices, &vec![0; COUNT * LEN]));
+        let results = window(&ranks, &pieces(&source, COUNT, LEN), &pieces(&target, COUNT, LEN), LEN);
+        assert!(results.iter().all(Result::is_ok));
+        let mut got = vec![0; content.len()];
+        target.copy_to_host(0, &mut got).unwrap();
+        assert!(got == content);
+    });
+}
