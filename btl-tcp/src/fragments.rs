@@ -3,7 +3,7 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use cableway_btl::{Error, Fragment, FragmentKind, FragmentOwner};
+use cableway_btl::{Error, Fragment, FragmentKind, FragmentOwner, MAX_HEADER};
 use parking_lot::Mutex;
 use slab::Slab;
 
@@ -12,6 +12,10 @@ use crate::settings::Settings;
 
 /// Host fragments of one link that may be out or wait to be written.
 const HOST_FRAGMENTS: usize = 16;
+/// Small device fragments, for each large one, so that a window of messages is under way together.
+const DEVICE_SMALL_SHARE: usize = 8;
+/// Data of a small device fragment, at most.
+const DEVICE_SMALL: usize = 64 << 10;
 
 pub(crate) struct Fragments {
     pool: Arc<Pool>,
@@ -23,19 +27,17 @@ pub(crate) struct Fragments {
 
 #[derive(Default)]
 struct Out {
-    buffers: Slab<(Buffer, FragmentKind)>,
-    /// Fragments given out and not yet written, by kind.
-    host: usize,
-    device: usize,
+    buffers: Slab<(Buffer, Class)>,
+    /// Fragments given out and not yet written, by class.
+    counts: [usize; 3],
 }
 
-impl Out {
-    fn count(&mut self, kind: FragmentKind) -> &mut usize {
-        match kind {
-            FragmentKind::Host => &mut self.host,
-            FragmentKind::Device => &mut self.device,
-        }
-    }
+/// What is limited apart.
+#[derive(Clone, Copy)]
+enum Class {
+    Host,
+    SmallDevice,
+    Device,
 }
 
 impl Fragments {
@@ -54,21 +56,24 @@ impl Fragments {
     /// # Errors
     /// Longer than a fragment may be, or out of memory.
     pub(crate) fn take(self: &Arc<Self>, len: usize, kind: FragmentKind) -> Result<Option<Fragment>, Error> {
-        let (most, longest) = match kind {
-            FragmentKind::Host => (HOST_FRAGMENTS, self.max_host),
-            FragmentKind::Device => (self.device_fragments, self.max_device),
+        let (class, most, longest) = match kind {
+            FragmentKind::Host => (Class::Host, HOST_FRAGMENTS, self.max_host),
+            FragmentKind::Device if len <= DEVICE_SMALL + MAX_HEADER => {
+                (Class::SmallDevice, self.device_fragments.saturating_mul(DEVICE_SMALL_SHARE), self.max_device)
+            }
+            FragmentKind::Device => (Class::Device, self.device_fragments, self.max_device),
         };
         if len > longest {
             return Err(crate::invalid("alloc", format!("{len} bytes where a fragment has at most {longest}")));
         }
         let mut out = self.out.lock();
-        if *out.count(kind) >= most {
+        if out.counts[class as usize] >= most {
             return Ok(None);
         }
         let mut buffer = self.pool.take(len)?;
         let (memory, capacity) = (NonNull::from(&mut *buffer).cast(), buffer.len());
-        *out.count(kind) += 1;
-        let key = out.buffers.insert((buffer, kind)) as u64;
+        out.counts[class as usize] += 1;
+        let key = out.buffers.insert((buffer, class)) as u64;
         let owner: Arc<dyn FragmentOwner> = Arc::clone(self) as _;
         // SAFETY: the buffer is out of the pool, and reachable only through `key`, until this fragment is sent or
         // given back.
@@ -78,8 +83,8 @@ impl Fragments {
     /// The buffer of a fragment of this link that is to be sent; what is dropped is free to be taken again.
     pub(crate) fn redeem(&self, key: u64) -> Option<Buffer> {
         let mut out = self.out.lock();
-        let (buffer, kind) = out.buffers.try_remove(usize::try_from(key).ok()?)?;
-        *out.count(kind) -= 1;
+        let (buffer, class) = out.buffers.try_remove(usize::try_from(key).ok()?)?;
+        out.counts[class as usize] -= 1;
         Some(buffer)
     }
 }

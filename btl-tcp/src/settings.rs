@@ -20,7 +20,7 @@ pub(crate) struct Settings {
     pub(crate) max_send_size: usize,
     /// Largest fragment of device data.
     pub(crate) device_max_send_size: usize,
-    /// Device fragments in flight per link.
+    /// Large device fragments in flight per link.
     pub(crate) device_fragments: usize,
     /// Bytes of received messages that may be kept in place for devices.
     pub(crate) retained_limit: usize,

@@ -71,10 +71,14 @@ fn device_fragments_hold_a_chunk_and_a_header() {
     assert!(capabilities.flags.contains(Flags::DEVICE_FRAGMENTS));
     assert_eq!(capabilities.device_max_send_size, (1 << 20) + MAX_HEADER);
     let mut first = endpoint.alloc(capabilities.device_max_send_size, FragmentKind::Device).unwrap().unwrap();
-    let second = endpoint.alloc(100, FragmentKind::Device).unwrap().unwrap();
-    assert!(endpoint.alloc(100, FragmentKind::Device).unwrap().is_none(), "device_chunks limits what is out");
+    let second = endpoint.alloc(1 << 20, FragmentKind::Device).unwrap().unwrap();
+    assert!(endpoint.alloc(1 << 20, FragmentKind::Device).unwrap().is_none(), "device_chunks limits what is out");
     drop(second);
-    assert!(endpoint.alloc(100, FragmentKind::Device).unwrap().is_some(), "a dropped fragment can be had again");
+    assert!(endpoint.alloc(1 << 20, FragmentKind::Device).unwrap().is_some(), "a dropped fragment can be had again");
+    // Of small ones there are more, and not without end.
+    let small: Vec<_> = std::iter::from_fn(|| endpoint.alloc(64 << 10, FragmentKind::Device).unwrap()).collect();
+    assert_eq!(small.len(), 16);
+    drop(small);
     let message = pattern(capabilities.device_max_send_size, 5);
     first.write(0, &message);
     endpoint.send(first, message.len()).unwrap();
