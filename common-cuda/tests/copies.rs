@@ -147,6 +147,67 @@ fn copies_of_a_batch_go_out_by_one_call_whichever_way() {
     });
 }
 
+/// A device buffer in which these bytes are.
+fn uploaded(devices: &Devices, bytes: &[u8]) -> DeviceBuffer {
+    let mut device = buffer(devices, BufferKind::Device, bytes.len());
+    device.copy_from_host(0, bytes).unwrap();
+    devices.default_stream(&device.location()).unwrap().wait().unwrap();
+    device
+}
+
+/// Downloads of many lengths, two to a batch, each waited for and looked at.
+fn small_downloads(devices: &Devices, device: &DeviceBuffer, bytes: &[u8], lens: impl Iterator<Item = usize>) {
+    let host = buffer(devices, BufferKind::Pinned, bytes.len());
+    let mut at = 0;
+    for len in lens {
+        let mut batch = devices.batch(&device.location(), Direction::DeviceToHost, Order::None).unwrap();
+        batch.page_locked();
+        for _ in 0..2 {
+            // SAFETY: pieces of two buffers, which outlive the completion.
+            unsafe { batch.copy(host.as_device_ptr().add(at), device.as_device_ptr().add(at), len) }.unwrap();
+            at += len.next_multiple_of(4);
+        }
+        batch.finish().unwrap().wait().unwrap();
+        // SAFETY: the same memory, before anything else is copied there.
+        let got = unsafe { std::slice::from_raw_parts(host.as_device_ptr().add(at - len.next_multiple_of(4)), len) };
+        assert!(got == &bytes[at - len.next_multiple_of(4)..][..len], "{len} bytes are there when they are said to be");
+    }
+}
+
+#[test]
+fn small_copies_are_over_when_their_bytes_are_seen() {
+    isolated("small_copies_are_over_when_their_bytes_are_seen", &[], || {
+        let app = app();
+        let asked = || app.calls(c"cuEventQuery").zip(app.calls(c"cuEventRecord"));
+        let bytes = pattern(20_000, 6);
+        // Of whole words: a single byte is what it was before once in 256 times.
+        let lens = || (4..100).step_by(4).chain([500, 1000, 2000]);
+        // However slow this machine is, and however fast: seen, or told.
+        for (patience, seen) in [("60s", true), ("0s", false)] {
+            let devices = devices_with(&[&format!("device_landing_patience={patience}")]);
+            let device = uploaded(&devices, &bytes);
+            // Streams and events are made with the first.
+            small_downloads(&devices, &device, &bytes, lens());
+            let before = asked();
+            small_downloads(&devices, &device, &bytes, lens());
+            assert!(before.is_none() || (before == asked()) == seen, "{patience}: {before:?} to {:?}", asked());
+        }
+    });
+}
+
+#[test]
+fn small_copies_that_take_long_are_asked_about() {
+    isolated("small_copies_that_take_long_are_asked_about", &[("SIM_CUDA_DELAY_US", "2000")], || {
+        let app = app();
+        let devices = devices_with(&["device_landing_patience=1us"]);
+        let bytes = pattern(20_000, 6);
+        let device = uploaded(&devices, &bytes);
+        let before = app.calls(c"cuEventQuery");
+        small_downloads(&devices, &device, &bytes, (1..70).chain([500, 1001, 2003]));
+        assert!(before.is_none() || app.calls(c"cuEventQuery") > before);
+    });
+}
+
 /// Twenty copies from one device to another in a batch.
 fn scatter(devices: &Devices) {
     const LEN: usize = 5000;

@@ -50,6 +50,8 @@ pub(super) struct Settings {
     pub(super) copier: bool,
     pub(super) copier_idle: Duration,
     pub(super) copier_lease: Duration,
+    /// How long the bytes of a small copy to the host are looked for before the driver is asked.
+    pub(super) landing: Duration,
 }
 
 /// A context and what we keep in it.

@@ -15,6 +15,7 @@ use super::copier::{self, Posted, Progress};
 use super::driver::Driver;
 use super::jobs::Jobs;
 use super::kernels::{Pieces, Strides, Work};
+use super::landing::{self, Landing};
 use super::pieces::{Blocks, Piece, issue_batch};
 use super::status::Failure;
 use super::stream;
@@ -51,6 +52,8 @@ pub(crate) struct Operation {
     by_engine: bool,
     /// The event's number in the stream of the direction; none if it is in another stream.
     number: Option<u64>,
+    /// Its bytes are looked for: the event is not recorded yet.
+    landing: Option<Landing>,
     jobs: Jobs,
     /// What the resident copier has.
     posted: Posted,
@@ -70,6 +73,7 @@ impl Operation {
                 reachable: None,
                 by_engine: false,
                 number: None,
+                landing: None,
                 jobs: Jobs::default(),
                 posted: Posted::default(),
             })
@@ -205,6 +209,12 @@ impl Operation {
         if !self.by_engine {
             return Ok(());
         }
+        if self.page_locked && self.start.direction == Direction::DeviceToHost && !context.settings.landing.is_zero() {
+            // SAFETY: valid for as long as the copies are under way, and nobody else's until then, by the promise of
+            // whoever added them; as page-locked as it was said to be, it is host memory.
+            self.landing =
+                Landing::suits(&self.pieces).then(|| unsafe { Landing::prepare(&self.pieces, landing::word()) });
+        }
         let issued = self.issue_to_engine(context, |stream| match self.start.ordered {
             true => context.streams.order_after_legacy(driver, stream),
             false => Ok(()),
@@ -212,7 +222,10 @@ impl Operation {
         if issued.is_err() {
             self.jobs.withdraw(context);
         }
-        self.number = Some(issued?);
+        self.number = issued?;
+        if self.number.is_some() {
+            self.landing = None;
+        }
         Ok(())
     }
 
@@ -280,8 +293,7 @@ impl Operation {
         self.pieces.extend(rows);
         self.by_engine = true;
         self.event(context.driver)?;
-        let number = self.issue_to_engine(context, |stream| self.jobs.order(context.driver, stream))?;
-        self.number = Some(number);
+        self.number = self.issue_to_engine(context, |stream| self.jobs.order(context.driver, stream))?;
         Ok(())
     }
 
@@ -290,25 +302,25 @@ impl Operation {
         let _scope = context.enter()?;
         self.by_engine = true;
         self.event(context.driver)?;
-        let number = self.issue_to_engine(context, |_| Ok(()))?;
-        self.number = Some(number);
+        self.number = self.issue_to_engine(context, |_| Ok(()))?;
         Ok(())
     }
 
     /// Issues all pieces, with what `order` has the stream wait for before, and answers the number of the event that
-    /// follows them. The context is current.
+    /// follows them, if it has to. The context is current.
     fn issue_to_engine(
         &self,
         context: &Context,
         order: impl FnOnce(CUstream) -> Result<(), Failure>,
-    ) -> Result<u64, Failure> {
+    ) -> Result<Option<u64>, Failure> {
         let driver = context.driver;
         let stream = context.streams.of(driver, self.start.direction)?;
         order(stream)?;
-        let issued = self.issue_pieces(context, stream);
-        let event = self.event.map_or(std::ptr::null_mut(), |event| event.0);
-        let recorded =
-            issued.and_then(|()| context.streams.recorded(self.start.direction).record(driver, event, stream));
+        let recorded = self.issue_pieces(context, stream).and_then(|once| match self.landing {
+            Some(_) if once => Ok(None),
+            // Bytes that are seen may be written again where some were issued twice.
+            _ => self.mark(context, stream).map(Some),
+        });
         if recorded.is_err() {
             // Some may be under way; their memory must be the caller's again when it hears of the failure.
             // SAFETY: our stream, of the current context. That it fails too adds nothing.
@@ -317,20 +329,42 @@ impl Operation {
         recorded
     }
 
-    fn issue_pieces(&self, context: &Context, stream: CUstream) -> Result<(), Failure> {
+    /// Has the event follow what was issued, and answers its number. The context is current.
+    fn mark(&self, context: &Context, stream: CUstream) -> Result<u64, Failure> {
+        let event = self.event.map_or(std::ptr::null_mut(), |event| event.0);
+        context.streams.recorded(self.start.direction).record(context.driver, event, stream)
+    }
+
+    /// Whether copies whose bytes are looked for have landed; none if the event is to tell.
+    fn look_for_bytes(&mut self, context: &Context) -> Result<Option<bool>, Failure> {
+        let Some(landing) = &mut self.landing else { return Ok(None) };
+        // SAFETY: the pieces that it was made for, whose destinations only the device touches.
+        let landed = unsafe { landing.look(&self.pieces) };
+        if landed || landing.since.elapsed() <= context.settings.landing {
+            return Ok(Some(landed));
+        }
+        self.landing = None;
+        let _scope = context.enter()?;
+        let stream = context.streams.of(context.driver, self.start.direction)?;
+        self.number = Some(self.mark(context, stream)?);
+        Ok(None)
+    }
+
+    /// Whether each was issued once.
+    fn issue_pieces(&self, context: &Context, stream: CUstream) -> Result<bool, Failure> {
         let one_by_one = || self.pieces.iter().try_for_each(|piece| piece.issue(context, self.start.direction, stream));
         let refused = &context.batches_refused[self.start.direction as usize];
         let together = self.page_locked || self.start.direction == Direction::DeviceToDevice;
         let plain = together && self.pieces.len() > 1 && self.pieces.iter().all(|piece| piece.rows == 1);
         if !plain || refused.load(Relaxed) {
-            return one_by_one();
+            return one_by_one().map(|()| true);
         }
-        let Err(failure) = issue_batch(context.driver, &self.pieces, stream) else { return Ok(()) };
+        let Err(failure) = issue_batch(context.driver, &self.pieces, stream) else { return Ok(true) };
         // Some may be under way; to copy them again does no harm. If a copy is at fault, not the batch, it fails again.
         one_by_one()?;
         refused.store(true, Relaxed);
         log::debug!("copies go out one by one: {}", context.driver.reason(failure));
-        Ok(())
+        Ok(false)
     }
 
     fn error(&self, context: &Context, failure: Failure) -> DeviceError {
@@ -357,7 +391,7 @@ impl Operation {
         self.pieces.clear();
         self.blocks.clear();
         (self.bytes, self.page_locked, self.reachable) = (0, false, None);
-        (self.by_engine, self.number) = (false, None);
+        (self.by_engine, self.number, self.landing) = (false, None, None);
         if let Some(context) = self.context.take() {
             context.idle.lock().push(self);
         }
@@ -449,6 +483,9 @@ impl Operation {
                 context.settings.patience
             );
             self.take_from_jobs(context)?;
+        }
+        if let Some(landed) = self.look_for_bytes(context)? {
+            return Ok(landed);
         }
         let Some(event) = self.event.filter(|_| self.by_engine) else { return Ok(true) };
         let recorded = context.streams.recorded(self.start.direction);

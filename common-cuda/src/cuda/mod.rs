@@ -12,6 +12,7 @@ mod info;
 mod ipc;
 mod jobs;
 mod kernels;
+mod landing;
 mod latest;
 mod mapping;
 mod pieces;
@@ -74,6 +75,7 @@ impl Cuda {
                 copier: parameters.device_copier,
                 copier_idle: parameters.device_copier_idle,
                 copier_lease: parameters.device_copier_lease,
+                landing: parameters.device_landing_patience,
             },
         };
         if let Some(folder) = folder
