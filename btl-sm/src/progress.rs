@@ -26,6 +26,9 @@ const BUSY_POLLS: u32 = 4;
 const _: () = assert!(POLLS_PER_LOOK.is_multiple_of(BUSY_POLLS));
 /// How often sockets are looked at when nothing is under way. A system call each time.
 const SOCKET_INTERVAL: Duration = Duration::from_micros(200);
+/// How often our device memory that peers may have mapped is looked after: what its program freed stays taken until they
+/// have closed it. A question to the driver for each allocation.
+const EXPORTS_INTERVAL: Duration = Duration::from_millis(20);
 /// How often while a peer connects: it may take its time.
 const BUSY_INTERVAL: Duration = Duration::from_micros(5);
 
@@ -39,6 +42,7 @@ pub(crate) struct Progress {
     pub(crate) connections: Connections,
     polls: u32,
     next_look: Instant,
+    next_look_at_exports: Instant,
 }
 
 #[derive(Clone)]
@@ -62,6 +66,7 @@ impl Progress {
             connections,
             polls: 0,
             next_look: Instant::now(),
+            next_look_at_exports: Instant::now(),
         }
     }
 
@@ -187,6 +192,10 @@ impl Progress {
         }
         self.connections.poll(inner);
         self.next_look = now + if self.connections.is_busy() { BUSY_INTERVAL } else { SOCKET_INTERVAL };
+        if now >= self.next_look_at_exports {
+            self.next_look_at_exports = now + EXPORTS_INTERVAL;
+            inner.device_copies.tell_gone(|peer, id| self.connections.tell_gone(peer, id));
+        }
         let mut events = 0;
         while let Some(event) = self.connections.next_event() {
             events += 1;

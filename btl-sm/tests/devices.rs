@@ -206,3 +206,43 @@ fn what_lies_in_two_pieces_of_physical_memory_is_not_named() {
     let part = unsafe { pair.to_one.register(Region { len: 5000, ..whole }, Access::RemoteRead) };
     assert!(part.unwrap().is_some());
 }
+
+/// Pieces of memory that the simulated driver has mapped in this process, of devices and of other processes'.
+fn mapped() -> usize {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    maps.lines().filter(|line| line.contains("memfd:sim-cuda")).count()
+}
+
+#[test]
+fn what_its_owner_has_freed_is_closed_though_no_message_comes() {
+    const TEST: &str = "what_its_owner_has_freed_is_closed_though_no_message_comes";
+    const CHILD: &str = "CABLEWAY_TEST_ALONE";
+    if std::env::var_os("CABLEWAY_TEST_REAL_DRIVER").is_some() {
+        return eprintln!("skipped {TEST}: what a real driver has mapped is not seen from outside");
+    }
+    if std::env::var_os(CHILD).is_none() {
+        // Other tests map memory, too.
+        let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+        let output = command.args([TEST, "--exact", "--nocapture"]).env(CHILD, "1").output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && text.contains("1 passed"), "{text}");
+        return;
+    }
+    let devices = devices();
+    let mut pair = Pair::with_devices(&["device_ipc_open_size=1"], &devices);
+    pair.deliver(b"connected");
+    let local = filled(&devices, BufferKind::Device, &[0; 5000]);
+    let before = mapped();
+    let old = filled(&devices, BufferKind::Vmm, &pattern(1, 5000));
+    let owned = mapped();
+    let name = registered(&mut pair, &old, Access::RemoteRead).unwrap();
+    let start = std::time::Instant::now();
+    while !copied(&mut pair, &local, &name, Access::RemoteRead) {
+        assert!(start.elapsed() < common::PATIENCE, "no descriptor was given");
+        progress(&pair);
+    }
+    assert!(mapped() > owned, "by the other process");
+    drop(old);
+    assert!(mapped() > before, "still");
+    until(&[&pair.zero, &pair.one], "the mapping is closed", || mapped() == before);
+}

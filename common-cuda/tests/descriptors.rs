@@ -112,6 +112,30 @@ fn only_what_was_told_is_given() {
     assert!(matches!(sides.exports.answer(&wanted, IMPORTER), Answer::Gone), "is told anew");
 }
 
+#[test]
+fn who_was_told_hears_of_what_is_freed() {
+    let sides = Sides::new();
+    let (first, second) = (sides.buffer(BufferKind::Vmm, &[1; LEN]), sides.buffer(BufferKind::Device, &[1; LEN]));
+    let ids = [&first, &second].map(|buffer| sides.export(buffer.as_device_ptr(), LEN).unwrap().buffer_id);
+    sides.exports.tell_gone(|_, id| panic!("{id} is still there"));
+    drop(first);
+    let mut said = Vec::new();
+    let mut tell = |heard: bool| {
+        sides.exports.tell_gone(|peer, id| {
+            said.push((peer, id));
+            heard
+        });
+    };
+    tell(false);
+    tell(true);
+    tell(true);
+    assert_eq!(said, [(IMPORTER, ids[0]); 2], "until it was heard");
+    drop(second);
+    assert_eq!(sides.exports.gone(IMPORTER), None, "not looked for");
+    sides.exports.tell_gone(|_, id| id == ids[1]);
+    assert_eq!(sides.exports.gone(IMPORTER), None, "heard");
+}
+
 /// Addresses that outlive what is mapped there.
 struct Addresses<'a> {
     app: &'a App,

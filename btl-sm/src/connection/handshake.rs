@@ -82,6 +82,12 @@ impl Connections {
                 }
                 Ok(())
             }
+            (Packet::Gone { buffer_id }, Stage::Open) => {
+                if let Some(peer) = &connection.peer {
+                    inner.device_copies.forget(peer.rank, buffer_id);
+                }
+                Ok(())
+            }
             (Packet::Ask(wanted), Stage::Open) => {
                 let Some(peer) = &connection.peer else { return Ok(()) };
                 let wanted = Wanted::from(&wanted);

@@ -15,7 +15,8 @@
 //! answered REFUSE. The socket stays open; that it hangs up tells of the peer's death, unless GOODBYE came before.
 //!
 //! Later, either side sends DEVICE with its segment for device messages, which the other answers with DEVICE_READY; and
-//! ASK for device memory of the other's that is passed by file descriptor, which the other answers with GIVE.
+//! ASK for device memory of the other's that is passed by file descriptor, which the other answers with GIVE. GONE names
+//! device memory that is no more, for the other to close.
 //!
 //! All of it happens in progress, on sockets that never block.
 
@@ -209,6 +210,14 @@ impl Connections {
                 false
             }
         }
+    }
+
+    /// Tells a peer that device memory which it was told of is no more. Whether that is done, or nobody is there to hear.
+    pub(crate) fn tell_gone(&mut self, peer: Rank, buffer_id: u64) -> bool {
+        let connection = self.by_rank.get(&peer).and_then(|&key| self.all.get(key));
+        let Some(connection) = connection.filter(|connection| connection.stage == Stage::Open) else { return true };
+        let sent = socket::send(connection.socket.as_fd(), &Packet::Gone { buffer_id }.to_bytes(), None);
+        !matches!(sent, Err(error) if error.kind() == io::ErrorKind::WouldBlock)
     }
 
     /// Closes the connection to a peer, saying nothing.

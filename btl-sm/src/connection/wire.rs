@@ -10,6 +10,7 @@
 //! REFUSE          1 reason
 //! ASK             24 device memory: buffer id, base, length, as in its handle
 //! GIVE            24 that device memory   1 what is given                                 + its descriptor, if given
+//! GONE            8 buffer id of device memory that is no more
 //! ```
 
 use cableway_common_cuda::Wanted;
@@ -129,6 +130,8 @@ pub(crate) enum Packet {
     Ask(WantedMemory),
     /// The answer.
     Give(WantedMemory, Gift),
+    /// Device memory of the sender's that is no more.
+    Gone { buffer_id: u64 },
 }
 
 impl Packet {
@@ -147,6 +150,10 @@ impl Packet {
                 given[..24].copy_from_slice(wanted.as_bytes());
                 given[24] = *gift as u8;
                 (9, &given)
+            }
+            Packet::Gone { buffer_id } => {
+                given[..8].copy_from_slice(&buffer_id.to_le_bytes());
+                (10, &given[..8])
             }
         };
         let prefix = Prefix { magic: MAGIC, version: VERSION.into(), kind: kind.into() };
@@ -192,6 +199,10 @@ impl Packet {
                     [3] => Ok(Packet::Give(wanted, Gift::Refused)),
                     _ => Err("what a packet gives is nothing known"),
                 }
+            }
+            10 => {
+                let buffer_id = U64::read_from_bytes(body).map_err(|_| length)?.get();
+                Ok(Packet::Gone { buffer_id })
             }
             _ => Err("a packet is of no known kind"),
         }
@@ -246,6 +257,7 @@ mod tests {
             Packet::Refuse(Refusal::Full),
             Packet::Ask(wanted),
             Packet::Give(wanted, Gift::Refused),
+            Packet::Gone { buffer_id: 9 },
         ]
     }
 

@@ -84,6 +84,16 @@ impl DeviceCopies {
         Handle::new(&exported, region.address, region.len, access, self.exports.gone(peer)).to_remote()
     }
 
+    /// Has peers hear of what they were told of and that is no more, by `say(peer, id)`.
+    pub(crate) fn tell_gone(&self, say: impl FnMut(Rank, u64) -> bool) {
+        self.exports.tell_gone(say);
+    }
+
+    /// Closes what a peer says is no more.
+    pub(crate) fn forget(&self, peer: Rank, buffer_id: u64) {
+        self.imports.forget(peer, buffer_id);
+    }
+
     /// What a peer gets that asks for the descriptor of memory of ours.
     pub(crate) fn answer(&self, peer: Rank, wanted: &Wanted) -> Answer {
         self.exports.answer(wanted, peer)

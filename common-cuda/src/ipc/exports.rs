@@ -111,6 +111,18 @@ impl Exports {
         self.state.lock().gone.get_mut(&peer)?.pop_front()
     }
 
+    /// Looks which allocations are no more, and has each process hear of those that it was told of, by `say(peer, id)`.
+    /// What cannot be said now stays for the next time.
+    pub fn tell_gone(&self, mut say: impl FnMut(u32, u64) -> bool) {
+        let mut state = self.state.lock();
+        state.forget_freed(&self.devices, self.most);
+        for (peer, ids) in &mut state.gone {
+            while ids.front().is_some_and(|id| say(*peer, *id)) {
+                ids.pop_front();
+            }
+        }
+    }
+
     /// Forgets what a process was told.
     pub fn forget_peer(&self, peer: u32) {
         let mut state = self.state.lock();
@@ -124,6 +136,16 @@ impl Exports {
 impl State {
     /// Forgets what was freed, and one more if there are still too many.
     fn make_room(&mut self, devices: &Devices, most: usize) {
+        self.forget_freed(devices, most);
+        if self.known.len() >= most
+            && let Some(oldest) = self.known.iter().min_by_key(|(_, known)| known.used).map(|(id, _)| *id)
+        {
+            self.known.remove(&oldest);
+        }
+    }
+
+    /// Forgets what was freed. Of what each process was told, `most` are kept to be said to be no more.
+    fn forget_freed(&mut self, devices: &Devices, most: usize) {
         let Some(vendor) = devices.vendor() else { return };
         let freed = |id: u64, base: u64| vendor.buffer_id(std::ptr::with_exposed_provenance(base as usize)) != Some(id);
         let gone: Vec<u64> = self.known.iter().filter(|(id, at)| freed(**id, at.base)).map(|(id, _)| *id).collect();
@@ -137,11 +159,6 @@ impl State {
                     queue.pop_front();
                 }
             }
-        }
-        if self.known.len() >= most
-            && let Some(oldest) = self.known.iter().min_by_key(|(_, known)| known.used).map(|(id, _)| *id)
-        {
-            self.known.remove(&oldest);
         }
     }
 }
