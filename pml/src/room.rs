@@ -25,23 +25,20 @@ impl Room {
     /// The buffer is valid for writes, and nobody else's, until the message is in it.
     #[inline(always)]
     pub(crate) unsafe fn renew(&mut self, buffer: Buffer<'_>, devices: &Devices) {
+        let location = buffer.classify(devices);
         match buffer.contiguous() {
-            Some((address, len))
-                if !devices.classify(address, usize::try_from(len).unwrap_or(usize::MAX)).on_device() =>
-            {
-                *self = Room::Plain { address, len };
-            }
+            Some((address, len)) if !location.on_device() => *self = Room::Plain { address, len },
             // SAFETY: the caller's promise.
-            _ => *self = unsafe { Self::converted(buffer, devices) },
+            _ => *self = unsafe { Self::converted(buffer, location, devices) },
         }
     }
 
     /// # Safety
     /// As [`renew`](Self::renew).
     #[inline(never)]
-    unsafe fn converted(buffer: Buffer<'_>, devices: &Devices) -> Self {
+    unsafe fn converted(buffer: Buffer<'_>, location: Location, devices: &Devices) -> Self {
         // SAFETY: the caller's promise.
-        let convertor = unsafe { buffer.convertor_to_receive(buffer.classify(devices), devices) };
+        let convertor = unsafe { buffer.convertor_to_receive(location, devices) };
         Room::Converted(convertor, devices.moment())
     }
 

@@ -171,7 +171,13 @@ impl Vendor for Cuda {
     }
 
     fn settled_since(&self, at: &Location, moment: u64) -> bool {
-        !self.order_after_default_stream || self.context_of(at).is_ok_and(|context| context.settled_since(moment))
+        if !self.order_after_default_stream {
+            return true;
+        }
+        // Of a context that is gone nothing is claimed; whether it is shows when something is copied.
+        let known = || self.contexts()?.by_id(at.context);
+        let context = if at.context == 0 { self.context_of(at).ok() } else { known() };
+        context.is_some_and(|context| context.settled_since(moment))
     }
 
     fn ask_default_stream(&self, at: &Location) -> Result<bool, DeviceError> {

@@ -20,6 +20,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use cableway_btl::Sent;
+use cableway_common_cuda::Location;
 
 use crate::buffer::Buffer;
 use crate::buffered::AttachedBuffer;
@@ -46,6 +47,12 @@ pub enum SendMode {
     Buffered(Arc<AttachedBuffer>),
 }
 
+/// Whether a message has left by the short way. If not, nothing happened but that its buffer's location may be known.
+enum Short {
+    Left,
+    Not(Option<Location>),
+}
+
 impl Engine {
     /// Sends at once if that needs no request: small, and the transport has room. `Ok(false)`: nothing happened, call
     /// [`isend`](Self::isend). Not for synchronous sends.
@@ -59,7 +66,7 @@ impl Engine {
     pub unsafe fn send_now(&self, to: &Communicator, dest: i32, tag: i32, buffer: Buffer<'_>) -> Result<bool, Error> {
         // SAFETY: the caller's promise.
         unsafe {
-            if self.leaves_at_once(to, dest, tag, buffer) {
+            if matches!(self.leaves_at_once(to, dest, tag, buffer), Short::Left) {
                 Ok(true)
             } else {
                 self.meet_and_send(to, dest, tag, buffer)
@@ -72,25 +79,27 @@ impl Engine {
     /// # Safety
     /// As [`send_now`](Self::send_now).
     #[inline(always)]
-    unsafe fn leaves_at_once(&self, to: &Communicator, dest: i32, tag: i32, buffer: Buffer<'_>) -> bool {
-        let Some(&process) = to.group().get(dest as usize) else { return false };
-        let (Some(peer), Some((address, len))) = (self.known_peer(process), buffer.contiguous()) else { return false };
+    unsafe fn leaves_at_once(&self, to: &Communicator, dest: i32, tag: i32, buffer: Buffer<'_>) -> Short {
+        const NOT: Short = Short::Not(None);
+        let Some(&process) = to.group().get(dest as usize) else { return NOT };
+        let (Some(peer), Some((address, len))) = (self.known_peer(process), buffer.contiguous()) else { return NOT };
         if tag == ANY || self.is_finalized() || peer.gone().is_some() {
-            return false;
+            return NOT;
         }
         let cost = flow::cost(true, len as usize);
         let mut links = peer.links.lock();
         let links = &mut *links;
-        let Some(link) = links.active.first_mut() else { return false };
+        let Some(link) = links.active.first_mut() else { return NOT };
         let whole = wire::MATCH_LEN as u64 + len;
         let fits = whole <= link.capabilities().inline_limit as u64;
         // A peer with work in its queues is listed, some others too; nothing may overtake what waits there.
         if !fits || links.listed || !links.credit.covers(cost) {
-            return false;
+            return NOT;
         }
         let len = len as usize;
-        if len != 0 && self.devices.classify(address, len).on_device() {
-            return false;
+        let location = self.devices.classify(address, len);
+        if location.on_device() {
+            return Short::Not(Some(location));
         }
         let member = to.member(dest as u32);
         let seq = member.next_seq();
@@ -109,8 +118,9 @@ impl Engine {
             links.credit.take(cost);
             links.sent_eager.0 += 1;
             links.sent_eager.1 += len as u64;
+            return Short::Left;
         }
-        sent
+        Short::Not(Some(location))
     }
 
     /// What is wrong with a send that did not go the short way; if it is only that the peer was not met yet, the send.
@@ -127,7 +137,7 @@ impl Engine {
         let known = self.known_peer(process).is_some();
         self.peer(process)?.check()?;
         // SAFETY: the caller's promise.
-        Ok(!known && unsafe { self.leaves_at_once(to, dest, tag, buffer) })
+        Ok(!known && matches!(unsafe { self.leaves_at_once(to, dest, tag, buffer) }, Short::Left))
     }
 
     /// Starts a send of `buffer` to rank `dest`.
@@ -149,14 +159,20 @@ impl Engine {
         mode: &SendMode,
         request: *const Request,
     ) -> Result<Outcome, Error> {
-        // SAFETY: the caller's promise.
-        if !matches!(mode, SendMode::Synchronous) && unsafe { self.leaves_at_once(to, dest, tag, buffer) } {
-            return Ok(Outcome::Complete);
+        let mut location = None;
+        if !matches!(mode, SendMode::Synchronous) {
+            // SAFETY: the caller's promise.
+            match unsafe { self.leaves_at_once(to, dest, tag, buffer) } {
+                Short::Left => return Ok(Outcome::Complete),
+                Short::Not(found) => location = found,
+            }
         }
-        // SAFETY: as above.
-        unsafe { self.isend_slowly(to, dest, tag, buffer, mode, request) }
+        // SAFETY: the caller's promise.
+        unsafe { self.isend_slowly(to, dest, tag, (buffer, location), mode, request) }
     }
 
+    /// `location` is the buffer's, if this call has asked for it already.
+    ///
     /// # Safety
     /// As [`isend`](Self::isend).
     unsafe fn isend_slowly(
@@ -164,7 +180,7 @@ impl Engine {
         to: &Communicator,
         dest: i32,
         tag: i32,
-        buffer: Buffer<'_>,
+        (buffer, location): (Buffer<'_>, Option<Location>),
         mode: &SendMode,
         request: *const Request,
     ) -> Result<Outcome, Error> {
@@ -179,7 +195,7 @@ impl Engine {
             return Ok(Outcome::Complete);
         }
         let peer = self.peer(process)?;
-        let location = buffer.classify(&self.devices);
+        let location = location.unwrap_or_else(|| buffer.classify(&self.devices));
         buffer.packed_len()?;
         // SAFETY: the caller's promise lasts until the operation is complete, and with it the convertor's use.
         let convertor = unsafe { buffer.convertor_to_send(location, &self.devices) };
@@ -226,12 +242,16 @@ impl Engine {
         buffer: Buffer<'_>,
         mode: &SendMode,
     ) -> Result<(), Error> {
-        // SAFETY: the caller's promise.
-        if !matches!(mode, SendMode::Synchronous) && unsafe { self.leaves_at_once(to, dest, tag, buffer) } {
-            return Ok(());
+        let mut location = None;
+        if !matches!(mode, SendMode::Synchronous) {
+            // SAFETY: the caller's promise.
+            match unsafe { self.leaves_at_once(to, dest, tag, buffer) } {
+                Short::Left => return Ok(()),
+                Short::Not(found) => location = found,
+            }
         }
-        // SAFETY: as above.
-        unsafe { self.send_slowly(to, dest, tag, buffer, mode) }
+        // SAFETY: the caller's promise.
+        unsafe { self.send_slowly(to, dest, tag, (buffer, location), mode) }
     }
 
     /// # Safety
@@ -242,12 +262,12 @@ impl Engine {
         to: &Communicator,
         dest: i32,
         tag: i32,
-        buffer: Buffer<'_>,
+        (buffer, location): (Buffer<'_>, Option<Location>),
         mode: &SendMode,
     ) -> Result<(), Error> {
         let request = AbortUnlessComplete::new();
         // SAFETY: the request is new, and this frame, which lends the buffer, is not left before it is complete.
-        match unsafe { self.isend_slowly(to, dest, tag, buffer, mode, request.started())? } {
+        match unsafe { self.isend_slowly(to, dest, tag, (buffer, location), mode, request.started())? } {
             Outcome::Complete => {
                 request.unused();
                 Ok(())

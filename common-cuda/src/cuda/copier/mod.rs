@@ -39,8 +39,10 @@ const COMMAND: usize = 4096;
 pub(super) const MOST: usize = GROUPS * COMMAND;
 /// After so long without a sign, and each time after twice as long, the driver is asked whether the kernel failed.
 const SILENCE: Duration = Duration::from_millis(1);
-/// A command that has waited for so many times the patience with a kernel's start was waiting for the device's turns.
+/// A command that has waited for so many times the patience with a kernel's start was waiting for the device's turns, and
+/// after so many launches that had one, more than had none, no other follows.
 const TURNS: u32 = 5;
+const SLOW: u32 = 4;
 
 /// The copier of a context, if there is one.
 #[derive(Default)]
@@ -142,7 +144,8 @@ impl Copier {
         let waited = at.elapsed();
         if waited > posted.asked {
             posted.asked = (posted.asked * 2).max(SILENCE);
-            if waited > context.settings.patience * TURNS && self.able.swap(false, Ordering::AcqRel) {
+            resident.slow |= waited > context.settings.patience * TURNS;
+            if resident.slow && resident.slow_launches >= SLOW && self.able.swap(false, Ordering::AcqRel) {
                 log::info!(
                     "context {}: the resident copier is not launched any more: a command waited for {waited:?}, as if \
                      other processes had turns on the device",
@@ -198,6 +201,9 @@ struct Resident {
     number: u32,
     /// Groups whose command is not known to be over.
     busy: [bool; GROUPS],
+    /// A command of this launch waited for long.
+    slow: bool,
+    slow_launches: u32,
     /// When a small copy was last left to others.
     wanted: Option<Instant>,
 }
@@ -222,8 +228,19 @@ impl Resident {
         let (function, lines, stream) = made;
         let phase = Phase::Resting { until: Instant::now() };
         let busy = [false; GROUPS];
-        let mut resident =
-            Resident { module, function, stream, lines, phase, launch: 0, number: 0, busy, wanted: None };
+        let mut resident = Resident {
+            module,
+            function,
+            stream,
+            lines,
+            phase,
+            launch: 0,
+            number: 0,
+            busy,
+            slow: false,
+            slow_launches: 0,
+            wanted: None,
+        };
         // A driver may load a kernel no earlier than when it is launched. This one ends at once.
         match resident.launch(driver, Duration::ZERO, Duration::ZERO) {
             Ok(()) => Ok(resident),
@@ -313,6 +330,9 @@ impl Resident {
             Phase::Launched { at, stopped } => {
                 let over = (0..GROUPS).all(|group| !self.busy[group] && self.lines.ended(group, self.launch));
                 if over {
+                    let slow = std::mem::take(&mut self.slow);
+                    self.slow_launches =
+                        if slow { self.slow_launches + 1 } else { self.slow_launches.saturating_sub(1) };
                     let stayed = (now - at).min(settings.copier_lease);
                     self.phase = Phase::Resting { until: at + 2 * stayed };
                 } else if !stopped && now - at > settings.patience && !self.lines.started(0, self.launch) {
