@@ -1,5 +1,7 @@
 //! What a process publishes so that others can connect to it. Little-endian, versioned, checked when read.
 
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+
 use cableway_btl::MAX_HEADER;
 use zerocopy::byteorder::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -9,13 +11,13 @@ use crate::process::Process;
 use crate::receive_queues::MOST_QUEUES;
 
 /// Of card and datagrams.
-pub(crate) const VERSION: u16 = 3;
+pub(crate) const VERSION: u16 = 4;
 /// Verbs number packet lengths 1 (256 bytes) to 5 (4096).
 const LONGEST_PACKET: u8 = 5;
 /// Queue pairs, packets and keys of theirs have 24 bits.
 pub(crate) const BITS_24: u32 = (1 << 24) - 1;
 
-/// The card's bytes; datagrams carry them, too.
+/// Most of a card's bytes, which datagrams carry, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct Card {
@@ -33,7 +35,19 @@ pub(crate) struct Card {
     process: Process,
 }
 
-/// Bytes of a card.
+/// All of them.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct Published {
+    card: Card,
+    /// IPv4 addresses as IPv6 has them; all zeros where nobody listens.
+    listener: [u8; 16],
+    listener_port: U16,
+    zero: U16,
+}
+
+/// Bytes of a published card, and of what datagrams carry of it.
+pub(crate) const PUBLISHED: usize = size_of::<Published>();
 pub(crate) const CARD: usize = size_of::<Card>();
 
 const _: () = {
@@ -47,6 +61,9 @@ const _: () = {
     assert!(offset_of!(Card, datagram_key) == 28);
     assert!(offset_of!(Card, max_message) == 32);
     assert!(offset_of!(Card, process) == 36 && size_of::<Process>() == 28);
+    assert!(PUBLISHED == 84);
+    assert!(offset_of!(Published, listener) == 64);
+    assert!(offset_of!(Published, listener_port) == 80);
 };
 
 /// A port that can be connected to.
@@ -68,6 +85,8 @@ pub(crate) struct Address {
     pub(crate) max_message: u32,
     /// Whose address it is.
     pub(crate) process: Process,
+    /// Where librdmacm is to ask for connections; none: they are made by datagrams.
+    pub(crate) listener: Option<SocketAddr>,
 }
 
 impl Address {
@@ -79,6 +98,7 @@ impl Address {
                 Kind::InfiniBand => 0,
                 Kind::RoceV1 => 1,
                 Kind::RoceV2 => 2,
+                Kind::Iwarp => 3,
             },
             lid: U16::new(self.lid),
             reads: self.reads,
@@ -91,22 +111,55 @@ impl Address {
         }
     }
 
+    /// All that there is to it.
+    pub(crate) fn publish(&self) -> [u8; PUBLISHED] {
+        let published = Published {
+            card: self.encode(),
+            listener: self.listener.map_or([0; 16], |address| match address.ip() {
+                IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
+                IpAddr::V6(ip) => ip.octets(),
+            }),
+            listener_port: U16::new(self.listener.map_or(0, |address| address.port())),
+            zero: U16::ZERO,
+        };
+        zerocopy::transmute!(published)
+    }
+
     /// Reads a published card.
     ///
     /// # Errors
     /// What is wrong with it.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, String> {
-        Card::read_from_bytes(bytes).map_err(|_| format!("it has {} bytes instead of {CARD}", bytes.len()))?.check()
+        let published = Published::read_from_bytes(bytes)
+            .map_err(|_| format!("it has {} bytes instead of {PUBLISHED}", bytes.len()))?;
+        let address = published.card.check()?;
+        if published.zero != U16::ZERO {
+            return Err("its reserved bytes are not zero".to_owned());
+        }
+        let listener = match published.listener_port.get() {
+            0 if published.listener != [0; 16] => return Err("it listens at an address without a port".to_owned()),
+            0 => None,
+            port => Some(SocketAddr::new(Ipv6Addr::from(published.listener).to_canonical(), port)),
+        };
+        if address.kind == Kind::Iwarp && listener.is_none() {
+            return Err("it listens nowhere, and has no datagrams".to_owned());
+        }
+        Ok(Address { listener, ..address })
     }
 
     /// Whether a connection between the two is possible at all.
     pub(crate) fn reaches(&self, other: &Address) -> bool {
         self.kind == other.kind
+            && self.listener.is_some() == other.listener.is_some()
             && match self.kind {
                 // One subnet: the upper half of the address.
                 Kind::InfiniBand => self.gid[..8] == other.gid[..8],
                 Kind::RoceV1 => true,
                 Kind::RoceV2 => Gid::is_ipv4(&self.gid) == Gid::is_ipv4(&other.gid),
+                Kind::Iwarp => {
+                    let v4 = |address: &Address| address.listener.map(|listener| listener.is_ipv4());
+                    v4(self) == v4(other)
+                }
             }
     }
 }
@@ -122,6 +175,7 @@ impl Card {
             0 => Kind::InfiniBand,
             1 => Kind::RoceV1,
             2 => Kind::RoceV2,
+            3 => Kind::Iwarp,
             kind => return Err(format!("its protocol has the number {kind}")),
         };
         if self.mtu == 0 || self.mtu > LONGEST_PACKET {
@@ -147,6 +201,7 @@ impl Card {
             datagram_key: self.datagram_key.get(),
             max_message: self.max_message.get(),
             process: self.process,
+            listener: None,
         })
     }
 }
@@ -158,27 +213,36 @@ pub(crate) mod tests {
     use super::*;
 
     prop_compose! {
-        pub(crate) fn address()(mtu in 1u8..=5, kind in 0..3, lid in any::<u16>(), reads in any::<u8>(), queues in 1..=MOST_QUEUES as u8,
+        pub(crate) fn address()(mtu in 1u8..=5, kind in 0..4, lid in any::<u16>(), reads in any::<u8>(), queues in 1..=MOST_QUEUES as u8,
                                 gid in any::<[u8; 16]>(), datagrams in 0..=BITS_24, datagram_key in any::<u32>(),
                                 max_message in 384..u32::MAX, process in any::<[u8; 28]>()) -> Address {
-            let kind = [Kind::InfiniBand, Kind::RoceV1, Kind::RoceV2][kind as usize];
+            let kind = [Kind::InfiniBand, Kind::RoceV1, Kind::RoceV2, Kind::Iwarp][kind as usize];
             let process = zerocopy::transmute!(process);
-            Address { mtu, kind, lid, reads, queues, gid, datagrams, datagram_key, max_message, process }
+            Address { mtu, kind, lid, reads, queues, gid, datagrams, datagram_key, max_message, process, listener: None }
+        }
+    }
+
+    prop_compose! {
+        fn published()(address in address(), listens in any::<bool>(), ip in any::<IpAddr>(), port in 1..=u16::MAX)
+            -> Address {
+            let listener = (listens || address.kind == Kind::Iwarp).then(|| SocketAddr::new(ip.to_canonical(), port));
+            Address { listener, ..address }
         }
     }
 
     proptest! {
         #[test]
-        fn a_card_reads_as_written(address in address()) {
-            prop_assert_eq!(Address::decode(address.encode().as_bytes()), Ok(address));
+        fn a_card_reads_as_written(address in published()) {
+            prop_assert_eq!(Address::decode(&address.publish()), Ok(address));
         }
 
         #[test]
-        fn a_damaged_card_is_read_or_refused(address in address(), at in 0..CARD, byte in any::<u8>(), len in 0..=CARD) {
-            let mut card = address.encode();
-            card.as_mut_bytes()[at] = byte;
-            match Address::decode(&card.as_bytes()[..len]) {
-                Ok(read) => prop_assert_eq!(read.encode(), card),
+        fn a_damaged_card_is_read_or_refused(address in published(), at in 0..PUBLISHED, byte in any::<u8>(),
+                                                  len in 0..=PUBLISHED) {
+            let mut card = address.publish();
+            card[at] = byte;
+            match Address::decode(&card[..len]) {
+                Ok(read) => prop_assert_eq!(read.publish(), card),
                 Err(reason) => prop_assert!(!reason.is_empty()),
             }
         }
@@ -199,6 +263,7 @@ pub(crate) mod tests {
             datagram_key: 2,
             max_message: 4096,
             process: Process::default(),
+            listener: None,
         };
         assert!(base.reaches(&Address { gid: v4(2), ..base }));
         assert!(!base.reaches(&Address { gid: v6, ..base }));
@@ -206,5 +271,10 @@ pub(crate) mod tests {
         let infiniband = Address { kind: Kind::InfiniBand, ..base };
         assert!(infiniband.reaches(&Address { gid: v4(9), ..infiniband }));
         assert!(!infiniband.reaches(&Address { gid: v6, ..infiniband }));
+        let listening = |text: &str| Some(text.parse().unwrap());
+        assert!(!base.reaches(&Address { listener: listening("10.0.0.2:7"), ..base }), "one by datagrams, one not");
+        let iwarp = Address { kind: Kind::Iwarp, listener: listening("10.0.0.1:7"), ..base };
+        assert!(iwarp.reaches(&Address { listener: listening("10.0.0.2:7"), gid: v6, ..iwarp }));
+        assert!(!iwarp.reaches(&Address { listener: listening("[2001:db8::1]:7"), ..iwarp }));
     }
 }

@@ -375,8 +375,11 @@ impl Endpoint for OpenibEndpoint {
 
     unsafe fn get(&mut self, local: Region, from: &RemoteHandle, offset: u64, token: Token) -> Result<Transfer, Error> {
         let work = |address, key| Work::Read { address, key };
+        // Over iWARP the peer's device writes what is read.
+        let iwarp = self.shared.port.context.is_iwarp();
+        let access = if iwarp { verbs::Access::RemoteWrite } else { verbs::Access::LocalWrite };
         // SAFETY: the caller's promise.
-        unsafe { self.transfer(local, verbs::Access::LocalWrite, work, (from, offset), token) }
+        unsafe { self.transfer(local, access, work, (from, offset), token) }
     }
 
     unsafe fn put(&mut self, local: Region, to: &RemoteHandle, offset: u64, token: Token) -> Result<Transfer, Error> {

@@ -2,17 +2,16 @@
 //! device.
 
 use cableway_btl::{Identity, Job, RemoteHandle};
-use zerocopy::IntoBytes;
 
 use crate::card::Address;
-use crate::connection::{HELLO, Hello};
+use crate::connection::{HELLO, Hello, Introduction};
 
 const SECRET: [u8; 32] = [7; 32];
 
 /// A peer's card.
 pub fn card(bytes: &[u8]) {
     if let Ok(address) = Address::decode(bytes) {
-        assert_eq!(address.encode().as_bytes(), bytes);
+        assert_eq!(address.publish(), bytes);
         let _ = address.reaches(&address);
         let _ = address.process.find(&crate::process::Process::own());
     }
@@ -28,9 +27,19 @@ pub fn datagram(bytes: &[u8]) {
     content[..len].copy_from_slice(&bytes[..len]);
     let Some(signature) = identity.prove(0, &[&*content]) else { return };
     proof.copy_from_slice(&signature);
+    introduction(bytes, &identity);
     if let Ok((from, hello)) = Hello::decode(&identity, &signed) {
         assert!(from < 4 && from != 1);
         let _ = hello.address.reaches(&hello.address);
+    }
+}
+
+/// What the connection manager brings, be it a question or a reply.
+fn introduction(bytes: &[u8], identity: &Identity) {
+    for question in [&[][..], b"a question"] {
+        if let Ok((from, _)) = Introduction::decode(identity, bytes, question) {
+            assert!(from < 4 && from != 1);
+        }
     }
 }
 

@@ -17,6 +17,8 @@ pub(crate) enum Kind {
     RoceV1,
     /// Over UDP.
     RoceV2,
+    /// Over TCP. Peers go by IP addresses, not by these.
+    Iwarp,
 }
 
 /// An entry of a port's table.
@@ -40,7 +42,7 @@ impl Gid {
             (Kind::RoceV2, None) if !link_local => 4,
             (Kind::RoceV2, None) => 3,
             (Kind::RoceV1, _) => 2,
-            (Kind::InfiniBand, _) => 1,
+            (Kind::InfiniBand | Kind::Iwarp, _) => 1,
         })
     }
 
@@ -58,9 +60,11 @@ pub(crate) fn choose(table: &[Gid]) -> Option<Gid> {
 
 /// The table of a port.
 pub(crate) fn table(context: &Context, port: u8, entries: u16, ethernet: bool) -> Vec<Gid> {
+    let iwarp = context.is_iwarp();
     (0..entries.min(256))
         .filter_map(|index| {
             let kind = match port_file(&context.name, port, &format!("gid_attrs/types/{index}")).as_deref() {
+                _ if iwarp => Kind::Iwarp,
                 Some("RoCE v2") => Kind::RoceV2,
                 Some("IB/RoCE v1") if ethernet => Kind::RoceV1,
                 // Where the kernel's files are hidden, a port that has Ethernet speaks the newer protocol or none.

@@ -1,4 +1,4 @@
-//! Byte transfer over verbs: InfiniBand and RoCE, soft-RoCE included.
+//! Byte transfer over verbs: InfiniBand, RoCE and iWARP, the kernel's soft devices included.
 //!
 //! An [`Openib`] opens one port of one device and publishes its address as its card. A link to a peer is a reliable
 //! connection, made when it is first sent on: one queue pair for each size of the peer's receive buffers, which it
@@ -12,7 +12,7 @@
 //! | `verbs/` | libibverbs, loaded at run time; objects that keep alive what they were made from. Most of what is unsafe |
 //! | `gid`, `port`, `card` | which device, port and address; what is published |
 //! | `process` | peers on this node, whose end the system tells |
-//! | `connection/` | how two processes that know each other's cards make a connection: datagrams, a state machine free of devices and clocks, and the thread that serves them |
+//! | `connection/` | how two processes that know each other's cards make a connection: by datagrams or librdmacm, for each a state machine free of devices and clocks, and the thread that serves them |
 //! | `receive_queues` | which receive buffers there are, as the parameter lists them |
 //! | `memory`, `receives`, `cells` | memory that the device may reach: send buffers, receive buffers, credits |
 //! | `link`, `work`, `kept`, `endpoint` | sending: a connection, what is under way on each of its queue pairs, what may have to be sent again, and `pml`'s face of it |

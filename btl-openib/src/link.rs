@@ -33,6 +33,8 @@ pub(crate) struct Link {
     /// Where the peer is; none until this process means to send, or the peer has.
     pub(crate) address: Mutex<Option<Address>>,
     pub(crate) tx: Mutex<Tx>,
+    /// Messages that stand for words, where the network has none. Locked after `tx`.
+    pub(crate) signs: Mutex<Option<Box<Signs>>>,
     /// Messages of the peer that were handed up here.
     pub(crate) consumed: AtomicU64,
     /// How many of them the peer was told of.
@@ -95,6 +97,28 @@ impl Connection {
         let last = self.lanes.len() - 1;
         self.lanes[..last].iter().position(|lane| lane.size >= len).unwrap_or(last)
     }
+}
+
+/// A message that means something to this transport alone, and that nobody but the two ends of a connection knows.
+pub(crate) type Sign = [u8; 32];
+
+/// The signs of a connection over iWARP, which has no words beside messages.
+pub(crate) struct Signs {
+    /// Sent first by the end that asked for the connection: before that, the other must send nothing (RFC 5044).
+    pub(crate) greeting: Sign,
+    /// Sent last.
+    pub(crate) goodbye: Sign,
+    /// This end asked.
+    pub(crate) greets: bool,
+    /// Or was asked, and has not been greeted yet.
+    pub(crate) accepted: Option<Connection>,
+}
+
+/// What a message says to this transport itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Word {
+    Greeting,
+    Goodbye,
 }
 
 /// What may be lost by a failure, and who hears of it.
@@ -172,6 +196,7 @@ impl Link {
             id,
             address: Mutex::default(),
             tx: Mutex::new(tx),
+            signs: Mutex::new(None),
             consumed: AtomicU64::new(0),
             told: AtomicU64::new(0),
             silenced: AtomicBool::new(false),
@@ -186,6 +211,18 @@ impl Link {
 
     pub(crate) fn left(&self) -> Error {
         Error::PeerLeft { btl: NAME, peer: self.rank }
+    }
+
+    /// The word that a message is a sign for.
+    #[cold]
+    pub(crate) fn word_of(&self, message: &Sign) -> Option<Word> {
+        let signs = self.signs.lock();
+        let signs = signs.as_ref()?;
+        match message {
+            sign if *sign == signs.greeting => Some(Word::Greeting),
+            sign if *sign == signs.goodbye => Some(Word::Goodbye),
+            _ => None,
+        }
     }
 
     /// It was never connected.
@@ -406,24 +443,38 @@ impl Tx {
             return Ok(false);
         }
         let (address, key) = connection.their_cell;
-        let inline = connection.lanes[0].pair.inline() >= size_of::<u64>();
         let consumed = link.consumed.load(Ordering::Relaxed);
-        let word = consumed.to_le_bytes();
-        let work = Work::Write { address, key };
-        if inline {
-            let data = Gather { address: word.as_ptr(), len: word.len(), key: 0 };
-            // SAFETY: inline data is copied at once.
-            unsafe { self.start(shared, link, 0, work, data, true, watch, Owner::Nothing) }?;
-        } else {
-            let buffer = shared.pool.take(word.len())?;
-            // SAFETY: a fresh buffer of at least eight bytes.
-            unsafe { buffer.address().as_ptr().copy_from_nonoverlapping(word.as_ptr(), word.len()) };
-            let data = Gather { address: buffer.address().as_ptr(), len: word.len(), key: buffer.key() };
-            // SAFETY: the buffer is kept by its owner.
-            unsafe { self.start(shared, link, 0, work, data, false, watch, Owner::Buffer { _buffer: buffer }) }?;
-        }
+        self.start_copied(shared, link, Work::Write { address, key }, &consumed.to_le_bytes(), watch)?;
         link.told.store(consumed, Ordering::Relaxed);
         Ok(true)
+    }
+
+    /// Starts work on a copy of a few bytes, by the first queue pair. There must be room for it.
+    fn start_copied(
+        &mut self,
+        shared: &Shared,
+        link: &Link,
+        work: Work<'static>,
+        bytes: &[u8],
+        signal: bool,
+    ) -> Result<(), Error> {
+        let State::Connected(connection) = &self.state else { return Err(link.error("there is no connection")) };
+        if connection.lanes[0].pair.inline() >= bytes.len() {
+            let data = Gather { address: bytes.as_ptr(), len: bytes.len(), key: 0 };
+            // SAFETY: inline data is copied at once.
+            return unsafe { self.start(shared, link, 0, work, data, true, signal, Owner::Nothing) };
+        }
+        let buffer = shared.pool.take(bytes.len())?;
+        // SAFETY: a fresh buffer of at least as many bytes.
+        unsafe { buffer.address().as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        let data = Gather { address: buffer.address().as_ptr(), len: bytes.len(), key: buffer.key() };
+        // SAFETY: the buffer is kept by its owner.
+        unsafe { self.start(shared, link, 0, work, data, false, signal, Owner::Buffer { _buffer: buffer }) }
+    }
+
+    /// Sends a sign. There must be room for it, with the peer, too.
+    pub(crate) fn send_sign(&mut self, shared: &Shared, link: &Link, sign: &Sign) -> Result<(), Error> {
+        self.start_copied(shared, link, Work::Send, sign, true)
     }
 
     /// Says goodbye after what is under way. Nothing can be sent after that.
@@ -434,6 +485,14 @@ impl Tx {
         match &self.state {
             State::Idle => self.state = State::Gone(link.error("the link was closed here"), None),
             State::Connected(connection) => {
+                let sign = link.signs.lock().as_ref().map(|signs| signs.goodbye);
+                if let Some(goodbye) = sign {
+                    // Room for it was kept.
+                    if let Err(error) = self.send_sign(shared, link, &goodbye) {
+                        log::debug!("{NAME}: no goodbye to peer {}: {error}", link.rank);
+                    }
+                    return;
+                }
                 let (address, key) = connection.their_cell;
                 let nothing = Gather { address: std::ptr::null(), len: 0, key: 0 };
                 let goodbye = Work::SendWithWord(order::word(self.kept.sent()) | order::GOODBYE);
@@ -486,7 +545,8 @@ impl Tx {
         for lane in 0..self.works.len() {
             let State::Connected(connection) = &self.state else { return };
             let stopped = connection.lanes[lane].pair.fail();
-            if self.works[lane].is_empty() {
+            // On iWARP what is started from here on is not reported; all else has been, once this is done.
+            if self.works[lane].is_empty() || shared.port.context.is_iwarp() {
                 continue;
             }
             let nothing = Gather { address: std::ptr::null(), len: 0, key: 0 };

@@ -8,7 +8,6 @@ use cableway_base::{Parameters, Rank};
 use cableway_btl::{Btl, Endpoint, Error, Identity, Job, Remains, Upcalls};
 use cableway_common_cuda::Devices;
 use parking_lot::Mutex;
-use zerocopy::IntoBytes;
 
 use crate::NAME;
 use crate::card::Address;
@@ -39,16 +38,22 @@ impl Openib {
     /// # Errors
     /// A parameter `btl_openib_*` that cannot be honoured, or a refusal by the device.
     pub fn open(job: &Job, parameters: &Parameters, devices: &Devices) -> Result<Option<Arc<Self>>, Error> {
-        let settings = Settings::new(parameters)?;
-        let port = match Port::open(&settings)? {
-            Ok(port) => port,
-            Err(reason) => {
-                log::info!("{NAME}: not used: {reason}");
-                return Ok(None);
-            }
+        let mut settings = Settings::new(parameters)?;
+        let not_used = |reason: String| {
+            log::info!("{NAME}: not used: {reason}");
+            Ok(None)
         };
+        let peers = job.size.saturating_sub(1) as usize + job.strangers as usize;
+        let port = match Port::open(&settings, peers)? {
+            Ok(port) => port,
+            Err(reason) => return not_used(reason),
+        };
+        settings.queues = port.list.clone();
         warn_of_limit(&settings);
-        let (shared, service) = Service::start(port, Identity::new(job), settings, devices)?;
+        let (shared, service) = match Service::start(port, Identity::new(job), settings, devices)? {
+            Ok(started) => started,
+            Err(reason) => return not_used(reason),
+        };
         let engine = Mutex::new(Engine::new(Arc::clone(&shared)));
         Ok(Some(Arc::new(Openib { _service: service, engine, shared })))
     }
@@ -91,7 +96,7 @@ impl Btl for Openib {
     }
 
     fn card(&self) -> Vec<u8> {
-        self.shared.address.encode().as_bytes().to_vec()
+        self.shared.address.publish().to_vec()
     }
 
     fn connect(&self, rank: Rank, card: &[u8]) -> Result<Vec<Box<dyn Endpoint>>, Error> {

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use crate::NAME;
 use crate::gid::{self, Gid, Kind};
-use crate::receive_queues::ReceiveQueue;
+use crate::receive_queues::{ReceiveQueue, ReceiveQueues};
 use crate::settings::{SPARE_COMPLETIONS, Settings};
 use crate::verbs::{Channel, CompletionQueue, Context, Library, Path, PortFacts, Protection, SharedReceiveQueue};
 
@@ -22,6 +22,9 @@ pub(crate) struct Port {
     /// Wakes who sleeps until there is a completion.
     pub(crate) channel: Arc<Channel>,
     /// As many as the settings name.
+    /// The settings', as they are on this network.
+    pub(crate) list: ReceiveQueues,
+    /// As many.
     pub(crate) queues: Vec<PortQueue>,
     pub(crate) facts: PortFacts,
     pub(crate) gid: Gid,
@@ -51,11 +54,12 @@ struct Expected {
 }
 
 impl Port {
-    /// Opens the best port of those that the settings allow and that can be had. None: there is none, and the reason.
+    /// Opens the best port of those that the settings allow and that can be had, where `peers` may send. None: there is
+    /// none, and the reason.
     ///
     /// # Errors
     /// Something is wrong with what the settings name.
-    pub(crate) fn open(settings: &Settings) -> Result<Result<Self, String>, Error> {
+    pub(crate) fn open(settings: &Settings, peers: usize) -> Result<Result<Self, String>, Error> {
         if !crate::verbs::any_device() {
             return Ok(Err("this machine has no such device".to_owned()));
         }
@@ -89,7 +93,7 @@ impl Port {
                 log::info!("{NAME}: {} port {} has no address", context.name, facts.number);
                 continue;
             };
-            match Self::set_up(context, facts, gid, settings) {
+            match Self::set_up(context, facts, gid, settings, peers) {
                 Ok(port) => return Ok(Ok(port)),
                 Err(error) => log::warn!("{error}; it is not used"),
             }
@@ -97,7 +101,13 @@ impl Port {
         Ok(Err("no device that may be used has an active port with an address".to_owned()))
     }
 
-    fn set_up(context: Arc<Context>, facts: PortFacts, gid: Gid, settings: &Settings) -> Result<Self, Error> {
+    fn set_up(
+        context: Arc<Context>,
+        facts: PortFacts,
+        gid: Gid,
+        settings: &Settings,
+        peers: usize,
+    ) -> Result<Self, Error> {
         let failed = |what: &'static str| {
             let name = context.name.clone();
             move |error| Error::system(NAME, format!("{name}: {what}"), error)
@@ -106,8 +116,13 @@ impl Port {
         let most = |limit: i32| usize::try_from(limit).unwrap_or(0);
         let protection = Protection::new(&context).map_err(failed("no protection domain"))?;
         let mut queues = Vec::new();
-        for options in settings.queues.iter() {
+        let list = settings.queues_on(context.is_iwarp(), peers);
+        for options in list.iter() {
             let most = most(if options.per_peer { attributes.max_qp_wr } else { attributes.max_srq_wr });
+            if context.is_iwarp() && options.count > most {
+                let reason = format!("{peers} peers take {} receive buffers, it has {most}", options.count);
+                return Err(failed("too small")(std::io::Error::other(reason)));
+            }
             let options = options.at_most(most);
             let shared = if options.per_peer {
                 None
@@ -118,7 +133,9 @@ impl Port {
             queues.push(PortQueue { options, shared });
         }
         let most_completions = most(attributes.max_cqe);
-        let entries = settings.completions.min(most_completions);
+        // There may be more buffers than the settings say.
+        let shared: usize = list.shared().map(|queue| queue.count).sum();
+        let entries = settings.completions.max(shared + 2 * SPARE_COMPLETIONS).min(most_completions);
         let count = |queue: &PortQueue| if queue.shared.is_some() { queue.options.count } else { 0 };
         let receives = queues.iter().map(count).sum();
         let room = entries.saturating_sub(receives);
@@ -149,6 +166,7 @@ impl Port {
             protection,
             completions,
             channel,
+            list,
             queues,
             facts,
             gid,
@@ -185,6 +203,17 @@ impl Port {
         }
         expected.receives += receives;
         Ok(())
+    }
+
+    /// So many receive buffers will report nothing after all.
+    pub(crate) fn expect_less(&self, receives: usize) {
+        let mut expected = self.expected.lock();
+        expected.receives = expected.receives.saturating_sub(receives);
+    }
+
+    /// Receive buffers that each connection has of its own.
+    pub(crate) fn own_buffers(&self) -> usize {
+        self.queues.iter().filter(|queue| queue.shared.is_none()).map(|queue| queue.options.count).sum()
     }
 
     /// The way from here to a peer's port.

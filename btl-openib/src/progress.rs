@@ -9,7 +9,7 @@ use cableway_btl::{Error, Received, SharedBytes, Token, Upcalls};
 use smallvec::SmallVec;
 
 use crate::NAME;
-use crate::link::{Link, State, of_work_id};
+use crate::link::{Link, Sign, State, Word, of_work_id};
 use crate::order::{self, Early};
 use crate::receives::{Inbound, Keeping, RECEIVE};
 use crate::shared::Shared;
@@ -28,12 +28,17 @@ pub(crate) struct Engine {
     spent: Vec<(Arc<Inbound>, usize)>,
     /// Links whose peers are to be told what was consumed.
     owing: Vec<Arc<Link>>,
-    /// Links found broken or closed by the peer, to be reported once nothing of theirs is under way.
-    failing: Vec<Arc<Link>>,
+    /// Links found broken or closed by the peer, to be reported once nothing of theirs is under way; and in which poll.
+    failing: Vec<(Arc<Link>, u64)>,
     /// Links whose peers have ended, whose last messages may be among the completions.
     ended: Vec<Arc<Link>>,
     /// The device is of no use any more.
     dead: bool,
+    /// Words are messages, and broken connections report only what they had begun.
+    iwarp: bool,
+    /// How often completions were asked for, and when last there were none left.
+    polls: u64,
+    drained: u64,
 }
 
 // SAFETY: completions are plain values; they name memory by number only.
@@ -43,6 +48,7 @@ impl Engine {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
         // SAFETY: a structure of integers.
         let blank: Completion = unsafe { std::mem::zeroed() };
+        let iwarp = shared.port.context.is_iwarp();
         Engine {
             shared,
             completions: [blank; COMPLETIONS],
@@ -52,6 +58,9 @@ impl Engine {
             failing: Vec::new(),
             ended: Vec::new(),
             dead: false,
+            iwarp,
+            polls: 0,
+            drained: 0,
         }
     }
 
@@ -73,6 +82,7 @@ impl Engine {
         // What a message leaves to do waits for the next call: by then its answer, if there is one, is on its way.
         let (spent, owing) = (self.spent.len(), self.owing.len());
         if !self.dead {
+            self.polls += 1;
             match self.shared.port.completions.poll(&mut self.completions) {
                 Ok(count) => {
                     for index in 0..count {
@@ -80,6 +90,9 @@ impl Engine {
                         self.complete(&completion, upcalls);
                     }
                     events += count;
+                    if count < COMPLETIONS {
+                        self.drained = self.polls;
+                    }
                     if count < COMPLETIONS && !self.ended.is_empty() {
                         self.bury();
                     }
@@ -154,14 +167,28 @@ impl Engine {
             return;
         }
         if completion.status != status::IBV_WC_SUCCESS {
-            self.broke(link, completion);
-            inbound.give_back(index);
+            // What becomes of a connection that is being made, the thread says that makes it: over iWARP a question that
+            // is refused hands back the buffers that were to be the connection's own.
+            if !self.iwarp || !matches!(link.tx.lock().state, State::Idle | State::Connecting) {
+                self.broke(link, completion);
+                inbound.give_back(index);
+            }
             return;
         }
         if completion.opcode != opcode::IBV_WC_RECV {
             let reason = "it wrote to memory in a way that nobody asked for".to_owned();
             self.fail(link, Error::Malformed { btl: NAME, peer: link.rank, reason });
             inbound.give_back(index);
+            return;
+        }
+        if self.iwarp
+            && let Some(word) = self.word(&inbound, index, completion.byte_len as usize)
+        {
+            inbound.give_back(index);
+            match word {
+                Word::Greeting => self.shared.welcome(link),
+                Word::Goodbye => self.hear_goodbye(link),
+            }
             return;
         }
         if link.arrivals.is_some() || self.has_word(completion) {
@@ -276,6 +303,17 @@ impl Engine {
         }
     }
 
+    /// What a message says to this transport, where there are no words beside messages.
+    fn word(&self, inbound: &Inbound, index: usize, len: usize) -> Option<Word> {
+        let mut message = Sign::default();
+        if len != message.len() {
+            return None;
+        }
+        // SAFETY: the completion gave the buffer back to us, and it is not posted again meanwhile.
+        unsafe { inbound.receives.bytes(index, len) }.copy_to(&mut message);
+        inbound.link.word_of(&message)
+    }
+
     fn has_word(&self, completion: &Completion) -> bool {
         const WITH_WORD: u32 = 1 << 1;
         completion.wc_flags & WITH_WORD != 0
@@ -378,8 +416,8 @@ impl Engine {
 
     fn part(&mut self, link: &Arc<Link>) {
         link.silenced.store(true, Ordering::Relaxed);
-        if !self.failing.iter().any(|failing| Arc::ptr_eq(failing, link)) {
-            self.failing.push(Arc::clone(link));
+        if !self.failing.iter().any(|(failing, _)| Arc::ptr_eq(failing, link)) {
+            self.failing.push((Arc::clone(link), self.polls));
         }
     }
 
@@ -397,18 +435,21 @@ impl Engine {
 
     fn report(&mut self, upcalls: &dyn Upcalls) -> usize {
         let before = self.failing.len();
-        for link in std::mem::take(&mut self.failing) {
-            let abandoned = if self.dead { link.tx.lock().abandon(&self.shared) } else { Vec::new() };
+        for (link, since) in std::mem::take(&mut self.failing) {
+            // Over iWARP, what had not been reported when all completions since had been taken never will be.
+            let over = self.dead || (self.iwarp && self.drained > since);
+            let abandoned = if over { link.tx.lock().abandon(&self.shared) } else { Vec::new() };
             for owner in &abandoned {
                 if let Owner::Transfer { token, .. } = owner {
-                    upcalls.completed(*token, Err(link.error("the device here failed")));
+                    let error = link.tx.lock().failure().unwrap_or_else(|| link.left());
+                    upcalls.completed(*token, Err(error));
                 }
             }
             let error = {
                 let mut tx = link.tx.lock();
                 if !tx.is_idle() {
                     drop(tx);
-                    self.failing.push(link);
+                    self.failing.push((link, since));
                     continue;
                 }
                 let state = std::mem::replace(&mut tx.state, State::Idle);

@@ -8,6 +8,7 @@ use cableway_base::parameters::GpuDirect;
 use cableway_btl::{Error, MAX_HEADER};
 
 use crate::receive_queues::ReceiveQueues;
+use crate::verbs::Patience;
 use crate::{invalid, memory};
 
 /// Work of a connection beside messages: a credit, a goodbye, and what ends it.
@@ -29,6 +30,7 @@ pub(crate) struct Settings {
     pub(crate) include: Vec<String>,
     pub(crate) exclude: Vec<String>,
     pub(crate) gid_index: Option<u8>,
+    pub(crate) connection_manager: ConnectionManager,
     /// Alike in all processes of a job, in number at least.
     pub(crate) queues: ReceiveQueues,
     pub(crate) completions: usize,
@@ -57,7 +59,31 @@ pub(crate) struct DirectSettings {
     pub(crate) sysfs: PathBuf,
 }
 
+/// Who makes connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ConnectionManager {
+    /// Datagrams where there are any.
+    Auto,
+    Datagrams,
+    Rdmacm,
+}
+
 impl Settings {
+    /// Receive queues as they are on a network, where `peers` may send: over iWARP nobody waits whose message finds no
+    /// buffer; and librdmacm connects one queue pair at a time.
+    pub(crate) fn queues_on(&self, iwarp: bool, peers: usize) -> ReceiveQueues {
+        match self.connection_manager {
+            _ if iwarp => self.queues.last_alone().without_waiting(peers),
+            ConnectionManager::Rdmacm => self.queues.last_alone(),
+            ConnectionManager::Auto | ConnectionManager::Datagrams => self.queues.clone(),
+        }
+    }
+
+    /// Of devices.
+    pub(crate) fn patience(&self) -> Patience {
+        Patience { timeout: self.timeout, retries: self.retries, rnr_timer: self.rnr_timer }
+    }
+
     /// Messages of one peer that may wait here.
     pub(crate) fn window(&self) -> usize {
         self.queues.window()
@@ -80,6 +106,15 @@ impl Settings {
             text => Some(text.parse().map_err(|_| {
                 invalid("btl_openib_gid_index", format!("'{text}' is neither 'auto' nor a number up to 255"))
             })?),
+        };
+        let connection_manager = match parameters.btl_openib_connection_manager.trim() {
+            "auto" => ConnectionManager::Auto,
+            "datagrams" => ConnectionManager::Datagrams,
+            "rdmacm" => ConnectionManager::Rdmacm,
+            text => {
+                let reason = format!("'{text}' is none of 'auto', 'datagrams' and 'rdmacm'");
+                return Err(invalid("btl_openib_connection_manager", reason));
+            }
         };
         let small = |name: &'static str, value: usize, most: usize| {
             if value > most {
@@ -108,6 +143,7 @@ impl Settings {
             include,
             exclude,
             gid_index,
+            connection_manager,
             completions: parameters.btl_openib_cq_size.max(receives + 2 * SPARE_COMPLETIONS),
             queues,
             depth: parameters.btl_openib_send_depth.clamp(8, 1 << 14),
@@ -156,6 +192,7 @@ mod tests {
         for (assignment, said) in [
             ("btl_openib_gid_index=first", "btl_openib_gid_index"),
             ("btl_openib_ib_retry_count=8", "btl_openib_ib_retry_count"),
+            ("btl_openib_connection_manager=udcm", "datagrams"),
             ("btl_openib_receive_queues=S", "btl_openib_receive_queues"),
             ("btl_openib_receive_queues=P,4K,64:S,4K", "entry 2 of 2"),
         ] {

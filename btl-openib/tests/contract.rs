@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 use cableway_btl::{
     Access, Endpoint, Error, Flags, FragmentKind, MAX_HEADER, Received, RemoteHandle, Sent, Token, Upcalls,
 };
-use common::{Node, Pair, connect, has_device, node, pair, pattern, region, send, transfer, until};
+use common::{
+    Node, Pair, connect, has_device, is_iwarp, is_managed, node, pair, pattern, region, send, transfer, until,
+};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use test_nodes::{PATIENCE, try_send};
 
@@ -100,6 +102,9 @@ fn a_full_queue_leaves_the_others_free() {
     if !has_device() {
         return;
     }
+    if is_managed() {
+        return println!("skipped: there is one queue where librdmacm makes connections");
+    }
     let Pair { a, b, mut to_b, to_a: _to_a } = pair(&[&listed(LISTS[2])]);
     let nodes = [&a, &b];
     send(&nodes, &mut *to_b, b"first", b"");
@@ -159,6 +164,9 @@ fn buffers_of_their_own_are_there_for_every_peer() {
     if !has_device() {
         return;
     }
+    if is_iwarp() {
+        return println!("skipped: buffers are shared over iWARP");
+    }
     let set = ["btl_openib_receive_queues=P,4K,512,128,64", "btl_openib_cq_size=256"];
     let nodes: Vec<Node> = (0..4).map(|rank| node(rank, 4, &set)).collect();
     let all: Vec<&Node> = nodes.iter().collect();
@@ -188,6 +196,9 @@ fn buffers_of_their_own_are_there_for_every_peer() {
 fn processes_of_other_lists_do_not_meet() {
     if !has_device() {
         return;
+    }
+    if is_managed() {
+        return println!("skipped: of each list the last is used where librdmacm makes connections");
     }
     let (a, b) = (node(0, 2, &[&listed(LISTS[1])]), node(1, 2, &[]));
     assert!(a.connect(&b).is_empty() && b.connect(&a).is_empty());
@@ -419,7 +430,8 @@ fn reaching_for_what_was_never_registered_costs_the_connection() {
     drop(registration);
     // SAFETY: the source outlives the pair and is not written to.
     transfer(&nodes, &a, 1, |token| unsafe { to_b.put(region(&mut source), &handle, 0, token) });
-    assert!(a.seen.completed.lock()[0].1.is_err());
+    // Over iWARP a write is done when the source may be written to.
+    assert!(is_iwarp() || a.seen.completed.lock()[0].1.is_err());
     until(&nodes, "both know", || a.failures() == 1 && b.failures() == 1);
     assert!(target.iter().all(|&byte| byte == 0));
     assert!(to_b.send_inline(b"x", b"").is_err());

@@ -140,6 +140,7 @@ parameters! {
     btl_openib_if_include: Text = "", "devices to use, as DEVICE or DEVICE:PORT, separated by commas; empty means all but the excluded ones";
     btl_openib_if_exclude: Text = "", "devices not to use, as DEVICE or DEVICE:PORT, separated by commas; not together with btl_openib_if_include";
     btl_openib_gid_index: Text = "auto", "which of a port's addresses to use; auto prefers RoCE v2, and of those an IPv4 address, then any that is not link-local";
+    btl_openib_connection_manager: Text = "auto", "how connections are made: datagrams (of the transport's own), rdmacm (by librdmacm, which needs an IP address on the port), or auto: datagrams, but rdmacm where the device has none (iWARP)";
     btl_openib_cq_size: Count = "8192", "completions that may wait; work under way on all connections is kept below";
     btl_openib_send_depth: Count = "15", "work under way on one connection; queues take memory for the next power of two above";
     btl_openib_max_inline: Size = "48", "largest message that is written into the work request itself, if the device allows";

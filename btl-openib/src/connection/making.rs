@@ -1,104 +1,214 @@
-//! Making connections: what is done about a peer that is to be connected, and said to it.
+//! Connections by datagrams: what is done about a peer that is to be connected, and said to it.
 
+use std::io;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use ahash::AHashMap;
 use cableway_base::Rank;
 use cableway_btl::Error;
 use smallvec::SmallVec;
 
-use super::handshake::Handshake;
-use super::service::Server;
-use super::wire::{Hello, Queue};
+use super::datagrams::Datagrams;
+use super::desk::{Desk, Work};
+use super::ends::{End, Ends, Made};
+use super::handshake::{Due, Handshake};
+use super::service::Connector;
+use super::wire::{HELLO, Hello, Queue};
 use crate::NAME;
 use crate::card::{Address, BITS_24};
-use crate::cells::Cell;
-use crate::link::{Connection, Link, State};
+use crate::link::{Link, State};
 use crate::port::PortQueue;
-use crate::process::Found;
-use crate::receives::{Inbound, Receives, Taker};
 use crate::shared::Shared;
-use crate::verbs::{QueuePair, QueuePairOptions, Remote};
-use crate::work::Lane;
+use crate::verbs::Remote;
+
+/// Makes connections by datagrams.
+pub(super) struct Maker {
+    ends: Ends,
+    datagrams: Datagrams,
+    /// Kept for its memory.
+    come: Vec<[u8; HELLO]>,
+    desk: Desk<Hello, Arc<Link>>,
+    /// Connections being made.
+    pending: AHashMap<Rank, Pending>,
+    /// What to answer those that are connected and have not heard so.
+    known: AHashMap<Rank, (Hello, Address)>,
+    /// When the time was looked at last.
+    looked: Instant,
+}
 
 /// A connection being made.
-pub(super) struct Pending {
-    pub(super) link: Arc<Link>,
-    /// One for each receive queue.
-    pairs: SmallVec<[Made; 1]>,
-    pub(super) handshake: Handshake,
+struct Pending {
+    end: End,
+    handshake: Handshake,
     address: Address,
-    cell: Cell,
     first_packet: u32,
     /// The peer's queues, its cell and the key to that; once it has said hello.
     theirs: Option<(SmallVec<[Queue; 1]>, u64, u32)>,
 }
 
-/// A queue pair, and the buffers in which messages arrive by it.
-struct Made {
-    // Gone before its buffers.
-    pair: Arc<QueuePair>,
-    receives: Arc<Receives>,
+impl Connector for Maker {
+    fn ends(&self) -> &Ends {
+        &self.ends
+    }
+
+    fn ends_mut(&mut self) -> &mut Ends {
+        &mut self.ends
+    }
+
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.datagrams.descriptor()
+    }
+
+    fn arm(&mut self) -> io::Result<()> {
+        self.datagrams.arm()
+    }
+
+    fn drain(&mut self) {
+        self.datagrams.drain();
+    }
+
+    fn read(&mut self) -> io::Result<()> {
+        self.datagrams.read(&mut self.come)?;
+        for bytes in self.come.drain(..) {
+            match Hello::decode(&self.ends.shared.identity, &bytes) {
+                Ok((rank, hello)) => self.desk.hear(rank, hello),
+                Err(reason) => log::debug!("{NAME}: a datagram is ignored: {reason}"),
+            }
+        }
+        Ok(())
+    }
+
+    fn hear_all(&mut self) {
+        while let Some((rank, hello)) = self.desk.take_said() {
+            self.hear(rank, &hello);
+        }
+    }
+
+    fn want(&mut self, link: Arc<Link>) {
+        self.desk.connect(link);
+    }
+
+    /// To make a queue pair takes as long as hundreds of datagrams take to come, so their buffers are emptied after each.
+    fn work(&mut self) -> io::Result<()> {
+        const AT_A_TIME: usize = 16;
+        for _ in 0..AT_A_TIME {
+            match self.desk.take() {
+                Some(Work::Hear(rank, hello)) => self.hear(rank, &hello),
+                Some(Work::Connect(link)) => self.connect(link),
+                None => break,
+            }
+            self.read()?;
+        }
+        Ok(())
+    }
+
+    fn is_idle(&self) -> bool {
+        self.desk.is_empty()
+    }
+
+    /// That waits until everybody was heard, for no more than a second.
+    fn tick(&mut self, now: Instant) -> Option<Instant> {
+        let soon = self.looked + Duration::from_secs(1);
+        if self.desk.unheard() != 0 && now < soon {
+            return Some(soon);
+        }
+        self.looked = now;
+        let ranks: Vec<Rank> = self.pending.keys().copied().collect();
+        let mut next: Option<Instant> = None;
+        for rank in ranks {
+            let due = match self.pending.get_mut(&rank) {
+                Some(pending) => pending.handshake.due(now),
+                None => continue,
+            };
+            match due {
+                Due::Again => {
+                    self.say_pending(rank);
+                    next = Some(now + Duration::from_millis(1));
+                }
+                Due::TooLate => {
+                    if let Some(pending) = self.pending.remove(&rank) {
+                        let seconds = self.ends.shared.settings.peer_timeout.as_secs_f64();
+                        let error = pending.end.link.unreachable(format!("it does not answer within {seconds} s"));
+                        self.ends.give_up(pending.end, error);
+                    }
+                }
+                Due::At(instant) => next = Some(next.map_or(instant, |next| next.min(instant))),
+            }
+        }
+        next
+    }
+
+    fn bury(&mut self, link: &Arc<Link>) -> bool {
+        let Some(pending) = self.pending.remove(&link.rank) else { return false };
+        let error = link.unreachable("its process has ended".to_owned());
+        self.ends.give_up(pending.end, error);
+        true
+    }
+
+    /// Who is being connected to hears so, as often as makes it likely that one datagram arrives.
+    fn close(&mut self) {
+        const TIMES: usize = 3;
+        let pending = std::mem::take(&mut self.pending);
+        for (rank, pending) in pending {
+            for _ in 0..TIMES {
+                self.say_closed(rank, &pending.address);
+            }
+            let link = self.ends.forget(pending.end);
+            let mut tx = link.tx.lock();
+            if matches!(tx.state, State::Connecting) {
+                tx.state = State::Gone(link.error("the link was closed here"), None);
+            }
+        }
+    }
 }
 
-impl Server {
+impl Maker {
+    pub(super) fn new(shared: &Arc<Shared>, datagrams: Datagrams) -> Self {
+        let (pending, known) = (AHashMap::new(), AHashMap::new());
+        let (come, desk, looked) = (Vec::new(), Desk::default(), Instant::now());
+        Maker { ends: Ends::new(shared), datagrams, come, desk, pending, known, looked }
+    }
+
     /// This process wants to send.
-    pub(super) fn connect(&mut self, link: Arc<Link>) {
+    fn connect(&mut self, link: Arc<Link>) {
         let rank = link.rank;
         // The peer may have been first.
         if self.pending.contains_key(&rank) || self.known.contains_key(&rank) {
             return;
         }
-        if self.shared.finalizing.load(Ordering::Acquire) {
+        if self.ends.shared.finalizing.load(Ordering::Acquire) {
             let error = link.error("the link was closed here");
-            return self.lose(&link, error);
+            return self.ends.lose(&link, error);
         }
         let Some(address) = *link.address.lock() else { return };
-        match self.begin(Arc::clone(&link), address) {
+        match self.begin(&link, address) {
             Ok(()) => self.say_pending(rank),
-            Err(error) => self.lose(&link, error),
+            Err(error) => self.ends.lose(&link, error),
         }
     }
 
     /// Makes this end of a connection.
-    fn begin(&mut self, link: Arc<Link>, address: Address) -> Result<(), Error> {
-        let shared = &self.shared;
-        match address.process.find(&shared.address.process) {
-            Found::Alive(watch) => self.watched.push((watch, Arc::clone(&link))),
-            Found::Elsewhere => {}
-            Found::Ended => return Err(link.unreachable("its process has ended".to_owned())),
-        }
-        let own: usize =
-            shared.port.queues.iter().filter(|queue| queue.shared.is_none()).map(|queue| queue.options.count).sum();
-        shared.port.expect(own)?;
-        let places = 0..shared.port.queues.len();
-        let pairs = places.map(|place| shared.make(place, &link)).collect::<Result<SmallVec<[Made; 1]>, _>>()?;
-        let cell = shared.cells.take()?;
+    fn begin(&mut self, link: &Arc<Link>, address: Address) -> Result<(), Error> {
         let random =
             u32::from_ne_bytes(crate::random().map_err(|error| Error::system(NAME, "no random bytes", error))?);
-        let number = pairs[0].pair.number();
-        let mut directory = shared.directory.write();
-        for made in &pairs {
-            let inbound = Inbound { link: Arc::clone(&link), receives: Arc::clone(&made.receives) };
-            directory.by_number.insert(made.pair.number(), Arc::new(inbound));
-        }
-        drop(directory);
-        let handshake = Handshake::new(number, Instant::now(), shared.settings.peer_timeout, random);
-        let rank = link.rank;
+        let end = self.ends.begin(link, Some(&address))?;
+        let handshake = Handshake::new(end.number(), Instant::now(), self.ends.shared.settings.peer_timeout, random);
         let first_packet = random & BITS_24;
-        self.pending.insert(rank, Pending { link, pairs, handshake, address, cell, first_packet, theirs: None });
+        self.pending.insert(link.rank, Pending { end, handshake, address, first_packet, theirs: None });
         Ok(())
     }
 
-    pub(super) fn hear(&mut self, rank: Rank, hello: &Hello) {
+    fn hear(&mut self, rank: Rank, hello: &Hello) {
         if hello.closed {
             // Nothing can have come from it by a connection that it had not finished making.
             let link = match self.pending.remove(&rank) {
-                Some(pending) => self.forget(pending),
-                None => self.shared.link(rank),
+                Some(pending) => self.ends.forget(pending.end),
+                None => self.ends.shared.link(rank),
             };
-            self.shared.mailbox.post(|letters| letters.closed.push(link));
+            self.ends.shared.mailbox.post(|letters| letters.closed.push(link));
             return;
         }
         if let Some((ours, address)) = self.known.get(&rank).cloned() {
@@ -113,8 +223,8 @@ impl Server {
             return;
         }
         let Some(pending) = self.pending.get_mut(&rank) else { return };
-        if pending.pairs.len() != hello.queues.len() {
-            let (theirs, ours) = (hello.queues.len(), pending.pairs.len());
+        if pending.end.pairs.len() != hello.queues.len() {
+            let (theirs, ours) = (hello.queues.len(), pending.end.pairs.len());
             return log::warn!("{NAME}: rank {rank} offers {theirs} queue pairs instead of {ours}: ignored");
         }
         pending.theirs = Some((hello.queues.clone(), hello.cell, hello.cell_key));
@@ -123,14 +233,14 @@ impl Server {
             Err(reason) => return log::warn!("{NAME}: what rank {rank} says is ignored: {reason}"),
         };
         if step.connect {
-            let connected = pending.pairs.iter().zip(&hello.queues).try_for_each(|(made, theirs)| {
-                let remote = self.shared.remote(theirs.number, hello, &pending.address);
+            let connected = pending.end.pairs.iter().zip(&hello.queues).try_for_each(|(made, theirs)| {
+                let remote = self.ends.shared.remote(theirs.number, hello, &pending.address);
                 made.pair.connect(&remote, pending.first_packet)
             });
             if let Err(error) = connected {
                 let error = Error::system(NAME, format!("cannot connect to peer {rank}"), error);
                 if let Some(pending) = self.pending.remove(&rank) {
-                    self.give_up(pending, error);
+                    self.ends.give_up(pending.end, error);
                 }
                 return;
             }
@@ -146,13 +256,13 @@ impl Server {
     /// A peer was first. False: it is told, or nothing is said.
     fn accept(&mut self, rank: Rank, hello: &Hello) -> bool {
         // Who is not answered goes another way in the end; that we are about to leave would be a lie.
-        if self.shared.lost.load(Ordering::Relaxed) {
+        if self.ends.shared.lost.load(Ordering::Relaxed) {
             return false;
         }
-        let link = self.shared.link(rank);
+        let link = self.ends.shared.link(rank);
         let refused = {
             let mut tx = link.tx.lock();
-            if matches!(tx.state, State::Idle) && !tx.closing && !self.shared.finalizing.load(Ordering::Acquire) {
+            if matches!(tx.state, State::Idle) && !tx.closing && !self.ends.shared.finalizing.load(Ordering::Acquire) {
                 tx.state = State::Connecting;
             }
             !matches!(tx.state, State::Connecting)
@@ -164,10 +274,10 @@ impl Server {
             return false;
         }
         let address = *link.address.lock().get_or_insert(hello.address);
-        match self.begin(Arc::clone(&link), address) {
+        match self.begin(&link, address) {
             Ok(()) => true,
             Err(error) => {
-                self.lose(&link, error);
+                self.ends.lose(&link, error);
                 false
             }
         }
@@ -176,69 +286,12 @@ impl Server {
     /// Both ends are connected.
     fn establish(&mut self, rank: Rank) {
         let Some(pending) = self.pending.remove(&rank) else { return };
-        let hello = Hello { asks: false, ..self.shared.hello(&pending) };
+        let hello = Hello { asks: false, ..self.ends.shared.hello(&pending) };
         let Some((queues, cell, key)) = pending.theirs else { return };
-        if self.known.is_empty() {
-            self.beat = Instant::now() + self.shared.settings.peer_timeout / 4;
-        }
         self.known.insert(rank, (hello, pending.address));
-        let lane = |(made, theirs): (Made, Queue)| {
-            Lane::new(made.pair, made.receives, theirs.size as usize, theirs.window.into())
-        };
-        let lanes = pending.pairs.into_iter().zip(queues).map(lane).collect();
-        let connection = Connection { lanes, cell: pending.cell, their_cell: (cell, key) };
-        log::debug!("{NAME}: connected to rank {rank}, queue pair {}", connection.lanes[0].pair.number());
-        let mut tx = pending.link.tx.lock();
-        if !matches!(tx.state, State::Connecting) {
-            // Given up here meanwhile: the peer, whose end may be in use, is to find nobody.
-            if matches!(tx.state, State::Gone(..)) {
-                for lane in &connection.lanes {
-                    if let Err(error) = lane.pair.fail() {
-                        log::debug!("{NAME}: the connection to peer {rank} cannot be stopped: {error}");
-                    }
-                }
-            }
-            // Or closed by a goodbye that came before we knew that we were connected.
-            if let State::Gone(_, kept) | State::Left { kept } = &mut tx.state {
-                *kept = Some(connection);
-            }
-            return;
-        }
-        tx.state = State::Connected(connection);
-        if std::mem::take(&mut tx.closing) {
-            tx.close(&self.shared, &pending.link);
-        }
-    }
-
-    /// A connection is not to be.
-    pub(super) fn give_up(&self, pending: Pending, error: Error) {
-        let link = self.forget(pending);
-        self.lose(&link, error);
-    }
-
-    fn forget(&self, pending: Pending) -> Arc<Link> {
-        let mut directory = self.shared.directory.write();
-        for made in &pending.pairs {
-            directory.by_number.remove(&made.pair.number());
-        }
-        drop(directory);
-        pending.link
-    }
-
-    /// This process ends: who is being connected to hears so, as often as makes it likely that one datagram arrives.
-    pub(super) fn close(&mut self) {
-        const TIMES: usize = 3;
-        let pending = std::mem::take(&mut self.pending);
-        for (rank, pending) in pending {
-            for _ in 0..TIMES {
-                self.say_closed(rank, &pending.address);
-            }
-            let link = self.forget(pending);
-            let mut tx = link.tx.lock();
-            if matches!(tx.state, State::Connecting) {
-                tx.state = State::Gone(link.error("the link was closed here"), None);
-            }
-        }
+        let link = Arc::clone(&pending.end.link);
+        let connection = pending.end.connected(queues.iter().map(|queue| (queue.size, queue.window)), (cell, key));
+        self.ends.establish(&link, connection);
     }
 
     fn say_closed(&mut self, rank: Rank, address: &Address) {
@@ -250,25 +303,21 @@ impl Server {
             knows: 0,
             cell: 0,
             cell_key: 0,
-            address: self.shared.address,
+            address: self.ends.shared.address,
         };
         self.say(rank, &closed, address);
     }
 
-    fn lose(&self, link: &Arc<Link>, error: Error) {
-        self.shared.mailbox.post(|letters| letters.failures.push((Arc::clone(link), error)));
-    }
-
-    pub(super) fn say_pending(&mut self, rank: Rank) {
+    fn say_pending(&mut self, rank: Rank) {
         let Some(pending) = self.pending.get(&rank) else { return };
-        let (hello, address) = (self.shared.hello(pending), pending.address);
+        let (hello, address) = (self.ends.shared.hello(pending), pending.address);
         self.say(rank, &hello, &address);
     }
 
     /// A datagram that is not sent is said again, as one that is lost.
     fn say(&mut self, to: Rank, hello: &Hello, address: &Address) {
-        let sent = hello.encode(&self.shared.identity, to).and_then(|bytes| {
-            let sent = self.datagrams.send(&self.shared.port, &self.shared.settings, address, &bytes);
+        let sent = hello.encode(&self.ends.shared.identity, to).and_then(|bytes| {
+            let sent = self.datagrams.send(&self.ends.shared.port, &self.ends.shared.settings, address, &bytes);
             sent.map_err(|error| error.to_string())
         });
         if let Err(reason) = sent {
@@ -278,38 +327,15 @@ impl Server {
 }
 
 impl Shared {
-    /// A queue pair for a peer, with the buffers of a receive queue.
-    fn make(&self, place: usize, link: &Link) -> Result<Made, Error> {
-        let queue = &self.port.queues[place];
-        let options = QueuePairOptions {
-            port: self.port.facts.number,
-            pkey_index: self.settings.pkey_index,
-            depth: self.port.depth as u32,
-            inline: self.settings.inline,
-            receives: queue.options.count as u32,
-        };
-        let pair = QueuePair::connected(&self.port.protection, &self.port.completions, queue.shared.as_ref(), &options)
-            .map_err(|error| Error::system(NAME, format!("no queue pair for peer {}", link.rank), error))?;
-        let pair = Arc::new(pair);
-        let receives = match &queue.shared {
-            Some(shared) => self.receives(place, shared)?,
-            None => {
-                let taker = Taker::One(Arc::clone(&pair));
-                Receives::new(&self.port.protection, taker, &self.devices, place, &queue.options)?
-            }
-        };
-        Ok(Made { pair, receives })
-    }
-
     /// What to say about a connection being made.
     fn hello(&self, pending: &Pending) -> Hello {
-        let (cell, cell_key) = pending.cell.remote();
+        let (cell, cell_key) = pending.end.cell.remote();
         let queue = |(made, queue): (&Made, &PortQueue)| Queue {
             number: made.pair.number(),
             size: queue.options.size as u32,
             window: queue.options.window as u32,
         };
-        let queues = pending.pairs.iter().zip(&self.port.queues).map(queue).collect();
+        let queues = pending.end.pairs.iter().zip(&self.port.queues).map(queue).collect();
         Hello {
             asks: !pending.handshake.ready(),
             closed: false,
@@ -330,9 +356,7 @@ impl Shared {
             path: self.port.path_to(address, &self.settings),
             mtu: self.address.mtu.min(hello.address.mtu),
             reads: self.port.reads.min(hello.address.reads),
-            timeout: self.settings.timeout,
-            retries: self.settings.retries,
-            rnr_timer: self.settings.rnr_timer,
+            patience: self.settings.patience(),
         }
     }
 }

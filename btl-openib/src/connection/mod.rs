@@ -1,4 +1,8 @@
-//! How connections come about: each side tells the other, by datagrams, the queue pair that it has made for it.
+//! How connections come about, be it by datagrams or by librdmacm.
+//!
+//! # Datagrams
+//!
+//! Each side tells the other, by datagrams, the queue pair that it has made for it.
 //!
 //! ```text
 //! one who wants to send                        the other
@@ -11,20 +15,35 @@
 //!
 //! It makes no difference who begins, nor whether both do: each pair of processes has one queue pair at each end, and
 //! every datagram says the same. Who has not heard what it waits for says it again; who has what it needs only
-//! answers. Datagrams are served by a thread, so that a process that computes can be connected to, and one that does
-//! not answer is dead.
+//! answers.
 //!
 //! Where thousands connect at once, most of what is said comes to a process that is busy making queue pairs. So between
 //! any two pieces of work it takes the datagrams that have come out of the few buffers that the device fills, and hears
 //! them before it asks anybody for more ([`desk`]); who is not heard speaks again at a time of its own ([`handshake`]).
 //! `benches/openib/` has ten thousand do so.
+//!
+//! # librdmacm
+//!
+//! Where a device has no datagrams (iWARP), or where a parameter says so, the connection manager of the system finds the
+//! way to a peer's IP address, and takes a question there and its answer back. One of the two asks, the other answers;
+//! `meeting` says which, where both want to ask. Question and answer carry an `introduction`.
+//!
+//! iWARP has two rules of its own. Who asked sends first, a greeting, and the other not before that has come. And there
+//! are no words beside messages: greeting and goodbye are messages that nobody but the two ends could make.
+//!
+//! Either way it is a thread that makes connections, so that a process that computes can be connected to, and one that
+//! does not answer is dead.
 
 mod datagrams;
 mod desk;
 mod door;
+mod ends;
 mod events;
 mod handshake;
+mod introduction;
 mod making;
+mod managed;
+mod meeting;
 mod service;
 mod wire;
 
@@ -32,5 +51,6 @@ pub use desk::{Desk, Work};
 pub(crate) use door::Door;
 pub(crate) use events::hear as hear_event;
 pub use handshake::{Due, Handshake, Step};
+pub(crate) use introduction::Introduction;
 pub(crate) use service::{Service, without_signals};
 pub(crate) use wire::{HELLO, Hello};

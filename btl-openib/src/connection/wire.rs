@@ -291,6 +291,7 @@ pub(super) mod tests {
             datagram_key: 3,
             max_message: 4096,
             process: crate::process::Process::default(),
+            listener: None,
         };
         Hello {
             asks: true,

@@ -1,10 +1,7 @@
 //! libibverbs and its functions.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
-use std::sync::OnceLock;
 
-use cableway_base::root_cause;
-use libloading::os::unix::{Library as Handle, RTLD_LOCAL, RTLD_NOW};
 use rdma_mummy_sys::{
     ibv_ah, ibv_ah_attr, ibv_comp_channel, ibv_context, ibv_cq, ibv_device, ibv_device_attr, ibv_gid, ibv_mr, ibv_pd,
     ibv_port_attr, ibv_qp, ibv_qp_attr, ibv_qp_init_attr, ibv_srq, ibv_srq_init_attr,
@@ -12,41 +9,67 @@ use rdma_mummy_sys::{
 
 use super::objects::AsyncEvent;
 
-/// The name under which every distribution has it.
-const NAME: &str = "libibverbs.so.1";
-
 /// Protection domain, offset in the dma-buf, length, address by which work names the first byte, descriptor, access.
 type RegisterDmaBuf = unsafe extern "C" fn(*mut ibv_pd, u64, usize, u64, c_int, c_int) -> *mut ibv_mr;
 
+/// Declares a library of rdma-core by its file and its functions, as `$library`, which is loaded when first asked for.
 macro_rules! functions {
-    ($( fn $name:ident($($argument:ty),*) $(-> $result:ty)?; )+) => {
-        /// Its functions, each of which has had this signature since rdma-core's first release, but where said.
+    ($library:ident, $file:literal; $( fn $name:ident($($argument:ty),*) $(-> $result:ty)?; )+
+        $( since $release:literal: $newer:ident: $signature:ty; )*) => {
+        /// Its functions, each of which has kept this signature since it first was in a release of rdma-core.
         #[allow(clippy::missing_docs_in_private_items, reason = "see their manual pages")]
-        pub(crate) struct Library {
+        pub(crate) struct $library {
             $( pub(crate) $name: unsafe extern "C" fn($($argument),*) $(-> $result)?, )+
-            /// Since rdma-core 34.
-            pub(crate) ibv_reg_dmabuf_mr: Option<RegisterDmaBuf>,
+            $(
+                #[doc = concat!("Since rdma-core ", $release, ".")]
+                pub(crate) $newer: Option<$signature>,
+            )*
         }
 
-        impl Library {
-            fn bind(handle: &Handle) -> Result<Self, String> {
-                Ok(Library {
+        impl $library {
+            /// Loads it, once per process; it is never unloaded, because providers start what outlives them.
+            ///
+            /// # Errors
+            /// It is not installed, or lacks a function.
+            pub(crate) fn load() -> Result<&'static Self, &'static str> {
+                use libloading::os::unix::{Library as Handle, RTLD_LOCAL, RTLD_NOW};
+                static LOADED: std::sync::OnceLock<Result<$library, String>> = std::sync::OnceLock::new();
+                LOADED
+                    .get_or_init(|| {
+                        // SAFETY: its initialisers register providers and touch nothing of ours.
+                        let handle = unsafe { Handle::open(Some($file), RTLD_NOW | RTLD_LOCAL) }.map_err(|error| {
+                            format!("{} cannot be loaded: {}", $file, cableway_base::root_cause(&error))
+                        })?;
+                        let library = Self::bind(&handle);
+                        std::mem::forget(handle);
+                        library
+                    })
+                    .as_ref()
+                    .map_err(String::as_str)
+            }
+
+            fn bind(handle: &libloading::os::unix::Library) -> Result<Self, String> {
+                Ok($library {
                     $( $name: {
                         // SAFETY: the library's exported function of this name has this signature.
                         let symbol = unsafe {
                             handle.get::<unsafe extern "C" fn($($argument),*) $(-> $result)?>(stringify!($name))
                         };
-                        *symbol.map_err(|_| format!("{NAME} has no {}", stringify!($name)))?
+                        *symbol.map_err(|_| format!("{} has no {}", $file, stringify!($name)))?
                     }, )+
-                    // SAFETY: as above.
-                    ibv_reg_dmabuf_mr: unsafe { handle.get("ibv_reg_dmabuf_mr") }.ok().map(|symbol| *symbol),
+                    $( $newer: {
+                        // SAFETY: as above.
+                        unsafe { handle.get::<$signature>(stringify!($newer)) }.ok().map(|symbol| *symbol)
+                    }, )*
                 })
             }
         }
     };
 }
+pub(super) use functions;
 
 functions! {
+    Library, "libibverbs.so.1";
     fn ibv_get_device_list(*mut c_int) -> *mut *mut ibv_device;
     fn ibv_free_device_list(*mut *mut ibv_device);
     fn ibv_get_device_name(*mut ibv_device) -> *const c_char;
@@ -76,28 +99,10 @@ functions! {
     fn ibv_create_ah(*mut ibv_pd, *mut ibv_ah_attr) -> *mut ibv_ah;
     fn ibv_destroy_ah(*mut ibv_ah) -> c_int;
     fn ibv_wc_status_str(c_uint) -> *const c_char;
+    since 34: ibv_reg_dmabuf_mr: RegisterDmaBuf;
 }
 
 impl Library {
-    /// Loads it, once per process; it is never unloaded, because providers start what outlives them.
-    ///
-    /// # Errors
-    /// It is not installed, or lacks a function.
-    pub(crate) fn load() -> Result<&'static Library, &'static str> {
-        static LOADED: OnceLock<Result<Library, String>> = OnceLock::new();
-        LOADED
-            .get_or_init(|| {
-                // SAFETY: its initialisers register providers and touch nothing of ours.
-                let handle = unsafe { Handle::open(Some(NAME), RTLD_NOW | RTLD_LOCAL) }
-                    .map_err(|error| format!("{NAME} cannot be loaded: {}", root_cause(&error)))?;
-                let library = Library::bind(&handle);
-                std::mem::forget(handle);
-                library
-            })
-            .as_ref()
-            .map_err(String::as_str)
-    }
-
     /// The library's words for a completion's status.
     pub(crate) fn status(&self, status: c_uint) -> String {
         // SAFETY: takes any value, and returns a static string.

@@ -5,15 +5,17 @@
 //! and two more libraries before `main` of every program, which costs milliseconds. What the kernel or the library may
 //! return is an integer here, never a Rust enumeration.
 
+mod connection_manager;
 mod library;
 mod objects;
 mod queue_pair;
 mod registered;
 
+pub(crate) use connection_manager::{Asked, Events, Happening, Id, Param, Reads};
 pub(crate) use library::Library;
 pub(crate) use objects::SharedReceiveQueue;
 pub(crate) use objects::{AddressHandle, Channel, CompletionQueue, Context, Event, PortFacts, Protection};
-pub(crate) use queue_pair::{Gather, Path, Post, QueuePair, QueuePairOptions, Remote, Work};
+pub(crate) use queue_pair::{Gather, Path, Patience, Post, QueuePair, QueuePairOptions, Remote, Work};
 pub(crate) use rdma_mummy_sys::{ibv_wc as Completion, ibv_wc_opcode as opcode, ibv_wc_status as status};
 pub(crate) use registered::{Access, MemoryRegion};
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use rdma_mummy_sys::{
     ibv_ah, ibv_ah_attr, ibv_comp_channel, ibv_context, ibv_cq, ibv_device_attr, ibv_gid, ibv_pd, ibv_port_attr,
-    ibv_recv_wr, ibv_sge, ibv_srq, ibv_srq_attr, ibv_srq_init_attr,
+    ibv_recv_wr, ibv_sge, ibv_srq, ibv_srq_attr, ibv_srq_init_attr, ibv_transport_type,
 };
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
@@ -72,6 +72,12 @@ impl Context {
         // SAFETY: the list of above, which nobody uses any more.
         unsafe { (library.ibv_free_device_list)(list) };
         Ok(contexts)
+    }
+
+    /// Whether it speaks iWARP, which has no datagrams, no words beside messages, and no sender that waits for buffers.
+    pub(crate) fn is_iwarp(&self) -> bool {
+        // SAFETY: an open context names its device, which the library keeps for as long.
+        unsafe { (*(*self.raw.as_ptr()).device).transport_type == ibv_transport_type::IBV_TRANSPORT_IWARP }
     }
 
     /// # Errors

@@ -11,7 +11,7 @@ use rdma_mummy_sys::{
 };
 
 use super::objects::{answer, made};
-use super::{AddressHandle, CompletionQueue, Protection, SharedReceiveQueue};
+use super::{AddressHandle, CompletionQueue, Id, Protection, SharedReceiveQueue};
 
 // Bits of `enum ibv_qp_attr_mask`.
 const STATE: c_int = 1 << 0;
@@ -37,6 +37,9 @@ const INLINE: c_uint = 1 << 3;
 
 /// Remote access to a connected queue pair: writes and reads, as far as memory is registered for them.
 const REMOTE_ACCESS: c_uint = 2 | 4;
+
+/// A peer that computes answers that it is not ready, and is not dead.
+pub(super) const FOR_EVER: u8 = 7;
 
 /// The way to a peer's port.
 #[derive(Clone, Copy, Debug)]
@@ -95,9 +98,16 @@ pub(crate) struct Remote {
     pub(crate) mtu: u8,
     /// Reads under way at a time, in either direction.
     pub(crate) reads: u8,
-    /// Exponents of 4.096 us.
+    pub(crate) patience: Patience,
+}
+
+/// How long a device waits for a peer's.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patience {
+    /// Before it sends again: exponent of 4.096 us.
     pub(crate) timeout: u8,
     pub(crate) retries: u8,
+    /// Before it sends again what found no buffer, as verbs number it.
     pub(crate) rnr_timer: u8,
 }
 
@@ -178,7 +188,8 @@ impl QueuePair {
         attributes.pkey_index = options.pkey_index;
         attributes.port_num = options.port;
         attributes.qp_access_flags = REMOTE_ACCESS;
-        pair.modify(&mut attributes, STATE | PKEY_INDEX | PORT | ACCESS_FLAGS)?;
+        let of_port = if protection.context.is_iwarp() { 0 } else { PKEY_INDEX | PORT };
+        pair.modify(&mut attributes, STATE | ACCESS_FLAGS | of_port)?;
         Ok(pair)
     }
 
@@ -267,17 +278,37 @@ impl QueuePair {
         attributes.dest_qp_num = remote.number;
         attributes.rq_psn = remote.first_packet;
         attributes.max_dest_rd_atomic = remote.reads;
-        attributes.min_rnr_timer = remote.rnr_timer;
+        attributes.min_rnr_timer = remote.patience.rnr_timer;
         attributes.ah_attr = remote.path.attributes();
         self.modify(&mut attributes, STATE | AV | PATH_MTU | DEST_QPN | RQ_PSN | MAX_DEST_RD_ATOMIC | MIN_RNR_TIMER)?;
         attributes.qp_state = ibv_qp_state::IBV_QPS_RTS;
-        attributes.timeout = remote.timeout;
-        attributes.retry_cnt = remote.retries;
-        // 7 is for ever: a peer that computes answers that it is not ready, and is not dead.
-        attributes.rnr_retry = 7;
+        attributes.timeout = remote.patience.timeout;
+        attributes.retry_cnt = remote.patience.retries;
+        attributes.rnr_retry = FOR_EVER;
         attributes.sq_psn = first_packet;
         attributes.max_rd_atomic = remote.reads;
         self.modify(&mut attributes, STATE | TIMEOUT | RETRY_CNT | RNR_RETRY | SQ_PSN | MAX_QP_RD_ATOMIC)
+    }
+
+    /// The same with what the connection manager found out about the way, at an end that asks or is asked by `id`. On
+    /// iWARP the kernel does it as the connection is made.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    pub(crate) fn connect_by(&self, id: &Id, reads: u8, patience: &Patience) -> io::Result<()> {
+        if self.protection.context.is_iwarp() {
+            return Ok(());
+        }
+        let (mut attributes, mask) = id.attributes(ibv_qp_state::IBV_QPS_RTR)?;
+        attributes.max_dest_rd_atomic = reads;
+        attributes.min_rnr_timer = patience.rnr_timer;
+        self.modify(&mut attributes, mask)?;
+        let (mut attributes, mask) = id.attributes(ibv_qp_state::IBV_QPS_RTS)?;
+        attributes.timeout = patience.timeout;
+        attributes.retry_cnt = patience.retries;
+        attributes.rnr_retry = FOR_EVER;
+        attributes.max_rd_atomic = reads;
+        self.modify(&mut attributes, mask)
     }
 
     /// Ends all work under way, which completes in error; nothing arrives any more.

@@ -21,23 +21,49 @@ pub(crate) fn has_device() -> bool {
     found
 }
 
+/// Parameters that all tests are to use besides, from the environment: the name of a device, for one.
+fn everywhere() -> Vec<&'static str> {
+    static TEXT: std::sync::OnceLock<String> = std::sync::OnceLock::new();
+    let text = TEXT.get_or_init(|| std::env::var("CABLEWAY_TEST_OPENIB").unwrap_or_default());
+    text.split_whitespace().collect()
+}
+
+/// Whether librdmacm makes the connections of these tests, which have one receive queue then.
+pub(crate) fn is_managed() -> bool {
+    is_iwarp() || everywhere().contains(&"btl_openib_connection_manager=rdmacm")
+}
+
+/// Whether the device of these tests speaks iWARP.
+pub(crate) fn is_iwarp() -> bool {
+    let name = everywhere().iter().find_map(|assignment| assignment.strip_prefix("btl_openib_if_include="));
+    name.is_some_and(|name| {
+        let kind = std::fs::read_to_string(format!("/sys/class/infiniband/{name}/node_type"));
+        kind.is_ok_and(|kind| kind.contains("RNIC"))
+    })
+}
+
 pub(crate) fn node(rank: Rank, size: u32, assignments: &[&str]) -> Node {
     node_with(&Devices::none(), rank, size, assignments)
 }
 
 /// One that knows of devices.
 pub(crate) fn node_with(devices: &Devices, rank: Rank, size: u32, assignments: &[&str]) -> Node {
-    Node::of(rank, open_with(devices, rank, size, assignments))
+    Node::of(rank, open_with(devices, 42, rank, size, assignments))
 }
 
 /// A node's transport.
 pub(crate) fn open(rank: Rank, size: u32, assignments: &[&str]) -> Arc<Openib> {
-    open_with(&Devices::none(), rank, size, assignments)
+    open_with(&Devices::none(), 42, rank, size, assignments)
 }
 
-fn open_with(devices: &Devices, rank: Rank, size: u32, assignments: &[&str]) -> Arc<Openib> {
-    let job = Job::new("test-job".to_owned(), [42; 32], rank, size, size);
-    let parameters = test_nodes::parameters(&[&[PATIENT], assignments].concat());
+/// Of the job with that secret.
+pub(crate) fn node_of(secret: u8, rank: Rank, size: u32, assignments: &[&str]) -> Node {
+    Node::of(rank, open_with(&Devices::none(), secret, rank, size, assignments))
+}
+
+fn open_with(devices: &Devices, secret: u8, rank: Rank, size: u32, assignments: &[&str]) -> Arc<Openib> {
+    let job = Job::new("test-job".to_owned(), [secret; 32], rank, size, size);
+    let parameters = test_nodes::parameters(&[&[PATIENT], &everywhere()[..], assignments].concat());
     Openib::open(&job, &parameters, devices).unwrap().expect("a port")
 }
 

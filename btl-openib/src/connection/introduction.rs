@@ -1,0 +1,205 @@
+//! What two ends say of themselves beside a connection that the manager makes, and who may have said it.
+//!
+//! The manager carries 56 bytes of a question on InfiniBand and RoCE, and more on iWARP and of answers: one form fits all.
+
+use cableway_base::Rank;
+use cableway_btl::Identity;
+use zerocopy::byteorder::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::card::VERSION;
+
+/// `CWCM`, as bytes on the wire.
+const MAGIC: U32 = U32::from_bytes(*b"CWCM");
+/// Of a proof. The rest has no room.
+const PROOF: usize = 20;
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct WireIntroduction {
+    magic: U32,
+    version: U16,
+    kind: u8,
+    reserved: u8,
+    from: U64,
+    size: U32,
+    window: U32,
+    cell_key: U32,
+    cell: U64,
+    proof: [u8; PROOF],
+}
+
+/// Bytes of an introduction.
+pub(crate) const INTRODUCTION: usize = size_of::<WireIntroduction>();
+const SIGNED: usize = INTRODUCTION - PROOF;
+
+const _: () = {
+    use memoffset::offset_of;
+    assert!(INTRODUCTION == 56);
+    assert!(offset_of!(WireIntroduction, from) == 8);
+    assert!(offset_of!(WireIntroduction, size) == 16);
+    assert!(offset_of!(WireIntroduction, cell) == 28);
+    assert!(offset_of!(WireIntroduction, proof) == SIGNED);
+};
+
+/// What is said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Let us connect.
+    Question,
+    /// Agreed.
+    Answer,
+    /// No, for my question goes first.
+    Crossed,
+    /// No, for I am about to end, or have closed the link.
+    Closed,
+}
+
+/// An end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Introduction {
+    pub(crate) kind: Kind,
+    /// Bytes of a buffer at this end, and messages that may wait there.
+    pub(crate) size: u32,
+    pub(crate) window: u32,
+    /// Where it wants to be told how many of its messages were consumed.
+    pub(crate) cell: u64,
+    pub(crate) cell_key: u32,
+}
+
+/// An introduction as it travels.
+pub(crate) type Bytes = [u8; INTRODUCTION];
+
+impl Introduction {
+    /// One that offers nothing.
+    pub(crate) fn refusal(kind: Kind) -> Self {
+        Introduction { kind, size: 0, window: 0, cell: 0, cell_key: 0 }
+    }
+
+    /// To `to`; of a reply, the question that it is to.
+    ///
+    /// # Errors
+    /// Nothing names that process, or proves to it who this one is.
+    pub(crate) fn encode(&self, identity: &Identity, to: Rank, question: &[u8]) -> Result<Bytes, String> {
+        let mut wire = WireIntroduction {
+            magic: MAGIC,
+            version: U16::new(VERSION),
+            kind: self.kind as u8,
+            reserved: 0,
+            from: U64::new(identity.job().own_name()),
+            size: U32::new(self.size),
+            window: U32::new(self.window),
+            cell_key: U32::new(self.cell_key),
+            cell: U64::new(self.cell),
+            proof: [0; PROOF],
+        };
+        let name = identity.job().name_of(to).ok_or("it has no name")?;
+        wire.proof = proof(identity, to, &wire.as_bytes()[..SIGNED], name, question)?;
+        let mut bytes = [0; INTRODUCTION];
+        bytes.copy_from_slice(wire.as_bytes());
+        Ok(bytes)
+    }
+
+    /// Reads one to this process; of a reply, to `question`. On some networks zeros follow.
+    ///
+    /// # Errors
+    /// What is wrong with it: it is to be refused.
+    pub(crate) fn decode(identity: &Identity, bytes: &[u8], question: &[u8]) -> Result<(Rank, Self), String> {
+        let (wire, _) =
+            WireIntroduction::read_from_prefix(bytes).map_err(|_| format!("it has {} bytes", bytes.len()))?;
+        if wire.magic != MAGIC || wire.version.get() != VERSION {
+            return Err("it belongs to something else".to_owned());
+        }
+        let (name, own) = (wire.from.get(), identity.job().own_name());
+        let from = identity.job().rank_of(name).filter(|_| name != own);
+        let from = from.ok_or_else(|| format!("process {name:#x} sent it, whom nobody knows"))?;
+        let expected = proof(identity, from, &bytes[..SIGNED], own, question)?;
+        // Takes the same time whatever is wrong with it.
+        if wire.proof.iter().zip(expected).fold(0, |differs, (a, b)| differs | (a ^ b)) != 0 {
+            return Err("its sender does not know the job's secret".to_owned());
+        }
+        let kind = match wire.kind {
+            0 => Kind::Question,
+            1 => Kind::Answer,
+            2 => Kind::Crossed,
+            3 => Kind::Closed,
+            kind => return Err(format!("its kind has the number {kind}")),
+        };
+        let refuses = matches!(kind, Kind::Crossed | Kind::Closed);
+        if wire.reserved != 0 || (wire.window.get() == 0) != refuses {
+            return Err("it contradicts itself".to_owned());
+        }
+        if (kind == Kind::Question) != question.is_empty() {
+            return Err("it is out of place".to_owned());
+        }
+        let (size, window) = (wire.size.get(), wire.window.get());
+        Ok((from, Introduction { kind, size, window, cell: wire.cell.get(), cell_key: wire.cell_key.get() }))
+    }
+
+    /// The receive queue, in the form in which there may be several.
+    pub(crate) fn queues(&self) -> impl Iterator<Item = (u32, u32)> + use<> {
+        std::iter::once((self.size, self.window))
+    }
+}
+
+/// That whoever knows the secret has said `words` to the process named `to`, in reply to `question`.
+fn proof(identity: &Identity, peer: Rank, words: &[u8], to: u64, question: &[u8]) -> Result<[u8; PROOF], String> {
+    let whole = identity.prove(peer, &[words, &to.to_le_bytes(), question]);
+    let mut part = [0; PROOF];
+    part.copy_from_slice(&whole.ok_or("there is no secret that both know")?[..PROOF]);
+    Ok(part)
+}
+
+/// What stands for a word between the two ends of a connection whose network has none beside messages: a message that
+/// nobody else can know. `words` begins with the question and its answer.
+pub(crate) fn sign(identity: &Identity, peer: Rank, words: &[&[u8]]) -> Result<[u8; Identity::PROOF], String> {
+    identity.prove(peer, words).ok_or_else(|| "there is no secret that both know".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::wire::tests::identity;
+    use super::*;
+
+    prop_compose! {
+        fn introduction()(kind in 0..4, size in any::<u32>(), window in 1..u32::MAX, cell in any::<u64>(),
+                          cell_key in any::<u32>()) -> Introduction {
+            match kind {
+                0 => Introduction { kind: Kind::Question, size, window, cell, cell_key },
+                1 => Introduction { kind: Kind::Answer, size, window, cell, cell_key },
+                2 => Introduction { cell, cell_key, ..Introduction::refusal(Kind::Crossed) },
+                _ => Introduction::refusal(Kind::Closed),
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn an_introduction_reads_as_written_and_only_so(said in introduction(), at in 0..INTRODUCTION, flip in 1u8..,
+                                                        zeros in 0..200_usize) {
+            let question: &[u8] = if said.kind == Kind::Question { &[] } else { b"would you" };
+            let mut bytes = said.encode(&identity(2), 1, question).unwrap().to_vec();
+            bytes.resize(INTRODUCTION + zeros, 0);
+            prop_assert_eq!(Introduction::decode(&identity(1), &bytes, question), Ok((2, said)));
+            prop_assert!(Introduction::decode(&identity(3), &bytes, question).is_err(), "it was to another");
+            prop_assert!(Introduction::decode(&identity(1), &bytes, b"or would you").is_err(), "it was to another");
+            bytes[at] ^= flip;
+            prop_assert!(Introduction::decode(&identity(1), &bytes, question).is_err());
+            prop_assert!(Introduction::decode(&identity(1), &bytes[..at], question).is_err());
+        }
+    }
+
+    #[test]
+    fn strangers_are_recognised() {
+        use cableway_btl::Job;
+        let said = Introduction { kind: Kind::Question, size: 1, window: 1, cell: 0, cell_key: 0 };
+        let bytes = said.encode(&identity(0), 1, &[]).unwrap();
+        let other = Identity::new(&Job::new("a job".into(), [8; 32], 1, 4, 1));
+        assert!(Introduction::decode(&other, &bytes, &[]).unwrap_err().contains("secret"));
+        let outside = Identity::new(&Job::new("a job".into(), [7; 32], 9, 4, 1));
+        let bytes = said.encode(&outside, 1, &[]).unwrap();
+        assert!(Introduction::decode(&identity(1), &bytes, &[]).unwrap_err().contains("0x9"));
+    }
+}

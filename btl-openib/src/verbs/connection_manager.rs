@@ -1,0 +1,398 @@
+//! The connection manager of rdma-core, librdmacm: it finds the way to an IP address, and brings two queue pairs together.
+//!
+//! Queue pairs stay ours: the manager, which opens devices a second time for itself, is told their numbers only.
+
+use std::ffi::{CStr, c_int, c_uint, c_void};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::BorrowedFd;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use rdma_mummy_sys::{
+    ibv_qp_attr, ibv_qp_state, rdma_cm_event, rdma_cm_event_type as kind, rdma_cm_id, rdma_conn_param,
+    rdma_event_channel, rdma_port_space,
+};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+
+use super::Library;
+use super::library::functions;
+use super::objects::{answer, made};
+use super::queue_pair::FOR_EVER;
+
+functions! {
+    Manager, "librdmacm.so.1";
+    fn rdma_create_event_channel() -> *mut rdma_event_channel;
+    fn rdma_destroy_event_channel(*mut rdma_event_channel);
+    fn rdma_create_id(*mut rdma_event_channel, *mut *mut rdma_cm_id, *mut c_void, c_uint) -> c_int;
+    fn rdma_destroy_id(*mut rdma_cm_id) -> c_int;
+    fn rdma_bind_addr(*mut rdma_cm_id, *mut libc::sockaddr) -> c_int;
+    fn rdma_resolve_addr(*mut rdma_cm_id, *mut libc::sockaddr, *mut libc::sockaddr, c_int) -> c_int;
+    fn rdma_resolve_route(*mut rdma_cm_id, c_int) -> c_int;
+    fn rdma_listen(*mut rdma_cm_id, c_int) -> c_int;
+    fn rdma_connect(*mut rdma_cm_id, *mut rdma_conn_param) -> c_int;
+    fn rdma_accept(*mut rdma_cm_id, *mut rdma_conn_param) -> c_int;
+    fn rdma_reject(*mut rdma_cm_id, *const c_void, u8) -> c_int;
+    fn rdma_establish(*mut rdma_cm_id) -> c_int;
+    fn rdma_init_qp_attr(*mut rdma_cm_id, *mut ibv_qp_attr, *mut c_int) -> c_int;
+    fn rdma_get_cm_event(*mut rdma_event_channel, *mut *mut rdma_cm_event) -> c_int;
+    fn rdma_ack_cm_event(*mut rdma_cm_event) -> c_int;
+    fn rdma_get_src_port(*mut rdma_cm_id) -> u16;
+}
+
+/// Where ids report what happens to them.
+pub(crate) struct Events {
+    manager: &'static Manager,
+    raw: NonNull<rdma_event_channel>,
+}
+
+// SAFETY: the manager's functions are thread-safe (rdma_cm(7)).
+unsafe impl Send for Events {}
+// SAFETY: as above.
+unsafe impl Sync for Events {}
+
+/// What happened to an id.
+#[derive(Debug)]
+pub(crate) enum Happening {
+    /// The peer's address leads somewhere.
+    AddressResolved,
+    /// The way there is known: now it can be asked.
+    RouteResolved,
+    /// A peer asks a listening id.
+    Asked(Asked),
+    /// The peer agrees, and waits until our queue pair is connected.
+    Answered {
+        said: Vec<u8>,
+        reads: Reads,
+    },
+    /// The connection stands. At the end that asked and was not [`Answered`](Self::Answered), with what the peer said.
+    Established {
+        said: Vec<u8>,
+    },
+    /// The peer does not want to, or nobody listens there.
+    Refused {
+        said: Vec<u8>,
+    },
+    Failed {
+        reason: String,
+    },
+    /// The peer's end is gone.
+    Disconnected,
+    /// Nothing that matters.
+    Other,
+}
+
+/// A peer's question.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    /// For the answer.
+    pub(crate) id: Id,
+    pub(crate) said: Vec<u8>,
+    pub(crate) reads: Reads,
+}
+
+/// How many reads a peer serves, and makes, at a time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reads {
+    pub(crate) serves: u8,
+    pub(crate) makes: u8,
+}
+
+/// What an end says of its queue pair.
+pub(crate) struct Param<'a> {
+    pub(crate) said: &'a [u8],
+    pub(crate) number: u32,
+    pub(crate) reads: u8,
+    pub(crate) retries: u8,
+}
+
+impl Events {
+    /// # Errors
+    /// There is no librdmacm, or the kernel has no such manager.
+    pub(crate) fn new() -> Result<Arc<Self>, String> {
+        let manager = Manager::load()?;
+        let failed = |error: io::Error| format!("the kernel's connection manager does not answer: {error}");
+        // SAFETY: no arguments.
+        let raw = made(unsafe { (manager.rdma_create_event_channel)() }).map_err(failed)?;
+        let events = Events { manager, raw };
+        let descriptor = events.descriptor();
+        let flags = fcntl_getfl(descriptor).map_err(|errno| failed(errno.into()))?;
+        fcntl_setfl(descriptor, flags | OFlags::NONBLOCK).map_err(|errno| failed(errno.into()))?;
+        Ok(Arc::new(events))
+    }
+
+    /// Readable when something has happened.
+    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
+        // SAFETY: the channel's own descriptor, open as long as the channel.
+        unsafe { BorrowedFd::borrow_raw(self.raw.as_ref().fd) }
+    }
+
+    /// What happened next, and to which id, by its [`key`](Id::key); none if nothing has.
+    ///
+    /// # Errors
+    /// The kernel does not answer any more.
+    pub(crate) fn next(self: &Arc<Self>) -> io::Result<Option<(usize, Happening)>> {
+        let mut event: *mut rdma_cm_event = std::ptr::null_mut();
+        // SAFETY: the channel is open and does not block; the function writes the pointer.
+        match answer(unsafe { (self.manager.rdma_get_cm_event)(self.raw.as_ptr(), &raw mut event) }) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+            Err(error) => return Err(error),
+        }
+        // SAFETY: an event that was got lives until it is acknowledged.
+        let read = self.read(unsafe { &*event });
+        // SAFETY: an event that was got, and of which nothing is kept.
+        answer(unsafe { (self.manager.rdma_ack_cm_event)(event) })?;
+        Ok(Some(read))
+    }
+
+    fn read(self: &Arc<Self>, event: &rdma_cm_event) -> (usize, Happening) {
+        // SAFETY: connected ids alone are made here, whose events have this variant.
+        let param = unsafe { event.param.conn };
+        let said = || {
+            if param.private_data.is_null() {
+                return Vec::new();
+            }
+            // SAFETY: the event holds as many bytes as it says.
+            unsafe { std::slice::from_raw_parts(param.private_data.cast::<u8>(), param.private_data_len.into()) }
+                .to_vec()
+        };
+        let reads = || Reads { serves: param.responder_resources, makes: param.initiator_depth };
+        let failed = |what: &str| {
+            let error = io::Error::from_raw_os_error(event.status.abs());
+            Happening::Failed { reason: format!("{what} (status {}, {error})", event.status) }
+        };
+        let mut key = event.id as usize;
+        let happening = match event.event {
+            kind::RDMA_CM_EVENT_ADDR_RESOLVED => Happening::AddressResolved,
+            kind::RDMA_CM_EVENT_ROUTE_RESOLVED => Happening::RouteResolved,
+            kind::RDMA_CM_EVENT_ADDR_ERROR => failed("its address leads nowhere"),
+            kind::RDMA_CM_EVENT_ROUTE_ERROR => failed("no way leads to its address"),
+            kind::RDMA_CM_EVENT_CONNECT_REQUEST => {
+                key = event.listen_id as usize;
+                match NonNull::new(event.id) {
+                    Some(raw) => {
+                        let id = Id { raw, events: Arc::clone(self) };
+                        Happening::Asked(Asked { id, said: said(), reads: reads() })
+                    }
+                    None => Happening::Other,
+                }
+            }
+            kind::RDMA_CM_EVENT_CONNECT_RESPONSE => Happening::Answered { said: said(), reads: reads() },
+            kind::RDMA_CM_EVENT_ESTABLISHED => Happening::Established { said: said() },
+            kind::RDMA_CM_EVENT_REJECTED => Happening::Refused { said: said() },
+            kind::RDMA_CM_EVENT_CONNECT_ERROR => failed("the connection was not made"),
+            kind::RDMA_CM_EVENT_UNREACHABLE => failed("it does not answer"),
+            kind::RDMA_CM_EVENT_DISCONNECTED => Happening::Disconnected,
+            kind::RDMA_CM_EVENT_DEVICE_REMOVAL => failed("the device here was removed"),
+            _ => Happening::Other,
+        };
+        (key, happening)
+    }
+}
+
+impl Drop for Events {
+    fn drop(&mut self) {
+        // SAFETY: its ids kept it, and are gone.
+        unsafe { (self.manager.rdma_destroy_event_channel)(self.raw.as_ptr()) };
+    }
+}
+
+/// One end of a connection being made, or standing; or one that listens. Dropping it ends what it stands for.
+#[derive(Debug)]
+pub(crate) struct Id {
+    raw: NonNull<rdma_cm_id>,
+    events: Arc<Events>,
+}
+
+// SAFETY: as for `Events`.
+unsafe impl Send for Id {}
+// SAFETY: as for `Events`.
+unsafe impl Sync for Id {}
+
+impl std::fmt::Debug for Events {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Events").field(&self.raw).finish()
+    }
+}
+
+impl Id {
+    /// # Errors
+    /// The kernel has no more.
+    fn new(events: &Arc<Events>) -> io::Result<Self> {
+        let mut raw = std::ptr::null_mut();
+        let space = rdma_port_space::RDMA_PS_TCP;
+        // SAFETY: the channel is open; the function writes the pointer.
+        answer(unsafe {
+            (events.manager.rdma_create_id)(events.raw.as_ptr(), &raw mut raw, std::ptr::null_mut(), space)
+        })?;
+        Ok(Id { raw: made(raw)?, events: Arc::clone(events) })
+    }
+
+    /// One that listens at `ip`, on whatever port is free, if that is an address of the port `port` of `device`.
+    ///
+    /// # Errors
+    /// It is not, or the kernel refuses.
+    pub(crate) fn listen(events: &Arc<Events>, device: &str, port: u8, ip: IpAddr) -> io::Result<(Self, SocketAddr)> {
+        /// Who asks while so many wait asks again.
+        const BACKLOG: c_int = 1024;
+        let id = Self::new(events)?;
+        let mut address = Socket::new(SocketAddr::new(ip, 0));
+        // SAFETY: a live id; the function reads the address.
+        answer(unsafe { (events.manager.rdma_bind_addr)(id.raw.as_ptr(), address.raw()) })?;
+        if id.device() != Some((device.to_owned(), port)) {
+            return Err(io::Error::other(format!("it belongs to {:?}", id.device())));
+        }
+        // SAFETY: a live id, bound.
+        answer(unsafe { (events.manager.rdma_listen)(id.raw.as_ptr(), BACKLOG) })?;
+        // SAFETY: as above.
+        let number = u16::from_be(unsafe { (events.manager.rdma_get_src_port)(id.raw.as_ptr()) });
+        Ok((id, SocketAddr::new(ip, number)))
+    }
+
+    /// One that is to ask who listens at `to`, from the address `from` of ours. First the way is looked for.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub(crate) fn resolve(events: &Arc<Events>, from: IpAddr, to: SocketAddr, patience_ms: i32) -> io::Result<Self> {
+        let id = Self::new(events)?;
+        let (mut from, mut to) = (Socket::new(SocketAddr::new(from, 0)), Socket::new(to));
+        // SAFETY: a live id; the function reads both addresses.
+        answer(unsafe { (events.manager.rdma_resolve_addr)(id.raw.as_ptr(), from.raw(), to.raw(), patience_ms) })?;
+        Ok(id)
+    }
+
+    /// After [`Happening::AddressResolved`].
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub(crate) fn resolve_route(&self, patience_ms: i32) -> io::Result<()> {
+        // SAFETY: a live id.
+        answer(unsafe { (self.events.manager.rdma_resolve_route)(self.raw.as_ptr(), patience_ms) })
+    }
+
+    /// Asks the peer. On iWARP this may wait for its host.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub(crate) fn ask(&self, param: &Param<'_>) -> io::Result<()> {
+        let mut raw = param.raw();
+        // SAFETY: a live id; the function reads the parameters and copies what is said.
+        answer(unsafe { (self.events.manager.rdma_connect)(self.raw.as_ptr(), &raw mut raw) })
+    }
+
+    /// Agrees to a connection. The queue pair is connected already.
+    ///
+    /// # Errors
+    /// The kernel refuses, or the peer has gone.
+    pub(crate) fn accept(&self, param: &Param<'_>) -> io::Result<()> {
+        let mut raw = param.raw();
+        // SAFETY: a live id; the function reads the parameters and copies what is said.
+        answer(unsafe { (self.events.manager.rdma_accept)(self.raw.as_ptr(), &raw mut raw) })
+    }
+
+    /// Does not agree. Who has gone does not hear it.
+    pub(crate) fn refuse(&self, said: &[u8]) {
+        let len = u8::try_from(said.len()).unwrap_or(0);
+        // SAFETY: a live id; the function copies what is said.
+        let refused =
+            answer(unsafe { (self.events.manager.rdma_reject)(self.raw.as_ptr(), said.as_ptr().cast(), len) });
+        if let Err(error) = refused {
+            log::debug!("openib: a refusal is not sent: {error}");
+        }
+    }
+
+    /// Has the peer know that the queue pair here is connected, after [`Happening::Answered`].
+    ///
+    /// # Errors
+    /// The kernel refuses, or the peer has gone.
+    pub(crate) fn establish(&self) -> io::Result<()> {
+        // SAFETY: a live id.
+        answer(unsafe { (self.events.manager.rdma_establish)(self.raw.as_ptr()) })
+    }
+
+    /// By which its events name it, and no other as long as it lives.
+    pub(crate) fn key(&self) -> usize {
+        self.raw.as_ptr() as usize
+    }
+
+    /// What a queue pair is to be set to for it to reach `state`, and which of that counts.
+    pub(super) fn attributes(&self, state: ibv_qp_state::Type) -> io::Result<(ibv_qp_attr, c_int)> {
+        // SAFETY: a structure of integers, and of unions of bytes.
+        let mut attributes: ibv_qp_attr = unsafe { std::mem::zeroed() };
+        attributes.qp_state = state;
+        let mut mask = 0;
+        // SAFETY: a live id; the function writes both.
+        answer(unsafe {
+            (self.events.manager.rdma_init_qp_attr)(self.raw.as_ptr(), &raw mut attributes, &raw mut mask)
+        })?;
+        Ok((attributes, mask))
+    }
+
+    /// The device and port that its address belongs to.
+    fn device(&self) -> Option<(String, u8)> {
+        // SAFETY: a live id, which nobody changes but its owner.
+        let id = unsafe { self.raw.as_ref() };
+        let context = NonNull::new(id.verbs)?;
+        let library = Library::load().ok()?;
+        // SAFETY: an open context names its device, whose name lives as long.
+        let name = unsafe { CStr::from_ptr((library.ibv_get_device_name)(context.as_ref().device)) };
+        Some((name.to_string_lossy().into_owned(), id.port_num))
+    }
+}
+
+impl Drop for Id {
+    fn drop(&mut self) {
+        // SAFETY: made by the manager, and all its events that were got are acknowledged.
+        unsafe { (self.events.manager.rdma_destroy_id)(self.raw.as_ptr()) };
+    }
+}
+
+impl Param<'_> {
+    fn raw(&self) -> rdma_conn_param {
+        rdma_conn_param {
+            private_data: self.said.as_ptr().cast(),
+            private_data_len: u8::try_from(self.said.len()).unwrap_or(0),
+            responder_resources: self.reads,
+            initiator_depth: self.reads,
+            flow_control: 1,
+            retry_count: self.retries,
+            rnr_retry_count: FOR_EVER,
+            srq: 1,
+            qp_num: self.number,
+        }
+    }
+}
+
+/// An address in the system's form.
+enum Socket {
+    V4(libc::sockaddr_in),
+    V6(libc::sockaddr_in6),
+}
+
+impl Socket {
+    fn new(address: SocketAddr) -> Self {
+        match address {
+            SocketAddr::V4(address) => Socket::V4(libc::sockaddr_in {
+                sin_family: libc::AF_INET as u16,
+                sin_port: address.port().to_be(),
+                sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(Ipv4Addr::octets(address.ip())) },
+                sin_zero: [0; 8],
+            }),
+            SocketAddr::V6(address) => Socket::V6(libc::sockaddr_in6 {
+                sin6_family: libc::AF_INET6 as u16,
+                sin6_port: address.port().to_be(),
+                sin6_flowinfo: 0,
+                sin6_addr: libc::in6_addr { s6_addr: Ipv6Addr::octets(address.ip()) },
+                sin6_scope_id: 0,
+            }),
+        }
+    }
+
+    fn raw(&mut self) -> *mut libc::sockaddr {
+        match self {
+            Socket::V4(address) => std::ptr::from_mut(address).cast(),
+            Socket::V6(address) => std::ptr::from_mut(address).cast(),
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! How processes meet: at once, in the midst of dying, and when they had better not.
+
+mod common;
+
+use std::time::Duration;
+
+use cableway_btl::{Endpoint, Error, Sent};
+use common::{Node, connect, has_device, node, node_of, send, until};
+
+#[test]
+fn everybody_meets_everybody_at_once() {
+    const NODES: u32 = 6;
+    if !has_device() {
+        return;
+    }
+    let nodes: Vec<Node> = (0..NODES).map(|rank| node(rank, NODES, &[])).collect();
+    let all: Vec<&Node> = nodes.iter().collect();
+    let pairs = nodes.iter().flat_map(|from| nodes.iter().map(move |to| (from, to)));
+    let mut endpoints: Vec<(u32, Box<dyn Endpoint>)> =
+        pairs.filter(|(from, to)| from.rank != to.rank).map(|(from, to)| (from.rank, connect(from, to))).collect();
+    for (_, endpoint) in &mut endpoints {
+        endpoint.connect().unwrap();
+    }
+    for (from, endpoint) in &mut endpoints {
+        send(&all, &mut **endpoint, &from.to_le_bytes(), b"");
+    }
+    until(&all, "all arrive", || nodes.iter().all(|node| node.received() == NODES as usize - 1));
+    for node in &nodes {
+        let mut senders: Vec<u32> = node.seen.messages.lock().iter().map(|(from, _)| *from).collect();
+        senders.sort_unstable();
+        assert_eq!(senders, (0..NODES).filter(|&rank| rank != node.rank).collect::<Vec<_>>());
+        assert_eq!(node.failures(), 0);
+    }
+}
+
+#[test]
+fn who_does_not_know_the_secret_is_not_connected() {
+    if !has_device() {
+        return;
+    }
+    let (a, b, c) = (node_of(7, 0, 3, &["peer_timeout=3s"]), node(1, 3, &[]), node(2, 3, &[]));
+    let mut to_b = connect(&a, &b);
+    until(&[&a, &b], "an error", || to_b.send_inline(b"let me in", b"").is_err());
+    until(&[&a, &b], "a report", || a.failures() == 1);
+    assert!(matches!(a.seen.failed.lock()[0].1, Error::Unreachable { peer: 1, .. }));
+    // It cost nobody else anything.
+    let mut from_c = connect(&c, &b);
+    send(&[&b, &c], &mut *from_c, b"hello", b"");
+    until(&[&b, &c], "it arrives", || b.received() == 1);
+    assert_eq!((b.failures(), b.seen.messages.lock()[0].clone()), (0, (2, b"hello".to_vec())));
+}
+
+/// Whoever asked, and how far it came.
+#[test]
+fn a_peer_that_dies_while_it_is_connected_to_costs_nobody_else() {
+    if !has_device() {
+        return;
+    }
+    for round in 0..6 {
+        let [a, b, c] = [0, 1, 2].map(|rank| node(rank, 3, &["peer_timeout=10s"]));
+        let (mut to_b, mut to_a, mut from_c) = (connect(&a, &b), connect(&b, &a), connect(&c, &b));
+        to_b.connect().unwrap();
+        if round % 2 == 0 {
+            to_a.connect().unwrap();
+        }
+        let mut sent = false;
+        for _ in 0..round {
+            sent = sent || to_b.send_inline(b"my last words", b"").unwrap() == Sent::Done;
+            a.progress();
+            std::thread::sleep(Duration::from_millis(4));
+        }
+        // Without a word.
+        drop((to_b, a));
+        send(&[&b, &c], &mut *from_c, b"hello", b"");
+        until(&[&b, &c], "a living peer is heard", || b.seen.messages.lock().iter().any(|(from, _)| *from == 2));
+        // Who wants to send hears of it.
+        until(&[&b, &c], "an error", || to_a.send_inline(b"x", b"").is_err());
+        until(&[&b, &c], "a report", || b.failures() + b.departures() == 1);
+        assert!(b.seen.failed.lock().iter().all(|(peer, _)| *peer == 0));
+        assert_eq!((c.failures(), c.departures()), (0, 0));
+    }
+}
