@@ -4,7 +4,7 @@
 use cableway_btl::{Identity, Job, RemoteHandle};
 
 use crate::card::Address;
-use crate::connection::{HELLO, Hello, Introduction};
+use crate::connection::{HELLO, Hello, Introduction, Part};
 
 const SECRET: [u8; 32] = [7; 32];
 
@@ -36,8 +36,8 @@ pub fn datagram(bytes: &[u8]) {
 
 /// What the connection manager brings, be it a question or a reply.
 fn introduction(bytes: &[u8], identity: &Identity) {
-    for question in [&[][..], b"a question"] {
-        if let Ok((from, _)) = Introduction::decode(identity, bytes, question) {
+    for part in [Part::Question { card: b"a card" }, Part::Reply { question: b"a question" }] {
+        if let Ok((from, _)) = Introduction::decode(identity, bytes, part) {
             assert!(from < 4 && from != 1);
         }
     }

@@ -48,6 +48,15 @@ impl Openib {
             Ok(port) => port,
             Err(reason) => return not_used(reason),
         };
+        if port.list.len() < settings.queues.len() {
+            cableway_base::warn_once("openib/last-receive-queue", || {
+                format!(
+                    "{NAME}: of btl_openib_receive_queues={} the last entry is used alone: librdmacm, which makes the \
+                     connections of {}, brings one queue pair to a peer",
+                    parameters.btl_openib_receive_queues, port.context.name
+                )
+            });
+        }
         settings.queues = port.list.clone();
         warn_of_limit(&settings);
         let (shared, service) = match Service::start(port, Identity::new(job), settings, devices)? {

@@ -21,7 +21,6 @@ pub(crate) struct Port {
     pub(crate) completions: Arc<CompletionQueue>,
     /// Wakes who sleeps until there is a completion.
     pub(crate) channel: Arc<Channel>,
-    /// As many as the settings name.
     /// The settings', as they are on this network.
     pub(crate) list: ReceiveQueues,
     /// As many.
@@ -147,6 +146,9 @@ impl Port {
             );
             return Err(crate::invalid("btl_openib_receive_queues", reason));
         }
+        // Soft-iWARP's queues do not grow.
+        let own: usize = if context.is_iwarp() { list.per_peer().map(|queue| peers * queue.count).sum() } else { 0 };
+        let entries = (entries + own).min(most_completions);
         let channel = Channel::new(&context).map_err(failed("no completion channel"))?;
         let completions =
             CompletionQueue::new(&context, entries, Some(&channel)).map_err(failed("no completion queue"))?;

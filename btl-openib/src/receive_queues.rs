@@ -74,19 +74,23 @@ impl ReceiveQueues {
         ReceiveQueues(self.0.last().copied().into_iter().collect())
     }
 
-    /// The same for a network where a message that finds no buffer breaks its connection, and `peers` may send: shared by
-    /// all, so many, and with windows so small, that every message finds one.
+    /// The same for a network where a message that finds no buffer breaks its connection, and `peers` may send: so many
+    /// are shared, and with windows so small, that every message finds one.
     pub(crate) fn without_waiting(&self, peers: usize) -> Self {
         // A message of each, its greeting and its goodbye.
         const LEAST: usize = 3;
         let peers = peers.max(1);
         let fit = |queue: &ReceiveQueue| {
+            if queue.per_peer {
+                let window = queue.count + 1 - LEAST;
+                return ReceiveQueue { window, instalment: queue.instalment.min((window / 2).max(1)), ..*queue };
+            }
             // A quarter may be kept by whoever received messages in them.
             let for_peers = (queue.count - queue.count / 4).max(LEAST * peers);
             let window = (for_peers / peers + 1 - LEAST).min(queue.window);
             let low = peers * (window + LEAST - 1);
             let (count, instalment) = (queue.count.max(low + 1), (window / 2).max(1));
-            ReceiveQueue { per_peer: false, count, low, window, instalment, ..*queue }
+            ReceiveQueue { count, low, window, instalment, ..*queue }
         };
         ReceiveQueues(self.iter().map(fit).collect())
     }
@@ -181,22 +185,6 @@ impl ReceiveQueue {
 
 #[cfg(test)]
 mod tests {
-    #[test]
-    fn where_nobody_waits_there_is_a_buffer_for_every_message() {
-        for text in ["S,64K,256,64,32", "S,4K,4", "P,4K,4,1,1", "P,16K,512,128,64", "P,2K,32,8,16:S,64K,64,16,16"] {
-            let list = ReceiveQueues::parse(text).unwrap();
-            for peers in [0, 1, 2, 7, 63, 64, 65, 1000, 100_000] {
-                let fit = list.last_alone().without_waiting(peers);
-                assert_eq!((fit.len(), fit.longest()), (1, list.longest()));
-                for (queue, before) in fit.iter().zip(list.last_alone().iter()) {
-                    assert!(!queue.per_peer && (1..=before.window).contains(&queue.window), "{text}: {queue:?}");
-                    assert!(peers * (queue.window + 2) <= queue.low && queue.low < queue.count, "{text}: {queue:?}");
-                    assert!((1..=queue.window).contains(&queue.instalment), "{text}: {queue:?}");
-                }
-            }
-        }
-    }
-
     use proptest::prelude::*;
 
     use super::*;
@@ -293,6 +281,27 @@ mod tests {
         let small = ReceiveQueue { per_peer: true, size: 128, count: 256, low: 192, window: 256, instalment: 128 };
         assert_eq!((list.len(), list.0[0], list.0[3]), (4, small, shared));
         assert!(ReceiveQueues::parse("P,1K,256,192,128,8:S,4K,256,128,32,64,32").is_ok());
+    }
+
+    #[test]
+    fn where_nobody_waits_there_is_a_buffer_for_every_message() {
+        for text in ["S,64K,256,64,32", "S,4K,4", "P,4K,4,1,1", "P,16K,512,128,64", "P,2K,32,8,16:S,64K,64,16,16"] {
+            let list = ReceiveQueues::parse(text).unwrap();
+            for peers in [0, 1, 2, 7, 63, 64, 65, 1000, 100_000] {
+                let fit = list.last_alone().without_waiting(peers);
+                assert_eq!((fit.len(), fit.longest()), (1, list.longest()));
+                for (queue, before) in fit.iter().zip(list.last_alone().iter()) {
+                    assert!((1..=before.window).contains(&queue.window), "{text}: {queue:?}");
+                    assert!((1..=queue.window).contains(&queue.instalment), "{text}: {queue:?}");
+                    assert!(queue.low < queue.count, "{text}: {queue:?}");
+                    if queue.per_peer {
+                        assert!(queue.window + 2 <= queue.count && queue.count == before.count, "{text}: {queue:?}");
+                    } else {
+                        assert!(peers * (queue.window + 2) <= queue.low, "{text}: {queue:?}");
+                    }
+                }
+            }
+        }
     }
 
     #[test]

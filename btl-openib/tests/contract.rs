@@ -164,9 +164,8 @@ fn buffers_of_their_own_are_there_for_every_peer() {
     if !has_device() {
         return;
     }
-    if is_iwarp() {
-        return println!("skipped: buffers are shared over iWARP");
-    }
+    // Over iWARP, greeting and goodbye have one each.
+    let own = if is_iwarp() { 510 } else { 512 };
     let set = ["btl_openib_receive_queues=P,4K,512,128,64", "btl_openib_cq_size=256"];
     let nodes: Vec<Node> = (0..4).map(|rank| node(rank, 4, &set)).collect();
     let all: Vec<&Node> = nodes.iter().collect();
@@ -183,9 +182,9 @@ fn buffers_of_their_own_are_there_for_every_peer() {
             while sent(&mut **endpoint, &pattern(1000, taken as u64)) {
                 taken += 1;
             }
-            taken >= 511
+            taken >= own - 1
         });
-        assert!(taken <= 512, "{taken}");
+        assert!(taken <= own, "{taken}");
         expected += taken;
     }
     until(&all, "all arrive", || nodes[0].received() == expected);
@@ -692,7 +691,9 @@ fn who_sleeps_hears_of_an_end() {
     // Found out by the thread that looks after silent peers, and told by a completion.
     b.btl.break_off(0);
     until(&[&b], "a report", || b.failures() == 1);
-    assert!(sleep_until(&a, "the peer's device falls silent", || a.failures() == 1) > 0);
+    let slept = sleep_until(&a, "the peer's device falls silent", || a.failures() == 1) > 0;
+    // Over iWARP the kernel there says so at once.
+    assert!(slept || is_iwarp());
     drop((to_a, to_b));
 
     let (a, b) = (node(0, 2, &["peer_timeout=2s"]), node(1, 2, &[]));

@@ -50,6 +50,29 @@ fn who_does_not_know_the_secret_is_not_connected() {
     assert_eq!((b.failures(), b.seen.messages.lock()[0].clone()), (0, (2, b"hello".to_vec())));
 }
 
+/// Nor keeps this process from ending.
+#[test]
+fn a_host_that_is_not_there_keeps_nobody_waiting() {
+    // In a card, the last byte of the port's address, and of that at which it is asked.
+    const ADDRESSES: [usize; 2] = [8 + 15, 64 + 15];
+    if !has_device() {
+        return;
+    }
+    let (a, b) = (node(0, 3, &["peer_timeout=20s"]), node(1, 3, &[]));
+    let mut card = b.btl.card();
+    ADDRESSES.iter().for_each(|&at| card[at] = 77);
+    let mut to_nobody = a.btl.connect(2, &card).unwrap().pop().expect("an address that could be reached");
+    to_nobody.connect().unwrap();
+    let mut to_b = connect(&a, &b);
+    send(&[&a, &b], &mut *to_b, b"hello", b"");
+    until(&[&a, &b], "it arrives", || b.received() == 1);
+    assert_eq!(a.failures(), 0, "it was still being waited for");
+    until(&[&a, &b], "an error", || to_nobody.send_inline(b"x", b"").is_err());
+    until(&[&a, &b], "a report", || a.failures() == 1);
+    assert!(matches!(a.seen.failed.lock()[0], (2, Error::Unreachable { peer: 2, .. })));
+    drop((to_b, a));
+}
+
 /// Whoever asked, and how far it came.
 #[test]
 fn a_peer_that_dies_while_it_is_connected_to_costs_nobody_else() {

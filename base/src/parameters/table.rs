@@ -130,7 +130,7 @@ parameters! {
     btl_tcp_family: Families = "both", "address families of connections";
 
     btl_openib_eager_limit: Size = "12K", "largest message that is sent without a handshake, its header included";
-    btl_openib_receive_queues: Text = "S,64K,256,64,32", "buffers for what arrives, in queues of growing sizes separated by colons; a message goes to the first that holds it. S,SIZE,NUMBER,LOW,WINDOW: shared by all peers; below LOW free ones messages are not kept in them, and WINDOW messages of one peer may wait there. P,SIZE,NUMBER,LOW,WINDOW: so many for each peer, which is told of every WINDOW messages that were consumed. LOW and WINDOW may be left out. Alike in all processes";
+    btl_openib_receive_queues: Text = "S,64K,256,64,32", "buffers for what arrives, in queues of growing sizes separated by colons; a message goes to the first that holds it. S,SIZE,NUMBER,LOW,WINDOW: shared by all peers; below LOW free ones messages are not kept in them, and WINDOW messages of one peer may wait there. P,SIZE,NUMBER,LOW,WINDOW: so many for each peer, which is told of every WINDOW messages that were consumed. LOW and WINDOW may be left out. Where librdmacm makes connections the last is used alone. Alike in all processes";
     btl_openib_min_rdma_size: Size = "64K", "smallest message that the device moves from buffer to buffer by itself, once both are registered for it";
     btl_openib_get: Flag = "yes", "large messages are read by the receiver's device; otherwise the sender's writes them, into memory that is registered for each anew";
     btl_openib_registration_cache: Size = "1G", "bytes of the program's memory that stay registered after they were sent from or received into, so that the next transfer finds them so, and as many of device memory; of host memory at most half of what may be locked; 0 registers for each transfer";
@@ -140,7 +140,7 @@ parameters! {
     btl_openib_if_include: Text = "", "devices to use, as DEVICE or DEVICE:PORT, separated by commas; empty means all but the excluded ones";
     btl_openib_if_exclude: Text = "", "devices not to use, as DEVICE or DEVICE:PORT, separated by commas; not together with btl_openib_if_include";
     btl_openib_gid_index: Text = "auto", "which of a port's addresses to use; auto prefers RoCE v2, and of those an IPv4 address, then any that is not link-local";
-    btl_openib_connection_manager: Text = "auto", "how connections are made: datagrams (of the transport's own), rdmacm (by librdmacm, which needs an IP address on the port), or auto: datagrams, but rdmacm where the device has none (iWARP)";
+    btl_openib_connection_manager: Text = "auto", "how connections are made: datagrams (of the transport's own), rdmacm (by librdmacm, which needs an IP address on the port, and brings one queue pair to each peer), or auto: datagrams, but rdmacm where the device has none (iWARP)";
     btl_openib_cq_size: Count = "8192", "completions that may wait; work under way on all connections is kept below";
     btl_openib_send_depth: Count = "15", "work under way on one connection; queues take memory for the next power of two above";
     btl_openib_max_inline: Size = "48", "largest message that is written into the work request itself, if the device allows";

@@ -88,9 +88,14 @@ impl Ends {
     }
 
     pub(super) fn forget(&self, end: End) -> Arc<Link> {
-        self.unlist(&end);
-        self.shared.port.expect_less(self.shared.port.own_buffers());
+        self.release(&end);
         end.link
+    }
+
+    /// It is not to be connected any more.
+    pub(super) fn release(&self, end: &End) {
+        self.unlist(end);
+        self.shared.port.expect_less(self.shared.port.own_buffers());
     }
 
     /// What its queue pairs report from here on is nobody's.
@@ -142,6 +147,11 @@ impl End {
     /// The number of its first queue pair, by which peers know it.
     pub(super) fn number(&self) -> u32 {
         self.pairs[0].pair.number()
+    }
+
+    /// What the device may use for as long as it may connect this end, in the order in which it may go.
+    pub(super) fn keep(&self) -> impl Send + use<> {
+        self.pairs.iter().map(|made| (Arc::clone(&made.pair), Arc::clone(&made.receives))).collect::<Vec<_>>()
     }
 
     /// Connected to the peer's: of each of its queues, the size of a buffer and how many messages may wait there.

@@ -11,8 +11,8 @@ use crate::card::VERSION;
 
 /// `CWCM`, as bytes on the wire.
 const MAGIC: U32 = U32::from_bytes(*b"CWCM");
-/// Of a proof. The rest has no room.
-const PROOF: usize = 20;
+/// Of a proof. The rest has no room, and half of it is as much as RFC 4868 takes.
+const PROOF: usize = 16;
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
@@ -22,6 +22,7 @@ struct WireIntroduction {
     kind: u8,
     reserved: u8,
     from: U64,
+    number: U32,
     size: U32,
     window: U32,
     cell_key: U32,
@@ -37,8 +38,8 @@ const _: () = {
     use memoffset::offset_of;
     assert!(INTRODUCTION == 56);
     assert!(offset_of!(WireIntroduction, from) == 8);
-    assert!(offset_of!(WireIntroduction, size) == 16);
-    assert!(offset_of!(WireIntroduction, cell) == 28);
+    assert!(offset_of!(WireIntroduction, number) == 16);
+    assert!(offset_of!(WireIntroduction, cell) == 32);
     assert!(offset_of!(WireIntroduction, proof) == SIGNED);
 };
 
@@ -59,6 +60,8 @@ pub(crate) enum Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Introduction {
     pub(crate) kind: Kind,
+    /// Of a question: greater than those of all that its sender asked before. Of a reply: none.
+    pub(crate) number: u32,
     /// Bytes of a buffer at this end, and messages that may wait there.
     pub(crate) size: u32,
     pub(crate) window: u32,
@@ -70,23 +73,33 @@ pub(crate) struct Introduction {
 /// An introduction as it travels.
 pub(crate) type Bytes = [u8; INTRODUCTION];
 
+/// What an introduction is part of, without which its proof is none.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Part<'a> {
+    /// A question to the process that published this card, and so to no other that has its name, address and port.
+    Question { card: &'a [u8] },
+    /// A reply to this question.
+    Reply { question: &'a [u8] },
+}
+
 impl Introduction {
     /// One that offers nothing.
     pub(crate) fn refusal(kind: Kind) -> Self {
-        Introduction { kind, size: 0, window: 0, cell: 0, cell_key: 0 }
+        Introduction { kind, number: 0, size: 0, window: 0, cell: 0, cell_key: 0 }
     }
 
-    /// To `to`; of a reply, the question that it is to.
+    /// To `to`.
     ///
     /// # Errors
     /// Nothing names that process, or proves to it who this one is.
-    pub(crate) fn encode(&self, identity: &Identity, to: Rank, question: &[u8]) -> Result<Bytes, String> {
+    pub(crate) fn encode(&self, identity: &Identity, to: Rank, part: Part<'_>) -> Result<Bytes, String> {
         let mut wire = WireIntroduction {
             magic: MAGIC,
             version: U16::new(VERSION),
             kind: self.kind as u8,
             reserved: 0,
             from: U64::new(identity.job().own_name()),
+            number: U32::new(self.number),
             size: U32::new(self.size),
             window: U32::new(self.window),
             cell_key: U32::new(self.cell_key),
@@ -94,17 +107,17 @@ impl Introduction {
             proof: [0; PROOF],
         };
         let name = identity.job().name_of(to).ok_or("it has no name")?;
-        wire.proof = proof(identity, to, &wire.as_bytes()[..SIGNED], name, question)?;
+        wire.proof = proof(identity, to, &wire.as_bytes()[..SIGNED], name, part)?;
         let mut bytes = [0; INTRODUCTION];
         bytes.copy_from_slice(wire.as_bytes());
         Ok(bytes)
     }
 
-    /// Reads one to this process; of a reply, to `question`. On some networks zeros follow.
+    /// Reads one to this process. On some networks zeros follow.
     ///
     /// # Errors
     /// What is wrong with it: it is to be refused.
-    pub(crate) fn decode(identity: &Identity, bytes: &[u8], question: &[u8]) -> Result<(Rank, Self), String> {
+    pub(crate) fn decode(identity: &Identity, bytes: &[u8], part: Part<'_>) -> Result<(Rank, Self), String> {
         let (wire, _) =
             WireIntroduction::read_from_prefix(bytes).map_err(|_| format!("it has {} bytes", bytes.len()))?;
         if wire.magic != MAGIC || wire.version.get() != VERSION {
@@ -113,7 +126,7 @@ impl Introduction {
         let (name, own) = (wire.from.get(), identity.job().own_name());
         let from = identity.job().rank_of(name).filter(|_| name != own);
         let from = from.ok_or_else(|| format!("process {name:#x} sent it, whom nobody knows"))?;
-        let expected = proof(identity, from, &bytes[..SIGNED], own, question)?;
+        let expected = proof(identity, from, &bytes[..SIGNED], own, part)?;
         // Takes the same time whatever is wrong with it.
         if wire.proof.iter().zip(expected).fold(0, |differs, (a, b)| differs | (a ^ b)) != 0 {
             return Err("its sender does not know the job's secret".to_owned());
@@ -125,15 +138,16 @@ impl Introduction {
             3 => Kind::Closed,
             kind => return Err(format!("its kind has the number {kind}")),
         };
-        let refuses = matches!(kind, Kind::Crossed | Kind::Closed);
-        if wire.reserved != 0 || (wire.window.get() == 0) != refuses {
+        let (asks, refuses) = (kind == Kind::Question, matches!(kind, Kind::Crossed | Kind::Closed));
+        let (number, size, window) = (wire.number.get(), wire.size.get(), wire.window.get());
+        if wire.reserved != 0 || (window == 0) != refuses || (number == 0) == asks {
             return Err("it contradicts itself".to_owned());
         }
-        if (kind == Kind::Question) != question.is_empty() {
+        if asks != matches!(part, Part::Question { .. }) {
             return Err("it is out of place".to_owned());
         }
-        let (size, window) = (wire.size.get(), wire.window.get());
-        Ok((from, Introduction { kind, size, window, cell: wire.cell.get(), cell_key: wire.cell_key.get() }))
+        let (cell, cell_key) = (wire.cell.get(), wire.cell_key.get());
+        Ok((from, Introduction { kind, number, size, window, cell, cell_key }))
     }
 
     /// The receive queue, in the form in which there may be several.
@@ -142,9 +156,10 @@ impl Introduction {
     }
 }
 
-/// That whoever knows the secret has said `words` to the process named `to`, in reply to `question`.
-fn proof(identity: &Identity, peer: Rank, words: &[u8], to: u64, question: &[u8]) -> Result<[u8; PROOF], String> {
-    let whole = identity.prove(peer, &[words, &to.to_le_bytes(), question]);
+/// That whoever knows the secret has said `words` to the process named `to`.
+fn proof(identity: &Identity, peer: Rank, words: &[u8], to: u64, part: Part<'_>) -> Result<[u8; PROOF], String> {
+    let (Part::Question { card: about } | Part::Reply { question: about }) = part;
+    let whole = identity.prove(peer, &[words, &to.to_le_bytes(), about]);
     let mut part = [0; PROOF];
     part.copy_from_slice(&whole.ok_or("there is no secret that both know")?[..PROOF]);
     Ok(part)
@@ -164,11 +179,11 @@ mod tests {
     use super::*;
 
     prop_compose! {
-        fn introduction()(kind in 0..4, size in any::<u32>(), window in 1..u32::MAX, cell in any::<u64>(),
-                          cell_key in any::<u32>()) -> Introduction {
+        fn introduction()(kind in 0..4, number in 1..u32::MAX, size in any::<u32>(), window in 1..u32::MAX,
+                          cell in any::<u64>(), cell_key in any::<u32>()) -> Introduction {
             match kind {
-                0 => Introduction { kind: Kind::Question, size, window, cell, cell_key },
-                1 => Introduction { kind: Kind::Answer, size, window, cell, cell_key },
+                0 => Introduction { kind: Kind::Question, number, size, window, cell, cell_key },
+                1 => Introduction { kind: Kind::Answer, number: 0, size, window, cell, cell_key },
                 2 => Introduction { cell, cell_key, ..Introduction::refusal(Kind::Crossed) },
                 _ => Introduction::refusal(Kind::Closed),
             }
@@ -179,27 +194,34 @@ mod tests {
         #[test]
         fn an_introduction_reads_as_written_and_only_so(said in introduction(), at in 0..INTRODUCTION, flip in 1u8..,
                                                         zeros in 0..200_usize) {
-            let question: &[u8] = if said.kind == Kind::Question { &[] } else { b"would you" };
-            let mut bytes = said.encode(&identity(2), 1, question).unwrap().to_vec();
+            let parts = |about| (Part::Question { card: about }, Part::Reply { question: about });
+            let of = |(question, reply)| if said.kind == Kind::Question { question } else { reply };
+            let part = of(parts(b"would you"));
+            let mut bytes = said.encode(&identity(2), 1, part).unwrap().to_vec();
             bytes.resize(INTRODUCTION + zeros, 0);
-            prop_assert_eq!(Introduction::decode(&identity(1), &bytes, question), Ok((2, said)));
-            prop_assert!(Introduction::decode(&identity(3), &bytes, question).is_err(), "it was to another");
-            prop_assert!(Introduction::decode(&identity(1), &bytes, b"or would you").is_err(), "it was to another");
+            prop_assert_eq!(Introduction::decode(&identity(1), &bytes, part), Ok((2, said)));
+            prop_assert!(Introduction::decode(&identity(3), &bytes, part).is_err(), "it was to another");
+            let other = of(parts(b"or would you"));
+            prop_assert!(Introduction::decode(&identity(1), &bytes, other).is_err(), "it was to another");
+            let (question, reply) = parts(b"would you");
+            let misplaced = of((reply, question));
+            prop_assert!(Introduction::decode(&identity(1), &bytes, misplaced).is_err(), "it is out of place");
             bytes[at] ^= flip;
-            prop_assert!(Introduction::decode(&identity(1), &bytes, question).is_err());
-            prop_assert!(Introduction::decode(&identity(1), &bytes[..at], question).is_err());
+            prop_assert!(Introduction::decode(&identity(1), &bytes, part).is_err());
+            prop_assert!(Introduction::decode(&identity(1), &bytes[..at], part).is_err());
         }
     }
 
     #[test]
     fn strangers_are_recognised() {
         use cableway_btl::Job;
-        let said = Introduction { kind: Kind::Question, size: 1, window: 1, cell: 0, cell_key: 0 };
-        let bytes = said.encode(&identity(0), 1, &[]).unwrap();
+        let said = Introduction { kind: Kind::Question, number: 1, size: 1, window: 1, cell: 0, cell_key: 0 };
+        let part = Part::Question { card: b"a card" };
+        let bytes = said.encode(&identity(0), 1, part).unwrap();
         let other = Identity::new(&Job::new("a job".into(), [8; 32], 1, 4, 1));
-        assert!(Introduction::decode(&other, &bytes, &[]).unwrap_err().contains("secret"));
+        assert!(Introduction::decode(&other, &bytes, part).unwrap_err().contains("secret"));
         let outside = Identity::new(&Job::new("a job".into(), [7; 32], 9, 4, 1));
-        let bytes = said.encode(&outside, 1, &[]).unwrap();
-        assert!(Introduction::decode(&identity(1), &bytes, &[]).unwrap_err().contains("0x9"));
+        let bytes = said.encode(&outside, 1, part).unwrap();
+        assert!(Introduction::decode(&identity(1), &bytes, part).unwrap_err().contains("0x9"));
     }
 }

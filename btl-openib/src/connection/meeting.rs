@@ -4,6 +4,9 @@
 //! heard of the other, the one of the two that [decides](cableway_btl::Identity::decides) has its way: it refuses, and the
 //! other, be it by that refusal or by the question, learns that it is to answer.
 
+use ahash::AHashMap;
+use cableway_base::Rank;
+
 /// One end's part in meeting a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Meeting {
@@ -67,6 +70,20 @@ impl Meeting {
     /// Whether the peer's question was agreed to.
     pub(super) fn is_answering(&self) -> bool {
         self.stage == Stage::Answering
+    }
+}
+
+/// Questions that were heard, so that none is heard again, whoever brings it.
+#[derive(Default)]
+pub(super) struct Heard(AHashMap<Rank, u32>);
+
+impl Heard {
+    /// Whether a question is new. Who asks numbers its questions, and asks anew only once the last came to something.
+    pub(super) fn is_new(&mut self, rank: Rank, number: u32) -> bool {
+        let last = self.0.entry(rank).or_default();
+        let new = number > *last;
+        *last = number.max(*last);
+        new
     }
 }
 
@@ -145,6 +162,14 @@ mod tests {
             }
             prop_assert_eq!((sides[0].connected, sides[1].connected), (1, 1));
         }
+    }
+
+    #[test]
+    fn a_question_is_heard_once() {
+        let mut heard = Heard::default();
+        let new =
+            [(1, 1), (1, 1), (2, 1), (1, 3), (1, 2), (1, 3), (2, 1), (1, 4)].map(|(rank, n)| heard.is_new(rank, n));
+        assert_eq!(new, [true, false, true, true, false, false, false, true]);
     }
 
     #[test]

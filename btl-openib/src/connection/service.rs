@@ -13,7 +13,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::datagrams::Datagrams;
 use super::door::Door;
 use super::ends::Ends;
-use super::managed::Listener;
+use super::listener::Listener;
 use super::{events, making, managed};
 use crate::card::Address;
 use crate::link::Link;

@@ -1,7 +1,6 @@
 //! Connections by librdmacm: what is done about a peer that is to be connected, or asks.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -10,24 +9,21 @@ use std::time::Instant;
 use ahash::AHashMap;
 use cableway_base::Rank;
 use cableway_btl::Error;
-use nix::ifaddrs::getifaddrs;
+use parking_lot::Mutex;
 
 use super::ends::{End, Ends};
-use super::introduction::{INTRODUCTION, Introduction, Kind, sign};
-use super::meeting::{Meeting, Verdict};
-use super::service::Connector;
+use super::introduction::{INTRODUCTION, Introduction, Kind, Part, sign};
+use super::listener::Listener;
+use super::meeting::{Heard, Meeting, Verdict};
+use super::service::{Connector, without_signals};
 use crate::NAME;
+use crate::card::PUBLISHED;
 use crate::link::{Link, Signs, State};
-use crate::port::Port;
 use crate::shared::Shared;
-use crate::verbs::{Asked, Events, Happening, Id, Param, Reads};
+use crate::verbs::{Asked, Happening, Id, Param, Reads};
 
-/// Where peers ask for connections.
-pub(super) struct Listener {
-    id: Id,
-    address: SocketAddr,
-    events: Arc<Events>,
-}
+#[cfg(test)]
+mod tests;
 
 /// Makes connections by librdmacm.
 pub(super) struct Maker {
@@ -35,11 +31,20 @@ pub(super) struct Maker {
     /// Connections being made.
     pending: AHashMap<Rank, Pending>,
     /// Ids of connections that stand.
-    met: AHashMap<Rank, (Id, Arc<Link>)>,
+    met: AHashMap<Rank, (Arc<Id>, Arc<Link>)>,
     /// Whom an id is about, by its key.
     ranks: AHashMap<usize, Rank>,
+    heard: Heard,
+    /// Of our last question.
+    number: u32,
+    /// Our own card, which questions to this process prove that they are to.
+    card: [u8; PUBLISHED],
+    unasked: Unasked,
     listener: Listener,
 }
+
+/// Questions that could not be put, by a thread that was to.
+type Unasked = Arc<Mutex<Vec<(Arc<Id>, io::Error)>>>;
 
 /// A connection being made.
 struct Pending {
@@ -48,59 +53,13 @@ struct Pending {
     /// When to give up.
     until: Instant,
     /// None while the peer's question is awaited.
-    id: Option<Id>,
+    id: Option<Arc<Id>>,
     /// None also where this end waits for a greeting: then the link has it.
     end: Option<End>,
     /// What was said to, or by, the peer in order to connect.
     question: Vec<u8>,
     /// What the peer said of its end.
     theirs: Option<Introduction>,
-}
-
-impl Listener {
-    /// At the first address of this host that belongs to the port, an IPv4 one if there is any.
-    ///
-    /// # Errors
-    /// There is none, or no librdmacm; in words.
-    pub(super) fn open(port: &Port) -> Result<Self, String> {
-        let events = Events::new()?;
-        let mut tried = Vec::new();
-        for ip in addresses() {
-            match Id::listen(&events, &port.context.name, port.facts.number, ip) {
-                Ok((id, address)) => {
-                    log::debug!("{NAME}: {} is asked for connections at {address}", port.context.name);
-                    return Ok(Listener { id, address, events });
-                }
-                Err(error) => tried.push(format!("{ip}: {error}")),
-            }
-        }
-        let (name, number) = (&port.context.name, port.facts.number);
-        Err(format!("no IP address of this host belongs to {name} port {number} ({})", tried.join("; ")))
-    }
-
-    pub(super) fn address(&self) -> SocketAddr {
-        self.address
-    }
-}
-
-/// Addresses of this host that others may reach.
-fn addresses() -> Vec<IpAddr> {
-    let mut found: Vec<IpAddr> = getifaddrs()
-        .into_iter()
-        .flatten()
-        .filter_map(|interface| {
-            let storage = interface.address?;
-            let v4 = storage.as_sockaddr_in().map(|address| IpAddr::V4(address.ip()));
-            v4.or_else(|| storage.as_sockaddr_in6().map(|address| IpAddr::V6(address.ip())))
-        })
-        .filter(|ip| match ip {
-            IpAddr::V4(ip) => !ip.is_loopback(),
-            IpAddr::V6(ip) => !ip.is_loopback() && !ip.is_unicast_link_local(),
-        })
-        .collect();
-    found.sort();
-    found.dedup();
-    found
 }
 
 impl Connector for Maker {
@@ -123,6 +82,12 @@ impl Connector for Maker {
     fn drain(&mut self) {}
 
     fn read(&mut self) -> io::Result<()> {
+        let unasked = std::mem::take(&mut *self.unasked.lock());
+        for (id, error) in unasked {
+            if let Some(rank) = self.ranks.get(&id.key()).copied() {
+                self.fail(rank, unaskable(&error));
+            }
+        }
         while let Some((key, happening)) = self.listener.events.next()? {
             match happening {
                 Happening::Asked(asked) if key == self.listener.id.key() => self.asked(asked),
@@ -180,7 +145,8 @@ impl Connector for Maker {
 impl Maker {
     pub(super) fn new(shared: &Arc<Shared>, listener: Listener) -> Self {
         let (pending, met, ranks) = (AHashMap::new(), AHashMap::new(), AHashMap::new());
-        Maker { ends: Ends::new(shared), pending, met, ranks, listener }
+        let (heard, unasked, card) = (Heard::default(), Unasked::default(), shared.address.publish());
+        Maker { ends: Ends::new(shared), pending, met, ranks, heard, number: 0, card, unasked, listener }
     }
 
     fn patience_ms(&self) -> i32 {
@@ -192,7 +158,7 @@ impl Maker {
         let Some(address) = *link.address.lock() else { return Ok(()) };
         let Some(to) = address.listener else { return Err(link.unreachable("it listens nowhere".to_owned())) };
         let end = self.ends.begin(link, Some(&address))?;
-        let id = match Id::resolve(&self.listener.events, self.listener.address.ip(), to, self.patience_ms()) {
+        let id = match Id::resolve(&self.listener.events, self.listener.address().ip(), to, self.patience_ms()) {
             Ok(id) => id,
             Err(error) => {
                 self.ends.forget(end);
@@ -200,22 +166,21 @@ impl Maker {
             }
         };
         let decides = self.ends.shared.identity.decides(link.rank);
-        self.insert(link, Meeting::asking(decides), id, end, Vec::new(), None);
+        let asking = (Meeting::asking(decides), Vec::new(), None);
+        self.insert(link, asking, id, Some(end));
         Ok(())
     }
 
     fn insert(
         &mut self,
         link: &Arc<Link>,
-        meeting: Meeting,
+        (meeting, question, theirs): (Meeting, Vec<u8>, Option<Introduction>),
         id: Id,
-        end: End,
-        question: Vec<u8>,
-        theirs: Option<Introduction>,
+        end: Option<End>,
     ) {
         self.ranks.insert(id.key(), link.rank);
         let until = Instant::now() + self.ends.shared.settings.peer_timeout;
-        let (id, end) = (Some(id), Some(end));
+        let id = Some(Arc::new(id));
         let pending = Pending { link: Arc::clone(link), meeting, until, id, end, question, theirs };
         self.pending.insert(link.rank, pending);
     }
@@ -259,10 +224,29 @@ impl Maker {
         let shared = &self.ends.shared;
         let Some(pending) = self.pending.get_mut(&rank) else { return Ok(()) };
         let (Some(id), Some(end)) = (&pending.id, &pending.end) else { return Ok(()) };
-        let question = shared.introduction(Kind::Question, end).encode(&shared.identity, rank, &[])?;
+        let Some(address) = *pending.link.address.lock() else { return Ok(()) };
+        self.number += 1;
+        let introduction = Introduction { number: self.number, ..shared.introduction(Kind::Question, end) };
+        let question = introduction.encode(&shared.identity, rank, Part::Question { card: &address.publish() })?;
         pending.question = question.to_vec();
-        let param = shared.param(end, shared.port.reads, &question);
-        id.ask(&param).map_err(|error| format!("it cannot be asked for a connection: {error}"))
+        let (number, reads, retries) = (end.number(), shared.port.reads, shared.settings.retries);
+        let ask = move |id: &Id| id.ask(&Param { said: &question, number, reads, retries });
+        if !shared.port.context.is_iwarp() {
+            return ask(id).map_err(|error| unaskable(&error));
+        }
+        // The queue pair stays as long as the kernel may mean to connect it.
+        let (id, kept, shared) = (Arc::clone(id), end.keep(), Arc::downgrade(shared));
+        let unasked = Arc::clone(&self.unasked);
+        let put = move || {
+            if let Err(error) = ask(&id) {
+                unasked.lock().push((id, error));
+                if let Some(shared) = shared.upgrade() {
+                    shared.door.ring();
+                }
+            }
+            drop(kept);
+        };
+        aside(put).map_err(|error| unaskable(&error))
     }
 
     /// The peer agrees to our question. With its reads where the queue pair is to be connected here.
@@ -270,7 +254,8 @@ impl Maker {
         let shared = &self.ends.shared;
         let Some(pending) = self.pending.get_mut(&rank) else { return Ok(()) };
         let (Some(id), Some(end)) = (&pending.id, &pending.end) else { return Ok(()) };
-        let (from, theirs) = Introduction::decode(&shared.identity, said, &pending.question)
+        let part = Part::Reply { question: &pending.question };
+        let (from, theirs) = Introduction::decode(&shared.identity, said, part)
             .map_err(|reason| format!("its answer is none: {reason}"))?;
         if from != rank || theirs.kind != Kind::Answer {
             return Err(format!("its answer is of rank {from}, {:?}", theirs.kind));
@@ -289,7 +274,8 @@ impl Maker {
 
     fn refused(&mut self, rank: Rank, said: &[u8]) {
         let Some(pending) = self.pending.get_mut(&rank) else { return };
-        let reply = Introduction::decode(&self.ends.shared.identity, said, &pending.question);
+        let part = Part::Reply { question: &pending.question };
+        let reply = Introduction::decode(&self.ends.shared.identity, said, part);
         match reply {
             Ok((from, reply)) if from == rank && reply.kind == Kind::Crossed && pending.meeting.crossed() => {
                 let (id, end) = (pending.id.take(), pending.end.take());
@@ -308,7 +294,12 @@ impl Maker {
     /// A peer asks, or somebody else does.
     fn asked(&mut self, asked: Asked) {
         let shared = Arc::clone(&self.ends.shared);
-        let (rank, theirs) = match Introduction::decode(&shared.identity, &asked.said, &[]) {
+        let read = Introduction::decode(&shared.identity, &asked.said, Part::Question { card: &self.card });
+        let read = read.and_then(|(rank, theirs)| match self.heard.is_new(rank, theirs.number) {
+            true => Ok((rank, theirs)),
+            false => Err(format!("it is question {} of rank {rank}, which was heard before", theirs.number)),
+        });
+        let (rank, theirs) = match read {
             Ok(read) => read,
             Err(reason) => {
                 log::debug!("{NAME}: a question is refused: {reason}");
@@ -316,9 +307,12 @@ impl Maker {
             }
         };
         let question = asked.said[..INTRODUCTION].to_vec();
-        let refuse = |kind| match Introduction::refusal(kind).encode(&shared.identity, rank, &question) {
-            Ok(said) => asked.id.refuse(&said),
-            Err(reason) => log::debug!("{NAME}: rank {rank} is not told why: {reason}"),
+        let refuse = |kind| {
+            let part = Part::Reply { question: &question };
+            match Introduction::refusal(kind).encode(&shared.identity, rank, part) {
+                Ok(said) => asked.id.refuse(&said),
+                Err(reason) => log::debug!("{NAME}: rank {rank} is not told why: {reason}"),
+            }
         };
         let link = shared.link(rank);
         let ours = match self.pending.get_mut(&rank) {
@@ -358,11 +352,7 @@ impl Maker {
             }
             return Err(reason);
         }
-        self.ranks.insert(asked.id.key(), link.rank);
-        let until = Instant::now() + shared.settings.peer_timeout;
-        let (meeting, id, theirs) = (Meeting::answering(), Some(asked.id), Some(theirs));
-        let pending = Pending { link: Arc::clone(link), meeting, until, id, end, question, theirs };
-        self.pending.insert(link.rank, pending);
+        self.insert(link, (Meeting::answering(), question, Some(theirs)), asked.id, end);
         Ok(())
     }
 
@@ -376,7 +366,8 @@ impl Maker {
     ) -> Result<(), String> {
         let shared = &self.ends.shared;
         let Some(ours) = end.as_ref() else { return Ok(()) };
-        let answer = shared.introduction(Kind::Answer, ours).encode(&shared.identity, link.rank, question)?;
+        let answer = shared.introduction(Kind::Answer, ours);
+        let answer = answer.encode(&shared.identity, link.rank, Part::Reply { question })?;
         shared.connect(ours, &asked.id, asked.reads)?;
         let reads = shared.reads(asked.reads);
         let number = ours.number();
@@ -422,14 +413,38 @@ impl Maker {
     }
 
     /// Ends this end of what was not made.
-    fn withdraw(&mut self, id: Option<Id>, end: Option<End>) {
-        if let Some(end) = end {
-            self.ends.forget(end);
+    fn withdraw(&mut self, id: Option<Arc<Id>>, end: Option<End>) {
+        if let Some(end) = &end {
+            self.ends.release(end);
         }
-        if let Some(id) = id {
+        if let Some(id) = &id {
             self.ranks.remove(&id.key());
         }
+        if self.ends.shared.port.context.is_iwarp() {
+            // Where there is no thread to be had, it is done here.
+            let _ = aside(move || drop((end, id)));
+        }
     }
+}
+
+impl Drop for Maker {
+    fn drop(&mut self) {
+        for (_, pending) in std::mem::take(&mut self.pending) {
+            self.withdraw(pending.id, pending.end);
+        }
+    }
+}
+
+/// Has another thread do what over iWARP may wait for a peer's host, be it for minutes: the kernel's connections there are
+/// those of TCP.
+fn aside(task: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    const STACK: usize = 256 << 10;
+    let thread = std::thread::Builder::new().name("openib-asks".to_owned()).stack_size(STACK);
+    without_signals(|| thread.spawn(task)).map(drop)
+}
+
+fn unaskable(error: &io::Error) -> String {
+    format!("it cannot be asked for a connection: {error}")
 }
 
 impl Shared {
@@ -438,11 +453,7 @@ impl Shared {
         let (cell, cell_key) = end.cell.remote();
         let queue = &self.port.queues[0].options;
         let (size, window) = (queue.size as u32, queue.window as u32);
-        Introduction { kind, window, size, cell, cell_key }
-    }
-
-    fn param<'a>(&self, end: &End, reads: u8, said: &'a [u8]) -> Param<'a> {
-        Param { said, number: end.number(), reads, retries: self.settings.retries }
+        Introduction { kind, number: 0, window, size, cell, cell_key }
     }
 
     /// Reads at a time that both ends can serve and make.

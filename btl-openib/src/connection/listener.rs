@@ -1,0 +1,63 @@
+//! Where librdmacm listens for peers that ask for connections.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use nix::ifaddrs::getifaddrs;
+
+use crate::NAME;
+use crate::port::Port;
+use crate::verbs::{Events, Id};
+
+/// Where peers ask for connections.
+pub(super) struct Listener {
+    pub(super) id: Id,
+    pub(super) events: Arc<Events>,
+    address: SocketAddr,
+}
+
+impl Listener {
+    /// At the first address of this host that belongs to the port, an IPv4 one if there is any.
+    ///
+    /// # Errors
+    /// There is none, or no librdmacm; in words.
+    pub(super) fn open(port: &Port) -> Result<Self, String> {
+        let events = Events::new()?;
+        let mut tried = Vec::new();
+        for ip in addresses() {
+            match Id::listen(&events, &port.context.name, port.facts.number, ip) {
+                Ok((id, address)) => {
+                    log::debug!("{NAME}: {} is asked for connections at {address}", port.context.name);
+                    return Ok(Listener { id, address, events });
+                }
+                Err(error) => tried.push(format!("{ip}: {error}")),
+            }
+        }
+        let (name, number) = (&port.context.name, port.facts.number);
+        Err(format!("no IP address of this host belongs to {name} port {number} ({})", tried.join("; ")))
+    }
+
+    pub(super) fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+/// Addresses of this host that others may reach.
+fn addresses() -> Vec<IpAddr> {
+    let mut found: Vec<IpAddr> = getifaddrs()
+        .into_iter()
+        .flatten()
+        .filter_map(|interface| {
+            let storage = interface.address?;
+            let v4 = storage.as_sockaddr_in().map(|address| IpAddr::V4(address.ip()));
+            v4.or_else(|| storage.as_sockaddr_in6().map(|address| IpAddr::V6(address.ip())))
+        })
+        .filter(|ip| match ip {
+            IpAddr::V4(ip) => !ip.is_loopback(),
+            IpAddr::V6(ip) => !ip.is_loopback() && !ip.is_unicast_link_local(),
+        })
+        .collect();
+    found.sort();
+    found.dedup();
+    found
+}

@@ -1,0 +1,78 @@
+//! On a device of this machine.
+
+use cableway_base::Parameters;
+use cableway_btl::{Identity, Job};
+use cableway_common_cuda::Devices;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::*;
+use crate::connection::service::Service;
+use crate::port::Port;
+use crate::settings::Settings;
+use crate::verbs::Events;
+
+fn process(rank: Rank) -> (Arc<Shared>, Service) {
+    let text = std::env::var("CABLEWAY_TEST_OPENIB").unwrap_or_default();
+    let mut parameters = Parameters::default();
+    for assignment in text.split_whitespace().chain(["btl_openib_connection_manager=rdmacm", "peer_timeout=40s"]) {
+        parameters.assign(assignment, cableway_base::Source::Program).unwrap();
+    }
+    let mut settings = Settings::new(&parameters).unwrap();
+    let port = Port::open(&settings, 1).unwrap().unwrap();
+    settings.queues = port.list.clone();
+    let job = Job::new("test-job".to_owned(), [42; 32], rank, 2, 2);
+    Service::start(port, Identity::new(&job), settings, &Devices::none()).unwrap().unwrap()
+}
+
+/// Says `question` to `peer`, whoever may; returns what it replies, and whether it agrees.
+fn put(own: &Shared, peer: &Shared, end: &End, question: &[u8]) -> (Id, bool, Vec<u8>) {
+    let minute = Timespec { tv_sec: 60, tv_nsec: 0 };
+    let events = Events::new().unwrap();
+    let [from, to] = [own, peer].map(|shared| shared.address.listener.unwrap());
+    let id = Id::resolve(&events, from.ip(), to, 60_000).unwrap();
+    loop {
+        let mut source = [PollFd::from_borrowed_fd(events.descriptor(), PollFlags::IN)];
+        assert!(poll(&mut source, Some(&minute)).unwrap() != 0, "nothing happens");
+        match events.next().unwrap().map(|(_, happening)| happening) {
+            Some(Happening::AddressResolved) => id.resolve_route(60_000).unwrap(),
+            Some(Happening::RouteResolved) => {
+                let (number, reads, retries) = (end.number(), own.port.reads, own.settings.retries);
+                id.ask(&Param { said: question, number, reads, retries }).unwrap();
+            }
+            Some(Happening::Answered { said, .. } | Happening::Established { said }) => return (id, true, said),
+            Some(Happening::Refused { said }) => return (id, false, said),
+            Some(Happening::Other) | None => {}
+            Some(other) => panic!("{other:?}"),
+        }
+    }
+}
+
+/// As somebody may bring it who has seen it on its way.
+#[test]
+fn a_question_that_comes_again_is_refused() {
+    if !std::fs::read_dir("/sys/class/infiniband").is_ok_and(|mut entries| entries.next().is_some()) {
+        return println!("skipped: this machine has no verbs device (tests/rxe-guest/run emulates one that has)");
+    }
+    let [(a, _serves_a), (b, _serves_b)] = [0, 1].map(process);
+    let mut ends = Ends::new(&a);
+    let link = a.link(1);
+    let card = b.address.publish();
+    let mut ask = |number| {
+        let end = ends.begin(&link, None).unwrap();
+        let introduction = Introduction { number, ..a.introduction(Kind::Question, &end) };
+        let question = introduction.encode(&a.identity, 1, Part::Question { card: &card }).unwrap();
+        (end, question)
+    };
+    let reply = |said: &[u8], question: &[u8]| {
+        Introduction::decode(&a.identity, said, Part::Reply { question }).map(|(rank, reply)| (rank, reply.kind))
+    };
+    let (end, question) = ask(7);
+    let (_connection, agreed, said) = put(&a, &b, &end, &question);
+    assert_eq!((agreed, reply(&said, &question)), (true, Ok((1, Kind::Answer))));
+    // The same again learns nothing; another one that there is a connection.
+    let (other_end, another) = ask(8);
+    let (_, agreed, said) = put(&a, &b, &other_end, &question);
+    assert!(!agreed && reply(&said, &question).is_err(), "{said:?}");
+    let (_, agreed, said) = put(&a, &b, &other_end, &another);
+    assert_eq!((agreed, reply(&said, &another)), (false, Ok((1, Kind::Crossed))));
+}
