@@ -14,7 +14,7 @@
 //! included.
 
 use std::io;
-use std::mem::size_of;
+use std::mem::{ManuallyDrop, size_of};
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -39,7 +39,8 @@ pub(super) struct Watch {
     free: Mutex<Vec<usize>>,
     /// The thread is between reading a report and marking what it concerns.
     reading: AtomicBool,
-    kernel: Kernel,
+    /// Closed by the thread, as the last thing that it does.
+    kernel: ManuallyDrop<Kernel>,
     bell: OwnedFd,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -81,7 +82,7 @@ impl Watch {
             ranges: (0..RANGES).map(|_| Slot::default()).collect(),
             free: Mutex::new((0..RANGES).rev().collect()),
             reading: AtomicBool::new(false),
-            kernel,
+            kernel: ManuallyDrop::new(kernel),
             bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             thread: Mutex::new(None),
         });
@@ -126,10 +127,12 @@ impl Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
+        let Some(thread) = self.thread.get_mut().take() else {
+            // SAFETY: this is its last use, and there was no thread to close it.
+            return unsafe { ManuallyDrop::drop(&mut self.kernel) };
+        };
         let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
-        if let Some(thread) = self.thread.lock().take() {
-            let _ = thread.join();
-        }
+        let _ = thread.join();
     }
 }
 
@@ -195,7 +198,10 @@ impl Seen {
                 Err(_) => std::thread::yield_now(),
             }
             if sources[1].revents().contains(PollFlags::IN) {
-                return;
+                // Who gives memory back that is watched waits for a reader, and the end of a thread gives memory back, as
+                // does that of the watch: so nothing is watched from here on, and who waits already is woken.
+                // SAFETY: nobody else uses it any more, and nobody else closes it where there is a thread.
+                return unsafe { rustix::io::close(watch.kernel.descriptor.as_raw_fd()) };
             }
             watch.reading.store(true, Ordering::SeqCst);
             while let Some(range) = watch.kernel.next_report() {
@@ -474,6 +480,25 @@ mod tests {
             }
         });
         assert_ne!(known.into_inner(), 0);
+    }
+
+    /// As the end of the thread does, and that of the watch, whose own memory may lie in what is watched.
+    #[test]
+    fn memory_may_be_given_back_while_the_watch_ends() {
+        let Some(watch) = watch() else { return };
+        let at = map(std::ptr::null_mut(), LEN, MapFlags::PRIVATE) as usize;
+        let covered = watch.cover(at..at + LEN).unwrap();
+        rustix::io::write(&watch.bell, &1_u64.to_ne_bytes()).unwrap();
+        watch.thread.lock().take().unwrap().join().unwrap();
+        let (done, waits) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            // SAFETY: the test's own mapping, to which nothing refers.
+            unsafe { madvise(at as *mut c_void, LEN, Advice::LinuxDontNeed) }.unwrap();
+            done.send(()).unwrap();
+        });
+        waits.recv_timeout(std::time::Duration::from_secs(60)).expect("nobody would have read of it");
+        // The thread has closed what it would close.
+        std::mem::forget((covered, watch));
     }
 
     #[test]
