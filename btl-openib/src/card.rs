@@ -7,6 +7,7 @@ use zerocopy::byteorder::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::gid::{Gid, Kind};
+use crate::partitions;
 use crate::process::Process;
 use crate::receive_queues::MOST_QUEUES;
 
@@ -43,7 +44,7 @@ struct Published {
     /// IPv4 addresses as IPv6 has them; all zeros where nobody listens.
     listener: [u8; 16],
     listener_port: U16,
-    zero: U16,
+    pkey: U16,
 }
 
 /// Bytes of a published card, and of what datagrams carry of it.
@@ -64,6 +65,7 @@ const _: () = {
     assert!(PUBLISHED == 84);
     assert!(offset_of!(Published, listener) == 64);
     assert!(offset_of!(Published, listener_port) == 80);
+    assert!(offset_of!(Published, pkey) == 82);
 };
 
 /// A port that can be connected to.
@@ -87,6 +89,8 @@ pub(crate) struct Address {
     pub(crate) process: Process,
     /// Where librdmacm is to ask for connections; none: they are made by datagrams.
     pub(crate) listener: Option<SocketAddr>,
+    /// Of its partition; 0 where none is known, as in datagrams.
+    pub(crate) pkey: u16,
 }
 
 impl Address {
@@ -120,7 +124,7 @@ impl Address {
                 IpAddr::V6(ip) => ip.octets(),
             }),
             listener_port: U16::new(self.listener.map_or(0, |address| address.port())),
-            zero: U16::ZERO,
+            pkey: U16::new(self.pkey),
         };
         zerocopy::transmute!(published)
     }
@@ -133,9 +137,6 @@ impl Address {
         let published = Published::read_from_bytes(bytes)
             .map_err(|_| format!("it has {} bytes instead of {PUBLISHED}", bytes.len()))?;
         let address = published.card.check()?;
-        if published.zero != U16::ZERO {
-            return Err("its reserved bytes are not zero".to_owned());
-        }
         let listener = match published.listener_port.get() {
             0 if published.listener != [0; 16] => return Err("it listens at an address without a port".to_owned()),
             0 => None,
@@ -144,16 +145,22 @@ impl Address {
         if address.kind == Kind::Iwarp && listener.is_none() {
             return Err("it listens nowhere, and has no datagrams".to_owned());
         }
-        Ok(Address { listener, ..address })
+        Ok(Address { listener, pkey: published.pkey.get(), ..address })
     }
 
-    /// Whether a connection between the two is possible at all.
+    /// What an InfiniBand port has in common with all of its subnet.
+    pub(crate) fn subnet(&self) -> &[u8] {
+        &self.gid[..8]
+    }
+
+    /// Whether a connection between the two is possible at all, wherever they are.
     pub(crate) fn reaches(&self, other: &Address) -> bool {
         self.kind == other.kind
             && self.listener.is_some() == other.listener.is_some()
+            && partitions::meet(self.pkey, other.pkey)
             && match self.kind {
-                // One subnet: the upper half of the address.
-                Kind::InfiniBand => self.gid[..8] == other.gid[..8],
+                // It is librdmacm that asks for the way to other subnets.
+                Kind::InfiniBand => self.listener.is_some() || self.subnet() == other.subnet(),
                 Kind::RoceV1 => true,
                 Kind::RoceV2 => Gid::is_ipv4(&self.gid) == Gid::is_ipv4(&other.gid),
                 Kind::Iwarp => {
@@ -202,6 +209,7 @@ impl Card {
             max_message: self.max_message.get(),
             process: self.process,
             listener: None,
+            pkey: 0,
         })
     }
 }
@@ -218,15 +226,15 @@ pub(crate) mod tests {
                                 max_message in 384..u32::MAX, process in any::<[u8; 28]>()) -> Address {
             let kind = [Kind::InfiniBand, Kind::RoceV1, Kind::RoceV2, Kind::Iwarp][kind as usize];
             let process = zerocopy::transmute!(process);
-            Address { mtu, kind, lid, reads, queues, gid, datagrams, datagram_key, max_message, process, listener: None }
+            Address { mtu, kind, lid, reads, queues, gid, datagrams, datagram_key, max_message, process, listener: None, pkey: 0 }
         }
     }
 
     prop_compose! {
-        fn published()(address in address(), listens in any::<bool>(), ip in any::<IpAddr>(), port in 1..=u16::MAX)
-            -> Address {
+        fn published()(address in address(), listens in any::<bool>(), ip in any::<IpAddr>(), port in 1..=u16::MAX,
+                       pkey in any::<u16>()) -> Address {
             let listener = (listens || address.kind == Kind::Iwarp).then(|| SocketAddr::new(ip.to_canonical(), port));
-            Address { listener, ..address }
+            Address { listener, pkey, ..address }
         }
     }
 
@@ -264,6 +272,7 @@ pub(crate) mod tests {
             max_message: 4096,
             process: Process::default(),
             listener: None,
+            pkey: 0,
         };
         assert!(base.reaches(&Address { gid: v4(2), ..base }));
         assert!(!base.reaches(&Address { gid: v6, ..base }));
@@ -271,8 +280,12 @@ pub(crate) mod tests {
         let infiniband = Address { kind: Kind::InfiniBand, ..base };
         assert!(infiniband.reaches(&Address { gid: v4(9), ..infiniband }));
         assert!(!infiniband.reaches(&Address { gid: v6, ..infiniband }));
+        let [full, limited, other] = [0x8001, 0x0001, 0xffff].map(|pkey| Address { pkey, ..base });
+        assert!(full.reaches(&limited) && !full.reaches(&other) && !limited.reaches(&limited));
         let listening = |text: &str| Some(text.parse().unwrap());
         assert!(!base.reaches(&Address { listener: listening("10.0.0.2:7"), ..base }), "one by datagrams, one not");
+        let managed = Address { listener: listening("10.0.0.1:7"), ..infiniband };
+        assert!(managed.reaches(&Address { gid: v6, ..managed }), "there may be a router");
         let iwarp = Address { kind: Kind::Iwarp, listener: listening("10.0.0.1:7"), ..base };
         assert!(iwarp.reaches(&Address { listener: listening("10.0.0.2:7"), gid: v6, ..iwarp }));
         assert!(!iwarp.reaches(&Address { listener: listening("[2001:db8::1]:7"), ..iwarp }));

@@ -11,6 +11,7 @@
 //! |---|---|
 //! | `verbs/` | libibverbs, loaded at run time; objects that keep alive what they were made from. Most of what is unsafe |
 //! | `gid`, `port`, `card` | which device, port and address; what is published |
+//! | `partitions`, `subnets`, `routes` | in which partition, and to which networks it leads |
 //! | `process` | peers on this node, whose end the system tells |
 //! | `connection/` | how two processes that know each other's cards make a connection: by datagrams or librdmacm, for each a state machine free of devices and clocks, and the thread that serves them |
 //! | `receive_queues` | which receive buffers there are, as the parameter lists them |
@@ -50,6 +51,7 @@ mod link;
 mod memory;
 mod openib;
 mod order;
+mod partitions;
 mod port;
 mod process;
 mod progress;
@@ -57,8 +59,10 @@ mod receive_queues;
 mod receives;
 mod registration;
 mod registrations;
+mod routes;
 mod settings;
 mod shared;
+mod subnets;
 mod verbs;
 mod work;
 

@@ -18,6 +18,7 @@ use crate::port::Port;
 use crate::progress::Engine;
 use crate::settings::Settings;
 use crate::shared::Shared;
+use crate::subnets;
 
 /// Verbs, as one process of a job uses them.
 ///
@@ -28,6 +29,8 @@ pub struct Openib {
     // Ends before what it serves.
     _service: Service,
     engine: Mutex<Engine>,
+    /// Of the port's address, where it has one.
+    interface: Option<String>,
     shared: Arc<Shared>,
 }
 
@@ -64,7 +67,8 @@ impl Openib {
             Err(reason) => return not_used(reason),
         };
         let engine = Mutex::new(Engine::new(Arc::clone(&shared)));
-        Ok(Some(Arc::new(Openib { _service: service, engine, shared })))
+        let interface = subnets::interface(&shared.port, &shared.address);
+        Ok(Some(Arc::new(Openib { _service: service, engine, interface, shared })))
     }
 }
 
@@ -110,7 +114,12 @@ impl Btl for Openib {
 
     fn connect(&self, rank: Rank, card: &[u8]) -> Result<Vec<Box<dyn Endpoint>>, Error> {
         let theirs = Address::decode(card).map_err(|reason| Error::BadCard { btl: NAME, peer: rank, reason })?;
-        if rank == self.shared.identity.rank() || !self.shared.address.reaches(&theirs) {
+        let ours = &self.shared.address;
+        if rank == self.shared.identity.rank() || !ours.reaches(&theirs) {
+            return Ok(Vec::new());
+        }
+        if !self.shared.settings.different_subnets && !subnets::lead(ours, self.interface.as_deref(), &theirs) {
+            log::info!("{NAME}: no way leads from {} to rank {rank}", self.shared.port.context.name);
             return Ok(Vec::new());
         }
         let (here, there) = (self.shared.address.queues, theirs.queues);

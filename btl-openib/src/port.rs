@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 
 use crate::NAME;
 use crate::gid::{self, Gid, Kind};
+use crate::partitions::{self, Partition};
 use crate::receive_queues::{ReceiveQueue, ReceiveQueues};
 use crate::settings::{SPARE_COMPLETIONS, Settings};
 use crate::verbs::{Channel, CompletionQueue, Context, Library, Path, PortFacts, Protection, SharedReceiveQueue};
@@ -27,6 +28,7 @@ pub(crate) struct Port {
     pub(crate) queues: Vec<PortQueue>,
     pub(crate) facts: PortFacts,
     pub(crate) gid: Gid,
+    pub(crate) partition: Partition,
     /// Reads that the device serves, and makes, at a time on one connection.
     pub(crate) reads: u8,
     /// Completions that the queue has room for beside those of receive buffers.
@@ -87,15 +89,27 @@ impl Port {
         candidates.sort_by_key(|(context, facts)| {
             (distance(&context.name), std::cmp::Reverse(facts.megabits()), context.name.clone(), facts.number)
         });
+        let mut outside = Vec::new();
         for (context, facts) in candidates {
+            let partition = match settings.choose_partition(&context, &facts)? {
+                Ok(partition) => partition,
+                Err(reason) => {
+                    log::info!("{NAME}: {reason}: it is not used");
+                    outside.push(reason);
+                    continue;
+                }
+            };
             let Some(gid) = settings.choose_gid(&context, &facts)? else {
                 log::info!("{NAME}: {} port {} has no address", context.name, facts.number);
                 continue;
             };
-            match Self::set_up(context, facts, gid, settings, peers) {
+            match Self::set_up(context, facts, (gid, partition), settings, peers) {
                 Ok(port) => return Ok(Ok(port)),
                 Err(error) => log::warn!("{error}; it is not used"),
             }
+        }
+        if !outside.is_empty() {
+            return Err(crate::invalid("btl_openib_ib_pkey_val", outside.join("; ")));
         }
         Ok(Err("no device that may be used has an active port with an address".to_owned()))
     }
@@ -103,7 +117,7 @@ impl Port {
     fn set_up(
         context: Arc<Context>,
         facts: PortFacts,
-        gid: Gid,
+        (gid, partition): (Gid, Partition),
         settings: &Settings,
         peers: usize,
     ) -> Result<Self, Error> {
@@ -146,8 +160,9 @@ impl Port {
             );
             return Err(crate::invalid("btl_openib_receive_queues", reason));
         }
-        // Soft-iWARP's queues do not grow.
-        let own: usize = if context.is_iwarp() { list.per_peer().map(|queue| peers * queue.count).sum() } else { 0 };
+        // Soft-iWARP's queues do not grow. Where two ask each other, one of them has two ends for a while.
+        let own: usize =
+            if context.is_iwarp() { list.per_peer().map(|queue| 2 * peers * queue.count).sum() } else { 0 };
         let entries = (entries + own).min(most_completions);
         let channel = Channel::new(&context).map_err(failed("no completion channel"))?;
         let completions =
@@ -172,6 +187,7 @@ impl Port {
             queues,
             facts,
             gid,
+            partition,
             reads,
             room,
             expected,
@@ -278,6 +294,35 @@ impl Settings {
             let reason = format!("{} port {} has no entry {index}", context.name, facts.number);
             crate::invalid("btl_openib_gid_index", reason)
         })
+    }
+}
+
+impl Settings {
+    /// The partition to use a port in. None: it has not the one that is wanted, and what it has.
+    ///
+    /// # Errors
+    /// There is nothing at the place that was given.
+    fn choose_partition(&self, context: &Context, facts: &PortFacts) -> Result<Result<Partition, String>, Error> {
+        let port = format!("{} port {}", context.name, facts.number);
+        if context.is_iwarp() {
+            let none = Partition { index: 0, key: 0 };
+            return Ok(self.pkey.map_or(Ok(none), |_| Err(format!("{port} speaks iWARP, which has no partitions"))));
+        }
+        let table: Vec<u16> = (0..facts.pkeys).map_while(|index| context.pkey(facts.number, index).ok()).collect();
+        if let Some(wanted) = self.pkey {
+            let found = partitions::choose(&table, wanted);
+            let reason = || format!("{port} has no partition 0x{wanted:04x}, but {}", partitions::describe(&table));
+            return Ok(found.ok_or_else(reason));
+        }
+        let index = self.pkey_index;
+        match table.get(usize::from(index)) {
+            Some(&key) => Ok(Ok(Partition { index, key })),
+            None if index == 0 => Ok(Ok(Partition { index, key: 0 })),
+            None => {
+                let table = partitions::describe(&table);
+                Err(crate::invalid("btl_openib_pkey_index", format!("{port} has no entry {index}, but {table}")))
+            }
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use cableway_btl::{Error, MAX_HEADER};
 
 use crate::receive_queues::ReceiveQueues;
 use crate::verbs::Patience;
-use crate::{invalid, memory};
+use crate::{invalid, memory, partitions};
 
 /// Work of a connection beside messages: a credit, a goodbye, and what ends it.
 pub(crate) const SPARE_WORK: usize = 3;
@@ -38,6 +38,9 @@ pub(crate) struct Settings {
     pub(crate) depth: usize,
     pub(crate) inline: u32,
     pub(crate) pkey_index: u16,
+    /// Of the partition to use, in the stead of an index.
+    pub(crate) pkey: Option<u16>,
+    pub(crate) different_subnets: bool,
     pub(crate) service_level: u8,
     pub(crate) traffic_class: u8,
     /// Exponent of 4.096 us after which a device sends again.
@@ -122,6 +125,12 @@ impl Settings {
             }
             Ok(value)
         };
+        let pkey_index = small("btl_openib_pkey_index", parameters.btl_openib_pkey_index, 65535)? as u16;
+        let pkey = partitions::parse(&parameters.btl_openib_ib_pkey_val)
+            .map_err(|reason| invalid("btl_openib_ib_pkey_val", reason))?;
+        if pkey.is_some() && pkey_index != 0 {
+            return Err(invalid("btl_openib_ib_pkey_val and btl_openib_pkey_index", "only one of them can be given"));
+        }
         let retries = small("btl_openib_ib_retry_count", parameters.btl_openib_ib_retry_count, 7)? as u8;
         let peer_timeout = parameters.peer_timeout.max(Duration::from_millis(100));
         let timeout = match small("btl_openib_ib_timeout", parameters.btl_openib_ib_timeout, 31)? as u8 {
@@ -148,7 +157,9 @@ impl Settings {
             queues,
             depth: parameters.btl_openib_send_depth.clamp(8, 1 << 14),
             inline: small("btl_openib_max_inline", parameters.btl_openib_max_inline, 4096)? as u32,
-            pkey_index: small("btl_openib_pkey_index", parameters.btl_openib_pkey_index, 65535)? as u16,
+            pkey_index,
+            pkey,
+            different_subnets: parameters.btl_openib_allow_different_subnets,
             service_level: small("btl_openib_service_level", parameters.btl_openib_service_level, 15)? as u8,
             traffic_class: small("btl_openib_traffic_class", parameters.btl_openib_traffic_class, 255)? as u8,
             timeout,
@@ -191,6 +202,7 @@ mod tests {
     fn impossible_values_are_named() {
         for (assignment, said) in [
             ("btl_openib_gid_index=first", "btl_openib_gid_index"),
+            ("btl_openib_ib_pkey_val=0x18001", "no key of 16 bits"),
             ("btl_openib_ib_retry_count=8", "btl_openib_ib_retry_count"),
             ("btl_openib_connection_manager=udcm", "datagrams"),
             ("btl_openib_receive_queues=S", "btl_openib_receive_queues"),

@@ -5,7 +5,7 @@ mod common;
 use std::time::Duration;
 
 use cableway_btl::{Endpoint, Error, Sent};
-use common::{Node, connect, has_device, node, node_of, send, until};
+use common::{Node, connect, has_device, is_iwarp, node, node_of, send, try_open, until};
 
 #[test]
 fn everybody_meets_everybody_at_once() {
@@ -50,18 +50,83 @@ fn who_does_not_know_the_secret_is_not_connected() {
     assert_eq!((b.failures(), b.seen.messages.lock()[0].clone()), (0, (2, b"hello".to_vec())));
 }
 
+/// In a card: the port's IPv4 address, that at which it is asked for connections, and the port number there.
+const GID: usize = 8 + 12;
+const LISTENER: usize = 64 + 12;
+const LISTENER_PORT: usize = 80;
+
+/// Where a card's process is found by IP.
+fn address(card: &[u8]) -> [u8; 4] {
+    let at = if is_iwarp() { LISTENER } else { GID };
+    card[at..at + 4].try_into().unwrap()
+}
+
+/// The card of the same process elsewhere.
+fn moved(card: &[u8], ip: [u8; 4]) -> Vec<u8> {
+    let mut card = card.to_vec();
+    card[GID..GID + 4].copy_from_slice(&ip);
+    if card[LISTENER_PORT..LISTENER_PORT + 2] != [0, 0] {
+        card[LISTENER..LISTENER + 4].copy_from_slice(&ip);
+    }
+    card
+}
+
+/// The network of this machine's device, elsewhere on it, and outside; and its one partition.
+#[test]
+fn peers_are_reached_where_networks_and_partitions_lead() {
+    // In a card: the partition's.
+    const KEY: usize = 82;
+    if !has_device() {
+        return;
+    }
+    let (a, b) = (node(0, 3, &[]), node(1, 3, &[]));
+    let away = node(0, 3, &["btl_openib_allow_different_subnets=yes"]);
+    let reach = |from: &Node, card: &[u8]| !from.btl.connect(2, card).unwrap().is_empty();
+    let card = b.btl.card();
+    let own = address(&card);
+    assert!(reach(&a, &moved(&card, [own[0], own[1], own[2], 77])));
+    // Of a network that documents alone have.
+    let nowhere = moved(&card, [198, 51, 100, 7]);
+    assert!(!reach(&a, &nowhere) && reach(&away, &nowhere));
+    if is_iwarp() {
+        return println!("skipped: iWARP has no partitions");
+    }
+    assert_eq!(card[KEY..KEY + 2], [0xff, 0xff]);
+    let partition = |key: u16| {
+        let mut card = card.clone();
+        card[KEY..KEY + 2].copy_from_slice(&key.to_le_bytes());
+        card
+    };
+    assert!(reach(&a, &partition(0x7fff)) && reach(&a, &partition(0)) && !reach(&a, &partition(0x8001)));
+    let named = node(1, 3, &["btl_openib_ib_pkey_val=0x7fff"]);
+    assert_eq!(named.btl.card()[KEY..KEY + 2], [0xff, 0xff]);
+    let mut to_a = connect(&named, &a);
+    send(&[&a, &named], &mut *to_a, b"hello", b"");
+    until(&[&a, &named], "it arrives", || a.received() == 1);
+    for (assignment, said) in [
+        ("btl_openib_ib_pkey_val=0x8001", "port 1 has no partition 0x8001, but 0xffff"),
+        ("btl_openib_pkey_index=900", "port 1 has no entry 900, but 0xffff"),
+    ] {
+        let error = try_open(1, 3, &[assignment]).map(|_| ()).unwrap_err().to_string();
+        assert!(error.contains(said), "{error}");
+    }
+}
+
 /// Nor keeps this process from ending.
 #[test]
 fn a_host_that_is_not_there_keeps_nobody_waiting() {
-    // In a card, the last byte of the port's address, and of that at which it is asked.
-    const ADDRESSES: [usize; 2] = [8 + 15, 64 + 15];
     if !has_device() {
         return;
     }
     let (a, b) = (node(0, 3, &["peer_timeout=20s"]), node(1, 3, &[]));
-    let mut card = b.btl.card();
-    ADDRESSES.iter().for_each(|&at| card[at] = 77);
-    let mut to_nobody = a.btl.connect(2, &card).unwrap().pop().expect("an address that could be reached");
+    let card = b.btl.card();
+    let own = address(&card);
+    let mut to_nobody = a
+        .btl
+        .connect(2, &moved(&card, [own[0], own[1], own[2], 77]))
+        .unwrap()
+        .pop()
+        .expect("an address that could be reached");
     to_nobody.connect().unwrap();
     let mut to_b = connect(&a, &b);
     send(&[&a, &b], &mut *to_b, b"hello", b"");

@@ -144,7 +144,9 @@ parameters! {
     btl_openib_cq_size: Count = "8192", "completions that may wait; work under way on all connections is kept below";
     btl_openib_send_depth: Count = "15", "work under way on one connection; queues take memory for the next power of two above";
     btl_openib_max_inline: Size = "48", "largest message that is written into the work request itself, if the device allows";
-    btl_openib_pkey_index: Count = "0", "index of the partition key";
+    btl_openib_ib_pkey_val: Text = "", "the partition to use, by its key (P_Key), such as 0x8001: of the ports, those that have it; which of its highest bits, that of full members, does not matter; empty: that at btl_openib_pkey_index";
+    btl_openib_pkey_index: Count = "0", "the partition to use, by the place of its key in the port's table";
+    btl_openib_allow_different_subnets: Flag = "no", "also reach peers to which no way is known: over InfiniBand those of other subnets, with librdmacm, which asks for the way through routers; over RoCE and iWARP those to which the kernel has no route by the port's own interface";
     btl_openib_service_level: Count = "0", "service level of connections (InfiniBand)";
     btl_openib_traffic_class: Count = "0", "traffic class of connections (RoCE)";
     btl_openib_ib_timeout: Count = "0", "a device sends again after 4.096 us times two to this power; 0 chooses by peer_timeout";

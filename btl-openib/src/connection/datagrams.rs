@@ -50,7 +50,7 @@ pub(super) struct Datagrams {
 impl Datagrams {
     /// # Errors
     /// The device or the system refuses.
-    pub(super) fn open(port: &Port, settings: &Settings) -> Result<Self, Error> {
+    pub(super) fn open(port: &Port) -> Result<Self, Error> {
         let failed = |what: &'static str| move |error| Error::system(NAME, what, error);
         let channel = Channel::new(&port.context).map_err(failed("no completion channel"))?;
         let completions = CompletionQueue::new(&port.context, RECEIVES + SENDS, Some(&channel))
@@ -60,7 +60,7 @@ impl Datagrams {
         let key = (random >> 1).max(1);
         let options = QueuePairOptions {
             port: port.facts.number,
-            pkey_index: settings.pkey_index,
+            pkey_index: port.partition.index,
             depth: SENDS as u32,
             inline: 0,
             receives: RECEIVES as u32,

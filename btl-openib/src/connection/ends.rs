@@ -169,7 +169,7 @@ impl Shared {
         let queue = &self.port.queues[place];
         let options = QueuePairOptions {
             port: self.port.facts.number,
-            pkey_index: self.settings.pkey_index,
+            pkey_index: self.port.partition.index,
             depth: self.port.depth as u32,
             inline: self.settings.inline,
             receives: queue.options.count as u32,

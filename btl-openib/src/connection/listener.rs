@@ -23,9 +23,10 @@ impl Listener {
     /// There is none, or no librdmacm; in words.
     pub(super) fn open(port: &Port) -> Result<Self, String> {
         let events = Events::new()?;
+        let partition = (!port.context.is_iwarp()).then_some(port.partition.index);
         let mut tried = Vec::new();
         for ip in addresses() {
-            match Id::listen(&events, &port.context.name, port.facts.number, ip) {
+            match Id::listen(&events, &port.context.name, port.facts.number, partition, ip) {
                 Ok((id, address)) => {
                     log::debug!("{NAME}: {} is asked for connections at {address}", port.context.name);
                     return Ok(Listener { id, address, events });
@@ -34,7 +35,10 @@ impl Listener {
             }
         }
         let (name, number) = (&port.context.name, port.facts.number);
-        Err(format!("no IP address of this host belongs to {name} port {number} ({})", tried.join("; ")))
+        Err(format!(
+            "no IP address of this host belongs to {name} port {number} in its partition ({})",
+            tried.join("; ")
+        ))
     }
 
     pub(super) fn address(&self) -> SocketAddr {

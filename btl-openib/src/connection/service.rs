@@ -62,6 +62,7 @@ impl Service {
             max_message: u32::try_from(settings.max_send_size).unwrap_or(u32::MAX),
             process: Process::own(),
             listener,
+            pkey: port.partition.key,
         };
         let shared = Shared::new(port, door, address, identity, settings, devices);
         let connector: Box<dyn Connector> = match way {
@@ -92,9 +93,7 @@ impl Way {
             }
             ConnectionManager::Rdmacm => Ok(Ok(Way::Listener(Listener::open(port).map_err(refused)?))),
             ConnectionManager::Auto if iwarp => Ok(Listener::open(port).map(Way::Listener)),
-            ConnectionManager::Auto | ConnectionManager::Datagrams => {
-                Ok(Ok(Way::Datagrams(Datagrams::open(port, settings)?)))
-            }
+            ConnectionManager::Auto | ConnectionManager::Datagrams => Ok(Ok(Way::Datagrams(Datagrams::open(port)?))),
         }
     }
 }

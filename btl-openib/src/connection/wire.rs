@@ -292,6 +292,7 @@ pub(super) mod tests {
             max_message: 4096,
             process: crate::process::Process::default(),
             listener: None,
+            pkey: 0,
         };
         Hello {
             asks: true,

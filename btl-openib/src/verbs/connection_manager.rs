@@ -229,11 +229,18 @@ impl Id {
         Ok(Id { raw: made(raw)?, events: Arc::clone(events) })
     }
 
-    /// One that listens at `ip`, on whatever port is free, if that is an address of the port `port` of `device`.
+    /// One that listens at `ip`, on whatever port is free, if that is an address of the port `port` of `device` in the
+    /// partition at the place `partition` of its table, if the network has any.
     ///
     /// # Errors
     /// It is not, or the kernel refuses.
-    pub(crate) fn listen(events: &Arc<Events>, device: &str, port: u8, ip: IpAddr) -> io::Result<(Self, SocketAddr)> {
+    pub(crate) fn listen(
+        events: &Arc<Events>,
+        device: &str,
+        port: u8,
+        partition: Option<u16>,
+        ip: IpAddr,
+    ) -> io::Result<(Self, SocketAddr)> {
         /// Who asks while so many wait asks again.
         const BACKLOG: c_int = 1024;
         let id = Self::new(events)?;
@@ -242,6 +249,13 @@ impl Id {
         answer(unsafe { (events.manager.rdma_bind_addr)(id.raw.as_ptr(), address.raw()) })?;
         if id.device() != Some((device.to_owned(), port)) {
             return Err(io::Error::other(format!("it belongs to {:?}", id.device())));
+        }
+        if let Some(wanted) = partition {
+            let (attributes, _) = id.attributes(ibv_qp_state::IBV_QPS_INIT)?;
+            if attributes.pkey_index != wanted {
+                let reason = format!("it belongs to the partition at {} of the port's table", attributes.pkey_index);
+                return Err(io::Error::other(reason));
+            }
         }
         // SAFETY: a live id, bound.
         answer(unsafe { (events.manager.rdma_listen)(id.raw.as_ptr(), BACKLOG) })?;

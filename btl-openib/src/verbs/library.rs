@@ -77,6 +77,7 @@ functions! {
     fn ibv_close_device(*mut ibv_context) -> c_int;
     fn ibv_query_device(*mut ibv_context, *mut ibv_device_attr) -> c_int;
     fn ibv_query_port(*mut ibv_context, u8, *mut ibv_port_attr) -> c_int;
+    fn ibv_query_pkey(*mut ibv_context, u8, c_int, *mut u16) -> c_int;
     fn ibv_query_gid(*mut ibv_context, u8, c_int, *mut ibv_gid) -> c_int;
     fn ibv_get_async_event(*mut ibv_context, *mut AsyncEvent) -> c_int;
     fn ibv_ack_async_event(*mut AsyncEvent);

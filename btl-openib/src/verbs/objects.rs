@@ -37,6 +37,7 @@ pub(crate) struct PortFacts {
     pub(crate) mtu: u8,
     pub(crate) max_message: u32,
     pub(crate) gids: u16,
+    pub(crate) pkeys: u16,
     /// As verbs number them: of one lane, and how many lanes.
     pub(crate) speed: u8,
     pub(crate) width: u8,
@@ -107,6 +108,7 @@ impl Context {
             mtu: u8::try_from(port.active_mtu).unwrap_or(1),
             max_message: port.max_msg_sz,
             gids: u16::try_from(port.gid_tbl_len).unwrap_or(0),
+            pkeys: port.pkey_tbl_len,
             speed: port.active_speed,
             width: port.active_width,
         })
@@ -120,6 +122,15 @@ impl Context {
         answer(unsafe { (self.library.ibv_query_gid)(self.raw.as_ptr(), port, index.into(), &raw mut gid) })?;
         // SAFETY: bytes are valid whatever was written.
         Ok(unsafe { gid.raw })
+    }
+
+    /// # Errors
+    /// There is no such entry.
+    pub(crate) fn pkey(&self, port: u8, index: u16) -> io::Result<u16> {
+        let mut key = 0;
+        // SAFETY: the context is open; the function writes 16 bits, the higher eight first.
+        answer(unsafe { (self.library.ibv_query_pkey)(self.raw.as_ptr(), port, index.into(), &raw mut key) })?;
+        Ok(u16::from_be(key))
     }
 
     /// The descriptor that is readable when an asynchronous event waits. It does not block from here on.

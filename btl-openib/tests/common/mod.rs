@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use cableway_base::Rank;
-use cableway_btl::{Endpoint, Job};
+use cableway_btl::{Endpoint, Error, Job};
 use cableway_btl_openib::Openib;
 use cableway_common_cuda::Devices;
 pub(crate) use test_nodes::{Node, pattern, region, send, transfer, until};
@@ -62,9 +62,24 @@ pub(crate) fn node_of(secret: u8, rank: Rank, size: u32, assignments: &[&str]) -
 }
 
 fn open_with(devices: &Devices, secret: u8, rank: Rank, size: u32, assignments: &[&str]) -> Arc<Openib> {
+    try_open_with(devices, secret, rank, size, assignments).unwrap().expect("a port")
+}
+
+/// Where that may be refused.
+pub(crate) fn try_open(rank: Rank, size: u32, assignments: &[&str]) -> Result<Option<Arc<Openib>>, Error> {
+    try_open_with(&Devices::none(), 42, rank, size, assignments)
+}
+
+fn try_open_with(
+    devices: &Devices,
+    secret: u8,
+    rank: Rank,
+    size: u32,
+    assignments: &[&str],
+) -> Result<Option<Arc<Openib>>, Error> {
     let job = Job::new("test-job".to_owned(), [secret; 32], rank, size, size);
     let parameters = test_nodes::parameters(&[&[PATIENT], &everywhere()[..], assignments].concat());
-    Openib::open(&job, &parameters, devices).unwrap().expect("a port")
+    Openib::open(&job, &parameters, devices)
 }
 
 /// The link to a peer, which is one.

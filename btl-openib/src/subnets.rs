@@ -1,0 +1,111 @@
+//! Whether a peer's port is on a network that leads there from this process's.
+//!
+//! On InfiniBand, ports of one subnet have the upper half of their addresses in common. RoCE over UDP and iWARP go where IP
+//! goes, so the kernel's routes tell: there must be one by the port's own interface. RoCE over Ethernet has no routers.
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use nix::ifaddrs::getifaddrs;
+
+use crate::card::Address;
+use crate::gid::Kind;
+use crate::port::Port;
+use crate::routes::{Route, route};
+use crate::verbs::port_file;
+
+/// The interface whose addresses `own`, an address of `port`, is among. None: it has none, or nobody knows.
+pub(crate) fn interface(port: &Port, own: &Address) -> Option<String> {
+    match own.kind {
+        Kind::InfiniBand => None,
+        Kind::RoceV1 | Kind::RoceV2 => {
+            port_file(&port.context.name, port.facts.number, &format!("gid_attrs/ndevs/{}", port.gid.index))
+        }
+        Kind::Iwarp => {
+            let ip = ip(own);
+            let named = getifaddrs().ok()?.find(|interface| {
+                interface.address.is_some_and(|storage| match ip {
+                    IpAddr::V4(ip) => storage.as_sockaddr_in().is_some_and(|address| address.ip() == ip),
+                    IpAddr::V6(ip) => storage.as_sockaddr_in6().is_some_and(|address| address.ip() == ip),
+                })
+            });
+            named.map(|interface| interface.interface_name)
+        }
+    }
+}
+
+/// Whether the network leads from `own`, by its `interface`, to `peer`, as far as can be told.
+pub(crate) fn lead(own: &Address, interface: Option<&str>, peer: &Address) -> bool {
+    if own.kind == Kind::InfiniBand {
+        return own.subnet() == peer.subnet();
+    }
+    let (from, to) = (ip(own), ip(peer));
+    // Every network has these.
+    if is_link_local(from) && is_link_local(to) {
+        return true;
+    }
+    match interface.and_then(|interface| route(interface, from, to)) {
+        None | Some(Route::Direct) => true,
+        Some(Route::Routed) => own.kind != Kind::RoceV1,
+        Some(Route::Nowhere) => false,
+    }
+}
+
+/// What IP knows the port by.
+fn ip(address: &Address) -> IpAddr {
+    let gid = Ipv6Addr::from(address.gid).to_canonical();
+    address.listener.filter(|_| address.kind == Kind::Iwarp).map_or(gid, |listener| listener.ip())
+}
+
+fn is_link_local(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(ip) => ip.is_link_local(),
+        IpAddr::V6(ip) => ip.is_unicast_link_local(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::process::Process;
+
+    fn of(kind: Kind, ip: &str) -> Address {
+        let ip: IpAddr = ip.parse().unwrap();
+        let gid = match ip {
+            IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
+            IpAddr::V6(ip) => ip.octets(),
+        };
+        let listener = (kind == Kind::Iwarp).then_some((ip, 7).into());
+        Address {
+            mtu: 3,
+            kind,
+            lid: 1,
+            reads: 1,
+            queues: 1,
+            gid: if kind == Kind::Iwarp { [9; 16] } else { gid },
+            datagrams: 1,
+            datagram_key: 2,
+            max_message: 4096,
+            process: Process::default(),
+            listener,
+            pkey: 0,
+        }
+    }
+
+    #[test]
+    fn ip_goes_where_routes_do() {
+        for kind in [Kind::RoceV1, Kind::RoceV2, Kind::Iwarp] {
+            let leads = |interface: Option<&str>, to: &str| lead(&of(kind, "127.0.0.1"), interface, &of(kind, to));
+            assert!(leads(Some("lo"), "127.0.0.1") && leads(Some("lo"), "127.1.2.3"));
+            assert!(!leads(Some("lo"), "198.51.100.7"), "{kind:?}");
+            // Nobody knows.
+            assert!(leads(None, "198.51.100.7") && leads(Some("no such"), "198.51.100.7"));
+            assert!(lead(&of(kind, "fe80::1"), Some("lo"), &of(kind, "fe80::2")));
+        }
+    }
+
+    #[test]
+    fn infiniband_goes_as_far_as_its_subnet() {
+        let [own, same, other] = ["fe80::1", "fe80::2", "fec0::2"].map(|ip| of(Kind::InfiniBand, ip));
+        assert!(lead(&own, None, &same) && !lead(&own, None, &other));
+    }
+}
