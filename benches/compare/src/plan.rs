@@ -52,7 +52,8 @@ impl Test {
                 [10, 12, 14].into_iter().chain(16..=26).map(|exponent| 1 << exponent).collect()
             }
             ("devices", Test::Latency) => vec![8, KIB, 64 * KIB, MIB],
-            ("devices", Test::MessageRate) => vec![8],
+            ("devices-copier", Test::Latency) => vec![8, KIB, 64 * KIB],
+            ("devices" | "devices-copier", Test::MessageRate) => vec![8],
             ("devices", Test::Bandwidth) => vec![64 * KIB, MIB, 4 * MIB, 64 * MIB, 256 * MIB],
             ("devices-staged", Test::Bandwidth) => vec![64 * KIB, MIB, 64 * MIB],
             ("devices-tcp", Test::Bandwidth) => vec![MIB],

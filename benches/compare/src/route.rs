@@ -37,6 +37,8 @@ pub(crate) struct Route {
     pub(crate) memory: [Memory; 2],
     /// Device memory goes through the host, as where processes cannot map each other's.
     pub(crate) staged: bool,
+    /// Ours makes small copies by a kernel that stays on the device, which it does on request only.
+    pub(crate) copier: bool,
     /// None for bytes in one piece. Sizes count the data without the gaps.
     pub(crate) strided: Option<Strided>,
 }
@@ -46,6 +48,7 @@ const TWO_DEVICES: [Memory; 2] = [Memory::Device(0), Memory::Device(1)];
 pub(crate) static SM: Route = host("sm");
 pub(crate) static TCP: Route = host("tcp");
 pub(crate) static DEVICES: Route = Route { name: "devices", memory: TWO_DEVICES, ..host("sm") };
+pub(crate) static COPIER: Route = Route { name: "devices-copier", copier: true, memory: TWO_DEVICES, ..host("sm") };
 pub(crate) static STAGED: Route = Route { name: "devices-staged", staged: true, memory: TWO_DEVICES, ..host("sm") };
 pub(crate) static DEVICES_TCP: Route = Route { name: "devices-tcp", memory: TWO_DEVICES, ..host("tcp") };
 pub(crate) static ONE_DEVICE: Route = Route { name: "one-device", memory: [Memory::Device(0); 2], ..host("sm") };
@@ -55,10 +58,11 @@ pub(crate) static STRIDED: Route =
     Route { name: "strided", memory: TWO_DEVICES, strided: Some(Strided { block: 64, stride: 256 }), ..host("sm") };
 
 /// In the order of the report.
-pub(crate) static ALL: [&Route; 8] = [&SM, &TCP, &DEVICES, &STAGED, &DEVICES_TCP, &ONE_DEVICE, &HOST_DEVICE, &STRIDED];
+pub(crate) static ALL: [&Route; 9] =
+    [&SM, &TCP, &DEVICES, &COPIER, &STAGED, &DEVICES_TCP, &ONE_DEVICE, &HOST_DEVICE, &STRIDED];
 
 const fn host(btl: &'static str) -> Route {
-    Route { name: btl, btl, memory: [Memory::Host; 2], staged: false, strided: None }
+    Route { name: btl, btl, memory: [Memory::Host; 2], staged: false, copier: false, strided: None }
 }
 
 impl Route {
@@ -87,6 +91,9 @@ impl Route {
         if self.staged {
             words.push_str(", through the host");
         }
+        if self.copier {
+            words.push_str(", with device_copier=yes");
+        }
         if let Some(Strided { block, stride }) = self.strided {
             words.push_str(&format!(", {block} of every {stride} B"));
         }
@@ -100,7 +107,7 @@ mod tests {
 
     #[test]
     fn routes_say_what_they_need() {
-        assert_eq!(ALL.map(Route::devices), [0, 0, 2, 2, 2, 1, 1, 2]);
+        assert_eq!(ALL.map(Route::devices), [0, 0, 2, 2, 2, 2, 1, 1, 2]);
         assert_eq!(SM.words(), "host to host over sm");
         assert_eq!(STRIDED.words(), "device 0 to device 1 over sm, 64 of every 256 B");
     }

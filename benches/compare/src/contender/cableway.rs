@@ -70,6 +70,9 @@ impl Cableway {
         if route.staged {
             command.args(["--set", "device_ipc=no"]);
         }
+        if route.copier {
+            command.args(["--set", "device_copier=yes"]);
+        }
         if let Some(Strided { block, stride }) = route.strided {
             command.args(["--datatype", &format!("vector:{block}:{stride}:{}", size / block)]);
         }

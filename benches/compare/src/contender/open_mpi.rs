@@ -105,6 +105,9 @@ impl OpenMpi {
         if route.staged {
             command.args(["--mca", "pml_cableway_device_ipc", "no"]);
         }
+        if route.copier {
+            command.args(["--mca", "pml_cableway_device_copier", "yes"]);
+        }
         let list = sizes.iter().map(u64::to_string).collect::<Vec<_>>().join(",");
         let window = window(sizes[0]).to_string();
         command.arg(&self.program).args([&series.test.to_string(), &list, &seconds.to_string(), &window, route.name]);
