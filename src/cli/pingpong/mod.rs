@@ -58,9 +58,11 @@ pub(super) struct Pingpong {
     #[arg(long, default_value = "1..4M", value_parser = sizes::parse)]
     sizes: sizes::Sizes,
 
-    /// Send strided data: vector:BLOCK:STRIDE:COUNT, block and stride in bytes. Sizes count the data without the gaps
-    #[arg(long, value_name = "LAYOUT", value_parser = memory::parse_vector)]
-    datatype: Option<memory::Vector>,
+    /// Send data in blocks. vector:BLOCK:STRIDE:COUNT has them at regular distances, indexed:BLOCK:COUNT:SEED with gaps of
+    /// one to three blocks that the seed decides. Block and stride are in bytes; a message is as many such elements as
+    /// its size takes, which counts the data without the gaps
+    #[arg(long, value_name = "LAYOUT", value_parser = memory::parse_datatype)]
+    datatype: Option<memory::Blocks>,
 
     /// Iterations for each size [default: fewer for larger messages]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
@@ -155,7 +157,7 @@ impl Pingpong {
     }
 
     fn shape(&self) -> Shape {
-        self.datatype.as_ref().map_or(Shape::Contiguous, |vector| Shape::Vector(vector.clone()))
+        self.datatype.as_ref().map_or(Shape::Contiguous, |blocks| Shape::Blocks(blocks.clone()))
     }
 
     fn header(&self, btl: String, plan: &Plan, devices: &memory::Devices) -> Header {
