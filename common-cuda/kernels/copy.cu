@@ -1,4 +1,4 @@
-// Copies that kernels make: many at once, or blocks at regular distances. One source for both vendors: CUDA by
+// Copies that kernels make: many at once, blocks at regular distances, or blocks wherever a list has them. One source for both vendors: CUDA by
 // `clang -x cuda`, HIP by `clang -x hip`, neither with a toolkit or a header. ./compile makes copy.ptx of it, which is
 // what the library carries; the structures below are those of common-cuda/src/kernels.rs.
 //
@@ -11,8 +11,8 @@
 //
 // A job that has started ends: blocks that find no room yet follow those that had some.
 //
-// No kernel uses local or shared memory but for one flag, and none allocates: a launch needs nothing but room on the
-// device.
+// No kernel uses local memory, none allocates, and of shared memory they have a flag and one a table of fixed size: a
+// launch needs nothing but room on the device.
 
 typedef unsigned char u8;
 typedef unsigned short u16;
@@ -43,8 +43,10 @@ DEVICE void barrier(void) { __syncthreads(); }
 DEVICE void fence(void) { __nvvm_membar_sys(); }
 #endif
 
-// Threads of a block, of a group that copies a tile together, and bytes of a tile.
+// Threads of a block (a test has fewer), of a group that copies a tile together, and bytes of a tile.
+#ifndef THREADS
 #define THREADS 512
+#endif
 #define LANES 32
 #define TILE 4096
 // Jobs that may be under way in a context; which words of a job say that it is revoked, has started, has ended.
@@ -224,5 +226,161 @@ KERNEL(THREADS) void cableway_copy_strided(const struct Strided copy) {
         default: strided<u8>(copy);
         }
     }
+    end(copy.job);
+}
+
+// A stretch of a message's packed bytes, and where they are in the user's memory. Each block of threads moves a part of
+// the stretch, a batch of the message's blocks after the other: where these are it notes in a table, and then each thread
+// moves every THREADS-th element, so that long blocks and short ones are alike.
+struct Packed {
+    struct Job job;
+    // Where the first packed byte is, and what the offsets of blocks are relative to.
+    u64 packed, user;
+    // The positions of the first byte and of the one after the last, and bytes for each block of threads.
+    u64 first, end, part;
+    // The list of the blocks of one element and one entry more; 0 if they lie at regular distances.
+    u64 entries;
+    // Packed bytes of a list's element, and the distance to the next one.
+    u64 size;
+    s64 extent;
+    // Bytes of each block; 0 if they differ.
+    u64 uniform;
+    // Of blocks at regular distances, the innermost first.
+    s64 stride[3];
+    u32 count[3];
+    // Blocks in the list, what it counts in, bytes of an element that a thread moves, blocks of a batch.
+    u32 blocks, unit, width, batch;
+    u32 unpack;
+};
+
+// A part that is on its way, all of it relative to a position.
+struct Part {
+    u64 origin;
+    // The first block of the batch, and its beginning.
+    u64 block, lead;
+};
+
+// Of each block of the batch: where it begins, cut to the part, and the address of position 0 if it reached so far.
+static __attribute__((shared)) u32 begins[THREADS + 1];
+static __attribute__((shared)) u64 shifts[THREADS];
+
+struct Block {
+    u64 begin, address;
+};
+
+DEVICE struct Block block_of(const struct Packed &copy, u64 index) {
+    if (copy.entries == 0) {
+        u64 address = copy.user + (u64)(copy.stride[0] * (s64)(index % copy.count[0]));
+        u64 rest = index / copy.count[0];
+        address += (u64)(copy.stride[1] * (s64)(rest % copy.count[1]));
+        address += (u64)(copy.stride[2] * (s64)(rest / copy.count[1]));
+        return {index * copy.uniform, address};
+    }
+    u64 element = index < copy.blocks ? 0 : index / copy.blocks;
+    u64 entry = ((const u64 MEMORY *)copy.entries)[index - element * copy.blocks];
+    return {element * copy.size + (entry >> 32) * copy.unit,
+            copy.user + (u64)(copy.extent * (s64)element) + (entry & 0xffffffff) * copy.unit};
+}
+
+// The block that a position is in. All threads look together: three rounds find one of a hundred million.
+DEVICE u64 block_at(const struct Packed &copy, u64 position) {
+    if (copy.uniform != 0) return position / copy.uniform;
+    static __attribute__((shared)) u32 found;
+    const u32 MEMORY *starts = (const u32 MEMORY *)copy.entries + 1;
+    u64 element = position / copy.size;
+    u32 within = (u32)((position - element * copy.size) / copy.unit);
+    u32 low = 0, high = copy.blocks;
+    while (high - low > 1) {
+        u32 step = (high - low + THREADS - 1) / THREADS;
+        u32 probe = low + THREAD * step;
+        if (probe < high && starts[2 * probe] <= within && (probe + step >= high || starts[2 * (probe + step)] > within))
+            found = probe;
+        barrier();
+        low = found;
+        if (high - low > step) high = low + step;
+        barrier();
+    }
+    return element * copy.blocks + low;
+}
+
+// Where the user has the byte at a position of the batch.
+DEVICE u64 user_address(const struct Packed &copy, struct Part part, u64 position) {
+    u32 low = 0;
+    if (copy.uniform != 0) {
+        low = (u32)(position - part.lead) / (u32)copy.uniform;
+    } else {
+        u32 at = (u32)(position - part.origin), high = copy.batch;
+        while (high - low > 1) {
+            u32 middle = (low + high) / 2;
+            if (begins[middle] <= at) low = middle; else high = middle;
+        }
+    }
+    return shifts[low] + position;
+}
+
+// Moves elements of one type, from a position that is a multiple of their size.
+template <typename T> DEVICE void move(const struct Packed &copy, struct Part part, u64 position, u64 until) {
+    const u32 step = THREADS * sizeof(T);
+    position += THREAD * sizeof(T);
+    while (position < until) {
+        u64 to[4];
+        T value[4];
+#pragma unroll
+        for (u32 k = 0; k < 4; k++) {
+            if (position + k * step < until) {
+                u64 user = user_address(copy, part, position + k * step);
+                u64 packed = copy.packed + (position + k * step - copy.first);
+                to[k] = copy.unpack ? user : packed;
+                value[k] = *(const T MEMORY *)(copy.unpack ? packed : user);
+            }
+        }
+#pragma unroll
+        for (u32 k = 0; k < 4; k++)
+            if (position + k * step < until) *(T MEMORY *)to[k] = value[k];
+        position += 4 * step;
+    }
+}
+
+DEVICE void move_batch(const struct Packed &copy, struct Part part, u64 from, u64 until) {
+    u64 low = (from + copy.width - 1) & (0 - (u64)copy.width), high = until & (0 - (u64)copy.width);
+    if (low > until) low = until;
+    if (high < low) high = low;
+    move<u8>(copy, part, from, low);
+    switch (copy.width) {
+    case 16: move<u128>(copy, part, low, high); break;
+    case 8: move<u64>(copy, part, low, high); break;
+    case 4: move<u32>(copy, part, low, high); break;
+    case 2: move<u16>(copy, part, low, high); break;
+    default: move<u8>(copy, part, low, high);
+    }
+    move<u8>(copy, part, high, until);
+}
+
+DEVICE void move_part(const struct Packed &copy) {
+    u64 from = (copy.first & (0 - (u64)sizeof(u128))) + BLOCK * copy.part;
+    u64 end = from + copy.part;
+    if (from < copy.first) from = copy.first;
+    if (end > copy.end) end = copy.end;
+    if (from >= end) return;
+    struct Part part = {from, block_at(copy, from), 0};
+    do {
+        for (u32 i = THREAD; i <= copy.batch; i += THREADS) {
+            struct Block block = block_of(copy, part.block + i);
+            u64 begin = block.begin > part.origin ? block.begin : part.origin;
+            begins[i] = (u32)((begin < end ? begin : end) - part.origin);
+            if (i < copy.batch) shifts[i] = block.address - block.begin;
+        }
+        barrier();
+        u64 until = part.origin + begins[copy.batch];
+        part.lead = part.block * copy.uniform;
+        move_batch(copy, part, from, until);
+        from = until;
+        part.block += copy.batch;
+        barrier();
+    } while (from < end);
+}
+
+KERNEL(THREADS) void cableway_copy_packed(const struct Packed copy) {
+    if (begin(copy.job)) move_part(copy);
     end(copy.job);
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::error::DeviceError;
+use crate::spread::Spread;
 use crate::strided::Strided;
 use crate::vendor::{VendorBatch, VendorCompletion};
 
@@ -34,6 +35,30 @@ pub enum Within {
     OneDevice,
     /// Some lie on another device, whose memory is mapped.
     OneNode,
+}
+
+/// What copy engines would have to do in a kernel's stead to pack or unpack, as far as it decides who does it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EngineWork {
+    /// Calls of the driver.
+    pub calls: u64,
+    /// Rows of all of them.
+    pub rows: u64,
+}
+
+/// A stretch of a message's packed bytes to be moved between the user's device memory and host memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Packing<'s> {
+    /// What the blocks are relative to.
+    pub user: *mut u8,
+    /// The message's blocks.
+    pub spread: &'s Spread,
+    /// The stretch's first packed byte; the message has `len` bytes from there on at least.
+    pub position: u64,
+    /// Where it is, or belongs, in host memory.
+    pub packed: *mut u8,
+    /// Bytes.
+    pub len: u64,
 }
 
 /// Several copies that complete together. Created by [`Devices::batch`](crate::Devices::batch).
@@ -108,6 +133,21 @@ impl CopyBatch<'_> {
     ) -> Result<(), DeviceError> {
         // SAFETY: the caller's promise is the vendor's precondition.
         unsafe { self.inner.copy_strided(dst, src, len) };
+        Ok(())
+    }
+
+    /// Adds a stretch of a message to pack, in a batch from device to host, or to unpack, in one from host to device.
+    /// [`Devices::kernel_packs`](crate::Devices::kernel_packs) has just said yes.
+    ///
+    /// # Safety
+    /// As [`copy`](Self::copy), for every block of the stretch; if unpacked, no two blocks have a byte in common. All
+    /// blocks of the message lie in one allocation of the context's device.
+    ///
+    /// # Errors
+    /// As there.
+    pub unsafe fn copy_packed(&mut self, packing: &Packing<'_>) -> Result<(), DeviceError> {
+        // SAFETY: the caller's promise is the vendor's precondition.
+        unsafe { self.inner.copy_packed(packing) };
         Ok(())
     }
 

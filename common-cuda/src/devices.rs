@@ -1,15 +1,16 @@
 //! The handle through which every other crate reaches device memory.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use cableway_base::Parameters;
 
-use crate::copy::{Completion, CopyBatch, Direction, Order};
+use crate::copy::{Completion, CopyBatch, Direction, EngineWork, Order};
 use crate::error::DeviceError;
 use crate::facts::Facts;
 use crate::host::HostRegistration;
+use crate::host_pool::HostPool;
 use crate::host_ranges::{self, Asking};
 use crate::ipc::MappingCounts;
 use crate::location::{DeviceIndex, Location, MemoryClass};
@@ -29,6 +30,8 @@ pub struct Devices {
     /// The vendor's word on whether its driver can turn up, a branch away for every host buffer.
     expected: &'static AtomicBool,
     mappings: Arc<MappingCounts>,
+    /// Memory for lists of blocks.
+    lists: Arc<OnceLock<HostPool>>,
 }
 
 impl Default for Devices {
@@ -41,13 +44,13 @@ impl Devices {
     /// No devices: every pointer is host memory.
     pub fn none() -> Self {
         static NO: AtomicBool = AtomicBool::new(false);
-        Devices { vendor: None, expected: &NO, mappings: Arc::default() }
+        Devices { vendor: None, expected: &NO, mappings: Arc::default(), lists: Arc::default() }
     }
 
     /// Devices of a vendor.
     #[cfg(any(feature = "cuda", feature = "double"))]
     pub(crate) fn of(vendor: Arc<dyn Vendor>) -> Self {
-        Devices { expected: vendor.expected(), vendor: Some(vendor), mappings: Arc::default() }
+        Devices { expected: vendor.expected(), vendor: Some(vendor), mappings: Arc::default(), lists: Arc::default() }
     }
 
     /// Finds the driver: in the folder that `CABLEWAY_CUDA_LIBDIR` names, else the one that the program has loaded or
@@ -185,6 +188,25 @@ impl Devices {
     /// asked, or anything done, while the default stream is idle.
     pub fn kernels(&self, at: &Location) -> bool {
         self.vendor.as_ref().is_some_and(|vendor| vendor.kernels(at))
+    }
+
+    /// Whether a kernel had better pack or unpack ([`CopyBatch::copy_packed`]) between device memory at `at` and `len`
+    /// bytes of host memory at `host` than copy engines, whose work that would be, and can do so now: it reaches the host
+    /// memory, registered by [`register_host`](Self::register_host), and none of ours waits for room.
+    pub fn kernel_packs(&self, at: &Location, host: *const u8, len: usize, work: EngineWork) -> bool {
+        self.vendor.as_ref().is_some_and(|vendor| vendor.kernel_packs(at, (host, len), work))
+    }
+
+    /// Whether kernels in the context of `at` may read and write the device memory at `address`, which was found to be
+    /// there. Where a copy engine would refuse, a kernel would destroy the program's context.
+    pub fn kernel_reaches(&self, at: &Location, address: *const u8) -> bool {
+        self.vendor.as_ref().is_some_and(|vendor| vendor.kernel_reaches(at, address))
+    }
+
+    /// Memory for lists of blocks, which kernels reach.
+    pub(crate) fn lists(&self) -> &HostPool {
+        // Of a handle without this pool: one that held itself would never end.
+        self.lists.get_or_init(|| HostPool::new(&Devices { lists: Arc::default(), ..self.clone() }, 0))
     }
 
     /// What is done once the work is that the default stream of the buffer at `at` holds now, where the parameter

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use parking_lot::Mutex;
 
 use crate::buffer::BufferKind;
-use crate::copy::{Direction, Order};
+use crate::copy::{Direction, EngineWork, Order, Packing};
 use crate::devices::Devices;
 use crate::error::DeviceError;
 use crate::facts::{DeviceFacts, Facts};
@@ -147,9 +147,18 @@ impl Vendor for Double {
         self.state.around(address).map(|allocation| (allocation.hidden.as_ptr().cast_const(), allocation.len))
     }
 
-    fn batch(&self, at: &Location, _direction: Direction, _order: Order) -> Result<Box<dyn VendorBatch>, DeviceError> {
+    fn batch(&self, at: &Location, direction: Direction, _order: Order) -> Result<Box<dyn VendorBatch>, DeviceError> {
         self.context_id(at)?;
-        Ok(Box::new(Batch { state: self.state.clone(), rows: Vec::new() }))
+        Ok(Box::new(Batch { state: self.state.clone(), direction, rows: Vec::new() }))
+    }
+
+    fn kernel_reaches(&self, at: &Location, _address: *const u8) -> bool {
+        at.context == CONTEXT
+    }
+
+    /// It likes to do all that it is offered.
+    fn kernel_packs(&self, at: &Location, _host: (*const u8, usize), _work: EngineWork) -> bool {
+        at.context == CONTEXT
     }
 
     fn default_stream(&self, _at: &Location) -> Result<Option<Box<dyn VendorCompletion>>, DeviceError> {
@@ -245,6 +254,7 @@ impl Vendor for Double {
 
 struct Batch {
     state: Arc<State>,
+    direction: Direction,
     /// Destination, source, bytes.
     rows: Vec<(*mut u8, *const u8, usize)>,
 }
@@ -257,6 +267,16 @@ impl VendorBatch for Batch {
     unsafe fn copy_2d(&mut self, dst: (*mut u8, usize), src: (*const u8, usize), width: usize, rows: usize) {
         let row = |index| (dst.0.wrapping_add(index * dst.1), src.0.wrapping_add(index * src.1), width);
         self.rows.extend((0..rows).map(row));
+    }
+
+    unsafe fn copy_packed(&mut self, packing: &Packing<'_>) {
+        packing.spread.rows(packing.position, packing.len, |rows| {
+            let packed = (packing.packed.wrapping_offset(rows.to.0 as isize), rows.to.1);
+            let user = (packing.user.wrapping_offset(rows.from.0 as isize), rows.from.1);
+            let (to, from) = if self.direction == Direction::HostToDevice { (user, packed) } else { (packed, user) };
+            // SAFETY: rows of the stretch, which the caller vouches for.
+            unsafe { self.copy_2d(to, (from.0.cast_const(), from.1), rows.width, rows.rows) };
+        });
     }
 
     fn finish(self: Box<Self>) -> Result<Option<Box<dyn VendorCompletion>>, DeviceError> {

@@ -86,11 +86,21 @@ pub(crate) struct Rows {
 }
 
 /// The first `len` packed bytes of both sides as rows, for whom no kernel serves. Neither has fewer.
-pub(crate) fn rows(to: &Strided, from: &Strided, len: u64, mut each: impl FnMut(Rows)) {
+pub(crate) fn rows(to: &Strided, from: &Strided, len: u64, each: impl FnMut(Rows)) {
+    rows_from((to, 0), (from, 0), len, each);
+}
+
+/// `len` packed bytes of both sides as rows, on each side from a packed position of its own on.
+pub(crate) fn rows_from(
+    (to, to_first): (&Strided, u64),
+    (from, from_first): (&Strided, u64),
+    len: u64,
+    mut each: impl FnMut(Rows),
+) {
     let mut position = 0;
     while position < len {
-        let (to_at, to_left) = to.find(position);
-        let (from_at, from_left) = from.find(position);
+        let (to_at, to_left) = to.find(to_first + position);
+        let (from_at, from_left) = from.find(from_first + position);
         let width = to_left.min(from_left).min(len - position);
         let row = |rows| Rows {
             to: (to_at, pitch(to, width).unwrap_or(0)),
@@ -100,7 +110,8 @@ pub(crate) fn rows(to: &Strided, from: &Strided, len: u64, mut each: impl FnMut(
         };
         // As many rows as both sides go on at one distance.
         let regular = pitch(to, width).is_some() && pitch(from, width).is_some();
-        let more = rows_left(to, position, width).min(rows_left(from, position, width)).min((len - position) / width);
+        let left = rows_left(to, to_first + position, width).min(rows_left(from, from_first + position, width));
+        let more = left.min((len - position) / width);
         let now = if regular { more.max(1) } else { 1 };
         each(row(now));
         position += now * width;
@@ -136,8 +147,14 @@ mod tests {
     }
 
     fn check(to: &Strided, from: &Strided, len: u64) -> usize {
+        let first = from.size().unwrap() - len;
+        check_from((to, 0), (from, first), len);
+        check_from((to, 0), (from, 0), len)
+    }
+
+    fn check_from((to, to_first): (&Strided, u64), (from, from_first): (&Strided, u64), len: u64) -> usize {
         let (mut pairs, mut calls) = (Vec::new(), 0);
-        rows(to, from, len, |rows| {
+        rows_from((to, to_first), (from, from_first), len, |rows| {
             calls += 1;
             for row in 0..rows.rows {
                 for byte in 0..rows.width {
@@ -146,8 +163,10 @@ mod tests {
                 }
             }
         });
-        let expected: Vec<_> = offsets(to).into_iter().zip(offsets(from)).take(len as usize).collect();
-        assert_eq!(pairs, expected, "{to:?} {from:?}");
+        let (to_offsets, from_offsets) = (offsets(to), offsets(from));
+        let pairs_of = to_offsets[to_first as usize..].iter().copied().zip(from_offsets[from_first as usize..].iter());
+        let expected: Vec<_> = pairs_of.map(|(to, from)| (to, *from)).take(len as usize).collect();
+        assert_eq!(pairs, expected, "{to:?} {from:?} from {to_first} and {from_first} on");
         calls
     }
 

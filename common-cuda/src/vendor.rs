@@ -13,7 +13,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::AtomicBool;
 
 use crate::buffer::BufferKind;
-use crate::copy::{Direction, Order, Within};
+use crate::copy::{Direction, EngineWork, Order, Packing, Within};
 use crate::direct::{DirectSupport, WritesSeen};
 use crate::error::DeviceError;
 use crate::facts::Facts;
@@ -43,6 +43,14 @@ pub(crate) trait Vendor: Send + Sync {
     /// Whether kernels of ours make copies in the context of `at` at present, so that [`VendorBatch::copy_strided`] is
     /// fast there.
     fn kernels(&self, _at: &Location) -> bool {
+        false
+    }
+    /// As [`Devices::kernel_reaches`](crate::Devices::kernel_reaches).
+    fn kernel_reaches(&self, _at: &Location, _address: *const u8) -> bool {
+        false
+    }
+    /// As [`Devices::kernel_packs`](crate::Devices::kernel_packs).
+    fn kernel_packs(&self, _at: &Location, _host: (*const u8, usize), _work: EngineWork) -> bool {
         false
     }
     /// What is over once the work that the default stream of `at`'s context holds now is; none if that is now.
@@ -140,6 +148,11 @@ pub(crate) trait VendorBatch {
             unsafe { self.copy_2d(to, from, rows.width, rows.rows) }
         });
     }
+    /// Adds a stretch of a message to pack or unpack.
+    ///
+    /// # Safety
+    /// As [`CopyBatch::copy_packed`](crate::CopyBatch::copy_packed).
+    unsafe fn copy_packed(&mut self, packing: &Packing<'_>);
     /// Hands the copies to the device. None if there were none, or they are done already.
     fn finish(self: Box<Self>) -> Result<Option<Box<dyn VendorCompletion>>, DeviceError>;
 }

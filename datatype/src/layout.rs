@@ -3,15 +3,15 @@
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::ops::{ControlFlow, Range};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use cableway_common_cuda::{Devices, Location, Strided};
+use cableway_common_cuda::{BlockList, Devices, Location, MOST_LISTED_BLOCKS, Spread, Strided};
 
 use crate::bounds::Bounds;
 use crate::error::Error;
 use crate::node::{Node, Placed};
 use crate::normal::normalise;
-use crate::walk::{Block, Collect, Visitor, walk_repeat};
+use crate::walk::{Block, Collect, Visitor, walk_node, walk_repeat};
 
 /// The canonical layout of a committed datatype: which bytes one element is made of, in packing order, and how far the
 /// next element is. Immutable; clones share it.
@@ -47,6 +47,8 @@ struct Inner {
     units: u64,
     stride: i64,
     unit: Node,
+    /// The unit's blocks as kernels read them, made when they are first wanted; none if they cannot be listed.
+    list: OnceLock<Option<BlockList>>,
 }
 
 impl Layout {
@@ -75,6 +77,7 @@ impl Layout {
                 units,
                 stride,
                 unit,
+                list: OnceLock::new(),
             }),
         }
     }
@@ -212,6 +215,24 @@ impl Layout {
         dimensions.reverse();
         strided.dimensions.get_mut(..dimensions.len())?.copy_from_slice(&dimensions);
         strided.size().filter(|size| Some(*size) == self.size().checked_mul(count)).map(|_| strided)
+    }
+
+    /// The data of `count` elements as a kernel takes it; none if it cannot be said so.
+    pub(crate) fn spread(&self, count: u64, devices: &Devices) -> Option<Spread> {
+        if let Some(strided) = self.strided(count) {
+            return Some(Spread::Regular(strided));
+        }
+        let inner = &*self.inner;
+        let list = inner.list.get_or_init(|| {
+            if inner.unit.blocks() > MOST_LISTED_BLOCKS as u64 {
+                return None;
+            }
+            let mut blocks = Collect::new(usize::MAX);
+            let _whole = walk_node(&inner.unit, inner.offset, &mut blocks);
+            let blocks: Vec<(i64, u64)> = blocks.pieces.iter().map(|block| (block.offset, block.len)).collect();
+            BlockList::new(devices, &blocks)
+        });
+        Some(Spread::Listed(list.clone()?, inner.stride))
     }
 
     /// Visits the packed bytes `range` of `count` elements.

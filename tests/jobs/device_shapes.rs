@@ -10,6 +10,7 @@ use crate::support::{Driver, Finished, Role, Test, finish, role_job};
 pub(crate) const TESTS: &[Test] = &[
     ("device_shapes::every_layout_to_every_other", every_layout_to_every_other),
     ("device_shapes::kernels_that_find_no_room", kernels_that_find_no_room),
+    ("device_shapes::packed_by_kernels", packed_by_kernels),
     ("device_shapes::without_kernels", without_kernels),
 ];
 
@@ -57,6 +58,20 @@ fn kernels_that_find_no_room() {
         }
     } else {
         crate::support::skip("kernels are delayed by the simulated driver only");
+    }
+}
+
+/// Through host memory, which kernels fill and empty where they can.
+fn packed_by_kernels() {
+    for staged in ["device_ipc=no", "btl=tcp"] {
+        for latency in ["0us", "4us"] {
+            run(&["--set", staged, "--set", &format!("device_pack_latency={latency}")], &[]);
+        }
+    }
+    if Driver::find().simulated {
+        let options =
+            ["--set", "device_ipc=no", "--set", "device_pack_latency=0us", "--set", "device_kernel_patience=100us"];
+        run(&options, &[("SIM_CUDA_KERNEL_DELAY_US", "1000")]);
     }
 }
 

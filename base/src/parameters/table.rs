@@ -73,12 +73,13 @@ parameters! {
     device_landing_patience: Time = "20us", "a small copy from a device to internal buffers is over when its bytes are seen in memory, which is sooner than the driver tells; after so long without them the driver is asked; 0s: always";
 
     staging_limit: Size = "0", "host memory for copies of device buffers, of calls that Open MPI serves from host memory only; 0 means half of the machine's";
-    device_kernels: Flag = "yes", "let kernels of ours make copies between devices where they are faster than copy engines: many at once, and data in blocks at regular distances; device_protocols=copy has no use for them";
+    device_kernels: Flag = "yes", "let kernels of ours make copies between devices where they are faster than copy engines: many at once, and data in blocks; and let them pack and unpack data in blocks that passes through the host; device_protocols=copy has no use for them";
     device_kernel_patience: Time = "200us", "a kernel of ours that finds no room on its device for so long is revoked, and copy engines do its work: what fills the device may be waiting for the message";
     device_kernel_limit: Size = "256K", "copies between devices are made by a kernel where several come together that are no larger than this on average; copy engines take larger ones, but within one device";
     device_copier: Flag = "no", "let a kernel of ours stay on a device for a while and make small copies to other devices as it is told, in half the time that a copy engine takes; while it stays, cudaDeviceSynchronize and cudaFree wait for it in any thread of the program, up to device_copier_lease";
     device_copier_idle: Time = "200us", "the kernel that stays for small copies ends when it had none for so long; it is launched when small copies follow each other faster";
     device_copier_lease: Time = "2ms", "the kernel that stays for small copies ends after so long in any case, and stays away for as long as it was there";
+    device_pack_latency: Time = "4us", "what a kernel of ours takes longer to pack or unpack data in blocks than a copy engine to copy the same in one run; where copy engines take longer for the blocks than that, as they do for many calls or short rows, the kernel does it";
     device_ipc: Flag = "yes", "let processes of one node map each other's device memory, so that a message between devices is one copy; device_protocols=copy has no use for it";
     device_ipc_mappings: Count = "256", "allocations of other processes that are kept mapped; those not used for longest are closed";
     device_ipc_bytes: Size = "64G", "bytes of other processes' device memory that are kept mapped";

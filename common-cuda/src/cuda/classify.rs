@@ -2,9 +2,11 @@
 
 use std::ffi::{c_int, c_uint, c_void};
 
-use cudarc::driver::sys::{CUcontext, CUmemorytype_enum, CUpointer_attribute_enum as Attribute};
+use cudarc::driver::sys::{
+    CUDA_POINTER_ATTRIBUTE_ACCESS_FLAGS_enum, CUcontext, CUmemorytype_enum, CUpointer_attribute_enum as Attribute,
+};
 
-use super::context::Contexts;
+use super::context::{Context, Contexts};
 use super::status::Failure;
 use crate::location::{DeviceIndex, Location, MemoryClass};
 
@@ -63,6 +65,19 @@ pub(super) fn classify(contexts: &Contexts, address: *const u8) -> Location {
         },
     };
     Location { class, device, context, buffer_id }
+}
+
+/// Whether a context's device may read and write what lies at an address.
+pub(super) fn is_accessible(context: &Context, address: *const u8) -> bool {
+    let mut flags: c_uint = 0;
+    let mut attribute = Attribute::CU_POINTER_ATTRIBUTE_ACCESS_FLAGS as c_int;
+    let mut place: *mut c_void = (&raw mut flags).cast();
+    // SAFETY: one place for one attribute of the place's type; any address may be asked about.
+    let asked = context.enter().and_then(|_scope| unsafe {
+        context.driver.cuPointerGetAttributes(1, &raw mut attribute, &raw mut place, address as u64)
+    });
+    let all = CUDA_POINTER_ATTRIBUTE_ACCESS_FLAGS_enum::CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE;
+    asked.is_ok() && flags == all as c_uint
 }
 
 /// An address about which the driver fails to answer, as it does once a kernel has crashed: not to be touched by the

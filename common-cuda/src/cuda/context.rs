@@ -52,6 +52,8 @@ pub(super) struct Settings {
     pub(super) copier_lease: Duration,
     /// How long the bytes of a small copy to the host are looked for before the driver is asked.
     pub(super) landing: Duration,
+    /// What a kernel takes longer to pack than a copy engine to copy the same.
+    pub(super) pack_latency: Duration,
 }
 
 /// A context and what we keep in it.

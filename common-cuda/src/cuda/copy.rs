@@ -19,7 +19,8 @@ use super::landing::{self, Landing};
 use super::pieces::{Blocks, Piece, issue_batch};
 use super::status::Failure;
 use super::stream;
-use crate::copy::{Direction, Within};
+use super::stretch::Stretch;
+use crate::copy::{Direction, Packing, Within};
 use crate::error::DeviceError;
 use crate::strided::Strided;
 use crate::vendor::{VendorBatch, VendorCompletion};
@@ -43,6 +44,7 @@ pub(crate) struct Operation {
     start: Start,
     pieces: Vec<Piece>,
     blocks: Vec<Blocks>,
+    stretches: Vec<Stretch>,
     bytes: usize,
     /// The host's side of all pieces is page-locked.
     page_locked: bool,
@@ -68,6 +70,7 @@ impl Operation {
                 start,
                 pieces: Vec::new(),
                 blocks: Vec::new(),
+                stretches: Vec::new(),
                 bytes: 0,
                 page_locked: false,
                 reachable: None,
@@ -198,7 +201,7 @@ impl Operation {
         }
         self.event(driver)?;
         self.by_engine = true;
-        if self.start.direction == Direction::DeviceToDevice {
+        if self.start.direction == Direction::DeviceToDevice || !self.stretches.is_empty() {
             context.kernels.load(context);
             if let Err(failure) = self.launch(context) {
                 // Some may be under way; their memory must be the caller's again when it hears of the failure.
@@ -246,6 +249,17 @@ impl Operation {
                 self.pieces.extend(blocks.rows());
             }
         }
+        for index in 0..self.stretches.len() {
+            let stretch = &self.stretches[index];
+            let packed = able.then(|| stretch.for_kernel(context.driver, self.start.direction)).flatten();
+            let launched = match packed {
+                Some(packed) => self.jobs.launch(context, &mut Work::Packed(packed), order)?,
+                None => false,
+            };
+            if !launched {
+                self.pieces.extend(stretch.pieces(self.start.direction));
+            }
+        }
         self.by_engine = !self.pieces.is_empty();
         if able && self.by_engine && self.pieces.len() == plain && self.suits_a_kernel(context) {
             let mut pieces = Box::new(Pieces::new());
@@ -291,6 +305,7 @@ impl Operation {
         let _scope = context.enter()?;
         let rows: Vec<Piece> = self.blocks.iter().flat_map(Blocks::rows).collect();
         self.pieces.extend(rows);
+        self.pieces.extend(self.stretches.iter().flat_map(|stretch| stretch.pieces(self.start.direction)));
         self.by_engine = true;
         self.event(context.driver)?;
         self.number = self.issue_to_engine(context, |stream| self.jobs.order(context.driver, stream))?;
@@ -390,6 +405,7 @@ impl Operation {
     fn rest(mut self: Box<Self>) {
         self.pieces.clear();
         self.blocks.clear();
+        self.stretches.clear();
         (self.bytes, self.page_locked, self.reachable) = (0, false, None);
         (self.by_engine, self.number, self.landing) = (false, None, None);
         if let Some(context) = self.context.take() {
@@ -430,8 +446,16 @@ impl VendorBatch for Operation {
         self.blocks.push(Blocks { dst: (dst.0, *dst.1), src: (src.0, *src.1), len });
     }
 
+    unsafe fn copy_packed(&mut self, packing: &Packing<'_>) {
+        if packing.len == 0 {
+            return;
+        }
+        self.bytes = self.bytes.saturating_add(packing.len as usize);
+        self.stretches.push(Stretch::new(packing));
+    }
+
     fn finish(mut self: Box<Self>) -> Result<Option<Box<dyn VendorCompletion>>, DeviceError> {
-        let nothing = self.pieces.is_empty() && self.blocks.is_empty();
+        let nothing = self.pieces.is_empty() && self.blocks.is_empty() && self.stretches.is_empty();
         let Some(context) = self.context.clone().filter(|_| !nothing) else {
             self.rest();
             return Ok(None);

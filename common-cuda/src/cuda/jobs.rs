@@ -80,8 +80,9 @@ impl Jobs {
 
     /// Whether one has waited for room for too long.
     pub(super) fn are_late(&self, context: &Context) -> bool {
-        let late = self.launched.is_some_and(|launched| launched.elapsed() > context.settings.patience);
-        late && !self.revoked && self.running.iter().any(Job::waits)
+        let patience = context.settings.patience;
+        let late = self.launched.is_some_and(|launched| launched.elapsed() > patience);
+        late && !self.revoked && self.running.iter().any(Job::waits) && context.kernels.stalled(patience)
     }
 
     /// From now on nothing more is begun.

@@ -21,6 +21,7 @@ mod recorded;
 mod register;
 mod status;
 mod stream;
+mod stretch;
 mod table;
 
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -37,7 +38,7 @@ use self::driver::{Discovery, Driver, LIBRARY};
 use self::primary::Primaries;
 use self::register::Registrations;
 use crate::buffer::BufferKind;
-use crate::copy::{Direction, Order};
+use crate::copy::{Direction, EngineWork, Order};
 use crate::direct::DirectSupport;
 use crate::error::DeviceError;
 use crate::facts::Facts;
@@ -76,6 +77,7 @@ impl Cuda {
                 copier_idle: parameters.device_copier_idle,
                 copier_lease: parameters.device_copier_lease,
                 landing: parameters.device_landing_patience,
+                pack_latency: parameters.device_pack_latency,
             },
         };
         if let Some(folder) = folder
@@ -189,6 +191,26 @@ impl Vendor for Cuda {
 
     fn kernels(&self, at: &Location) -> bool {
         at.class == MemoryClass::Device && self.context_of(at).is_ok_and(|context| Operation::kernels(&context))
+    }
+
+    fn kernel_reaches(&self, at: &Location, address: *const u8) -> bool {
+        // What a context allocates it reaches; of pools and virtual memory the driver has been told who does.
+        at.class == MemoryClass::Device
+            && self.settings.kernels
+            && (at.context != 0 || self.context_of(at).is_ok_and(|context| classify::is_accessible(&context, address)))
+    }
+
+    fn kernel_packs(&self, at: &Location, (host, len): (*const u8, usize), work: EngineWork) -> bool {
+        let settings = self.settings;
+        if !settings.kernels
+            || at.class != MemoryClass::Device
+            || !kernels::is_worth_a_launch(work, len, settings.pack_latency)
+        {
+            return false;
+        }
+        let Ok(context) = self.context_of(at) else { return false };
+        self.registrations.settle(&context);
+        self.registrations.holds(host as usize, len) && Operation::kernels(&context)
     }
 
     fn context_id(&self, at: &Location) -> Result<u64, DeviceError> {

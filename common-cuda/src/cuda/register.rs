@@ -11,8 +11,9 @@ use super::context::Context;
 use super::status::Failure;
 use crate::vendor::VendorRegistration;
 
-/// `CU_MEMHOSTREGISTER_PORTABLE`: the registration holds in every context of the process.
-const PORTABLE: c_uint = cudarc::driver::sys::CU_MEMHOSTREGISTER_PORTABLE;
+/// The registration holds in every context of the process, and kernels reach the memory.
+const FLAGS: c_uint =
+    cudarc::driver::sys::CU_MEMHOSTREGISTER_PORTABLE | cudarc::driver::sys::CU_MEMHOSTREGISTER_DEVICEMAP;
 
 /// The ranges that are, or are to be, registered.
 #[derive(Default)]
@@ -67,6 +68,18 @@ impl Registrations {
         self.settle_slowly(context);
     }
 
+    /// Whether the driver has all of a range registered by us at present.
+    pub(super) fn holds(&self, address: usize, len: usize) -> bool {
+        let inner = self.inner.lock();
+        let holds = |range: &Range| {
+            range.state == State::Registered
+                && address
+                    .checked_sub(range.address)
+                    .is_some_and(|skipped| skipped.checked_add(len).is_some_and(|end| end <= range.len))
+        };
+        inner.ranges.iter().any(|(_, range)| holds(range)) && inner.home.as_ref().is_some_and(|home| home.alive())
+    }
+
     #[cold]
     fn settle_slowly(&self, context: &Arc<Context>) {
         let mut inner = self.inner.lock();
@@ -91,7 +104,7 @@ impl Registrations {
 fn register(home: &Context, address: usize, len: usize) -> State {
     let registered = home.enter().and_then(|_scope| {
         // SAFETY: the range is mapped until it is unregistered, by the promise made to `register_host`.
-        unsafe { home.driver.cuMemHostRegister(address as *mut c_void, len, PORTABLE) }
+        unsafe { home.driver.cuMemHostRegister(address as *mut c_void, len, FLAGS) }
     });
     match registered {
         Ok(()) => State::Registered,

@@ -1,5 +1,7 @@
 //! The driver that device tests run on, one test at a time: calls are counted for the whole process.
 
+#![allow(dead_code, reason = "each test executable uses some of it")]
+
 use std::ffi::{CStr, c_char};
 use std::process::Command;
 
@@ -20,9 +22,18 @@ pub(crate) struct Driver {
 
 impl Driver {
     pub(crate) fn lock() -> Driver {
+        Self::lock_with(&[])
+    }
+
+    /// With these parameters.
+    pub(crate) fn lock_with(assignments: &[&str]) -> Driver {
         let alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
         let folder = sim_cuda::tested_folder();
-        let devices = Devices::open_in(folder.as_deref(), &Parameters::default());
+        let mut parameters = Parameters::default();
+        for assignment in assignments {
+            parameters.assign(assignment, cableway_base::Source::Program).expect("a parameter");
+        }
+        let devices = Devices::open_in(folder.as_deref(), &parameters);
         devices.initialise().expect("the driver has devices");
         let path = folder.map_or("libcuda.so.1".into(), |folder| folder.join("libcuda.so.1"));
         // SAFETY: the driver, which the process has loaded already.
@@ -44,6 +55,16 @@ impl Driver {
         self.calls(c"cuPointerGetAttribute").zip(self.calls(c"cuPointerGetAttributes"))
     }
 
+    /// Kernels launched so far.
+    pub(crate) fn launches(&self) -> Option<i64> {
+        self.calls(c"cuLaunchKernel")
+    }
+
+    /// Whether calls are counted, and faults injected.
+    pub(crate) fn is_simulated(&self) -> bool {
+        self.count.is_some()
+    }
+
     fn calls(&self, name: &CStr) -> Option<i64> {
         // SAFETY: a terminated name.
         self.count.map(|count| unsafe { count(name.as_ptr()) })
@@ -52,16 +73,21 @@ impl Driver {
 
 /// Runs the body of the test `name` in a process of its own, in which the driver fails as `fault` says.
 pub(crate) fn with_fault(name: &str, fault: &str, body: impl FnOnce(&Driver)) {
+    isolated(name, ("SIM_CUDA_FAIL", fault), || body(&Driver::lock()));
+}
+
+/// Runs the body of the test `name` in a process of its own, with a variable that the simulated driver heeds.
+pub(crate) fn isolated(name: &str, (variable, value): (&str, &str), body: impl FnOnce()) {
     const CHILD: &str = "CABLEWAY_TEST_CHILD";
     if std::env::var_os(CHILD).is_some() {
-        return body(&Driver::lock());
+        return body();
     }
-    if Driver::lock().count.is_none() {
-        eprintln!("skipped {name}: faults are injected into the simulated driver only");
+    if !Driver::lock().is_simulated() {
+        eprintln!("skipped {name}: {variable} is for the simulated driver only");
         return;
     }
     let mut command = Command::new(std::env::current_exe().expect("a test has an executable"));
-    command.args([name, "--exact", "--test-threads=1"]).env(CHILD, "1").env("SIM_CUDA_FAIL", fault);
+    command.args([name, "--exact", "--test-threads=1"]).env(CHILD, "1").env(variable, value);
     let output = command.output().expect("the test can be started again");
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && said.contains("1 passed"), "{said}");

@@ -18,6 +18,7 @@ use crate::capture;
 use crate::context::{Context, current};
 use crate::driver::{crash, driver, fresh_id};
 use crate::error::{Error, Outcome};
+use crate::packed::Packed;
 use crate::resident::{self, Resident};
 use crate::schedule::Work;
 use crate::settings::Settings;
@@ -29,12 +30,14 @@ enum Kernel {
     Pieces,
     Strided,
     Resident,
+    Packed,
 }
 
 const KERNELS: &[(&str, Kernel)] = &[
     ("cableway_copy_pieces", Kernel::Pieces),
     ("cableway_copy_strided", Kernel::Strided),
     ("cableway_copy_resident", Kernel::Resident),
+    ("cableway_copy_packed", Kernel::Packed),
 ];
 
 /// A loaded module.
@@ -50,7 +53,7 @@ pub(crate) struct Function {
 }
 
 /// As many threads as the kernels are written for, those that copy a tile together, and its bytes.
-const THREADS: c_uint = 512;
+pub(crate) const THREADS: c_uint = 512;
 const GROUPS: u64 = 512 / 32;
 const TILE: u64 = 4096;
 /// Which of a job's words say that it is revoked, has started, has ended.
@@ -60,7 +63,7 @@ const ENDED: u64 = 32;
 
 #[derive(Clone, Copy)]
 #[repr(C)]
-struct Job {
+pub(crate) struct Job {
     words: u64,
     number: u32,
     _place: u32,
@@ -106,6 +109,7 @@ struct Strided {
 enum Arguments {
     Pieces(Box<Pieces>),
     Strided(Strided),
+    Packed(Packed),
 }
 
 impl Arguments {
@@ -113,6 +117,7 @@ impl Arguments {
         match self {
             Arguments::Pieces(pieces) => pieces.job,
             Arguments::Strided(strided) => strided.job,
+            Arguments::Packed(packed) => packed.job,
         }
     }
 }
@@ -193,6 +198,7 @@ impl Launch {
             match &self.arguments {
                 Arguments::Pieces(pieces) => copy_tiles(pieces, block, blocks, &mut self.memory),
                 Arguments::Strided(strided) => copy_elements(strided, block, blocks, &mut self.memory),
+                Arguments::Packed(packed) => packed.run(block, &mut self.memory),
             }
         }
         if block + 1 == blocks {
@@ -292,6 +298,7 @@ fn launch(
                 let argument = argument.cast::<resident::Argument>().read_unaligned();
                 return stream.submit(Box::new(Resident::new(argument, memory, Instant::now() + delay)));
             }
+            Kernel::Packed => Arguments::Packed(argument.cast::<Packed>().read_unaligned()),
         }
     };
     let blocks = u64::from(grid[0]);

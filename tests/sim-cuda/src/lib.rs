@@ -62,6 +62,7 @@ mod kernels;
 mod landing;
 mod memops;
 mod memory;
+mod packed;
 mod pool;
 mod procaddress;
 mod resident;

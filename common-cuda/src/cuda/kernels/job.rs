@@ -4,7 +4,9 @@
 //! host looks whether it has started. With a full fence between each pair at least one side sees the other: a job that
 //! the host does not find started copies nothing, and one that it does find so is waited for.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
+use std::time::{Duration, Instant};
 
 use cudarc::driver::sys::{CU_MEMHOSTREGISTER_DEVICEMAP, CU_MEMHOSTREGISTER_PORTABLE};
 
@@ -27,6 +29,12 @@ pub(super) struct Words {
     /// Where the device finds it.
     device: u64,
     free: Vec<usize>,
+    /// The latest job of each place.
+    numbers: Vec<u32>,
+    /// Places and numbers of jobs that were launched, in the stream's order. Those in front may have ended.
+    line: VecDeque<(usize, u32)>,
+    /// When the first of the line was found to be that.
+    first_since: Instant,
 }
 
 // SAFETY: the words are atomics, which any thread may touch.
@@ -44,7 +52,14 @@ impl Words {
         if memory == libc::MAP_FAILED {
             return Err(Failure { call: "mmap", code: Failure::OUT_OF_MEMORY });
         }
-        let mut words = Words { memory: memory.cast(), device: 0, free: (0..JOBS).collect() };
+        let mut words = Words {
+            memory: memory.cast(),
+            device: 0,
+            free: (0..JOBS).collect(),
+            numbers: vec![0; JOBS],
+            line: VecDeque::new(),
+            first_since: Instant::now(),
+        };
         // SAFETY: mapped until `drop`, which is after `destroy` or after the context's end; fills in the address.
         unsafe {
             driver.cuMemHostRegister(memory, BYTES, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP)?;
@@ -61,7 +76,41 @@ impl Words {
         // SAFETY: the words lie within the memory, and nobody else has this place.
         let words = unsafe { self.memory.add(place * WORDS) };
         let device = self.device + (place * WORDS * size_of::<u32>()) as u64;
-        Some(Job { words, device, place, number: next_number() })
+        let number = next_number();
+        self.numbers[place] = number;
+        Some(Job { words, device, place, number })
+    }
+
+    /// A job is in the stream.
+    pub(super) fn launched(&mut self, job: &Job) {
+        self.advance();
+        if self.line.is_empty() {
+            self.first_since = Instant::now();
+        }
+        self.line.push_back((job.place, job.number));
+    }
+
+    /// Whether the first job that has not ended has waited so long for room on the device. Those behind it wait for its
+    /// end, which says nothing about room.
+    pub(super) fn stalled(&mut self, patience: Duration) -> bool {
+        self.advance();
+        let waits = self.line.front().is_some_and(|&(place, number)| !self.says(place, STARTED, number));
+        waits && self.first_since.elapsed() > patience
+    }
+
+    fn advance(&mut self) {
+        while let Some(&(place, number)) = self.line.front() {
+            if self.numbers[place] == number && !self.says(place, ENDED, number) {
+                break;
+            }
+            self.line.pop_front();
+            self.first_since = Instant::now();
+        }
+    }
+
+    fn says(&self, place: usize, word: usize, number: u32) -> bool {
+        // SAFETY: a word of one of the places.
+        unsafe { &*self.memory.add(place * WORDS + word) }.load(Ordering::SeqCst) == number
     }
 
     /// Of a job that has ended, or was never launched.

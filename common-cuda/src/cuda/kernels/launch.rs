@@ -4,6 +4,7 @@ use std::ffi::c_void;
 
 use super::Kernel;
 use super::job::Job;
+use super::packed::Packed;
 use crate::strided::{MAX_STRIDED_DIMENSIONS, Strided};
 
 /// Threads of a block, those that copy a tile together, and bytes of a tile.
@@ -16,14 +17,14 @@ pub(in crate::cuda) const MOST_PIECES: usize = 64;
 /// Which job.
 #[derive(Clone, Copy)]
 #[repr(C)]
-struct Name {
+pub(super) struct Name {
     words: u64,
     number: u32,
     place: u32,
 }
 
 impl Name {
-    const NONE: Name = Name { words: 0, number: 0, place: 0 };
+    pub(super) const NONE: Name = Name { words: 0, number: 0, place: 0 };
 
     fn of(job: &Job) -> Name {
         let (words, number, place) = job.name();
@@ -137,12 +138,14 @@ fn width(to: (u64, Strided), from: (u64, Strided), len: u64) -> u64 {
 pub(in crate::cuda) enum Work {
     Pieces(Box<Pieces>),
     Strided(Strides),
+    Packed(Packed),
 }
 
 impl Work {
     /// As many blocks of threads as serve it, on a device that runs one on each of so many.
-    pub(super) fn blocks(&self, multiprocessors: u32) -> u32 {
+    pub(super) fn blocks(&mut self, multiprocessors: u32) -> u32 {
         let wanted = match self {
+            Work::Packed(packed) => return packed.divide(multiprocessors),
             // A group for each tile, but blocks that are not all of them full spread over more of the device.
             Work::Pieces(pieces) => pieces.tiles.div_ceil(u64::from(THREADS / LANES) / 2),
             Work::Strided(strides) => u64::from(strides.elements.div_ceil(THREADS)),
@@ -160,6 +163,10 @@ impl Work {
             Work::Strided(strides) => {
                 strides.job = Name::of(job);
                 (Kernel::Strided, (&raw mut *strides).cast())
+            }
+            Work::Packed(packed) => {
+                packed.job = Name::of(job);
+                (Kernel::Packed, (&raw mut *packed).cast())
             }
         }
     }

@@ -10,10 +10,11 @@
 
 mod job;
 mod launch;
+mod packed;
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use cudarc::driver::sys::{
     CUdevice, CUdevice_attribute_enum as Attribute, CUfunction, CUmod_st, CUmodule, CUstream, CUstream_flags_enum,
@@ -28,6 +29,7 @@ use super::status::Failure;
 pub(super) use job::Job;
 use job::Words;
 pub(super) use launch::{Pieces, Strides, Work};
+pub(super) use packed::{Packed, is_worth_a_launch};
 
 /// The text that kernels/compile makes of kernels/copy.cu; a zero ends it, as the driver wants it.
 const IMAGE: &str = concat!(include_str!("../../../kernels/copy.ptx"), "\0");
@@ -49,7 +51,7 @@ enum State {
     Waiting(u32),
     #[default]
     Untried,
-    Loaded(Loaded),
+    Loaded(Box<Loaded>),
     /// They cannot be.
     Off,
 }
@@ -57,7 +59,7 @@ enum State {
 /// A module and what its jobs need.
 struct Loaded {
     module: Handle<CUmod_st>,
-    functions: [Handle<c_void>; 2],
+    functions: [Handle<c_void>; NAMES.len()],
     /// Of its own, so that no copy waits behind a job that does not start; of high priority, so that jobs get the room
     /// that other kernels leave.
     stream: Handle<CUstream_st>,
@@ -76,9 +78,10 @@ struct Loaded {
 enum Kernel {
     Pieces,
     Strided,
+    Packed,
 }
 
-const NAMES: [&std::ffi::CStr; 2] = [c"cableway_copy_pieces", c"cableway_copy_strided"];
+const NAMES: [&std::ffi::CStr; 3] = [c"cableway_copy_pieces", c"cableway_copy_strided", c"cableway_copy_packed"];
 
 impl Kernels {
     /// Loads them unless that was tried, if the device is free. The context is current.
@@ -130,7 +133,7 @@ impl Kernels {
                     context.copier.load(context.driver);
                 }
                 log::debug!("context {}: kernels loaded in {:?}", context.id, begun.elapsed());
-                State::Loaded(loaded)
+                State::Loaded(Box::new(loaded))
             }
             Err(failure) => {
                 log::info!(
@@ -170,6 +173,7 @@ impl Kernels {
         }
         let Some(job) = loaded.words.job() else { return Ok(None) };
         let Err(failure) = first(loaded.stream.0).and_then(|()| loaded.launch(driver, work, &job)) else {
+            loaded.words.launched(&job);
             return Ok(Some(job));
         };
         loaded.words.give_back(job);
@@ -180,6 +184,14 @@ impl Kernels {
         log::info!("copies are left to copy engines from here on: {}: {}", failure.call, driver.reason(failure));
         loaded.off = true;
         Ok(None)
+    }
+
+    /// Whether the first job of the stream has waited so long for room on the device.
+    pub(super) fn stalled(&self, patience: Duration) -> bool {
+        match &mut *self.state.lock() {
+            State::Loaded(loaded) => loaded.words.stalled(patience),
+            _ => false,
+        }
     }
 
     /// Whether something has gone wrong with the jobs of the stream. The context is current.
@@ -224,7 +236,8 @@ impl Loaded {
             unsafe { driver.cuModuleGetFunction(&raw mut function, module.0, name.as_ptr()) }
                 .map(|()| Handle(function.cast::<c_void>()))
         });
-        let made = functions[0].and_then(|pieces| Ok([pieces, functions[1]?])).and_then(|functions| {
+        let [pieces, strided, packed] = functions;
+        let made = pieces.and_then(|pieces| Ok([pieces, strided?, packed?])).and_then(|functions| {
             let words = Words::new(driver)?;
             match new_stream(driver) {
                 Ok(stream) => Ok((functions, words, stream)),
@@ -257,9 +270,12 @@ impl Loaded {
 
     /// A driver may load a kernel no earlier than when it is launched.
     fn launch_first(&mut self, driver: &Driver) -> Result<(), Failure> {
-        for mut work in [Work::Pieces(Box::new(Pieces::new())), Work::Strided(Strides::NOTHING)] {
+        let nothing =
+            [Work::Pieces(Box::new(Pieces::new())), Work::Strided(Strides::NOTHING), Work::Packed(Packed::NOTHING)];
+        for mut work in nothing {
             let Some(job) = self.words.job() else { continue };
             self.launch(driver, &mut work, &job)?;
+            self.words.launched(&job);
             self.first.push(job);
         }
         Ok(())
@@ -276,9 +292,9 @@ impl Loaded {
     }
 
     fn launch(&self, driver: &Driver, work: &mut Work, job: &Job) -> Result<(), Failure> {
+        let (blocks, threads) = (work.blocks(self.multiprocessors), launch::THREADS);
         let (kernel, argument) = work.for_job(job);
         let function = self.functions[kernel as usize].0.cast();
-        let (blocks, threads) = (work.blocks(self.multiprocessors), launch::THREADS);
         let mut arguments = [argument];
         let (arguments, none) = (arguments.as_mut_ptr(), std::ptr::null_mut());
         // SAFETY: a function of the loaded module with its one argument, which the call copies; the stream is of the

@@ -1,6 +1,7 @@
 //! Packing and unpacking by a device's driver, where the CPU may not touch the buffer.
 
 mod gather;
+mod kernel;
 mod plan;
 mod segments;
 
@@ -8,6 +9,7 @@ use std::ops::Range;
 
 use cableway_common_cuda::{Completion, CopyBatch, DeviceError, Devices, Direction, Location, Order};
 
+use self::kernel::ByKernel;
 use self::plan::{Copy, Plan};
 use self::segments::Segments;
 use super::host;
@@ -20,6 +22,7 @@ pub(super) struct DeviceSide {
     place: Place,
     /// Whether a batch of this convertor has waited for the default stream.
     ordered: bool,
+    kernel: ByKernel,
     /// For [`gather`]; kept for the next fragment.
     scratch: Vec<u8>,
 }
@@ -47,7 +50,13 @@ impl DeviceSide {
     }
 
     fn boxed(place: Place, devices: &Devices) -> Box<DeviceSide> {
-        Box::new(DeviceSide { devices: devices.clone(), place, ordered: false, scratch: Vec::new() })
+        Box::new(DeviceSide {
+            devices: devices.clone(),
+            place,
+            ordered: false,
+            kernel: ByKernel::default(),
+            scratch: Vec::new(),
+        })
     }
 
     /// Whether the message lies in several allocations.
@@ -80,7 +89,12 @@ impl DeviceSide {
             Place::One(location) => {
                 let copier = Copier { devices: &self.devices, location, message, packed };
                 // SAFETY: the caller's promise.
-                completion = unsafe { copier.transfer::<PACK>(range, order, &mut self.scratch) }?;
+                let started = unsafe { self.kernel.transfer::<PACK>(&copier, &range, (order, self.ordered)) }?;
+                completion = match started {
+                    Some(started) => started,
+                    // SAFETY: the caller's promise.
+                    None => unsafe { copier.transfer::<PACK>(range, order, &mut self.scratch) }?,
+                };
             }
             Place::Several(segments) => {
                 for (location, part) in segments.within(range.clone()) {

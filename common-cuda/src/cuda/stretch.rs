@@ -1,0 +1,62 @@
+//! A stretch of packed bytes that a kernel moves, or copy engines block by block.
+
+use cudarc::driver::sys::CUdeviceptr;
+
+use super::driver::Driver;
+use super::kernels::Packed;
+use super::pieces::Piece;
+use crate::copy::{Direction, Packing};
+use crate::spread::Spread;
+
+/// What [`Packing`] says, kept until it is done.
+pub(super) struct Stretch {
+    user: *mut u8,
+    /// Keeps the list, which the kernel reads.
+    spread: Spread,
+    position: u64,
+    packed: *mut u8,
+    len: u64,
+}
+
+// SAFETY: the addresses are handed to the driver, never dereferenced here; that they stay good is the promise of whoever
+// added the stretch, on whatever thread.
+unsafe impl Send for Stretch {}
+
+impl Stretch {
+    pub(super) fn new(packing: &Packing<'_>) -> Stretch {
+        let Packing { user, spread, position, packed, len } = *packing;
+        Stretch { user, spread: spread.clone(), position, packed, len }
+    }
+
+    /// For a kernel of the current context; none if it does not reach all of it.
+    pub(super) fn for_kernel(&self, driver: &Driver, direction: Direction) -> Option<Packed> {
+        let packed = on_device(driver, self.packed)?;
+        let entries = match &self.spread {
+            Spread::Regular(_) => 0,
+            Spread::Listed(list, _) => on_device(driver, list.entries())?,
+        };
+        let (blocks, bytes) = ((self.user as u64, &self.spread, entries), (self.position, self.len, packed));
+        Packed::new(blocks, bytes, direction == Direction::HostToDevice)
+    }
+
+    /// For copy engines.
+    pub(super) fn pieces(&self, direction: Direction) -> Vec<Piece> {
+        let mut pieces = Vec::new();
+        self.spread.rows(self.position, self.len, |rows| {
+            let packed = (self.packed.wrapping_offset(rows.to.0 as isize), rows.to.1);
+            let user = (self.user.wrapping_offset(rows.from.0 as isize), rows.from.1);
+            let (dst, src) = if direction == Direction::HostToDevice { (user, packed) } else { (packed, user) };
+            let (width, rows) = (rows.width, rows.rows);
+            pieces.push(Piece { dst: dst.0, dst_pitch: dst.1, src: src.0, src_pitch: src.1, width, rows });
+        });
+        pieces
+    }
+}
+
+/// Where devices find registered host memory.
+fn on_device(driver: &Driver, address: *mut u8) -> Option<u64> {
+    let mut found: CUdeviceptr = 0;
+    // SAFETY: fills in the address; any may be asked about.
+    unsafe { driver.cuMemHostGetDevicePointer(&raw mut found, address.cast(), 0) }.ok()?;
+    Some(found)
+}
