@@ -58,6 +58,8 @@ pub struct Engine {
     waiting_len: AtomicUsize,
     pub(crate) copies: Copies,
     pub(crate) orders: Orders,
+    /// What arrives in memory that cannot wait for a device does so here; small messages by the window.
+    pub(crate) small_bounce: BouncePool,
     pub(crate) bounce: BouncePool,
     pub(crate) counters: Counters,
     pub(crate) spin: u64,
@@ -94,6 +96,10 @@ impl BtlSlot {
 
 /// A transport that nobody uses yet may still be found by a peer, so it is polled once in so many turns.
 const IDLE_TURNS: usize = 64;
+
+/// Size of a small bounce buffer, and how many there are for each large one.
+const SMALL_BOUNCE: usize = 16 << 10;
+const SMALL_BOUNCE_SHARE: usize = 16;
 
 impl Engine {
     /// Publishes the transports' addresses (`btl.<name>`) and the engine's own card (`pml`). The host calls
@@ -132,6 +138,9 @@ impl Engine {
         let size = modex.job().size as usize;
         let crowded = modex.job().local_size as usize > crate::wait::cores();
         let spin = if crowded { 0 } else { parameters.pml_spin as u64 };
+        let small = SMALL_BOUNCE.min(parameters.device_chunk_size);
+        let small_bounce =
+            BouncePool::new(&devices, small, parameters.device_chunks.saturating_mul(SMALL_BOUNCE_SHARE));
         let bounce = BouncePool::new(&devices, parameters.device_chunk_size, parameters.device_chunks);
         let batch_size = parameters.device_batch_size;
         Ok(Arc::new_cyclic(|me| Engine {
@@ -149,6 +158,7 @@ impl Engine {
             waiting_len: AtomicUsize::new(0),
             copies: Copies::new(locking, batch_size),
             orders: Orders::new(locking),
+            small_bounce,
             bounce,
             counters: Counters::default(),
             spin,

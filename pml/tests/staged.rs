@@ -117,6 +117,28 @@ fn messages_of_a_window_share_their_calls() {
     }
 }
 
+/// Small messages of the host arrive in memory that cannot wait for a device.
+#[test]
+fn messages_of_the_host_share_their_calls_too() {
+    const COUNT: usize = 64;
+    const LEN: usize = 1000;
+    let _alone = alone();
+    let devices = devices();
+    let ranks = Ranks::on(&devices, 2, &[link().with(|link| link.retains = false)], &[], false);
+    let mut content = pattern(COUNT * LEN, 3);
+    let target = buffer(&devices, &vec![0; COUNT * LEN]);
+    let from: Vec<*mut u8> = content.chunks_mut(LEN).map(<[u8]>::as_mut_ptr).collect();
+    let before = costly();
+    assert!(window(&ranks, &from, &pieces(&target, COUNT, LEN), LEN).iter().all(Result::is_ok));
+    if let Some((before, after)) = before.zip(costly()) {
+        let made: Vec<i64> = after.iter().zip(before).map(|(after, before)| after - before).collect();
+        assert!(made[0] + made[1] <= COUNT as i64 / 8, "{made:?} calls to copy");
+    }
+    let mut got = vec![0; content.len()];
+    target.copy_to_host(0, &mut got).unwrap();
+    assert!(got == content);
+}
+
 /// Large messages go in as many pieces under way at a time as before: none waits for others to be worth a call.
 #[test]
 fn large_pieces_set_out_by_themselves() {

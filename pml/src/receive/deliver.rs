@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use cableway_btl::{Received, Region, SharedBytes};
-use cableway_common_cuda::Direction;
+use cableway_common_cuda::{BouncePool, Direction};
 
 use super::arrive::Arrived;
 use crate::batches::Plain;
@@ -155,10 +155,8 @@ impl Engine {
             let address = message.bytes().skip(header_len).as_ptr();
             return Some(Held { address, source: Source::Retained { _message: message } });
         }
-        if payload.len() > self.bounce.chunk_size() {
-            return None;
-        }
-        let mut buffer = self.bounce.take()?;
+        let fits = |pool: &&BouncePool| payload.len() <= pool.chunk_size();
+        let mut buffer = [&self.small_bounce, &self.bounce].into_iter().filter(fits).find_map(BouncePool::take)?;
         payload.copy_to(&mut buffer);
         Some(Held { address: buffer.as_mut_ptr(), source: Source::Bounce { _buffer: buffer } })
     }
