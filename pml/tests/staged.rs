@@ -157,12 +157,24 @@ fn large_pieces_set_out_by_themselves() {
     assert!(got == content);
 }
 
+/// Whether the driver fails on request.
+fn fails_on_request(test: &str) -> bool {
+    let simulated = sim_cuda::tested_folder().is_some();
+    if !simulated {
+        eprintln!("skipped {test}: a real driver does not fail on request");
+    }
+    simulated
+}
+
 /// One copy of a batch is at fault: first the batch is refused, then what goes one by one, at last that copy alone.
 #[test]
 fn a_copy_that_fails_spares_those_beside_it() {
     const TEST: &str = "a_copy_that_fails_spares_those_beside_it";
     const COUNT: usize = 8;
     const LEN: usize = 3000;
+    if !fails_on_request(TEST) {
+        return;
+    }
     // Two messages set out by themselves, the others together.
     isolated(TEST, &[("SIM_CUDA_FAIL", "cuMemcpyBatchAsync:1:1,cuMemcpyAsync:1:5,cuMemcpyAsync:1:8")], || {
         let devices = devices();
@@ -186,6 +198,9 @@ fn where_batches_are_refused_copies_go_one_by_one() {
     const TEST: &str = "where_batches_are_refused_copies_go_one_by_one";
     const COUNT: usize = 40;
     const LEN: usize = 30_000;
+    if !fails_on_request(TEST) {
+        return;
+    }
     isolated(TEST, &[("SIM_CUDA_FAIL", "cuMemcpyBatchAsync:801")], || {
         let devices = devices();
         let ranks = Ranks::on(&devices, 2, &[link()], &[("device_protocols", "copy")], false);
