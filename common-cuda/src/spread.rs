@@ -56,6 +56,7 @@ struct Inner {
     unit: u32,
     low: i64,
     size: u64,
+    #[cfg_attr(not(any(feature = "cuda", test)), expect(dead_code, reason = "for kernels"))]
     uniform: u32,
 }
 
