@@ -1,5 +1,10 @@
 //! Connections by librdmacm: what is done about a peer that is to be connected, or asks.
 
+mod answers;
+mod questions;
+#[cfg(test)]
+mod tests;
+
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -8,22 +13,19 @@ use std::time::Instant;
 
 use ahash::AHashMap;
 use cableway_base::Rank;
-use cableway_btl::Error;
 use parking_lot::Mutex;
 
+use self::questions::unaskable;
 use super::ends::{End, Ends};
-use super::introduction::{INTRODUCTION, Introduction, Kind, Part, sign};
+use super::introduction::{Introduction, Kind, sign};
 use super::listener::Listener;
-use super::meeting::{Heard, Meeting, Verdict};
+use super::meeting::{Heard, Meeting};
 use super::service::{Connector, without_signals};
 use crate::NAME;
 use crate::card::PUBLISHED;
 use crate::link::{Link, Signs, State};
 use crate::shared::Shared;
-use crate::verbs::{Asked, Happening, Id, Param, Reads};
-
-#[cfg(test)]
-mod tests;
+use crate::verbs::{Happening, Id, Reads};
 
 /// Makes connections by librdmacm.
 pub(super) struct Maker {
@@ -149,28 +151,6 @@ impl Maker {
         Maker { ends: Ends::new(shared), pending, met, ranks, heard, number: 0, card, unasked, listener }
     }
 
-    fn patience_ms(&self) -> i32 {
-        i32::try_from(self.ends.shared.settings.peer_timeout.as_millis()).unwrap_or(i32::MAX)
-    }
-
-    /// Begins to ask a peer.
-    fn ask(&mut self, link: &Arc<Link>) -> Result<(), Error> {
-        let Some(address) = *link.address.lock() else { return Ok(()) };
-        let Some(to) = address.listener else { return Err(link.unreachable("it listens nowhere".to_owned())) };
-        let end = self.ends.begin(link, Some(&address))?;
-        let id = match Id::resolve(&self.listener.events, self.listener.address().ip(), to, self.patience_ms()) {
-            Ok(id) => id,
-            Err(error) => {
-                self.ends.forget(end);
-                return Err(link.unreachable(format!("its address {to} leads nowhere: {error}")));
-            }
-        };
-        let decides = self.ends.shared.identity.decides(link.rank);
-        let asking = (Meeting::asking(decides), Vec::new(), None);
-        self.insert(link, asking, id, Some(end));
-        Ok(())
-    }
-
     fn insert(
         &mut self,
         link: &Arc<Link>,
@@ -212,173 +192,6 @@ impl Maker {
         if let Err(reason) = result {
             self.fail(rank, reason);
         }
-    }
-
-    fn resolved(&self, rank: Rank) -> Result<(), String> {
-        let id = self.pending.get(&rank).and_then(|pending| pending.id.as_ref());
-        let route = id.map_or(Ok(()), |id| id.resolve_route(self.patience_ms()));
-        route.map_err(|error| format!("no way leads to its address: {error}"))
-    }
-
-    fn put_question(&mut self, rank: Rank) -> Result<(), String> {
-        let shared = &self.ends.shared;
-        let Some(pending) = self.pending.get_mut(&rank) else { return Ok(()) };
-        let (Some(id), Some(end)) = (&pending.id, &pending.end) else { return Ok(()) };
-        let Some(address) = *pending.link.address.lock() else { return Ok(()) };
-        self.number += 1;
-        let introduction = Introduction { number: self.number, ..shared.introduction(Kind::Question, end) };
-        let question = introduction.encode(&shared.identity, rank, Part::Question { card: &address.publish() })?;
-        pending.question = question.to_vec();
-        let (number, reads, retries) = (end.number(), shared.port.reads, shared.settings.retries);
-        let ask = move |id: &Id| id.ask(&Param { said: &question, number, reads, retries });
-        if !shared.port.context.is_iwarp() {
-            return ask(id).map_err(|error| unaskable(&error));
-        }
-        // The queue pair stays as long as the kernel may mean to connect it.
-        let (id, kept, shared) = (Arc::clone(id), end.keep(), Arc::downgrade(shared));
-        let unasked = Arc::clone(&self.unasked);
-        let put = move || {
-            if let Err(error) = ask(&id) {
-                unasked.lock().push((id, error));
-                if let Some(shared) = shared.upgrade() {
-                    shared.door.ring();
-                }
-            }
-            drop(kept);
-        };
-        aside(put).map_err(|error| unaskable(&error))
-    }
-
-    /// The peer agrees to our question. With its reads where the queue pair is to be connected here.
-    fn answered(&mut self, rank: Rank, said: &[u8], reads: Option<Reads>) -> Result<(), String> {
-        let shared = &self.ends.shared;
-        let Some(pending) = self.pending.get_mut(&rank) else { return Ok(()) };
-        let (Some(id), Some(end)) = (&pending.id, &pending.end) else { return Ok(()) };
-        let part = Part::Reply { question: &pending.question };
-        let (from, theirs) = Introduction::decode(&shared.identity, said, part)
-            .map_err(|reason| format!("its answer is none: {reason}"))?;
-        if from != rank || theirs.kind != Kind::Answer {
-            return Err(format!("its answer is of rank {from}, {:?}", theirs.kind));
-        }
-        if let Some(reads) = reads {
-            shared.connect(end, id, reads)?;
-            id.establish().map_err(|error| format!("it hears nothing of the connection: {error}"))?;
-        } else {
-            let words = [&pending.question[..], &said[..INTRODUCTION]];
-            *pending.link.signs.lock() = Some(Box::new(Signs { greets: true, ..shared.signs(rank, &words)? }));
-        }
-        pending.theirs = Some(theirs);
-        self.establish(rank);
-        Ok(())
-    }
-
-    fn refused(&mut self, rank: Rank, said: &[u8]) {
-        let Some(pending) = self.pending.get_mut(&rank) else { return };
-        let part = Part::Reply { question: &pending.question };
-        let reply = Introduction::decode(&self.ends.shared.identity, said, part);
-        match reply {
-            Ok((from, reply)) if from == rank && reply.kind == Kind::Crossed && pending.meeting.crossed() => {
-                let (id, end) = (pending.id.take(), pending.end.take());
-                self.withdraw(id, end);
-            }
-            Ok((from, reply)) if from == rank && reply.kind == Kind::Closed => {
-                let Some(pending) = self.pending.remove(&rank) else { return };
-                self.withdraw(pending.id, pending.end);
-                let link = pending.link;
-                self.ends.shared.mailbox.post(|letters| letters.closed.push(link));
-            }
-            _ => self.fail(rank, "nobody listens at its address any more".to_owned()),
-        }
-    }
-
-    /// A peer asks, or somebody else does.
-    fn asked(&mut self, asked: Asked) {
-        let shared = Arc::clone(&self.ends.shared);
-        let read = Introduction::decode(&shared.identity, &asked.said, Part::Question { card: &self.card });
-        let read = read.and_then(|(rank, theirs)| match self.heard.is_new(rank, theirs.number) {
-            true => Ok((rank, theirs)),
-            false => Err(format!("it is question {} of rank {rank}, which was heard before", theirs.number)),
-        });
-        let (rank, theirs) = match read {
-            Ok(read) => read,
-            Err(reason) => {
-                log::debug!("{NAME}: a question is refused: {reason}");
-                return asked.id.refuse(&[]);
-            }
-        };
-        let question = asked.said[..INTRODUCTION].to_vec();
-        let refuse = |kind| {
-            let part = Part::Reply { question: &question };
-            match Introduction::refusal(kind).encode(&shared.identity, rank, part) {
-                Ok(said) => asked.id.refuse(&said),
-                Err(reason) => log::debug!("{NAME}: rank {rank} is not told why: {reason}"),
-            }
-        };
-        let link = shared.link(rank);
-        let ours = match self.pending.get_mut(&rank) {
-            // What it has withdrawn, or asks a second time.
-            _ if self.met.contains_key(&rank) => return refuse(Kind::Crossed),
-            Some(pending) => {
-                if pending.meeting.asked() == Verdict::Refuse {
-                    return refuse(Kind::Crossed);
-                }
-                self.pending.remove(&rank)
-            }
-            None if shared.welcomes(&link) => None,
-            None => return refuse(Kind::Closed),
-        };
-        if let Some(end) = ours.as_ref().and_then(|pending| pending.end.as_ref()) {
-            self.ends.unlist(end);
-        }
-        if let Err(reason) = self.agree(&link, asked, question, theirs) {
-            log::info!("{NAME}: the question of rank {rank} comes to nothing: {reason}");
-            shared.relent(&link);
-        }
-        // Our own, last: to end what is under way may take until the peer has refused it.
-        if let Some(pending) = ours {
-            self.withdraw(pending.id, pending.end);
-        }
-    }
-
-    fn agree(&mut self, link: &Arc<Link>, asked: Asked, question: Vec<u8>, theirs: Introduction) -> Result<(), String> {
-        let shared = Arc::clone(&self.ends.shared);
-        let address = *link.address.lock();
-        let mut end = Some(self.ends.begin(link, address.as_ref()).map_err(|error| error.to_string())?);
-        let agreed = self.answer(link, &asked, &question, &theirs, &mut end);
-        if let Err(reason) = agreed {
-            shared.unsign(link);
-            if let Some(end) = end {
-                self.ends.forget(end);
-            }
-            return Err(reason);
-        }
-        self.insert(link, (Meeting::answering(), question, Some(theirs)), asked.id, end);
-        Ok(())
-    }
-
-    fn answer(
-        &self,
-        link: &Link,
-        asked: &Asked,
-        question: &[u8],
-        theirs: &Introduction,
-        end: &mut Option<End>,
-    ) -> Result<(), String> {
-        let shared = &self.ends.shared;
-        let Some(ours) = end.as_ref() else { return Ok(()) };
-        let answer = shared.introduction(Kind::Answer, ours);
-        let answer = answer.encode(&shared.identity, link.rank, Part::Reply { question })?;
-        shared.connect(ours, &asked.id, asked.reads)?;
-        let reads = shared.reads(asked.reads);
-        let number = ours.number();
-        if shared.port.context.is_iwarp() {
-            // Before the greeting can come.
-            let mut signs = shared.signs(link.rank, &[question, &answer])?;
-            signs.accepted = end.take().map(|end| end.connected(theirs.queues(), (theirs.cell, theirs.cell_key)));
-            *link.signs.lock() = Some(Box::new(signs));
-        }
-        let param = Param { said: &answer, number, reads, retries: shared.settings.retries };
-        asked.id.accept(&param).map_err(|error| format!("it cannot be answered: {error}"))
     }
 
     /// The connection stands, as the manager has it.
@@ -441,10 +254,6 @@ fn aside(task: impl FnOnce() + Send + 'static) -> io::Result<()> {
     const STACK: usize = 256 << 10;
     let thread = std::thread::Builder::new().name("openib-asks".to_owned()).stack_size(STACK);
     without_signals(|| thread.spawn(task)).map(drop)
-}
-
-fn unaskable(error: &io::Error) -> String {
-    format!("it cannot be asked for a connection: {error}")
 }
 
 impl Shared {

@@ -6,10 +6,11 @@ use cableway_common_cuda::Devices;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::*;
+use crate::connection::introduction::Part;
 use crate::connection::service::Service;
 use crate::port::Port;
 use crate::settings::Settings;
-use crate::verbs::Events;
+use crate::verbs::{Events, Param};
 
 fn process(rank: Rank) -> (Arc<Shared>, Service) {
     let text = std::env::var("CABLEWAY_TEST_OPENIB").unwrap_or_default();

@@ -1,0 +1,117 @@
+//! This end asks.
+
+use std::sync::Arc;
+
+use cableway_base::Rank;
+use cableway_btl::Error;
+
+use super::super::introduction::{INTRODUCTION, Introduction, Kind, Part};
+use super::super::meeting::Meeting;
+use super::{Maker, aside};
+use crate::link::{Link, Signs};
+use crate::verbs::{Id, Param, Reads};
+
+impl Maker {
+    fn patience_ms(&self) -> i32 {
+        i32::try_from(self.ends.shared.settings.peer_timeout.as_millis()).unwrap_or(i32::MAX)
+    }
+
+    /// Begins to ask a peer.
+    pub(super) fn ask(&mut self, link: &Arc<Link>) -> Result<(), Error> {
+        let Some(address) = *link.address.lock() else { return Ok(()) };
+        let Some(to) = address.listener else { return Err(link.unreachable("it listens nowhere".to_owned())) };
+        let end = self.ends.begin(link, Some(&address))?;
+        let id = match Id::resolve(&self.listener.events, self.listener.address().ip(), to, self.patience_ms()) {
+            Ok(id) => id,
+            Err(error) => {
+                self.ends.forget(end);
+                return Err(link.unreachable(format!("its address {to} leads nowhere: {error}")));
+            }
+        };
+        let decides = self.ends.shared.identity.decides(link.rank);
+        let asking = (Meeting::asking(decides), Vec::new(), None);
+        self.insert(link, asking, id, Some(end));
+        Ok(())
+    }
+
+    pub(super) fn resolved(&self, rank: Rank) -> Result<(), String> {
+        let id = self.pending.get(&rank).and_then(|pending| pending.id.as_ref());
+        let route = id.map_or(Ok(()), |id| id.resolve_route(self.patience_ms()));
+        route.map_err(|error| format!("no way leads to its address: {error}"))
+    }
+
+    pub(super) fn put_question(&mut self, rank: Rank) -> Result<(), String> {
+        let shared = &self.ends.shared;
+        let Some(pending) = self.pending.get_mut(&rank) else { return Ok(()) };
+        let (Some(id), Some(end)) = (&pending.id, &pending.end) else { return Ok(()) };
+        let Some(address) = *pending.link.address.lock() else { return Ok(()) };
+        self.number += 1;
+        let introduction = Introduction { number: self.number, ..shared.introduction(Kind::Question, end) };
+        let question = introduction.encode(&shared.identity, rank, Part::Question { card: &address.publish() })?;
+        pending.question = question.to_vec();
+        let (number, reads, retries) = (end.number(), shared.port.reads, shared.settings.retries);
+        let ask = move |id: &Id| id.ask(&Param { said: &question, number, reads, retries });
+        if !shared.port.context.is_iwarp() {
+            return ask(id).map_err(|error| unaskable(&error));
+        }
+        // The queue pair stays as long as the kernel may mean to connect it.
+        let (id, kept, shared) = (Arc::clone(id), end.keep(), Arc::downgrade(shared));
+        let unasked = Arc::clone(&self.unasked);
+        let put = move || {
+            if let Err(error) = ask(&id) {
+                unasked.lock().push((id, error));
+                if let Some(shared) = shared.upgrade() {
+                    shared.door.ring();
+                }
+            }
+            drop(kept);
+        };
+        aside(put).map_err(|error| unaskable(&error))
+    }
+
+    /// The peer agrees to our question. With its reads where the queue pair is to be connected here.
+    pub(super) fn answered(&mut self, rank: Rank, said: &[u8], reads: Option<Reads>) -> Result<(), String> {
+        let shared = &self.ends.shared;
+        let Some(pending) = self.pending.get_mut(&rank) else { return Ok(()) };
+        let (Some(id), Some(end)) = (&pending.id, &pending.end) else { return Ok(()) };
+        let part = Part::Reply { question: &pending.question };
+        let (from, theirs) = Introduction::decode(&shared.identity, said, part)
+            .map_err(|reason| format!("its answer is none: {reason}"))?;
+        if from != rank || theirs.kind != Kind::Answer {
+            return Err(format!("its answer is of rank {from}, {:?}", theirs.kind));
+        }
+        if let Some(reads) = reads {
+            shared.connect(end, id, reads)?;
+            id.establish().map_err(|error| format!("it hears nothing of the connection: {error}"))?;
+        } else {
+            let words = [&pending.question[..], &said[..INTRODUCTION]];
+            *pending.link.signs.lock() = Some(Box::new(Signs { greets: true, ..shared.signs(rank, &words)? }));
+        }
+        pending.theirs = Some(theirs);
+        self.establish(rank);
+        Ok(())
+    }
+
+    pub(super) fn refused(&mut self, rank: Rank, said: &[u8]) {
+        let Some(pending) = self.pending.get_mut(&rank) else { return };
+        let part = Part::Reply { question: &pending.question };
+        let reply = Introduction::decode(&self.ends.shared.identity, said, part);
+        match reply {
+            Ok((from, reply)) if from == rank && reply.kind == Kind::Crossed && pending.meeting.crossed() => {
+                let (id, end) = (pending.id.take(), pending.end.take());
+                self.withdraw(id, end);
+            }
+            Ok((from, reply)) if from == rank && reply.kind == Kind::Closed => {
+                let Some(pending) = self.pending.remove(&rank) else { return };
+                self.withdraw(pending.id, pending.end);
+                let link = pending.link;
+                self.ends.shared.mailbox.post(|letters| letters.closed.push(link));
+            }
+            _ => self.fail(rank, "nobody listens at its address any more".to_owned()),
+        }
+    }
+}
+
+pub(super) fn unaskable(error: &std::io::Error) -> String {
+    format!("it cannot be asked for a connection: {error}")
+}
