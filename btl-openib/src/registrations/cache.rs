@@ -56,11 +56,17 @@ impl<R> Cache<R> {
         if pages.len() > self.limit {
             return make(pages, writable).map(Arc::new);
         }
+        let reports = self.watch.reports();
         let (all, all_writable) = self.absorb(pages, writable);
         if (&all, all_writable) != (pages, writable)
             && let Ok(Some(registration)) = self.add(&all, all_writable, &make)
         {
-            return Ok(registration);
+            // Beside the pages asked for, which nobody discards now, are others: pages that were about to go may have
+            // been pinned, if that was reported since they were found unchanged.
+            if self.watch.reports() == reports {
+                return Ok(registration);
+            }
+            self.remove(all.start);
         }
         if let Some(registration) = self.add(pages, writable, &make)? {
             return Ok(registration);
@@ -307,6 +313,27 @@ mod tests {
         get(0..40, false);
         get(0..12, false);
         assert_eq!(*made.borrow(), [8, 8, 12, 24, 12, 40, 40], "what is beyond it is not kept at all");
+    }
+
+    /// A page beside those asked for may go between the look at it and its being pinned.
+    #[test]
+    fn what_is_reported_meanwhile_is_not_taken_along() {
+        let arena = Arena::new(16);
+        let Some(mut cache) = cache(16) else { return };
+        let made = RefCell::new(Vec::new());
+        let make = |range: &Range<usize>, writable| {
+            made.borrow_mut().push(range.len() / PAGE);
+            if range.len() > 8 * PAGE {
+                arena.discard(0..1);
+            }
+            Ok(arena.pin(range, writable))
+        };
+        drop(cache.get(&arena.range(0..8), false, make).unwrap());
+        let second = cache.get(&arena.range(4..12), false, make).unwrap();
+        assert_eq!(*made.borrow(), [8, 12, 8]);
+        assert!(arena.agrees(&second, 4..12));
+        drop(cache.get(&arena.range(4..12), false, make).unwrap());
+        assert_eq!(made.borrow().len(), 3, "it is kept");
     }
 
     #[test]

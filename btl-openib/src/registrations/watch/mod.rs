@@ -42,6 +42,8 @@ pub(super) struct Watch {
     free: Mutex<Vec<usize>>,
     /// The thread is between reading a report and marking what it concerns.
     reading: AtomicBool,
+    /// Reports that were read.
+    reports: AtomicUsize,
     /// Closed by the thread, as the last thing that it does.
     kernel: ManuallyDrop<Kernel>,
     bell: OwnedFd,
@@ -85,6 +87,7 @@ impl Watch {
             ranges: (0..RANGES).map(|_| Slot::default()).collect(),
             free: Mutex::new((0..RANGES).rev().collect()),
             reading: AtomicBool::new(false),
+            reports: AtomicUsize::new(0),
             kernel: ManuallyDrop::new(kernel),
             bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             thread: Mutex::new(None),
@@ -96,6 +99,20 @@ impl Watch {
         });
         *watch.thread.lock() = Some(spawned?);
         Ok(watch)
+    }
+
+    /// How many reports were read, all of which have been marked. Who discards pages goes on once its report was read,
+    /// and the pages go some time after that: what is covered in between shows nothing of it.
+    pub(super) fn reports(&self) -> usize {
+        self.wait_for_marks();
+        self.reports.load(Ordering::SeqCst)
+    }
+
+    /// Who waits for the thread goes on as soon as it has read, which is before it has marked.
+    fn wait_for_marks(&self) {
+        while self.reading.load(Ordering::SeqCst) {
+            std::thread::yield_now();
+        }
     }
 
     /// Whether nothing more can be covered.
@@ -143,10 +160,7 @@ impl Covered {
     /// Whether all of it is the memory still that it was when it was covered.
     pub(super) fn still(&self) -> bool {
         let slot = &self.watch.ranges[self.slot];
-        // Who waits for the thread goes on as soon as it has read, which is before it has marked.
-        while self.watch.reading.load(Ordering::SeqCst) {
-            std::thread::yield_now();
-        }
+        self.watch.wait_for_marks();
         !slot.changed.load(Ordering::SeqCst) && self.watch.kernel.knows(&self.range())
     }
 
@@ -208,6 +222,7 @@ impl Seen {
             }
             watch.reading.store(true, Ordering::SeqCst);
             while let Some(range) = watch.kernel.next_report() {
+                watch.reports.fetch_add(1, Ordering::SeqCst);
                 for slot in &watch.ranges {
                     slot.mark(&range);
                 }
