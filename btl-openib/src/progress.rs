@@ -298,7 +298,7 @@ impl Engine {
             Some(arrivals) => arrivals.lock().consume(queue),
         };
         // Each of those that follow, before it is told, would ask for the same again.
-        if untold == self.shared.settings.queues.instalment(queue) {
+        if untold == self.shared.port.queues[queue].options.instalment {
             self.owing.push(Arc::clone(link));
         }
     }

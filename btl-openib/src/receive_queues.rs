@@ -103,12 +103,6 @@ impl ReceiveQueues {
         self.0.len()
     }
 
-    /// Messages of one peer and queue after which it is told that they were consumed.
-    #[inline]
-    pub(crate) fn instalment(&self, queue: usize) -> usize {
-        self.0[queue].instalment
-    }
-
     /// Messages of one peer that wait in all of them.
     pub(crate) fn window(&self) -> usize {
         self.iter().map(|queue| queue.window).sum()

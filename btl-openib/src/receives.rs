@@ -129,6 +129,8 @@ impl Receives {
 
 /// What arrives by one queue pair: whose it is, and in which buffers.
 pub(crate) struct Inbound {
+    /// Whose number is nobody else's for as long as this is known by it.
+    pub(crate) _pair: Arc<QueuePair>,
     pub(crate) link: Arc<Link>,
     pub(crate) receives: Arc<Receives>,
 }

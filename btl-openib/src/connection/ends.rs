@@ -52,18 +52,27 @@ impl Ends {
     /// The peer has ended, or device or system refuse.
     pub(super) fn begin(&mut self, link: &Arc<Link>, address: Option<&Address>) -> Result<End, Error> {
         let shared = &self.shared;
-        match address.map(|address| address.process.find(&shared.address.process)) {
-            Some(Found::Alive(watch)) => self.watched.push((watch, Arc::clone(link))),
-            Some(Found::Elsewhere) | None => {}
+        let watch = match address.map(|address| address.process.find(&shared.address.process)) {
+            Some(Found::Alive(watch)) => Some(watch),
+            Some(Found::Elsewhere) | None => None,
             Some(Found::Ended) => return Err(link.unreachable("its process has ended".to_owned())),
-        }
-        shared.port.expect(shared.port.own_buffers())?;
+        };
+        let own_buffers = shared.port.own_buffers();
+        shared.port.expect(own_buffers)?;
         let places = 0..shared.port.queues.len();
-        let pairs = places.map(|place| shared.make(place, link)).collect::<Result<SmallVec<[Made; 1]>, _>>()?;
-        let cell = shared.cells.take()?;
+        let pairs = places.map(|place| shared.make(place, link)).collect::<Result<SmallVec<[Made; 1]>, _>>();
+        let made = pairs.and_then(|pairs| Ok((pairs, shared.cells.take()?)));
+        let (pairs, cell) = made.inspect_err(|_| shared.port.expect_less(own_buffers))?;
+        // A connection may be tried again.
+        if let Some(watch) = watch
+            && !self.watched.iter().any(|(_, watched)| Arc::ptr_eq(watched, link))
+        {
+            self.watched.push((watch, Arc::clone(link)));
+        }
         let mut directory = shared.directory.write();
         for made in &pairs {
-            let inbound = Inbound { link: Arc::clone(link), receives: Arc::clone(&made.receives) };
+            let pair = Arc::clone(&made.pair);
+            let inbound = Inbound { _pair: pair, link: Arc::clone(link), receives: Arc::clone(&made.receives) };
             directory.by_number.insert(made.pair.number(), Arc::new(inbound));
         }
         drop(directory);
