@@ -17,7 +17,7 @@ use smallvec::SmallVec;
 
 use crate::card::Address;
 use crate::gpudirect::Held;
-use crate::kept::{Message, SMALL};
+use crate::kept::SMALL;
 use crate::link::{COPIED, Link, State, Tx};
 use crate::memory::{self, Buffer};
 use crate::shared::Shared;
@@ -279,16 +279,7 @@ impl Endpoint for OpenibEndpoint {
                 address.copy_from_nonoverlapping(header.as_ptr(), header.len());
                 address.add(header.len()).copy_from_nonoverlapping(payload.as_ptr(), payload.len());
             }
-            let data = Gather { address, len: total, key: buffer.key() };
-            // SAFETY: the buffer is kept until the work is done.
-            unsafe {
-                tx.send(&self.shared, &self.link, lane, data, |work| Message::Buffer {
-                    buffer,
-                    len: total,
-                    lane: lane as u8,
-                    work,
-                })
-            }
+            tx.send(&self.shared, &self.link, lane, buffer, total).map_err(|(error, _buffer)| error)
         };
         match sent {
             Ok(()) => Ok(Sent::Done),
@@ -335,19 +326,13 @@ impl Endpoint for OpenibEndpoint {
         if !self.is_open(&mut tx)? {
             return Err(self.link.error("there is no connection"));
         }
-        let data = Gather { address: buffer.address().as_ptr(), len, key: buffer.key() };
-        // SAFETY: the buffer is kept until the work is done.
-        let sent = unsafe {
-            tx.send(&self.shared, &self.link, lane, data, |work| Message::Buffer {
-                buffer,
-                len,
-                lane: lane as u8,
-                work,
-            })
-        };
-        match sent {
+        match tx.send(&self.shared, &self.link, lane, buffer, len) {
             Ok(()) => Ok(()),
-            Err(error) => Err(self.give_up(&mut tx, error)),
+            // The message was taken with its fragment: it is among what the broken connection leaves.
+            Err((error, buffer)) => {
+                let error = self.give_up(&mut tx, error);
+                if tx.keep(buffer, len) { Ok(()) } else { Err(error) }
+            }
         }
     }
 

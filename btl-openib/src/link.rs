@@ -22,6 +22,9 @@ use crate::shared::Shared;
 use crate::verbs::{Gather, Post, Work};
 use crate::work::{LEAST, Lane, Owner, Works};
 
+#[cfg(test)]
+mod tests;
+
 /// Longest message that is copied in order to be sent at once.
 pub(crate) const COPIED: usize = 4 << 10;
 
@@ -58,6 +61,10 @@ pub(crate) struct Tx {
     lanes: VecDeque<u8>,
     /// What a broken connection leaves was told.
     settled: bool,
+    /// There was to be a connection, and none was made.
+    pub(crate) unmade: bool,
+    /// The device refused the work that was to report the end of all before it.
+    pub(crate) mute: bool,
     /// Our goodbye has been sent, or will never be: nothing more may follow.
     pub(crate) closing: bool,
 }
@@ -189,6 +196,8 @@ impl Link {
             kept: Kept::default(),
             lanes: VecDeque::new(),
             settled: false,
+            unmade: false,
+            mute: false,
             closing: false,
         };
         Link {
@@ -270,29 +279,31 @@ impl Tx {
         Ok(room.then_some(lane))
     }
 
-    /// Starts a message in registered memory, and keeps it as `message` has it, which is told the number of the work.
-    ///
-    /// # Safety
-    /// As [`start`](Self::start), where the message keeps alive what must be.
+    /// Starts a message, the first `len` bytes of a buffer, and keeps it.
     ///
     /// # Errors
-    /// As there.
+    /// As [`start`](Self::start); with the buffer, which the device does not read.
     #[inline]
-    pub(crate) unsafe fn send(
+    pub(crate) fn send(
         &mut self,
         shared: &Shared,
         link: &Link,
         lane: usize,
-        data: Gather,
-        message: impl FnOnce(u32) -> Message,
-    ) -> Result<(), Error> {
-        let number = self.works[lane].next();
+        buffer: Buffer,
+        len: usize,
+    ) -> Result<(), (Error, Buffer)> {
+        let work = self.works[lane].next();
         // A buffer is kept until its queue pair reports something: of several, that one may never be used again.
-        let signal = data.len > COPIED || self.works.len() > 1;
-        // SAFETY: the caller's promise.
-        unsafe { self.start(shared, link, lane, self.work_of_message(), data, false, signal, Owner::Nothing) }?;
-        self.keep_sent(lane, message(number));
-        Ok(())
+        let signal = len > COPIED || self.works.len() > 1;
+        let data = Gather { address: buffer.address().as_ptr(), len, key: buffer.key() };
+        // SAFETY: the buffer is kept until the work is done.
+        match unsafe { self.start(shared, link, lane, self.work_of_message(), data, false, signal, Owner::Nothing) } {
+            Ok(()) => {
+                self.keep_sent(lane, Message::Buffer { buffer, len, lane: lane as u8, work });
+                Ok(())
+            }
+            Err(error) => Err((error, buffer)),
+        }
     }
 
     /// Starts a message that goes within the work, and keeps it.
@@ -413,6 +424,13 @@ impl Tx {
 
     /// The device will not report the end of anything any more.
     pub(crate) fn abandon(&mut self, shared: &Shared) -> Vec<Owner> {
+        if self.mute
+            && let State::Broken(connection, _) | State::Left { kept: Some(connection) } = &self.state
+        {
+            for error in connection.lanes.iter().filter_map(|lane| lane.pair.reset().err()) {
+                log::debug!("{NAME}: a queue pair cannot be reset: {error}");
+            }
+        }
         self.works.iter_mut().flat_map(|works| works.abandon(shared)).collect()
     }
 
@@ -532,7 +550,10 @@ impl Tx {
         let state = std::mem::replace(&mut self.state, State::Idle);
         let (next, broken) = match state {
             State::Connected(connection) => (State::Broken(connection, error), true),
-            State::Idle | State::Connecting => (State::Gone(error, None), true),
+            State::Idle | State::Connecting => {
+                self.unmade = true;
+                (State::Gone(error, None), true)
+            }
             other => (other, false),
         };
         self.state = next;
@@ -552,6 +573,7 @@ impl Tx {
             let nothing = Gather { address: std::ptr::null(), len: 0, key: 0 };
             // SAFETY: there is no data. Room for it was kept.
             let last = unsafe { self.start(shared, link, lane, Work::Send, nothing, false, true, Owner::Nothing) };
+            self.mute |= last.is_err();
             if let Err(error) = stopped.map_err(|error| error.to_string()).and(last.map_err(|error| error.to_string()))
             {
                 log::debug!("{NAME}: the connection to peer {} cannot be stopped: {error}", link.rank);

@@ -86,6 +86,13 @@ impl Openib {
     }
 }
 
+#[cfg(test)]
+impl Openib {
+    pub(crate) fn link_to(&self, rank: Rank) -> Arc<crate::link::Link> {
+        self.shared.link(rank)
+    }
+}
+
 /// Says before it hurts that too little memory may be locked.
 fn warn_of_limit(settings: &Settings) {
     let needed: usize = settings.queues.iter().map(|queue| 2 * queue.size * queue.count).sum();

@@ -436,9 +436,14 @@ impl Engine {
     fn report(&mut self, upcalls: &dyn Upcalls) -> usize {
         let before = self.failing.len();
         for (link, since) in std::mem::take(&mut self.failing) {
-            // Over iWARP, what had not been reported when all completions since had been taken never will be.
-            let over = self.dead || (self.iwarp && self.drained > since);
-            let abandoned = if over { link.tx.lock().abandon(&self.shared) } else { Vec::new() };
+            // Over iWARP, what had not been reported when all completions since had been taken never will be; elsewhere
+            // neither, if the device took no work that would have reported it.
+            let abandoned = {
+                let mut tx = link.tx.lock();
+                let silent = self.iwarp || tx.mute;
+                let over = self.dead || (silent && self.drained > since);
+                if over { tx.abandon(&self.shared) } else { Vec::new() }
+            };
             for owner in &abandoned {
                 if let Owner::Transfer { token, .. } = owner {
                     let error = link.tx.lock().failure().unwrap_or_else(|| link.left());

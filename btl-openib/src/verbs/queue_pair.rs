@@ -117,6 +117,9 @@ pub(crate) struct QueuePair {
     raw: NonNull<ibv_qp>,
     number: u32,
     inline: u32,
+    /// Tests have it take no more work.
+    #[cfg(test)]
+    pub(crate) refuses: std::sync::atomic::AtomicBool,
     _completions: Arc<CompletionQueue>,
     _receives: Option<Arc<SharedReceiveQueue>>,
 }
@@ -252,6 +255,8 @@ impl QueuePair {
             raw,
             number,
             inline: init.cap.max_inline_data,
+            #[cfg(test)]
+            refuses: false.into(),
             _completions: Arc::clone(completions),
             _receives: receives.cloned(),
         })
@@ -321,6 +326,16 @@ impl QueuePair {
         self.modify(&mut attributes, STATE)
     }
 
+    /// Has the device forget all work: none of it is under way any more, nor reported from here on.
+    ///
+    /// # Errors
+    /// The device is gone.
+    pub(crate) fn reset(&self) -> io::Result<()> {
+        let mut attributes = no_attributes();
+        attributes.qp_state = ibv_qp_state::IBV_QPS_RESET;
+        self.modify(&mut attributes, STATE)
+    }
+
     fn modify(&self, attributes: &mut ibv_qp_attr, mask: c_int) -> io::Result<()> {
         // SAFETY: a live queue pair; the function reads the attributes that the mask names.
         answer(unsafe { (self.protection.context.library.ibv_modify_qp)(self.raw.as_ptr(), attributes, mask) })
@@ -361,6 +376,10 @@ impl QueuePair {
                 request.opcode = ibv_wr_opcode::IBV_WR_SEND;
                 request.wr = wr_t { ud: ud_t { ah: to.raw.as_ptr(), remote_qpn: number, remote_qkey: key } };
             }
+        }
+        #[cfg(test)]
+        if self.refuses.load(std::sync::atomic::Ordering::Relaxed) {
+            return Err(io::ErrorKind::InvalidInput.into());
         }
         let mut bad = std::ptr::null_mut();
         // SAFETY: a live queue pair, whose context pointer the library filled in.

@@ -1,0 +1,69 @@
+//! On a device of this machine.
+
+use cableway_base::{Parameters, Source};
+use cableway_btl::{Endpoint, FragmentKind, Job};
+use cableway_common_cuda::Devices;
+use test_nodes::{Node, pattern, send, until};
+
+use super::*;
+use crate::Openib;
+
+const PEERS: u32 = 2;
+
+fn node(rank: Rank, list: &str) -> (Node, Arc<Openib>) {
+    let mut parameters = Parameters::default();
+    let list = format!("btl_openib_receive_queues={list}");
+    for assignment in ["peer_timeout=4s", &list] {
+        parameters.assign(assignment, Source::Program).unwrap();
+    }
+    let job = Job::new("test-job".to_owned(), [42; 32], rank, PEERS, PEERS);
+    let transport = Openib::open(&job, &parameters, &Devices::none()).unwrap().expect("a port");
+    (Node::of(rank, Arc::clone(&transport) as _), transport)
+}
+
+fn connect(from: &Node, to: &Node) -> Box<dyn Endpoint> {
+    from.btl.connect(to.rank, &to.btl.card()).unwrap().remove(0)
+}
+
+/// What is under way when a device takes no more work, be it the last that breaking a connection off takes, comes back,
+/// and a message that was refused is not lost: its fragment was taken.
+#[test]
+fn what_a_device_refuses_is_left_by_the_connection() {
+    if !std::fs::read_dir("/sys/class/infiniband").is_ok_and(|mut entries| entries.next().is_some()) {
+        return println!("skipped: this machine has no verbs device (tests/rxe-guest/run emulates one that has)");
+    }
+    for list in ["S,8K,256,64,128", "P,256,128,32,64:S,8K,128,32,64"] {
+        let ((a, transport), (b, _)) = (node(0, list), node(1, list));
+        let (mut to_b, _to_a) = (connect(&a, &b), connect(&b, &a));
+        let messages: Vec<Vec<u8>> = (0..20).map(|n| pattern([100, 3000][n % 2], n as u64)).collect();
+        for message in &messages[..10] {
+            send(&[&a, &b], &mut *to_b, message, b"");
+        }
+        until(&[&a, &b], "they arrive", || b.received() == 10);
+        let mut fragments: Vec<_> =
+            messages[10..].iter().map(|each| to_b.alloc(each.len(), FragmentKind::Device).unwrap().unwrap()).collect();
+        for (fragment, message) in fragments.iter_mut().zip(&messages[10..]) {
+            fragment.write(0, message);
+        }
+        // Some are under way, whose end nobody was to report.
+        let refused = fragments.split_off(5);
+        for (fragment, message) in fragments.into_iter().zip(&messages[10..]) {
+            to_b.send(fragment, message.len()).unwrap();
+        }
+        if let State::Connected(connection) = &transport.link_to(1).tx.lock().state {
+            connection.lanes.iter().for_each(|lane| lane.pair.refuses.store(true, Ordering::Relaxed));
+        }
+        for (fragment, message) in refused.into_iter().zip(&messages[15..]) {
+            to_b.send(fragment, message.len()).unwrap();
+        }
+        assert!(to_b.send_inline(b"late", b"").is_err(), "it broke");
+        until(&[&a, &b], "both know", || a.failures() == 1 && b.failures() == 1);
+        let (here, there) = (a.btl.remains(1).unwrap(), b.btl.remains(0).unwrap());
+        assert_eq!(there.received as usize, b.received());
+        assert!((10..=15).contains(&there.received), "{}", there.received);
+        let left = &here.uncertain;
+        assert_eq!(left.len(), messages.len() - here.delivered as usize);
+        assert!(left.iter().zip(&messages[here.delivered as usize..]).all(|(left, sent)| **left == **sent));
+        assert!(a.btl.finalize(), "nothing is under way");
+    }
+}
