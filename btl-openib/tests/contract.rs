@@ -507,6 +507,22 @@ fn a_link_closed_before_it_was_connected_is_an_error_to_the_peer() {
     assert_eq!((a.failures(), b.failures()), (0, 0));
 }
 
+/// It goes on, and may be reached another way: that it has left would be a lie.
+#[test]
+fn who_could_not_connect_has_not_left() {
+    if !has_device() {
+        return;
+    }
+    let Pair { a, b, mut to_b, to_a } = pair(&[]);
+    b.btl.break_off(0);
+    until(&[&b], "it is given up", || b.failures() == 1);
+    drop(to_a);
+    until(&[&a, &b], "an error", || to_b.send_inline(b"x", b"").is_err());
+    until(&[&a, &b], "a report", || a.failures() == 1);
+    assert!(matches!(a.seen.failed.lock()[0].1, Error::Unreachable { peer: 1, .. }));
+    assert_eq!((a.departures(), b.failures()), (0, 1));
+}
+
 /// At whatever point: to make a queue pair takes an emulated machine about 100 ms.
 #[test]
 fn who_ends_while_a_connection_is_made_has_left() {

@@ -3,11 +3,13 @@
 
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use cableway_btl::Error;
 use smallvec::SmallVec;
 
+use super::wire::Refusal;
 use crate::NAME;
 use crate::card::Address;
 use crate::cells::Cell;
@@ -115,7 +117,9 @@ impl Ends {
         }
     }
 
+    /// Nobody asks the thread for it again, nor a peer, from here on; progress says so.
     pub(super) fn lose(&self, link: &Arc<Link>, error: Error) {
+        link.tx.lock().break_off(&self.shared, link, error.clone());
         self.shared.mailbox.post(|letters| letters.failures.push((Arc::clone(link), error)));
     }
 
@@ -204,6 +208,24 @@ impl Shared {
         }
         drop(directory);
         self.port.expect_less(self.port.own_buffers());
+    }
+
+    /// A peer asks for a connection, which the link to it is waiting for from here on, if it can be had.
+    ///
+    /// # Errors
+    /// It cannot: the peer is to be told why.
+    pub(super) fn welcome_question(&self, link: &Link) -> Result<(), Refusal> {
+        let mut tx = link.tx.lock();
+        let finalizing = self.finalizing.load(Ordering::Acquire);
+        if matches!(tx.state, State::Idle) && !tx.closing && !finalizing {
+            tx.state = State::Connecting;
+        }
+        match tx.state {
+            State::Connecting => Ok(()),
+            // Who hears that this process has left takes nothing from it any more, whatever carries it.
+            State::Gone(_, None) if tx.unmade && !finalizing => Err(Refusal::Unable),
+            _ => Err(Refusal::Closed),
+        }
     }
 
     /// The two ends are connected, as far as this one has to know.

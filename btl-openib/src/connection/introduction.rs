@@ -54,6 +54,8 @@ pub(crate) enum Kind {
     Crossed,
     /// No, for I am about to end, or have closed the link.
     Closed,
+    /// No, for I could not make my end. I go on, and am to be reached another way.
+    Unable,
 }
 
 /// An end of a connection.
@@ -136,9 +138,11 @@ impl Introduction {
             1 => Kind::Answer,
             2 => Kind::Crossed,
             3 => Kind::Closed,
+            4 => Kind::Unable,
             kind => return Err(format!("its kind has the number {kind}")),
         };
-        let (asks, refuses) = (kind == Kind::Question, matches!(kind, Kind::Crossed | Kind::Closed));
+        let (asks, agrees) = (kind == Kind::Question, kind == Kind::Answer);
+        let refuses = !asks && !agrees;
         let (number, size, window) = (wire.number.get(), wire.size.get(), wire.window.get());
         if wire.reserved != 0 || (window == 0) != refuses || (number == 0) == asks {
             return Err("it contradicts itself".to_owned());
@@ -179,13 +183,14 @@ mod tests {
     use super::*;
 
     prop_compose! {
-        fn introduction()(kind in 0..4, number in 1..u32::MAX, size in any::<u32>(), window in 1..u32::MAX,
+        fn introduction()(kind in 0..5, number in 1..u32::MAX, size in any::<u32>(), window in 1..u32::MAX,
                           cell in any::<u64>(), cell_key in any::<u32>()) -> Introduction {
             match kind {
                 0 => Introduction { kind: Kind::Question, number, size, window, cell, cell_key },
                 1 => Introduction { kind: Kind::Answer, number: 0, size, window, cell, cell_key },
                 2 => Introduction { cell, cell_key, ..Introduction::refusal(Kind::Crossed) },
-                _ => Introduction::refusal(Kind::Closed),
+                3 => Introduction::refusal(Kind::Closed),
+                _ => Introduction::refusal(Kind::Unable),
             }
         }
     }

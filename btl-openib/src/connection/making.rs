@@ -16,7 +16,7 @@ use super::desk::{Desk, Work};
 use super::ends::{End, Ends, Made};
 use super::handshake::{Due, Handshake};
 use super::service::Connector;
-use super::wire::{HELLO, Hello, Queue};
+use super::wire::{HELLO, Hello, Queue, Refusal};
 use crate::NAME;
 use crate::card::{Address, BITS_24};
 use crate::link::{Link, State};
@@ -154,7 +154,7 @@ impl Connector for Maker {
         let pending = std::mem::take(&mut self.pending);
         for (rank, pending) in pending {
             for _ in 0..TIMES {
-                self.say_closed(rank, &pending.address);
+                self.refuse(rank, Refusal::Closed, &pending.address);
             }
             let link = self.ends.forget(pending.end);
             let mut tx = link.tx.lock();
@@ -202,14 +202,8 @@ impl Maker {
     }
 
     fn hear(&mut self, rank: Rank, hello: &Hello) {
-        if hello.closed {
-            // Nothing can have come from it by a connection that it had not finished making.
-            let link = match self.pending.remove(&rank) {
-                Some(pending) => self.ends.forget(pending.end),
-                None => self.ends.shared.link(rank),
-            };
-            self.ends.shared.mailbox.post(|letters| letters.closed.push(link));
-            return;
+        if let Some(refusal) = hello.refusal {
+            return self.hear_refusal(rank, refusal);
         }
         if let Some((ours, address)) = self.known.get(&rank).cloned() {
             if ours.knows != hello.number() {
@@ -253,6 +247,25 @@ impl Maker {
         }
     }
 
+    /// Nothing can have come by a connection that the peer had not finished making.
+    fn hear_refusal(&mut self, rank: Rank, refusal: Refusal) {
+        let pending = self.pending.remove(&rank);
+        match (refusal, pending) {
+            (Refusal::Closed, pending) => {
+                let link = match pending {
+                    Some(pending) => self.ends.forget(pending.end),
+                    None => self.ends.shared.link(rank),
+                };
+                self.ends.shared.mailbox.post(|letters| letters.closed.push(link));
+            }
+            (Refusal::Unable, Some(pending)) => {
+                let error = pending.end.link.unreachable("it could not make its end of a connection".to_owned());
+                self.ends.give_up(pending.end, error);
+            }
+            (Refusal::Unable, None) => {}
+        }
+    }
+
     /// A peer was first. False: it is told, or nothing is said.
     fn accept(&mut self, rank: Rank, hello: &Hello) -> bool {
         // Who is not answered goes another way in the end; that we are about to leave would be a lie.
@@ -260,16 +273,9 @@ impl Maker {
             return false;
         }
         let link = self.ends.shared.link(rank);
-        let refused = {
-            let mut tx = link.tx.lock();
-            if matches!(tx.state, State::Idle) && !tx.closing && !self.ends.shared.finalizing.load(Ordering::Acquire) {
-                tx.state = State::Connecting;
-            }
-            !matches!(tx.state, State::Connecting)
-        };
-        if refused {
+        if let Err(refusal) = self.ends.shared.welcome_question(&link) {
             if hello.asks {
-                self.say_closed(rank, &hello.address);
+                self.refuse(rank, refusal, &hello.address);
             }
             return false;
         }
@@ -294,10 +300,10 @@ impl Maker {
         self.ends.establish(&link, connection);
     }
 
-    fn say_closed(&mut self, rank: Rank, address: &Address) {
-        let closed = Hello {
+    fn refuse(&mut self, rank: Rank, refusal: Refusal, address: &Address) {
+        let hello = Hello {
             asks: false,
-            closed: true,
+            refusal: Some(refusal),
             queues: SmallVec::new(),
             first_packet: 0,
             knows: 0,
@@ -305,7 +311,7 @@ impl Maker {
             cell_key: 0,
             address: self.ends.shared.address,
         };
-        self.say(rank, &closed, address);
+        self.say(rank, &hello, address);
     }
 
     fn say_pending(&mut self, rank: Rank) {
@@ -338,7 +344,7 @@ impl Shared {
         let queues = pending.end.pairs.iter().zip(&self.port.queues).map(queue).collect();
         Hello {
             asks: !pending.handshake.ready(),
-            closed: false,
+            refusal: None,
             queues,
             first_packet: pending.first_packet,
             knows: pending.handshake.knows(),

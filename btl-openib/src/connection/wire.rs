@@ -15,6 +15,8 @@ const MAGIC: U32 = U32::from_bytes(*b"CWIB");
 const ASKS: u8 = 1;
 /// The sender is about to end, and takes no connection.
 const CLOSED: u8 = 2;
+/// The sender could not make its end, and takes no connection.
+const UNABLE: u8 = 4;
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
@@ -65,8 +67,9 @@ const _: () = {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Hello {
     pub(crate) asks: bool,
-    pub(crate) closed: bool,
-    /// What it made for the receiver; nothing if it is about to end.
+    /// There will be no connection.
+    pub(crate) refusal: Option<Refusal>,
+    /// What it made for the receiver; nothing where it refuses.
     pub(crate) queues: SmallVec<[Queue; 1]>,
     /// The number of the first packet of each.
     pub(crate) first_packet: u32,
@@ -76,6 +79,24 @@ pub(crate) struct Hello {
     pub(crate) cell: u64,
     pub(crate) cell_key: u32,
     pub(crate) address: Address,
+}
+
+/// Why there is no connection to be had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// The process is about to end, or has closed the link: it has left.
+    Closed,
+    /// It could not make its end, and goes on: it is to be reached another way.
+    Unable,
+}
+
+impl Refusal {
+    fn flag(self) -> u8 {
+        match self {
+            Refusal::Closed => CLOSED,
+            Refusal::Unable => UNABLE,
+        }
+    }
 }
 
 /// A queue pair, and the buffers in which messages arrive by it.
@@ -100,7 +121,7 @@ impl Hello {
         let mut wire = WireHello {
             magic: MAGIC,
             version: U16::new(VERSION),
-            flags: if self.asks { ASKS } else { 0 } | if self.closed { CLOSED } else { 0 },
+            flags: if self.asks { ASKS } else { 0 } | self.refusal.map_or(0, Refusal::flag),
             queues: self.queues.len() as u8,
             from: U64::new(identity.job().own_name()),
             to: U64::new(identity.job().name_of(to).ok_or("it has no name")?),
@@ -146,17 +167,19 @@ impl Hello {
         if !identity.is_proof(from, &[&bytes[..SIGNED]], &wire.proof) {
             return Err("its sender does not know the job's secret".to_owned());
         }
-        if wire.flags & !(ASKS | CLOSED) != 0 {
-            return Err("its reserved bits are not zero".to_owned());
-        }
-        let closed = wire.flags & CLOSED != 0;
+        let refusal = match wire.flags & !ASKS {
+            0 => None,
+            CLOSED => Some(Refusal::Closed),
+            UNABLE => Some(Refusal::Unable),
+            flags => return Err(format!("nobody knows its flags {flags:#x}")),
+        };
         let queues = wire.queues()?;
-        if closed != queues.is_empty() || wire.first_packet.get() > BITS_24 || wire.knows.get() > BITS_24 {
+        if refusal.is_some() != queues.is_empty() || wire.first_packet.get() > BITS_24 || wire.knows.get() > BITS_24 {
             return Err("its numbers contradict each other".to_owned());
         }
         let hello = Hello {
             asks: wire.flags & ASKS != 0,
-            closed,
+            refusal,
             queues,
             first_packet: wire.first_packet.get(),
             knows: wire.knows.get(),
@@ -207,13 +230,14 @@ pub(super) mod tests {
     }
 
     prop_compose! {
-        fn hello()(asks in any::<bool>(), first_packet in 0..=BITS_24, knows in 0..=BITS_24, cell in any::<u64>(),
+        fn hello()(asks in any::<bool>(), closed in any::<bool>(), first_packet in 0..=BITS_24, knows in 0..=BITS_24, cell in any::<u64>(),
                    cell_key in any::<u32>(), address in address(),
                    sizes in proptest::collection::btree_set(1..u32::MAX, 0..=MOST_QUEUES),
                    number in 1..BITS_24 - 8, window in 1..u32::MAX) -> Hello {
             let queues: SmallVec<_> =
                 (number..).zip(sizes).map(|(number, size)| Queue { number, size, window }).collect();
-            Hello { asks, closed: queues.is_empty(), queues, first_packet, knows, cell, cell_key, address }
+            let why = if closed { Refusal::Closed } else { Refusal::Unable };
+            Hello { asks, refusal: queues.is_empty().then_some(why), queues, first_packet, knows, cell, cell_key, address }
         }
     }
 
@@ -296,7 +320,7 @@ pub(super) mod tests {
         };
         Hello {
             asks: true,
-            closed: false,
+            refusal: None,
             queues: smallvec::smallvec![Queue { number: 17, size: 4096, window: 8 }],
             first_packet: 1,
             knows: 0,

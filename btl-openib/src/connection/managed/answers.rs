@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::super::ends::End;
 use super::super::introduction::{INTRODUCTION, Introduction, Kind, Part};
 use super::super::meeting::{Meeting, Verdict};
+use super::super::wire::Refusal;
 use super::Maker;
 use crate::NAME;
 use crate::link::Link;
@@ -44,8 +45,11 @@ impl Maker {
                 }
                 self.pending.remove(&rank)
             }
-            None if shared.welcomes(&link) => None,
-            None => return refuse(Kind::Closed),
+            None => match shared.welcome_question(&link) {
+                Ok(()) => None,
+                Err(Refusal::Closed) => return refuse(Kind::Closed),
+                Err(Refusal::Unable) => return refuse(Kind::Unable),
+            },
         };
         if let Some(end) = ours.as_ref().and_then(|pending| pending.end.as_ref()) {
             self.ends.unlist(end);

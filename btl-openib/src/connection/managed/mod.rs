@@ -281,15 +281,6 @@ impl Shared {
         Ok(Signs { greeting: of(b"greeting")?, goodbye: of(b"goodbye")?, greets: false, accepted: None })
     }
 
-    /// Whether a peer's question fits the link to it, which is being connected from here on.
-    fn welcomes(&self, link: &Link) -> bool {
-        let mut tx = link.tx.lock();
-        if matches!(tx.state, State::Idle) && !tx.closing && !self.finalizing.load(Ordering::Acquire) {
-            tx.state = State::Connecting;
-        }
-        matches!(tx.state, State::Connecting)
-    }
-
     /// No connection is to be greeted.
     fn unsign(&self, link: &Link) {
         let accepted = link.signs.lock().take().and_then(|signs| signs.accepted);

@@ -107,6 +107,9 @@ impl Maker {
                 let link = pending.link;
                 self.ends.shared.mailbox.post(|letters| letters.closed.push(link));
             }
+            Ok((from, reply)) if from == rank && reply.kind == Kind::Unable => {
+                self.fail(rank, "it could not make its end of a connection".to_owned());
+            }
             _ => self.fail(rank, "nobody listens at its address any more".to_owned()),
         }
     }
