@@ -1,6 +1,7 @@
 //! Memory of this transport: mappings that device and driver both know, and the buffers cut from them.
 
 use std::io;
+use std::os::linux::fs::MetadataExt as _;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -8,6 +9,7 @@ use cableway_btl::Error;
 use cableway_common_cuda::{Devices, HostRegistration};
 use parking_lot::Mutex;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use rustix::thread::{CapabilitySet, capabilities};
 
 use crate::NAME;
 use crate::verbs::{Access, MemoryRegion, Protection};
@@ -54,7 +56,7 @@ impl Slab {
 /// Why memory could not be registered, and what to do about it.
 pub(crate) fn refused(len: usize, error: io::Error) -> Error {
     if error.raw_os_error() == Some(rustix::io::Errno::NOMEM.raw_os_error()) {
-        let limit = lock_limit().map_or_else(|| "unlimited".to_owned(), |bytes| format!("{bytes} bytes"));
+        let limit = memlock().map_or_else(|| "unlimited".to_owned(), |bytes| format!("{bytes} bytes"));
         let reason = format!(
             "{error}; a process may lock {limit} of memory: raise it with 'ulimit -l unlimited', or memlock in \
              /etc/security/limits.conf, or LimitMEMLOCK where a service starts the job"
@@ -66,17 +68,25 @@ pub(crate) fn refused(len: usize, error: io::Error) -> Error {
 
 /// How much memory this process may lock; none: as much as there is.
 pub(crate) fn lock_limit() -> Option<u64> {
+    memlock().filter(|_| !may_lock_all())
+}
+
+fn memlock() -> Option<u64> {
     rustix::process::getrlimit(rustix::process::Resource::Memlock).current
+}
+
+/// Whether the limit is not for this process. That takes the capability, which root in a container may be without, and
+/// that of the system: in a user namespace of its own a process has capabilities that are worth nothing here.
+fn may_lock_all() -> bool {
+    /// Of the first user namespace, in every Linux (`PROC_USER_INIT_INO`).
+    const FIRST: u64 = 0xefff_fffd;
+    let capable = capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::IPC_LOCK));
+    capable && std::fs::metadata("/proc/self/ns/user").is_ok_and(|namespace| namespace.st_ino() == FIRST)
 }
 
 /// How much of `wanted` bytes may be locked for what is not needed, so that as much is left for what is.
 pub(crate) fn lockable(wanted: usize) -> usize {
-    match lock_limit() {
-        Some(limit) if !rustix::process::geteuid().is_root() => {
-            wanted.min(usize::try_from(limit / 2).unwrap_or(wanted))
-        }
-        _ => wanted,
-    }
+    lock_limit().map_or(wanted, |limit| wanted.min(usize::try_from(limit / 2).unwrap_or(wanted)))
 }
 
 struct Mapping {
@@ -213,10 +223,35 @@ impl Drop for Buffer {
 
 #[cfg(test)]
 mod tests {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    use rustix::thread::{CapabilitySet, capabilities};
+
     #[test]
     fn too_small_a_limit_is_said_with_its_remedy() {
         let error = std::io::Error::from_raw_os_error(rustix::io::Errno::NOMEM.raw_os_error());
         let said = super::refused(1 << 20, error).to_string();
         assert!(said.contains("1048576 bytes") && said.contains("ulimit -l unlimited"), "{said}");
+    }
+
+    /// Root without the capability is bound by the limit like anybody.
+    #[test]
+    fn who_lacks_the_capability_is_bound_by_the_limit() {
+        // Limits are the process's, capabilities a thread's.
+        let before = getrlimit(Resource::Memlock);
+        let low = before.maximum.unwrap_or(64 << 10).min(64 << 10);
+        setrlimit(Resource::Memlock, Rlimit { current: Some(low), ..before }).unwrap();
+        let limits = std::thread::spawn(|| {
+            let had = (super::lock_limit(), super::lockable(1 << 30));
+            let mut sets = capabilities(None).unwrap();
+            sets.effective -= CapabilitySet::IPC_LOCK;
+            // SAFETY: no other thread counts on this one's capabilities.
+            rustix::thread::set_capabilities(None, sets).unwrap();
+            (had, super::lock_limit(), super::lockable(1 << 30))
+        });
+        let (had, limit, lockable) = limits.join().unwrap();
+        setrlimit(Resource::Memlock, before).unwrap();
+        assert_eq!((limit, lockable), (Some(low), low as usize / 2));
+        let free = (None, 1 << 30);
+        assert!(had == free || had == (limit, lockable), "{had:?}");
     }
 }

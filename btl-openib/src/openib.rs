@@ -98,7 +98,6 @@ fn warn_of_limit(settings: &Settings) {
     let needed: usize = settings.queues.iter().map(|queue| 2 * queue.size * queue.count).sum();
     if let Some(limit) = crate::memory::lock_limit()
         && limit < needed as u64
-        && !rustix::process::geteuid().is_root()
     {
         cableway_base::warn_once("openib/memlock", || {
             format!(
