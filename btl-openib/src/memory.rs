@@ -8,7 +8,7 @@ use std::sync::Arc;
 use cableway_btl::Error;
 use cableway_common_cuda::{Devices, HostRegistration};
 use parking_lot::Mutex;
-use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use rustix::thread::{CapabilitySet, capabilities};
 
 use crate::NAME;
@@ -89,6 +89,8 @@ pub(crate) fn lockable(wanted: usize) -> usize {
     lock_limit().map_or(wanted, |limit| wanted.min(usize::try_from(limit / 2).unwrap_or(wanted)))
 }
 
+/// Memory that children do not have. A kernel older than 5.12 shares pages with a child until either writes to them:
+/// then who writes gets copies, and the device, which pinned the old ones, writes for nobody any more.
 struct Mapping {
     address: NonNull<u8>,
     len: usize,
@@ -105,7 +107,12 @@ impl Mapping {
         let address = unsafe {
             mmap_anonymous(std::ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
         }?;
-        Ok(Mapping { address: NonNull::new(address.cast()).ok_or(io::ErrorKind::OutOfMemory)?, len })
+        let mapping = Mapping { address: NonNull::new(address.cast()).ok_or(io::ErrorKind::OutOfMemory)?, len };
+        // SAFETY: our own mapping, whose pages stay as they are here.
+        if let Err(errno) = unsafe { madvise(address, len, Advice::LinuxDontFork) } {
+            log::info!("{NAME}: buffers of {len} bytes cannot be kept from children: {errno}");
+        }
+        Ok(mapping)
     }
 }
 
@@ -231,6 +238,20 @@ mod tests {
         let error = std::io::Error::from_raw_os_error(rustix::io::Errno::NOMEM.raw_os_error());
         let said = super::refused(1 << 20, error).to_string();
         assert!(said.contains("1048576 bytes") && said.contains("ulimit -l unlimited"), "{said}");
+    }
+
+    #[test]
+    fn buffers_are_kept_from_children() {
+        let mapping = super::Mapping::new(3 * super::PAGE).unwrap();
+        let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let address = mapping.address.as_ptr() as usize;
+        let holds = |line: &&str| {
+            let range = line.split(' ').next().and_then(|range| range.split_once('-'));
+            let end = |text| usize::from_str_radix(text, 16).ok();
+            range.is_some_and(|(first, last)| Some(address) >= end(first) && Some(address) < end(last))
+        };
+        let flags = maps.lines().skip_while(|line| !holds(line)).find_map(|line| line.strip_prefix("VmFlags:"));
+        assert!(flags.is_some_and(|flags| flags.split(' ').any(|flag| flag == "dc")), "{flags:?}");
     }
 
     /// Root without the capability is bound by the limit like anybody.
