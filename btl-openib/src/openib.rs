@@ -80,6 +80,11 @@ impl Openib {
         self.shared.port.completions.resize(entries)
     }
 
+    /// Has so many completions more, or less, seem to be awaited.
+    pub fn await_completions(&self, more: isize) {
+        self.shared.under_way.fetch_add(more.cast_unsigned(), Ordering::Relaxed);
+    }
+
     /// Has the device say something of its own accord, by its number in `enum ibv_event_type`.
     pub fn hear_event(&self, kind: i32) {
         crate::connection::hear_event(&self.shared, &crate::verbs::Event { kind, queue_pair: None });
@@ -178,6 +183,12 @@ impl Btl for Openib {
         let mut flushed = true;
         for link in self.shared.all_links() {
             let mut tx = link.tx.lock();
+            // A goodbye to each of thousands at once would be more than there is room for: the others' turn comes when
+            // these have been reported.
+            if matches!(tx.state, State::Connected(_)) && !tx.closing && !self.shared.has_completions() {
+                flushed = false;
+                continue;
+            }
             tx.close(&self.shared, &link);
             // What the peer's device has acknowledged lies in the peer's buffers. Connections being made are the thread's
             // to end.

@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -9,7 +10,7 @@ use cableway_btl::{
     Access, Endpoint, Error, Flags, FragmentKind, MAX_HEADER, Received, RemoteHandle, Sent, Token, Upcalls,
 };
 use common::{
-    Node, Pair, connect, has_device, is_iwarp, is_managed, node, pair, pattern, region, send, transfer, until,
+    Node, Pair, connect, has_device, is_iwarp, is_managed, node, open, pair, pattern, region, send, transfer, until,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use test_nodes::{PATIENCE, try_send};
@@ -493,6 +494,33 @@ fn an_orderly_end_is_no_failure() {
     assert_eq!((a.failures(), a.departures()), (0, 1));
     drop(to_b);
     assert!(a.btl.finalize());
+}
+
+/// Goodbyes are reported like all else, and one to each of thousands of peers may be more than there is room for.
+#[test]
+fn goodbyes_wait_until_there_is_room_for_them() {
+    const MANY: isize = 1 << 20;
+    if !has_device() {
+        return;
+    }
+    let transport = open(0, 3, &[]);
+    let a = Node::of(0, Arc::clone(&transport) as _);
+    let (b, c) = (node(1, 3, &[]), node(2, 3, &[]));
+    let nodes = [&a, &b, &c];
+    let mut endpoints = [connect(&a, &b), connect(&a, &c)];
+    for endpoint in &mut endpoints {
+        send(&nodes, &mut **endpoint, b"hello", b"");
+    }
+    until(&nodes, "they arrive", || b.received() == 1 && c.received() == 1);
+    transport.await_completions(MANY);
+    assert!(!a.btl.finalize());
+    for endpoint in &mut endpoints {
+        assert_eq!(endpoint.send_inline(b"x", b"").unwrap(), Sent::Busy, "it has said no goodbye yet");
+    }
+    transport.await_completions(-MANY);
+    until(&nodes, "all is flushed", || a.btl.finalize());
+    until(&nodes, "they hear it", || b.departures() == 1 && c.departures() == 1);
+    assert_eq!((b.failures(), c.failures()), (0, 0));
 }
 
 #[test]
