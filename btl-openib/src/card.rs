@@ -148,6 +148,20 @@ impl Address {
         Ok(Address { listener, pkey: published.pkey.get(), ..address })
     }
 
+    /// Whether the largest buffers of a connection, of `size` bytes, hold the messages that it says it takes: senders
+    /// count on it.
+    ///
+    /// # Errors
+    /// They do not, in words.
+    pub(crate) fn is_kept_by(&self, size: u32) -> Result<(), String> {
+        match size < self.max_message {
+            true => {
+                Err(format!("it says that it takes messages of {} bytes, into buffers of {size}", self.max_message))
+            }
+            false => Ok(()),
+        }
+    }
+
     /// What an InfiniBand port has in common with all of its subnet.
     pub(crate) fn subnet(&self) -> &[u8] {
         &self.gid[..8]

@@ -255,7 +255,7 @@ impl Tx {
     /// not now.
     ///
     /// # Errors
-    /// The peer claims to have consumed what it was not sent.
+    /// The peer claims to have consumed what it was not sent, or to take what its buffers do not hold.
     #[inline]
     pub(crate) fn has_room(&mut self, shared: &Shared, len: usize) -> Result<Option<usize>, String> {
         let State::Connected(connection) = &self.state else { return Ok(None) };
@@ -265,6 +265,10 @@ impl Tx {
             return Err(format!("it says that it has consumed {consumed} messages of {sent} sent"));
         };
         let lane = connection.lane(len);
+        // Its card may have come after its question.
+        if connection.lanes[lane].size < len {
+            return Err(format!("it promised to take {len} bytes, into buffers of {}", connection.lanes[lane].size));
+        }
         let waiting = if connection.lanes.len() == 1 {
             waiting
         } else {

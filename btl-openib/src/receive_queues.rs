@@ -11,7 +11,7 @@ pub(crate) const MOST_QUEUES: usize = 8;
 /// Bytes of a buffer.
 const SIZES: RangeInclusive<usize> = 64..=256 << 20;
 /// Bytes of the largest: every message begins with a header, and something is to follow.
-const LARGEST: usize = 2 * MAX_HEADER;
+pub(crate) const LARGEST: usize = 2 * MAX_HEADER;
 const COUNTS: RangeInclusive<usize> = 4..=1 << 16;
 
 /// Buffers in which messages arrive, of one size.

@@ -4,7 +4,7 @@ mod common;
 
 use std::time::Duration;
 
-use cableway_btl::{Endpoint, Error, Sent};
+use cableway_btl::{Endpoint, Error, FragmentKind, Sent};
 use common::{Node, connect, has_device, is_iwarp, node, node_of, send, try_open, until};
 
 #[test]
@@ -48,6 +48,34 @@ fn who_does_not_know_the_secret_is_not_connected() {
     send(&[&b, &c], &mut *from_c, b"hello", b"");
     until(&[&b, &c], "it arrives", || b.received() == 1);
     assert_eq!((b.failures(), b.seen.messages.lock()[0].clone()), (0, (2, b"hello".to_vec())));
+}
+
+/// Senders count on what a card says that its process takes, and fill no buffers that are smaller.
+#[test]
+fn who_takes_less_than_its_card_says_is_given_up() {
+    // In a card: the longest message.
+    const LONGEST: usize = 32;
+    if !has_device() {
+        return;
+    }
+    for met in [false, true] {
+        let (a, b) = (node(0, 2, &["btl_openib_receive_queues=S,1M,16"]), node(1, 2, &[]));
+        let mut to_a = connect(&b, &a);
+        if met {
+            send(&[&a, &b], &mut *to_a, b"hello", b"");
+            until(&[&a, &b], "it arrives", || a.received() == 1);
+        }
+        let mut card = b.btl.card();
+        card[LONGEST..LONGEST + 4].copy_from_slice(&(1_u32 << 20).to_le_bytes());
+        let mut to_b = a.btl.connect(1, &card).unwrap().pop().unwrap();
+        let longest = to_b.capabilities().max_send_size;
+        assert_eq!(longest, 1 << 20);
+        until(&[&a, &b], "it is given up", || match to_b.alloc(longest, FragmentKind::Host) {
+            Ok(fragment) => fragment.is_some_and(|fragment| panic!("{} for {longest}", fragment.capacity())),
+            Err(_) => true,
+        });
+        until(&[&a], "it is reported", || a.failures() == 1);
+    }
 }
 
 /// In a card: the port's IPv4 address, that at which it is asked for connections, and the port number there.

@@ -8,6 +8,7 @@ use zerocopy::byteorder::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::card::VERSION;
+use crate::receive_queues::LARGEST;
 
 /// `CWCM`, as bytes on the wire.
 const MAGIC: U32 = U32::from_bytes(*b"CWCM");
@@ -147,6 +148,9 @@ impl Introduction {
         if wire.reserved != 0 || (window == 0) != refuses || (number == 0) == asks {
             return Err("it contradicts itself".to_owned());
         }
+        if !refuses && (size as usize) < LARGEST {
+            return Err(format!("its buffers are of {size} bytes, where the longest messages take {LARGEST} at least"));
+        }
         if asks != matches!(part, Part::Question { .. }) {
             return Err("it is out of place".to_owned());
         }
@@ -183,7 +187,7 @@ mod tests {
     use super::*;
 
     prop_compose! {
-        fn introduction()(kind in 0..5, number in 1..u32::MAX, size in any::<u32>(), window in 1..u32::MAX,
+        fn introduction()(kind in 0..5, number in 1..u32::MAX, size in LARGEST as u32.., window in 1..u32::MAX,
                           cell in any::<u64>(), cell_key in any::<u32>()) -> Introduction {
             match kind {
                 0 => Introduction { kind: Kind::Question, number, size, window, cell, cell_key },
@@ -218,9 +222,23 @@ mod tests {
     }
 
     #[test]
+    fn buffers_hold_the_longest_messages() {
+        let part = Part::Question { card: b"a card" };
+        let read = |size| {
+            let said = Introduction { kind: Kind::Question, number: 1, size, window: 1, cell: 0, cell_key: 0 };
+            Introduction::decode(&identity(1), &said.encode(&identity(0), 1, part).unwrap(), part)
+        };
+        assert!(read(LARGEST as u32).is_ok());
+        for size in [0, LARGEST as u32 - 1] {
+            assert!(read(size).unwrap_err().contains(&format!("of {size} bytes")));
+        }
+    }
+
+    #[test]
     fn strangers_are_recognised() {
         use cableway_btl::Job;
-        let said = Introduction { kind: Kind::Question, number: 1, size: 1, window: 1, cell: 0, cell_key: 0 };
+        let size = LARGEST as u32;
+        let said = Introduction { kind: Kind::Question, number: 1, size, window: 1, cell: 0, cell_key: 0 };
         let part = Part::Question { card: b"a card" };
         let bytes = said.encode(&identity(0), 1, part).unwrap();
         let other = Identity::new(&Job::new("a job".into(), [8; 32], 1, 4, 1));

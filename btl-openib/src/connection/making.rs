@@ -221,6 +221,14 @@ impl Maker {
             let (theirs, ours) = (hello.queues.len(), pending.end.pairs.len());
             return log::warn!("{NAME}: rank {rank} offers {theirs} queue pairs instead of {ours}: ignored");
         }
+        // Its card, which it may have published before, need not be the one that it says hello with.
+        let largest = hello.queues.last().map_or(0, |queue| queue.size);
+        if let Err(reason) = pending.address.is_kept_by(largest) {
+            if let Some(pending) = self.pending.remove(&rank) {
+                self.ends.give_up(pending.end, Error::Malformed { btl: NAME, peer: rank, reason });
+            }
+            return;
+        }
         pending.theirs = Some((hello.queues.clone(), hello.cell, hello.cell_key));
         let step = match pending.handshake.heard(hello.number(), hello.knows, hello.asks) {
             Ok(step) => step,

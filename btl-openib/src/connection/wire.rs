@@ -177,6 +177,10 @@ impl Hello {
         if refusal.is_some() != queues.is_empty() || wire.first_packet.get() > BITS_24 || wire.knows.get() > BITS_24 {
             return Err("its numbers contradict each other".to_owned());
         }
+        let address = wire.card.check()?;
+        if let Some(last) = queues.last() {
+            address.is_kept_by(last.size)?;
+        }
         let hello = Hello {
             asks: wire.flags & ASKS != 0,
             refusal,
@@ -185,7 +189,7 @@ impl Hello {
             knows: wire.knows.get(),
             cell: wire.cell.get(),
             cell_key: wire.cell_key.get(),
-            address: wire.card.check()?,
+            address,
         };
         Ok((from, hello))
     }
@@ -232,11 +236,13 @@ pub(super) mod tests {
     prop_compose! {
         fn hello()(asks in any::<bool>(), closed in any::<bool>(), first_packet in 0..=BITS_24, knows in 0..=BITS_24, cell in any::<u64>(),
                    cell_key in any::<u32>(), address in address(),
-                   sizes in proptest::collection::btree_set(1..u32::MAX, 0..=MOST_QUEUES),
+                   sizes in proptest::collection::btree_set(384..u32::MAX, 0..=MOST_QUEUES),
                    number in 1..BITS_24 - 8, window in 1..u32::MAX) -> Hello {
-            let queues: SmallVec<_> =
+            let queues: SmallVec<[Queue; 1]> =
                 (number..).zip(sizes).map(|(number, size)| Queue { number, size, window }).collect();
             let why = if closed { Refusal::Closed } else { Refusal::Unable };
+            let max_message = queues.last().map_or(address.max_message, |last| last.size.min(address.max_message));
+            let address = Address { max_message, ..address };
             Hello { asks, refusal: queues.is_empty().then_some(why), queues, first_packet, knows, cell, cell_key, address }
         }
     }
@@ -251,6 +257,16 @@ pub(super) mod tests {
             prop_assert!(Hello::decode(&identity(1), &bytes).is_err());
             prop_assert!(Hello::decode(&identity(1), &bytes[..at]).is_err());
         }
+    }
+
+    #[test]
+    fn buffers_hold_what_the_card_promises() {
+        let mut hello = some_hello();
+        hello.queues.insert(0, Queue { number: 16, size: 64, window: 8 });
+        assert!(Hello::decode(&identity(1), &hello.encode(&identity(0), 1).unwrap()).is_ok());
+        hello.address.max_message += 1;
+        let reason = Hello::decode(&identity(1), &hello.encode(&identity(0), 1).unwrap()).unwrap_err();
+        assert!(reason.contains("4097") && reason.contains("4096"), "{reason}");
     }
 
     #[test]

@@ -67,6 +67,7 @@ impl Maker {
     fn agree(&mut self, link: &Arc<Link>, asked: Asked, question: Vec<u8>, theirs: Introduction) -> Result<(), String> {
         let shared = Arc::clone(&self.ends.shared);
         let address = *link.address.lock();
+        address.map_or(Ok(()), |address| address.is_kept_by(theirs.size))?;
         let mut end = Some(self.ends.begin(link, address.as_ref()).map_err(|error| error.to_string())?);
         let agreed = self.answer(link, &asked, &question, &theirs, &mut end);
         if let Err(reason) = agreed {

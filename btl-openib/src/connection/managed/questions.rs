@@ -80,6 +80,7 @@ impl Maker {
         if from != rank || theirs.kind != Kind::Answer {
             return Err(format!("its answer is of rank {from}, {:?}", theirs.kind));
         }
+        pending.link.address.lock().map_or(Ok(()), |address| address.is_kept_by(theirs.size))?;
         if let Some(reads) = reads {
             shared.connect(end, id, reads)?;
             id.establish().map_err(|error| format!("it hears nothing of the connection: {error}"))?;
