@@ -243,8 +243,7 @@ impl Port {
             gid_index: self.gid.index,
             gid: (!local).then_some(peer.gid),
             lid: peer.lid,
-            service_level: settings.service_level,
-            traffic_class: settings.traffic_class,
+            priority: settings.priority,
         }
     }
 }

@@ -7,8 +7,9 @@ use cableway_base::Parameters;
 use cableway_base::parameters::GpuDirect;
 use cableway_btl::{Error, MAX_HEADER};
 
+use crate::gid::Kind;
 use crate::receive_queues::ReceiveQueues;
-use crate::verbs::Patience;
+use crate::verbs::{Patience, Priority};
 use crate::{invalid, memory, partitions};
 
 /// Work of a connection beside messages: a credit, a goodbye, and what ends it.
@@ -41,8 +42,7 @@ pub(crate) struct Settings {
     /// Of the partition to use, in the stead of an index.
     pub(crate) pkey: Option<u16>,
     pub(crate) different_subnets: bool,
-    pub(crate) service_level: u8,
-    pub(crate) traffic_class: u8,
+    pub(crate) priority: Priority,
     /// Exponent of 4.096 us after which a device sends again.
     pub(crate) timeout: u8,
     pub(crate) retries: u8,
@@ -85,6 +85,11 @@ impl Settings {
     /// Of devices.
     pub(crate) fn patience(&self) -> Patience {
         Patience { timeout: self.timeout, retries: self.retries, rnr_timer: self.rnr_timer }
+    }
+
+    /// What librdmacm is to be told of the traffic class: on InfiniBand nothing, where it would choose another way by it.
+    pub(crate) fn type_of_service(&self, kind: Kind) -> Option<u8> {
+        Some(self.priority.traffic_class).filter(|&class| class != 0 && kind != Kind::InfiniBand)
     }
 
     /// Messages of one peer that may wait here.
@@ -160,8 +165,10 @@ impl Settings {
             pkey_index,
             pkey,
             different_subnets: parameters.btl_openib_allow_different_subnets,
-            service_level: small("btl_openib_service_level", parameters.btl_openib_service_level, 15)? as u8,
-            traffic_class: small("btl_openib_traffic_class", parameters.btl_openib_traffic_class, 255)? as u8,
+            priority: Priority {
+                service_level: small("btl_openib_service_level", parameters.btl_openib_service_level, 15)? as u8,
+                traffic_class: small("btl_openib_traffic_class", parameters.btl_openib_traffic_class, 255)? as u8,
+            },
             timeout,
             retries,
             rnr_timer: small("btl_openib_min_rnr_timer", parameters.btl_openib_min_rnr_timer, 31)? as u8,

@@ -148,8 +148,8 @@ parameters! {
     btl_openib_ib_pkey_val: Text = "", "the partition to use, by its key (P_Key), such as 0x8001: of the ports, those that have it; which of its highest bits, that of full members, does not matter; empty: that at btl_openib_pkey_index";
     btl_openib_pkey_index: Count = "0", "the partition to use, by the place of its key in the port's table";
     btl_openib_allow_different_subnets: Flag = "no", "also reach peers to which no way is known: over InfiniBand those of other subnets, with librdmacm, which asks for the way through routers; over RoCE and iWARP those to which the kernel has no route by the port's own interface";
-    btl_openib_service_level: Count = "0", "service level of connections (InfiniBand)";
-    btl_openib_traffic_class: Count = "0", "traffic class of connections (RoCE)";
+    btl_openib_service_level: Count = "0", "service level of connections (InfiniBand; of RoCE the priority); 0 where librdmacm makes them: what it finds";
+    btl_openib_traffic_class: Count = "0", "traffic class of connections (RoCE, iWARP, InfiniBand between subnets); 0 where librdmacm makes them: what it finds";
     btl_openib_ib_timeout: Count = "0", "a device sends again after 4.096 us times two to this power; 0 chooses by peer_timeout";
     btl_openib_ib_retry_count: Count = "6", "how often a device sends again before it gives the peer up; soft-RoCE takes 7 for never to give up";
     btl_openib_min_rnr_timer: Count = "12", "how long a sender waits that found no buffer, as verbs number it; 12 is 0.64 ms";

@@ -7,6 +7,7 @@ use nix::ifaddrs::getifaddrs;
 
 use crate::NAME;
 use crate::port::Port;
+use crate::settings::Settings;
 use crate::verbs::{Events, Id};
 
 /// Where peers ask for connections.
@@ -21,12 +22,13 @@ impl Listener {
     ///
     /// # Errors
     /// There is none, or no librdmacm; in words.
-    pub(super) fn open(port: &Port) -> Result<Self, String> {
+    pub(super) fn open(port: &Port, settings: &Settings) -> Result<Self, String> {
         let events = Events::new()?;
         let partition = (!port.context.is_iwarp()).then_some(port.partition.index);
+        let service = settings.type_of_service(port.gid.kind);
         let mut tried = Vec::new();
         for ip in addresses() {
-            match Id::listen(&events, &port.context.name, port.facts.number, partition, ip) {
+            match Id::listen(&events, &port.context.name, port.facts.number, partition, ip, service) {
                 Ok((id, address)) => {
                     log::debug!("{NAME}: {} is asked for connections at {address}", port.context.name);
                     return Ok(Listener { id, address, events });

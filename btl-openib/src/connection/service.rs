@@ -91,8 +91,8 @@ impl Way {
             ConnectionManager::Datagrams if iwarp => {
                 Err(refused(format!("{} speaks iWARP, which has no datagrams", port.context.name)))
             }
-            ConnectionManager::Rdmacm => Ok(Ok(Way::Listener(Listener::open(port).map_err(refused)?))),
-            ConnectionManager::Auto if iwarp => Ok(Listener::open(port).map(Way::Listener)),
+            ConnectionManager::Rdmacm => Ok(Ok(Way::Listener(Listener::open(port, settings).map_err(refused)?))),
+            ConnectionManager::Auto if iwarp => Ok(Listener::open(port, settings).map(Way::Listener)),
             ConnectionManager::Auto | ConnectionManager::Datagrams => Ok(Ok(Way::Datagrams(Datagrams::open(port)?))),
         }
     }

@@ -26,6 +26,7 @@ functions! {
     fn rdma_destroy_event_channel(*mut rdma_event_channel);
     fn rdma_create_id(*mut rdma_event_channel, *mut *mut rdma_cm_id, *mut c_void, c_uint) -> c_int;
     fn rdma_destroy_id(*mut rdma_cm_id) -> c_int;
+    fn rdma_set_option(*mut rdma_cm_id, c_int, c_int, *mut c_void, usize) -> c_int;
     fn rdma_bind_addr(*mut rdma_cm_id, *mut libc::sockaddr) -> c_int;
     fn rdma_resolve_addr(*mut rdma_cm_id, *mut libc::sockaddr, *mut libc::sockaddr, c_int) -> c_int;
     fn rdma_resolve_route(*mut rdma_cm_id, c_int) -> c_int;
@@ -229,6 +230,24 @@ impl Id {
         Ok(Id { raw: made(raw)?, events: Arc::clone(events) })
     }
 
+    /// Has what is sent bear a type of service, which on InfiniBand is another thing. On RoCE it is the traffic class, of
+    /// the manager's own packets, too, and the kernel chooses the service level by it. On iWARP nothing else marks
+    /// what a connection sends, and what is said to a listening id goes for all that it takes.
+    fn set_type_of_service(&self, mut service: u8) {
+        const LEVEL_ID: c_int = 0;
+        const TYPE_OF_SERVICE: c_int = 0;
+        let value = (&raw mut service).cast();
+        // SAFETY: a live id; the function reads as many bytes as it is told.
+        let set = answer(unsafe {
+            (self.events.manager.rdma_set_option)(self.raw.as_ptr(), LEVEL_ID, TYPE_OF_SERVICE, value, 1)
+        });
+        if let Err(error) = set {
+            cableway_base::warn_once("openib/type-of-service", || {
+                format!("openib: librdmacm marks nothing with btl_openib_traffic_class={service}: {error}")
+            });
+        }
+    }
+
     /// One that listens at `ip`, on whatever port is free, if that is an address of the port `port` of `device` in the
     /// partition at the place `partition` of its table, if the network has any.
     ///
@@ -240,10 +259,14 @@ impl Id {
         port: u8,
         partition: Option<u16>,
         ip: IpAddr,
+        service: Option<u8>,
     ) -> io::Result<(Self, SocketAddr)> {
         /// Who asks while so many wait asks again.
         const BACKLOG: c_int = 1024;
         let id = Self::new(events)?;
+        if let Some(service) = service {
+            id.set_type_of_service(service);
+        }
         let mut address = Socket::new(SocketAddr::new(ip, 0));
         // SAFETY: a live id; the function reads the address.
         answer(unsafe { (events.manager.rdma_bind_addr)(id.raw.as_ptr(), address.raw()) })?;
@@ -268,8 +291,17 @@ impl Id {
     ///
     /// # Errors
     /// The kernel refuses.
-    pub(crate) fn resolve(events: &Arc<Events>, from: IpAddr, to: SocketAddr, patience_ms: i32) -> io::Result<Self> {
+    pub(crate) fn resolve(
+        events: &Arc<Events>,
+        from: IpAddr,
+        to: SocketAddr,
+        service: Option<u8>,
+        patience_ms: i32,
+    ) -> io::Result<Self> {
         let id = Self::new(events)?;
+        if let Some(service) = service {
+            id.set_type_of_service(service);
+        }
         let (mut from, mut to) = (Socket::new(SocketAddr::new(from, 0)), Socket::new(to));
         // SAFETY: a live id; the function reads both addresses.
         answer(unsafe { (events.manager.rdma_resolve_addr)(id.raw.as_ptr(), from.raw(), to.raw(), patience_ms) })?;

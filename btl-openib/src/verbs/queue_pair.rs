@@ -50,8 +50,26 @@ pub(crate) struct Path {
     /// The peer's; none within an InfiniBand subnet.
     pub(crate) gid: Option<[u8; 16]>,
     pub(crate) lid: u16,
+    pub(crate) priority: Priority,
+}
+
+/// What a network goes by that does not treat all alike. 0 is what it has where nobody says otherwise.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Priority {
     pub(crate) service_level: u8,
     pub(crate) traffic_class: u8,
+}
+
+impl Priority {
+    /// As far as it says anything, it goes before what the connection manager found out.
+    fn overrule(&self, way: &mut ibv_ah_attr) {
+        if self.service_level != 0 {
+            way.sl = self.service_level;
+        }
+        if self.traffic_class != 0 && way.is_global != 0 {
+            way.grh.traffic_class = self.traffic_class;
+        }
+    }
 }
 
 impl Path {
@@ -63,10 +81,10 @@ impl Path {
                 flow_label: 0,
                 sgid_index: self.gid_index,
                 hop_limit: HOPS,
-                traffic_class: self.traffic_class,
+                traffic_class: self.priority.traffic_class,
             },
             dlid: self.lid,
-            sl: self.service_level,
+            sl: self.priority.service_level,
             src_path_bits: 0,
             static_rate: 0,
             is_global: self.gid.is_some().into(),
@@ -295,18 +313,20 @@ impl QueuePair {
         self.modify(&mut attributes, STATE | TIMEOUT | RETRY_CNT | RNR_RETRY | SQ_PSN | MAX_QP_RD_ATOMIC)
     }
 
-    /// The same with what the connection manager found out about the way, at an end that asks or is asked by `id`. On
-    /// iWARP the kernel does it as the connection is made.
+    /// The same with what the connection manager found out about the way, at an end that asks or is asked by `id`, and
+    /// in the priority that is asked for here: each end says in which it sends. On iWARP the kernel does it as the
+    /// connection is made.
     ///
     /// # Errors
     /// As [`connect`](Self::connect).
-    pub(crate) fn connect_by(&self, id: &Id, reads: u8, patience: &Patience) -> io::Result<()> {
+    pub(crate) fn connect_by(&self, id: &Id, reads: u8, patience: &Patience, priority: Priority) -> io::Result<()> {
         if self.protection.context.is_iwarp() {
             return Ok(());
         }
         let (mut attributes, mask) = id.attributes(ibv_qp_state::IBV_QPS_RTR)?;
         attributes.max_dest_rd_atomic = reads;
         attributes.min_rnr_timer = patience.rnr_timer;
+        priority.overrule(&mut attributes.ah_attr);
         self.modify(&mut attributes, mask)?;
         let (mut attributes, mask) = id.attributes(ibv_qp_state::IBV_QPS_RTS)?;
         attributes.timeout = patience.timeout;
@@ -334,6 +354,18 @@ impl QueuePair {
         let mut attributes = no_attributes();
         attributes.qp_state = ibv_qp_state::IBV_QPS_RESET;
         self.modify(&mut attributes, STATE)
+    }
+
+    /// The traffic class in which it sends.
+    #[cfg(test)]
+    pub(crate) fn traffic_class(&self) -> io::Result<u8> {
+        let mut attributes = no_attributes();
+        // SAFETY: a structure of integers and null pointers.
+        let mut init: ibv_qp_init_attr = unsafe { std::mem::zeroed() };
+        let library = self.protection.context.library;
+        // SAFETY: a live queue pair; the function fills both structures.
+        answer(unsafe { (library.ibv_query_qp)(self.raw.as_ptr(), &raw mut attributes, AV, &raw mut init) })?;
+        Ok(attributes.ah_attr.grh.traffic_class)
     }
 
     fn modify(&self, attributes: &mut ibv_qp_attr, mask: c_int) -> io::Result<()> {
@@ -425,4 +457,27 @@ fn blank(completions: &Arc<CompletionQueue>) -> ibv_qp_init_attr {
 fn no_attributes() -> ibv_qp_attr {
     // SAFETY: a structure of integers, and of unions of bytes.
     unsafe { std::mem::zeroed() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_priority_overrules_as_far_as_it_says_anything() {
+        let found = Priority { service_level: 3, traffic_class: 7 };
+        let seen = |priority: Priority, gid| {
+            let path = Path { port: 1, gid_index: 0, gid, lid: 9, priority: found };
+            let mut way = path.attributes();
+            priority.overrule(&mut way);
+            (way.sl, way.grh.traffic_class)
+        };
+        let of = |service_level, traffic_class| Priority { service_level, traffic_class };
+        let global = Some([1; 16]);
+        assert_eq!(seen(of(0, 0), global), (3, 7));
+        assert_eq!(seen(of(5, 0), global), (5, 7));
+        assert_eq!(seen(of(0, 104), global), (3, 104));
+        assert_eq!(seen(of(5, 104), global), (5, 104));
+        assert_eq!(seen(of(5, 104), None), (5, 7), "within a subnet there is no header for the class");
+    }
 }

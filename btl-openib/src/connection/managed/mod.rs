@@ -272,7 +272,8 @@ impl Shared {
 
     /// Connects the queue pair here to the peer's.
     fn connect(&self, end: &End, id: &Id, reads: Reads) -> Result<(), String> {
-        let connected = end.pairs[0].pair.connect_by(id, self.reads(reads), &self.settings.patience());
+        let (patience, priority) = (self.settings.patience(), self.settings.priority);
+        let connected = end.pairs[0].pair.connect_by(id, self.reads(reads), &patience, priority);
         connected.map_err(|error| format!("the queue pair cannot be connected: {error}"))
     }
 

@@ -21,7 +21,9 @@ impl Maker {
         let Some(address) = *link.address.lock() else { return Ok(()) };
         let Some(to) = address.listener else { return Err(link.unreachable("it listens nowhere".to_owned())) };
         let end = self.ends.begin(link, Some(&address))?;
-        let id = match Id::resolve(&self.listener.events, self.listener.address().ip(), to, self.patience_ms()) {
+        let (events, own) = (&self.listener.events, self.listener.address().ip());
+        let service = self.ends.shared.settings.type_of_service(self.ends.shared.address.kind);
+        let id = match Id::resolve(events, own, to, service, self.patience_ms()) {
             Ok(id) => id,
             Err(error) => {
                 self.ends.forget(end);

@@ -13,9 +13,14 @@ use crate::settings::Settings;
 use crate::verbs::{Events, Param};
 
 fn process(rank: Rank) -> (Arc<Shared>, Service) {
+    process_with(rank, "peer_timeout=40s")
+}
+
+fn process_with(rank: Rank, assignment: &str) -> (Arc<Shared>, Service) {
+    const ALWAYS: [&str; 2] = ["btl_openib_connection_manager=rdmacm", "peer_timeout=40s"];
     let text = std::env::var("CABLEWAY_TEST_OPENIB").unwrap_or_default();
     let mut parameters = Parameters::default();
-    for assignment in text.split_whitespace().chain(["btl_openib_connection_manager=rdmacm", "peer_timeout=40s"]) {
+    for assignment in text.split_whitespace().chain(ALWAYS).chain([assignment]) {
         parameters.assign(assignment, cableway_base::Source::Program).unwrap();
     }
     let mut settings = Settings::new(&parameters).unwrap();
@@ -30,7 +35,8 @@ fn put(own: &Shared, peer: &Shared, end: &End, question: &[u8]) -> (Id, bool, Ve
     let minute = Timespec { tv_sec: 60, tv_nsec: 0 };
     let events = Events::new().unwrap();
     let [from, to] = [own, peer].map(|shared| shared.address.listener.unwrap());
-    let id = Id::resolve(&events, from.ip(), to, 60_000).unwrap();
+    let service = own.settings.type_of_service(own.address.kind);
+    let id = Id::resolve(&events, from.ip(), to, service, 60_000).unwrap();
     loop {
         let mut source = [PollFd::from_borrowed_fd(events.descriptor(), PollFlags::IN)];
         assert!(poll(&mut source, Some(&minute)).unwrap() != 0, "nothing happens");
@@ -48,11 +54,45 @@ fn put(own: &Shared, peer: &Shared, end: &End, question: &[u8]) -> (Id, bool, Ve
     }
 }
 
+/// Whether there is a device here; if not, says so.
+fn has_device() -> bool {
+    let found = crate::verbs::any_device();
+    if !found {
+        println!("skipped: this machine has no verbs device (tests/rxe-guest/run emulates one that has)");
+    }
+    found
+}
+
+/// At the end that asks.
+#[test]
+fn queue_pairs_send_in_the_class_that_is_asked_for() {
+    if !has_device() {
+        return;
+    }
+    let of = |rank, class: u8| process_with(rank, &format!("btl_openib_traffic_class={class}"));
+    for class in [104, 0] {
+        let [(a, _serves_a), (b, _serves_b)] = [of(0, class), of(1, 32)];
+        if a.port.context.is_iwarp() {
+            return println!("skipped: over iWARP the kernel connects");
+        }
+        let mut ends = Ends::new(&a);
+        let link = a.link(1);
+        let end = ends.begin(&link, None).unwrap();
+        let introduction = Introduction { number: 1, ..a.introduction(Kind::Question, &end) };
+        let part = Part::Question { card: &b.address.publish() };
+        let question = introduction.encode(&a.identity, 1, part).unwrap();
+        let (id, agreed, _) = put(&a, &b, &end, &question);
+        assert!(agreed);
+        a.connect(&end, &id, Reads { serves: 1, makes: 1 }).unwrap();
+        assert_eq!(end.pairs[0].pair.traffic_class().unwrap(), class);
+    }
+}
+
 /// As somebody may bring it who has seen it on its way.
 #[test]
 fn a_question_that_comes_again_is_refused() {
-    if !std::fs::read_dir("/sys/class/infiniband").is_ok_and(|mut entries| entries.next().is_some()) {
-        return println!("skipped: this machine has no verbs device (tests/rxe-guest/run emulates one that has)");
+    if !has_device() {
+        return;
     }
     let [(a, _serves_a), (b, _serves_b)] = [0, 1].map(process);
     let mut ends = Ends::new(&a);
