@@ -29,6 +29,8 @@ const NETWORK_HEADER: usize = 40;
 const SLOT: usize = 320;
 /// Set in the ids of sends; the rest is a buffer's index.
 const SEND: u64 = 1 << 32;
+/// How often the queue pair may fail by itself, with nothing sent or received in between.
+const FAILURES: u32 = 8;
 
 const _: () = assert!(NETWORK_HEADER + HELLO <= SLOT);
 
@@ -45,6 +47,11 @@ pub(super) struct Datagrams {
     /// What sends under way need, by buffer.
     handles: Vec<Option<Arc<AddressHandle>>>,
     key: u32,
+    options: QueuePairOptions,
+    /// Something failed, and with it the queue pair: nothing is offered to it until it begins anew.
+    failed: bool,
+    /// How often it did by itself since something was sent or received.
+    failures: u32,
 }
 
 impl Datagrams {
@@ -70,7 +77,9 @@ impl Datagrams {
         let slab = Slab::new(&port.protection, &Devices::none(), (RECEIVES + SENDS) * SLOT, Access::LocalWrite)?;
         let handles = (0..SENDS).map(|_| None).collect();
         let idle_sends = (0..SENDS).collect();
-        let mut datagrams = Datagrams { pair, completions, channel, slab, idle_sends, come: Vec::new(), handles, key };
+        let (come, failed, failures) = (Vec::new(), false, 0);
+        let mut datagrams =
+            Datagrams { pair, completions, channel, slab, idle_sends, come, handles, key, options, failed, failures };
         for index in 0..RECEIVES {
             datagrams.offer(index);
         }
@@ -141,10 +150,25 @@ impl Datagrams {
     }
 
     /// Appends what has come, until there is no more.
+    ///
+    /// # Errors
+    /// The device is gone, or the queue pair fails again and again.
     pub(super) fn read(&mut self, come: &mut Vec<[u8; HELLO]>) -> io::Result<()> {
         self.collect()?;
         come.append(&mut self.come);
         Ok(())
+    }
+
+    /// The device says that the queue pair failed; it may have begun anew since.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub(super) fn mend(&mut self) -> io::Result<()> {
+        if !self.pair.is_ready()? {
+            self.failed = true;
+            self.failures += 1;
+        }
+        self.collect()
     }
 
     fn collect(&mut self) -> io::Result<()> {
@@ -153,9 +177,14 @@ impl Datagrams {
         loop {
             let count = self.completions.poll(&mut completions)?;
             if count == 0 {
-                return Ok(());
+                return if self.failed { self.begin_anew() } else { Ok(()) };
             }
             for completion in &completions[..count] {
+                if completion.status != status::IBV_WC_SUCCESS {
+                    self.fail(completion);
+                    continue;
+                }
+                self.failures = 0;
                 if completion.wr_id & SEND != 0 {
                     let slot = (completion.wr_id & !SEND) as usize;
                     self.handles[slot] = None;
@@ -168,12 +197,38 @@ impl Datagrams {
         }
     }
 
+    /// What fails takes the queue pair with it; be it a datagram to where nothing leads, which is lost like others are.
+    fn fail(&mut self, completion: &Completion) {
+        let by_itself = completion.wr_id & SEND == 0 || completion.status == status::IBV_WC_WR_FLUSH_ERR;
+        self.failures += u32::from(by_itself && !self.failed);
+        self.failed = true;
+    }
+
+    /// Has the queue pair begin anew, under the number and key by which peers know it. What was on its way is lost.
+    fn begin_anew(&mut self) -> io::Result<()> {
+        if self.failures > FAILURES {
+            return Err(io::Error::other("the queue pair for datagrams fails again and again"));
+        }
+        log::info!("{NAME}: the queue pair for datagrams failed, and begins anew");
+        self.pair.begin_anew(self.key, &self.options)?;
+        // SAFETY: a structure of integers.
+        let mut stale: [Completion; 16] = unsafe { std::mem::zeroed() };
+        while self.completions.poll(&mut stale)? != 0 {}
+        self.failed = false;
+        self.handles.fill(None);
+        self.idle_sends = (0..SENDS).collect();
+        for index in 0..RECEIVES {
+            self.offer(index);
+        }
+        Ok(())
+    }
+
     /// A datagram, if it is a whole one; its buffer is offered again.
     fn receive(&mut self, completion: &Completion) -> Option<[u8; HELLO]> {
         let index = completion.wr_id as usize;
         let mut bytes = [0; HELLO];
         let len = (completion.byte_len as usize).saturating_sub(NETWORK_HEADER);
-        let whole = completion.status == status::IBV_WC_SUCCESS && len == HELLO;
+        let whole = len == HELLO;
         if whole {
             // SAFETY: the slot lies in the slab, and the device has handed it back.
             unsafe { self.slot(index).add(NETWORK_HEADER).copy_to_nonoverlapping(bytes.as_mut_ptr(), HELLO) };
@@ -183,6 +238,9 @@ impl Datagrams {
     }
 
     fn offer(&mut self, index: usize) {
+        if self.failed {
+            return;
+        }
         let (address, key) = (self.slot(index), self.slab.region().local_key());
         // SAFETY: the slot lies in the slab, which outlives the queue pair, and is in nobody's hands.
         if let Err(error) = unsafe { self.pair.post_receive(index as u64, address, SLOT as u32, key) } {
@@ -193,5 +251,91 @@ impl Datagrams {
     fn slot(&self, index: usize) -> *mut u8 {
         // SAFETY: indices are below the number of slots of the slab.
         unsafe { self.slab.address().add(index * SLOT) }.as_ptr()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use cableway_base::Parameters;
+
+    use super::*;
+    use crate::process::Process;
+
+    /// A port for datagrams, what leads to `datagrams` there, and patience for it. None: there is none, as is said.
+    fn port() -> Option<(Port, Settings)> {
+        if !crate::verbs::any_device() {
+            println!("skipped: this machine has no verbs device (tests/rxe-guest/run emulates one that has)");
+            return None;
+        }
+        let text = std::env::var("CABLEWAY_TEST_OPENIB").unwrap_or_default();
+        let mut parameters = Parameters::default();
+        for assignment in text.split_whitespace() {
+            parameters.assign(assignment, cableway_base::Source::Program).unwrap();
+        }
+        let settings = Settings::new(&parameters).unwrap();
+        let port = Port::open(&settings, 1).unwrap().unwrap();
+        if port.context.is_iwarp() {
+            println!("skipped: iWARP has no datagrams");
+            return None;
+        }
+        Some((port, settings))
+    }
+
+    fn own_address(port: &Port, datagrams: &Datagrams) -> Address {
+        let (datagrams, datagram_key) = datagrams.address();
+        Address {
+            mtu: port.facts.mtu,
+            kind: port.gid.kind,
+            lid: port.facts.lid,
+            reads: 1,
+            queues: 1,
+            gid: port.gid.bytes,
+            datagrams,
+            datagram_key,
+            max_message: 4096,
+            process: Process::default(),
+            listener: None,
+            pkey: 0,
+        }
+    }
+
+    #[test]
+    fn a_queue_pair_that_failed_is_there_again_for_those_who_know_it() {
+        let Some((port, settings)) = port() else { return };
+        let mut datagrams = Datagrams::open(&port).unwrap();
+        let own = own_address(&port, &datagrams);
+        let arrives = |datagrams: &mut Datagrams, byte: u8| {
+            let (mut come, end) = (Vec::new(), Instant::now() + Duration::from_secs(60));
+            while !come.contains(&[byte; HELLO]) {
+                assert!(Instant::now() < end, "datagram {byte} does not arrive");
+                let _ = datagrams.send(&port, &settings, &own, &[byte; HELLO]);
+                datagrams.read(&mut come).unwrap();
+            }
+        };
+        arrives(&mut datagrams, 0);
+        // More often than it may without success in between.
+        for byte in 1..3 * FAILURES as u8 {
+            datagrams.pair.fail().unwrap();
+            if byte % 2 == 0 {
+                datagrams.mend().unwrap();
+            }
+            arrives(&mut datagrams, byte);
+        }
+        assert_eq!(datagrams.address(), (own.datagrams, own.datagram_key));
+    }
+
+    #[test]
+    fn what_fails_for_ever_is_an_error() {
+        let Some((port, _)) = port() else { return };
+        let mut datagrams = Datagrams::open(&port).unwrap();
+        let end = Instant::now() + Duration::from_secs(60);
+        let mut tried = 0;
+        while datagrams.pair.fail().and_then(|()| datagrams.mend()).is_ok() {
+            tried += 1;
+            assert!(Instant::now() < end && tried <= FAILURES, "it begins anew {tried} times");
+        }
+        assert_eq!(tried, FAILURES);
     }
 }

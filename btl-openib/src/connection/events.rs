@@ -8,13 +8,15 @@ use crate::NAME;
 use crate::shared::Shared;
 use crate::verbs::Event;
 
-/// Has progress deal with an event, if it is a failure.
-pub(crate) fn hear(shared: &Shared, event: &Event) {
+/// Has progress deal with an event, if it is a failure. True: what connections are made by may have failed.
+pub(crate) fn hear(shared: &Shared, event: &Event) -> bool {
     let name = &shared.port.context.name;
     // `enum ibv_event_type`.
     match (event.kind, event.queue_pair) {
         (1..=3, Some(number)) => {
-            let Some(inbound) = shared.directory.read().by_number.get(&number).map(Arc::clone) else { return };
+            let Some(inbound) = shared.directory.read().by_number.get(&number).map(Arc::clone) else {
+                return number == shared.address.datagrams;
+            };
             let link = Arc::clone(&inbound.link);
             let error = match event.kind {
                 1 => link.error("its queue pair here failed"),
@@ -38,4 +40,5 @@ pub(crate) fn hear(shared: &Shared, event: &Event) {
         (10, _) => log::warn!("{NAME}: {name}: a port is down"),
         (kind, _) => log::debug!("{NAME}: {name}: event {kind}"),
     }
+    false
 }

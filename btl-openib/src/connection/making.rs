@@ -70,6 +70,10 @@ impl Connector for Maker {
         self.datagrams.drain();
     }
 
+    fn mend(&mut self) -> io::Result<()> {
+        self.datagrams.mend()
+    }
+
     fn read(&mut self) -> io::Result<()> {
         self.datagrams.read(&mut self.come)?;
         for bytes in self.come.drain(..) {

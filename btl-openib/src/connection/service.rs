@@ -138,6 +138,14 @@ pub(super) trait Connector: Send {
     /// Makes the descriptor unreadable again.
     fn drain(&mut self);
 
+    /// What it hears by may have failed: has it work again.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    fn mend(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
     /// Takes what has come, until there is no more.
     ///
     /// # Errors
@@ -210,7 +218,9 @@ impl Server {
                 self.bury(&ended);
             }
             while let Some(event) = shared.port.context.next_event() {
-                events::hear(&shared, &event);
+                if events::hear(&shared, &event) {
+                    self.connector.mend()?;
+                }
             }
             // What it had to say has been heard; it would be asked for ever.
             if removed {

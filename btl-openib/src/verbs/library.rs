@@ -14,12 +14,12 @@ type RegisterDmaBuf = unsafe extern "C" fn(*mut ibv_pd, u64, usize, u64, c_int, 
 
 /// Declares a library of rdma-core by its file and its functions, as `$library`, which is loaded when first asked for.
 macro_rules! functions {
-    ($library:ident, $file:literal; $( $( #[$only:meta] )* fn $name:ident($($argument:ty),*) $(-> $result:ty)?; )+
+    ($library:ident, $file:literal; $( fn $name:ident($($argument:ty),*) $(-> $result:ty)?; )+
         $( since $release:literal: $newer:ident: $signature:ty; )*) => {
         /// Its functions, each of which has kept this signature since it first was in a release of rdma-core.
         #[allow(clippy::missing_docs_in_private_items, reason = "see their manual pages")]
         pub(crate) struct $library {
-            $( $( #[$only] )* pub(crate) $name: unsafe extern "C" fn($($argument),*) $(-> $result)?, )+
+            $( pub(crate) $name: unsafe extern "C" fn($($argument),*) $(-> $result)?, )+
             $(
                 #[doc = concat!("Since rdma-core ", $release, ".")]
                 pub(crate) $newer: Option<$signature>,
@@ -50,7 +50,7 @@ macro_rules! functions {
 
             fn bind(handle: &libloading::os::unix::Library) -> Result<Self, String> {
                 Ok($library {
-                    $( $( #[$only] )* $name: {
+                    $( $name: {
                         // SAFETY: the library's exported function of this name has this signature.
                         let symbol = unsafe {
                             handle.get::<unsafe extern "C" fn($($argument),*) $(-> $result)?>(stringify!($name))
@@ -96,7 +96,6 @@ functions! {
     fn ibv_destroy_srq(*mut ibv_srq) -> c_int;
     fn ibv_create_qp(*mut ibv_pd, *mut ibv_qp_init_attr) -> *mut ibv_qp;
     fn ibv_modify_qp(*mut ibv_qp, *mut ibv_qp_attr, c_int) -> c_int;
-    #[cfg(test)]
     fn ibv_query_qp(*mut ibv_qp, *mut ibv_qp_attr, c_int, *mut ibv_qp_init_attr) -> c_int;
     fn ibv_destroy_qp(*mut ibv_qp) -> c_int;
     fn ibv_create_ah(*mut ibv_pd, *mut ibv_ah_attr) -> *mut ibv_ah;

@@ -231,18 +231,41 @@ impl QueuePair {
         init.cap.max_send_sge = 1;
         init.cap.max_recv_sge = 1;
         let pair = Self::create(protection, completions, None, init)?;
+        pair.begin(key, options)?;
+        Ok(pair)
+    }
+
+    /// Makes one for datagrams ready.
+    fn begin(&self, key: u32, options: &QueuePairOptions) -> io::Result<()> {
         let mut attributes = no_attributes();
         attributes.qp_state = ibv_qp_state::IBV_QPS_INIT;
         attributes.pkey_index = options.pkey_index;
         attributes.port_num = options.port;
         attributes.qkey = key;
-        pair.modify(&mut attributes, STATE | PKEY_INDEX | PORT | QKEY)?;
+        self.modify(&mut attributes, STATE | PKEY_INDEX | PORT | QKEY)?;
         attributes.qp_state = ibv_qp_state::IBV_QPS_RTR;
-        pair.modify(&mut attributes, STATE)?;
+        self.modify(&mut attributes, STATE)?;
         attributes.qp_state = ibv_qp_state::IBV_QPS_RTS;
         attributes.sq_psn = 0;
-        pair.modify(&mut attributes, STATE | SQ_PSN)?;
-        Ok(pair)
+        self.modify(&mut attributes, STATE | SQ_PSN)
+    }
+
+    /// Has one for datagrams, in whatever state it is, begin anew under its number. Its work and its buffers are its
+    /// owner's again, once the completions that wait have been taken.
+    ///
+    /// # Errors
+    /// The device is gone.
+    pub(crate) fn begin_anew(&self, key: u32, options: &QueuePairOptions) -> io::Result<()> {
+        self.reset()?;
+        self.begin(key, options)
+    }
+
+    /// Whether it sends and receives.
+    ///
+    /// # Errors
+    /// The device is gone.
+    pub(crate) fn is_ready(&self) -> io::Result<bool> {
+        Ok(self.query(STATE)?.qp_state == ibv_qp_state::IBV_QPS_RTS)
     }
 
     fn create(
@@ -359,13 +382,17 @@ impl QueuePair {
     /// The traffic class in which it sends.
     #[cfg(test)]
     pub(crate) fn traffic_class(&self) -> io::Result<u8> {
+        Ok(self.query(AV)?.ah_attr.grh.traffic_class)
+    }
+
+    fn query(&self, mask: c_int) -> io::Result<ibv_qp_attr> {
         let mut attributes = no_attributes();
         // SAFETY: a structure of integers and null pointers.
         let mut init: ibv_qp_init_attr = unsafe { std::mem::zeroed() };
         let library = self.protection.context.library;
         // SAFETY: a live queue pair; the function fills both structures.
-        answer(unsafe { (library.ibv_query_qp)(self.raw.as_ptr(), &raw mut attributes, AV, &raw mut init) })?;
-        Ok(attributes.ah_attr.grh.traffic_class)
+        answer(unsafe { (library.ibv_query_qp)(self.raw.as_ptr(), &raw mut attributes, mask, &raw mut init) })?;
+        Ok(attributes)
     }
 
     fn modify(&self, attributes: &mut ibv_qp_attr, mask: c_int) -> io::Result<()> {
