@@ -129,11 +129,24 @@ impl Port {
         let most = |limit: i32| usize::try_from(limit).unwrap_or(0);
         let protection = Protection::new(&context).map_err(failed("no protection domain"))?;
         let mut queues = Vec::new();
-        let list = settings.queues_on(context.is_iwarp(), peers);
+        let shares = attributes.max_srq > 0 && attributes.max_srq_wr > 0;
+        let list = settings.queues_on(context.is_iwarp(), shares, peers);
+        if !shares && settings.queues.shared().next().is_some() {
+            log::info!(
+                "{NAME}: {} has no shared receive queues (S in btl_openib_receive_queues): each peer has buffers of its \
+                 own, {list}",
+                context.name
+            );
+        }
+        let own = settings.queues.all_per_peer();
         for options in list.iter() {
             let most = most(if options.per_peer { attributes.max_qp_wr } else { attributes.max_srq_wr });
             if context.is_iwarp() && options.count > most {
-                let reason = format!("{peers} peers take {} receive buffers, it has {most}", options.count);
+                let remedy = match options.per_peer {
+                    true => "ask for fewer in btl_openib_receive_queues".to_owned(),
+                    false => format!("set btl_openib_receive_queues={own} in all processes"),
+                };
+                let reason = format!("{peers} peers take {} receive buffers, it has {most}: {remedy}", options.count);
                 return Err(failed("too small")(std::io::Error::other(reason)));
             }
             let options = options.at_most(most);
@@ -141,7 +154,11 @@ impl Port {
                 None
             } else {
                 let made = SharedReceiveQueue::new(&protection, options.count);
-                Some(made.map_err(failed("no shared receive queue"))?)
+                let refused = |error| {
+                    let remedy = format!("{error}; btl_openib_receive_queues={own} in all processes takes none");
+                    failed("no shared receive queue")(std::io::Error::other(remedy))
+                };
+                Some(made.map_err(refused)?)
             };
             queues.push(PortQueue { options, shared });
         }

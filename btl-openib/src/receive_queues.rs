@@ -1,5 +1,6 @@
 //! Which buffers a process offers to its peers: the list that `btl_openib_receive_queues` holds, as Open MPI writes it.
 
+use std::fmt;
 use std::ops::RangeInclusive;
 
 use cableway_base::parameters::parse_size;
@@ -74,6 +75,20 @@ impl ReceiveQueues {
         ReceiveQueues(self.0.last().copied().into_iter().collect())
     }
 
+    /// The same where no buffers can be shared: each peer has as many of its own as may wait of it, and two for what is
+    /// no message.
+    pub(crate) fn all_per_peer(&self) -> Self {
+        let own = |queue: &ReceiveQueue| {
+            if queue.per_peer {
+                return *queue;
+            }
+            let count = (queue.window + 2).clamp(*COUNTS.start(), *COUNTS.end());
+            let instalment = queue.instalment.clamp(1, count);
+            ReceiveQueue { per_peer: true, count, low: count / 4, window: count, instalment, ..*queue }
+        };
+        ReceiveQueues(self.iter().map(own).collect())
+    }
+
     /// The same for a network where a message that finds no buffer breaks its connection, and `peers` may send: so many
     /// are shared, and with windows so small, that every message finds one.
     pub(crate) fn without_waiting(&self, peers: usize) -> Self {
@@ -121,6 +136,19 @@ impl ReceiveQueues {
     /// Buffers that each peer has of its own.
     pub(crate) fn per_peer(&self) -> impl Iterator<Item = &ReceiveQueue> + Clone {
         self.iter().filter(|queue| queue.per_peer)
+    }
+}
+
+/// As the parameter has it.
+impl fmt::Display for ReceiveQueues {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, queue) in self.iter().enumerate() {
+            let ReceiveQueue { size, count, low, .. } = queue;
+            let between = if index == 0 { "" } else { ":" };
+            let (kind, window) = if queue.per_peer { ('P', queue.instalment) } else { ('S', queue.window) };
+            write!(f, "{between}{kind},{size},{count},{low},{window}")?;
+        }
+        Ok(())
     }
 }
 
@@ -275,6 +303,23 @@ mod tests {
         let small = ReceiveQueue { per_peer: true, size: 128, count: 256, low: 192, window: 256, instalment: 128 };
         assert_eq!((list.len(), list.0[0], list.0[3]), (4, small, shared));
         assert!(ReceiveQueues::parse("P,1K,256,192,128,8:S,4K,256,128,32,64,32").is_ok());
+    }
+
+    #[test]
+    fn where_nothing_is_shared_each_peer_has_what_may_wait_of_it() {
+        for text in ["S,64K,256,64,32", "S,4K,4", "S,4K,65536,1,65536", "P,2K,32,8,16:S,64K,64,16,16", "P,4K,64"] {
+            let list = ReceiveQueues::parse(text).unwrap();
+            let own = list.all_per_peer();
+            assert_eq!((own.shared().count(), own.len(), own.longest()), (0, list.len(), list.longest()), "{text}");
+            assert_eq!(ReceiveQueues::parse(&own.to_string()), Ok(own.clone()), "{text}: {own}");
+            for (queue, before) in own.iter().zip(list.iter()) {
+                assert!(queue.window >= before.window && queue.size == before.size, "{text}: {queue:?}");
+                assert!(queue.instalment <= before.window, "{text}: {queue:?}");
+            }
+        }
+        let list = ReceiveQueues::parse("P,2K,32,8,16:S,64K,256,64,32").unwrap();
+        assert_eq!(list.to_string(), "P,2048,32,8,16:S,65536,256,64,32");
+        assert_eq!(list.all_per_peer().to_string(), "P,2048,32,8,16:P,65536,34,8,16");
     }
 
     #[test]

@@ -72,13 +72,14 @@ pub(crate) enum ConnectionManager {
 }
 
 impl Settings {
-    /// Receive queues as they are on a network, where `peers` may send: over iWARP nobody waits whose message finds no
+    /// Receive queues as they are on a network, where `peers` may send: a device may share no buffers; over iWARP nobody waits whose message finds no
     /// buffer; and librdmacm connects one queue pair at a time.
-    pub(crate) fn queues_on(&self, iwarp: bool, peers: usize) -> ReceiveQueues {
+    pub(crate) fn queues_on(&self, iwarp: bool, shares: bool, peers: usize) -> ReceiveQueues {
+        let list = if shares { self.queues.clone() } else { self.queues.all_per_peer() };
         match self.connection_manager {
-            _ if iwarp => self.queues.last_alone().without_waiting(peers),
-            ConnectionManager::Rdmacm => self.queues.last_alone(),
-            ConnectionManager::Auto | ConnectionManager::Datagrams => self.queues.clone(),
+            _ if iwarp => list.last_alone().without_waiting(peers),
+            ConnectionManager::Rdmacm => list.last_alone(),
+            ConnectionManager::Auto | ConnectionManager::Datagrams => list,
         }
     }
 

@@ -204,6 +204,36 @@ fn processes_of_other_lists_do_not_meet() {
     assert!(a.connect(&b).is_empty() && b.connect(&a).is_empty());
 }
 
+/// A device may have no shared queues where others of the job have.
+#[test]
+fn buffers_of_its_own_meet_shared_ones() {
+    const OWN: &str = "P,256,16,4,4:P,64K,18,4,8";
+    const SHARED: &str = "P,256,16,4,4:S,64K,64,16,16";
+    if !has_device() {
+        return;
+    }
+    for lists in [[OWN, SHARED], [SHARED, OWN]] {
+        let [a, b] = [0, 1].map(|rank| node(rank, 2, &[&listed(lists[rank as usize])]));
+        let (mut to_b, mut to_a) = (connect(&a, &b), connect(&b, &a));
+        let nodes = [&a, &b];
+        for n in 0..100 {
+            let size = [10, 60_000, 256, 257][n % 4];
+            send(&nodes, &mut *to_b, &pattern(size, n as u64), b"");
+            send(&nodes, &mut *to_a, &pattern(size, n as u64), b"");
+        }
+        until(&nodes, "all arrive", || a.received() == 100 && b.received() == 100);
+        for node in nodes {
+            for (n, (_, message)) in node.seen.messages.lock().iter().enumerate() {
+                assert!(*message == pattern([10, 60_000, 256, 257][n % 4], n as u64), "message {n}");
+            }
+        }
+        assert_eq!((a.failures(), b.failures()), (0, 0));
+        until(&nodes, "all is flushed", || b.btl.finalize());
+        until(&nodes, "it is reported", || a.departures() == 1);
+        assert_eq!(a.failures(), 0);
+    }
+}
+
 #[test]
 fn both_may_connect_at_once() {
     if !has_device() {
