@@ -68,6 +68,10 @@ impl Port {
             Ok(library) => library,
             Err(reason) => return Ok(Err(reason.to_owned())),
         };
+        // Before anything is registered.
+        if settings.fork_support {
+            library.support_forks();
+        }
         let contexts = match Context::open_all(library, |name| settings.wants_device(name)) {
             Ok(contexts) => contexts,
             Err(error) => return Ok(Err(format!("devices cannot be listed: {error}"))),

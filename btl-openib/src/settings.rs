@@ -42,6 +42,7 @@ pub(crate) struct Settings {
     /// Of the partition to use, in the stead of an index.
     pub(crate) pkey: Option<u16>,
     pub(crate) different_subnets: bool,
+    pub(crate) fork_support: bool,
     pub(crate) priority: Priority,
     /// Exponent of 4.096 us after which a device sends again.
     pub(crate) timeout: u8,
@@ -166,6 +167,7 @@ impl Settings {
             pkey_index,
             pkey,
             different_subnets: parameters.btl_openib_allow_different_subnets,
+            fork_support: parameters.btl_openib_want_fork_support,
             priority: Priority {
                 service_level: small("btl_openib_service_level", parameters.btl_openib_service_level, 15)? as u8,
                 traffic_class: small("btl_openib_traffic_class", parameters.btl_openib_traffic_class, 255)? as u8,

@@ -7,7 +7,7 @@ use rdma_mummy_sys::{
     ibv_port_attr, ibv_qp, ibv_qp_attr, ibv_qp_init_attr, ibv_srq, ibv_srq_init_attr,
 };
 
-use super::objects::AsyncEvent;
+use super::objects::{AsyncEvent, answer};
 
 /// Protection domain, offset in the dma-buf, length, address by which work names the first byte, descriptor, access.
 type RegisterDmaBuf = unsafe extern "C" fn(*mut ibv_pd, u64, usize, u64, c_int, c_int) -> *mut ibv_mr;
@@ -101,10 +101,49 @@ functions! {
     fn ibv_create_ah(*mut ibv_pd, *mut ibv_ah_attr) -> *mut ibv_ah;
     fn ibv_destroy_ah(*mut ibv_ah) -> c_int;
     fn ibv_wc_status_str(c_uint) -> *const c_char;
+    since 1: ibv_fork_init: unsafe extern "C" fn() -> c_int;
     since 34: ibv_reg_dmabuf_mr: RegisterDmaBuf;
+    since 35: ibv_is_fork_initialized: unsafe extern "C" fn() -> c_uint;
+}
+
+/// What there is to do so that the device and a program that forks go on seeing the same memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ForkSupport {
+    /// The kernel copies pinned pages for the child, or somebody asked before.
+    There,
+    /// The library is to keep what is registered from children.
+    ToBeAsked,
+}
+
+impl ForkSupport {
+    /// By what the library says, if it does: `enum ibv_fork_status`.
+    fn of(status: Option<c_uint>) -> Self {
+        const ENABLED: c_uint = 1;
+        const UNNEEDED: c_uint = 2;
+        match status {
+            Some(ENABLED | UNNEEDED) => ForkSupport::There,
+            _ => ForkSupport::ToBeAsked,
+        }
+    }
 }
 
 impl Library {
+    /// Has memory that is registered from here on stay the parent's after a fork, where the kernel does not see to it: one
+    /// before 5.12 gives whoever writes first a copy, be it the parent, whose device goes on with the old page. The
+    /// library then keeps what is registered from children: one that reads there before it executes another program
+    /// ends, which is loud, where wrong bytes are not.
+    pub(crate) fn support_forks(&self) {
+        // SAFETY: takes nothing, and changes nothing.
+        let status = self.ibv_is_fork_initialized.map(|ask| unsafe { ask() });
+        let Some(ask) = self.ibv_fork_init.filter(|_| ForkSupport::of(status) == ForkSupport::ToBeAsked) else {
+            return;
+        };
+        // SAFETY: takes nothing; thread-safe, and may come late, which it says.
+        if let Err(error) = answer(unsafe { ask() }) {
+            log::info!("openib: memory under transfer is not safe from fork(), the kernel being old: {error}");
+        }
+    }
+
     /// The library's words for a completion's status.
     pub(crate) fn status(&self, status: c_uint) -> String {
         // SAFETY: takes any value, and returns a static string.
@@ -114,5 +153,17 @@ impl Library {
         }
         // SAFETY: a static, terminated string.
         unsafe { std::ffi::CStr::from_ptr(text) }.to_string_lossy().into_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_library_is_asked_only_where_nobody_else_sees_to_it() {
+        assert_eq!([Some(1), Some(2)].map(ForkSupport::of), [ForkSupport::There; 2]);
+        // Before it could be asked, and where it says that there is none.
+        assert_eq!([None, Some(0)].map(ForkSupport::of), [ForkSupport::ToBeAsked; 2]);
     }
 }
