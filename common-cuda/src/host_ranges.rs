@@ -33,17 +33,17 @@ pub(crate) fn certain(address: usize, len: usize) -> bool {
 
 fn on_stack(address: usize, end: usize) -> bool {
     thread_local! {
-        static TOP: Cell<usize> = const { Cell::new(0) };
-        static BOTTOM: Cell<usize> = const { Cell::new(0) };
+        /// One variable: within a library, to find a thread's takes a call.
+        static BOUNDS: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
     }
     let here = (&raw const address) as usize;
-    if TOP.get() == 0 {
-        let (bottom, top) = stack_bounds();
-        BOTTOM.set(bottom);
-        TOP.set(top);
+    let (mut bottom, mut top) = BOUNDS.get();
+    if top == 0 {
+        (bottom, top) = stack_bounds();
+        BOUNDS.set((bottom, top));
     }
     // A coroutine runs on a stack of its own: then `here` is not within this thread's, and nothing is certain.
-    (BOTTOM.get()..TOP.get()).contains(&here) && here <= address && end <= TOP.get()
+    (bottom..top).contains(&here) && here <= address && end <= top
 }
 
 /// The calling thread's stack; an empty one at the top of memory if it is not known.

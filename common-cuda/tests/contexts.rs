@@ -87,6 +87,34 @@ fn a_thread_that_never_touched_cuda_copies() {
     });
 }
 
+#[test]
+fn to_look_at_copies_switches_no_context() {
+    let test = "to_look_at_copies_switches_no_context";
+    if !common::on_simulated_driver(test) {
+        return;
+    }
+    // A driver, too, that answers about events in their context only.
+    let cases = [[("SIM_CUDA_FAIL", "")], [("SIM_CUDA_FAIL", "cuEventQuery:201:1")]];
+    isolated_each(test, &cases.each_ref().map(|case| &case[..]), |case| {
+        let (app, devices) = (app(), devices_with(&["device_landing_patience=0"]));
+        app.use_device(0);
+        let address = app.malloc(100_000);
+        app.cuCtxSetCurrent(0).unwrap();
+        let mut bytes = vec![0; 100_000];
+        let pushed = || app.calls(c"cuCtxPushCurrent").unwrap();
+        for round in 0..2 {
+            let mut completion = begin(&devices, address, &mut bytes);
+            let before = pushed();
+            while !completion.poll().unwrap() {
+                std::thread::yield_now();
+            }
+            let expected = if case == 0 { before..=before } else { before + 1..=i64::MAX };
+            assert!(expected.contains(&pushed()), "round {round} of case {case}");
+            assert_eq!(app.current(), 0);
+        }
+    });
+}
+
 /// Begins a copy in a context and leaves it under way.
 fn begin(devices: &Devices, address: u64, bytes: &mut [u8]) -> cableway_common_cuda::Completion {
     let at = devices.classify(pointer(address), bytes.len());
@@ -184,6 +212,33 @@ fn a_reset_before_our_end_is_survived() {
         reset(&app);
         assert!(!registration.registered());
         drop((registration, buffer, devices));
+    });
+}
+
+#[test]
+fn an_allocation_that_was_met_names_its_context() {
+    isolated("an_allocation_that_was_met_names_its_context", &[], || {
+        let (app, devices) = (app(), devices());
+        let mut before: Option<Location> = None;
+        for round in 0..20 {
+            let context = app.create_context(0);
+            let address = app.malloc(4096);
+            let found = devices.classify(pointer(address), 8);
+            let ids = app.calls(c"cuCtxGetId");
+            assert_eq!(devices.classify(pointer(address + 8), 8), found);
+            assert_eq!(app.calls(c"cuCtxGetId"), ids, "the driver is not asked again");
+            // Often at the address and with the handle of the one before.
+            if let Some(last) = before {
+                assert_ne!(found.context, last.context, "round {round}");
+                assert_ne!(found.buffer_id, last.buffer_id, "round {round}");
+            }
+            round_trip(&devices, address, 4096, round);
+            app.cuMemFree(address).unwrap();
+            let other = app.malloc(4096);
+            assert_eq!(devices.classify(pointer(other), 8).context, found.context);
+            before = Some(found);
+            app.cuCtxDestroy(context).unwrap();
+        }
     });
 }
 

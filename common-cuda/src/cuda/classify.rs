@@ -56,7 +56,7 @@ pub(super) fn classify(contexts: &Contexts, address: *const u8) -> Location {
     };
     let device = u32::try_from(ordinal).ok().map(DeviceIndex);
     let context = match context.is_null() {
-        false => contexts.see(context).unwrap_or(0),
+        false => contexts.see_allocation(context, buffer_id).unwrap_or(0),
         // Pools and VMM name none. Where the device's primary context is not active, which happens to programs that
         // make contexts of their own, only the caller's thread knows which one the memory is used in.
         true => match device.and_then(|device| contexts.active_primary(device)) {

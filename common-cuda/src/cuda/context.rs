@@ -10,7 +10,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use cudarc::driver::sys::{CUcontext, CUdevice, CUdevice_attribute_enum as Attribute, CUstreamCaptureMode_enum};
+use cudarc::driver::sys::{
+    CUcontext, CUdevice, CUdevice_attribute_enum as Attribute, CUevent, CUstreamCaptureMode_enum,
+};
 use parking_lot::{Mutex, RwLock};
 
 use super::copier::Copier;
@@ -70,11 +72,18 @@ pub(crate) struct Context {
     #[expect(clippy::vec_box, reason = "the boxes themselves are what is kept")]
     pub(super) idle: Mutex<Vec<Box<Operation>>>,
     max_pitch: OnceLock<usize>,
+    /// The driver answers about events in their context only.
+    asks_within: AtomicBool,
     /// The driver does not take copies of a direction by the batch.
     pub(super) batches_refused: [AtomicBool; 3],
     /// The moment of the last question to which its legacy default stream was idle.
     settled: AtomicU64,
+    /// Ids of allocations that were found in it, each in the place that it chooses.
+    allocations: [AtomicU64; ALLOCATIONS],
 }
+
+/// How many allocations a context is known by.
+const ALLOCATIONS: usize = 16;
 
 /// Questions that were put to legacy default streams so far, by which moments are told apart.
 static QUESTIONS: AtomicU64 = AtomicU64::new(1);
@@ -115,10 +124,35 @@ impl Context {
 
     /// Makes it this thread's current context, in a mode in which our calls cannot invalidate a capture.
     pub(super) fn enter(&self) -> Result<Scope, Failure> {
-        if !self.alive() {
-            return Err(Failure { call: "cuCtxGetId", code: Failure::CONTEXT_IS_DESTROYED });
-        }
+        self.check_alive()?;
         Scope::enter(self.driver, self.handle.0)
+    }
+
+    fn check_alive(&self) -> Result<(), Failure> {
+        match self.alive() {
+            true => Ok(()),
+            false => Err(Failure { call: "cuCtxGetId", code: Failure::CONTEXT_IS_DESTROYED }),
+        }
+    }
+
+    /// Whether the work that an event follows is done, with any current context or none.
+    ///
+    /// The driver's reference has `cuEventQuery` answer that the current context is invalid in no case, unlike
+    /// `cuStreamQuery` and `cuEventRecord`; and the runtime's (`cudaEventQuery`) may ask about another device's event.
+    /// A driver that sees it otherwise is asked within the context from then on. To push and pop one takes as long as
+    /// to ask about what is not done yet.
+    pub(super) fn is_over(&self, event: CUevent) -> Result<bool, Failure> {
+        // SAFETY: the caller's event, which is as alive as its context.
+        let ask = |_scope| unsafe { self.driver.cuEventQuery(event) };
+        // Where there are no ids, to enter a context is what shows that it is gone.
+        if self.driver.version >= IDS_SINCE && !self.asks_within.load(Ordering::Relaxed) {
+            self.check_alive()?;
+            match ask(Scope::without_context(self.driver)) {
+                Err(Failure { code: Failure::INVALID_CONTEXT, .. }) => self.asks_within.store(true, Ordering::Relaxed),
+                answer => return over(answer),
+            }
+        }
+        over(self.enter().and_then(ask))
     }
 
     /// The longest distance between rows that its device copies in one call. The context is current.
@@ -157,6 +191,18 @@ impl Drop for Context {
     }
 }
 
+/// Whether work is over, as the driver answers.
+fn over(answer: Result<(), Failure>) -> Result<bool, Failure> {
+    match answer {
+        Ok(()) => Ok(true),
+        Err(Failure { code: Failure::NOT_READY, .. }) => Ok(false),
+        Err(failure) => Err(failure),
+    }
+}
+
+/// The first driver that tells ids of contexts.
+const IDS_SINCE: c_int = 12_000;
+
 /// The id of a context; 0 for `context` means the current one.
 pub(super) fn id_of(driver: &Driver, context: CUcontext) -> Result<u64, Failure> {
     let mut id = 0;
@@ -169,7 +215,7 @@ pub(super) fn id_of(driver: &Driver, context: CUcontext) -> Result<u64, Failure>
     }
 }
 
-/// A context made current, until dropped. Bound to its thread.
+/// Calls of ours, in a context made current for them or not, until dropped. Bound to its thread.
 pub(super) struct Scope {
     driver: &'static Driver,
     pushed: bool,
@@ -181,12 +227,7 @@ pub(super) struct Scope {
 impl Scope {
     /// Enters a context that the caller knows to be alive.
     pub(super) fn enter(driver: &'static Driver, handle: CUcontext) -> Result<Scope, Failure> {
-        let mut scope = Scope { driver, pushed: false, capture_mode: None, _thread: std::marker::PhantomData };
-        let mut mode = CUstreamCaptureMode_enum::CU_STREAM_CAPTURE_MODE_RELAXED as c_int;
-        // SAFETY: exchanges this thread's mode with `mode`. Missing before 10.1, where modes are unknown too.
-        if unsafe { driver.cuThreadExchangeStreamCaptureMode(&raw mut mode) }.is_ok() {
-            scope.capture_mode = Some(mode);
-        }
+        let mut scope = Scope::without_context(driver);
         let mut current: CUcontext = std::ptr::null_mut();
         // SAFETY: fills in the current context.
         unsafe { driver.cuCtxGetCurrent(&raw mut current) }?;
@@ -196,6 +237,17 @@ impl Scope {
             scope.pushed = true;
         }
         Ok(scope)
+    }
+
+    /// For calls that need no current context: the thread keeps its own, and captures are left alone.
+    fn without_context(driver: &'static Driver) -> Scope {
+        let mut scope = Scope { driver, pushed: false, capture_mode: None, _thread: std::marker::PhantomData };
+        let mut mode = CUstreamCaptureMode_enum::CU_STREAM_CAPTURE_MODE_RELAXED as c_int;
+        // SAFETY: exchanges this thread's mode with `mode`. Missing before 10.1, where modes are unknown too.
+        if unsafe { driver.cuThreadExchangeStreamCaptureMode(&raw mut mode) }.is_ok() {
+            scope.capture_mode = Some(mode);
+        }
+        scope
     }
 }
 
@@ -234,12 +286,39 @@ impl Contexts {
         self.known.read().iter().find(|context| context.id == id).cloned()
     }
 
+    /// Whether what the legacy default stream of the context of this id held at a moment is known to be done.
+    pub(super) fn settled_since(&self, id: u64, moment: u64) -> bool {
+        self.known.read().iter().any(|context| context.id == id && context.settled_since(moment))
+    }
+
     /// The id of the context of this handle, which the caller has just got from the driver.
     pub(super) fn see(&self, handle: CUcontext) -> Result<u64, Failure> {
         let id = id_of(self.driver, handle)?;
         let seen = self.known.read().iter().any(|c| c.id == id && !c.gone.load(Ordering::Relaxed));
         if !seen {
             self.add(handle, id);
+        }
+        Ok(id)
+    }
+
+    /// The same, of the context that the driver has just named for an allocation: one that was seen in it before is in no
+    /// other, since ids of allocations are never used twice, and the driver need not tell the context from one that had
+    /// this handle before.
+    pub(super) fn see_allocation(&self, handle: CUcontext, buffer_id: u64) -> Result<u64, Failure> {
+        let place = buffer_id as usize % ALLOCATIONS;
+        let known = self.known.read();
+        let in_it = |context: &&Arc<Context>| {
+            context.handle.0 == handle
+                && !context.gone.load(Ordering::Relaxed)
+                && context.allocations[place].load(Ordering::Relaxed) == buffer_id
+        };
+        if let Some(context) = known.iter().find(in_it).filter(|_| buffer_id != 0) {
+            return Ok(context.id);
+        }
+        drop(known);
+        let id = self.see(handle)?;
+        if let Some(context) = self.by_id(id) {
+            context.allocations[place].store(buffer_id, Ordering::Relaxed);
         }
         Ok(id)
     }
@@ -261,8 +340,10 @@ impl Contexts {
                 settings: self.settings,
                 idle: Mutex::new(Vec::new()),
                 max_pitch: OnceLock::new(),
+                asks_within: AtomicBool::new(false),
                 batches_refused: Default::default(),
                 settled: AtomicU64::new(0),
+                allocations: Default::default(),
             }));
         }
     }

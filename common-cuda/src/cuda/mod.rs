@@ -109,6 +109,12 @@ impl Cuda {
 
     /// The context to work in on memory that was found at `at`.
     fn context_of(&self, at: &Location) -> Result<Arc<Context>, DeviceError> {
+        let context = self.context_to_enter(at)?;
+        if context.alive() { Ok(context) } else { Err(context_is_gone(at)) }
+    }
+
+    /// The same, for a caller that enters it at once, which finds out whether it still exists.
+    fn context_to_enter(&self, at: &Location) -> Result<Arc<Context>, DeviceError> {
         let object = || format!("{at:?}");
         let contexts = self.contexts().ok_or_else(|| DeviceError::no_driver("batch", object()))?;
         let refused = |reason: &str| DeviceError { call: "batch", object: object(), reason: reason.to_owned() };
@@ -124,8 +130,13 @@ impl Cuda {
                 .or_else(|| device.and_then(|device| contexts.active_primary(device)).filter(|found| found.id == id))
                 .or_else(|| contexts.current().filter(|found| found.id == id)),
         };
-        context.filter(|context| context.alive()).ok_or_else(|| refused("the context that the buffer was in is gone"))
+        context.ok_or_else(|| context_is_gone(at))
     }
+}
+
+fn context_is_gone(at: &Location) -> DeviceError {
+    let reason = "the context that the buffer was in is gone".to_owned();
+    DeviceError { call: "batch", object: format!("{at:?}"), reason }
 }
 
 impl Vendor for Cuda {
@@ -165,7 +176,7 @@ impl Vendor for Cuda {
         if !self.order_after_default_stream {
             return Ok(None);
         }
-        Operation::after_legacy(self.context_of(at)?)
+        Operation::after_legacy(self.context_to_enter(at)?)
     }
 
     fn moment(&self) -> u64 {
@@ -177,16 +188,17 @@ impl Vendor for Cuda {
             return true;
         }
         // Of a context that is gone nothing is claimed; whether it is shows when something is copied.
-        let known = || self.contexts()?.by_id(at.context);
-        let context = if at.context == 0 { self.context_of(at).ok() } else { known() };
-        context.is_some_and(|context| context.settled_since(moment))
+        match at.context {
+            0 => self.context_of(at).is_ok_and(|context| context.settled_since(moment)),
+            id => self.contexts().is_some_and(|contexts| contexts.settled_since(id, moment)),
+        }
     }
 
     fn ask_default_stream(&self, at: &Location) -> Result<bool, DeviceError> {
         if !self.order_after_default_stream {
             return Ok(true);
         }
-        Operation::ask_legacy(&self.context_of(at)?)
+        Operation::ask_legacy(&self.context_to_enter(at)?)
     }
 
     fn kernels(&self, at: &Location) -> bool {

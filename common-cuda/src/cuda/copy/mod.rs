@@ -233,10 +233,8 @@ impl Operation {
         let Some(event) = self.event.filter(|_| self.by_engine) else { return Ok(true) };
         let recorded = context.streams.recorded(self.start.direction);
         if !self.number.is_some_and(|number| recorded.is_done(number)) {
-            // SAFETY: our event. Its context still exists, else `enter` has failed.
-            match context.enter().and_then(|_scope| unsafe { context.driver.cuEventQuery(event.0) }) {
-                Err(Failure { code: Failure::NOT_READY, .. }) => return Ok(false),
-                answer => answer?,
+            if !context.is_over(event.0)? {
+                return Ok(false);
             }
             if let Some(number) = self.number {
                 recorded.found_done(number);
