@@ -26,12 +26,18 @@ pub struct Moment(u64);
 /// The devices of this process. Clones share one state; every method may be called from any thread.
 #[derive(Clone)]
 pub struct Devices {
-    vendor: Option<Arc<dyn Vendor>>,
+    /// One, because messages hold clones.
+    state: Arc<State>,
     /// The vendor's word on whether its driver can turn up, a branch away for every host buffer.
     expected: &'static AtomicBool,
+}
+
+#[derive(Default)]
+struct State {
+    vendor: Option<Arc<dyn Vendor>>,
     mappings: Arc<MappingCounts>,
     /// Memory for lists of blocks.
-    lists: Arc<OnceLock<HostPool>>,
+    lists: OnceLock<HostPool>,
 }
 
 impl Default for Devices {
@@ -44,13 +50,14 @@ impl Devices {
     /// No devices: every pointer is host memory.
     pub fn none() -> Self {
         static NO: AtomicBool = AtomicBool::new(false);
-        Devices { vendor: None, expected: &NO, mappings: Arc::default(), lists: Arc::default() }
+        Devices { state: Arc::default(), expected: &NO }
     }
 
     /// Devices of a vendor.
     #[cfg(any(feature = "cuda", feature = "double"))]
     pub(crate) fn of(vendor: Arc<dyn Vendor>) -> Self {
-        Devices { expected: vendor.expected(), vendor: Some(vendor), mappings: Arc::default(), lists: Arc::default() }
+        let expected = vendor.expected();
+        Devices { state: Arc::new(State { vendor: Some(vendor), ..State::default() }), expected }
     }
 
     /// Finds the driver: in the folder that `CABLEWAY_CUDA_LIBDIR` names, else the one that the program has loaded or
@@ -84,7 +91,7 @@ impl Devices {
 
     /// Whether a driver is in the process at present. True does not mean that it is initialised or has devices.
     pub fn present(&self) -> bool {
-        self.vendor.as_ref().is_some_and(|vendor| vendor.present())
+        self.state.vendor.as_ref().is_some_and(|vendor| vendor.present())
     }
 
     /// Loads the driver by the loader's own search if it is not loaded yet, and initialises it. For programs that use
@@ -94,7 +101,7 @@ impl Devices {
     /// # Errors
     /// There is no driver, or it has no device.
     pub fn initialise(&self) -> Result<(), DeviceError> {
-        match &self.vendor {
+        match &self.state.vendor {
             Some(vendor) => vendor.initialise(),
             None => Err(DeviceError::no_driver("initialise", "the driver")),
         }
@@ -105,7 +112,7 @@ impl Devices {
     /// # Errors
     /// There is no driver, it is not initialised, or it fails to answer.
     pub fn facts(&self) -> Result<Facts, DeviceError> {
-        match &self.vendor {
+        match &self.state.vendor {
             Some(vendor) => vendor.facts(),
             None => Err(DeviceError::no_driver("facts", "the driver")),
         }
@@ -116,7 +123,7 @@ impl Devices {
     /// # Errors
     /// There is no such device, or the driver is older than 11.4.
     pub fn uuid(&self, device: DeviceIndex) -> Result<[u8; 16], DeviceError> {
-        match &self.vendor {
+        match &self.state.vendor {
             Some(vendor) => vendor.uuid(device),
             None => Err(DeviceError::no_driver("uuid", format!("device {}", device.0))),
         }
@@ -131,7 +138,7 @@ impl Devices {
     }
 
     fn look_up(&self, address: *const u8, len: usize) -> Location {
-        match &self.vendor {
+        match &self.state.vendor {
             Some(vendor) if len != 0 && !vendor.is_absent() && !host_ranges::certain(address as usize, len) => {
                 let asking = Asking::begin();
                 let location = vendor.classify(address, len);
@@ -148,7 +155,7 @@ impl Devices {
     /// from `MPI_BOTTOM` may span several, of which a copy must not cross the borders. Host memory counts as one, up
     /// to a last byte on a device.
     pub fn one_allocation(&self, at: &Location, address: *const u8, len: usize) -> bool {
-        let Some(vendor) = self.vendor.as_ref().filter(|_| len > 1) else { return true };
+        let Some(vendor) = self.state.vendor.as_ref().filter(|_| len > 1) else { return true };
         if !at.on_device() {
             return !self.classify(address.wrapping_add(len - 1), 1).on_device();
         }
@@ -180,33 +187,37 @@ impl Devices {
     /// `at` is host memory, or its context is gone. That the calling thread captures a graph (a message cannot be part
     /// of one) is told by [`CopyBatch::finish`].
     pub fn batch(&self, at: &Location, direction: Direction, order: Order) -> Result<CopyBatch<'_>, DeviceError> {
-        let vendor = self.vendor.as_ref().ok_or_else(|| DeviceError::no_driver("batch", format!("{at:?}")))?;
+        let vendor = self.state.vendor.as_ref().ok_or_else(|| DeviceError::no_driver("batch", format!("{at:?}")))?;
         Ok(CopyBatch { inner: vendor.batch(at, direction, order)? })
     }
 
     /// Whether kernels make copies in the context of the device memory at `at` at present. They are loaded when this is
     /// asked, or anything done, while the default stream is idle.
     pub fn kernels(&self, at: &Location) -> bool {
-        self.vendor.as_ref().is_some_and(|vendor| vendor.kernels(at))
+        self.state.vendor.as_ref().is_some_and(|vendor| vendor.kernels(at))
     }
 
     /// Whether a kernel had better pack or unpack ([`CopyBatch::copy_packed`]) between device memory at `at` and `len`
     /// bytes of host memory at `host` than copy engines, whose work that would be, and can do so now: it reaches the host
     /// memory, registered by [`register_host`](Self::register_host), and none of ours waits for room.
     pub fn kernel_packs(&self, at: &Location, host: *const u8, len: usize, work: EngineWork) -> bool {
-        self.vendor.as_ref().is_some_and(|vendor| vendor.kernel_packs(at, (host, len), work))
+        self.state.vendor.as_ref().is_some_and(|vendor| vendor.kernel_packs(at, (host, len), work))
     }
 
     /// Whether kernels in the context of `at` may read and write the device memory at `address`, which was found to be
     /// there. Where a copy engine would refuse, a kernel would destroy the program's context.
     pub fn kernel_reaches(&self, at: &Location, address: *const u8) -> bool {
-        self.vendor.as_ref().is_some_and(|vendor| vendor.kernel_reaches(at, address))
+        self.state.vendor.as_ref().is_some_and(|vendor| vendor.kernel_reaches(at, address))
     }
 
     /// Memory for lists of blocks, which kernels reach.
     pub(crate) fn lists(&self) -> &HostPool {
         // Of a handle without this pool: one that held itself would never end.
-        self.lists.get_or_init(|| HostPool::new(&Devices { lists: Arc::default(), ..self.clone() }, 0))
+        self.state.lists.get_or_init(|| {
+            let State { vendor, mappings, .. } = &*self.state;
+            let without = State { vendor: vendor.clone(), mappings: mappings.clone(), lists: OnceLock::new() };
+            HostPool::new(&Devices { state: Arc::new(without), expected: self.expected }, 0)
+        })
     }
 
     /// What is done once the work is that the default stream of the buffer at `at` holds now, where the parameter
@@ -216,7 +227,7 @@ impl Devices {
     /// # Errors
     /// The buffer's context is gone, or the calling thread captures a graph.
     pub fn default_stream(&self, at: &Location) -> Result<Completion, DeviceError> {
-        match &self.vendor {
+        match &self.state.vendor {
             Some(vendor) if at.on_device() => Ok(Completion { inner: vendor.default_stream(at)? }),
             _ => Ok(Completion::DONE),
         }
@@ -224,13 +235,13 @@ impl Devices {
 
     /// This moment, to be remembered with an operation that begins.
     pub fn moment(&self) -> Moment {
-        Moment(self.vendor.as_ref().map_or(0, |vendor| vendor.moment()))
+        Moment(self.state.vendor.as_ref().map_or(0, |vendor| vendor.moment()))
     }
 
     /// Whether the work that the default stream of the buffer at `at` held at a moment is known to be done, so that
     /// nothing needs to wait for it ([`Order::None`]). Asks nobody.
     pub fn settled_since(&self, at: &Location, moment: Moment) -> bool {
-        self.vendor.as_ref().is_none_or(|vendor| vendor.settled_since(at, moment.0))
+        self.state.vendor.as_ref().is_none_or(|vendor| vendor.settled_since(at, moment.0))
     }
 
     /// Asks the driver whether that stream has nothing left to do: what [`settled_since`](Self::settled_since) knows is
@@ -239,7 +250,7 @@ impl Devices {
     /// # Errors
     /// As [`default_stream`](Self::default_stream).
     pub fn ask_default_stream(&self, at: &Location) -> Result<bool, DeviceError> {
-        match &self.vendor {
+        match &self.state.vendor {
             Some(vendor) if at.on_device() => vendor.ask_default_stream(at),
             _ => Ok(true),
         }
@@ -318,18 +329,18 @@ impl Devices {
     /// # Safety
     /// The range stays mapped until the registration is dropped.
     pub unsafe fn register_host(&self, address: *mut u8, len: usize) -> HostRegistration {
-        let vendor = self.vendor.as_ref().filter(|_| len != 0);
+        let vendor = self.state.vendor.as_ref().filter(|_| len != 0);
         // SAFETY: the caller's promise is the vendor's precondition.
         HostRegistration { inner: vendor.map(|vendor| unsafe { vendor.register_host(address, len) }) }
     }
 
     /// What became of the mappings of peers' memory.
     pub fn mappings(&self) -> &MappingCounts {
-        &self.mappings
+        &self.state.mappings
     }
 
     pub(crate) fn vendor(&self) -> Option<&dyn Vendor> {
-        self.vendor.as_deref()
+        self.state.vendor.as_deref()
     }
 }
 

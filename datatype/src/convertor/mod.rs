@@ -34,8 +34,44 @@ pub struct Convertor {
     layout: Option<Layout>,
     receives: bool,
     location: Location,
-    /// None if all of the buffer is host memory.
-    device: Option<Box<DeviceSide>>,
+    device: Device,
+}
+
+/// What a convertor needs besides if its buffer, or a part of it, lives on a device.
+enum Device {
+    /// Nothing: all of the buffer is host memory.
+    None,
+    /// The buffer is in one allocation, and nothing of it was packed or unpacked yet: nor will be what goes by one copy.
+    Unused(Devices),
+    Used(Box<DeviceSide>),
+}
+
+impl Device {
+    #[inline]
+    fn of(location: &Location, devices: &Devices) -> Device {
+        if location.on_device() { Device::Unused(devices.clone()) } else { Device::None }
+    }
+
+    /// None for host memory at `location`.
+    fn used(&mut self, location: &Location) -> Option<&mut DeviceSide> {
+        if let Device::Unused(devices) = self {
+            *self = DeviceSide::new(location, devices).map_or(Device::None, Device::Used);
+        }
+        match self {
+            Device::Used(side) => Some(side),
+            _ => None,
+        }
+    }
+
+    #[inline]
+    fn is_some(&self) -> bool {
+        !matches!(self, Device::None)
+    }
+
+    #[inline]
+    fn is_mixed(&self) -> bool {
+        matches!(self, Device::Used(side) if side.is_mixed())
+    }
 }
 
 // SAFETY: the buffer is the user's promise for as long as the convertor is used, on whatever thread.
@@ -89,7 +125,7 @@ impl Convertor {
         match layout.contiguous_span(count) {
             Some((offset, size)) if !base.is_null() => {
                 let address = at(base, offset);
-                let device = DeviceSide::new(&location, devices);
+                let device = Device::of(&location, devices);
                 Convertor { address, position: 0, size, count, layout: None, receives, location, device }
             }
             _ => Self::looked_into(layout, base, count, location, devices, receives),
@@ -115,16 +151,17 @@ impl Convertor {
                 layout: None,
                 receives,
                 location,
-                device: None,
+                device: Device::None,
             };
         }
         let message = Message { layout: Some(layout), count, base };
         let (location, device) = if layout.in_one_allocation(base, count, &location, devices) {
-            (location, DeviceSide::new(&location, devices))
+            (location, Device::of(&location, devices))
         } else {
-            DeviceSide::by_block(&message, size, devices)
+            let (location, side) = DeviceSide::by_block(&message, size, devices);
+            (location, side.map_or(Device::None, Device::Used))
         };
-        let mixed = device.as_ref().is_some_and(|device| device.is_mixed());
+        let mixed = device.is_mixed();
         let (address, layout) = match layout.contiguous_span(count) {
             Some((offset, _)) if !mixed => (at(base, offset), None),
             _ => (base, Some(layout.clone())),
@@ -165,7 +202,7 @@ impl Convertor {
     /// Whether the buffer lies in several allocations at least one of which is on a device. Only packing and unpacking
     /// will do for it then: its pieces must not be handed to anything that expects one kind of memory.
     pub fn is_mixed(&self) -> bool {
-        self.device.as_ref().is_some_and(|device| device.is_mixed())
+        self.device.is_mixed()
     }
 
     /// The first byte of the message, if the message is one run of bytes in one allocation. None if it has no byte.
@@ -323,7 +360,7 @@ impl Convertor {
     /// As [`start`](Self::start), until it returns.
     #[cold]
     unsafe fn move_by_device<const PACK: bool>(&mut self, packed: *mut u8, len: u64) -> Result<usize, Error> {
-        let order = self.device.as_ref().map_or(Order::None, |device| device.order());
+        let order = self.device.used(&self.location).map_or(Order::None, |device| device.order());
         let before = self.position;
         // SAFETY: the caller's promise, and the completion is waited for.
         let (moved, completion) = unsafe { self.start::<PACK>(packed, len, order) }?;
@@ -347,7 +384,7 @@ impl Convertor {
     ) -> Result<(usize, Completion), Error> {
         let message = Message { layout: self.layout.as_ref(), count: self.count, base: self.address };
         let range = self.position..self.position + len;
-        let completion = match &mut self.device {
+        let completion = match self.device.used(&self.location) {
             // SAFETY: the range lies within the message, which is valid by the constructor's promise.
             Some(device) => unsafe { device.transfer::<PACK>(&message, range, packed, order) }?,
             None => {
