@@ -309,12 +309,12 @@ impl SmEndpoint {
         len: u64,
         (access, token): (Access, Token),
     ) -> Result<Transfer, Error> {
-        let Some(handle) = DeviceHandle::of(remote) else {
+        let Some(handle) = DeviceHandle::view(remote) else {
             return Err(self.unavailable(operation, "the remote memory is no device's"));
         };
         let blocks = What::Blocks { ours, theirs, len };
         // SAFETY: the caller's promise.
-        unsafe { self.copy_on_device(operation, local, (&handle, access), blocks, token) }
+        unsafe { self.copy_on_device(operation, local, (handle, access), blocks, token) }
     }
 
     fn copied(&mut self, operation: &'static str, result: Result<(), CopyError>) -> Result<Transfer, Error> {
@@ -373,12 +373,10 @@ impl Endpoint for SmEndpoint {
             Operation::Put | Operation::Send => self.peer.rank,
         };
         let lower = self.inner.job.rank.min(self.peer.rank);
-        match DeviceHandle::of(remote) {
-            Some(handle) if copier != lower && self.inner.device_copies.on_one_device(local, &handle) => {
-                self.inner.settings.device_costs.turn
-            }
-            _ => self.cost(operation, local),
-        }
+        // Only who would come second takes turns, and only on one device.
+        let turns = copier != lower
+            && DeviceHandle::view(remote).is_some_and(|handle| self.inner.device_copies.on_one_device(local, handle));
+        if turns { self.inner.settings.device_costs.turn } else { self.cost(operation, local) }
     }
 
     #[inline]
@@ -458,10 +456,10 @@ impl Endpoint for SmEndpoint {
     }
 
     unsafe fn get(&mut self, local: Region, from: &RemoteHandle, offset: u64, token: Token) -> Result<Transfer, Error> {
-        if let Some(handle) = DeviceHandle::of(from) {
+        if let Some(handle) = DeviceHandle::view(from) {
             // SAFETY: the caller's promise.
             return unsafe {
-                self.copy_on_device("get", &local, (&handle, Access::RemoteRead), What::Run(offset), token)
+                self.copy_on_device("get", &local, (handle, Access::RemoteRead), What::Run(offset), token)
             };
         }
         let (remote, address) = self.resolve("get", &local, from, Access::RemoteRead, offset)?;
@@ -471,10 +469,10 @@ impl Endpoint for SmEndpoint {
     }
 
     unsafe fn put(&mut self, local: Region, to: &RemoteHandle, offset: u64, token: Token) -> Result<Transfer, Error> {
-        if let Some(handle) = DeviceHandle::of(to) {
+        if let Some(handle) = DeviceHandle::view(to) {
             // SAFETY: the caller's promise.
             return unsafe {
-                self.copy_on_device("put", &local, (&handle, Access::RemoteWrite), What::Run(offset), token)
+                self.copy_on_device("put", &local, (handle, Access::RemoteWrite), What::Run(offset), token)
             };
         }
         let (remote, address) = self.resolve("put", &local, to, Access::RemoteWrite, offset)?;

@@ -59,8 +59,8 @@ impl Handle {
     }
 
     /// None if it is a handle of host memory.
-    pub(crate) fn of(remote: &RemoteHandle) -> Option<Handle> {
-        Handle::read_from_bytes(remote.as_bytes()).ok()
+    pub(crate) fn view(remote: &RemoteHandle) -> Option<&Handle> {
+        Handle::ref_from_bytes(remote.as_bytes()).ok()
     }
 
     /// The UUID of the device that the memory is on.
@@ -112,7 +112,8 @@ mod tests {
             handle: [9; 64],
         };
         let part = Handle::new(&exported, 0x10_0064 as *const u8, 200, Access::RemoteRead, Some(5));
-        let handle = Handle::of(&part.to_remote().unwrap()).unwrap();
+        let remote = part.to_remote().unwrap();
+        let handle = *Handle::view(&remote).unwrap();
         assert_eq!(handle, part);
         assert_eq!((handle.device(), handle.gone()), (&[3; 16], Some(5)));
         assert_eq!(handle.resolve(Access::RemoteRead, 50, 150), Ok((exported, 150)));
@@ -128,6 +129,6 @@ mod tests {
             assert!(spoilt.resolve(Access::RemoteRead, 0, 1).is_err(), "{spoilt:?}");
         }
         let host = RemoteHandle::new(&[1; 17]).unwrap();
-        assert!(Handle::of(&host).is_none());
+        assert!(Handle::view(&host).is_none());
     }
 }

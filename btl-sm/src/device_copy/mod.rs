@@ -11,19 +11,21 @@
 mod batches;
 pub(crate) mod handle;
 
+use std::sync::OnceLock;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use cableway_base::{Parameters, Rank};
 use cableway_btl::{Access, Error, Region, RemoteHandle, Token, Transfer, Upcalls};
-use cableway_common_cuda::{
-    Answer, DeviceError, DeviceIndex, Devices, Exports, Imports, Location, Reach, Strided, Wanted,
-};
+use cableway_common_cuda::{Answer, DeviceError, Devices, Exports, Imports, Location, Reach, Strided, Wanted};
 use parking_lot::Mutex;
 
 use self::batches::{Batches, Blocks, Copy, Of};
 use crate::NAME;
 use handle::Handle;
+
+/// Devices of a node whose identity is remembered; that of others is asked for each time.
+const DEVICES: usize = 32;
 
 /// What is copied between a local region and a peer's.
 #[derive(Clone, Copy, Debug)]
@@ -52,8 +54,8 @@ pub(crate) struct DeviceCopies {
     devices: Devices,
     exports: Exports,
     imports: Imports,
-    /// Of the few devices that buffers were seen on.
-    uuids: Mutex<Vec<(DeviceIndex, [u8; 16])>>,
+    /// Of the devices that buffers were seen on, as far as they are counted here.
+    uuids: [OnceLock<[u8; 16]>; DEVICES],
     batches: Mutex<Batches>,
     /// Copies that have not been reported.
     count: AtomicUsize,
@@ -67,7 +69,7 @@ impl DeviceCopies {
             devices: devices.clone(),
             exports: Exports::new(devices, parameters.device_ipc_mappings),
             imports: Imports::new(devices, parameters),
-            uuids: Mutex::default(),
+            uuids: [const { OnceLock::new() }; DEVICES],
             batches: Mutex::default(),
             count: AtomicUsize::new(0),
             gathering: AtomicBool::new(false),
@@ -107,12 +109,14 @@ impl DeviceCopies {
     /// Whether the memory that a peer named is on the same device as the buffer at `local`.
     pub(crate) fn on_one_device(&self, local: &Location, handle: &Handle) -> bool {
         let Some(device) = local.device else { return false };
-        let mut uuids = self.uuids.lock();
-        if let Some((_, uuid)) = uuids.iter().find(|(known, _)| *known == device) {
+        let place = self.uuids.get(device.0 as usize);
+        if let Some(uuid) = place.and_then(OnceLock::get) {
             return uuid == handle.device();
         }
         let Ok(uuid) = self.devices.uuid(device) else { return false };
-        uuids.push((device, uuid));
+        if let Some(place) = place {
+            let _ = place.set(uuid);
+        }
         uuid == *handle.device()
     }
 

@@ -1,12 +1,14 @@
 //! The owner's side: what was exported, and whether it still exists.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::VecDeque;
 
+use ahash::{AHashMap, AHashSet};
 use parking_lot::Mutex;
 
 use super::{Answer, ExportKind, Exported, NoExport, Wanted};
 use crate::devices::Devices;
 use crate::location::Location;
+use crate::vendor::Vendor;
 
 /// The allocations that this process has exported. Bounded: the one that was not used for longest is forgotten.
 pub struct Exports {
@@ -18,9 +20,9 @@ pub struct Exports {
 #[derive(Default)]
 struct State {
     /// By buffer id.
-    known: HashMap<u64, Known>,
+    known: AHashMap<u64, Known>,
     /// Ids that are no more, for each process that was told of them.
-    gone: HashMap<u32, VecDeque<u64>>,
+    gone: AHashMap<u32, VecDeque<u64>>,
     uses: u64,
 }
 
@@ -29,7 +31,7 @@ struct Known {
     at: Location,
     /// None: the driver refused.
     exported: Option<Exported>,
-    told: HashSet<u32>,
+    told: AHashSet<u32>,
     used: u64,
 }
 
@@ -42,36 +44,25 @@ impl Exports {
     /// The export of the allocation around `len` bytes at `address`, for the process `peer`; none if it cannot be had:
     /// for memory of a kind that has none there is one line at level info, for a driver that refuses one warning.
     ///
-    /// The driver is asked which allocation it is now, whenever `at` was found out.
+    /// `at` was found out in the operation that this is for, so that the memory cannot have been freed since: it tells
+    /// which allocation it is.
     pub fn export(&self, at: &Location, address: *const u8, len: usize, peer: u32) -> Option<Exported> {
         let vendor = self.devices.vendor()?;
-        let buffer_id = vendor.buffer_id(address).filter(|id| *id != 0)?;
+        let buffer_id = if at.buffer_id != 0 { at.buffer_id } else { vendor.buffer_id(address)? };
+        if buffer_id == 0 {
+            return None;
+        }
         let mut state = self.state.lock();
         let state = &mut *state;
         state.uses += 1;
-        if !state.known.contains_key(&buffer_id) {
-            let exported = match vendor.export(at, address, buffer_id) {
-                Ok(exported) => Some(exported),
-                Err(NoExport::Kind) => {
-                    say_once("cuda/ipc/kind", || {
-                        "memory of pools, managed memory, and memory of virtual memory management that was not made to be \
-                         shared by file descriptor is copied through the host, because no other process could map it"
-                            .to_owned()
-                    });
-                    return None;
-                }
-                Err(NoExport::Refused(error)) => {
-                    cableway_base::warn_once("cuda/ipc/export", || {
-                        format!("device memory is copied through the host, because it cannot be shared: {error}")
-                    });
-                    None
-                }
-            };
-            let base = exported.map_or(address as u64, |exported| exported.base);
-            state.make_room(&self.devices, self.most);
-            state.known.insert(buffer_id, Known { base, at: *at, exported, told: HashSet::new(), used: 0 });
-        }
-        let known = state.known.get_mut(&buffer_id)?;
+        let known = match state.known.get_mut(&buffer_id) {
+            Some(known) => known,
+            None => {
+                let known = Known::new(vendor, at, address, buffer_id)?;
+                state.make_room(&self.devices, self.most);
+                state.known.entry(buffer_id).or_insert(known)
+            }
+        };
         known.used = state.uses;
         let exported = known.exported?;
         let first = (address as u64).checked_sub(exported.base)?;
@@ -130,6 +121,32 @@ impl Exports {
         for known in state.known.values_mut() {
             known.told.remove(&peer);
         }
+    }
+}
+
+impl Known {
+    /// None for memory of a kind that has no export.
+    #[cold]
+    fn new(vendor: &dyn Vendor, at: &Location, address: *const u8, buffer_id: u64) -> Option<Known> {
+        let exported = match vendor.export(at, address, buffer_id) {
+            Ok(exported) => Some(exported),
+            Err(NoExport::Kind) => {
+                say_once("cuda/ipc/kind", || {
+                    "memory of pools, managed memory, and memory of virtual memory management that was not made to be \
+                     shared by file descriptor is copied through the host, because no other process could map it"
+                        .to_owned()
+                });
+                return None;
+            }
+            Err(NoExport::Refused(error)) => {
+                cableway_base::warn_once("cuda/ipc/export", || {
+                    format!("device memory is copied through the host, because it cannot be shared: {error}")
+                });
+                None
+            }
+        };
+        let base = exported.map_or(address as u64, |exported| exported.base);
+        Some(Known { base, at: *at, exported, told: AHashSet::new(), used: 0 })
     }
 }
 

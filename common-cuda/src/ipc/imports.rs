@@ -1,11 +1,11 @@
 //! The other side: mappings of what peers exported.
 
-use std::collections::HashMap;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
+use ahash::AHashMap;
 use cableway_base::Parameters;
 use parking_lot::Mutex;
 
@@ -30,13 +30,15 @@ pub struct Imports {
     most_bytes: u64,
     at_once: u64,
     state: Mutex<State>,
+    /// Something of somebody's has been refused so often that no more is opened: else nobody needs to look.
+    troubled: AtomicBool,
 }
 
 #[derive(Default)]
 struct State {
-    slots: HashMap<Key, Slot>,
+    slots: AHashMap<Key, Slot>,
     /// Of each peer and kind that was met, in a row.
-    failures: HashMap<(u32, ExportKind), u32>,
+    failures: AHashMap<(u32, ExportKind), u32>,
     uses: u64,
 }
 
@@ -121,6 +123,7 @@ impl Imports {
             most_bytes: parameters.device_ipc_bytes as u64,
             at_once: parameters.device_ipc_open_size as u64,
             state: Mutex::default(),
+            troubled: AtomicBool::new(false),
         }
     }
 
@@ -134,8 +137,13 @@ impl Imports {
     /// The context of `into` is gone.
     pub fn reach(&self, peer: u32, exported: &Exported, into: &Location, len: u64) -> Result<Reach, DeviceError> {
         let Some(vendor) = self.devices.vendor() else { return Ok(Reach::Refused) };
-        let context = vendor.context_id(into)?;
+        let context = if into.context != 0 { into.context } else { vendor.context_id(into)? };
         let key = Key { peer, kind: exported.kind, buffer_id: exported.buffer_id, context };
+        if let Some(mapped) = self.use_again(&key, exported) {
+            return Ok(Reach::Mapped(mapped));
+        }
+        // Only now whether it exists still: of what is mapped into one that does not, the copy will say so.
+        vendor.context_id(into)?;
         let closed;
         {
             let mut guard = self.state.lock();
@@ -144,8 +152,7 @@ impl Imports {
             if *state.failures.entry((peer, exported.kind)).or_default() >= PATIENCE {
                 return Ok(Reach::Refused);
             }
-            let same = (exported.device, exported.base, exported.len);
-            match state.slots.get_mut(&key).filter(|slot| (slot.device, slot.base, slot.len) == same) {
+            match state.slots.get_mut(&key).filter(|slot| slot.is_of(exported)) {
                 None if len < self.at_once => {
                     // What it overlaps is gone, or the peer could not have allocated it there.
                     closed = state.remove(|other, slot| other.peer == peer && slot.overlaps(exported) && *other != key);
@@ -157,9 +164,8 @@ impl Imports {
                 }
                 Some(Slot { found: Found::Refused, .. }) => return Ok(Reach::Refused),
                 Some(Slot { found: Found::Asked(_), .. }) => return Ok(Reach::NotYet),
-                Some(Slot { found: Found::Open(mapping), used, .. }) => {
-                    *used = state.uses;
-                    self.devices.mappings().hits.fetch_add(1, Ordering::Relaxed);
+                // Another thread was faster.
+                Some(Slot { found: Found::Open(mapping), .. }) => {
                     return Ok(Reach::Mapped(Mapped { mapping: mapping.clone() }));
                 }
                 _ => closed = state.remove(|other, slot| other.peer == peer && slot.overlaps(exported)),
@@ -171,6 +177,17 @@ impl Imports {
             ExportKind::Legacy => self.open_now(key, exported, into, None),
             ExportKind::Descriptor => self.ask(key, exported, into),
         })
+    }
+
+    /// The mapping that is open already.
+    fn use_again(&self, key: &Key, exported: &Exported) -> Option<Mapped> {
+        let state = &mut *self.state.lock();
+        let slot = state.slots.get_mut(key).filter(|slot| slot.is_of(exported))?;
+        let Found::Open(mapping) = &slot.found else { return None };
+        state.uses += 1;
+        slot.used = state.uses;
+        self.devices.mappings().hits.fetch_add(1, Ordering::Relaxed);
+        Some(Mapped { mapping: mapping.clone() })
     }
 
     fn ask(&self, key: Key, exported: &Exported, into: &Location) -> Reach {
@@ -223,7 +240,11 @@ impl Imports {
                 (Found::Open(mapping.clone()), Reach::Mapped(Mapped { mapping }))
             }
             Err(error) => {
-                *state.failures.entry((peer, key.kind)).or_default() += 1;
+                let failures = state.failures.entry((peer, key.kind)).or_default();
+                *failures += 1;
+                if *failures >= PATIENCE {
+                    self.troubled.store(true, Ordering::Relaxed);
+                }
                 cableway_base::warn_once(&format!("cuda/ipc/import/{}", error.reason), || {
                     format!(
                         "device memory of process {peer} is copied through the host, as it cannot be mapped: {error}"
@@ -240,12 +261,24 @@ impl Imports {
     }
 
     /// Whether nothing of this kind of a peer's can be mapped.
+    #[inline]
     pub fn refuses(&self, peer: u32, kind: ExportKind) -> bool {
+        self.troubled.load(Ordering::Relaxed) && self.has_refused(peer, kind)
+    }
+
+    #[cold]
+    fn has_refused(&self, peer: u32, kind: ExportKind) -> bool {
         self.state.lock().failures.get(&(peer, kind)).is_some_and(|&failures| failures >= PATIENCE)
     }
 
     /// Whether nothing of a peer's can be mapped, of the kinds that were met so far.
+    #[inline]
     pub fn given_up(&self, peer: u32) -> bool {
+        self.troubled.load(Ordering::Relaxed) && self.has_given_up(peer)
+    }
+
+    #[cold]
+    fn has_given_up(&self, peer: u32) -> bool {
         let state = self.state.lock();
         let mut met = state.failures.iter().filter(|((other, _), _)| *other == peer).peekable();
         met.peek().is_some() && met.all(|(_, &failures)| failures >= PATIENCE)
@@ -276,6 +309,11 @@ impl Imports {
 }
 
 impl Slot {
+    /// Whether it is of this very allocation.
+    fn is_of(&self, exported: &Exported) -> bool {
+        (self.base, self.len, self.device) == (exported.base, exported.len, exported.device)
+    }
+
     fn overlaps(&self, exported: &Exported) -> bool {
         let end = |base: u64, len: u64| base.saturating_add(len);
         self.device == exported.device
