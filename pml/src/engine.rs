@@ -9,6 +9,7 @@ use cableway_base::{Counters, Parameters, Rank};
 use cableway_btl::{Btl, Modex};
 use cableway_common_cuda::{BouncePool, Devices};
 use parking_lot::Mutex;
+use smallvec::SmallVec;
 
 use crate::completion::Done;
 use crate::copies::Copies;
@@ -54,7 +55,7 @@ pub struct Engine {
     pub(crate) next_link: AtomicU32,
     pub(crate) registry: Shared<Registry>,
     /// Peers with something in their queues.
-    waiting: Lock<Vec<Rank>>,
+    waiting: Lock<SmallVec<[Rank; 4]>>,
     waiting_len: AtomicUsize,
     pub(crate) copies: Copies,
     pub(crate) orders: Orders,
@@ -154,7 +155,7 @@ impl Engine {
             meeting: Mutex::new(()),
             next_link: AtomicU32::new(0),
             registry: Shared::new(locking, Registry::default()),
-            waiting: Lock::new(locking, Vec::new()),
+            waiting: Lock::new(locking, SmallVec::new()),
             waiting_len: AtomicUsize::new(0),
             copies: Copies::new(locking, batch_size),
             orders: Orders::new(locking),

@@ -235,21 +235,23 @@ impl Links {
     /// Sends a header without payload, now or as soon as the link takes it.
     pub(crate) fn control(&mut self, header: &Header) {
         let buffer = HeaderBuffer::new(header);
-        if !self.queues.control.is_empty() || !self.send_control(&buffer) {
+        if !self.queues.control.is_empty() || !self.send_small(buffer.as_bytes()) {
             self.queues.control.push_back(buffer);
         }
     }
 
     /// Sends queued headers, then messages that were made for a broken link; false if some are left.
     pub(crate) fn flush_control(&mut self) -> bool {
-        while let Some(buffer) = self.queues.control.pop_front() {
-            if !self.send_control(&buffer) {
-                self.queues.control.push_front(buffer);
+        let Links { active, queues, broken, .. } = self;
+        while let Some(buffer) = queues.control.front() {
+            // Headers are long to move about.
+            if !send_by_first(active, broken, buffer.as_bytes()) {
                 return false;
             }
+            queues.control.pop_front();
         }
         while let Some(message) = self.queues.late.pop_front() {
-            if !self.send_small(&message, &[]) {
+            if !self.send_small(&message) {
                 self.queues.late.push_front(message);
                 return false;
             }
@@ -257,19 +259,20 @@ impl Links {
         true
     }
 
-    fn send_control(&mut self, buffer: &HeaderBuffer) -> bool {
-        self.send_small(buffer.as_bytes(), &[])
-    }
-
     /// Sends a message of few host bytes; false if the link is busy or broken.
-    pub(crate) fn send_small(&mut self, header: &[u8], payload: &[u8]) -> bool {
-        let Some(link) = self.main() else { return false };
-        match link.send_small(header, payload) {
-            Ok(sent) => sent == Sent::Done,
-            Err(error) => {
-                self.broken = Some((link.btl, error));
-                false
-            }
+    pub(crate) fn send_small(&mut self, message: &[u8]) -> bool {
+        send_by_first(&mut self.active, &mut self.broken, message)
+    }
+}
+
+/// See [`Links::send_small`].
+fn send_by_first(active: &mut [Link], broken: &mut Option<(usize, cableway_btl::Error)>, message: &[u8]) -> bool {
+    let Some(link) = active.first_mut() else { return false };
+    match link.send_small(message, &[]) {
+        Ok(sent) => sent == Sent::Done,
+        Err(error) => {
+            *broken = Some((link.btl, error));
+            false
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use cableway_btl::{Access, Flags, Operation};
+use cableway_btl::{Access, Flags, Operation, Registration};
 use cableway_common_cuda::{DeviceError, Order};
 
 use super::transfer::{ReceiveTransfer, Source, Way};
@@ -84,7 +84,7 @@ impl Engine {
                     }
                     self.move_in_order(peer, links, id, done);
                 }
-                (Data::Put, _) => expose(links, id),
+                (Data::Put, _) => expose(links, id, None),
                 _ => links.ask_for_fragments(id, &[]),
             }
         });
@@ -146,15 +146,19 @@ impl Engine {
         let source = match transfer.source.take() {
             Some((source, Way::Fetch)) => return self.fetch(peer, links, (id, source), false, done),
             Some((source, Way::Expose)) => source,
-            None => return expose(links, id),
+            None => return expose(links, id, None),
         };
         let whole = transfer.whole(Order::None).map(|whole| whole.0);
         let link = links.active.iter_mut().find(|link| link.serial == source.link);
-        let able = whole.zip(link).is_some_and(|(region, link)| {
-            // SAFETY: the registration is dropped here, and was told to nobody.
-            unsafe { link.endpoint.register(region, Access::RemoteWrite) }.is_ok_and(|handle| handle.is_some())
+        let registered = whole.zip(link).and_then(|(region, link)| {
+            // SAFETY: the buffer is the transfer's until it is settled, which drops the registration first; or it is
+            // dropped before anybody is told of it.
+            unsafe { link.endpoint.register(region, Access::RemoteWrite) }.ok().flatten()
         });
-        if able { expose(links, id) } else { self.fetch(peer, links, (id, source), false, done) }
+        match registered {
+            Some(registration) => expose(links, id, Some((source.link, registration))),
+            None => self.fetch(peer, links, (id, source), false, done),
+        }
     }
 }
 
@@ -171,8 +175,8 @@ impl Links {
 }
 
 /// Registers the buffer with every link that can PUT, each for the share that its bandwidth allows; what none takes
-/// comes as fragments.
-fn expose(links: &mut Links, id: Id) {
+/// comes as fragments. The link of that serial has registered all of it already.
+fn expose(links: &mut Links, id: Id, mut registered: Option<(u32, Registration)>) {
     let Links { active, receives, queues, .. } = links;
     let Some(transfer) = receives.get_mut(id) else { return };
     let blocks = transfer.whole(Order::None).filter(|whole| whole.1.is_some());
@@ -197,8 +201,12 @@ fn expose(links: &mut Links, id: Id) {
             _ => transfer.region(offset, len, Order::None).filter(|region| region.len != 0),
         };
         let Some(region) = region else { continue };
-        // SAFETY: the buffer is the transfer's until it is settled, which drops the registration first.
-        match unsafe { link.endpoint.register(region, Access::RemoteWrite) } {
+        let registration = match registered.take_if(|(serial, _)| *serial == link.serial && len == wanted) {
+            Some((_, registration)) => Ok(Some(registration)),
+            // SAFETY: the buffer is the transfer's until it is settled, which drops the registration first.
+            None => unsafe { link.endpoint.register(region, Access::RemoteWrite) },
+        };
+        match registration {
             Ok(Some(registration)) => {
                 let (handle, blocks) = (*registration.handle(), blocks.and_then(|whole| whole.1));
                 let to = Exposed { btl: link.tag, ordinal: link.ordinal, handle, blocks };

@@ -1,6 +1,6 @@
 //! The first header of a message.
 
-use cableway_btl::{Access, Capabilities, Flags, FragmentKind, Operation, Region, Token, Transfer};
+use cableway_btl::{Access, Flags, FragmentKind, Operation, Region, Token, Transfer};
 use cableway_common_cuda::{Direction, Order};
 
 use super::transfer::{Phase, SendTransfer};
@@ -69,19 +69,18 @@ impl Engine {
     }
 
     fn choose_start(&self, links: &mut Links, transfer: &mut SendTransfer) -> Start {
-        let shape = Shape::of(&transfer.convertor, flags(&links.active));
-        transfer.stores = self.stores(links, transfer, shape);
-        let reachable =
-            !transfer.stores && shape.on_device && shape.contiguous && self.expose_device(links, transfer, shape);
+        let together = Together::of(&links.active);
+        let shape = Shape::of(&transfer.convertor, together.any);
+        transfer.stores = self.stores(links, transfer, (shape, together));
+        let reachable = !transfer.stores
+            && shape.on_device
+            && shape.contiguous
+            && self.expose_device(links, transfer, (shape, together));
         let Some(main) = links.active.first() else { return Start::Announce };
         let cost = flow::cost(true, transfer.len.min(usize::MAX as u64 / 2) as usize);
         let credit = links.credit.covers(cost);
-        let out = Outgoing {
-            credit,
-            reachable,
-            stores: transfer.stores,
-            ..self.outgoing(&links.active, main, transfer, shape)
-        };
+        let out =
+            Outgoing { credit, reachable, stores: transfer.stores, ..self.outgoing(main, transfer, (shape, together)) };
         let (start, _) = protocol::start(&out);
         if !out.credit && start == Start::Announce && out.len + MATCH_LEN as u64 <= out.main.eager_limit as u64 {
             self.counters.flow_controlled.increment();
@@ -90,22 +89,24 @@ impl Engine {
     }
 
     /// Whether a device's data should be announced for this process to store it.
-    fn stores(&self, links: &mut Links, transfer: &SendTransfer, shape: Shape) -> bool {
-        let Some(main) = links.active.first() else { return false };
-        let out = Outgoing { stores: true, ..self.outgoing(&links.active, main, transfer, shape) };
+    fn stores(&self, links: &mut Links, transfer: &SendTransfer, how: (Shape, Together)) -> bool {
         let small = transfer.len <= self.parameters.device_push_limit as u64;
+        if !how.0.on_device || !small || links.fetches.peer_copies() {
+            return false;
+        }
+        let Some(main) = links.active.first() else { return false };
+        let out = Outgoing { stores: true, ..self.outgoing(main, transfer, how) };
         let cost = |operation| main.endpoint.cost(operation, transfer.convertor.location()).of(transfer.len);
-        let able = small && !links.fetches.peer_copies() && protocol::stores_device(&out);
-        if !able || cost(Operation::Put) > cost(Operation::Get) {
+        if !protocol::stores_device(&out) || cost(Operation::Put) > cost(Operation::Get) {
             return false;
         }
         protocol::stores_device(&Outgoing { fetches: false, ..out }) || links.fetches.next_is_announced()
     }
 
     /// Has a link make a device's data reachable for the peer, if one copy may be the way to move it.
-    fn expose_device(&self, links: &mut Links, transfer: &mut SendTransfer, shape: Shape) -> bool {
+    fn expose_device(&self, links: &mut Links, transfer: &mut SendTransfer, how: (Shape, Together)) -> bool {
         let Some(main) = links.active.first() else { return false };
-        let out = self.outgoing(&links.active, main, transfer, shape);
+        let out = self.outgoing(main, transfer, how);
         if !protocol::exposes_device(&out) {
             return false;
         }
@@ -341,9 +342,12 @@ impl Engine {
         transfer.phase = Phase::Starting(Start::Announce);
         let addressable = transfer.failure.is_none() && self.addressable(&links.active, transfer);
         // Nor does the network know of it, that may be asked to store the data.
-        let by_network =
-            transfer.convertor.location().on_device() && flags(&links.active).contains(Flags::DEVICE_DIRECT);
-        if addressable && by_network && !self.is_ordered(peer, transfer, id) {
+        let by_network = || Together::of(&links.active).any.contains(Flags::DEVICE_DIRECT);
+        if addressable
+            && transfer.convertor.location().on_device()
+            && by_network()
+            && !self.is_ordered(peer, transfer, id)
+        {
             return Attempt::Under;
         }
         let addressable = addressable && transfer.failure.is_none();
@@ -355,17 +359,22 @@ impl Engine {
     /// Whether the receiver may ask to have the message stored.
     fn addressable(&self, active: &[Link], transfer: &SendTransfer) -> bool {
         let Some(main) = active.first() else { return false };
-        let any = flags(active);
+        let together = Together::of(active);
         // What the network cannot be let read, it does not send either.
-        if transfer.unreachable && any.contains(Flags::DEVICE_DIRECT) {
+        if transfer.unreachable && together.any.contains(Flags::DEVICE_DIRECT) {
             return false;
         }
-        let shape = Shape::of(&transfer.convertor, any);
-        protocol::addressable(&self.outgoing(active, main, transfer, shape))
+        let shape = Shape::of(&transfer.convertor, together.any);
+        protocol::addressable(&self.outgoing(main, transfer, (shape, together)))
     }
 
     /// What the protocol is chosen by, where the receiver has room and nothing speaks against one copy.
-    fn outgoing<'l>(&self, active: &'l [Link], main: &'l Link, transfer: &SendTransfer, from: Shape) -> Outgoing<'l> {
+    fn outgoing<'l>(
+        &self,
+        main: &'l Link,
+        transfer: &SendTransfer,
+        (from, together): (Shape, Together),
+    ) -> Outgoing<'l> {
         Outgoing {
             len: transfer.len,
             from,
@@ -373,10 +382,10 @@ impl Engine {
             credit: true,
             copy_only: self.copy_only(),
             main: main.capabilities(),
-            any: flags(active),
-            min_rdma_size: least(active, RDMA, |link| link.min_rdma_size),
-            device_min_rdma_size: least(active, DEVICE_RDMA, |link| link.device_min_rdma_size),
-            device_max_rdma_size: most(active, DEVICE_RDMA, |link| link.device_max_rdma_size),
+            any: together.any,
+            min_rdma_size: together.min_rdma_size,
+            device_min_rdma_size: together.device_min_rdma_size,
+            device_max_rdma_size: together.device_max_rdma_size,
             reachable: true,
             stores: false,
             fetches: true,
@@ -462,19 +471,19 @@ impl SendTransfer {
 impl Links {
     /// What any link can do.
     pub(crate) fn flags(&self) -> Flags {
-        flags(&self.active)
+        self.active.iter().fold(Flags::empty(), |flags, link| flags | link.capabilities().flags)
     }
 
     pub(crate) fn min_rdma_size(&self) -> usize {
-        least(&self.active, RDMA, |link| link.min_rdma_size)
+        Together::of(&self.active).min_rdma_size
     }
 
     pub(crate) fn device_min_rdma_size(&self) -> usize {
-        least(&self.active, DEVICE_RDMA, |link| link.device_min_rdma_size)
+        Together::of(&self.active).device_min_rdma_size
     }
 
     pub(crate) fn device_max_rdma_size(&self) -> usize {
-        most(&self.active, DEVICE_RDMA, |link| link.device_max_rdma_size)
+        Together::of(&self.active).device_max_rdma_size
     }
 
     pub(crate) fn main_broke(&mut self, error: cableway_btl::Error) {
@@ -490,7 +499,7 @@ impl Links {
     }
 
     fn attempt_header(&mut self, id: Id, header: &HeaderBuffer) -> Attempt {
-        if !self.send_small(header.as_bytes(), &[]) {
+        if !self.send_small(header.as_bytes()) {
             return Attempt::Busy;
         }
         self.announced(id);
@@ -500,20 +509,37 @@ impl Links {
 
 const RDMA: Flags = DEVICE_RDMA.union(Flags::GET).union(Flags::PUT);
 
-fn flags(active: &[Link]) -> Flags {
-    active.iter().fold(Flags::empty(), |flags, link| flags | link.capabilities().flags)
+/// What the links to a peer can do together.
+#[derive(Clone, Copy)]
+struct Together {
+    /// What any of them can.
+    any: Flags,
+    /// The smallest of those that can GET or PUT.
+    min_rdma_size: usize,
+    /// The same of those that can with device memory, and the largest of these; 0 if none can.
+    device_min_rdma_size: usize,
+    device_max_rdma_size: usize,
 }
 
-/// The smallest of a number that links which can do something have.
-fn least(active: &[Link], able: Flags, number: impl Fn(&Capabilities) -> usize) -> usize {
-    let able = active.iter().map(|link| link.capabilities()).filter(|caps| caps.flags.intersects(able));
-    able.map(number).min().unwrap_or(usize::MAX)
-}
-
-/// The largest of one; 0 if none of them can.
-fn most(active: &[Link], able: Flags, number: impl Fn(&Capabilities) -> usize) -> usize {
-    let able = active.iter().map(|link| link.capabilities()).filter(|caps| caps.flags.intersects(able));
-    able.map(number).max().unwrap_or(0)
+impl Together {
+    #[inline]
+    fn of(active: &[Link]) -> Together {
+        let (min_rdma_size, device_min_rdma_size) = (usize::MAX, usize::MAX);
+        let mut together =
+            Together { any: Flags::empty(), min_rdma_size, device_min_rdma_size, device_max_rdma_size: 0 };
+        for link in active {
+            let able = link.capabilities();
+            together.any |= able.flags;
+            if able.flags.intersects(RDMA) {
+                together.min_rdma_size = together.min_rdma_size.min(able.min_rdma_size);
+            }
+            if able.flags.intersects(DEVICE_RDMA) {
+                together.device_min_rdma_size = together.device_min_rdma_size.min(able.device_min_rdma_size);
+                together.device_max_rdma_size = together.device_max_rdma_size.max(able.device_max_rdma_size);
+            }
+        }
+        together
+    }
 }
 
 /// Has the first link that can make the data reachable for the peer's GET; false if none can.
