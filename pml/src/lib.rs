@@ -49,4 +49,4 @@ pub use error::{Abort, Error};
 pub use probe::Message;
 pub use protocol::{Explained, Side, explain};
 pub use request::{ANY, Hook, Outcome, PROC_NULL, Request, Status};
-pub use send::SendMode;
+pub use send::{SendMode, Short};

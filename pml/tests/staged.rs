@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use cableway_btl::Flags;
 use cableway_common_cuda::{BufferKind, DeviceBuffer, DeviceIndex, Devices};
-use cableway_pml::{Buffer, Error, Request, SendMode};
+use cableway_pml::{Buffer, Error, Outcome, Request, SendMode, Short};
 use test_nodes::{devices, isolated};
 
 use common::{Link, Ranks, pattern};
@@ -84,6 +84,40 @@ fn window(ranks: &Ranks, from: &[*mut u8], to: &[*mut u8], len: usize) -> Vec<Re
 
 fn pieces(buffer: &DeviceBuffer, count: usize, len: usize) -> Vec<*mut u8> {
     (0..count).map(|piece| buffer.as_device_ptr().wrapping_add(piece * len)).collect()
+}
+
+#[test]
+fn a_send_asks_once_where_its_buffer_is() {
+    const LEN: usize = 100;
+    let _alone = alone();
+    let devices = devices();
+    let ranks = Ranks::on(&devices, 2, &[link()], &[("device_protocols", "copy")], false);
+    let content = pattern(LEN, 3);
+    let (source, target) = (buffer(&devices, &content), buffer(&devices, &[0; LEN]));
+    let (send, receive) = (Request::new(), Request::new());
+    let (engine, world) = (&ranks.engines[0], &ranks.world[0]);
+    let asked = || calls(c"cuPointerGetAttributes");
+    for _ in 0..2 {
+        let (at, before) = (source.location(), asked());
+        // SAFETY: buffers and requests live until all is done.
+        unsafe {
+            let from = Buffer::bytes(source.as_device_ptr(), LEN as u64);
+            let Short::Not(location) = engine.send_now(world, 1, 1, from).unwrap() else {
+                panic!("a device's message needs a request")
+            };
+            assert_eq!(location, Some(at));
+            let started = engine.isend_after(world, 1, 1, (from, location), &SendMode::Standard, &raw const send);
+            assert_eq!(started.unwrap(), Outcome::Started);
+            assert_eq!(asked(), before.map(|before| before + 1));
+            let to = Buffer::bytes(target.as_device_ptr(), LEN as u64);
+            ranks.engines[1].irecv(&ranks.world[1], 0, 1, to, &raw const receive).unwrap();
+        }
+        ranks.finish(&[&send, &receive]);
+        assert!(send.result().is_ok() && receive.result().is_ok());
+    }
+    let mut got = vec![0; content.len()];
+    target.copy_to_host(0, &mut got).unwrap();
+    assert!(got == content);
 }
 
 #[test]

@@ -10,7 +10,8 @@ mod request;
 use std::marker::PhantomData;
 
 use cableway_base::Rank;
-use cableway_pml::{Buffer, Outcome, SendMode};
+use cableway_common_cuda::Location;
+use cableway_pml::{Buffer, Outcome, SendMode, Short};
 
 use crate::buffer::{RecvBuffer, SendBuffer};
 use crate::communicator::{Communicator, Message};
@@ -206,21 +207,26 @@ impl<'scope, 'env> Scope<'scope, 'env> {
             // SAFETY: the caller's promise.
             match unsafe { engine.send_now(communicator, raw_rank(to), tag, buffer) } {
                 // What a small message leaves behind is small, too: it is built in place, not copied from hand to hand.
-                Ok(true) => return Ok(Request::complete(self, to, tag, &buffer)),
-                Ok(false) => {}
+                Ok(Short::Left) => return Ok(Request::complete(self, to, tag, &buffer)),
+                // SAFETY: the caller's promise.
+                Ok(Short::Not(location)) => unsafe {
+                    return self.start_large_send((buffer, location), to, tag, mode);
+                },
                 Err(error) => return Err(Operation::send(&buffer, to, tag).failed(error)),
             }
         }
         // SAFETY: the caller's promise.
-        unsafe { self.start_large_send(buffer, to, tag, mode) }
+        unsafe { self.start_large_send((buffer, None), to, tag, mode) }
     }
 
+    /// The buffer's location is what the short way has found out.
+    ///
     /// # Safety
     /// As [`start_send`](Self::start_send).
     #[inline(never)]
     unsafe fn start_large_send(
         &'scope self,
-        buffer: Buffer<'_>,
+        (buffer, location): (Buffer<'_>, Option<Location>),
         to: Rank,
         tag: i32,
         mode: &SendMode,
@@ -230,7 +236,13 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         self.communicator.check_tag(tag).map_err(|error| operation.failed(error))?;
         let request = InFlight::new(engine);
         // SAFETY: the caller's promise; the request is new and ends before the scope does.
-        let started = unsafe { engine.isend(communicator, raw_rank(to), tag, buffer, mode, &raw const *request) };
+        let started = unsafe {
+            let request = &raw const *request;
+            match location {
+                Some(_) => engine.isend_after(communicator, raw_rank(to), tag, (buffer, location), mode, request),
+                None => engine.isend(communicator, raw_rank(to), tag, buffer, mode, request),
+            }
+        };
         match started.map_err(|error| operation.failed(error))? {
             Outcome::Complete => Ok(Request::complete(self, to, tag, &buffer)),
             Outcome::Started => Ok(self.pending(request, operation)),

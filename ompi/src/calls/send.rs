@@ -2,7 +2,8 @@
 
 use std::ffi::c_int;
 
-use cableway_pml::{Buffer, Communicator, Engine, Outcome, Request, SendMode};
+use cableway_common_cuda::Location;
+use cableway_pml::{Buffer, Communicator, Engine, Outcome, Request, SendMode, Short};
 
 use super::request::{refused, run};
 use crate::boundary::{BufferDescription, Code, guarded};
@@ -22,7 +23,7 @@ unsafe extern "C" fn cableway_send_now(
         let Some(engine) = state::engine() else { return Code::Internal.refused() };
         // SAFETY: the caller's promise.
         match unsafe { engine.send_now(&*communicator, dest, tag, buffer_of(buffer)) } {
-            Ok(sent) => c_int::from(sent),
+            Ok(tried) => c_int::from(tried == Short::Left),
             Err(error) => refused(&error),
         }
     })
@@ -64,22 +65,29 @@ unsafe extern "C" fn cableway_send(
     guarded(Code::Internal.refused(), || {
         let Some(engine) = state::engine() else { return Code::Internal.refused() };
         // SAFETY: the caller's promise.
-        unsafe { send_and_wait(engine, &*communicator, (dest, tag), buffer_of(buffer), &mode_of(mode)) }
+        unsafe { send_and_wait(engine, &*communicator, (dest, tag), (buffer_of(buffer), None), &mode_of(mode)) }
     })
 }
 
+/// With the buffer's location, if the short way has found it out.
+///
 /// # Safety
-/// The buffer is valid for reads.
+/// The buffer is valid for reads; the program has not run since its location was found.
 #[inline(never)]
 pub(super) unsafe fn send_and_wait(
     engine: &Engine,
     communicator: &Communicator,
     (dest, tag): (c_int, c_int),
-    buffer: Buffer<'_>,
+    (buffer, location): (Buffer<'_>, Option<Location>),
     mode: &SendMode,
 ) -> c_int {
     // SAFETY: the caller's promise; the request lives until it is complete.
-    let result = run(engine, |request| unsafe { engine.isend(communicator, dest, tag, buffer, mode, request) });
+    let result = run(engine, |request| unsafe {
+        match location {
+            Some(_) => engine.isend_after(communicator, dest, tag, (buffer, location), mode, request),
+            None => engine.isend(communicator, dest, tag, buffer, mode, request),
+        }
+    });
     result.map_or_else(|error| refused(&error), |_| Code::Ok as c_int)
 }
 

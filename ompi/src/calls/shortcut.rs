@@ -3,7 +3,7 @@
 
 use std::ffi::c_int;
 
-use cableway_pml::{Buffer, Communicator, Engine, Outcome, Request, SendMode, Status};
+use cableway_pml::{Buffer, Communicator, Engine, Outcome, Request, SendMode, Short, Status};
 
 use super::request::{refused, run, wait_for};
 use super::send::send_and_wait;
@@ -25,7 +25,7 @@ unsafe extern "C" fn cableway_send_bytes_now(
         let Some(engine) = state::engine() else { return Code::Internal.refused() };
         // SAFETY: the caller's promise.
         match unsafe { engine.send_now(&*communicator, dest, tag, Buffer::bytes(address, len)) } {
-            Ok(sent) => c_int::from(sent),
+            Ok(tried) => c_int::from(tried == Short::Left),
             Err(error) => refused(&error),
         }
     })
@@ -48,9 +48,11 @@ unsafe extern "C" fn cableway_send_bytes(
         let buffer = Buffer::bytes(address, len);
         // SAFETY: as above.
         match unsafe { engine.send_now(communicator, dest, tag, buffer) } {
-            Ok(true) => Code::Ok as c_int,
-            // SAFETY: as above.
-            Ok(false) => unsafe { send_and_wait(engine, communicator, (dest, tag), buffer, &SendMode::Standard) },
+            Ok(Short::Left) => Code::Ok as c_int,
+            // SAFETY: as above; the program has not run since.
+            Ok(Short::Not(location)) => unsafe {
+                send_and_wait(engine, communicator, (dest, tag), (buffer, location), &SendMode::Standard)
+            },
             Err(error) => refused(&error),
         }
     })

@@ -47,15 +47,20 @@ pub enum SendMode {
     Buffered(Arc<AttachedBuffer>),
 }
 
-/// Whether a message has left by the short way. If not, nothing happened but that its buffer's location may be known.
-enum Short {
+/// Whether a message has left by the short way ([`Engine::send_now`]).
+#[must_use]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Short {
+    /// It has, and its buffer can be reused.
     Left,
+    /// Nothing happened. Where its buffer is, if that was asked on the way: for
+    /// [`isend_after`](Engine::isend_after), in the same call of the program's.
     Not(Option<Location>),
 }
 
 impl Engine {
-    /// Sends at once if that needs no request: small, and the transport has room. `Ok(false)`: nothing happened, call
-    /// [`isend`](Self::isend). Not for synchronous sends.
+    /// Sends at once if that needs no request: small, and the transport has room. Else nothing happened, and
+    /// [`isend_after`](Self::isend_after) is to be called. Not for synchronous sends.
     ///
     /// # Safety
     /// The buffer is valid for reads.
@@ -63,13 +68,12 @@ impl Engine {
     /// # Errors
     /// A bad rank or tag, or the peer failed.
     #[inline(always)]
-    pub unsafe fn send_now(&self, to: &Communicator, dest: i32, tag: i32, buffer: Buffer<'_>) -> Result<bool, Error> {
+    pub unsafe fn send_now(&self, to: &Communicator, dest: i32, tag: i32, buffer: Buffer<'_>) -> Result<Short, Error> {
         // SAFETY: the caller's promise.
         unsafe {
-            if matches!(self.leaves_at_once(to, dest, tag, buffer), Short::Left) {
-                Ok(true)
-            } else {
-                self.meet_and_send(to, dest, tag, buffer)
+            match self.leaves_at_once(to, dest, tag, buffer) {
+                Short::Not(None) => self.meet_and_send(to, dest, tag, buffer),
+                tried => Ok(tried),
             }
         }
     }
@@ -128,16 +132,19 @@ impl Engine {
     /// # Safety
     /// As [`send_now`](Self::send_now).
     #[inline(never)]
-    unsafe fn meet_and_send(&self, to: &Communicator, dest: i32, tag: i32, buffer: Buffer<'_>) -> Result<bool, Error> {
+    unsafe fn meet_and_send(&self, to: &Communicator, dest: i32, tag: i32, buffer: Buffer<'_>) -> Result<Short, Error> {
         if dest == PROC_NULL {
-            return Ok(true);
+            return Ok(Short::Left);
         }
         self.check_open()?;
         let process = to.destination(dest, tag)?;
         let known = self.known_peer(process).is_some();
         self.peer(process)?.check()?;
+        if known {
+            return Ok(Short::Not(None));
+        }
         // SAFETY: the caller's promise.
-        Ok(!known && matches!(unsafe { self.leaves_at_once(to, dest, tag, buffer) }, Short::Left))
+        Ok(unsafe { self.leaves_at_once(to, dest, tag, buffer) })
     }
 
     /// Starts a send of `buffer` to rank `dest`.
@@ -168,14 +175,18 @@ impl Engine {
             }
         }
         // SAFETY: the caller's promise.
-        unsafe { self.isend_slowly(to, dest, tag, (buffer, location), mode, request) }
+        unsafe { self.isend_after(to, dest, tag, (buffer, location), mode, request) }
     }
 
-    /// `location` is the buffer's, if this call has asked for it already.
+    /// As [`isend`](Self::isend), of a message that did not leave by the short way, with the location that was found
+    /// then.
     ///
     /// # Safety
+    /// As [`isend`](Self::isend); the program has not run since the location was found, so that it is right still.
+    ///
+    /// # Errors
     /// As [`isend`](Self::isend).
-    unsafe fn isend_slowly(
+    pub unsafe fn isend_after(
         &self,
         to: &Communicator,
         dest: i32,
@@ -267,7 +278,7 @@ impl Engine {
     ) -> Result<(), Error> {
         let request = AbortUnlessComplete::new();
         // SAFETY: the request is new, and this frame, which lends the buffer, is not left before it is complete.
-        match unsafe { self.isend_slowly(to, dest, tag, (buffer, location), mode, request.started())? } {
+        match unsafe { self.isend_after(to, dest, tag, (buffer, location), mode, request.started())? } {
             Outcome::Complete => {
                 request.unused();
                 Ok(())
