@@ -47,6 +47,13 @@ struct cableway_buffer {
     uint64_t count;
 };
 
+/* What a send that did not leave at once has found out about its buffer, for cableway_isend in the same call of the
+ * program's: a driver is asked once. For Rust alone. */
+struct cableway_place {
+    uint32_t known, class;
+    uint64_t device, context, id;
+};
+
 struct cableway_status {
     int32_t source, tag;
     uint64_t len;         /* as sent, also where the receive truncated it */
@@ -88,11 +95,14 @@ void cableway_layout_free(void *layout);
 /* Packs a buffer, on a device or not, into host memory. */
 int cableway_pack(const struct cableway_buffer *from, void *to, uint64_t len);
 
-/* 1: sent, no request needed. 0: nothing happened, use cableway_isend. Negative: minus an enum cableway_code. */
-int cableway_send_now(void *communicator, int dest, int tag, const struct cableway_buffer *buffer);
-/* 1: complete, the request is untouched. 0: started, shim_completed will be called. Negative: as above. */
+/* 1: sent, no request needed. 0: nothing happened but that the place is filled in, use cableway_isend. Negative: minus
+ * an enum cableway_code. */
+int cableway_send_now(void *communicator, int dest, int tag, const struct cableway_buffer *buffer,
+                      struct cableway_place *place);
+/* 1: complete, the request is untouched. 0: started, shim_completed will be called. Negative: as above. The place is NULL
+ * where none was filled in. */
 int cableway_isend(void *communicator, int dest, int tag, const struct cableway_buffer *buffer,
-                   enum cableway_mode mode, void *request);
+                   const struct cableway_place *place, enum cableway_mode mode, void *request);
 int cableway_send(void *communicator, int dest, int tag, const struct cableway_buffer *buffer,
                   enum cableway_mode mode);
 /* 0, and shim_completed will be called; negative: as above. */
@@ -105,7 +115,8 @@ int cableway_iprobe(void *communicator, int source, int tag, struct cableway_sta
 int cableway_imrecv(void *message, const struct cableway_buffer *buffer, void *request);
 void cableway_mrecv(void *message, const struct cableway_buffer *buffer, struct cableway_status *status);
 /* The same calls for `len` bytes at an address: what nearly every message is. Sends are of the standard mode. */
-int cableway_send_bytes_now(void *communicator, int dest, int tag, const void *address, uint64_t len);
+int cableway_send_bytes_now(void *communicator, int dest, int tag, const void *address, uint64_t len,
+                            struct cableway_place *place);
 int cableway_send_bytes(void *communicator, int dest, int tag, const void *address, uint64_t len);
 int cableway_irecv_bytes(void *communicator, int source, int tag, void *address, uint64_t len, void *request);
 /* An enum cableway_code. The status, which is that of a receive that succeeded or was truncated, may be NULL. */

@@ -3,6 +3,7 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use cableway_common_cuda::{DeviceIndex, Location, MemoryClass};
 use cableway_pml::{Error, Request, Status};
 
 use crate::state;
@@ -71,6 +72,47 @@ pub(crate) struct BufferDescription {
     pub(crate) len: u64,
     pub(crate) layout: *const c_void,
     pub(crate) count: u64,
+}
+
+/// `struct cableway_place`
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct Place {
+    known: u32,
+    class: u32,
+    /// 0: none; else the index and 1.
+    device: u64,
+    context: u64,
+    id: u64,
+}
+const _: () = assert!(size_of::<Place>() == 32);
+
+impl From<Option<Location>> for Place {
+    fn from(location: Option<Location>) -> Self {
+        let Location { class, device, context, buffer_id } = location.unwrap_or(Location::HOST);
+        let class = match class {
+            MemoryClass::Host => 0,
+            MemoryClass::Pinned => 1,
+            MemoryClass::Device => 2,
+            MemoryClass::Managed => 3,
+        };
+        let device = device.map_or(0, |device| u64::from(device.0) + 1);
+        Place { known: u32::from(location.is_some()), class, device, context, id: buffer_id }
+    }
+}
+
+impl From<Place> for Option<Location> {
+    fn from(place: Place) -> Self {
+        let class = match (place.known, place.class) {
+            (0, _) => return None,
+            (_, 0) => MemoryClass::Host,
+            (_, 1) => MemoryClass::Pinned,
+            (_, 2) => MemoryClass::Device,
+            _ => MemoryClass::Managed,
+        };
+        let device = place.device.checked_sub(1).and_then(|device| u32::try_from(device).ok()).map(DeviceIndex);
+        Some(Location { class, device, context: place.context, buffer_id: place.id })
+    }
 }
 
 /// `struct cableway_status`

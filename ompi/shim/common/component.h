@@ -80,6 +80,8 @@ cableway_request_t *cableway_request_new(ompi_communicator_t *communicator, cons
                                          ompi_datatype_t *datatype, int peer, int tag, bool persistent);
 void cableway_request_release(cableway_request_t *request);
 int cableway_request_begin(cableway_request_t *request);
+/* The same; of a send, with what is known of its buffer, or NULL. */
+int cableway_request_begin_at(cableway_request_t *request, const struct cableway_place *place);
 int cableway_pml_start(size_t count, ompi_request_t **requests);
 
 /* Has threads that wait for requests wait our way, or Open MPI's again. */
@@ -99,6 +101,10 @@ int cableway_pml_send(const void *address, size_t count, ompi_datatype_t *dataty
                       mca_pml_base_send_mode_t mode, ompi_communicator_t *communicator);
 int cableway_pml_isend(const void *address, size_t count, ompi_datatype_t *datatype, int dest, int tag,
                        mca_pml_base_send_mode_t mode, ompi_communicator_t *communicator, ompi_request_t **out);
+/* Goes on where a send did not leave at once; place as for cableway_request_begin_at. */
+int cableway_isend_at(const void *address, size_t count, ompi_datatype_t *datatype, int dest, int tag,
+                      mca_pml_base_send_mode_t mode, ompi_communicator_t *communicator,
+                      const struct cableway_place *place, ompi_request_t **out);
 int cableway_pml_recv(void *address, size_t count, ompi_datatype_t *datatype, int source, int tag,
                       ompi_communicator_t *communicator, ompi_status_public_t *status);
 int cableway_pml_irecv(void *address, size_t count, ompi_datatype_t *datatype, int source, int tag,

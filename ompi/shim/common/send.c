@@ -14,15 +14,15 @@ int cableway_pml_isend_init(const void *address, size_t count, ompi_datatype_t *
 int cableway_pml_isend(const void *address, size_t count, ompi_datatype_t *datatype, int dest, int tag,
                        mca_pml_base_send_mode_t mode, ompi_communicator_t *communicator, ompi_request_t **out)
 {
-    cableway_request_t *request;
-    int rc;
-    if (MCA_PML_BASE_SEND_STANDARD == mode || MCA_PML_BASE_SEND_READY == mode) {
+    struct cableway_place place;
+    bool tried = MCA_PML_BASE_SEND_STANDARD == mode || MCA_PML_BASE_SEND_READY == mode;
+    if (tried) {
         struct cableway_buffer buffer;
-        rc = cableway_describe(&buffer, address, count, datatype);
+        int rc = cableway_describe(&buffer, address, count, datatype);
         if (OMPI_SUCCESS != rc) {
             return rc;
         }
-        rc = cableway_send_now(cableway_handle(communicator), dest, tag, &buffer);
+        rc = cableway_send_now(cableway_handle(communicator), dest, tag, &buffer, &place);
         if (1 == rc) {
             *out = &ompi_request_empty;
             return OMPI_SUCCESS;
@@ -31,10 +31,18 @@ int cableway_pml_isend(const void *address, size_t count, ompi_datatype_t *datat
             return cableway_error(-rc);
         }
     }
-    request = cableway_request_new(communicator, address, count, datatype, dest, tag, false);
+    return cableway_isend_at(address, count, datatype, dest, tag, mode, communicator, tried ? &place : NULL, out);
+}
+
+int cableway_isend_at(const void *address, size_t count, ompi_datatype_t *datatype, int dest, int tag,
+                      mca_pml_base_send_mode_t mode, ompi_communicator_t *communicator,
+                      const struct cableway_place *place, ompi_request_t **out)
+{
+    cableway_request_t *request = cableway_request_new(communicator, address, count, datatype, dest, tag, false);
+    int rc;
     request->kind = CABLEWAY_SEND;
     request->mode = mode;
-    rc = cableway_request_begin(request);
+    rc = cableway_request_begin_at(request, place);
     if (OMPI_SUCCESS != rc) {
         cableway_request_release(request);
         return rc;

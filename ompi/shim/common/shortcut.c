@@ -19,14 +19,23 @@ int cableway_shortcut_send(const void *address, size_t count, ompi_datatype_t *d
 int cableway_shortcut_isend(const void *address, size_t count, ompi_datatype_t *datatype, int dest, int tag,
                             mca_pml_base_send_mode_t mode, ompi_communicator_t *communicator, ompi_request_t **out)
 {
+    struct cableway_place place;
     void *start;
     uint64_t len;
-    if (OPAL_LIKELY(MCA_PML_BASE_SEND_STANDARD == mode && cableway_one_run(address, count, datatype, &start, &len)
-                    && 1 == cableway_send_bytes_now(cableway_handle(communicator), dest, tag, start, len))) {
+    int code;
+    if (OPAL_UNLIKELY(MCA_PML_BASE_SEND_STANDARD != mode
+                      || !cableway_one_run(address, count, datatype, &start, &len))) {
+        return cableway_pml_isend(address, count, datatype, dest, tag, mode, communicator, out);
+    }
+    code = cableway_send_bytes_now(cableway_handle(communicator), dest, tag, start, len, &place);
+    if (OPAL_LIKELY(1 == code)) {
         *out = &ompi_request_empty;
         return OMPI_SUCCESS;
     }
-    return cableway_pml_isend(address, count, datatype, dest, tag, mode, communicator, out);
+    if (OPAL_UNLIKELY(code < 0)) {
+        return cableway_error(-code);
+    }
+    return cableway_isend_at(address, count, datatype, dest, tag, mode, communicator, &place, out);
 }
 
 int cableway_shortcut_recv(void *address, size_t count, ompi_datatype_t *datatype, int source, int tag,

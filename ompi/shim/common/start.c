@@ -22,7 +22,7 @@ static int begin_buffered(cableway_request_t *request, struct cableway_buffer *b
                                     request->tag, false);
         copy->kind = CABLEWAY_BUFFERED;
         copy->attached = attached;
-        rc = cableway_isend(cableway_handle(copy->communicator), copy->peer, copy->tag, buffer, CABLEWAY_STANDARD,
+        rc = cableway_isend(cableway_handle(copy->communicator), copy->peer, copy->tag, buffer, NULL, CABLEWAY_STANDARD,
                             copy->engine);
         if (0 != rc) {
             (void) mca_pml_base_bsend_request_free(attached);
@@ -36,6 +36,11 @@ static int begin_buffered(cableway_request_t *request, struct cableway_buffer *b
 
 /* Starts a request's operation. It becomes complete by itself, at once perhaps. */
 int cableway_request_begin(cableway_request_t *request)
+{
+    return cableway_request_begin_at(request, NULL);
+}
+
+int cableway_request_begin_at(cableway_request_t *request, const struct cableway_place *place)
 {
     struct cableway_buffer buffer;
     void *communicator = cableway_handle(request->communicator);
@@ -63,7 +68,7 @@ int cableway_request_begin(cableway_request_t *request)
         return rc;
     } else {
         (void) OPAL_THREAD_ADD_FETCH32(&request->references, 1);
-        rc = cableway_isend(communicator, request->peer, request->tag, &buffer, cableway_mode_of(request->mode),
+        rc = cableway_isend(communicator, request->peer, request->tag, &buffer, place, cableway_mode_of(request->mode),
                             request->engine);
         if (1 == rc) {
             (void) ompi_request_complete(&request->ompi, false);

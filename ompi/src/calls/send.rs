@@ -3,47 +3,71 @@
 use std::ffi::c_int;
 
 use cableway_common_cuda::Location;
-use cableway_pml::{Buffer, Communicator, Engine, Outcome, Request, SendMode, Short};
+use cableway_pml::{Buffer, Communicator, Engine, Error, Outcome, Request, SendMode, Short};
 
 use super::request::{refused, run};
-use crate::boundary::{BufferDescription, Code, guarded};
+use crate::boundary::{BufferDescription, Code, Place, guarded};
 use crate::buffer::buffer_of;
 use crate::state;
 
 /// # Safety
-/// A live communicator, a valid buffer.
+/// A live communicator, a valid buffer; somewhere to write the place to.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cableway_send_now(
     communicator: *const Communicator,
     dest: c_int,
     tag: c_int,
     buffer: *const BufferDescription,
+    place: *mut Place,
 ) -> c_int {
     guarded(Code::Internal.refused(), || {
         let Some(engine) = state::engine() else { return Code::Internal.refused() };
         // SAFETY: the caller's promise.
         match unsafe { engine.send_now(&*communicator, dest, tag, buffer_of(buffer)) } {
-            Ok(tried) => c_int::from(tried == Short::Left),
+            // SAFETY: the caller's promise.
+            Ok(tried) => unsafe { report(tried, place) },
             Err(error) => refused(&error),
         }
     })
 }
 
+/// What a call that tries to send at once answers.
+///
 /// # Safety
-/// A live communicator; buffer and request stay valid until the request completes.
+/// `place` can be written.
+#[inline]
+pub(super) unsafe fn report(tried: Short, place: *mut Place) -> c_int {
+    match tried {
+        Short::Left => 1,
+        Short::Not(location) => {
+            // SAFETY: the caller's promise.
+            unsafe { place.write(location.into()) };
+            0
+        }
+    }
+}
+
+/// # Safety
+/// A live communicator; buffer and request stay valid until the request completes. The place is null, or was filled in
+/// for this buffer, and the program has not run since.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cableway_isend(
     communicator: *const Communicator,
     dest: c_int,
     tag: c_int,
     buffer: *const BufferDescription,
+    place: *const Place,
     mode: c_int,
     request: *mut Request,
 ) -> c_int {
     guarded(Code::Internal.refused(), || {
         let Some(engine) = state::engine() else { return Code::Internal.refused() };
         // SAFETY: the caller's promise; the request is not active before this.
-        let outcome = unsafe { engine.isend(&*communicator, dest, tag, buffer_of(buffer), &mode_of(mode), request) };
+        let outcome = unsafe {
+            let (communicator, buffer, mode) = (&*communicator, buffer_of(buffer), mode_of(mode));
+            let location = place.as_ref().and_then(|place| Option::from(*place));
+            start(engine, communicator, (dest, tag), (buffer, location), &mode, request)
+        };
         match outcome {
             Ok(Outcome::Complete) => 1,
             Ok(Outcome::Started) => 0,
@@ -82,13 +106,30 @@ pub(super) unsafe fn send_and_wait(
     mode: &SendMode,
 ) -> c_int {
     // SAFETY: the caller's promise; the request lives until it is complete.
-    let result = run(engine, |request| unsafe {
+    let result =
+        run(engine, |request| unsafe { start(engine, communicator, (dest, tag), (buffer, location), mode, request) });
+    result.map_or_else(|error| refused(&error), |_| Code::Ok as c_int)
+}
+
+/// Starts a send whose buffer's location may be known.
+///
+/// # Safety
+/// As [`Engine::isend_after`].
+unsafe fn start(
+    engine: &Engine,
+    communicator: &Communicator,
+    (dest, tag): (c_int, c_int),
+    (buffer, location): (Buffer<'_>, Option<Location>),
+    mode: &SendMode,
+    request: *const Request,
+) -> Result<Outcome, Error> {
+    // SAFETY: the caller's promise.
+    unsafe {
         match location {
             Some(_) => engine.isend_after(communicator, dest, tag, (buffer, location), mode, request),
             None => engine.isend(communicator, dest, tag, buffer, mode, request),
         }
-    });
-    result.map_or_else(|error| refused(&error), |_| Code::Ok as c_int)
+    }
 }
 
 fn mode_of(mode: c_int) -> SendMode {

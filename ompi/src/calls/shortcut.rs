@@ -6,13 +6,13 @@ use std::ffi::c_int;
 use cableway_pml::{Buffer, Communicator, Engine, Outcome, Request, SendMode, Short, Status};
 
 use super::request::{refused, run, wait_for};
-use super::send::send_and_wait;
-use crate::boundary::{Code, StatusReport, guarded};
+use super::send::{report, send_and_wait};
+use crate::boundary::{Code, Place, StatusReport, guarded};
 use crate::state;
 use crate::waiting::among_threads;
 
 /// # Safety
-/// A live communicator, `len` bytes to read.
+/// A live communicator, `len` bytes to read; somewhere to write the place to.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cableway_send_bytes_now(
     communicator: *const Communicator,
@@ -20,12 +20,14 @@ unsafe extern "C" fn cableway_send_bytes_now(
     tag: c_int,
     address: *const u8,
     len: u64,
+    place: *mut Place,
 ) -> c_int {
     guarded(Code::Internal.refused(), || {
         let Some(engine) = state::engine() else { return Code::Internal.refused() };
         // SAFETY: the caller's promise.
         match unsafe { engine.send_now(&*communicator, dest, tag, Buffer::bytes(address, len)) } {
-            Ok(tried) => c_int::from(tried == Short::Left),
+            // SAFETY: the caller's promise.
+            Ok(tried) => unsafe { report(tried, place) },
             Err(error) => refused(&error),
         }
     })
