@@ -94,7 +94,7 @@ fn to_look_at_copies_switches_no_context() {
         return;
     }
     // A driver, too, that answers about events in their context only.
-    let cases = [[("SIM_CUDA_FAIL", "")], [("SIM_CUDA_FAIL", "cuEventQuery:201:1")]];
+    let cases = ["", "cuEventQuery:201:1", "cuEventQuery:400:1"].map(|fault| [("SIM_CUDA_FAIL", fault)]);
     isolated_each(test, &cases.each_ref().map(|case| &case[..]), |case| {
         let (app, devices) = (app(), devices_with(&["device_landing_patience=0"]));
         app.use_device(0);

@@ -148,7 +148,9 @@ impl Context {
         if self.driver.version >= IDS_SINCE && !self.asks_within.load(Ordering::Relaxed) {
             self.check_alive()?;
             match ask(Scope::without_context(self.driver)) {
-                Err(Failure { code: Failure::INVALID_CONTEXT, .. }) => self.asks_within.store(true, Ordering::Relaxed),
+                Err(Failure { code: Failure::INVALID_CONTEXT | Failure::INVALID_HANDLE, .. }) => {
+                    self.asks_within.store(true, Ordering::Relaxed);
+                }
                 answer => return over(answer),
             }
         }
