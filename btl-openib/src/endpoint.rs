@@ -13,15 +13,13 @@ use cableway_btl::{
 use cableway_common_cuda::Location;
 use parking_lot::Mutex;
 use slab::Slab;
-use smallvec::SmallVec;
 
 use crate::card::Address;
 use crate::gpudirect::Held;
-use crate::kept::SMALL;
 use crate::link::{COPIED, Link, State, Tx};
 use crate::memory::{self, Buffer};
 use crate::shared::Shared;
-use crate::verbs::{self, Gather, Work};
+use crate::verbs::{self, Data, Gather, Work};
 use crate::work::Owner;
 use crate::{NAME, invalid, registration};
 
@@ -210,9 +208,10 @@ impl OpenibEndpoint {
             }
         };
         let data = Gather { address: local.address, len: local.len, key: memory.region().local_key() };
+        let data = Data::Registered(data);
         let owner = Owner::Transfer { token, _memory: memory };
         // SAFETY: the registration lives with its owner, the memory as the caller promises.
-        match unsafe { tx.start(&self.shared, &self.link, lane, work(address, key), data, false, true, owner) } {
+        match unsafe { tx.start(&self.shared, &self.link, lane, work(address, key), data, true, owner) } {
             Ok(()) => Ok(Transfer::Started),
             Err(error) => Err(self.give_up(&mut tx, error)),
         }
@@ -256,21 +255,19 @@ impl Endpoint for OpenibEndpoint {
             return Err(invalid("send_inline", format!("{total} bytes are more than the inline limit")));
         }
         let mut tx = self.link.tx.lock();
+        if let Some(sent) = tx.send_at_once(&self.shared, &self.link, header, payload) {
+            return match sent {
+                Ok(()) => Ok(Sent::Done),
+                Err(error) => Err(self.give_up(&mut tx, error)),
+            };
+        }
         let Some(lane) = self.may_send(&mut tx, total)? else { return Ok(Sent::Busy) };
         let inline = match &tx.state {
             State::Connected(connection) => connection.lanes[lane].pair.inline(),
             _ => return Ok(Sent::Busy),
         };
         let sent = if total <= inline {
-            let mut small = [0; SMALL];
-            let message = if total <= SMALL {
-                small[..header.len()].copy_from_slice(header);
-                small[header.len()..total].copy_from_slice(payload);
-                SmallVec::from_buf_and_len(small, total)
-            } else {
-                SmallVec::from_vec([header, payload].concat())
-            };
-            tx.send_copy(&self.shared, &self.link, lane, message)
+            tx.send_copy(&self.shared, &self.link, lane, header, payload)
         } else {
             let buffer = self.shared.pool.take(total)?;
             let address = buffer.address().as_ptr();

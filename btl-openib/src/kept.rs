@@ -67,6 +67,19 @@ impl Kept {
 }
 
 impl Message {
+    /// A copy of two runs.
+    #[inline]
+    pub(crate) fn copied(header: &[u8], payload: &[u8]) -> Self {
+        let total = header.len() + payload.len();
+        if total > SMALL {
+            return Message::Copied(SmallVec::from_vec([header, payload].concat()));
+        }
+        let mut small = [0; SMALL];
+        small[..header.len()].copy_from_slice(header);
+        small[header.len()..total].copy_from_slice(payload);
+        Message::Copied(SmallVec::from_buf_and_len(small, total))
+    }
+
     fn into_bytes(self) -> Box<[u8]> {
         match self {
             Message::Copied(bytes) => bytes.into_vec().into(),
@@ -99,6 +112,15 @@ mod tests {
         assert_eq!((kept.sent(), kept.messages.len()), (3, 1), "an older count changes nothing");
         assert_eq!(kept.take(2), [Box::from([2])]);
         assert_eq!(kept.sent(), 3);
+    }
+
+    #[test]
+    fn two_runs_are_one_message() {
+        let bytes: Vec<u8> = (0..2 * SMALL as u8).collect();
+        for (first, second) in [(1, 0), (24, 8), (SMALL - 1, 1), (SMALL, 0), (SMALL, 1), (1, SMALL), (SMALL, SMALL)] {
+            let (header, payload) = bytes[..first + second].split_at(first);
+            assert_eq!(*Message::copied(header, payload).into_bytes(), bytes[..first + second], "{first} and {second}");
+        }
     }
 
     #[test]

@@ -14,12 +14,12 @@ use smallvec::SmallVec;
 use crate::NAME;
 use crate::card::Address;
 use crate::cells::Cell;
-use crate::kept::{Kept, Message, SMALL};
+use crate::kept::{Kept, Message};
 use crate::memory::Buffer;
 use crate::order::{self, Arrivals};
 use crate::settings::SPARE_COMPLETIONS;
 use crate::shared::Shared;
-use crate::verbs::{Gather, Post, Work};
+use crate::verbs::{Data, Gather, Post, Work};
 use crate::work::{LEAST, Lane, Owner, Works};
 
 #[cfg(test)]
@@ -283,6 +283,35 @@ impl Tx {
         Ok(room.then_some(lane))
     }
 
+    /// Sends a message that goes within the work, where nothing stands in its way. None: nothing was done, and the long way
+    /// finds out why.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    #[inline]
+    pub(crate) fn send_at_once(
+        &mut self,
+        shared: &Shared,
+        link: &Link,
+        header: &[u8],
+        payload: &[u8],
+    ) -> Option<Result<(), Error>> {
+        let State::Connected(connection) = &self.state else { return None };
+        let ([lane], [works]) = (&connection.lanes[..], &mut self.works[..]) else { return None };
+        let waiting = self.kept.sent().checked_sub(connection.cell.read())?;
+        let fits = header.len() + payload.len() <= lane.pair.inline().min(lane.size);
+        if self.closing || !fits || waiting + works.reserved as u64 >= lane.window || !works.has_room(shared) {
+            return None;
+        }
+        let data = Data::Within(header, payload);
+        // SAFETY: nothing registered.
+        let begun = unsafe { begin(shared, link, (0, lane, works), Work::Send, data, false, Owner::Nothing) };
+        if begun.is_ok() {
+            self.kept.push(Message::copied(header, payload));
+        }
+        Some(begun)
+    }
+
     /// Starts a message, the first `len` bytes of a buffer, and keeps it.
     ///
     /// # Errors
@@ -299,9 +328,9 @@ impl Tx {
         let work = self.works[lane].next();
         // A buffer is kept until its queue pair reports something: of several, that one may never be used again.
         let signal = len > COPIED || self.works.len() > 1;
-        let data = Gather { address: buffer.address().as_ptr(), len, key: buffer.key() };
+        let data = Data::Registered(Gather { address: buffer.address().as_ptr(), len, key: buffer.key() });
         // SAFETY: the buffer is kept until the work is done.
-        match unsafe { self.start(shared, link, lane, self.work_of_message(), data, false, signal, Owner::Nothing) } {
+        match unsafe { self.start(shared, link, lane, self.work_of_message(), data, signal, Owner::Nothing) } {
             Ok(()) => {
                 self.keep_sent(lane, Message::Buffer { buffer, len, lane: lane as u8, work });
                 Ok(())
@@ -310,7 +339,7 @@ impl Tx {
         }
     }
 
-    /// Starts a message that goes within the work, and keeps it.
+    /// Starts a message that goes within the work, and keeps a copy, which is made when the message is on its way.
     ///
     /// # Errors
     /// As [`start`](Self::start).
@@ -320,12 +349,13 @@ impl Tx {
         shared: &Shared,
         link: &Link,
         lane: usize,
-        message: SmallVec<[u8; SMALL]>,
+        header: &[u8],
+        payload: &[u8],
     ) -> Result<(), Error> {
-        let data = Gather { address: message.as_ptr(), len: message.len(), key: 0 };
-        // SAFETY: inline data is copied at once.
-        unsafe { self.start(shared, link, lane, self.work_of_message(), data, true, false, Owner::Nothing) }?;
-        self.keep_sent(lane, Message::Copied(message));
+        let data = Data::Within(header, payload);
+        // SAFETY: nothing registered.
+        unsafe { self.start(shared, link, lane, self.work_of_message(), data, false, Owner::Nothing) }?;
+        self.keep_sent(lane, Message::copied(header, payload));
         Ok(())
     }
 
@@ -401,20 +431,14 @@ impl Tx {
         link: &Link,
         lane: usize,
         work: Work<'_>,
-        data: Gather,
-        inline: bool,
+        data: Data<'_>,
         signal: bool,
         owner: Owner,
     ) -> Result<(), Error> {
         let State::Connected(connection) = &self.state else { return Err(link.error("there is no connection")) };
         let works = &mut self.works[lane];
-        let signalled = signal || works.is_due(shared);
-        let post = Post { id: link.work_id(lane, works.next()), signalled, inline };
         // SAFETY: the caller's promise.
-        unsafe { connection.lanes[lane].pair.post(work, data, post) }
-            .map_err(|error| Error::system(NAME, format!("cannot send to peer {}", link.rank), error))?;
-        works.push(shared, owner, signalled);
-        Ok(())
+        unsafe { begin(shared, link, (lane, &connection.lanes[lane], works), work, data, signal, owner) }
     }
 
     /// Work `number` of a lane and all before it there is done: what each held is handed to `each`. False if there is no
@@ -482,16 +506,16 @@ impl Tx {
     ) -> Result<(), Error> {
         let State::Connected(connection) = &self.state else { return Err(link.error("there is no connection")) };
         if connection.lanes[0].pair.inline() >= bytes.len() {
-            let data = Gather { address: bytes.as_ptr(), len: bytes.len(), key: 0 };
-            // SAFETY: inline data is copied at once.
-            return unsafe { self.start(shared, link, 0, work, data, true, signal, Owner::Nothing) };
+            // SAFETY: nothing registered.
+            return unsafe { self.start(shared, link, 0, work, Data::Within(bytes, &[]), signal, Owner::Nothing) };
         }
         let buffer = shared.pool.take(bytes.len())?;
         // SAFETY: a fresh buffer of at least as many bytes.
         unsafe { buffer.address().as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         let data = Gather { address: buffer.address().as_ptr(), len: bytes.len(), key: buffer.key() };
+        let (data, owner) = (Data::Registered(data), Owner::Buffer { _buffer: buffer });
         // SAFETY: the buffer is kept by its owner.
-        unsafe { self.start(shared, link, 0, work, data, false, signal, Owner::Buffer { _buffer: buffer }) }
+        unsafe { self.start(shared, link, 0, work, data, signal, owner) }
     }
 
     /// Sends a sign. There must be room for it, with the peer, too.
@@ -516,7 +540,6 @@ impl Tx {
                     return;
                 }
                 let (address, key) = connection.their_cell;
-                let nothing = Gather { address: std::ptr::null(), len: 0, key: 0 };
                 let goodbye = Work::SendWithWord(order::word(self.kept.sent()) | order::GOODBYE);
                 for lane in 0..self.works.len() {
                     // Of the others, what was sent without a report is to be reported.
@@ -525,7 +548,7 @@ impl Tx {
                         continue;
                     }
                     // SAFETY: there is no data. Room for it was kept.
-                    let sent = unsafe { self.start(shared, link, lane, last, nothing, false, true, Owner::Nothing) };
+                    let sent = unsafe { self.start(shared, link, lane, last, Data::Nothing, true, Owner::Nothing) };
                     if let Err(error) = sent {
                         log::debug!("{NAME}: no goodbye to peer {}: {error}", link.rank);
                     }
@@ -574,9 +597,8 @@ impl Tx {
             if self.works[lane].is_empty() || shared.port.context.is_iwarp() {
                 continue;
             }
-            let nothing = Gather { address: std::ptr::null(), len: 0, key: 0 };
             // SAFETY: there is no data. Room for it was kept.
-            let last = unsafe { self.start(shared, link, lane, Work::Send, nothing, false, true, Owner::Nothing) };
+            let last = unsafe { self.start(shared, link, lane, Work::Send, Data::Nothing, true, Owner::Nothing) };
             self.mute |= last.is_err();
             if let Err(error) = stopped.map_err(|error| error.to_string()).and(last.map_err(|error| error.to_string()))
             {
@@ -584,6 +606,32 @@ impl Tx {
             }
         }
     }
+}
+
+/// Starts work on a lane, of which there is this much already.
+///
+/// # Safety
+/// As [`Tx::start`].
+///
+/// # Errors
+/// As there.
+#[inline]
+unsafe fn begin(
+    shared: &Shared,
+    link: &Link,
+    (number, lane, works): (usize, &Lane, &mut Works),
+    work: Work<'_>,
+    data: Data<'_>,
+    signal: bool,
+    owner: Owner,
+) -> Result<(), Error> {
+    let signalled = signal || works.is_due(shared);
+    let post = Post { id: link.work_id(number, works.next()), signalled };
+    // SAFETY: the caller's promise.
+    unsafe { lane.pair.post(work, data, post) }
+        .map_err(|error| Error::system(NAME, format!("cannot send to peer {}", link.rank), error))?;
+    works.push(shared, owner, signalled);
+    Ok(())
 }
 
 impl Shared {

@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 use crate::NAME;
 use crate::link::{Link, Sign, State, Word, of_work_id};
 use crate::order::{self, Early};
-use crate::receives::{Inbound, Keeping, RECEIVE};
+use crate::receives::{Inbound, Keeping, RECEIVE, Receives};
 use crate::shared::Shared;
 use crate::verbs::{Completion, opcode, status};
 use crate::work::Owner;
@@ -22,10 +22,12 @@ const COMPLETIONS: usize = 16;
 pub(crate) struct Engine {
     shared: Arc<Shared>,
     completions: [Completion; COMPLETIONS],
-    /// The queue pair by which something came last, by its number.
+    /// The queue pair by which something came last, by its number: one that was met stays until the transport goes.
     latest: Option<(u32, Arc<Inbound>)>,
-    /// Shared buffers whose messages nobody needs any more, to be given back.
-    spent: Vec<(Arc<Inbound>, usize)>,
+    /// Shared buffers whose messages nobody needs any more, to be given back: of which queue, and which.
+    spent: Vec<(usize, usize)>,
+    /// Of each queue that has some, where they go.
+    receives: Box<[Option<Arc<Receives>>]>,
     /// Links whose peers are to be told what was consumed.
     owing: Vec<Arc<Link>>,
     /// Links found broken or closed by the peer, to be reported once nothing of theirs is under way; and in which poll.
@@ -49,11 +51,13 @@ impl Engine {
         // SAFETY: a structure of integers.
         let blank: Completion = unsafe { std::mem::zeroed() };
         let iwarp = shared.port.context.is_iwarp();
+        let queues = shared.settings.queues.len();
         Engine {
             shared,
             completions: [blank; COMPLETIONS],
             latest: None,
             spent: Vec::with_capacity(COMPLETIONS),
+            receives: vec![None; queues].into(),
             owing: Vec::new(),
             failing: Vec::new(),
             ended: Vec::new(),
@@ -118,8 +122,10 @@ impl Engine {
             self.owing.clear();
             return;
         }
-        for (inbound, index) in self.spent.drain(..spent) {
-            inbound.give_back(index);
+        for (queue, index) in self.spent.drain(..spent) {
+            if let Some(receives) = &self.receives[queue] {
+                receives.post(index);
+            }
         }
         if owing != 0 {
             for link in self.owing.drain(..owing).collect::<SmallVec<[_; 4]>>() {
@@ -159,7 +165,20 @@ impl Engine {
 
     #[inline]
     fn received(&mut self, completion: &Completion, upcalls: &dyn Upcalls) {
-        let Some(inbound) = self.inbound(completion.qp_num) else { return self.shared.repost(completion.wr_id) };
+        let number = completion.qp_num;
+        let inbound = match self.latest.take() {
+            Some((latest, inbound)) if latest == number => inbound,
+            _ => match self.shared.directory.read().by_number.get(&number) {
+                Some(inbound) => Arc::clone(inbound),
+                None => return self.shared.repost(completion.wr_id),
+            },
+        };
+        self.received_by(&inbound, completion, upcalls);
+        self.latest = Some((number, inbound));
+    }
+
+    #[inline]
+    fn received_by(&mut self, inbound: &Arc<Inbound>, completion: &Completion, upcalls: &dyn Upcalls) {
         let Some(index) = inbound.receives.took(completion.wr_id) else { return };
         let link = &inbound.link;
         if link.silenced.load(Ordering::Relaxed) {
@@ -182,7 +201,7 @@ impl Engine {
             return;
         }
         if self.iwarp
-            && let Some(word) = self.word(&inbound, index, completion.byte_len as usize)
+            && let Some(word) = self.word(inbound, index, completion.byte_len as usize)
         {
             inbound.give_back(index);
             match word {
@@ -192,27 +211,14 @@ impl Engine {
             return;
         }
         if link.arrivals.is_some() || self.has_word(completion) {
-            self.in_turn(&inbound, index, completion, upcalls);
+            self.in_turn(inbound, index, completion, upcalls);
         } else {
             self.hand_up(inbound, index, completion.byte_len as usize, upcalls);
         }
     }
 
-    /// The queue pair of this number: one that was met stays until the transport goes.
-    #[inline]
-    fn inbound(&mut self, number: u32) -> Option<Arc<Inbound>> {
-        if let Some((latest, inbound)) = &self.latest
-            && *latest == number
-        {
-            return Some(Arc::clone(inbound));
-        }
-        let inbound = self.shared.directory.read().by_number.get(&number).map(Arc::clone)?;
-        self.latest = Some((number, Arc::clone(&inbound)));
-        Some(inbound)
-    }
-
-    #[inline]
-    fn hand_up(&mut self, inbound: Arc<Inbound>, index: usize, len: usize, upcalls: &dyn Upcalls) {
+    #[inline(always)]
+    fn hand_up(&mut self, inbound: &Inbound, index: usize, len: usize, upcalls: &dyn Upcalls) {
         let receives = &inbound.receives;
         // SAFETY: the completion gave the buffer back to us, and it is posted again only when it is spent, or by its
         // keeper.
@@ -225,8 +231,10 @@ impl Engine {
             inbound.give_back(index);
         }
         self.consumed(&inbound.link, receives.queue());
-        if spent && inbound.receives.is_shared() {
-            self.spent.push((inbound, index));
+        if spent && receives.is_shared() {
+            let queue = receives.queue();
+            self.receives[queue].get_or_insert_with(|| Arc::clone(receives));
+            self.spent.push((queue, index));
         }
     }
 
@@ -248,7 +256,7 @@ impl Engine {
             return self.fail(link, Error::Malformed { btl: NAME, peer: link.rank, reason });
         };
         match (ahead, goodbye) {
-            (0, false) => self.hand_up(Arc::clone(inbound), index, completion.byte_len as usize, upcalls),
+            (0, false) => self.hand_up(inbound, index, completion.byte_len as usize, upcalls),
             (0, true) => {
                 inbound.give_back(index);
                 return self.hear_goodbye(link);
@@ -288,7 +296,7 @@ impl Engine {
     }
 
     /// A message of a queue was handed up. Credits go back in instalments.
-    #[inline]
+    #[inline(always)]
     fn consumed(&mut self, link: &Arc<Link>, queue: usize) {
         // Nobody else writes it.
         let consumed = link.consumed.load(Ordering::Relaxed) + 1;

@@ -30,7 +30,9 @@ pub(crate) struct Receives {
     size: usize,
     count: usize,
     low: usize,
+    /// How many were ever posted, and taken; the latter is for progress alone to count.
     posted: AtomicUsize,
+    taken: AtomicUsize,
 }
 
 /// To whom the buffers are posted.
@@ -54,7 +56,16 @@ impl Receives {
         let size = options.size.next_multiple_of(64);
         let slab = Slab::new(protection, devices, size * options.count, Access::LocalWrite)?;
         let low = options.low;
-        let receives = Receives { taker, slab, queue, size, count: options.count, low, posted: AtomicUsize::new(0) };
+        let receives = Receives {
+            taker,
+            slab,
+            queue,
+            size,
+            count: options.count,
+            low,
+            posted: AtomicUsize::new(0),
+            taken: AtomicUsize::new(0),
+        };
         for index in 0..options.count {
             receives.post(index);
         }
@@ -91,11 +102,11 @@ impl Receives {
         }
     }
 
-    /// The buffer that a completion names has been filled, or flushed.
+    /// The buffer that a completion names has been filled, or flushed. For progress alone.
     #[inline]
     pub(crate) fn took(&self, id: u64) -> Option<usize> {
         let index = Some(id as u32 as usize).filter(|&index| index < self.count && queue_of(id) == self.queue)?;
-        self.posted.fetch_sub(1, Ordering::Relaxed);
+        self.taken.store(self.taken.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
         Some(index)
     }
 
@@ -103,6 +114,7 @@ impl Receives {
     ///
     /// # Safety
     /// The buffer is not posted for `'a`, and holds `len` bytes at least.
+    #[inline]
     pub(crate) unsafe fn bytes<'a>(&self, index: usize, len: usize) -> SharedBytes<'a> {
         // SAFETY: within the slab, and nobody writes to it: the caller's promise.
         unsafe { SharedBytes::new(self.address(index), len.min(self.size)) }
@@ -112,7 +124,9 @@ impl Receives {
     /// consumed tells the peer that there is a buffer again.
     #[inline]
     pub(crate) fn plenty(&self) -> bool {
-        self.is_shared() && self.posted.load(Ordering::Relaxed) > self.low
+        // One may be taken before whoever posted it has counted it.
+        let posted = self.posted.load(Ordering::Relaxed).wrapping_sub(self.taken.load(Ordering::Relaxed)) as isize;
+        self.is_shared() && posted > self.low as isize
     }
 
     /// Whether they are there for all peers.
@@ -121,6 +135,7 @@ impl Receives {
         matches!(self.taker, Taker::All(_))
     }
 
+    #[inline]
     fn address(&self, index: usize) -> *mut u8 {
         // SAFETY: indices are below the count, and the slab holds as many buffers.
         unsafe { self.slab.address().add(index * self.size) }.as_ptr()

@@ -15,7 +15,7 @@ use crate::memory::Slab;
 use crate::port::Port;
 use crate::settings::Settings;
 use crate::verbs::{
-    Access, AddressHandle, Channel, Completion, CompletionQueue, Gather, Post, QueuePair, QueuePairOptions, Work,
+    Access, AddressHandle, Channel, Completion, CompletionQueue, Data, Gather, Post, QueuePair, QueuePairOptions, Work,
     status,
 };
 
@@ -140,9 +140,9 @@ impl Datagrams {
         let memory = self.slot(RECEIVES + slot);
         // SAFETY: the slot lies in the slab, is idle, and has room for it.
         unsafe { memory.copy_from_nonoverlapping(bytes.as_ptr(), HELLO) };
-        let data = Gather { address: memory, len: HELLO, key: self.slab.region().local_key() };
+        let data = Data::Registered(Gather { address: memory, len: HELLO, key: self.slab.region().local_key() });
         let work = Work::Datagram { to: &handle, number: to.datagrams, key: to.datagram_key };
-        let post = Post { id: SEND | slot as u64, signalled: true, inline: false };
+        let post = Post { id: SEND | slot as u64, signalled: true };
         // SAFETY: the slot is not touched and the handle is kept until the completion.
         unsafe { self.pair.post(work, data, post) }?;
         self.handles[slot] = Some(handle);

@@ -15,7 +15,7 @@ pub(crate) use connection_manager::{Asked, Events, Happening, Id, Param, Reads};
 pub(crate) use library::Library;
 pub(crate) use objects::SharedReceiveQueue;
 pub(crate) use objects::{AddressHandle, Channel, CompletionQueue, Context, Event, PortFacts, Protection};
-pub(crate) use queue_pair::{Gather, Path, Patience, Post, Priority, QueuePair, QueuePairOptions, Remote, Work};
+pub(crate) use queue_pair::{Data, Gather, Path, Patience, Post, Priority, QueuePair, QueuePairOptions, Remote, Work};
 pub(crate) use rdma_mummy_sys::{ibv_wc as Completion, ibv_wc_opcode as opcode, ibv_wc_status as status};
 pub(crate) use registered::{Access, MemoryRegion};
 

@@ -35,6 +35,9 @@ const DEST_QPN: c_int = 1 << 20;
 const SIGNALED: c_uint = 1 << 1;
 const INLINE: c_uint = 1 << 3;
 
+/// Runs of memory that go within one work: header and data. Else it is one.
+const PIECES: usize = 2;
+
 /// Remote access to a connected queue pair: writes and reads, as far as memory is registered for them.
 const REMOTE_ACCESS: c_uint = 2 | 4;
 
@@ -155,6 +158,15 @@ pub(crate) struct Gather {
     pub(crate) key: u32,
 }
 
+/// What work sends, or where it puts what it fetches.
+#[derive(Clone, Copy)]
+pub(crate) enum Data<'a> {
+    Nothing,
+    Registered(Gather),
+    /// Two runs, copied into the work itself before it is begun: their memory may be reused at once.
+    Within(&'a [u8], &'a [u8]),
+}
+
 /// What is to be done.
 #[derive(Clone, Copy)]
 pub(crate) enum Work<'a> {
@@ -175,8 +187,6 @@ pub(crate) enum Work<'a> {
 pub(crate) struct Post {
     pub(crate) id: u64,
     pub(crate) signalled: bool,
-    /// The data is copied into the work itself, and its memory may be reused at once.
-    pub(crate) inline: bool,
 }
 
 impl QueuePair {
@@ -201,7 +211,7 @@ impl QueuePair {
         }
         init.qp_type = ibv_qp_type::IBV_QPT_RC;
         init.cap.max_send_wr = options.depth;
-        init.cap.max_send_sge = 1;
+        init.cap.max_send_sge = if options.inline == 0 { 1 } else { PIECES as u32 };
         init.cap.max_inline_data = options.inline;
         let pair = Self::create(protection, completions, receives, init)?;
         let mut attributes = no_attributes();
@@ -286,6 +296,9 @@ impl QueuePair {
                     let inline = init.cap.max_inline_data.min(wanted.max_inline_data) / 2;
                     init.cap = wanted;
                     init.cap.max_inline_data = if inline < 16 { 0 } else { inline };
+                    if init.cap.max_inline_data == 0 {
+                        init.cap.max_send_sge = 1;
+                    }
                 }
             }
         };
@@ -403,20 +416,29 @@ impl QueuePair {
     /// Starts work on `data`. Room for it is the caller's to keep account of.
     ///
     /// # Safety
-    /// Until a completion of this or of later work, unless `post.inline`: the data is registered under its key for
-    /// what the work does, and valid; for a read, nobody else touches it. An address handle lives as long.
+    /// Of registered data: until a completion of this or of later work, it is valid, and registered under its key for what
+    /// the work does; for a read, nobody else touches it. An address handle lives as long.
     ///
     /// # Errors
     /// The queue is full, or the queue pair is unfit.
     #[inline]
-    pub(crate) unsafe fn post(&self, work: Work<'_>, data: Gather, post: Post) -> io::Result<()> {
-        let mut piece = ibv_sge { addr: data.address as u64, length: data.len as u32, lkey: data.key };
+    pub(crate) unsafe fn post(&self, work: Work<'_>, data: Data<'_>, post: Post) -> io::Result<()> {
+        let run = |bytes: &[u8]| ibv_sge { addr: bytes.as_ptr() as u64, length: bytes.len() as u32, lkey: 0 };
+        let nothing = ibv_sge { addr: 0, length: 0, lkey: 0 };
+        let (mut pieces, count, inline) = match data {
+            Data::Nothing => ([nothing; PIECES], 0, 0),
+            Data::Registered(Gather { address, len, key }) => {
+                let piece = ibv_sge { addr: address as u64, length: len as u32, lkey: key };
+                ([piece, nothing], (len != 0).into(), 0)
+            }
+            Data::Within(first, second) => ([run(first), run(second)], if second.is_empty() { 1 } else { 2 }, INLINE),
+        };
         // SAFETY: a structure of integers, null pointers and unions of them.
         let mut request: ibv_send_wr = unsafe { std::mem::zeroed() };
         request.wr_id = post.id;
-        request.sg_list = &raw mut piece;
-        request.num_sge = (data.len != 0).into();
-        request.send_flags = if post.signalled { SIGNALED } else { 0 } | if post.inline { INLINE } else { 0 };
+        request.sg_list = pieces.as_mut_ptr();
+        request.num_sge = count;
+        request.send_flags = if post.signalled { SIGNALED } else { 0 } | inline;
         match work {
             Work::Send => request.opcode = ibv_wr_opcode::IBV_WR_SEND,
             Work::SendWithWord(word) => {
@@ -443,8 +465,8 @@ impl QueuePair {
         let mut bad = std::ptr::null_mut();
         // SAFETY: a live queue pair, whose context pointer the library filled in.
         let post = unsafe { (*(*self.raw.as_ptr()).context).ops.post_send }.ok_or(io::ErrorKind::Unsupported)?;
-        // SAFETY: one request with at most one piece, both copied before the function returns; the data is the
-        // caller's promise.
+        // SAFETY: one request with as many pieces as the queue pair takes, both copied before the function returns; so is
+        // data that goes within, and other data is the caller's promise.
         answer(unsafe { post(self.raw.as_ptr(), &raw mut request, &raw mut bad) })
     }
 
