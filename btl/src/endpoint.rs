@@ -12,10 +12,17 @@ use crate::{
 
 /// One transport of this process. See the crate's documentation for what holds.
 pub trait Btl: Send + Sync {
-    /// The name that parameters and users know it by, such as `sm`.
+    /// The name that parameters and users know it by, such as `sm`. A transport may be several modules, each of which fails
+    /// by itself: they have one name.
     fn name(&self) -> &'static str;
 
-    /// What peers need in order to reach this process, to be published through the modex; opaque to all but this BTL.
+    /// What users know this module by, where its transport is several.
+    fn label(&self) -> String {
+        self.name().to_owned()
+    }
+
+    /// What peers need in order to reach this process, to be published through the modex; opaque to all but this
+    /// transport. The same for all modules of one name.
     fn card(&self) -> Vec<u8>;
 
     /// Links to `peer`, given its card; empty if it cannot be reached this way. Does not connect yet.
@@ -23,6 +30,14 @@ pub trait Btl: Send + Sync {
     /// # Errors
     /// The card is malformed.
     fn connect(&self, peer: Rank, card: &[u8]) -> Result<Vec<Box<dyn Endpoint>>, Error>;
+
+    /// Which network, of those between this process and `peer`, this module and one of the peer's have for themselves,
+    /// where transports of this name are several modules: counted alike at both ends, whatever modules these have besides.
+    /// None: no module of the peer's is on this one's. It may be asked once `connect` was called.
+    fn place(&self, peer: Rank) -> Option<u8> {
+        let _ = peer;
+        Some(0)
+    }
 
     /// Whether a connection with `peer` stands, by which something of it may still arrive: it has neither left nor
     /// failed.

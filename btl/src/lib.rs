@@ -28,7 +28,8 @@
 //!
 //! **Links.** The n-th endpoint that `connect` yields for a peer here and the n-th that the peer's yields for this process
 //! are the two ends of one link, whatever their routes: by BTL and number a header names the link by which a `put` or
-//! `get` is to go. Both sides have equally many. A link that breaks takes its peer with it: what was on its way there is
+//! `get` is to go. Both sides have equally many. Of a transport that is several modules, it is name, [`Btl::place`] and
+//! number; the second best of these modules has less exclusivity, by as much at both ends, so that it stands by. A link that breaks takes its peer with it: what was on its way there is
 //! lost, unless the transport keeps account of it (see Failure), so it reports that the peer failed, even where other links
 //! to it stand.
 //!

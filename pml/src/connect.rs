@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::links::{Gone, Link, Links, Peer};
-use crate::wire::{BtlTag, Card};
+use crate::wire::Card;
 
 impl Engine {
     /// A peer that was met before.
@@ -94,16 +94,21 @@ impl Engine {
 
     fn links_to(&self, rank: Rank) -> Result<Vec<Link>, Error> {
         let mut links = Vec::new();
+        // Modules of one name, which are neighbours, have one card.
+        let mut last: Option<(&str, Option<Vec<u8>>)> = None;
         for (index, slot) in self.btls.iter().enumerate() {
-            let Some(card) = self.modex.get(rank, &slot.key)? else { continue };
-            let endpoints = match slot.btl.connect(rank, &card) {
+            if last.as_ref().is_none_or(|(key, _)| *key != slot.key) {
+                last = Some((&slot.key, self.modex.get(rank, &slot.key)?));
+            }
+            let Some((_, Some(card))) = &last else { continue };
+            let endpoints = match slot.btl.connect(rank, card) {
                 Ok(endpoints) => endpoints,
                 Err(error) => {
                     log::warn!("peer {rank} will not be reached by {}: {error}", slot.btl.name());
                     continue;
                 }
             };
-            let tag = BtlTag::of(slot.btl.name());
+            let Some(tag) = slot.tag(rank) else { continue };
             // More links than a header can name are more than anybody has.
             for (ordinal, endpoint) in (0..=u8::MAX).zip(endpoints) {
                 let serial = self.next_link.fetch_add(1, Ordering::Relaxed);

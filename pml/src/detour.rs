@@ -13,14 +13,15 @@ use crate::wire::Malformed;
 
 #[derive(Debug)]
 pub(crate) struct Detour {
-    /// What the peer is to be told, until it was.
-    word: Option<u64>,
+    /// Messages of the peer that came, and whether it was told.
+    received: u64,
+    told: bool,
     /// Messages that the peer is known to have.
     delivered: u64,
     /// Those after them.
     uncertain: VecDeque<Box<[u8]>>,
-    /// The peer has said how many it has: what is left is to be sent.
-    heard: bool,
+    /// What the peer has said that it has: what is left is to be sent.
+    heard: Option<u64>,
 }
 
 /// What to do next.
@@ -38,36 +39,49 @@ pub(crate) enum Next<'d> {
 impl Detour {
     pub(crate) fn new(remains: Remains) -> Self {
         let Remains { received, delivered, uncertain } = remains;
-        Detour { word: Some(received), delivered, uncertain, heard: false }
+        Detour { received, told: false, delivered, uncertain, heard: None }
     }
 
-    /// The peer has so many of our messages.
+    /// The peer has so many of our messages. It may say so again.
     ///
     /// # Errors
-    /// That cannot be, or it has said so before.
+    /// That cannot be, or it has said otherwise before.
     pub(crate) fn hear(&mut self, received: u64) -> Result<(), Malformed> {
+        if self.heard == Some(received) {
+            return Ok(());
+        }
         let sent = self.delivered + self.uncertain.len() as u64;
-        if self.heard || !(self.delivered..=sent).contains(&received) {
+        if self.heard.is_some() || !(self.delivered..=sent).contains(&received) {
             return Err(Malformed::Resume { received, delivered: self.delivered, sent });
         }
-        self.heard = true;
+        self.heard = Some(received);
         self.uncertain.drain(..(received - self.delivered) as usize);
         self.delivered = received;
         Ok(())
     }
 
     pub(crate) fn next(&self) -> Next<'_> {
-        match (self.word, self.heard, self.uncertain.front()) {
-            (Some(received), ..) => Next::Tell(received),
-            (None, false, _) => Next::Wait,
-            (None, true, Some(message)) => Next::Send(message),
-            (None, true, None) => Next::Over,
+        match (self.told, self.heard, self.uncertain.front()) {
+            (false, ..) => Next::Tell(self.received),
+            (true, None, _) => Next::Wait,
+            (true, Some(_), Some(message)) => Next::Send(message),
+            (true, Some(_), None) => Next::Over,
         }
+    }
+
+    /// What the peer has said, once it has.
+    pub(crate) fn heard(&self) -> Option<u64> {
+        self.heard
+    }
+
+    /// The link that was to take over broke: the peer may not have been told.
+    pub(crate) fn tell_again(&mut self) {
+        self.told = false;
     }
 
     /// What [`next`](Self::next) said has left.
     pub(crate) fn sent(&mut self) {
-        if self.word.take().is_none() {
+        if std::mem::replace(&mut self.told, true) {
             self.uncertain.pop_front();
         }
     }
@@ -131,9 +145,15 @@ mod tests {
         assert!(detour().hear(4).is_err());
         assert!(detour().hear(10).is_err());
         let mut twice = detour();
-        assert!(twice.hear(9).is_ok());
+        assert!(twice.hear(8).is_ok());
         assert!(twice.hear(9).is_err());
+        assert!(twice.hear(8).is_ok(), "as before");
         assert_eq!(twice.next(), Next::Tell(0));
+        twice.sent();
+        assert!(matches!(twice.next(), Next::Send(_)));
+        twice.tell_again();
+        assert_eq!(twice.next(), Next::Tell(0));
+        twice.sent();
         twice.sent();
         assert_eq!(twice.next(), Next::Over);
     }

@@ -18,7 +18,7 @@ use crate::links::{Links, Peer};
 use crate::orders::Orders;
 use crate::registry::Registry;
 use crate::upcalls::Delivery;
-use crate::wire::Card;
+use crate::wire::{BtlTag, Card};
 use cableway_base::lock::{Lock, Locking, Shared};
 
 /// What an engine is made of.
@@ -79,7 +79,7 @@ pub struct Engine {
 /// A transport, as the engine keeps it.
 pub(crate) struct BtlSlot {
     pub(crate) btl: Arc<dyn Btl>,
-    /// Where its address is published.
+    /// Where its address is published, with those of other modules of its name.
     pub(crate) key: String,
     /// How many links of it carry messages.
     pub(crate) links: AtomicUsize,
@@ -88,6 +88,11 @@ pub(crate) struct BtlSlot {
 }
 
 impl BtlSlot {
+    /// What stands for it in headers to and from a peer; none if it has no link there.
+    pub(crate) fn tag(&self, peer: Rank) -> Option<BtlTag> {
+        Some(BtlTag::of(self.btl.name(), self.btl.place(peer)?))
+    }
+
     /// Nobody uses it yet.
     #[inline(always)]
     pub(crate) fn is_idle(&self) -> bool {
@@ -133,7 +138,9 @@ impl Engine {
         let mut slots = Vec::with_capacity(btls.len());
         for btl in btls {
             let key = format!("btl.{}", btl.name());
-            modex.put(&key, &btl.card())?;
+            if slots.iter().all(|slot: &BtlSlot| slot.key != key) {
+                modex.put(&key, &btl.card())?;
+            }
             slots.push(BtlSlot { btl, key, links: AtomicUsize::new(0), heard: AtomicBool::new(false) });
         }
         let size = modex.job().size as usize;

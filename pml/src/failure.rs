@@ -26,12 +26,14 @@ impl Engine {
             // Its last messages may still be on their way here; the transport says when all are delivered.
             return;
         }
-        if let Some(cause) = self.failed_over_to(peer, btl) {
-            return self.peer_gone(peer, Gone::Failed(cause), done);
-        }
         if self.with_links(peer, done, |links, _| self.suspend(peer, links, btl, &error)) {
             // Whatever an endpoint refused, the transport is to say what came of it all.
             return self.btls[btl].btl.break_off(peer.rank);
+        }
+        match self.with_links(peer, done, |links, _| self.replace_substitute(links, btl, &error)) {
+            None => {}
+            Some(Ok(())) => return,
+            Some(Err(cause)) => return self.peer_gone(peer, Gone::Failed(cause), done),
         }
         if self.fall_back(peer, btl, &error) {
             // What waited goes another way.
@@ -61,14 +63,14 @@ impl Engine {
         if connected || carried || peer.gone().is_some() {
             return false;
         }
-        let name = self.btls[btl].btl.name();
+        let name = self.btls[btl].btl.label();
         let before = links.active.len();
         links.active.retain(|link| link.btl != btl);
         self.btls[btl].links.fetch_sub(before - links.active.len(), Ordering::Relaxed);
         if links.active.is_empty() {
             let Some(best) = links.standby.pop() else { return false };
             self.btls[best.btl].links.fetch_add(1, Ordering::Relaxed);
-            let to = self.btls[best.btl].btl.name();
+            let to = self.btls[best.btl].btl.label();
             let what = || format!("peer {} is reached by {to} instead: {error}", peer.rank);
             if links.queues.is_empty() {
                 // Nobody knows that it can be; it may just have ended.

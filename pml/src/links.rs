@@ -154,6 +154,8 @@ pub(crate) struct Links {
     pub(crate) failover: Option<Box<Failover>>,
     /// The longest message of such a link.
     pub(crate) longest: usize,
+    /// Transports whose links were replaced, and what the peer said of each.
+    pub(crate) replaced: Vec<(usize, u64)>,
     /// A link's error that is still to be dealt with, once the lock is released.
     pub(crate) broken: Option<(usize, cableway_btl::Error)>,
     /// What the peer does with small device messages.
@@ -214,6 +216,7 @@ impl Links {
             listed: false,
             failover: None,
             longest: 0,
+            replaced: Vec::new(),
             broken: None,
             fetches: Fetches::default(),
             sent_eager: (0, 0),

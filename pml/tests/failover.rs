@@ -22,6 +22,22 @@ fn links(flags: Flags, asynchronous: bool, busy: u32) -> [Link; 2] {
     [breaks, stands_by]
 }
 
+/// Two modules of one transport that will break, the second of which stands by for the first, and one that stands by for
+/// both.
+fn links_in_a_row(flags: Flags, asynchronous: bool, busy: u32) -> [Link; 3] {
+    let [first, last] = links(flags, asynchronous, busy);
+    let second = first.with(|link| {
+        link.place = 1;
+        link.capabilities.exclusivity -= 1;
+        // What was made for a device, too.
+        link.capabilities.max_send_size = link.capabilities.device_max_send_size;
+    });
+    [first, second, last]
+}
+
+/// A transport breaks after so many events, of which these ranks take notice.
+type Break<'r> = (usize, usize, &'r [u32]);
+
 #[derive(Clone, Debug)]
 struct Message {
     from: usize,
@@ -43,15 +59,16 @@ fn flags() -> impl Strategy<Value = Flags> {
     prop::sample::select(vec![Flags::empty(), Flags::GET, Flags::PUT, Flags::GET.union(Flags::PUT)])
 }
 
-/// Sends all messages, with a break after so many events, and checks what comes. Returns whether there was a failover.
-fn survive(
-    messages: &[Message],
-    [breaks, stands_by]: [Link; 2],
-    after: usize,
-    noticing: &[u32],
-) -> Result<bool, TestCaseError> {
-    let ranks = Ranks::new(2, &[breaks, stands_by]);
-    ranks.net.sever(0, after, noticing);
+/// Sends all messages, with breaks in the midst, and checks what comes. Returns which of the transports broke.
+fn survive(messages: &[Message], links: &[Link], breaks: &[Break]) -> Result<Vec<bool>, TestCaseError> {
+    let ranks = Ranks::new(2, links);
+    for &(btl, after, noticing) in breaks {
+        ranks.net.sever(btl, after, noticing);
+    }
+    if breaks.len() > 1 {
+        // Of two, each might be known to one of the ranks alone, who would tell by the other.
+        ranks.net.senders_notice();
+    }
     let data: Vec<Vec<u8>> = (0..).zip(messages).map(|(seed, message)| pattern(message.len, seed)).collect();
     let mut rooms: Vec<Vec<u8>> = data.iter().map(|data| vec![0; data.len()]).collect();
     let (mut sends, mut receives) = (Vec::new(), Vec::new());
@@ -84,8 +101,9 @@ fn survive(
     // What comes after goes on as ever.
     ranks.carry(100, 2);
     ranks.carry(200_000, 3);
+    let broken = (0..links.len()).map(|btl| ranks.net.is_severed(btl)).collect();
     ranks.finalize();
-    Ok(ranks.counter(0, "failovers") != 0)
+    Ok(broken)
 }
 
 proptest! {
@@ -100,7 +118,20 @@ proptest! {
         after in 1usize..80,
         who in prop::sample::select(vec![&[0u32][..], &[1], &[0, 1]]),
     ) {
-        survive(&messages, links(flags, asynchronous, busy), after, who)?;
+        survive(&messages, &links(flags, asynchronous, busy), &[(0, after, who)])?;
+    }
+
+    #[test]
+    fn messages_survive_the_break_of_the_link_that_took_over(
+        messages in prop::collection::vec(message(), 1..12),
+        flags in flags(),
+        asynchronous in any::<bool>(),
+        busy in prop::sample::select(vec![0u32, 300]),
+        after in (1usize..60, 1usize..40),
+        who in prop::array::uniform2(prop::sample::select(vec![&[0u32][..], &[1], &[0, 1]])),
+    ) {
+        let breaks = [(0, after.0, who[0]), (1, after.1, who[1])];
+        survive(&messages, &links_in_a_row(flags, asynchronous, busy), &breaks)?;
     }
 }
 
@@ -113,13 +144,66 @@ fn a_link_may_break_at_every_point() {
         for asynchronous in [false, true] {
             for noticing in [&[0][..], &[1], &[0, 1]] {
                 let mut points = 0;
-                while survive(&messages, links(flags, asynchronous, 0), points + 1, noticing).unwrap() {
+                let links = links(flags, asynchronous, 0);
+                while survive(&messages, &links, &[(0, points + 1, noticing)]).unwrap()[0] {
                     points += 1;
                 }
                 assert!(points > 12, "{flags:?}: {points} points");
             }
         }
     }
+}
+
+/// The second link at every point of its taking over and after, the first early and late.
+#[test]
+fn the_link_that_takes_over_may_break_at_every_point() {
+    let message = |from, len| Message { from, len, synchronous: len == 100, expected: from == 0, turns: 3 };
+    let messages = [message(0, 100), message(1, 8), message(0, 150_000), message(1, 150_000), message(0, 3000)];
+    let links = links_in_a_row(Flags::GET, true, 0);
+    for after in [1, 9] {
+        for first in [&[0][..], &[1], &[0, 1]] {
+            for second in [&[0][..], &[1], &[0, 1]] {
+                let mut points = 0;
+                while survive(&messages, &links, &[(0, after, first), (1, points + 1, second)]).unwrap()[1] {
+                    points += 1;
+                }
+                assert!(points > 12, "{first:?} and {second:?}: {points} points");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_second_link_that_cannot_be_connected_leaves_it_to_the_third() {
+    let links = links_in_a_row(Flags::GET, true, 0);
+    let ranks = Ranks::new(2, &links);
+    ranks.net.break_btl(1);
+    ranks.carry(100, 1);
+    ranks.net.sever(0, 1, &[0, 1]);
+    ranks.carry(100_000, 2);
+    ranks.carry(100, 3);
+    assert!(ranks.net.is_severed(0));
+    assert_eq!((ranks.counter(0, "failovers"), ranks.net.carried(1)), (1, 0));
+    ranks.finalize();
+}
+
+#[test]
+fn the_second_module_of_a_transport_takes_over_from_the_first() {
+    let links = links_in_a_row(Flags::GET, true, 0);
+    let ranks = Ranks::new(2, &links);
+    ranks.carry(100, 1);
+    assert_eq!(ranks.net.carried(1), 0, "it stands by");
+    ranks.net.sever(0, 1, &[0]);
+    ranks.carry(100, 2);
+    let before = ranks.counter(1, "protocol_get") + ranks.counter(0, "protocol_get");
+    ranks.carry(100_000, 3);
+    assert_eq!(
+        ranks.counter(1, "protocol_get") + ranks.counter(0, "protocol_get"),
+        before + 1,
+        "what it can do is used"
+    );
+    assert_eq!((ranks.net.carried(1) > 0, ranks.net.carried(2)), (true, 0));
+    ranks.finalize();
 }
 
 #[test]

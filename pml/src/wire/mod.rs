@@ -60,14 +60,17 @@ pub(crate) struct Exposed {
     pub(crate) blocks: Option<Strided>,
 }
 
-/// Stands for a transport's name in headers: processes may have loaded theirs in any order.
+/// Stands for a transport's name in headers, and for the place of a module among those of that name: processes may have
+/// loaded theirs in any order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BtlTag(pub(crate) u32);
 
 impl BtlTag {
-    /// FNV-1a.
-    pub(crate) fn of(name: &str) -> Self {
-        BtlTag(name.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)))
+    /// FNV-1a of the name, and of the place where it is not the first.
+    pub(crate) fn of(name: &str, place: u8) -> Self {
+        let place = (place != 0).then_some(place);
+        let bytes = name.bytes().chain(place);
+        BtlTag(bytes.fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)))
     }
 }
 

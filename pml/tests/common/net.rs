@@ -18,6 +18,8 @@ use parking_lot::{Condvar, Mutex};
 #[derive(Clone, Copy)]
 pub struct Link {
     pub name: &'static str,
+    /// Which of those of that name it is, where they are several.
+    pub place: u8,
     /// How many links to each peer.
     pub count: usize,
     pub capabilities: Capabilities,
@@ -48,6 +50,7 @@ impl Link {
         capabilities.put_limit = 100_000;
         Link {
             name,
+            place: 0,
             count: 1,
             capabilities,
             busy: 0,
@@ -108,8 +111,8 @@ struct State {
     next_offer: u64,
     /// What was sent by links with `FAILOVER`, by sender, receiver and transport, and how much of it was handed up.
     history: HashMap<(Rank, Rank, usize), (Vec<Bytes>, usize)>,
-    /// The transport whose links are to break, or are broken.
-    severed: Option<Severed>,
+    /// The transports whose links are to break, or are broken.
+    severed: Vec<Severed>,
     /// Messages that each transport was given.
     carried: HashMap<usize, usize>,
     random: u64,
@@ -122,6 +125,8 @@ struct Severed {
     after: usize,
     /// Who notices by himself.
     noticing: Vec<Rank>,
+    /// And whose messages are lost.
+    senders_notice: bool,
     /// Who has been told, or notices.
     told: Vec<Rank>,
     reported: Vec<Rank>,
@@ -133,12 +138,16 @@ struct Severed {
 impl State {
     /// An event of a transport is about to happen.
     fn tick(&mut self, btl: usize) {
-        let Some(severed) = self.severed.as_mut().filter(|severed| severed.btl == btl && !severed.is_broken()) else {
+        let Some(severed) = self.severed.iter_mut().find(|severed| severed.btl == btl && !severed.is_broken()) else {
             return;
         };
         severed.after -= 1;
         if severed.is_broken() {
             severed.told = severed.noticing.clone();
+            if severed.senders_notice {
+                let lost = self.queues.iter().filter(|(key, queue)| key.2 == btl && !queue.is_empty());
+                severed.told.extend(lost.map(|(key, _)| key.0));
+            }
             self.queues.retain(|key, _| key.2 != btl);
             let operations = std::mem::take(&mut self.operations);
             let (lost, others): (Vec<_>, Vec<_>) = operations.into_iter().partition(|operation| operation.1 == btl);
@@ -149,12 +158,12 @@ impl State {
 
     /// Whether the transport is broken.
     fn is_severed(&self, btl: usize) -> bool {
-        self.severed.as_ref().is_some_and(|severed| severed.btl == btl && severed.is_broken())
+        self.severed.iter().any(|severed| severed.btl == btl && severed.is_broken())
     }
 
     /// Whether it is, and `rank` knows.
     fn knows_severed(&self, btl: usize, rank: Rank) -> bool {
-        self.is_severed(btl) && self.severed.as_ref().is_some_and(|severed| severed.told.contains(&rank))
+        self.severed.iter().any(|severed| severed.btl == btl && severed.is_broken() && severed.told.contains(&rank))
     }
 }
 
@@ -207,6 +216,11 @@ impl Net {
         self.state.lock().queues.entry((from, to, 0, 0)).or_default().push_back(bytes.into());
     }
 
+    /// Whether a transport that was to break has.
+    pub fn is_severed(&self, index: usize) -> bool {
+        self.state.lock().is_severed(index)
+    }
+
     /// Takes the oldest message off the wire.
     pub fn intercept(&self, from: Rank, to: Rank) -> Option<Bytes> {
         self.state.lock().queues.get_mut(&(from, to, 0, 0))?.pop_front()
@@ -249,12 +263,18 @@ impl Net {
             btl,
             after,
             noticing: noticing.to_vec(),
+            senders_notice: false,
             told: Vec::new(),
             reported: Vec::new(),
             asked: Vec::new(),
             failing: Vec::new(),
         };
-        self.state.lock().severed = Some(severed);
+        self.state.lock().severed.push(severed);
+    }
+
+    /// The transports that are to break do so like networks that acknowledge: whose messages are lost will notice.
+    pub fn senders_notice(&self) {
+        self.state.lock().severed.iter_mut().for_each(|severed| severed.senders_notice = true);
     }
 
     pub fn carried(&self, index: usize) -> usize {
@@ -349,7 +369,10 @@ impl Btl for NetBtl {
         self.net.links[self.index].name
     }
     fn card(&self) -> Vec<u8> {
-        vec![self.index as u8]
+        vec![0]
+    }
+    fn place(&self, _peer: Rank) -> Option<u8> {
+        Some(self.net.links[self.index].place)
     }
     fn connect(&self, peer: Rank, _card: &[u8]) -> Result<Vec<Box<dyn Endpoint>>, Error> {
         let link = self.net.links[self.index];
@@ -414,10 +437,11 @@ impl Btl for NetBtl {
         let failing: Vec<Token> = {
             let mut state = self.net.state.lock();
             let me = self.rank;
-            match &mut state.severed {
-                Some(severed)
-                    if severed.btl == self.index && severed.told.contains(&me) && !severed.reported.contains(&me) =>
-                {
+            let to_report = |severed: &&mut Severed| {
+                severed.btl == self.index && severed.told.contains(&me) && !severed.reported.contains(&me)
+            };
+            match state.severed.iter_mut().find(to_report) {
+                Some(severed) => {
                     severed.reported.push(me);
                     let (mine, others) = std::mem::take(&mut severed.failing).into_iter().partition(|one| one.0 == me);
                     severed.failing = others;
@@ -478,10 +502,8 @@ impl Btl for NetBtl {
     fn break_off(&self, peer: Rank) {
         let mut state = self.net.state.lock();
         let me = self.rank;
-        if let Some(severed) = &mut state.severed
-            && severed.btl == self.index
-            && severed.is_broken()
-            && peer == 1 - me
+        let concerned = |severed: &&mut Severed| severed.btl == self.index && severed.is_broken() && peer == 1 - me;
+        if let Some(severed) = state.severed.iter_mut().find(concerned)
             && !severed.told.contains(&me)
         {
             severed.told.push(me);
@@ -491,7 +513,7 @@ impl Btl for NetBtl {
     fn remains(&self, peer: Rank) -> Option<Remains> {
         let mut state = self.net.state.lock();
         let (me, btl) = (self.rank, self.index);
-        let severed = state.severed.as_mut().filter(|severed| severed.btl == btl && severed.reported.contains(&me))?;
+        let severed = state.severed.iter_mut().find(|severed| severed.btl == btl && severed.reported.contains(&me))?;
         if severed.asked.contains(&me) {
             return None;
         }
@@ -571,6 +593,12 @@ impl NetEndpoint {
         if self.link.capabilities.flags.contains(Flags::FAILOVER) {
             state.history.entry((key.0, key.1, key.2)).or_default().0.push(bytes.clone());
             if state.is_severed(self.btl) {
+                let lost = |severed: &&mut Severed| severed.btl == self.btl && severed.senders_notice;
+                if let Some(severed) = state.severed.iter_mut().find(lost)
+                    && !severed.told.contains(&self.rank)
+                {
+                    severed.told.push(self.rank);
+                }
                 return;
             }
         }
@@ -585,7 +613,7 @@ impl NetEndpoint {
         let mut state = self.net.state.lock();
         state.tick(self.btl);
         if state.is_severed(self.btl)
-            && let Some(severed) = &mut state.severed
+            && let Some(severed) = state.severed.iter_mut().find(|severed| severed.btl == self.btl)
         {
             severed.failing.push((self.rank, token));
             return Ok(Transfer::Started);
