@@ -78,7 +78,7 @@ pub use cableway_base::parameters::{ENVIRONMENT_PREFIX, parse_size};
 pub use cableway_base::{Counters, ParameterError, Parameters, Rank, Source};
 pub use cableway_btl::ModexError;
 #[cfg(feature = "openib")]
-pub use cableway_btl_openib::{DirectFacts as VerbsDirectFacts, Footprint as VerbsFootprint};
+pub use cableway_btl_openib::{DirectFacts as VerbsDirectFacts, Footprint as VerbsFootprint, PortFound as VerbsPort};
 pub use cableway_common_cuda::{
     BufferKind, DeviceBuffer, DeviceError, DeviceFacts, DeviceIndex, Devices, Facts, LIBDIR_VARIABLE, Link,
     MemoryClass, WritesSeen,

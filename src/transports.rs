@@ -28,7 +28,9 @@ pub(crate) fn open(job: &Job, parameters: &Parameters, devices: &Devices) -> Res
     }
     #[cfg(feature = "openib")]
     if chosen.contains(&"openib") && job.size > 1 {
-        btls.extend(cableway_btl_openib::Openib::open(job, parameters, devices)?.map(|btl| btl as Arc<dyn Btl>));
+        btls.extend(
+            cableway_btl_openib::Openib::open(job, parameters, devices)?.into_iter().map(|btl| btl as Arc<dyn Btl>),
+        );
     }
     Ok(btls)
 }

@@ -1,4 +1,5 @@
-//! What a process publishes so that others can connect to it. Little-endian, versioned, checked when read.
+//! What a process publishes so that others can connect to it: its ports, one after the other, the nearest first.
+//! Little-endian, versioned, checked when read.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -12,7 +13,9 @@ use crate::process::Process;
 use crate::receive_queues::MOST_QUEUES;
 
 /// Of card and datagrams.
-pub(crate) const VERSION: u16 = 4;
+pub(crate) const VERSION: u16 = 5;
+/// Ports of a process.
+pub(crate) const MOST_PORTS: usize = 16;
 /// Verbs number packet lengths 1 (256 bytes) to 5 (4096).
 const LONGEST_PACKET: u8 = 5;
 /// Queue pairs, packets and keys of theirs have 24 bits.
@@ -36,7 +39,7 @@ pub(crate) struct Card {
     process: Process,
 }
 
-/// All of them.
+/// All of a port's.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct Published {
@@ -45,9 +48,11 @@ struct Published {
     listener: [u8; 16],
     listener_port: U16,
     pkey: U16,
+    network: u8,
+    zero: u8,
 }
 
-/// Bytes of a published card, and of what datagrams carry of it.
+/// Bytes of a port in a published card, and of what datagrams carry of it.
 pub(crate) const PUBLISHED: usize = size_of::<Published>();
 pub(crate) const CARD: usize = size_of::<Card>();
 
@@ -62,10 +67,11 @@ const _: () = {
     assert!(offset_of!(Card, datagram_key) == 28);
     assert!(offset_of!(Card, max_message) == 32);
     assert!(offset_of!(Card, process) == 36 && size_of::<Process>() == 28);
-    assert!(PUBLISHED == 84);
+    assert!(PUBLISHED == 86);
     assert!(offset_of!(Published, listener) == 64);
     assert!(offset_of!(Published, listener_port) == 80);
     assert!(offset_of!(Published, pkey) == 82);
+    assert!(offset_of!(Published, network) == 84);
 };
 
 /// A port that can be connected to.
@@ -91,6 +97,9 @@ pub(crate) struct Address {
     pub(crate) listener: Option<SocketAddr>,
     /// Of its partition; 0 where none is known, as in datagrams.
     pub(crate) pkey: u16,
+    /// How many bits of its address all of its network have in common, IPv4 addresses counted as IPv6 has them; 0 in
+    /// datagrams.
+    pub(crate) network: u8,
 }
 
 impl Address {
@@ -115,7 +124,7 @@ impl Address {
         }
     }
 
-    /// All that there is to it.
+    /// All that there is to it: the card of a process that has one port.
     pub(crate) fn publish(&self) -> [u8; PUBLISHED] {
         let published = Published {
             card: self.encode(),
@@ -125,17 +134,33 @@ impl Address {
             }),
             listener_port: U16::new(self.listener.map_or(0, |address| address.port())),
             pkey: U16::new(self.pkey),
+            network: self.network,
+            zero: 0,
         };
         zerocopy::transmute!(published)
     }
 
-    /// Reads a published card.
+    /// Reads a published card: its ports, one at least.
     ///
     /// # Errors
     /// What is wrong with it.
-    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, String> {
-        let published = Published::read_from_bytes(bytes)
-            .map_err(|_| format!("it has {} bytes instead of {PUBLISHED}", bytes.len()))?;
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Vec<Self>, String> {
+        let (ports, rest) = bytes.as_chunks::<PUBLISHED>();
+        // Said before the length is found wrong, which it may be for that.
+        if let Ok((card, _)) = Card::ref_from_prefix(bytes) {
+            card.check_version()?;
+        }
+        if !rest.is_empty() || ports.is_empty() || ports.len() > MOST_PORTS {
+            return Err(format!(
+                "it has {} bytes, not {PUBLISHED} for each of {MOST_PORTS} ports at most",
+                bytes.len()
+            ));
+        }
+        ports.iter().map(Self::decode_port).collect()
+    }
+
+    fn decode_port(bytes: &[u8; PUBLISHED]) -> Result<Self, String> {
+        let published: Published = zerocopy::transmute!(*bytes);
         let address = published.card.check()?;
         let listener = match published.listener_port.get() {
             0 if published.listener != [0; 16] => return Err("it listens at an address without a port".to_owned()),
@@ -145,7 +170,10 @@ impl Address {
         if address.kind == Kind::Iwarp && listener.is_none() {
             return Err("it listens nowhere, and has no datagrams".to_owned());
         }
-        Ok(Address { listener, pkey: published.pkey.get(), ..address })
+        if published.network > 128 || published.zero != 0 {
+            return Err(format!("its network has {} bits, and {}", published.network, published.zero));
+        }
+        Ok(Address { listener, pkey: published.pkey.get(), network: published.network, ..address })
     }
 
     /// Whether the largest buffers of a connection, of `size` bytes, hold the messages that it says it takes: senders
@@ -186,12 +214,17 @@ impl Address {
 }
 
 impl Card {
-    /// # Errors
-    /// What is wrong with it.
-    pub(crate) fn check(&self) -> Result<Address, String> {
+    fn check_version(&self) -> Result<(), String> {
         if self.version.get() != VERSION {
             return Err(format!("it is of version {}, this process of {VERSION}", self.version));
         }
+        Ok(())
+    }
+
+    /// # Errors
+    /// What is wrong with it.
+    pub(crate) fn check(&self) -> Result<Address, String> {
+        self.check_version()?;
         let kind = match self.kind {
             0 => Kind::InfiniBand,
             1 => Kind::RoceV1,
@@ -224,6 +257,7 @@ impl Card {
             process: self.process,
             listener: None,
             pkey: 0,
+            network: 0,
         })
     }
 }
@@ -240,22 +274,23 @@ pub(crate) mod tests {
                                 max_message in 384..u32::MAX, process in any::<[u8; 28]>()) -> Address {
             let kind = [Kind::InfiniBand, Kind::RoceV1, Kind::RoceV2, Kind::Iwarp][kind as usize];
             let process = zerocopy::transmute!(process);
-            Address { mtu, kind, lid, reads, queues, gid, datagrams, datagram_key, max_message, process, listener: None, pkey: 0 }
+            Address { mtu, kind, lid, reads, queues, gid, datagrams, datagram_key, max_message, process, listener: None, pkey: 0, network: 0 }
         }
     }
 
     prop_compose! {
         fn published()(address in address(), listens in any::<bool>(), ip in any::<IpAddr>(), port in 1..=u16::MAX,
-                       pkey in any::<u16>()) -> Address {
+                       pkey in any::<u16>(), network in 0u8..=128) -> Address {
             let listener = (listens || address.kind == Kind::Iwarp).then(|| SocketAddr::new(ip.to_canonical(), port));
-            Address { listener, pkey, ..address }
+            Address { listener, pkey, network, ..address }
         }
     }
 
     proptest! {
         #[test]
-        fn a_card_reads_as_written(address in published()) {
-            prop_assert_eq!(Address::decode(&address.publish()), Ok(address));
+        fn a_card_reads_as_written(ports in proptest::collection::vec(published(), 1..=MOST_PORTS)) {
+            let card: Vec<u8> = ports.iter().flat_map(Address::publish).collect();
+            prop_assert_eq!(Address::decode(&card), Ok(ports));
         }
 
         #[test]
@@ -264,10 +299,22 @@ pub(crate) mod tests {
             let mut card = address.publish();
             card[at] = byte;
             match Address::decode(&card[..len]) {
-                Ok(read) => prop_assert_eq!(read.publish(), card),
+                Ok(read) => prop_assert_eq!(read[0].publish(), card),
                 Err(reason) => prop_assert!(!reason.is_empty()),
             }
         }
+    }
+
+    #[test]
+    fn a_card_of_no_port_or_of_too_many_is_refused() {
+        assert!(Address::decode(&[]).is_err());
+        let port = crate::subnets::tests::of(Kind::RoceV2, "10.0.0.1").publish();
+        assert!(Address::decode(&port.repeat(MOST_PORTS)).is_ok());
+        assert!(Address::decode(&port.repeat(MOST_PORTS + 1)).is_err());
+        assert!(Address::decode(&[&port[..], &port[..9]].concat()).is_err());
+        let mut older = port;
+        older[0] -= 1;
+        assert!(Address::decode(&older[..84]).unwrap_err().contains("version"));
     }
 
     #[test]
@@ -287,6 +334,7 @@ pub(crate) mod tests {
             process: Process::default(),
             listener: None,
             pkey: 0,
+            network: 128,
         };
         assert!(base.reaches(&Address { gid: v4(2), ..base }));
         assert!(!base.reaches(&Address { gid: v6, ..base }));

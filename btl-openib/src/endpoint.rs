@@ -23,7 +23,7 @@ use crate::verbs::{self, Data, Gather, Work};
 use crate::work::Owner;
 use crate::{NAME, invalid, registration};
 
-/// Less than shared memory's, more than tcp's.
+/// Of the best network. Less than shared memory's, more than tcp's.
 const EXCLUSIVITY: u32 = 512;
 
 /// What is there where the device reaches device memory.
@@ -60,12 +60,13 @@ impl Fragments {
 }
 
 impl OpenibEndpoint {
-    pub(crate) fn new(shared: Arc<Shared>, link: Arc<Link>, peer: &Address) -> Self {
+    /// By that of the networks of both processes which is at this place among them.
+    pub(crate) fn new(shared: Arc<Shared>, link: Arc<Link>, peer: &Address, place: u8) -> Self {
         let settings = &shared.settings;
         let longest = settings.max_send_size.min(peer.max_message as usize);
         let mut capabilities = Capabilities::send_only(settings.eager_limit.min(longest), longest);
         capabilities.flags |= Flags::PUT | Flags::GET | Flags::DEVICE_FRAGMENTS | Flags::FAILOVER;
-        capabilities.exclusivity = EXCLUSIVITY;
+        capabilities.exclusivity = EXCLUSIVITY - u32::from(place);
         capabilities.inline_limit = COPIED.min(longest);
         capabilities.min_rdma_size = settings.min_rdma_size;
         // One request each; a longer one is the caller's to divide.

@@ -19,7 +19,7 @@ use crate::work::{LEAST, Lane, Owner, Works};
 /// Bytes of one process's memory, the kernel's for it among them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Footprint {
-    /// Receive buffers which all peers share: from the first connection on.
+    /// Receive buffers which all peers share: from the first connection on, of each port that there is one on.
     pub shared: usize,
     /// A connection's queues of work.
     pub queues: usize,
@@ -29,6 +29,8 @@ pub struct Footprint {
     pub buffers: usize,
     /// This transport's own tables for a connection.
     pub tables: usize,
+    /// What it has of a peer for each further network that both are on, which stands by.
+    pub standby: usize,
 }
 
 const PAGE: usize = 4096;
@@ -64,6 +66,7 @@ impl Footprint {
         let directory =
             size_of::<Arc<Link>>() * 3 + queues * (size_of::<Arc<Inbound>>() * 2 + size_of::<Inbound>() + 16);
         let link = size_of::<Link>() + size_of::<Capabilities>() + size_of::<u64>();
+        let standby = link + 3 * size_of::<Arc<Link>>() + 2 * (size_of::<Rank>() + size_of::<Arc<Link>>());
         // The first has its place in the link, and neither numbers nor an order.
         let several = (queues - 1) * (size_of::<Works>() + size_of::<Lane>())
             + if queues > 1 { size_of::<Arrivals>() + settings.window().next_power_of_two() } else { 0 };
@@ -79,6 +82,7 @@ impl Footprint {
             driver: queues * (OBJECTS + READS as usize * SERVED_READ + LIBRARY),
             buffers: own.map(|queue| (queue.size * queue.count).next_multiple_of(PAGE)).sum(),
             tables: link + directory + known + used + several + receives,
+            standby,
         })
     }
 
@@ -102,6 +106,7 @@ mod tests {
         let footprint = Footprint::new(&Parameters::default()).unwrap();
         assert!(footprint.per_peer() < 16 << 10, "{footprint:?}");
         assert_eq!(footprint.of(2) - footprint.of(1), footprint.per_peer());
+        assert!(footprint.standby < footprint.tables);
     }
 
     fn of(assignment: &str) -> Footprint {

@@ -10,10 +10,10 @@ const SECRET: [u8; 32] = [7; 32];
 
 /// A peer's card.
 pub fn card(bytes: &[u8]) {
-    if let Ok(address) = Address::decode(bytes) {
-        assert_eq!(address.publish(), bytes);
-        let _ = address.reaches(&address);
-        let _ = address.process.find(&crate::process::Process::own());
+    if let Ok(ports) = Address::decode(bytes) {
+        assert_eq!(ports.iter().flat_map(Address::publish).collect::<Vec<_>>(), bytes);
+        let _ = crate::networks::partner(&ports, 0, &ports, true);
+        let _ = ports[0].process.find(&crate::process::Process::own());
     }
 }
 

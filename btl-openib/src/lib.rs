@@ -1,6 +1,7 @@
 //! Byte transfer over verbs: InfiniBand, RoCE and iWARP, the kernel's soft devices included.
 //!
-//! An [`Openib`] opens one port of one device and publishes its address as its card. A link to a peer is a reliable
+//! An [`Openib`] is a module, which has one port of one device; a process has one for each network that it uses. They
+//! publish one card, of all their addresses. A link to a peer is a reliable
 //! connection, made when it is first sent on: one queue pair for each size of the peer's receive buffers, which it
 //! shares among all who send to it, or has for each apart; `get` and `put` are the device's own reads and writes of
 //! registered memory.
@@ -10,8 +11,9 @@
 //! | part | what it does |
 //! |---|---|
 //! | `verbs/` | libibverbs, loaded at run time; objects that keep alive what they were made from. Most of what is unsafe |
-//! | `gid`, `port`, `card` | which device, port and address; what is published |
+//! | `ports`, `gid`, `port`, `card` | which devices, ports and addresses; what there is to a port, and is published |
 //! | `partitions`, `subnets`, `routes` | in which partition, and to which networks it leads |
+//! | `networks` | which ports of two processes talk to each other |
 //! | `process` | peers on this node, whose end the system tells |
 //! | `connection/` | how two processes that know each other's cards make a connection: by datagrams or librdmacm, for each a state machine free of devices and clocks, and the thread that serves them |
 //! | `receive_queues` | which receive buffers there are, as the parameter lists them |
@@ -49,10 +51,12 @@ mod gpudirect;
 mod kept;
 mod link;
 mod memory;
+mod networks;
 mod openib;
 mod order;
 mod partitions;
 mod port;
+mod ports;
 mod process;
 mod progress;
 mod receive_queues;
@@ -75,6 +79,7 @@ pub mod simulation {
 pub use footprint::Footprint;
 pub use gpudirect::DirectFacts;
 pub use openib::Openib;
+pub use ports::PortFound;
 
 use cableway_btl::Error;
 

@@ -42,6 +42,8 @@ pub(crate) struct Link {
     pub(crate) consumed: AtomicU64,
     /// How many of them the peer was told of.
     pub(crate) told: AtomicU64,
+    /// Which of the networks of both processes it goes by; there once the peer's card was seen.
+    pub(crate) place: OnceLock<u8>,
     /// Nothing is taken from it any more.
     pub(crate) silenced: AtomicBool,
     /// Whether `peer_failed` or `peer_left` was, or is about to be, called.
@@ -208,6 +210,7 @@ impl Link {
             signs: Mutex::new(None),
             consumed: AtomicU64::new(0),
             told: AtomicU64::new(0),
+            place: OnceLock::new(),
             silenced: AtomicBool::new(false),
             reported: AtomicBool::new(false),
             arrivals: (queues > 1).then(|| Box::new(Mutex::new(Arrivals::new(queues)))),

@@ -9,7 +9,6 @@ use cableway_btl::{Btl, Endpoint, Error, Identity, Job, Remains, Upcalls};
 use cableway_common_cuda::Devices;
 use parking_lot::Mutex;
 
-use crate::NAME;
 use crate::card::Address;
 use crate::connection::Service;
 use crate::endpoint::OpenibEndpoint;
@@ -18,9 +17,9 @@ use crate::port::Port;
 use crate::progress::Engine;
 use crate::settings::Settings;
 use crate::shared::Shared;
-use crate::subnets;
+use crate::{NAME, networks, subnets};
 
-/// Verbs, as one process of a job uses them.
+/// One of the ports that a process uses.
 ///
 /// May be shared among threads; see [`cableway_btl`] for what holds. It has a thread of its own, which sleeps unless a
 /// connection is made or the device has something to say; dropping the transport ends it. Connections are closed when
@@ -31,44 +30,58 @@ pub struct Openib {
     engine: Mutex<Engine>,
     /// Of the port's address, where it has one.
     interface: Option<String>,
+    /// Those that this process uses, of which this module has the one at `own`.
+    ports: Arc<[Address]>,
+    own: usize,
     shared: Arc<Shared>,
 }
 
 impl Openib {
-    /// Opens the best port that the parameters allow. None where there is none that can be had, or no libibverbs, which
-    /// one line at level info says.
+    /// Opens the best ports that the parameters allow, one of each network; a module for each, the best first. None where
+    /// there is none that can be had, or no libibverbs, which one line at level info says.
     ///
     /// # Errors
-    /// A parameter `btl_openib_*` that cannot be honoured, or a refusal by the device.
-    pub fn open(job: &Job, parameters: &Parameters, devices: &Devices) -> Result<Option<Arc<Self>>, Error> {
-        let mut settings = Settings::new(parameters)?;
-        let not_used = |reason: String| {
-            log::info!("{NAME}: not used: {reason}");
-            Ok(None)
-        };
+    /// A parameter `btl_openib_*` that cannot be honoured, or a refusal by the best device.
+    pub fn open(job: &Job, parameters: &Parameters, devices: &Devices) -> Result<Vec<Arc<Self>>, Error> {
+        let settings = Settings::new(parameters)?;
         let peers = job.size.saturating_sub(1) as usize + job.strangers as usize;
-        let port = match Port::open(&settings, peers)? {
-            Ok(port) => port,
-            Err(reason) => return not_used(reason),
+        let ports = match Port::open_all(&settings, peers)? {
+            Ok(ports) => ports,
+            Err(reason) => {
+                log::info!("{NAME}: not used: {reason}");
+                return Ok(Vec::new());
+            }
         };
-        if port.list.len() < settings.queues.len() {
-            cableway_base::warn_once("openib/last-receive-queue", || {
-                format!(
-                    "{NAME}: of btl_openib_receive_queues={} the last entry is used alone: librdmacm, which makes the \
-                     connections of {}, brings one queue pair to a peer",
-                    parameters.btl_openib_receive_queues, port.context.name
-                )
-            });
+        // What may be locked is for all of them.
+        let cache = settings.registration_cache.min(crate::memory::lockable(usize::MAX) / ports.len());
+        let mut started = Vec::new();
+        for port in ports {
+            if port.list.len() < settings.queues.len() {
+                cableway_base::warn_once("openib/last-receive-queue", || {
+                    format!(
+                        "{NAME}: of btl_openib_receive_queues={} the last entry is used alone: librdmacm, which makes \
+                         the connections of {}, brings one queue pair to a peer",
+                        parameters.btl_openib_receive_queues, port.context.name
+                    )
+                });
+            }
+            let name = port.context.name.clone();
+            let settings = Settings { queues: port.list.clone(), registration_cache: cache, ..settings.clone() };
+            warn_of_limit(&settings);
+            match Service::start(port, Identity::new(job), settings, devices) {
+                Ok(Ok(service)) => started.push(service),
+                Ok(Err(reason)) => log::info!("{NAME}: {name} is not used: {reason}"),
+                Err(error) if started.is_empty() => return Err(error),
+                Err(error) => log::warn!("{error}; {name} is not used"),
+            }
         }
-        settings.queues = port.list.clone();
-        warn_of_limit(&settings);
-        let (shared, service) = match Service::start(port, Identity::new(job), settings, devices)? {
-            Ok(started) => started,
-            Err(reason) => return not_used(reason),
+        let ports: Arc<[Address]> = started.iter().map(|(shared, _)| shared.address).collect();
+        let module = |(own, (shared, service)): (usize, (Arc<Shared>, Service))| {
+            let engine = Mutex::new(Engine::new(Arc::clone(&shared)));
+            let interface = subnets::interface(&shared.port, &shared.address);
+            Arc::new(Openib { _service: service, engine, interface, ports: Arc::clone(&ports), own, shared })
         };
-        let engine = Mutex::new(Engine::new(Arc::clone(&shared)));
-        let interface = subnets::interface(&shared.port, &shared.address);
-        Ok(Some(Arc::new(Openib { _service: service, engine, interface, shared })))
+        Ok(started.into_iter().enumerate().map(module).collect())
     }
 }
 
@@ -119,17 +132,30 @@ impl Btl for Openib {
         NAME
     }
 
+    fn label(&self) -> String {
+        match &self.ports[..] {
+            [_] => NAME.to_owned(),
+            _ => format!("{NAME} ({} port {})", self.shared.port.context.name, self.shared.port.facts.number),
+        }
+    }
+
     fn card(&self) -> Vec<u8> {
-        self.shared.address.publish().to_vec()
+        self.ports.iter().flat_map(Address::publish).collect()
     }
 
     fn connect(&self, rank: Rank, card: &[u8]) -> Result<Vec<Box<dyn Endpoint>>, Error> {
         let theirs = Address::decode(card).map_err(|reason| Error::BadCard { btl: NAME, peer: rank, reason })?;
-        let ours = &self.shared.address;
-        if rank == self.shared.identity.rank() || !ours.reaches(&theirs) {
+        if rank == self.shared.identity.rank() {
             return Ok(Vec::new());
         }
-        if !self.shared.settings.different_subnets && !subnets::lead(ours, self.interface.as_deref(), &theirs) {
+        let decides = self.shared.identity.decides(rank);
+        let partner = networks::partner(&self.ports, self.own, &theirs, decides);
+        let Some((place, theirs)) = partner else { return Ok(Vec::new()) };
+        let ours = &self.shared.address;
+        // Known also where no way leads there: the peer may know one to here.
+        let link = self.shared.link(rank);
+        let place = *link.place.get_or_init(|| place);
+        if !self.shared.settings.different_subnets && !subnets::lead(ours, self.interface.as_deref(), theirs) {
             log::info!("{NAME}: no way leads from {} to rank {rank}", self.shared.port.context.name);
             return Ok(Vec::new());
         }
@@ -143,9 +169,12 @@ impl Btl for Openib {
             });
             return Ok(Vec::new());
         }
-        let link = self.shared.link(rank);
-        link.address.lock().get_or_insert(theirs);
-        Ok(vec![Box::new(OpenibEndpoint::new(Arc::clone(&self.shared), link, &theirs))])
+        link.address.lock().get_or_insert(*theirs);
+        Ok(vec![Box::new(OpenibEndpoint::new(Arc::clone(&self.shared), link, theirs, place))])
+    }
+
+    fn place(&self, peer: Rank) -> Option<u8> {
+        self.shared.directory.read().by_rank.get(&peer)?.place.get().copied()
     }
 
     fn hears(&self, peer: Rank) -> bool {

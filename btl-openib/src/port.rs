@@ -1,17 +1,18 @@
-//! The port that this process uses, and what it has there.
+//! The ports that this process uses, and what it has there.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use cableway_btl::Error;
 use parking_lot::Mutex;
 
 use crate::NAME;
-use crate::gid::{self, Gid, Kind};
-use crate::partitions::{self, Partition};
+use crate::gid::{Gid, Kind};
+use crate::networks::Network;
+use crate::partitions::Partition;
+use crate::ports::{Choice, Selection};
 use crate::receive_queues::{ReceiveQueue, ReceiveQueues};
 use crate::settings::{SPARE_COMPLETIONS, Settings};
-use crate::verbs::{Channel, CompletionQueue, Context, Library, Path, PortFacts, Protection, SharedReceiveQueue};
+use crate::verbs::{Channel, CompletionQueue, Context, Path, PortFacts, Protection, SharedReceiveQueue};
 
 /// Reads under way at a time on one connection, where the device has more. Soft-RoCE keeps memory for each.
 pub(crate) const READS: i32 = 8;
@@ -29,6 +30,7 @@ pub(crate) struct Port {
     pub(crate) facts: PortFacts,
     pub(crate) gid: Gid,
     pub(crate) partition: Partition,
+    pub(crate) network: Network,
     /// Reads that the device serves, and makes, at a time on one connection.
     pub(crate) reads: u8,
     /// Completions that the queue has room for beside those of receive buffers.
@@ -55,76 +57,36 @@ struct Expected {
 }
 
 impl Port {
-    /// Opens the best port of those that the settings allow and that can be had, where `peers` may send. None: there is
-    /// none, and the reason.
+    /// Opens the best ports of those that the settings allow and that can be had, one of each network, where `peers` may
+    /// send; the best first. An error within: there is none, and the reason.
     ///
     /// # Errors
-    /// Something is wrong with what the settings name.
-    pub(crate) fn open(settings: &Settings, peers: usize) -> Result<Result<Self, String>, Error> {
-        if !crate::verbs::any_device() {
-            return Ok(Err("this machine has no such device".to_owned()));
-        }
-        let library = match Library::load() {
-            Ok(library) => library,
-            Err(reason) => return Ok(Err(reason.to_owned())),
+    /// Something is wrong with what the settings name, and there is no port with which it is not.
+    pub(crate) fn open_all(settings: &Settings, peers: usize) -> Result<Result<Vec<Self>, String>, Error> {
+        let mut ports: Vec<Self> = Vec::new();
+        let mut selection = match Selection::new(settings) {
+            Ok(selection) => selection,
+            Err(reason) => return Ok(Err(reason)),
         };
-        // Before anything is registered.
-        if settings.fork_support {
-            library.support_forks();
-        }
-        let contexts = match Context::open_all(library, |name| settings.wants_device(name)) {
-            Ok(contexts) => contexts,
-            Err(error) => return Ok(Err(format!("devices cannot be listed: {error}"))),
-        };
-        let mut candidates: Vec<(Arc<Context>, PortFacts)> = Vec::new();
-        for context in &contexts {
-            let ports = context.attributes().map_or(0, |attributes| attributes.phys_port_cnt);
-            for number in 1..=ports {
-                match context.port(number) {
-                    Ok(facts) if facts.active && settings.wants_port(&context.name, number) => {
-                        candidates.push((Arc::clone(context), facts));
-                    }
-                    Ok(facts) => log::debug!("{NAME}: {} port {number} is not used: {facts:?}", context.name),
-                    Err(error) => log::info!("{NAME}: {} port {number} does not answer: {error}", context.name),
+        while ports.len() < settings.ports
+            && let Some(choice) = selection.next()?
+        {
+            match Self::set_up(choice, settings, peers) {
+                Ok(port) => {
+                    selection.take(port.network);
+                    ports.push(port);
                 }
-            }
-        }
-        // What lies nearest, then what is fastest; of equals the first by name.
-        candidates.sort_by_key(|(context, facts)| {
-            (distance(&context.name), std::cmp::Reverse(facts.megabits()), context.name.clone(), facts.number)
-        });
-        let mut outside = Vec::new();
-        for (context, facts) in candidates {
-            let partition = match settings.choose_partition(&context, &facts)? {
-                Ok(partition) => partition,
-                Err(reason) => {
-                    log::info!("{NAME}: {reason}: it is not used");
-                    outside.push(reason);
-                    continue;
-                }
-            };
-            let Some(gid) = settings.choose_gid(&context, &facts)? else {
-                log::info!("{NAME}: {} port {} has no address", context.name, facts.number);
-                continue;
-            };
-            match Self::set_up(context, facts, (gid, partition), settings, peers) {
-                Ok(port) => return Ok(Ok(port)),
                 Err(error) => log::warn!("{error}; it is not used"),
             }
         }
-        if !outside.is_empty() {
-            return Err(crate::invalid("btl_openib_ib_pkey_val", outside.join("; ")));
+        if ports.is_empty() {
+            return selection.nothing().map(Err);
         }
-        Ok(Err("no device that may be used has an active port with an address".to_owned()))
+        Ok(Ok(ports))
     }
 
-    fn set_up(
-        context: Arc<Context>,
-        facts: PortFacts,
-        (gid, partition): (Gid, Partition),
-        settings: &Settings,
-        peers: usize,
-    ) -> Result<Self, Error> {
+    fn set_up(choice: Choice, settings: &Settings, peers: usize) -> Result<Self, Error> {
+        let Choice { context, facts, gid, partition, network } = choice;
         let failed = |what: &'static str| {
             let name = context.name.clone();
             move |error| Error::system(NAME, format!("{name}: {what}"), error)
@@ -209,6 +171,7 @@ impl Port {
             facts,
             gid,
             partition,
+            network,
             reads,
             room,
             expected,
@@ -267,89 +230,4 @@ impl Port {
             priority: settings.priority,
         }
     }
-}
-
-impl PortFacts {
-    /// Of the link.
-    pub(crate) fn megabits(&self) -> u64 {
-        let lanes = match self.width {
-            2 => 4,
-            4 => 8,
-            8 => 12,
-            16 => 2,
-            _ => 1,
-        };
-        let lane = match self.speed {
-            2 => 5_000,
-            4 | 8 => 10_000,
-            16 => 14_000,
-            32 => 25_000,
-            64 => 50_000,
-            128 => 100_000,
-            _ => 2_500,
-        };
-        lanes * lane
-    }
-}
-
-impl Settings {
-    fn wants_device(&self, name: &str) -> bool {
-        let names = |entries: &[String]| entries.iter().any(|entry| entry.split(':').next() == Some(name));
-        // A device of which only a port is excluded is opened for the others.
-        let excluded = self.exclude.iter().any(|entry| entry == name);
-        if self.include.is_empty() { !excluded } else { names(&self.include) }
-    }
-
-    fn wants_port(&self, device: &str, port: u8) -> bool {
-        let both = format!("{device}:{port}");
-        let names = |entries: &[String]| entries.iter().any(|entry| entry == device || *entry == both);
-        if self.include.is_empty() { !names(&self.exclude) } else { names(&self.include) }
-    }
-
-    fn choose_gid(&self, context: &Context, facts: &PortFacts) -> Result<Option<Gid>, Error> {
-        let table = gid::table(context, facts.number, facts.gids, facts.ethernet);
-        let Some(index) = self.gid_index else { return Ok(gid::choose(&table)) };
-        let found = table.iter().find(|gid| gid.index == index).copied();
-        found.map(Some).ok_or_else(|| {
-            let reason = format!("{} port {} has no entry {index}", context.name, facts.number);
-            crate::invalid("btl_openib_gid_index", reason)
-        })
-    }
-}
-
-impl Settings {
-    /// The partition to use a port in. None: it has not the one that is wanted, and what it has.
-    ///
-    /// # Errors
-    /// There is nothing at the place that was given.
-    fn choose_partition(&self, context: &Context, facts: &PortFacts) -> Result<Result<Partition, String>, Error> {
-        let port = format!("{} port {}", context.name, facts.number);
-        if context.is_iwarp() {
-            let none = Partition { index: 0, key: 0 };
-            return Ok(self.pkey.map_or(Ok(none), |_| Err(format!("{port} speaks iWARP, which has no partitions"))));
-        }
-        let table: Vec<u16> = (0..facts.pkeys).map_while(|index| context.pkey(facts.number, index).ok()).collect();
-        if let Some(wanted) = self.pkey {
-            let found = partitions::choose(&table, wanted);
-            let reason = || format!("{port} has no partition 0x{wanted:04x}, but {}", partitions::describe(&table));
-            return Ok(found.ok_or_else(reason));
-        }
-        let index = self.pkey_index;
-        match table.get(usize::from(index)) {
-            Some(&key) => Ok(Ok(Partition { index, key })),
-            None if index == 0 => Ok(Ok(Partition { index, key: 0 })),
-            None => {
-                let table = partitions::describe(&table);
-                Err(crate::invalid("btl_openib_pkey_index", format!("{port} has no entry {index}, but {table}")))
-            }
-        }
-    }
-}
-
-/// 0 where the device hangs on the NUMA node that this thread runs on, or nobody knows.
-fn distance(device: &str) -> u32 {
-    let text = std::fs::read_to_string(PathBuf::from(format!("/sys/class/infiniband/{device}/device/numa_node")));
-    let Some(node) = text.ok().and_then(|text| text.trim().parse::<u32>().ok()) else { return 0 };
-    let cpu = rustix::thread::sched_getcpu();
-    u32::from(!PathBuf::from(format!("/sys/devices/system/cpu/cpu{cpu}/node{node}")).exists())
 }

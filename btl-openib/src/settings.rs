@@ -7,6 +7,7 @@ use cableway_base::Parameters;
 use cableway_base::parameters::GpuDirect;
 use cableway_btl::{Error, MAX_HEADER};
 
+use crate::card::MOST_PORTS;
 use crate::gid::Kind;
 use crate::receive_queues::ReceiveQueues;
 use crate::verbs::{Patience, Priority};
@@ -30,6 +31,8 @@ pub(crate) struct Settings {
     pub(crate) direct: DirectSettings,
     pub(crate) include: Vec<String>,
     pub(crate) exclude: Vec<String>,
+    /// Ports to use at most.
+    pub(crate) ports: usize,
     pub(crate) gid_index: Option<u8>,
     pub(crate) connection_manager: ConnectionManager,
     /// Alike in all processes of a job, in number at least.
@@ -132,6 +135,10 @@ impl Settings {
             }
             Ok(value)
         };
+        let ports = small("btl_openib_max_btls", parameters.btl_openib_max_btls, MOST_PORTS)?;
+        if ports == 0 {
+            return Err(invalid("btl_openib_max_btls", "at least 1 is possible; 'btl' says which transports are used"));
+        }
         let pkey_index = small("btl_openib_pkey_index", parameters.btl_openib_pkey_index, 65535)? as u16;
         let pkey = partitions::parse(&parameters.btl_openib_ib_pkey_val)
             .map_err(|reason| invalid("btl_openib_ib_pkey_val", reason))?;
@@ -158,6 +165,7 @@ impl Settings {
             },
             include,
             exclude,
+            ports,
             gid_index,
             connection_manager,
             completions: parameters.btl_openib_cq_size.max(receives + 2 * SPARE_COMPLETIONS),
@@ -214,6 +222,8 @@ mod tests {
             ("btl_openib_gid_index=first", "btl_openib_gid_index"),
             ("btl_openib_ib_pkey_val=0x18001", "no key of 16 bits"),
             ("btl_openib_ib_retry_count=8", "btl_openib_ib_retry_count"),
+            ("btl_openib_max_btls=0", "at least 1"),
+            ("btl_openib_max_btls=17", "at most 16"),
             ("btl_openib_connection_manager=udcm", "datagrams"),
             ("btl_openib_receive_queues=S", "btl_openib_receive_queues"),
             ("btl_openib_receive_queues=P,4K,64:S,4K", "entry 2 of 2"),

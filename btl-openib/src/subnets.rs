@@ -51,7 +51,7 @@ pub(crate) fn lead(own: &Address, interface: Option<&str>, peer: &Address) -> bo
 }
 
 /// What IP knows the port by.
-fn ip(address: &Address) -> IpAddr {
+pub(crate) fn ip(address: &Address) -> IpAddr {
     let gid = Ipv6Addr::from(address.gid).to_canonical();
     address.listener.filter(|_| address.kind == Kind::Iwarp).map_or(gid, |listener| listener.ip())
 }
@@ -64,11 +64,12 @@ fn is_link_local(ip: IpAddr) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::process::Process;
 
-    fn of(kind: Kind, ip: &str) -> Address {
+    /// A port with that address.
+    pub(crate) fn of(kind: Kind, ip: &str) -> Address {
         let ip: IpAddr = ip.parse().unwrap();
         let gid = match ip {
             IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
@@ -88,6 +89,7 @@ mod tests {
             process: Process::default(),
             listener,
             pkey: 0,
+            network: 128,
         }
     }
 

@@ -141,6 +141,7 @@ parameters! {
     btl_openib_gpudirect_sysfs: Text = "/sys", "where the kernel shows its modules, of which one lets the network device reach device memory";
     btl_openib_if_include: Text = "", "devices to use, as DEVICE or DEVICE:PORT, separated by commas; empty means all but the excluded ones";
     btl_openib_if_exclude: Text = "", "devices not to use, as DEVICE or DEVICE:PORT, separated by commas; not together with btl_openib_if_include";
+    btl_openib_max_btls: Count = "4", "how many ports to use at most, each of a network of its own (an InfiniBand subnet, an IP network): what lies nearest, then what is fastest; a peer is reached by the best that both are on, and the others stand by, should it break; 16 at most";
     btl_openib_gid_index: Text = "auto", "which of a port's addresses to use; auto prefers RoCE v2, and of those an IPv4 address, then any that is not link-local";
     btl_openib_connection_manager: Text = "auto", "how connections are made: datagrams (of the transport's own), rdmacm (by librdmacm, which needs an IP address on the port, and brings one queue pair to each peer), or auto: datagrams, but rdmacm where the device has none (iWARP)";
     btl_openib_cq_size: Count = "8192", "completions that may wait; work under way on all connections is kept below";

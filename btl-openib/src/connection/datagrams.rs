@@ -275,7 +275,7 @@ mod tests {
             parameters.assign(assignment, cableway_base::Source::Program).unwrap();
         }
         let settings = Settings::new(&parameters).unwrap();
-        let port = Port::open(&settings, 1).unwrap().unwrap();
+        let port = Port::open_all(&settings, 1).unwrap().unwrap().remove(0);
         if port.context.is_iwarp() {
             println!("skipped: iWARP has no datagrams");
             return None;
@@ -298,6 +298,7 @@ mod tests {
             process: Process::default(),
             listener: None,
             pkey: 0,
+            network: 128,
         }
     }
 

@@ -21,7 +21,7 @@ use crate::port::Port;
 use crate::process::Process;
 use crate::settings::{ConnectionManager, Settings};
 use crate::shared::Shared;
-use crate::{NAME, invalid};
+use crate::{NAME, invalid, networks};
 
 /// The thread, which ends when this is dropped.
 pub(crate) struct Service {
@@ -63,6 +63,9 @@ impl Service {
             process: Process::own(),
             listener,
             pkey: port.partition.key,
+            network: listener
+                .filter(|_| port.context.is_iwarp())
+                .map_or_else(|| port.network.bits(), |listener| networks::bits_of(listener.ip())),
         };
         let shared = Shared::new(port, door, address, identity, settings, devices);
         let connector: Box<dyn Connector> = match way {

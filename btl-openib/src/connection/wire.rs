@@ -333,6 +333,7 @@ pub(super) mod tests {
             process: crate::process::Process::default(),
             listener: None,
             pkey: 0,
+            network: 0,
         };
         Hello {
             asks: true,

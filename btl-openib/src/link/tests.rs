@@ -17,7 +17,7 @@ fn node(rank: Rank, list: &str) -> (Node, Arc<Openib>) {
         parameters.assign(assignment, Source::Program).unwrap();
     }
     let job = Job::new("test-job".to_owned(), [42; 32], rank, PEERS, PEERS);
-    let transport = Openib::open(&job, &parameters, &Devices::none()).unwrap().expect("a port");
+    let transport = Openib::open(&job, &parameters, &Devices::none()).unwrap().remove(0);
     (Node::of(rank, Arc::clone(&transport) as _), transport)
 }
 

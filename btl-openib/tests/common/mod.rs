@@ -51,7 +51,7 @@ pub(crate) fn node_with(devices: &Devices, rank: Rank, size: u32, assignments: &
     Node::of(rank, open_with(devices, 42, rank, size, assignments))
 }
 
-/// A node's transport.
+/// A node's transport, by its best port.
 pub(crate) fn open(rank: Rank, size: u32, assignments: &[&str]) -> Arc<Openib> {
     open_with(&Devices::none(), 42, rank, size, assignments)
 }
@@ -79,7 +79,7 @@ fn try_open_with(
 ) -> Result<Option<Arc<Openib>>, Error> {
     let job = Job::new("test-job".to_owned(), [secret; 32], rank, size, size);
     let parameters = test_nodes::parameters(&[&[PATIENT], &everywhere()[..], assignments].concat());
-    Openib::open(&job, &parameters, devices)
+    Ok(Openib::open(&job, &parameters, devices)?.into_iter().next())
 }
 
 /// The link to a peer, which is one.

@@ -62,7 +62,9 @@ fn start(description: &JobDescription) -> Result<(Arc<Engine>, Job), Box<dyn std
     }
     #[cfg(feature = "openib")]
     if wanted("openib") && beyond {
-        btls.extend(cableway_btl_openib::Openib::open(&job, &parameters, &devices)?.map(|btl| btl as Arc<dyn Btl>));
+        btls.extend(
+            cableway_btl_openib::Openib::open(&job, &parameters, &devices)?.into_iter().map(|btl| btl as Arc<dyn Btl>),
+        );
     }
     let config = Config { modex: Arc::new(modex), parameters, devices, btls };
     let engine = if description.threads {

@@ -32,11 +32,39 @@ pub(super) fn verbs_section(parameters: &cableway::Parameters) -> Vec<Section> {
             ("of_these_driver", cost.driver.into()),
             ("of_these_receive_buffers", cost.buffers.into()),
             ("of_these_tables", cost.tables.into()),
+            ("bytes_per_peer_for_each_port_that_stands_by", cost.standby.into()),
             ("bytes_with_10000_peers", cost.of(10_000).into()),
         ],
         Err(error) => vec![("reason", error.to_string().into())],
     };
-    vec![Section::one("Verbs connections", facts), Section::one("Verbs and device memory", direct(parameters))]
+    vec![
+        ports(parameters),
+        Section::one("Verbs connections", facts),
+        Section::one("Verbs and device memory", direct(parameters)),
+    ]
+}
+
+/// The ports that a process would use, the best first; else why there are none.
+#[cfg(feature = "openib")]
+fn ports(parameters: &cableway::Parameters) -> Section {
+    const TITLE: &str = "Verbs ports";
+    let none = |reason: String| Section::several(TITLE, vec![vec![("reason", reason.into())]]);
+    match cableway::VerbsPort::all(parameters) {
+        Ok(Ok(ports)) => Section::several(TITLE, ports.iter().map(port).collect()),
+        Ok(Err(reason)) => none(reason),
+        Err(error) => none(error.to_string()),
+    }
+}
+
+#[cfg(feature = "openib")]
+fn port(port: &cableway::VerbsPort) -> Vec<Fact> {
+    vec![
+        ("device", port.device.clone().into()),
+        ("port", port.port.into()),
+        ("protocol", port.protocol.into()),
+        ("address", port.address.to_canonical().to_string().into()),
+        ("megabits", port.megabits.into()),
+    ]
 }
 
 /// How verbs reach device memory here, apart from what the devices say.

@@ -24,7 +24,7 @@ fn process_with(rank: Rank, assignment: &str) -> (Arc<Shared>, Service) {
         parameters.assign(assignment, cableway_base::Source::Program).unwrap();
     }
     let mut settings = Settings::new(&parameters).unwrap();
-    let port = Port::open(&settings, 1).unwrap().unwrap();
+    let port = Port::open_all(&settings, 1).unwrap().unwrap().remove(0);
     settings.queues = port.list.clone();
     let job = Job::new("test-job".to_owned(), [42; 32], rank, 2, 2);
     Service::start(port, Identity::new(&job), settings, &Devices::none()).unwrap().unwrap()
