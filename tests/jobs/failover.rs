@@ -1,5 +1,5 @@
-//! Connections that break while both ranks live. Where two verbs devices are joined by a cable that can be pulled: the
-//! guest has them (`tests/rxe-guest/run --pair 0%`).
+//! Connections that break while both ranks live. Where verbs devices are joined by cables that can be pulled: the guest has
+//! them (`tests/rxe-guest/run --pair 0% --cables 2`).
 
 use std::error::Error;
 use std::process::Command;
@@ -9,12 +9,22 @@ use cableway::{EngineError, World};
 
 use crate::faults::survived;
 use crate::leaving::complaints;
-use crate::support::{Role, Test, job, skip, start, this};
+use crate::support::{Finished, Role, Test, job, skip, start, this};
 
 pub(crate) const TESTS: &[Test] = &[
     ("failover::tcp_takes_over_when_packets_vanish", || over_cable("packets_vanish", "openib,tcp", 16, 2)),
     ("failover::tcp_takes_over_when_a_port_goes_down", || over_cable("port_goes_down", "openib,tcp", 16, 2)),
     ("failover::a_port_that_comes_back_in_time_is_waited_for", || over_cable("port_comes_back", "openib", 20, 0)),
+    ("failover::the_second_port_takes_over_when_the_first_cable_is_pulled", || {
+        second_port("port_goes_down", "openib", "openib (rxe")
+    }),
+    ("failover::a_peer_that_has_the_second_network_alone_is_reached_by_it", the_second_network_alone),
+    ("failover::tcp_takes_over_when_one_cable_is_pulled_after_the_other", || {
+        second_port("ports_go_down", "openib,tcp", "tcp")
+    }),
+    ("failover::tcp_takes_over_when_all_cables_are_pulled_at_once", || {
+        second_port("all_ports_go_down", "openib,tcp", "tcp")
+    }),
     ("failover::without_another_transport_requests_fail", || over_cable("nothing_else", "openib", 16, 0)),
     // Each leaves a machine without the devices.
     ("removal::tcp_takes_over_when_devices_are_removed", || over_cable("devices_removed", "openib,tcp", 16, 2)),
@@ -22,48 +32,96 @@ pub(crate) const TESTS: &[Test] = &[
 ];
 
 pub(crate) const ROLES: &[Role] = &[
-    ("packets_vanish", || talk(|| run("tc", "qdisc add dev cable1 root netem loss 100%"), Duration::ZERO)),
-    ("port_goes_down", || talk(pull, Duration::ZERO)),
-    ("port_comes_back", || talk(pull, Duration::from_secs(1))),
-    ("devices_removed", || talk(remove, Duration::ZERO)),
-    ("nothing_else", || nothing_else(pull)),
+    ("packets_vanish", || talk(&[(2, || run("tc", "qdisc add dev cable1 root netem loss 100%"))], Duration::ZERO)),
+    ("port_goes_down", || talk(&[(2, || pull(1))], Duration::ZERO)),
+    ("ports_go_down", || talk(&[(1, || pull(1)), (4, || pull(3))], Duration::ZERO)),
+    ("all_ports_go_down", || talk(&[(2, || [1, 3].into_iter().for_each(pull))], Duration::ZERO)),
+    ("port_comes_back", || talk(&[(2, || pull(1))], Duration::from_secs(1))),
+    ("devices_removed", || talk(&[(2, remove)], Duration::ZERO)),
+    ("just_talk", just_talk),
+    ("nothing_else", || nothing_else(|| pull(1))),
     ("nothing_else_removed", || nothing_else(remove)),
 ];
 
 type Outcome = Result<(), Box<dyn Error>>;
 
 /// Each rank its own device.
-const RANK: &str = "CABLEWAY_BTL_OPENIB_IF_INCLUDE=rxe$((CABLEWAY_JOB_RANK + 1)) exec \"$0\" \"$1\"";
+const DEVICE: &str = "rxe$((CABLEWAY_JOB_RANK + 1))";
+/// Or two, on two networks.
+const DEVICES: &str = "rxe$((CABLEWAY_JOB_RANK + 1)),rxe$((CABLEWAY_JOB_RANK + 3))";
 
 /// A device sends again after 4.096 us times two to `timeout`, six times.
 fn over_cable(role: &str, btl: &str, timeout: u32, takeovers: usize) {
     if !std::path::Path::new("/sys/class/net/cable1").exists() {
         return skip("there is no pair of verbs devices with a cable that can be pulled");
     }
+    let finished = over_devices(DEVICE, role, btl, timeout);
+    assert_eq!(ways(&finished), vec!["tcp"; takeovers], "{finished:#?}");
+}
+
+/// Both ranks are on two networks. After all, messages go by what begins so.
+fn second_port(role: &str, btl: &str, by: &str) {
+    if !has_two_cables() {
+        return;
+    }
+    let finished = over_devices(DEVICES, role, btl, 16);
+    let last = ways(&finished).iter().filter(|way| way.starts_with(by)).count();
+    assert_eq!(last, 2, "{finished:#?}");
+}
+
+fn the_second_network_alone() {
+    if !has_two_cables() {
+        return;
+    }
+    let devices = "$(test $CABLEWAY_JOB_RANK = 0 && echo rxe1,rxe3 || echo rxe4)";
+    let finished = over_devices(devices, "just_talk", "openib", 16);
+    assert!(ways(&finished).is_empty(), "{finished:#?}");
+}
+
+fn has_two_cables() -> bool {
+    let found = std::path::Path::new("/sys/class/net/cable3").exists();
+    if !found {
+        skip("there are no two pairs of verbs devices, each with a cable");
+    }
+    found
+}
+
+/// Ranks that use these devices, and survive.
+fn over_devices(devices: &str, role: &str, btl: &str, timeout: u32) -> Finished {
     mend();
     let (btl, timeout) = (format!("btl={btl}"), format!("btl_openib_ib_timeout={timeout}"));
     let sets = [&btl, &timeout, "peer_timeout=30s", "btl_tcp_if_include=lo"];
     let options: Vec<&str> = ["--keep-going"].into_iter().chain(sets.iter().flat_map(|set| ["--set", set])).collect();
     let [program, role] = this(role);
     let mut command = job(2, &options);
-    command.args(["sh", "-c", RANK, &program, &role]);
+    let rank = format!("CABLEWAY_BTL_OPENIB_IF_INCLUDE={devices} exec \"$0\" \"$1\"");
+    command.args(["sh", "-c", &rank, &program, &role]);
     let finished = start(&mut command).finish_within(Duration::from_secs(240));
     mend();
     let survived = finished.stdout.lines().filter(|line| *line == "survived").count();
     assert_eq!(survived, 2, "{finished:#?}");
-    let told = finished.stderr.lines().filter(|line| line.contains("is reached by tcp from here on")).count();
-    assert_eq!(told, takeovers, "{finished:#?}");
+    finished
 }
 
-/// Puts the cable in again.
+/// By what ranks said that they go on.
+fn ways(finished: &Finished) -> Vec<&str> {
+    let lines = finished.stderr.lines();
+    lines.filter_map(|line| Some(line.split_once(" is reached by ")?.1.split_once(" from here on")?.0)).collect()
+}
+
+/// Puts the cables in again.
 fn mend() {
     run("tc", "qdisc del dev cable1 root");
-    run("ip", "link set cable1 up");
-    run("ip", "route replace 10.79.0.2 dev cable1 src 10.79.0.1 table 79");
+    for (cable, network) in [(1, "10.79.0"), (3, "10.80.0")] {
+        if std::path::Path::new(&format!("/sys/class/net/cable{cable}")).exists() {
+            run("ip", &format!("link set cable{cable} up"));
+            run("ip", &format!("route replace {network}.2 dev cable{cable} src {network}.1 table 79"));
+        }
+    }
 }
 
-fn pull() {
-    run("ip", "link set cable1 down");
+fn pull(cable: u32) {
+    run("ip", &format!("link set cable{cable} down"));
 }
 
 /// Takes a device away, and the network of both. The kernel ends neither before the ranks have ended, and so long these
@@ -91,11 +149,26 @@ fn content(round: u32, rank: u32, len: usize) -> Vec<u8> {
     (0..len).map(|at| (at as u32).wrapping_mul(2_654_435_761).wrapping_add(round * 7 + rank) as u8).collect()
 }
 
-/// Messages of many sizes both ways, in the midst of which rank 0 breaks something, and mends it after `pause` if that
-/// is not zero.
-fn talk(breaks: fn(), pause: Duration) -> Outcome {
-    const SIZES: [usize; 6] = [0, 8, 1000, 5000, 60_000, 300_000];
+/// As [`exchange`], of which somebody is told.
+fn talk(breaks: &[(u32, fn())], pause: Duration) -> Outcome {
     let seen = complaints()?;
+    exchange(breaks, pause)?;
+    // That a port is down is told in any case; whether another transport took over, the caller asks.
+    if seen() == 0 {
+        return Err("nobody was told of the break".into());
+    }
+    survived()
+}
+
+fn just_talk() -> Outcome {
+    exchange(&[], Duration::ZERO)?;
+    survived()
+}
+
+/// Messages of many sizes both ways, in the midst of which, in the rounds that are named, rank 0 breaks something, and mends
+/// it after `pause` if that is not zero.
+fn exchange(breaks: &[(u32, fn())], pause: Duration) -> Outcome {
+    const SIZES: [usize; 6] = [0, 8, 1000, 5000, 60_000, 300_000];
     let world = World::init()?;
     let on = world.communicator().clone();
     let (me, other) = (on.rank(), 1 - on.rank());
@@ -111,7 +184,7 @@ fn talk(breaks: fn(), pause: Duration) -> Outcome {
                 receives.push(scope.irecv(room, other, 0)?);
             }
             let sends = out.iter().map(|data| scope.isend(data, other, 0)).collect::<Result<Vec<_>, _>>()?;
-            if round == 2 && me == 0 {
+            if let Some((_, breaks)) = breaks.iter().find(|(when, _)| me == 0 && *when == round) {
                 breaks();
                 if !pause.is_zero() {
                     std::thread::sleep(pause);
@@ -137,11 +210,7 @@ fn talk(breaks: fn(), pause: Duration) -> Outcome {
     if !world.finalize() {
         return Err("not all that was sent has left".into());
     }
-    // That a port is down is told in any case; whether another transport took over, the caller asks.
-    if seen() == 0 {
-        return Err("nobody was told of the break".into());
-    }
-    survived()
+    Ok(())
 }
 
 /// Both ranks live, and cannot reach each other any more.
