@@ -54,10 +54,8 @@ impl Footprint {
     /// Parameters that contradict each other.
     pub fn new(parameters: &Parameters) -> Result<Self, Error> {
         let settings = Settings::new(parameters)?;
-        // One piece of memory is named in 16 bytes; where data goes within the work, there is room for two. Both are rounded
-        // to powers of two, the number with one to spare.
-        let within = if settings.inline == 0 { 16 } else { (settings.inline as usize).max(32) };
-        let entry = (ENTRY + within).next_power_of_two();
+        // Both are rounded to powers of two, the number with one to spare.
+        let entry = (ENTRY + (settings.inline as usize).max(16)).next_power_of_two();
         let entries = (settings.depth + 1).next_power_of_two();
         let queues = settings.queues.len();
         let used = LEAST * (queues * size_of::<Owner>() + size_of::<Message>());

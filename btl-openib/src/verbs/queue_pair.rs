@@ -2,6 +2,7 @@
 
 use std::ffi::{c_int, c_uint};
 use std::io;
+use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -35,8 +36,8 @@ const DEST_QPN: c_int = 1 << 20;
 const SIGNALED: c_uint = 1 << 1;
 const INLINE: c_uint = 1 << 3;
 
-/// Runs of memory that go within one work: header and data. Else it is one.
-const PIECES: usize = 2;
+/// Most bytes that go within one work.
+const WITHIN: usize = 1024;
 
 /// Remote access to a connected queue pair: writes and reads, as far as memory is registered for them.
 const REMOTE_ACCESS: c_uint = 2 | 4;
@@ -211,7 +212,7 @@ impl QueuePair {
         }
         init.qp_type = ibv_qp_type::IBV_QPT_RC;
         init.cap.max_send_wr = options.depth;
-        init.cap.max_send_sge = if options.inline == 0 { 1 } else { PIECES as u32 };
+        init.cap.max_send_sge = 1;
         init.cap.max_inline_data = options.inline;
         let pair = Self::create(protection, completions, receives, init)?;
         let mut attributes = no_attributes();
@@ -296,9 +297,6 @@ impl QueuePair {
                     let inline = init.cap.max_inline_data.min(wanted.max_inline_data) / 2;
                     init.cap = wanted;
                     init.cap.max_inline_data = if inline < 16 { 0 } else { inline };
-                    if init.cap.max_inline_data == 0 {
-                        init.cap.max_send_sge = 1;
-                    }
                 }
             }
         };
@@ -308,7 +306,8 @@ impl QueuePair {
             protection: Arc::clone(protection),
             raw,
             number,
-            inline: init.cap.max_inline_data,
+            // Some grant more than they were asked for, also where that was nothing.
+            inline: if wanted.max_inline_data == 0 { 0 } else { init.cap.max_inline_data.min(WITHIN as u32) },
             #[cfg(test)]
             refuses: false.into(),
             _completions: Arc::clone(completions),
@@ -423,21 +422,31 @@ impl QueuePair {
     /// The queue is full, or the queue pair is unfit.
     #[inline]
     pub(crate) unsafe fn post(&self, work: Work<'_>, data: Data<'_>, post: Post) -> io::Result<()> {
-        let run = |bytes: &[u8]| ibv_sge { addr: bytes.as_ptr() as u64, length: bytes.len() as u32, lkey: 0 };
-        let nothing = ibv_sge { addr: 0, length: 0, lkey: 0 };
-        let (mut pieces, count, inline) = match data {
-            Data::Nothing => ([nothing; PIECES], 0, 0),
-            Data::Registered(Gather { address, len, key }) => {
-                let piece = ibv_sge { addr: address as u64, length: len as u32, lkey: key };
-                ([piece, nothing], (len != 0).into(), 0)
+        let mut joined = MaybeUninit::<[u8; WITHIN]>::uninit();
+        let (address, len, key, inline) = match data {
+            Data::Nothing => (std::ptr::null(), 0, 0, 0),
+            Data::Registered(Gather { address, len, key }) => (address, len, key, 0),
+            Data::Within(first, []) => (first.as_ptr(), first.len(), 0, INLINE),
+            // As one piece: there are drivers that take the first alone of what goes within.
+            Data::Within(first, second) => {
+                let (len, start) = (first.len() + second.len(), joined.as_mut_ptr().cast::<u8>());
+                if len > WITHIN {
+                    return Err(io::ErrorKind::InvalidInput.into());
+                }
+                // SAFETY: there is room for both.
+                unsafe {
+                    start.copy_from_nonoverlapping(first.as_ptr(), first.len());
+                    start.add(first.len()).copy_from_nonoverlapping(second.as_ptr(), second.len());
+                }
+                (start.cast_const(), len, 0, INLINE)
             }
-            Data::Within(first, second) => ([run(first), run(second)], if second.is_empty() { 1 } else { 2 }, INLINE),
         };
+        let mut piece = ibv_sge { addr: address as u64, length: len as u32, lkey: key };
         // SAFETY: a structure of integers, null pointers and unions of them.
         let mut request: ibv_send_wr = unsafe { std::mem::zeroed() };
         request.wr_id = post.id;
-        request.sg_list = pieces.as_mut_ptr();
-        request.num_sge = count;
+        request.sg_list = &raw mut piece;
+        request.num_sge = (len != 0).into();
         request.send_flags = if post.signalled { SIGNALED } else { 0 } | inline;
         match work {
             Work::Send => request.opcode = ibv_wr_opcode::IBV_WR_SEND,
@@ -465,8 +474,8 @@ impl QueuePair {
         let mut bad = std::ptr::null_mut();
         // SAFETY: a live queue pair, whose context pointer the library filled in.
         let post = unsafe { (*(*self.raw.as_ptr()).context).ops.post_send }.ok_or(io::ErrorKind::Unsupported)?;
-        // SAFETY: one request with as many pieces as the queue pair takes, both copied before the function returns; so is
-        // data that goes within, and other data is the caller's promise.
+        // SAFETY: one request with at most one piece, both copied before the function returns; so is data that goes within,
+        // and other data is the caller's promise.
         answer(unsafe { post(self.raw.as_ptr(), &raw mut request, &raw mut bad) })
     }
 
