@@ -144,6 +144,13 @@ impl OpenibEndpoint {
         error
     }
 
+    /// A buffer for a message. Where there is none to be had the link is of no use any more, and nothing may say that this
+    /// side has left.
+    #[inline]
+    fn take(&self, tx: &mut Tx, len: usize) -> Result<Buffer, Error> {
+        self.shared.pool.take(len).map_err(|error| self.give_up(tx, error))
+    }
+
     /// This side's memory, registered.
     ///
     /// # Safety
@@ -270,7 +277,7 @@ impl Endpoint for OpenibEndpoint {
         let sent = if total <= inline {
             tx.send_copy(&self.shared, &self.link, lane, header, payload)
         } else {
-            let buffer = self.shared.pool.take(total)?;
+            let buffer = self.take(&mut tx, total)?;
             let address = buffer.address().as_ptr();
             // SAFETY: the buffer is ours alone and holds at least `total` bytes.
             unsafe {
@@ -297,7 +304,7 @@ impl Endpoint for OpenibEndpoint {
         let Some(lane) = self.may_send(&mut tx, len)? else { return Ok(None) };
         let State::Connected(connection) = &tx.state else { return Ok(None) };
         let longest = longest.min(connection.lanes[lane].size);
-        let buffer = self.shared.pool.take(len)?;
+        let buffer = self.take(&mut tx, len)?;
         tx.works[lane].reserved += 1;
         drop(tx);
         let (memory, capacity) = (buffer.address(), buffer.capacity().min(longest));

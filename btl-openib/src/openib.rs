@@ -223,8 +223,9 @@ impl Btl for Openib {
             // to end.
             flushed &= match tx.state {
                 State::Connected(_) => tx.is_idle(),
-                State::Connecting => false,
-                State::Idle | State::Left { .. } | State::Broken(..) | State::Gone(..) => true,
+                // What was under way on one that broke may have to go another way, once that is known.
+                State::Connecting | State::Broken(..) => false,
+                State::Idle | State::Left { .. } | State::Gone(..) => true,
             };
         }
         flushed

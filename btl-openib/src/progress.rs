@@ -383,6 +383,10 @@ impl Engine {
                 log::error!("{NAME}: the device reports work that was never begun, for peer {}", link.rank);
             }
         }
+        // First: who is told may end the link, which says goodbye where it is not known to be broken.
+        if failed {
+            self.broke(&link, completion);
+        }
         for (token, failed) in tokens {
             let left = matches!(link.tx.lock().state, State::Left { .. });
             let result = match (failed, left) {
@@ -391,9 +395,6 @@ impl Engine {
                 (true, false) => Err(link.tx.lock().failure().unwrap_or_else(|| self.reason(&link, completion))),
             };
             upcalls.completed(token, result);
-        }
-        if failed {
-            self.broke(&link, completion);
         }
     }
 
