@@ -325,8 +325,13 @@ impl Engine {
         loop {
             self.progress();
             if self.is_quiet() {
+                // What stands by may have to take over from what has something to deliver.
+                let in_use = |slot: &BtlSlot| slot.links.load(Ordering::Relaxed) != 0;
+                let waits = self.btls.iter().zip(&flushed).any(|(slot, flushed)| in_use(slot) && !flushed);
                 for (slot, flushed) in self.btls.iter().zip(&mut flushed) {
-                    *flushed = *flushed || slot.btl.finalize();
+                    if in_use(slot) || !waits {
+                        *flushed = *flushed || slot.btl.finalize();
+                    }
                 }
                 if flushed.iter().all(|&flushed| flushed) {
                     return true;

@@ -172,7 +172,10 @@ impl Engine {
             self.btls[btl].btl.break_off(peer.rank);
         }
         if links.failover.is_none() {
-            let Some(link) = links.active.pop().filter(|_| links.active.is_empty()) else { return false };
+            if links.active.len() != 1 {
+                return false;
+            }
+            let Some(link) = links.active.pop() else { return false };
             links.failover = Some(Box::new(Failover { by: Some(link), ..Failover::default() }));
         }
         links.standby.retain(|link| link.btl != btl);
@@ -269,7 +272,7 @@ impl Links {
     }
 
     /// Whether a link of the transport broke and is being made up for.
-    fn is_suspended(&self, btl: usize) -> bool {
+    pub(crate) fn is_suspended(&self, btl: usize) -> bool {
         self.failover.as_ref().is_some_and(|failover| failover.breaks.iter().any(|broke| broke.btl == btl))
     }
 

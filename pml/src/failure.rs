@@ -13,6 +13,10 @@ impl Engine {
     /// A transport reports that it cannot reach the peer any more.
     #[cold]
     pub(crate) fn peer_failed(&self, peer: &Peer, btl: usize, error: cableway_btl::Error, done: &mut Done) {
+        // What came by a link that was put away by the peer's word may turn out to make no sense: nothing is taken over then.
+        if matches!(error, cableway_btl::Error::Malformed { .. }) && peer.links.lock().is_suspended(btl) {
+            return self.peer_gone(peer, Gone::Failed(error.to_string().into()), done);
+        }
         if !self.take_over(peer, btl, &error, done) {
             self.link_broke(peer, btl, error, done);
         }

@@ -224,6 +224,23 @@ fn without_another_link_the_requests_concerned_fail_and_nothing_else() {
     assert!(!unconcerned.is_complete());
 }
 
+/// The peer says first that the link broke; then the transport here finds worse.
+#[test]
+fn who_broke_the_rules_is_not_met_again_by_another_link() {
+    let ranks = Ranks::new(2, &links(Flags::GET, true, 0));
+    ranks.carry(100, 1);
+    let mut room = [0; 8];
+    let receive = ranks.irecv(1, 0, 1, &mut room);
+    ranks.net.blame(1);
+    ranks.net.sever(0, 1, &[0]);
+    let data = pattern(100, 2);
+    let _send = ranks.isend(0, 1, 2, &data, &SendMode::Standard);
+    for _ in 0..1000 {
+        ranks.engines.iter().for_each(|engine| _ = engine.progress());
+    }
+    assert!(matches!(receive.error(), Some(Error::PeerFailed { peer: 0, .. })), "{:?}", receive.error());
+}
+
 #[test]
 fn a_peer_that_died_is_found_dead_by_the_other_link() {
     let ranks = Ranks::new(2, &links(Flags::GET, true, 0));

@@ -148,8 +148,9 @@ impl Engine {
         links.queues.puts.retain(|&other| other != index);
         let result = if job.failed { Err(Abort::Transport) } else { Ok(()) };
         if let Some(transfer) = links.sends.get_mut(job.id) {
-            // What could not be stored may be asked for again.
-            if job.failed {
+            // What could not be stored may be asked for again; and of what was, once the message has failed, the receiver
+            // hears nothing but how much there was without it.
+            if job.failed || transfer.failure.is_some() {
                 transfer.asked -= job.len
             } else {
                 transfer.settled += job.len;

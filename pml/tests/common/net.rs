@@ -113,6 +113,8 @@ struct State {
     history: HashMap<(Rank, Rank, usize), (Vec<Bytes>, usize)>,
     /// The transports whose links are to break, or are broken.
     severed: Vec<Severed>,
+    /// Whose transports say that a broken link's peer broke the rules.
+    blaming: Option<Rank>,
     /// Messages that each transport was given.
     carried: HashMap<usize, usize>,
     random: u64,
@@ -275,6 +277,11 @@ impl Net {
     /// The transports that are to break do so like networks that acknowledge: whose messages are lost will notice.
     pub fn senders_notice(&self) {
         self.state.lock().severed.iter_mut().for_each(|severed| severed.senders_notice = true);
+    }
+
+    /// The transport of this rank will find that its peer has broken the rules, when it is to report a break.
+    pub fn blame(&self, rank: Rank) {
+        self.state.lock().blaming = Some(rank);
     }
 
     pub fn carried(&self, index: usize) -> usize {
@@ -452,6 +459,10 @@ impl Btl for NetBtl {
         };
         for token in failing {
             match token {
+                SEVERED if self.net.state.lock().blaming == Some(self.rank) => {
+                    let reason = "it broke the rules".into();
+                    upcalls.peer_failed(1 - self.rank, Error::Malformed { btl: "net", peer: 1 - self.rank, reason });
+                }
                 SEVERED => upcalls.peer_failed(1 - self.rank, gone(1 - self.rank)),
                 token => upcalls.completed(token, Err(gone(1 - self.rank))),
             }
