@@ -151,7 +151,9 @@ impl Context {
                 Err(Failure { code: Failure::INVALID_CONTEXT | Failure::INVALID_HANDLE, .. }) => {
                     self.asks_within.store(true, Ordering::Relaxed);
                 }
-                answer => return over(answer),
+                answer @ (Ok(()) | Err(Failure { code: Failure::NOT_READY, .. })) => return over(answer),
+                // Of the current context, perhaps: what is wrong with this one shows within it.
+                Err(_) => {}
             }
         }
         over(self.enter().and_then(ask))
