@@ -173,6 +173,54 @@ fn messages_of_the_host_share_their_calls_too() {
     assert!(got == content);
 }
 
+/// To learn that the default stream is idle takes longer than to have one copy wait for it.
+#[test]
+fn nobody_asks_about_the_default_stream_before_a_message_that_is_about_to_come() {
+    const LEN: usize = 1000;
+    let _alone = alone();
+    let devices = devices();
+    let ranks = Ranks::on(&devices, 2, &[link().with(|link| link.retains = false)], &[], false);
+    let content = pattern(LEN, 3);
+    let mut host = vec![0; LEN];
+    let (source, target) = (buffer(&devices, &content), buffer(&devices, &[0; LEN]));
+    let piece = |address: *mut u8| Buffer::bytes(address, LEN as u64);
+    let asked = || calls(c"cuStreamQuery").unwrap_or(0);
+    // From the device to the host and back into the device.
+    let mut there_and_back = |turns: usize| {
+        let requests: [Request; 4] = std::array::from_fn(|_| Request::new());
+        let [sent, arrived, back, returned] = &requests;
+        // SAFETY: buffers and requests live until all is done.
+        unsafe {
+            let [near, far] = [(&ranks.engines[0], &ranks.world[0]), (&ranks.engines[1], &ranks.world[1])];
+            far.0.irecv(far.1, 0, 1, piece(host.as_mut_ptr()), arrived).unwrap();
+            let _ = near.0.isend(near.1, 1, 1, piece(source.as_device_ptr()), &SendMode::Standard, sent).unwrap();
+            ranks.finish(&[sent, arrived]);
+            near.0.irecv(near.1, 1, 2, piece(target.as_device_ptr()), returned).unwrap();
+            for _ in 0..turns {
+                near.0.progress();
+            }
+            if far.0.isend(far.1, 0, 2, piece(host.as_mut_ptr()), &SendMode::Standard, back).unwrap()
+                == Outcome::Complete
+            {
+                ranks.finish(&[returned]);
+            } else {
+                ranks.finish(&[back, returned]);
+            }
+        }
+    };
+    there_and_back(0);
+    let before = asked();
+    there_and_back(5);
+    assert_eq!(asked(), before, "the copies waited for the stream themselves");
+    there_and_back(1000);
+    if calls(c"cuStreamQuery").is_some() {
+        assert_eq!(asked(), before + 1, "there was nothing else to do");
+    }
+    let mut got = vec![0; LEN];
+    target.copy_to_host(0, &mut got).unwrap();
+    assert!(got == content);
+}
+
 /// Large messages go in as many pieces under way at a time as before: none waits for others to be worth a call.
 #[test]
 fn large_pieces_set_out_by_themselves() {

@@ -121,6 +121,7 @@ impl Engine {
     /// Has the device copy the message; the request completes once it has.
     #[cold]
     fn deliver_to_device(&self, mut request: Active, status: Status, held: Held, done: &mut Done) {
+        self.note_message(true);
         let room = &mut request.inner().room;
         let space = room.len();
         let len = space.min(status.len) as usize;

@@ -65,9 +65,7 @@ impl Engine {
         let mut active = unsafe { Active::new(request) };
         // SAFETY: the caller's promise lasts until the operation is complete.
         unsafe { active.inner().room.renew(buffer, &self.devices) };
-        if let Some(location) = active.inner().room.on_device() {
-            self.note_begun(location);
-        }
+        let on_device = active.inner().room.on_device().copied();
         let mut matching = on.matching.lock();
         if let Some((source, _, kept)) = matching.matcher.take(pattern) {
             drop(matching);
@@ -87,6 +85,10 @@ impl Engine {
         let request = unsafe { request.as_ref() };
         request.context().store(on.context(), Ordering::Relaxed);
         request.note_posted(matching.matcher.post(pattern, active));
+        drop(matching);
+        if let Some(location) = on_device {
+            self.note_posted(&location);
+        }
         Ok(())
     }
 

@@ -41,6 +41,9 @@ impl Engine {
                 return;
             }
             let shape = Shape::of(&transfer.convertor, links.flags());
+            if shape.on_device {
+                self.note_message(false);
+            }
             let mut get = if shape.on_device { Flags::DEVICE_GET } else { Flags::GET };
             let theirs = exposed.as_ref().is_some_and(|exposed| exposed.blocks.is_some());
             if theirs || (shape.on_device && transfer.convertor.contiguous().is_none()) {

@@ -214,9 +214,6 @@ impl Engine {
             return Err(Error::BadRequest { reason: "it is null" });
         };
         let begun = self.devices.moment();
-        if location.on_device() {
-            self.note_begun(&location);
-        }
         let mut done = Done::default();
         let synchronous = matches!(mode, SendMode::Synchronous);
         let outcome = self.with_links(peer, &mut done, |links, done| {

@@ -353,7 +353,12 @@ impl Engine {
         let addressable = addressable && transfer.failure.is_none();
         let announced = Announced { len: transfer.len, sender: id, addressable };
         let header = HeaderBuffer::new(&Header::Rendezvous(transfer.envelope, announced));
-        links.attempt_header(id, &header)
+        let unordered = Some(*transfer.convertor.location()).filter(|at| at.on_device() && !transfer.ordered);
+        let attempt = links.attempt_header(id, &header);
+        if let (Attempt::Under, Some(location)) = (&attempt, unordered) {
+            self.note_announced(&location);
+        }
+        attempt
     }
 
     /// Whether the receiver may ask to have the message stored.
