@@ -138,9 +138,7 @@ impl OpenibEndpoint {
     /// The link fails: progress will say so.
     #[cold]
     fn give_up(&self, tx: &mut Tx, error: Error) -> Error {
-        tx.break_off(&self.shared, &self.link, error.clone());
-        let letter = (Arc::clone(&self.link), error.clone());
-        self.shared.mailbox.post(|letters| letters.failures.push(letter));
+        tx.give_up(&self.shared, &self.link, error.clone());
         error
     }
 

@@ -574,6 +574,13 @@ impl Tx {
         new
     }
 
+    /// Breaks it off, and has progress say so.
+    #[cold]
+    pub(crate) fn give_up(&mut self, shared: &Shared, link: &Arc<Link>, error: Error) {
+        self.break_off(shared, link, error.clone());
+        shared.mailbox.post(|letters| letters.failures.push((Arc::clone(link), error)));
+    }
+
     /// Breaks it off: what is under way comes back, in error. False if it was broken or gone already.
     pub(crate) fn break_off(&mut self, shared: &Shared, link: &Link, error: Error) -> bool {
         self.stop(shared, link);

@@ -237,11 +237,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         let request = InFlight::new(engine);
         // SAFETY: the caller's promise; the request is new and ends before the scope does.
         let started = unsafe {
-            let request = &raw const *request;
-            match location {
-                Some(_) => engine.isend_after(communicator, raw_rank(to), tag, (buffer, location), mode, request),
-                None => engine.isend(communicator, raw_rank(to), tag, buffer, mode, request),
-            }
+            engine.isend_after(communicator, raw_rank(to), tag, (buffer, location), mode, &raw const *request)
         };
         match started.map_err(|error| operation.failed(error))? {
             Outcome::Complete => Ok(Request::complete(self, to, tag, &buffer)),

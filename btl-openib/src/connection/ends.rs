@@ -119,8 +119,7 @@ impl Ends {
 
     /// Nobody asks the thread for it again, nor a peer, from here on; progress says so.
     pub(super) fn lose(&self, link: &Arc<Link>, error: Error) {
-        link.tx.lock().break_off(&self.shared, link, error.clone());
-        self.shared.mailbox.post(|letters| letters.failures.push((Arc::clone(link), error)));
+        link.tx.lock().give_up(&self.shared, link, error);
     }
 
     /// Each becomes readable when a peer ends.

@@ -27,6 +27,16 @@ pub(crate) fn any_device() -> bool {
     std::fs::read_dir(SYSFS).is_ok_and(|mut entries| entries.next().is_some())
 }
 
+/// Whether a test finds a device; if not, says so.
+#[cfg(test)]
+pub(crate) fn has_device() -> bool {
+    let found = any_device();
+    if !found {
+        println!("skipped: this machine has no verbs device (tests/rxe-guest/run emulates one that has)");
+    }
+    found
+}
+
 /// What the kernel says about a device's port: a file below `ports/N`, trimmed.
 pub(crate) fn port_file(device: &str, port: u8, file: &str) -> Option<String> {
     let text = std::fs::read_to_string(format!("{SYSFS}/{device}/ports/{port}/{file}")).ok()?;

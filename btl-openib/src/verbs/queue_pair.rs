@@ -376,9 +376,7 @@ impl QueuePair {
     /// # Errors
     /// The device is gone.
     pub(crate) fn fail(&self) -> io::Result<()> {
-        let mut attributes = no_attributes();
-        attributes.qp_state = ibv_qp_state::IBV_QPS_ERR;
-        self.modify(&mut attributes, STATE)
+        self.enter(ibv_qp_state::IBV_QPS_ERR)
     }
 
     /// Has the device forget all work: none of it is under way any more, nor reported from here on.
@@ -386,8 +384,13 @@ impl QueuePair {
     /// # Errors
     /// The device is gone.
     pub(crate) fn reset(&self) -> io::Result<()> {
+        self.enter(ibv_qp_state::IBV_QPS_RESET)
+    }
+
+    /// Of the states that take no attributes.
+    fn enter(&self, state: ibv_qp_state::Type) -> io::Result<()> {
         let mut attributes = no_attributes();
-        attributes.qp_state = ibv_qp_state::IBV_QPS_RESET;
+        attributes.qp_state = state;
         self.modify(&mut attributes, STATE)
     }
 

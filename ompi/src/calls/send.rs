@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 
 use cableway_common_cuda::Location;
-use cableway_pml::{Buffer, Communicator, Engine, Error, Outcome, Request, SendMode, Short};
+use cableway_pml::{Buffer, Communicator, Engine, Outcome, Request, SendMode, Short};
 
 use super::request::{refused, run};
 use crate::boundary::{BufferDescription, Code, Place, guarded};
@@ -66,7 +66,7 @@ unsafe extern "C" fn cableway_isend(
         let outcome = unsafe {
             let (communicator, buffer, mode) = (&*communicator, buffer_of(buffer), mode_of(mode));
             let location = place.as_ref().and_then(|place| Option::from(*place));
-            start(engine, communicator, (dest, tag), (buffer, location), &mode, request)
+            engine.isend_after(communicator, dest, tag, (buffer, location), &mode, request)
         };
         match outcome {
             Ok(Outcome::Complete) => 1,
@@ -106,30 +106,10 @@ pub(super) unsafe fn send_and_wait(
     mode: &SendMode,
 ) -> c_int {
     // SAFETY: the caller's promise; the request lives until it is complete.
-    let result =
-        run(engine, |request| unsafe { start(engine, communicator, (dest, tag), (buffer, location), mode, request) });
+    let result = run(engine, |request| unsafe {
+        engine.isend_after(communicator, dest, tag, (buffer, location), mode, request)
+    });
     result.map_or_else(|error| refused(&error), |_| Code::Ok as c_int)
-}
-
-/// Starts a send whose buffer's location may be known.
-///
-/// # Safety
-/// As [`Engine::isend_after`].
-unsafe fn start(
-    engine: &Engine,
-    communicator: &Communicator,
-    (dest, tag): (c_int, c_int),
-    (buffer, location): (Buffer<'_>, Option<Location>),
-    mode: &SendMode,
-    request: *const Request,
-) -> Result<Outcome, Error> {
-    // SAFETY: the caller's promise.
-    unsafe {
-        match location {
-            Some(_) => engine.isend_after(communicator, dest, tag, (buffer, location), mode, request),
-            None => engine.isend(communicator, dest, tag, buffer, mode, request),
-        }
-    }
 }
 
 fn mode_of(mode: c_int) -> SendMode {

@@ -175,11 +175,11 @@ impl Engine {
             }
         }
         // SAFETY: the caller's promise.
-        unsafe { self.isend_after(to, dest, tag, (buffer, location), mode, request) }
+        unsafe { self.isend_slowly(to, dest, tag, (buffer, location), mode, request) }
     }
 
-    /// As [`isend`](Self::isend), of a message that did not leave by the short way, with the location that was found
-    /// then.
+    /// As [`isend`](Self::isend), of a message that did not leave by [`send_now`](Self::send_now) if that answered where
+    /// its buffer is.
     ///
     /// # Safety
     /// As [`isend`](Self::isend); the program has not run since the location was found, so that it is right still.
@@ -187,6 +187,28 @@ impl Engine {
     /// # Errors
     /// As [`isend`](Self::isend).
     pub unsafe fn isend_after(
+        &self,
+        to: &Communicator,
+        dest: i32,
+        tag: i32,
+        (buffer, location): (Buffer<'_>, Option<Location>),
+        mode: &SendMode,
+        request: *const Request,
+    ) -> Result<Outcome, Error> {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match location {
+                Some(_) => self.isend_slowly(to, dest, tag, (buffer, location), mode, request),
+                None => self.isend(to, dest, tag, buffer, mode, request),
+            }
+        }
+    }
+
+    /// The long way, which any message can go.
+    ///
+    /// # Safety
+    /// As [`isend_after`](Self::isend_after).
+    unsafe fn isend_slowly(
         &self,
         to: &Communicator,
         dest: i32,
@@ -275,7 +297,7 @@ impl Engine {
     ) -> Result<(), Error> {
         let request = AbortUnlessComplete::new();
         // SAFETY: the request is new, and this frame, which lends the buffer, is not left before it is complete.
-        match unsafe { self.isend_after(to, dest, tag, (buffer, location), mode, request.started())? } {
+        match unsafe { self.isend_slowly(to, dest, tag, (buffer, location), mode, request.started())? } {
             Outcome::Complete => {
                 request.unused();
                 Ok(())

@@ -54,19 +54,10 @@ fn put(own: &Shared, peer: &Shared, end: &End, question: &[u8]) -> (Id, bool, Ve
     }
 }
 
-/// Whether there is a device here; if not, says so.
-fn has_device() -> bool {
-    let found = crate::verbs::any_device();
-    if !found {
-        println!("skipped: this machine has no verbs device (tests/rxe-guest/run emulates one that has)");
-    }
-    found
-}
-
 /// At the end that asks.
 #[test]
 fn queue_pairs_send_in_the_class_that_is_asked_for() {
-    if !has_device() {
+    if !crate::verbs::has_device() {
         return;
     }
     let of = |rank, class: u8| process_with(rank, &format!("btl_openib_traffic_class={class}"));
@@ -91,7 +82,7 @@ fn queue_pairs_send_in_the_class_that_is_asked_for() {
 /// As somebody may bring it who has seen it on its way.
 #[test]
 fn a_question_that_comes_again_is_refused() {
-    if !has_device() {
+    if !crate::verbs::has_device() {
         return;
     }
     let [(a, _serves_a), (b, _serves_b)] = [0, 1].map(process);
