@@ -1,6 +1,7 @@
 //! `cableway pingpong`, over every transport and kind of memory.
 
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -17,6 +18,8 @@ pub(crate) const TESTS: &[Test] = &[
     ("pingpong::within_jobs_of_others", within_jobs_of_others),
     ("pingpong::wrong_jobs_are_refused", wrong_jobs_are_refused),
     ("pingpong::device_memory_in_every_pairing", device_memory_in_every_pairing),
+    ("pingpong::time_in_place_of_iterations", time_in_place_of_iterations),
+    ("pingpong::host_memory_beside_devices", host_memory_beside_devices),
     ("pingpong::stale_device_data_is_found", stale_device_data_is_found),
     ("pingpong::copy_protocol_is_always_there", copy_protocol_is_always_there),
 ];
@@ -176,6 +179,37 @@ fn device_memory_in_every_pairing() {
             device_pingpong(&driver, &[&arguments[..], &["--sizes", "1,70000,5M"]].concat()).assert_success();
         }
     }
+}
+
+/// Both ranks make as many messages, or they would wait for each other; so does a rank with itself.
+fn time_in_place_of_iterations() {
+    for arguments in [["--btl", "sm"], ["--btl", "self"]] {
+        for test in ["latency", "bandwidth"] {
+            let began = Instant::now();
+            let times = ["--test", test, "--sizes", "8,100K", "--seconds", "0.1"];
+            let finished = pingpong(&[&arguments[..], &times].concat()).assert_success();
+            assert_eq!(sizes(&finished.stdout), [8, 100 << 10], "{finished:?}");
+            assert!(began.elapsed() >= Duration::from_millis(200), "each was timed for so long: {finished:?}");
+        }
+    }
+    pingpong(&["--check", "--sizes", "8", "--seconds", "0.01"]).assert_success();
+}
+
+fn host_memory_beside_devices() {
+    let driver = Driver::find();
+    let arguments = ["--beside-devices", "--btl", "sm", "--sizes", "8,100K", "--check"];
+    let finished = device_pingpong(&driver, &arguments).assert_success();
+    assert!(finished.stdout.contains("latency over sm, host beside device 0 to host beside device"), "{finished:?}");
+    assert_eq!(finished.stdout.contains("SIMULATED"), driver.simulated, "{finished:?}");
+    let finished = device_pingpong(&driver, &[&arguments[..], &["--format", "json"]].concat()).assert_success();
+    assert!(finished.stdout.contains(r#""src":"host","dst":"host","size":8,"#), "{finished:?}");
+    assert!(finished.stdout.contains(r#""beside_devices":true"#), "{finished:?}");
+
+    let mut command = cableway();
+    command.args(["pingpong", "--beside-devices", "--sizes", "8", "--cuda-libdir"]).arg(std::env::temp_dir());
+    let finished = finish(&mut command);
+    assert_eq!(finished.code(), 1, "{finished:?}");
+    assert!(finished.stderr.contains("no device memory here"), "{finished:?}");
 }
 
 /// The default stream's work is what a program's copy from pageable memory leaves behind: not waiting for it shows.

@@ -11,6 +11,7 @@ use crate::cli::Failure;
 
 const DATA: i32 = 1;
 const DONE: i32 = 2;
+const COUNT: i32 = 3;
 
 /// One rank's side of the measurement.
 pub(crate) struct Bench<'a> {
@@ -21,6 +22,8 @@ pub(crate) struct Bench<'a> {
     /// Messages so far, by which checked ones are told apart.
     sent: u64,
     received: u64,
+    /// Something was measured before, so that processors and devices are awake.
+    warm: bool,
 }
 
 impl<'a> Bench<'a> {
@@ -34,25 +37,68 @@ impl<'a> Bench<'a> {
     ) -> Result<Self, Failure> {
         let mine = world.rank() as usize;
         let memory = || Memory::new(world, kinds[mine], devices.index[mine], shape.clone(), plan.buffer_bytes());
-        Ok(Bench { on: world.communicator(), plan, out: memory()?, inbox: memory()?, sent: 0, received: 0 })
+        Ok(Bench {
+            on: world.communicator(),
+            plan,
+            out: memory()?,
+            inbox: memory()?,
+            sent: 0,
+            received: 0,
+            warm: false,
+        })
     }
 
     /// What one size's messages took, in the unit of the test.
     pub(crate) fn run(&mut self, size: u64) -> Result<f64, Failure> {
-        let iterations = self.plan.iterations(size);
-        let mut took = Duration::ZERO;
         self.on.barrier()?;
-        for count in [self.plan.warm_up(size), iterations] {
-            let start = Instant::now();
-            if self.plan.check {
-                self.checked(size, count)?
-            } else {
-                self.unchecked(size, count)?
-            }
-            took = start.elapsed();
-        }
+        let (warm_up, iterations) = match self.plan.seconds {
+            Some(seconds) => self.fitting(size, seconds)?,
+            None => (self.plan.warm_up(size), self.plan.iterations(size)),
+        };
+        self.timed(size, warm_up)?;
+        let took = self.timed(size, iterations)?;
         self.on.barrier()?;
+        self.warm = true;
         Ok(value(self.plan, self.on.size(), size, took / iterations))
+    }
+
+    /// How many iterations before the clock starts, and how many that take so long.
+    fn fitting(&mut self, size: u64, seconds: f64) -> Result<(u32, u32), Failure> {
+        let mut tried = 2;
+        let fitting = loop {
+            let took = self.timed(size, tried)?.as_secs_f64();
+            let probed = took >= seconds / 8.0;
+            // Rank 0's clock decides: both make as many.
+            match self.agreed(if probed { 0 } else { tried.saturating_mul(2) })? {
+                0 => break self.agreed((f64::from(tried) * seconds / took) as u32)?.max(2),
+                more => tried = more,
+            }
+        };
+        Ok((if self.warm { (fitting / 10).max(1) } else { fitting }, fitting))
+    }
+
+    /// What rank 0 says.
+    fn agreed(&self, mut number: u32) -> Result<u32, Failure> {
+        match (self.on.size(), self.on.rank()) {
+            (1, _) => {}
+            (_, 0) => self.on.send(&number.to_le_bytes(), 1, COUNT)?,
+            _ => {
+                let mut said = [0_u8; 4];
+                self.on.recv(&mut said, 0, COUNT)?;
+                number = u32::from_le_bytes(said);
+            }
+        }
+        Ok(number)
+    }
+
+    fn timed(&mut self, size: u64, count: u32) -> Result<Duration, Failure> {
+        let start = Instant::now();
+        if self.plan.check {
+            self.checked(size, count)?
+        } else {
+            self.unchecked(size, count)?
+        }
+        Ok(start.elapsed())
     }
 
     /// Buffers are named once, as a program would.
@@ -243,7 +289,7 @@ mod tests {
 
     #[test]
     fn values_are_in_the_units_of_osu() {
-        let plan = |test| Plan { test, sizes: vec![], iterations: None, window: 64, check: false };
+        let plan = |test| Plan { test, sizes: vec![], iterations: None, seconds: None, window: 64, check: false };
         let ms = Duration::from_millis(1);
         assert_eq!(value(&plan(Test::Latency), 2, 8, ms), 500.0);
         assert_eq!(value(&plan(Test::Latency), 1, 8, ms), 1000.0);

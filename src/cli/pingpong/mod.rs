@@ -68,6 +68,15 @@ pub(super) struct Pingpong {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     iterations: Option<u32>,
 
+    /// Time each size for about so long, in place of a number of iterations
+    #[arg(long, value_name = "SECONDS", conflicts_with = "iterations", value_parser = parse_seconds)]
+    seconds: Option<f64>,
+
+    /// Have memory on both ranks' devices meanwhile, which was sent before: what messages in host memory take in programs
+    /// that use devices
+    #[arg(long)]
+    beside_devices: bool,
+
     /// Messages in flight, where the test has a window
     #[arg(long, value_name = "N", default_value = "64", value_parser = clap::value_parser!(u32).range(1..=65536))]
     window: u32,
@@ -108,9 +117,18 @@ enum Format {
     Json,
 }
 
+/// Bytes of device memory that are sent before host memory is measured beside it: too many to go like a small message.
+const IN_USE: u64 = 1 << 20;
+
+fn parse_seconds(text: &str) -> Result<f64, String> {
+    let seconds = text.parse().ok().filter(|seconds| (1e-6..=3600.0).contains(seconds));
+    seconds.ok_or_else(|| format!("'{text}' is no time from 0.000001 to 3600 seconds"))
+}
+
 /// Time that a contiguous message of each of these sizes takes one way, between `kinds` of memory of the two ranks.
 pub(super) fn latencies(world: &World, kinds: [MemoryKind; 2], sizes: &[u64]) -> Result<Vec<Duration>, Failure> {
-    let plan = Plan { test: Test::Latency, sizes: sizes.to_vec(), iterations: None, window: 1, check: false };
+    let plan =
+        Plan { test: Test::Latency, sizes: sizes.to_vec(), iterations: None, seconds: None, window: 1, check: false };
     let devices = memory::devices(world, kinds, [None; 2])?;
     let mut bench = Bench::new(world, &plan, kinds, &devices, Shape::Contiguous)?;
     sizes.iter().map(|&size| Ok(Duration::from_secs_f64(bench.run(size)? / 1e6))).collect()
@@ -133,15 +151,30 @@ impl Pingpong {
             test: self.test,
             sizes: self.shape().round_up(&self.sizes.0),
             iterations: self.iterations,
+            seconds: self.seconds,
             window: self.window,
             check: self.check,
         };
         let kinds = [self.src, self.dst];
-        let devices = memory::devices(world, kinds, [Some(self.src_device), self.dst_device])?;
+        let used = if self.beside_devices { [MemoryKind::Device; 2] } else { kinds };
+        let devices = memory::devices(world, used, [Some(self.src_device), self.dst_device])?;
         let on = world.communicator();
         let transports = on.transports((on.rank() + 1) % on.size())?.join("+");
         let header = self.header(transports, &plan, &devices);
         let mut report = Report::new(self.format, header, plan.sizes.len(), world.rank() == 0);
+        let in_use = Plan {
+            test: Test::Latency,
+            sizes: vec![IN_USE],
+            iterations: Some(1),
+            seconds: None,
+            window: 1,
+            check: false,
+        };
+        let mut beside = None;
+        if self.beside_devices {
+            let both = Bench::new(world, &in_use, [MemoryKind::Device; 2], &devices, Shape::Contiguous)?;
+            beside.insert(both).run(IN_USE)?;
+        }
         let mut bench = Bench::new(world, &plan, kinds, &devices, self.shape())?;
         report.begin()?;
         for &size in &plan.sizes {
@@ -149,6 +182,7 @@ impl Pingpong {
             let value = bench.run(size)?;
             report.row(size, value)?;
         }
+        drop(beside);
         report.end();
         match &self.plot {
             Some(file) if world.rank() == 0 => plot::draw(file, &report),
@@ -167,6 +201,7 @@ impl Pingpong {
             kinds: [self.src, self.dst],
             devices: devices.index,
             simulated: devices.simulated,
+            beside_devices: self.beside_devices,
             layout: self.datatype.as_ref().map(ToString::to_string),
             window: plan.window,
             check: plan.check,

@@ -6,6 +6,8 @@ pub(crate) struct Plan {
     pub(crate) test: Test,
     pub(crate) sizes: Vec<u64>,
     pub(crate) iterations: Option<u32>,
+    /// How long each size is timed, in place of a number of iterations.
+    pub(crate) seconds: Option<f64>,
     pub(crate) window: u32,
     pub(crate) check: bool,
 }
@@ -55,7 +57,7 @@ mod tests {
     use super::*;
 
     fn plan(test: Test, check: bool) -> Plan {
-        Plan { test, sizes: vec![8, 64 << 20], iterations: None, window: 64, check }
+        Plan { test, sizes: vec![8, 64 << 20], iterations: None, seconds: None, window: 64, check }
     }
 
     #[test]

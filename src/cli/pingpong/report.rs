@@ -17,6 +17,7 @@ pub(crate) struct Header {
     pub(crate) kinds: [MemoryKind; 2],
     pub(crate) devices: [Option<DeviceIndex>; 2],
     pub(crate) simulated: bool,
+    pub(crate) beside_devices: bool,
     pub(crate) layout: Option<String>,
     pub(crate) window: u32,
     pub(crate) check: bool,
@@ -43,6 +44,7 @@ impl Header {
     /// One line that says what was measured.
     pub(crate) fn title(&self) -> String {
         let side = |rank: usize| match self.devices[rank] {
+            Some(DeviceIndex(number)) if self.kinds[rank] == MemoryKind::Host => format!("host beside device {number}"),
             Some(DeviceIndex(number)) => format!("{} {number}", name(self.kinds[rank])),
             None => name(self.kinds[rank]),
         };
@@ -120,6 +122,9 @@ impl Report {
                 if let Some(layout) = &header.layout {
                     line += &format!(",{layout}");
                 }
+                if header.beside_devices {
+                    line += ",true";
+                }
                 if header.check {
                     line += ",pass";
                 }
@@ -137,6 +142,9 @@ impl Report {
                 );
                 if let Some(layout) = &header.layout {
                     line += &format!(r#","datatype":{}"#, text(layout));
+                }
+                if header.beside_devices {
+                    line += r#","beside_devices":true"#;
                 }
                 if header.check {
                     line += r#","check":"pass""#;
@@ -156,6 +164,7 @@ impl Report {
     fn extra_columns(&self) -> String {
         let columns = [
             (self.header.layout.is_some(), ",datatype"),
+            (self.header.beside_devices, ",beside_devices"),
             (self.header.check, ",check"),
             (self.header.simulated, ",simulated"),
         ];
@@ -198,11 +207,15 @@ mod tests {
             kinds: [MemoryKind::Host, MemoryKind::Device],
             devices: [None, Some(DeviceIndex(1))],
             simulated: false,
+            beside_devices: false,
             layout: None,
             window: 64,
             check: false,
         };
         assert_eq!(header.title(), "latency over sm, host to device 1");
+        header.devices[0] = Some(DeviceIndex(0));
+        assert_eq!(header.title(), "latency over sm, host beside device 0 to device 1");
+        header.devices[0] = None;
         header.test = Test::MessageRate;
         header.layout = Some("vector:1:2:3".into());
         assert_eq!(header.title(), "message-rate over sm, host to device 1, vector:1:2:3, window 64");
