@@ -1,10 +1,12 @@
 /* The peer's side of the comparison: what `cableway pingpong` measures, over MPI.
  *
- *   mpirun -np 2 point_to_point TEST SIZE[,SIZE...] SECONDS WINDOW LABEL [PLACE PLACE [BLOCK STRIDE]]
+ *   mpirun -np 2 point_to_point TEST SIZE[,SIZE...] SECONDS WINDOW LABEL [PLACE PLACE [LAYOUT]]
  *
  * TEST is latency, bandwidth, message-rate, threaded-rate or start; each size runs for about SECONDS. One JSON object a
  * line, in the shape that `cableway pingpong --format json` prints, with LABEL as its "btl". A PLACE is where a rank has
- * its buffers: `host`, or a device's number. BLOCK of every STRIDE bytes are sent; sizes count those.
+ * its buffers: `host`, a device's number, or as `host+N` the host beside device N, of which a message was sent before.
+ * LAYOUT is `vector BLOCK STRIDE` or `indexed BLOCK SEED`, as `cableway pingpong --datatype` has them, a message being one
+ * element; sizes count the data without the gaps.
  */
 #include <mpi.h>
 #include <pthread.h>
@@ -13,13 +15,13 @@
 #include <string.h>
 #include <time.h>
 
-enum { TAG = 1, MAX_WINDOW = 1024, THREADS = 16 };
+enum { TAG = 1, MAX_WINDOW = 1024, THREADS = 16, IN_USE = 1 << 20 };
 
 /* The device of this rank's buffers, -1 for the host. */
 static int device = -1;
-static size_t block, stride;
-/* What is sent, and how many bytes one of it has. */
+/* What is sent; a message is one of it if it has blocks. */
 static MPI_Datatype type = MPI_CHAR;
+static int block;
 
 static void give_up(const char *why)
 {
@@ -33,12 +35,14 @@ static void give_up(const char *why)
 static char *buffer(size_t size)
 {
     void *memory = NULL;
-    size_t span = block ? size / block * stride : size;
+    MPI_Aint begin, span = (MPI_Aint)size;
+    if (block)
+        MPI_Type_get_true_extent(type, &begin, &span);
     if (device >= 0)
-        return device_buffer(span ? span : 1);
-    if (posix_memalign(&memory, 4096, span ? span : 1) != 0)
+        return device_buffer(span ? (size_t)span : 1);
+    if (posix_memalign(&memory, 4096, span ? (size_t)span : 1) != 0)
         give_up("no memory for a message");
-    memset(memory, 0x5a, span);
+    memset(memory, 0x5a, (size_t)span);
     return memory;
 }
 
@@ -48,6 +52,44 @@ static void release(char *buffer)
         device_release(buffer);
     else
         free(buffer);
+}
+
+/* One message's datatype. The gaps of an irregular one are one to three blocks long, as the program's own are: Knuth's
+ * linear congruential generator decides. */
+static void lay_out(const char *kind, int size, long long other)
+{
+    int count = size / block;
+    if (strcmp(kind, "vector") == 0) {
+        MPI_Type_vector(count, block, (int)other, MPI_CHAR, &type);
+    } else {
+        MPI_Aint *places = malloc((size_t)count * sizeof *places), at = 0;
+        if (!places)
+            give_up("no memory for the places of blocks");
+        unsigned long long state = (unsigned long long)other;
+        for (int i = 0; i < count; i++) {
+            state = state * 6364136223846793005ULL + 1442695040888963407ULL;
+            places[i] = at;
+            at += (MPI_Aint)block * (MPI_Aint)(2 + (state >> 33) % 3);
+        }
+        MPI_Type_create_hindexed_block(count, block, places, MPI_CHAR, &type);
+        free(places);
+    }
+    MPI_Type_commit(&type);
+}
+
+/* Has this rank use its device, which keeps the buffer that is returned, though its messages will be in host memory. */
+static char *use_beside(int rank, int number)
+{
+    use_device(number);
+    char *memory = device_buffer(IN_USE);
+    if (rank == 0) {
+        MPI_Send(memory, IN_USE, MPI_CHAR, 1, TAG, MPI_COMM_WORLD);
+        MPI_Recv(memory, IN_USE, MPI_CHAR, 1, TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    } else {
+        MPI_Recv(memory, IN_USE, MPI_CHAR, 0, TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        MPI_Send(memory, IN_USE, MPI_CHAR, 0, TAG, MPI_COMM_WORLD);
+    }
+    return memory;
 }
 
 static void ping_pong(int rank, char *send, char *receive, int size, long rounds)
@@ -180,10 +222,10 @@ int main(int argc, char **argv)
     int rank, ranks;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    int usable = argc == 6 || argc == 8 || argc == 10, window = usable ? atoi(argv[4]) : 0;
+    int usable = argc == 6 || argc == 8 || argc == 11, window = usable ? atoi(argv[4]) : 0;
     if (!usable || ranks != 2 || window < 1 || window > MAX_WINDOW) {
         if (rank == 0)
-            fprintf(stderr, "usage: mpirun -np 2 point_to_point TEST SIZES SECONDS WINDOW LABEL [PLACE PLACE [BLOCK STRIDE]]\n");
+            fprintf(stderr, "usage: mpirun -np 2 point_to_point TEST SIZES SECONDS WINDOW LABEL [PLACE PLACE [LAYOUT]]\n");
         MPI_Abort(MPI_COMM_WORLD, 2);
     }
     if (strcmp(name, "start") == 0) {
@@ -193,21 +235,24 @@ int main(int argc, char **argv)
         return 0;
     }
 
-    if (argc > 6 && strcmp(argv[6 + rank], "host") != 0) {
-        device = atoi(argv[6 + rank]);
+    const char *place = argc > 6 ? argv[6 + rank] : "host", *layout = argc == 11 ? argv[8] : NULL;
+    char *beside = NULL;
+    if (strncmp(place, "host+", 5) == 0) {
+        beside = use_beside(rank, atoi(place + 5));
+    } else if (strcmp(place, "host") != 0) {
+        device = atoi(place);
         use_device(device);
     }
-    if (argc == 10)
-        block = (size_t)atol(argv[8]), stride = (size_t)atol(argv[9]);
+    block = layout ? atoi(argv[9]) : 0;
+    if (layout && (block < 1 || (strcmp(layout, "vector") != 0 && strcmp(layout, "indexed") != 0)))
+        give_up("a layout is `vector BLOCK STRIDE` or `indexed BLOCK SEED`");
 
     double seconds = atof(argv[3]);
     int lanes = test == THREADED ? THREADS : 1, warm = 0;
     for (char *item = strtok(argv[2], ","); item != NULL; item = strtok(NULL, ",")) {
         int size = atoi(item);
-        if (block) {
-            MPI_Type_vector(size / (int)block, (int)block, (int)stride, MPI_CHAR, &type);
-            MPI_Type_commit(&type);
-        }
+        if (layout)
+            lay_out(layout, size, atoll(argv[10]));
         char *send = buffer((size_t)size), *receive = buffer((size_t)size * lanes);
         long rounds = rounds_for(seconds, rank, test, send, receive, size, window);
         /* A device that was idle is slower for a while; both ranks take part, whoever has it. */
@@ -225,9 +270,11 @@ int main(int argc, char **argv)
         }
         release(send);
         release(receive);
-        if (block)
+        if (layout)
             MPI_Type_free(&type);
     }
+    if (beside)
+        device_release(beside);
     MPI_Finalize();
     return 0;
 }

@@ -1,8 +1,12 @@
 //! What the command says to wrong input.
 
+use std::process::Command;
+use std::time::Duration;
+
+use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::support::{Driver, Test, cableway, finish};
+use crate::support::{Driver, Test, cableway, eventually, finish, start};
 
 pub(crate) const TESTS: &[Test] = &[
     ("cli::wrong_input_is_explained", wrong_input_is_explained),
@@ -10,6 +14,8 @@ pub(crate) const TESTS: &[Test] = &[
     ("cli::explain_tells_protocols_and_reasons", explain_tells_protocols_and_reasons),
     ("cli::device_memory_without_a_driver_is_explained", device_memory_without_a_driver_is_explained),
     ("cli::a_comparison_is_printed_and_kept", a_comparison_is_printed_and_kept),
+    ("cli::every_route_is_compared", every_route_is_compared),
+    ("cli::a_comparison_ended_early_is_kept", a_comparison_ended_early_is_kept),
 ];
 
 fn wrong_input_is_explained() {
@@ -28,6 +34,10 @@ fn wrong_input_is_explained() {
         (&["pingpong", "--sizes", "many"], "'many'"),
         (&["pingpong", "--datatype", "vector:8:4:2"], "overlap"),
         (&["pingpong", "--window", "0"], "0"),
+        (&["pingpong", "--seconds", "0"], "'0'"),
+        (&["pingpong", "--seconds", "1", "--iterations", "2"], "--iterations"),
+        (&["bench", "compare", "--up-to", "much"], "'much'"),
+        (&["bench", "compare", "--skip", "sm"], "'sm'"),
         (&["pingpong", "--plot", "file.png"], ".svg"),
         (&["pingpong", "--plot", "/no/such/file.svg"], "/no/such"),
         (&["pingpong", "--set", "pml_pipelin_depth=3"], "pml_pipeline_depth"),
@@ -132,4 +142,75 @@ fn a_comparison_is_printed_and_kept() {
     let finished = finish(cableway().args(["bench", "compare", "--route", "nowhere"]));
     assert_eq!(finished.code(), 2);
     assert!(finished.stderr.contains("one-device"), "{finished:?}");
+}
+
+/// Small ones of every series, so that no route is without one: a figure that fails is missing from the table.
+fn every_route_is_compared() {
+    let driver = Driver::find();
+    let mut command = compare(&driver, &["latency", "message-rate"]);
+    command.args(["--program", "cableway", "--rounds", "1", "--up-to", "64K", "--json"]);
+    let finished = finish(&mut command).assert_success();
+    let routes = |lines: &str| -> Vec<String> {
+        let lines = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let mut routes: Vec<_> = lines.map(|line| line["route"].as_str().unwrap().to_owned()).collect();
+        routes.sort();
+        routes.dedup();
+        routes
+    };
+    for route in ["host-beside-devices", "irregular-64", "irregular-8", "devices", "one-device", "sm"] {
+        assert!(routes(&finished.stdout).iter().any(|measured| measured == route), "{route}: {finished:?}");
+    }
+
+    // Without devices, what takes some is named and left out.
+    let mut command = compare(&driver, &["latency"]);
+    command
+        .args(["--program", "cableway", "--rounds", "1", "--up-to", "8"])
+        .env("CABLEWAY_CUDA_LIBDIR", std::env::temp_dir());
+    let finished = finish(&mut command).assert_success();
+    assert!(finished.stdout.contains("## sm") && !finished.stdout.contains("## host-beside-devices"), "{finished:?}");
+    for printed in [&finished.stdout, &finished.stderr] {
+        assert!(printed.contains("one-device (1)") && printed.contains("irregular-8 (2)"), "{finished:?}");
+        assert!(printed.contains("there are 0"), "{finished:?}");
+    }
+}
+
+/// As a time limit does it: what was taken until then is in the files, and they are whole.
+fn a_comparison_ended_early_is_kept() {
+    let driver = Driver::find();
+    let folder = std::env::temp_dir().join(format!("cableway-ended-{}", std::process::id()));
+    let mut command = compare(&driver, &["latency", "message-rate"]);
+    command.args(["--program", "cableway", "--route", "sm,host-beside-devices", "--up-to", "8"]);
+    command.args(["--rounds", "99", "--save"]).arg(&folder);
+    let running = start(&mut command);
+    let kept = |kind: &str| {
+        let files = std::fs::read_dir(&folder).into_iter().flatten().map(|entry| entry.unwrap().path());
+        // What is not finished has a name that begins with a dot.
+        let whole = |path: &std::path::PathBuf| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            !name.starts_with('.') && name.ends_with(kind)
+        };
+        files.into_iter().find(whole).map(|path| std::fs::read_to_string(path).unwrap()).unwrap_or_default()
+    };
+    assert!(eventually(Duration::from_secs(50), || kept(".md").contains("- rounds: 1 of 99 are complete")));
+    running.signal(Signal::TERM);
+    let finished = running.finish();
+    assert!(!finished.status.success() && finished.stdout.is_empty(), "{finished:?}");
+    let rows: Vec<String> = kept(".csv").lines().skip(1).map(str::to_owned).collect();
+    assert_eq!(rows.len(), 4, "{rows:?}");
+    for row in rows {
+        let takings: u32 = row.rsplit(',').next().and_then(|takings| takings.parse().ok()).unwrap();
+        assert!(takings >= 1, "{row}");
+    }
+    let (md, html) = (kept(".md"), kept(".html"));
+    assert!(md.contains("| cableway, host-beside-devices latency, 8 B |"), "{md}");
+    assert!(html.contains("<h2>Goals</h2>") && html.ends_with("</html>\n"), "{html}");
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+/// As little as it can take.
+fn compare(driver: &Driver, tests: &[&str]) -> Command {
+    let mut command = cableway();
+    command.args(["bench", "compare", "--seconds", "0.001", "--test", &tests.join(",")]);
+    command.env("CABLEWAY_CUDA_LIBDIR", &driver.folder);
+    command
 }

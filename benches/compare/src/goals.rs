@@ -5,7 +5,7 @@ use crate::plan::Test;
 /// A bound on the ratio of a program's figure to a peer's.
 pub(crate) struct Goal {
     /// Which of ours it is about.
-    pub(crate) program: &'static str,
+    pub(crate) programs: &'static [&'static str],
     pub(crate) test: Test,
     /// The route's name.
     pub(crate) route: &'static str,
@@ -58,10 +58,12 @@ impl Bound {
 
 const ANY: (u64, u64) = (0, u64::MAX);
 const ANY_BULK: (u64, u64) = (64 << 10, 64 << 20);
+const ABOVE_64_KIB: (u64, u64) = ((64 << 10) + 1, u64::MAX);
 const WORD: (u64, u64) = (8, 8);
 
-const ALONE: &str = "cableway";
-const UNDER_MPI: &str = "cableway-mpi";
+const ALONE: &[&str] = &["cableway"];
+const UNDER_MPI: &[&str] = &["cableway-mpi"];
+const BOTH: &[&str] = &["cableway", "cableway-mpi"];
 const OB1: Of = Of::Peer("ob1");
 const UCX: Of = Of::Peer("ucx");
 
@@ -82,32 +84,74 @@ pub(crate) const GOALS: &[Goal] = &[
     goal(UNDER_MPI, Test::Bandwidth, "tcp", ANY, OB1, Bound::AtLeast(1.0)),
     // Device memory on two H200s: what the driver's copies allow, with a little for the message around them.
     goal(UNDER_MPI, Test::Latency, "devices", (8, 1 << 10), Of::Nobody, Bound::AtMost(7.3)),
-    goal(UNDER_MPI, Test::Latency, "devices", of(64 << 10), Of::Nobody, Bound::AtMost(7.7)),
-    goal(UNDER_MPI, Test::Latency, "devices", ANY, Of::BestPeer, Bound::AtMost(1.0)),
-    goal(UNDER_MPI, Test::MessageRate, "devices", WORD, Of::Nobody, Bound::AtLeast(2e6)),
-    goal(UNDER_MPI, Test::MessageRate, "devices", WORD, Of::BestPeer, Bound::AtLeast(1.0)),
-    goal(UNDER_MPI, Test::Bandwidth, "devices", of(64 << 10), Of::Nobody, Bound::AtLeast(120e3)),
-    goal(UNDER_MPI, Test::Bandwidth, "devices", of(1 << 20), Of::Nobody, Bound::AtLeast(300e3)),
-    goal(UNDER_MPI, Test::Bandwidth, "devices", of(4 << 20), Of::Nobody, Bound::AtLeast(330e3)),
-    goal(UNDER_MPI, Test::Bandwidth, "devices", of(64 << 20), Of::Nobody, Bound::AtLeast(387e3)),
-    goal(UNDER_MPI, Test::Bandwidth, "devices", of(256 << 20), Of::Nobody, Bound::AtLeast(394e3)),
-    goal(UNDER_MPI, Test::Bandwidth, "devices", ANY, Of::BestPeer, Bound::AtLeast(1.0)),
+    goal(BOTH, Test::Latency, "devices", of(64 << 10), Of::Nobody, Bound::AtMost(7.7)),
+    goal(BOTH, Test::Latency, "devices", ANY, Of::BestPeer, Bound::AtMost(1.0)),
+    goal(BOTH, Test::MessageRate, "devices", WORD, Of::Nobody, Bound::AtLeast(2e6)),
+    goal(BOTH, Test::MessageRate, "devices", WORD, Of::BestPeer, Bound::AtLeast(1.0)),
+    goal(BOTH, Test::Bandwidth, "devices", of(64 << 10), Of::Nobody, Bound::AtLeast(120e3)),
+    goal(BOTH, Test::Bandwidth, "devices", of(1 << 20), Of::Nobody, Bound::AtLeast(300e3)),
+    goal(BOTH, Test::Bandwidth, "devices", of(4 << 20), Of::Nobody, Bound::AtLeast(330e3)),
+    goal(BOTH, Test::Bandwidth, "devices", of(64 << 20), Of::Nobody, Bound::AtLeast(387e3)),
+    goal(BOTH, Test::Bandwidth, "devices", of(256 << 20), Of::Nobody, Bound::AtLeast(394e3)),
+    goal(BOTH, Test::Bandwidth, "devices", ANY, Of::BestPeer, Bound::AtLeast(1.0)),
     goal(UNDER_MPI, Test::Latency, "devices-copier", WORD, Of::Nobody, Bound::AtMost(5.0)),
     goal(UNDER_MPI, Test::Latency, "devices-copier", of(1 << 10), Of::Nobody, Bound::AtMost(5.5)),
-    goal(UNDER_MPI, Test::Latency, "devices-copier", (8, 1 << 10), Of::BestPeer, Bound::AtMost(1.0)),
-    goal(UNDER_MPI, Test::Bandwidth, "devices-staged", of(1 << 20), Of::Nobody, Bound::AtLeast(45e3)),
-    goal(UNDER_MPI, Test::Bandwidth, "devices-staged", of(64 << 20), Of::Nobody, Bound::AtLeast(51e3)),
-    goal(UNDER_MPI, Test::Bandwidth, "devices-tcp", of(1 << 20), Of::Over("tcp"), Bound::AtLeast(0.95)),
-    goal(UNDER_MPI, Test::Latency, "one-device", WORD, Of::Nobody, Bound::AtMost(10.5)),
-    goal(UNDER_MPI, Test::Latency, "host-device", WORD, Of::Nobody, Bound::AtMost(5.6)),
-    goal(UNDER_MPI, Test::Latency, "strided", of(256 << 10), Of::Nobody, Bound::AtMost(15.0)),
-    goal(UNDER_MPI, Test::Latency, "strided", of(16 << 20), Of::Nobody, Bound::AtMost(65.0)),
+    goal(BOTH, Test::Latency, "devices-copier", (8, 1 << 10), Of::BestPeer, Bound::AtMost(1.0)),
+    goal(BOTH, Test::Bandwidth, "devices-staged", of(1 << 20), Of::Nobody, Bound::AtLeast(45e3)),
+    goal(BOTH, Test::Bandwidth, "devices-staged", of(64 << 20), Of::Nobody, Bound::AtLeast(51e3)),
+    goal(BOTH, Test::Bandwidth, "devices-tcp", of(1 << 20), Of::Over("tcp"), Bound::AtLeast(0.95)),
+    goal(BOTH, Test::Latency, "one-device", WORD, Of::Nobody, Bound::AtMost(10.5)),
+    goal(BOTH, Test::Latency, "host-device", WORD, Of::Nobody, Bound::AtMost(5.6)),
+    // What no repetition tells from none.
+    goal(BOTH, Test::Latency, "host-beside-devices", WORD, Of::Over("sm"), Bound::AtMost(1.05)),
+    goal(BOTH, Test::MessageRate, "host-beside-devices", WORD, Of::Over("sm"), Bound::AtLeast(0.95)),
+    goal(BOTH, Test::Latency, "strided", of(256 << 10), Of::Nobody, Bound::AtMost(15.0)),
+    goal(BOTH, Test::Latency, "strided", of(16 << 20), Of::Nobody, Bound::AtMost(65.0)),
+    goal(BOTH, Test::Latency, "strided", ABOVE_64_KIB, Of::Over("devices"), Bound::AtMost(1.5)),
+    goal(BOTH, Test::Latency, "irregular-64", ABOVE_64_KIB, Of::Over("devices"), Bound::AtMost(1.5)),
+    goal(BOTH, Test::Latency, "irregular-8", ANY, Of::Over("devices"), Bound::AtMost(4.0)),
 ];
 
 const fn of(size: u64) -> (u64, u64) {
     (size, size)
 }
 
-const fn goal(program: &'static str, test: Test, route: &'static str, sizes: (u64, u64), of: Of, bound: Bound) -> Goal {
-    Goal { program, test, route, sizes, of, bound }
+const fn goal(
+    programs: &'static [&'static str],
+    test: Test,
+    route: &'static str,
+    sizes: (u64, u64),
+    of: Of,
+    bound: Bound,
+) -> Goal {
+    Goal { programs, test, route, sizes, of, bound }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{Plan, Wanted};
+
+    /// A goal that nothing is measured for would never be missed.
+    #[test]
+    fn every_goal_has_its_series() {
+        let plan = Plan::new(&Wanted::everything(), 2);
+        let measured = |test: Test, route: &str, sizes: (u64, u64)| -> Vec<u64> {
+            let series = plan.series.iter().find(|series| series.test == test && series.route.name == route);
+            let sizes = sizes.0..=sizes.1;
+            series
+                .map_or(Vec::new(), |series| series.sizes.iter().copied().filter(|size| sizes.contains(size)).collect())
+        };
+        for goal in GOALS {
+            let sizes = measured(goal.test, goal.route, goal.sizes);
+            assert!(!sizes.is_empty(), "{} {}: {}", goal.route, goal.test, goal.aim());
+            if let Of::Over(route) = goal.of {
+                assert!(
+                    sizes.iter().all(|size| measured(goal.test, route, ANY).contains(size)),
+                    "{route} {}",
+                    goal.route
+                );
+            }
+        }
+    }
 }

@@ -18,8 +18,8 @@ use std::time::Instant;
 use clap::Args;
 
 use contender::{Contender, Place};
-use plan::{Plan, Series};
-use report::{Report, Results};
+use plan::{Plan, Series, Wanted};
+use report::{Report, Results, Rounds};
 
 pub use error::Error;
 
@@ -46,11 +46,20 @@ pub struct Comparison {
     #[arg(long, value_delimiter = ',', default_values = ["latency", "message-rate", "bandwidth", "threaded-rate", "start"])]
     test: Vec<String>,
 
+    /// Leave out these tests of these routes, as in sm:bandwidth
+    #[arg(long, value_name = "ROUTE:TEST", value_delimiter = ',', value_parser = plan::parse_series)]
+    skip: Vec<String>,
+
+    /// Only messages of up to so many bytes
+    #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = plan::parse_size)]
+    up_to: u64,
+
     /// Only these programs
     #[arg(long, value_delimiter = ',', value_parser = contender::PROGRAMS, default_values = contender::PROGRAMS)]
     program: Vec<String>,
 
-    /// Keep the report in this folder, named after the day and the kind of machine: .md, .csv, and .html with drawings
+    /// Keep the report in this folder, named after the day and the kind of machine: .md, .csv, and .html with drawings. It
+    /// is brought up to date as figures come, so that ending the run early loses only those to come
     #[arg(long, value_name = "DIR")]
     save: Option<PathBuf>,
 
@@ -78,39 +87,56 @@ impl Comparison {
     ///
     /// The report cannot be kept.
     pub fn execute(&self, ours: &Ours) -> Result<(), Error> {
-        let plan = Plan::new(self.seconds, &self.route, &self.test, ours.devices);
-        let (contenders, absent) = self.contenders(ours);
+        let plan = Plan::new(&self.wanted(), ours.devices);
+        let (contenders, mut absent) = self.contenders(ours);
+        absent.extend(without_devices(&plan, ours.devices));
         for (name, reason) in &absent {
-            eprintln!("{name} is left out: {reason}");
+            eprintln!("{name}: left out, {reason}");
         }
 
-        let machine = machine::describe(&contenders, ours);
-        let mut results = Results::default();
-        for round in 0..self.rounds as usize {
-            for series in &plan.series {
-                // Who comes first changes, so that nobody always inherits warm caches or a cold clock.
-                for turn in 0..contenders.len() {
-                    let contender = &contenders[(round + turn) % contenders.len()];
-                    if contender.takes(series) {
-                        let began = Instant::now();
-                        take(contender.as_ref(), series, &plan, &mut results);
-                        let (route, test, taken) = (series.route.name, series.test, began.elapsed().as_secs_f64());
-                        eprintln!("round {}, {route} {test}: {} took {taken:.1} s", round + 1, contender.name());
-                    }
-                }
+        let mut report = Report {
+            machine: machine::describe(&contenders, ours),
+            plan,
+            programs: contenders.iter().map(|contender| contender.name()).collect(),
+            results: Results::default(),
+            absent,
+            rounds: Rounds { complete: 0, wanted: self.rounds },
+        };
+        for round in 0..self.rounds {
+            let began = Instant::now();
+            for series in &report.plan.series {
+                measure(series, round, &contenders, &report.plan, &mut report.results);
+                // Whoever ends this early has what was taken until then.
+                self.keep(&report)?;
             }
+            report.rounds.complete += 1;
+            self.keep(&report)?;
+            eprintln!("round {} took {:.1} s", round + 1, began.elapsed().as_secs_f64());
         }
-        if plan.series.iter().any(|series| !series.route.on_device()) {
-            contenders.iter().for_each(|contender| contender.once(&mut results));
+        if report.plan.series.iter().any(|series| !series.route.on_device()) {
+            contenders.iter().for_each(|contender| contender.once(&mut report.results));
         }
 
-        let programs = contenders.iter().map(|contender| contender.name()).collect();
-        let report = Report { machine: &machine, plan: &plan, programs, results: &results, absent: &absent };
         print!("{}", if self.json { report.json() } else { report.markdown() });
-        if let Some(folder) = &self.save {
-            eprintln!("kept in {}.md, .csv and .html", report.save(folder)?.display());
+        if let Some(kept) = self.keep(&report)? {
+            eprintln!("kept in {}.md, .csv and .html", kept.display());
         }
         Ok(())
+    }
+
+    fn wanted(&self) -> Wanted {
+        Wanted {
+            seconds: self.seconds,
+            routes: self.route.clone(),
+            tests: self.test.clone(),
+            skipped: self.skip.clone(),
+            up_to: self.up_to,
+        }
+    }
+
+    /// Where, if it is to be kept.
+    fn keep(&self, report: &Report) -> Result<Option<PathBuf>, Error> {
+        self.save.as_deref().map(|folder| report.save(folder)).transpose()
     }
 
     /// Who can run here, and who cannot and why.
@@ -127,8 +153,29 @@ impl Comparison {
     }
 }
 
-/// A program's name, and why it is not measured.
+/// Programs or routes by name, and why they are not measured.
 type Absent = (String, String);
+
+/// The routes that this machine has too few devices for.
+fn without_devices(plan: &Plan, devices: u32) -> Option<Absent> {
+    let names: Vec<_> = plan.left_out.iter().map(|route| format!("{} ({})", route.name, route.devices())).collect();
+    let reason = format!("they take as many devices as in brackets, and there are {devices}");
+    (!names.is_empty()).then(|| (format!("routes {}", names.join(", ")), reason))
+}
+
+/// Every program's figures of one series. Who comes first changes with the round, so that nobody always inherits warm
+/// caches or a cold clock.
+fn measure(series: &Series, round: u32, contenders: &[Box<dyn Contender>], plan: &Plan, results: &mut Results) {
+    for turn in 0..contenders.len() {
+        let contender = &contenders[(round as usize + turn) % contenders.len()];
+        if contender.takes(series) {
+            let began = Instant::now();
+            take(contender.as_ref(), series, plan, results);
+            let (route, test, taken) = (series.route.name, series.test, began.elapsed().as_secs_f64());
+            eprintln!("round {}, {route} {test}: {} took {taken:.1} s", round + 1, contender.name());
+        }
+    }
+}
 
 /// One program's figures of one series. A program that fails loses this round's figures; the others go on.
 fn take(contender: &dyn Contender, series: &Series, plan: &Plan, results: &mut Results) {

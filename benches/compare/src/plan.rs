@@ -40,6 +40,13 @@ impl Test {
         matches!(self, Test::Latency | Test::Start)
     }
 
+    /// Messages in flight one way: OSU's 64, fewer where they would come to more than 256 MiB.
+    pub(crate) fn window(self, size: u64) -> u64 {
+        const MOST: u64 = 64;
+        const BYTES: u64 = 256 << 20;
+        if self == Test::Latency { 1 } else { (BYTES / size.max(1)).clamp(1, MOST) }
+    }
+
     /// Of messages over a route; empty where the test says nothing there that others do not.
     fn sizes(self, route: &Route) -> Vec<u64> {
         const KIB: u64 = 1 << 10;
@@ -51,15 +58,17 @@ impl Test {
             ("sm" | "tcp", Test::Bandwidth) => {
                 [10, 12, 14].into_iter().chain(16..=26).map(|exponent| 1 << exponent).collect()
             }
-            ("devices", Test::Latency) => vec![8, KIB, 64 * KIB, MIB],
+            // Those of the routes that are held against this one, too.
+            ("devices", Test::Latency) => vec![8, KIB, 64 * KIB, 256 * KIB, MIB, 16 * MIB],
             ("devices-copier", Test::Latency) => vec![8, KIB, 64 * KIB],
-            ("devices" | "devices-copier", Test::MessageRate) => vec![8],
+            ("devices" | "devices-copier" | "host-beside-devices", Test::MessageRate) => vec![8],
             ("devices", Test::Bandwidth) => vec![64 * KIB, MIB, 4 * MIB, 64 * MIB, 256 * MIB],
             ("devices-staged", Test::Bandwidth) => vec![64 * KIB, MIB, 64 * MIB],
             ("devices-tcp", Test::Bandwidth) => vec![MIB],
-            ("devices-staged" | "one-device" | "host-device", Test::Latency) => vec![8],
+            ("devices-staged" | "one-device" | "host-device" | "host-beside-devices", Test::Latency) => vec![8],
             // Of an extent four times as long.
             ("strided", Test::Latency) => vec![256 * KIB, 16 * MIB],
+            ("irregular-64" | "irregular-8", Test::Latency) => vec![64 * KIB, MIB, 16 * MIB],
             _ => Vec::new(),
         }
     }
@@ -84,31 +93,141 @@ pub(crate) struct Series {
     pub(crate) sizes: Vec<u64>,
 }
 
+impl Series {
+    /// Runs of sizes with equal windows, and those: one start of a program measures a run.
+    pub(crate) fn runs(&self) -> impl Iterator<Item = (&[u64], u64)> {
+        let runs = self.sizes.chunk_by(|one, next| self.test.window(*one) == self.test.window(*next));
+        runs.map(|sizes| (sizes, self.test.window(sizes[0])))
+    }
+}
+
 /// Everything that one round measures.
 pub(crate) struct Plan {
     pub(crate) series: Vec<Series>,
     pub(crate) seconds: f64,
+    /// The chosen routes that take more devices than there are.
+    pub(crate) left_out: Vec<&'static Route>,
 }
 
 impl Plan {
-    /// The named tests over the named routes, as far as so many devices allow.
-    pub(crate) fn new(seconds: f64, routes: &[String], tests: &[String], devices: u32) -> Self {
+    /// What is wanted, as far as so many devices allow.
+    pub(crate) fn new(wanted: &Wanted, devices: u32) -> Self {
+        let Wanted { seconds, routes, tests, skipped, up_to } = wanted;
         let chosen = |names: &[String], name: &str| names.iter().any(|chosen| chosen == name);
-        let routes = route::ALL.into_iter().filter(|route| chosen(routes, route.name) && route.devices() <= devices);
-        let series = routes.flat_map(|route| Test::ALL.map(|test| Series { test, route, sizes: test.sizes(route) }));
-        let series = series.filter(|series| !series.sizes.is_empty() && chosen(tests, &series.test.to_string()));
-        Plan { series: series.collect(), seconds }
+        let routes = route::ALL.into_iter().filter(|route| chosen(routes, route.name));
+        let (routes, left_out): (Vec<_>, Vec<_>) = routes.partition(|route| route.devices() <= devices);
+        let wanted = |route: &Route, test: Test| {
+            chosen(tests, &test.to_string()) && !chosen(skipped, &format!("{}:{test}", route.name))
+        };
+        let sizes = |test: Test, route| test.sizes(route).into_iter().filter(|size| size <= up_to).collect();
+        let series = routes.into_iter().flat_map(|route| {
+            let tests = Test::ALL.into_iter().filter(move |test| wanted(route, *test));
+            tests.map(move |test| Series { test, route, sizes: sizes(test, route) })
+        });
+        Plan { series: series.filter(|series| !series.sizes.is_empty()).collect(), seconds: *seconds, left_out }
     }
 }
 
-/// Messages in flight one way: OSU's 64, fewer where they would come to more than 256 MiB.
-pub(crate) fn window(size: u64) -> u64 {
-    const MOST: u64 = 64;
-    const BYTES: u64 = 256 << 20;
-    (BYTES / size.max(1)).clamp(1, MOST)
+/// What of everything a user wants.
+pub(crate) struct Wanted {
+    /// About how long each figure runs.
+    pub(crate) seconds: f64,
+    pub(crate) routes: Vec<String>,
+    pub(crate) tests: Vec<String>,
+    /// Each as a route's name, a colon and a test.
+    pub(crate) skipped: Vec<String>,
+    /// The longest messages, in bytes.
+    pub(crate) up_to: u64,
 }
 
-/// Runs of equal [`window`], so that one start of a program measures several sizes.
-pub(crate) fn by_window(sizes: &[u64]) -> impl Iterator<Item = &[u64]> {
-    sizes.chunk_by(|one, next| window(*one) == window(*next))
+#[cfg(test)]
+impl Wanted {
+    pub(crate) fn everything() -> Self {
+        let routes = route::ALL.map(|route| route.name.to_owned()).into();
+        let tests = Test::ALL.map(|test| test.to_string()).into();
+        Wanted { seconds: 0.1, routes, tests, skipped: Vec::new(), up_to: u64::MAX }
+    }
+}
+
+/// A route's name and one of its tests, as in `sm:bandwidth`.
+pub(crate) fn parse_series(text: &str) -> Result<String, String> {
+    let known = |(name, test): (&str, &str)| {
+        route::ALL.iter().any(|route| route.name == name) && Test::ALL.iter().any(|known| known.to_string() == test)
+    };
+    let known = text.split_once(':').is_some_and(known);
+    known.then(|| text.to_owned()).ok_or_else(|| format!("'{text}' is no route and test as in sm:bandwidth"))
+}
+
+/// Reads bytes as 8, 64K or 1M.
+pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(['K', 'M', 'G']);
+    let shift = match &text[digits.len()..] {
+        "" => 0,
+        "K" => 10,
+        "M" => 20,
+        "G" => 30,
+        _ => 64,
+    };
+    let size = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(1_u64.checked_shl(shift)?));
+    size.ok_or_else(|| format!("'{text}' is no size such as 8, 64K or 1M"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn everything(devices: u32) -> Plan {
+        Plan::new(&Wanted::everything(), devices)
+    }
+
+    #[test]
+    fn routes_without_their_devices_are_left_out_by_name() {
+        let names = |plan: &Plan| plan.left_out.iter().map(|route| route.name).collect::<Vec<_>>();
+        assert_eq!(names(&everything(2)), [""; 0]);
+        assert!(!names(&everything(1)).contains(&"one-device") && names(&everything(1)).contains(&"irregular-8"));
+        assert_eq!(names(&everything(0)).len(), route::ALL.len() - 2);
+        assert!(everything(0).series.iter().all(|series| !series.route.on_device()));
+    }
+
+    #[test]
+    fn sizes_are_bounded_by_what_people_write() {
+        assert_eq!(["8", "64K", "1M", "2G"].map(parse_size), [Ok(8), Ok(64 << 10), Ok(1 << 20), Ok(2 << 30)]);
+        for wrong in ["", "K", "8KK", "8k", "99999999999999999999", "99999999999G"] {
+            assert!(parse_size(wrong).is_err(), "{wrong}");
+        }
+        let (routes, tests) = (vec!["devices".to_owned(), "strided".to_owned()], vec!["latency".to_owned()]);
+        let plan = Plan::new(&Wanted { routes, tests, up_to: 64 << 10, ..Wanted::everything() }, 2);
+        assert_eq!(plan.series.len(), 1, "nothing of the other route is so small");
+        assert_eq!(plan.series[0].sizes, [8, 1 << 10, 64 << 10]);
+    }
+
+    #[test]
+    fn a_routes_test_can_be_skipped() {
+        let plan = Plan::new(&Wanted { skipped: vec!["sm:bandwidth".to_owned()], ..Wanted::everything() }, 2);
+        let has = |name, test| plan.series.iter().any(|series| series.route.name == name && series.test == test);
+        assert!(!has("sm", Test::Bandwidth) && has("sm", Test::Latency) && has("tcp", Test::Bandwidth));
+        assert_eq!(parse_series("sm:bandwidth").unwrap(), "sm:bandwidth");
+        for wrong in ["sm", "sm:speed", "nowhere:latency"] {
+            assert!(parse_series(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn every_route_is_measured() {
+        let plan = everything(2);
+        for route in route::ALL {
+            assert!(plan.series.iter().any(|series| series.route == route), "{}", route.name);
+        }
+    }
+
+    #[test]
+    fn one_start_measures_what_has_one_window() {
+        let starts = |name, test| {
+            let plan = everything(2);
+            let series = plan.series.into_iter().find(|series| series.route.name == name && series.test == test);
+            series.unwrap().runs().map(|(sizes, window)| (sizes.len(), window)).collect::<Vec<_>>()
+        };
+        assert_eq!(starts("devices", Test::Bandwidth), [(3, 64), (1, 4), (1, 1)]);
+        assert_eq!(starts("devices", Test::Latency), [(6, 1)]);
+    }
 }

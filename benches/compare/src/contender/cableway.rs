@@ -1,16 +1,14 @@
 //! Cableway's own `pingpong`.
 
-use std::cell::RefCell;
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::{Contender, Description, Place, Sample, samples_of};
 use crate::error::Error;
-use crate::plan::{Series, Test, window};
+use crate::plan::Series;
 use crate::process::{bounded, output_of, shown};
 use crate::report::Results;
-use crate::route::{Memory, Strided};
+use crate::route::{Memory, Shape};
 use crate::statistics::{Summary, summary};
 
 /// How often the time to join a job is taken.
@@ -22,28 +20,12 @@ pub(super) struct Cableway {
     place: Place,
     program: PathBuf,
     version: String,
-    /// Seconds that an iteration took in earlier runs, to fill the time that the next is to take.
-    known: RefCell<HashMap<(Test, &'static str, u64), f64>>,
 }
 
 impl Cableway {
     pub(super) fn new(place: Place, program: &Path) -> Result<Self, Error> {
         let version = output_of(Command::new(program).arg("--version"))?.trim().to_owned();
-        Ok(Cableway { place, program: program.to_owned(), version, known: RefCell::default() })
-    }
-
-    fn size(&self, series: &Series, size: u64, seconds: f64) -> Result<Sample, Error> {
-        let known = self.known.borrow().get(&(series.test, series.route.name, size)).copied();
-        let iteration = known.unwrap_or_else(|| guess(series, size));
-        let mut command = self.pingpong(series, size);
-        command.args(["--iterations", &((seconds / iteration) as u32).clamp(2, 10_000_000).to_string()]);
-        let printed = output_of(&mut command)?;
-        let sample = samples_of(&printed).into_iter().find(|sample| sample.size == size);
-        let sample = sample.ok_or_else(|| Error::NoFigure { command: shown(&command), said: printed })?;
-        if let Some(iteration) = iteration_time(series.test, sample) {
-            self.known.borrow_mut().insert((series.test, series.route.name, size), iteration);
-        }
-        Ok(sample)
+        Ok(Cableway { place, program: program.to_owned(), version })
     }
 
     /// One of the costs that the example `footprint` tells.
@@ -56,16 +38,23 @@ impl Cableway {
         value.ok_or_else(|| Error::NoFigure { command: shown(&command), said: printed })
     }
 
-    fn pingpong(&self, series: &Series, size: u64) -> Command {
+    fn pingpong(&self, series: &Series, sizes: &[u64], window: u64, seconds: f64) -> Command {
         let mut command = bounded("taskset");
         command.args(["-c", &self.place.list()]).arg(&self.program).arg("pingpong");
         let route = series.route;
         command.args(["--test", &series.test.to_string(), "--btl", route.btl, "--format", "json"]);
-        command.args(["--sizes", &size.to_string(), "--window", &window(size).to_string()]);
+        let list = sizes.iter().map(u64::to_string).collect::<Vec<_>>().join(",");
+        command.args(["--sizes", &list, "--window", &window.to_string(), "--seconds", &seconds.to_string()]);
         for (side, memory) in ["src", "dst"].into_iter().zip(route.memory) {
-            if let Memory::Device(index) = memory {
-                command.args([format!("--{side}"), "device".to_owned(), format!("--{side}-device"), index.to_string()]);
+            if memory.on_device() {
+                command.args([&format!("--{side}"), "device"]);
             }
+            if let Memory::Device(index) | Memory::HostBeside(index) = memory {
+                command.args([format!("--{side}-device"), index.to_string()]);
+            }
+        }
+        if route.beside_devices() {
+            command.arg("--beside-devices");
         }
         if route.staged {
             command.args(["--set", "device_ipc=no"]);
@@ -73,8 +62,8 @@ impl Cableway {
         if route.copier {
             command.args(["--set", "device_copier=yes"]);
         }
-        if let Some(Strided { block, stride }) = route.strided {
-            command.args(["--datatype", &format!("vector:{block}:{stride}:{}", size / block)]);
+        if let Some(datatype) = sizes.first().and_then(|size| route.shape.datatype(*size)) {
+            command.args(["--datatype", &datatype]);
         }
         command
     }
@@ -91,7 +80,21 @@ impl Contender for Cableway {
     }
 
     fn measure(&self, series: &Series, seconds: f64) -> Result<Vec<Sample>, Error> {
-        series.sizes.iter().map(|size| self.size(series, *size, seconds)).collect()
+        let mut samples = Vec::new();
+        for (sizes, window) in series.runs() {
+            // An element of a datatype is a whole message, so that there is one for each size.
+            let at_once = if series.route.shape == Shape::Contiguous { sizes.len() } else { 1 };
+            for sizes in sizes.chunks(at_once) {
+                let mut command = self.pingpong(series, sizes, window, seconds);
+                let printed = output_of(&mut command)?;
+                let found = samples_of(&printed);
+                if found.len() != sizes.len() {
+                    return Err(Error::NoFigure { command: shown(&command), said: printed });
+                }
+                samples.extend(found);
+            }
+        }
+        Ok(samples)
     }
 
     fn once(&self, results: &mut Results) {
@@ -108,27 +111,5 @@ impl Contender for Cableway {
             Ok(bytes) => format!("memory per connected peer, in a job of {RANKS}: {:.0} KiB", bytes / 1024.0),
             Err(error) => format!("memory per connected peer: not measured ({error})"),
         });
-    }
-}
-
-/// Seconds that an iteration may take, before any was measured: rather too few of them than too many.
-fn guess(series: &Series, size: u64) -> f64 {
-    let messages = if series.test == Test::Latency { 2 } else { window(size) };
-    let (start, rate) = match (series.route.on_device(), series.route.btl) {
-        (true, _) => (20e-6, 20e9),
-        (false, "sm") => (1e-6, 5e9),
-        (false, _) => (20e-6, 1e9),
-    };
-    messages as f64 * (start + size as f64 / rate)
-}
-
-/// Seconds that one iteration took: a round trip, or a window.
-fn iteration_time(test: Test, sample: Sample) -> Option<f64> {
-    let window = window(sample.size) as f64;
-    match test {
-        Test::Latency => Some(2e-6 * sample.value),
-        Test::MessageRate => Some(window / sample.value),
-        Test::Bandwidth => Some(window * sample.size as f64 / (sample.value * 1e6)),
-        Test::ThreadedRate | Test::Start => None,
     }
 }

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use super::{Contender, Description, Place, Sample, compiled, samples_of};
 use crate::error::Error;
-use crate::plan::{Series, by_window, window};
+use crate::plan::Series;
 use crate::process::{bounded, output_of};
-use crate::route::Strided;
+use crate::route::{Memory, Shape};
 
 pub(super) struct Copies {
     place: Place,
@@ -35,21 +35,24 @@ impl Contender for Copies {
         }
     }
 
+    /// No call of the driver's copies irregular blocks.
     fn takes(&self, series: &Series) -> bool {
-        series.route.on_device() && series.route.btl == "sm" && !series.test.is_of_mpi()
+        let route = series.route;
+        let copies = route.btl == "sm" && route.memory.into_iter().any(Memory::on_device);
+        copies && !matches!(route.shape, Shape::Irregular { .. }) && !series.test.is_of_mpi()
     }
 
     fn measure(&self, series: &Series, seconds: f64) -> Result<Vec<Sample>, Error> {
         let route = series.route;
         let mut samples = Vec::new();
-        for sizes in by_window(&series.sizes) {
+        for (sizes, window) in series.runs() {
             let list = sizes.iter().map(u64::to_string).collect::<Vec<_>>().join(",");
             let mut command = bounded("taskset");
             command.args(["-c", &self.place.cores[0].to_string()]).arg(&self.program);
-            command.args([&series.test.to_string(), &list, &seconds.to_string(), &window(sizes[0]).to_string()]);
+            command.args([&series.test.to_string(), &list, &seconds.to_string(), &window.to_string()]);
             command.args(route.memory.map(|memory| memory.to_string()));
             command.arg(if route.staged { "staged" } else { "straight" });
-            if let Some(Strided { block, stride }) = route.strided {
+            if let Shape::Strided { block, stride } = route.shape {
                 command.args([block.to_string(), stride.to_string()]);
             }
             samples.extend(samples_of(&output_of(&mut command)?));

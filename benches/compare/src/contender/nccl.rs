@@ -4,7 +4,7 @@ use std::process::Command;
 
 use super::{Contender, Description, Sample, samples_of};
 use crate::error::Error;
-use crate::plan::{Series, window};
+use crate::plan::Series;
 use crate::process::{bounded, output_of};
 
 pub(super) struct Nccl {
@@ -46,7 +46,7 @@ impl Contender for Nccl {
         let mut command = bounded("python3");
         command.args(["-c", include_str!("../../../peers/nccl.py"), &series.test.to_string()]);
         command.arg(list(&mut series.sizes.iter().copied())).arg(seconds.to_string());
-        command.arg(list(&mut series.sizes.iter().map(|size| window(*size))));
+        command.arg(list(&mut series.sizes.iter().map(|size| series.test.window(*size))));
         Ok(samples_of(&output_of(&mut command)?))
     }
 }

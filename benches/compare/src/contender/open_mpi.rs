@@ -5,10 +5,9 @@ use std::process::Command;
 
 use super::{Contender, Description, Place, Sample, cache, compiled, samples_of};
 use crate::error::Error;
-use crate::plan::{Series, Test, by_window, window};
+use crate::plan::{Series, Test};
 use crate::process::{bounded, output_of, shown};
 use crate::report::Results;
-use crate::route::Strided;
 
 /// How the program comes by device memory; a build without devices names no function of any driver.
 #[cfg(feature = "cuda")]
@@ -98,7 +97,7 @@ impl OpenMpi {
         major.and_then(|major| major.parse().ok()).unwrap_or(4)
     }
 
-    fn point_to_point(&self, series: &Series, sizes: &[u64], seconds: f64) -> Command {
+    fn point_to_point(&self, series: &Series, sizes: &[u64], window: u64, seconds: f64) -> Command {
         let route = series.route;
         // A start is measured as Open MPI comes, with all its transports.
         let mut command = self.mpirun(if series.test == Test::Start { "" } else { route.btl });
@@ -109,13 +108,11 @@ impl OpenMpi {
             command.args(["--mca", "pml_cableway_device_copier", "yes"]);
         }
         let list = sizes.iter().map(u64::to_string).collect::<Vec<_>>().join(",");
-        let window = window(sizes[0]).to_string();
-        command.arg(&self.program).args([&series.test.to_string(), &list, &seconds.to_string(), &window, route.name]);
+        command.arg(&self.program).args([&series.test.to_string(), &list, &seconds.to_string()]);
+        command.args([&window.to_string(), route.name]);
         if route.on_device() {
             command.args(route.memory.map(|memory| memory.to_string()));
-            if let Some(Strided { block, stride }) = route.strided {
-                command.args([block.to_string(), stride.to_string()]);
-            }
+            command.args(route.shape.words());
         }
         command
     }
@@ -141,8 +138,8 @@ impl Contender for OpenMpi {
 
     fn measure(&self, series: &Series, seconds: f64) -> Result<Vec<Sample>, Error> {
         let mut samples = Vec::new();
-        for sizes in by_window(&series.sizes) {
-            samples.extend(samples_of(&output_of(&mut self.point_to_point(series, sizes, seconds))?));
+        for (sizes, window) in series.runs() {
+            samples.extend(samples_of(&output_of(&mut self.point_to_point(series, sizes, window, seconds))?));
         }
         Ok(samples)
     }

@@ -14,7 +14,7 @@ use super::{Contender, Description, Place, Sample, cache};
 use crate::error::Error;
 use crate::plan::{Series, Test};
 use crate::process::{bounded, output_of, shown};
-use crate::route::{self, Memory, Route};
+use crate::route::{self, Memory, Route, Shape};
 
 const VERSION: &str = "1.22.0";
 
@@ -70,7 +70,7 @@ impl Ucx {
         client.args(["127.0.0.1", "-f", "-v", "-t", name_of(series.test), "-s", &size.to_string()]);
         client.args(["-n", &messages.to_string(), "-w", &(messages / 10 + 1).to_string()]);
         if series.route.on_device() {
-            let kinds = series.route.memory.map(|memory| if memory == Memory::Host { "host" } else { "cuda" });
+            let kinds = series.route.memory.map(|memory| if memory.on_device() { "cuda" } else { "host" });
             client.args(["-m", &kinds.join(",")]);
         }
         client.args(["-c", &self.place.cores[1].to_string(), "-p", &port.to_string()]);
@@ -112,9 +112,10 @@ impl Contender for Ucx {
         Description { version: format!("UCX {VERSION} (wheel libucx-cu13)"), command }
     }
 
-    /// Its datatypes are not those of a device.
+    /// Its datatypes are not those of a device, and it uses no device beside its messages.
     fn takes(&self, series: &Series) -> bool {
-        !series.test.is_of_mpi() && series.route.strided.is_none()
+        let route = series.route;
+        !series.test.is_of_mpi() && route.shape == Shape::Contiguous && !route.beside_devices()
     }
 
     fn measure(&self, series: &Series, seconds: f64) -> Result<Vec<Sample>, Error> {

@@ -5,7 +5,7 @@ mod page;
 mod results;
 mod tables;
 
-use std::fmt::Write;
+use std::fmt::{self, Write};
 use std::path::{Path, PathBuf};
 
 use crate::error::Error;
@@ -15,17 +15,31 @@ use crate::plan::Plan;
 pub(crate) use results::Results;
 
 /// Everything that a report is made of.
-pub(crate) struct Report<'a> {
-    pub(crate) machine: &'a Machine,
-    pub(crate) plan: &'a Plan,
+pub(crate) struct Report {
+    pub(crate) machine: Machine,
+    pub(crate) plan: Plan,
     /// In the order of the columns.
     pub(crate) programs: Vec<&'static str>,
-    pub(crate) results: &'a Results,
-    /// Program and why it was not measured.
-    pub(crate) absent: &'a [(String, String)],
+    pub(crate) results: Results,
+    /// Program or routes, and why that was not measured.
+    pub(crate) absent: Vec<(String, String)>,
+    pub(crate) rounds: Rounds,
 }
 
-impl Report<'_> {
+/// How often everything was measured so far.
+pub(crate) struct Rounds {
+    pub(crate) complete: u32,
+    pub(crate) wanted: u32,
+}
+
+impl fmt::Display for Rounds {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Rounds { complete, wanted } = self;
+        if complete == wanted { write!(out, "{wanted}") } else { write!(out, "{complete} of {wanted} are complete") }
+    }
+}
+
+impl Report {
     pub(crate) fn markdown(&self) -> String {
         tables::markdown(self)
     }
@@ -55,7 +69,8 @@ impl Report<'_> {
         out
     }
 
-    /// Writes `<date>-<kind of machine>` as `.md`, `.csv` and `.html`; where, without the ending.
+    /// Writes `<date>-<kind of machine>` as `.md`, `.csv` and `.html`; where, without the ending. What was there before
+    /// is replaced at once: whoever is ended meanwhile leaves the one or the other.
     ///
     /// # Errors
     ///
@@ -65,7 +80,10 @@ impl Report<'_> {
         std::fs::create_dir_all(folder).map_err(|source| Error::Write { path: folder.to_owned(), source })?;
         for (kind, text) in [("md", self.markdown()), ("csv", self.csv()), ("html", page::html(self)?)] {
             let path = folder.join(format!("{name}.{kind}"));
-            std::fs::write(&path, text).map_err(|source| Error::Write { path, source })?;
+            let unfinished = folder.join(format!(".{name}.{kind}"));
+            std::fs::write(&unfinished, text)
+                .and_then(|()| std::fs::rename(&unfinished, &path))
+                .map_err(|source| Error::Write { path, source })?;
         }
         Ok(folder.join(name))
     }

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::Report;
 use super::drawing::{Line, svg};
-use super::tables::{figure, goal_rows};
+use super::tables::{GOAL_COLUMNS, figure, goal_rows};
 use crate::contender::FLOOR;
 use crate::error::Error;
 use crate::plan::Series;
@@ -15,13 +15,14 @@ const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:1100px;ma
     .spread{color:#888;font-size:85%}.no{color:#b00;font-weight:bold}.plots{display:flex;flex-wrap:wrap;gap:1em}\
     svg{max-width:100%;height:auto}dt{font-weight:600}dd{margin:0 0 .4em 1em;overflow-wrap:anywhere}";
 
-pub(super) fn html(report: &Report<'_>) -> Result<String, Error> {
+pub(super) fn html(report: &Report) -> Result<String, Error> {
     let mut out = format!(
         "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\"><title>Cableway beside its peers</title>\n\
          <style>{STYLE}</style>\n<h1>Cableway beside its peers</h1>\n<dl>"
     );
     let absent = report.absent.iter().map(|(name, reason)| (name.clone(), format!("left out, {reason}")));
-    for (name, value) in report.machine.facts.iter().cloned().chain(absent) {
+    let rounds = ("rounds".to_owned(), report.rounds.to_string());
+    for (name, value) in report.machine.facts.iter().cloned().chain([rounds]).chain(absent) {
         let _ = write!(out, "<dt>{}</dt><dd>{}</dd>", escaped(&name), escaped(&value));
     }
     out.push_str("</dl>\n<p>Medians; in grey the least and the greatest value taken.</p>\n");
@@ -36,7 +37,7 @@ pub(super) fn html(report: &Report<'_>) -> Result<String, Error> {
     Ok(out)
 }
 
-fn section(out: &mut String, report: &Report<'_>, series: &Series) -> Result<(), Error> {
+fn section(out: &mut String, report: &Report, series: &Series) -> Result<(), Error> {
     let (route, test) = (series.route, series.test);
     let of = |size, program| report.results.summary(route.name, test, size, program);
     let programs = report.results.measured(series, &report.programs);
@@ -89,21 +90,18 @@ fn section(out: &mut String, report: &Report<'_>, series: &Series) -> Result<(),
     Ok(())
 }
 
-fn goals(out: &mut String, report: &Report<'_>) {
-    let rows = goal_rows(report.plan, report.results);
+fn goals(out: &mut String, report: &Report) {
+    let rows = goal_rows(&report.plan, &report.results);
     if rows.is_empty() {
         return;
     }
-    out.push_str("<h2>Goals</h2>\n<table><tr><th>figure</th><th>goal</th><th>reached</th><th>met</th></tr>\n");
-    for row in rows {
-        let met = if row.met { "<td>yes</td>" } else { "<td class=\"no\">no</td>" };
-        let _ = writeln!(
-            out,
-            "<tr><td>{}</td><td>{}</td><td>{}</td>{met}</tr>",
-            escaped(&row.figure),
-            escaped(&row.aim),
-            row.reached
-        );
+    let row = |tag: &str, cells: &[&str]| {
+        cells.iter().map(|cell| format!("<{tag}>{}</{tag}>", escaped(cell))).collect::<String>()
+    };
+    let _ = writeln!(out, "<h2>Goals</h2>\n<table><tr>{}<th>met</th></tr>", row("th", &GOAL_COLUMNS));
+    for goal in rows {
+        let met = if goal.met { "<td>yes</td>" } else { "<td class=\"no\">no</td>" };
+        let _ = writeln!(out, "<tr>{}{met}</tr>", row("td", &goal.cells.each_ref().map(String::as_str)));
     }
     out.push_str("</table>\n");
 }

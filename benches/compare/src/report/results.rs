@@ -78,15 +78,27 @@ impl Results {
             .map(|other| ours.zip(other).map_or_else(|| "-".to_owned(), |(ours, other)| format!("{:.2}", ours / other)))
     }
 
-    /// Ours over what the goal names, or ours where it names nothing; none where one of them was not measured.
-    pub(super) fn ratio(&self, goal: &Goal, size: u64) -> Option<f64> {
-        let ours = self.median(goal.route, goal.test, size, goal.program)?;
+    /// What one of ours came to at one size, beside the others, and over what the goal names; none where one of these
+    /// two was not measured.
+    pub(super) fn held_against(&self, goal: &Goal, program: &'static str, size: u64) -> Option<Standing> {
+        let (route, test) = (goal.route, goal.test);
+        let ours = self.median(route, test, size, program)?;
         let measure = match goal.of {
-            Of::Peer(name) => self.median(goal.route, goal.test, size, name)?,
-            Of::BestPeer => self.best_peer(goal.route, goal.test, size)?,
-            Of::Over(route) => self.median(route, goal.test, size, goal.program)?,
+            Of::Peer(name) => self.median(route, test, size, name)?,
+            Of::BestPeer => self.best_peer(route, test, size)?,
+            Of::Over(other) => self.median(other, test, size, program)?,
             Of::Nobody => 1.0,
         };
-        Some(ours / measure)
+        let [best_peer, floor] = [self.best_peer(route, test, size), self.floor(route, test, size)];
+        Some(Standing { ours, best_peer, floor, reached: ours / measure })
     }
+}
+
+/// A figure of ours, beside those of others.
+pub(super) struct Standing {
+    pub(super) ours: f64,
+    pub(super) best_peer: Option<f64>,
+    pub(super) floor: Option<f64>,
+    /// What a goal bounds.
+    pub(super) reached: f64,
 }

@@ -7,19 +7,20 @@ use super::results::Results;
 use crate::goals::{GOALS, Goal, Of};
 use crate::plan::{Plan, Series, Test};
 
-pub(super) fn markdown(report: &Report<'_>) -> String {
+pub(super) fn markdown(report: &Report) -> String {
     let mut out = String::from("# Cableway beside its peers\n\n");
     for (name, value) in &report.machine.facts {
         let _ = writeln!(out, "- {name}: {value}");
     }
-    for (name, reason) in report.absent {
+    let _ = writeln!(out, "- rounds: {}", report.rounds);
+    for (name, reason) in &report.absent {
         let _ = writeln!(out, "- {name}: left out, {reason}");
     }
     out.push_str("\nMedians; in brackets the least and the greatest value taken.\n");
     for series in &report.plan.series {
-        out.push_str(&series_table(series, &report.programs, report.results));
+        out.push_str(&series_table(series, &report.programs, &report.results));
     }
-    out.push_str(&goals_table(report.plan, report.results));
+    out.push_str(&goals_table(&report.plan, &report.results));
     for note in report.results.notes() {
         let _ = writeln!(out, "\n{note}.");
     }
@@ -55,21 +56,23 @@ fn series_table(series: &Series, programs: &[&'static str], results: &Results) -
 /// Empty where nothing of ours was measured.
 fn goals_table(plan: &Plan, results: &Results) -> String {
     let mut out = String::new();
-    for GoalRow { figure, aim, reached, met } in goal_rows(plan, results) {
+    for row in goal_rows(plan, results) {
         if out.is_empty() {
-            out.push_str("\n## Goals\n\n| figure | goal | reached | met |\n|---|---|---:|---|\n");
+            let _ = writeln!(out, "\n## Goals\n\n| {} | met |", GOAL_COLUMNS.join(" | "));
+            out.push_str("|---|---:|---:|---:|---|---:|---|\n");
         }
-        let met = if met { "yes" } else { "**no**" };
-        let _ = writeln!(out, "| {figure} | {aim} | {reached} | {met} |");
+        let met = if row.met { "yes" } else { "**no**" };
+        let _ = writeln!(out, "| {} | {met} |", row.cells.join(" | "));
     }
     out
 }
 
-/// A goal at one size.
+/// What a row's cells are, each a figure but for the first and the one that says the goal.
+pub(super) const GOAL_COLUMNS: [&str; 6] = ["figure", "ours", "best peer", "floor", "goal", "reached"];
+
+/// A goal at one size, for one of ours.
 pub(super) struct GoalRow {
-    pub(super) figure: String,
-    pub(super) aim: String,
-    pub(super) reached: String,
+    pub(super) cells: [String; GOAL_COLUMNS.len()],
     pub(super) met: bool,
 }
 
@@ -81,9 +84,21 @@ pub(super) fn goal_rows(plan: &Plan, results: &Results) -> Vec<GoalRow> {
         let sizes =
             series.flat_map(|series| &series.sizes).filter(|size| (goal.sizes.0..=goal.sizes.1).contains(*size));
         for size in sizes {
-            let Some(ratio) = results.ratio(goal, *size) else { continue };
-            let figure = format!("{}, {} {}, {size} B", goal.program, goal.route, goal.test);
-            rows.push(GoalRow { figure, aim: goal.aim(), reached: shown(goal, ratio), met: goal.bound.holds(ratio) });
+            for program in goal.programs {
+                let Some(standing) = results.held_against(goal, program, *size) else { continue };
+                let shown = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| figure(goal.test, value));
+                rows.push(GoalRow {
+                    cells: [
+                        format!("{program}, {} {}, {size} B", goal.route, goal.test),
+                        shown(Some(standing.ours)),
+                        shown(standing.best_peer),
+                        shown(standing.floor),
+                        goal.aim(),
+                        reached(goal, standing.reached),
+                    ],
+                    met: goal.bound.holds(standing.reached),
+                });
+            }
         }
     }
     rows
@@ -99,16 +114,18 @@ pub(super) fn figure(test: Test, value: f64) -> String {
 }
 
 /// A ratio, or the figure itself.
-fn shown(goal: &Goal, reached: f64) -> String {
+fn reached(goal: &Goal, reached: f64) -> String {
     if matches!(goal.of, Of::Nobody) { figure(goal.test, reached) } else { format!("{reached:.2}") }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::Wanted;
 
     fn results(values: &[(&'static str, f64)]) -> (Plan, Results) {
-        let plan = Plan::new(0.1, &["sm".to_owned()], &["latency".to_owned()], 0);
+        let (routes, tests) = (vec!["sm".to_owned()], vec!["latency".to_owned()]);
+        let plan = Plan::new(&Wanted { routes, tests, ..Wanted::everything() }, 0);
         let mut results = Results::default();
         for (program, value) in values {
             results.add(program, &plan.series[0], 8, *value);
@@ -120,8 +137,14 @@ mod tests {
     fn a_goal_missed_is_marked() {
         let (plan, results) = results(&[("cableway", 0.30), ("ob1", 0.40), ("ucx", 0.35)]);
         let table = goals_table(&plan, &results);
-        assert!(table.contains("| cableway, sm latency, 8 B | at most 0.55 of ob1's | 0.75 | **no** |"), "{table}");
-        assert!(table.contains("| cableway, sm latency, 8 B | at most 1 of ucx's | 0.86 | yes |"), "{table}");
+        assert!(
+            table.contains("| cableway, sm latency, 8 B | 0.300 | 0.350 | - | at most 0.55 of ob1's | 0.75 | **no** |"),
+            "{table}"
+        );
+        assert!(
+            table.contains("| cableway, sm latency, 8 B | 0.300 | 0.350 | - | at most 1 of ucx's | 0.86 | yes |"),
+            "{table}"
+        );
     }
 
     #[test]
