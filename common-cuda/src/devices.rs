@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 use cableway_base::Parameters;
 
 use crate::copy::{Completion, CopyBatch, Direction, EngineWork, Order};
+use crate::costs::{CostReport, Costs};
 use crate::error::DeviceError;
 use crate::facts::Facts;
 use crate::host::HostRegistration;
@@ -126,6 +127,31 @@ impl Devices {
         match &self.state.vendor {
             Some(vendor) => vendor.uuid(device),
             None => Err(DeviceError::no_driver("uuid", format!("device {}", device.0))),
+        }
+    }
+
+    /// What copies by devices cost, as far as that is known: a file is read, or a measurement begun, when a context of a
+    /// device is first seen.
+    pub fn costs(&self) -> Arc<Costs> {
+        self.state.vendor.as_ref().and_then(|vendor| vendor.costs().cloned()).unwrap_or_default()
+    }
+
+    /// What is known of each device, and where from. With `measure`, contexts of all devices are made where there are
+    /// none, and what is not known is measured and kept before this returns. [`initialise`](Self::initialise) first.
+    ///
+    /// # Errors
+    /// There is no driver, or a device has no room for a context.
+    pub fn report_costs(&self, measure: bool) -> Result<Vec<CostReport>, DeviceError> {
+        match &self.state.vendor {
+            Some(vendor) => vendor.report_costs(measure),
+            None => Err(DeviceError::no_driver("report_costs", "the driver")),
+        }
+    }
+
+    /// Ends what is being measured, for a program that is about to end; nothing is measured after that.
+    pub fn stop_measuring(&self) {
+        if let Some(vendor) = &self.state.vendor {
+            vendor.stop_measuring();
         }
     }
 

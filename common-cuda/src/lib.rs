@@ -10,6 +10,7 @@ compile_error!("the feature `rocm` is a reserved name: devices of this vendor ar
 
 mod buffer;
 mod copy;
+mod costs;
 #[cfg(feature = "cuda")]
 mod cuda;
 mod devices;
@@ -29,6 +30,7 @@ mod vendor;
 
 pub use buffer::{BufferKind, DeviceBuffer};
 pub use copy::{Completion, CopyBatch, Direction, EngineWork, Order, Packing, Within};
+pub use costs::{CopyCost, CostOrigin, CostReport, Costs, DeviceCosts, Known, PeerCosts};
 pub use devices::{Devices, LIBDIR_VARIABLE, Moment};
 pub use direct::{Allocation, DirectSupport, WritesSeen};
 pub use error::DeviceError;

@@ -10,10 +10,12 @@
 //! folder beside `cuda/` and another arm in `Devices::open`.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use crate::buffer::BufferKind;
 use crate::copy::{Direction, EngineWork, Order, Packing, Within};
+use crate::costs::{CostReport, Costs};
 use crate::direct::{DirectSupport, WritesSeen};
 use crate::error::DeviceError;
 use crate::facts::Facts;
@@ -112,6 +114,16 @@ pub(crate) trait Vendor: Send + Sync {
     fn initialise(&self) -> Result<(), DeviceError>;
     /// What the driver says about itself and its devices.
     fn facts(&self) -> Result<Facts, DeviceError>;
+    /// What copies cost, as far as that was measured.
+    fn costs(&self) -> Option<&Arc<Costs>> {
+        None
+    }
+    /// As [`Devices::report_costs`](crate::Devices::report_costs).
+    fn report_costs(&self, _measure: bool) -> Result<Vec<CostReport>, DeviceError> {
+        Ok(Vec::new())
+    }
+    /// As [`Devices::stop_measuring`](crate::Devices::stop_measuring).
+    fn stop_measuring(&self) {}
     /// The identity of a device across processes.
     fn uuid(&self, device: DeviceIndex) -> Result<[u8; 16], DeviceError>;
     /// Allocates in the device's primary context, which it retains.

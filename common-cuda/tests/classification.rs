@@ -131,7 +131,7 @@ fn a_driver_that_the_program_loads_later_is_found() {
         let folder = common::folder();
         let log = common::collect_log();
         // As `open` does on a machine that has a device.
-        let devices = Devices::open_in(None, &cableway_base::Parameters::default());
+        let devices = Devices::open_in(None, &common::parameters(&[]));
         let bytes = vec![0_u8; 1 << 20];
         assert!(!devices.present());
         assert_eq!(devices.classify(bytes.as_ptr(), bytes.len()), Location::HOST);
@@ -159,7 +159,7 @@ fn a_folder_without_a_driver_is_as_no_driver() {
         &[("CABLEWAY_CUDA_LIBDIR", "/nonexistent"), ("CABLEWAY_TEST_REAL_DRIVER", "")],
         || {
             let log = common::collect_log();
-            let devices = Devices::open(&cableway_base::Parameters::default());
+            let devices = Devices::open(&common::parameters(&[]));
             assert!(!devices.present());
             let bytes = vec![0_u8; 1 << 20];
             assert_eq!(devices.classify(bytes.as_ptr(), bytes.len()), Location::HOST);
@@ -178,7 +178,7 @@ fn a_folder_without_a_driver_is_as_no_driver() {
 fn looking_creates_no_context() {
     isolated("looking_creates_no_context", &[], || {
         let app = app();
-        let devices = Devices::open_in(common::folder().as_deref(), &cableway_base::Parameters::default());
+        let devices = Devices::open_in(common::folder().as_deref(), &common::parameters(&[]));
         let mut bytes = vec![0_u8; 1 << 20];
         // SAFETY: the vector outlives the registration.
         let registration = unsafe { devices.register_host(bytes.as_mut_ptr(), bytes.len()) };

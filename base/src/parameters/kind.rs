@@ -162,6 +162,18 @@ choices! {
 }
 
 choices! {
+    /// Where what copies by devices cost is known from.
+    CostSource = "measure|cached|default" {
+        /// a file, and what it lacks is measured
+        Measure = "measure",
+        /// a file only
+        Cached = "cached",
+        /// the estimates of the table
+        Default = "default",
+    }
+}
+
+choices! {
     /// How a network device reaches device memory itself.
     GpuDirect = "auto|dmabuf|peer_memory|off" {
         /// whichever is there, a dma-buf first

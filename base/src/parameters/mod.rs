@@ -7,7 +7,7 @@
 pub mod kind;
 mod table;
 
-pub use kind::{DefaultStreamOrder, DeviceProtocols, Families, GpuDirect, Kind, SingleCopy, parse_size};
+pub use kind::{CostSource, DefaultStreamOrder, DeviceProtocols, Families, GpuDirect, Kind, SingleCopy, parse_size};
 pub use table::Parameters;
 
 use crate::suggest::nearest;
@@ -119,6 +119,12 @@ impl Parameters {
         self.set(name.trim(), value.trim(), source)
     }
 
+    /// Whether somebody has set the parameter, be it to its default. False for a name that is none.
+    pub fn is_set(&self, name: &str) -> bool {
+        let row = Self::ROWS.iter().position(|row| row.name == name);
+        row.is_some_and(|index| self.sources()[index] != Source::Default)
+    }
+
     fn unknown(name: &str) -> ParameterError {
         ParameterError::Unknown { name: name.to_owned(), nearest: nearest(name, Self::ROWS.iter().map(|row| row.name)) }
     }
@@ -153,6 +159,15 @@ mod tests {
         assert!(error.to_string().contains("btl_sm_eager_limit"), "{error}");
         let error = set("CABLEWAY_BTL_SM_EAGER_LIMIT", "lots").unwrap_err();
         assert!(error.to_string().contains("'lots'"), "{error}");
+    }
+
+    #[test]
+    fn what_was_set_is_told_from_what_was_not() {
+        let mut parameters = Parameters::default();
+        assert!(Parameters::ROWS.iter().all(|row| !parameters.is_set(row.name)));
+        parameters.assign("device_push_latency=10us", Source::Environment).unwrap();
+        assert!(parameters.is_set("device_push_latency"), "to its default, but set");
+        assert!(!parameters.is_set("device_direct_latency") && !parameters.is_set("nonsense"));
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! The table itself. A row: name, kind, default as a user would write it, help.
 
 use super::kind::{
-    Count, DefaultStreamOrder, DeviceProtocols, Families, Flag, GpuDirect, Kind, SingleCopy, Size, Text, Time,
+    CostSource, Count, DefaultStreamOrder, DeviceProtocols, Families, Flag, GpuDirect, Kind, SingleCopy, Size, Text,
+    Time,
 };
 use super::{ParameterError, Row, Source};
 
@@ -33,6 +34,10 @@ macro_rules! parameters {
             /// Each row's value and where it came from, in the order of [`ROWS`](Self::ROWS).
             pub fn values(&self) -> Vec<(String, Source)> {
                 [$( <$kind>::show(&self.$name), )+].into_iter().zip(self.sources).collect()
+            }
+
+            pub(super) fn sources(&self) -> &[Source] {
+                &self.sources
             }
 
             /// Sets one parameter. A weaker source never overrides a stronger one.
@@ -75,7 +80,7 @@ parameters! {
     staging_limit: Size = "0", "host memory for copies of device buffers, of calls that Open MPI serves from host memory only; 0 means half of the machine's";
     device_kernels: Flag = "yes", "let kernels of ours make copies between devices where they are faster than copy engines: many at once, and data in blocks; and let them pack and unpack data in blocks that passes through the host; device_protocols=copy has no use for them";
     device_kernel_patience: Time = "200us", "a kernel of ours that finds no room on its device for so long is revoked, and copy engines do its work: what fills the device may be waiting for the message";
-    device_kernel_limit: Size = "256K", "copies between devices are made by a kernel where several come together that are no larger than this on average; copy engines take larger ones, but within one device";
+    device_kernel_limit: Size = "256K", "copies between devices are made by a kernel where several come together that are no larger than this on average; copy engines take larger ones, but within one device; where it is not set, what was measured decides (device_costs)";
     device_copier: Flag = "no", "let a kernel of ours stay on a device for a while and make small copies to other devices as it is told, in half the time that a copy engine takes; while it stays, cudaDeviceSynchronize and cudaFree wait for it in any thread of the program, up to device_copier_lease";
     device_copier_idle: Time = "200us", "the kernel that stays for small copies ends when it had none for so long; it is launched when small copies follow each other faster";
     device_copier_lease: Time = "2ms", "the kernel that stays for small copies ends after so long in any case, and stays away for as long as it was there";
@@ -84,11 +89,13 @@ parameters! {
     device_ipc_mappings: Count = "256", "allocations of other processes that are kept mapped; those not used for longest are closed";
     device_ipc_bytes: Size = "64G", "bytes of other processes' device memory that are kept mapped";
     device_ipc_open_size: Size = "96M", "a message of at least this size maps its allocation at once; smaller ones do so when they meet the allocation a second time, because to map it takes the driver as long as to copy so much through the host";
-    device_staged_latency: Time = "19us", "what a small message between devices takes through the host; with the other estimates it decides from which size on a single copy is made";
+    device_costs: CostSource = "measure", "where it is known from what copies by a device cost, by which it is decided who copies, by copy engine or kernel, and from device to device or through the host. measure: from device_costs_folder, and what is not there is measured in the background when a device is first used, which takes milliseconds, and kept there; cached: from there alone; default: the estimates of this table. What is set by hand among these holds in any case: device_staged_*, device_direct_*, device_push_latency, device_kernel_limit";
+    device_costs_folder: Text = "", "where what was measured of devices is kept, in a file for each; empty means cableway/device-costs in XDG_CACHE_HOME or ~/.cache. To have it measured anew, delete the files";
+    device_staged_latency: Time = "19us", "what a small message between devices takes through the host; with the other estimates it decides for which sizes a single copy is made; measured unless it is set (device_costs), as are the next four";
     device_staged_rate: Size = "45G", "bytes a second of large messages between devices through the host";
     device_direct_latency: Time = "10us", "what a small message takes by a single copy between devices of two processes, its handshake included";
     device_direct_rate: Size = "350G", "bytes a second of such copies";
-    device_push_latency: Time = "10us", "as device_direct_latency, where the sender copies instead of the receiver; if it is no more, the sender copies up to device_push_limit, and if it is less, everything";
+    device_push_latency: Time = "10us", "as device_direct_latency, where the sender copies instead of the receiver; if it takes no longer, the sender copies up to device_push_limit, and if it takes less time, everything";
     device_push_limit: Size = "1M", "largest message between devices that its sender copies: that is faster, but a receiver waits for a sender that computes; on one device the lower rank copies in any case";
     device_turn_latency: Time = "150us", "what a copy takes on a device on which several processes copy in turns; between processes on one device the lower rank copies";
 

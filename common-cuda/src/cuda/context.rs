@@ -17,11 +17,13 @@ use parking_lot::{Mutex, RwLock};
 
 use super::copier::Copier;
 use super::copy::Operation;
+use super::costs::Keeper;
 use super::driver::Driver;
 use super::info;
 use super::kernels::Kernels;
 use super::status::Failure;
 use super::stream::Streams;
+use crate::costs::{Costs, DeviceCosts};
 use crate::location::DeviceIndex;
 
 /// A handle of the driver's. The driver API may be called with it from any thread.
@@ -56,6 +58,8 @@ pub(super) struct Settings {
     pub(super) landing: Duration,
     /// What a kernel takes longer to pack than a copy engine to copy the same.
     pub(super) pack_latency: Duration,
+    /// Whether `kernel_limit` was set by hand, and so holds whatever was measured.
+    pub(super) kernel_limit_set: bool,
 }
 
 /// A context and what we keep in it.
@@ -68,6 +72,9 @@ pub(crate) struct Context {
     pub(super) kernels: Kernels,
     pub(super) copier: Copier,
     pub(super) settings: Settings,
+    costs: Arc<Costs>,
+    /// Its device, where costs are known by it.
+    device: OnceLock<DeviceIndex>,
     /// Operations that are done, with their events, for the next ones.
     #[expect(clippy::vec_box, reason = "the boxes themselves are what is kept")]
     pub(super) idle: Mutex<Vec<Box<Operation>>>,
@@ -104,6 +111,16 @@ impl Context {
             self.gone.store(true, Ordering::Relaxed);
         }
         alive
+    }
+
+    /// What was measured of its device.
+    pub(super) fn costs(&self) -> Option<&DeviceCosts> {
+        self.costs.of(*self.device.get()?)
+    }
+
+    /// Whose context it is: from now on what is measured of that device decides.
+    pub(super) fn known_as(&self, device: DeviceIndex) {
+        let _ = self.device.set(device);
     }
 
     /// Whether what the legacy default stream held at a moment is known to be done.
@@ -275,14 +292,15 @@ impl Drop for Scope {
 pub(crate) struct Contexts {
     pub(super) driver: &'static Driver,
     settings: Settings,
+    keeper: Arc<Keeper>,
     known: RwLock<Vec<Arc<Context>>>,
     /// Primary contexts, as far as they were asked for; believed while they are alive.
     primaries: RwLock<HashMap<DeviceIndex, Arc<Context>>>,
 }
 
 impl Contexts {
-    pub(super) fn new(driver: &'static Driver, settings: Settings) -> Self {
-        Contexts { driver, settings, known: RwLock::default(), primaries: RwLock::default() }
+    pub(super) fn new(driver: &'static Driver, settings: Settings, keeper: Arc<Keeper>) -> Self {
+        Contexts { driver, settings, keeper, known: RwLock::default(), primaries: RwLock::default() }
     }
 
     /// The context of this id, seen before.
@@ -301,6 +319,9 @@ impl Contexts {
         let seen = self.known.read().iter().any(|c| c.id == id && !c.gone.load(Ordering::Relaxed));
         if !seen {
             self.add(handle, id);
+            if let Some(context) = self.by_id(id) {
+                self.keeper.met(&context);
+            }
         }
         Ok(id)
     }
@@ -342,6 +363,8 @@ impl Contexts {
                 kernels: Kernels::default(),
                 copier: Copier::default(),
                 settings: self.settings,
+                costs: self.keeper.costs.clone(),
+                device: OnceLock::new(),
                 idle: Mutex::new(Vec::new()),
                 max_pitch: OnceLock::new(),
                 asks_within: AtomicBool::new(false),

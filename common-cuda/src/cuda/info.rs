@@ -51,20 +51,29 @@ pub(super) fn attribute(driver: &Driver, device: CUdevice, attribute: Attribute)
     Ok(value)
 }
 
+/// The marketing name, and `domain:bus:device.function`.
+pub(super) fn name_and_place(driver: &Driver, index: DeviceIndex) -> Result<(String, String), Failure> {
+    let device = handle(driver, index)?;
+    // SAFETY: the driver writes at most `len` bytes, terminated.
+    let name = text(|place, len| unsafe { driver.cuDeviceGetName(place, len, device) })?;
+    // SAFETY: as above.
+    let place = text(|place, len| unsafe { driver.cuDeviceGetPCIBusId(place, len, device) })?;
+    Ok((name, place))
+}
+
 fn device(driver: &Driver, index: DeviceIndex) -> Result<DeviceFacts, Failure> {
     let device = handle(driver, index)?;
+    let (name, pci) = name_and_place(driver, index)?;
     let capability = |which| attribute(driver, device, which).map(|value| u32::try_from(value).unwrap_or(0));
     let mut memory: usize = 0;
     // SAFETY: fills in the size.
     unsafe { driver.cuDeviceTotalMem(&raw mut memory, device) }?;
     Ok(DeviceFacts {
         index,
-        // SAFETY: the driver writes at most `len` bytes, terminated.
-        name: text(|place, len| unsafe { driver.cuDeviceGetName(place, len, device) })?,
+        name,
         // A driver before 11.4 has no identity that holds for MIG instances; the device is listed nevertheless.
         uuid: uuid(driver, index).unwrap_or_default(),
-        // SAFETY: as for the name.
-        pci: text(|place, len| unsafe { driver.cuDeviceGetPCIBusId(place, len, device) })?,
+        pci,
         memory: memory as u64,
         compute_capability: (
             capability(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
@@ -81,7 +90,7 @@ fn text(write: impl FnOnce(*mut c_char, c_int) -> Result<(), Failure>) -> Result
     Ok(CStr::from_bytes_until_nul(&bytes).map(|text| text.to_string_lossy().into_owned()).unwrap_or_default())
 }
 
-fn link(driver: &Driver, from: DeviceIndex, to: DeviceIndex) -> Link {
+pub(super) fn link(driver: &Driver, from: DeviceIndex, to: DeviceIndex) -> Link {
     let between = |attribute: Between| -> u32 {
         let value = handle(driver, from).and_then(|from| {
             let to = handle(driver, to)?;

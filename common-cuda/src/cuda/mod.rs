@@ -5,6 +5,7 @@ mod classify;
 mod context;
 mod copier;
 mod copy;
+mod costs;
 mod direct;
 mod driver;
 mod hardware;
@@ -34,11 +35,13 @@ use cableway_base::parameters::{DefaultStreamOrder, DeviceProtocols};
 
 use self::context::{Context, Contexts, Settings};
 use self::copy::{Operation, Start};
+use self::costs::Keeper;
 use self::driver::{Discovery, Driver, LIBRARY};
 use self::primary::Primaries;
 use self::register::Registrations;
 use crate::buffer::BufferKind;
 use crate::copy::{Direction, EngineWork, Order};
+use crate::costs::{CostReport, Costs, DeviceCosts};
 use crate::direct::DirectSupport;
 use crate::error::DeviceError;
 use crate::facts::Facts;
@@ -56,12 +59,14 @@ pub(crate) struct Cuda {
     order_after_default_stream: bool,
     register_host: bool,
     settings: Settings,
+    keeper: Arc<Keeper>,
 }
 
 impl Cuda {
     /// Looks for the driver; see [`driver`] for where. One that comes later is found if it is `expected`, or the machine
     /// may have a device.
     pub(crate) fn open(folder: Option<&Path>, parameters: &Parameters, expected: bool) -> Self {
+        let kernels = parameters.device_kernels && parameters.device_protocols == DeviceProtocols::Auto;
         let cuda = Cuda {
             discovery: Discovery::default(),
             contexts: OnceLock::new(),
@@ -70,7 +75,7 @@ impl Cuda {
             order_after_default_stream: parameters.default_stream_order == DefaultStreamOrder::Legacy,
             register_host: parameters.device_register_host,
             settings: Settings {
-                kernels: parameters.device_kernels && parameters.device_protocols == DeviceProtocols::Auto,
+                kernels,
                 patience: parameters.device_kernel_patience,
                 kernel_limit: parameters.device_kernel_limit,
                 copier: parameters.device_copier,
@@ -78,7 +83,9 @@ impl Cuda {
                 copier_lease: parameters.device_copier_lease,
                 landing: parameters.device_landing_patience,
                 pack_latency: parameters.device_pack_latency,
+                kernel_limit_set: parameters.is_set("device_kernel_limit"),
             },
+            keeper: Arc::new(Keeper::new(parameters, kernels)),
         };
         if let Some(folder) = folder
             && let Err(reason) = cuda.discovery.load(&folder.join(LIBRARY))
@@ -99,12 +106,17 @@ impl Cuda {
 
     fn contexts(&self) -> Option<&Contexts> {
         let driver = self.discovery.driver()?;
-        Some(self.contexts.get_or_init(|| Contexts::new(driver, self.settings)))
+        Some(self.contexts.get_or_init(|| Contexts::new(driver, self.settings, self.keeper.clone())))
     }
 
     /// The driver, for what only makes sense with one.
     fn driver(&self, call: &'static str, object: impl Into<String>) -> Result<&'static Driver, DeviceError> {
         self.discovery.driver().ok_or_else(|| DeviceError::no_driver(call, object))
+    }
+
+    /// What was measured of the device that a buffer is on.
+    fn costs_at(&self, at: &Location) -> Option<&DeviceCosts> {
+        self.keeper.costs.of(at.device?)
     }
 
     /// The context to work in on memory that was found at `at`.
@@ -137,6 +149,13 @@ impl Cuda {
 fn context_is_gone(at: &Location) -> DeviceError {
     let reason = "the context that the buffer was in is gone".to_owned();
     DeviceError { call: "batch", object: format!("{at:?}"), reason }
+}
+
+impl Drop for Cuda {
+    fn drop(&mut self) {
+        // What it measures in is let go of below.
+        self.keeper.stop();
+    }
 }
 
 impl Vendor for Cuda {
@@ -216,7 +235,7 @@ impl Vendor for Cuda {
         let settings = self.settings;
         if !settings.kernels
             || at.class != MemoryClass::Device
-            || !kernels::is_worth_a_launch(work, len, settings.pack_latency)
+            || !kernels::is_worth_a_launch(work, len, settings.pack_latency, self.costs_at(at))
         {
             return false;
         }
@@ -303,6 +322,29 @@ impl Vendor for Cuda {
 
     fn facts(&self) -> Result<Facts, DeviceError> {
         info::facts(self.driver("facts", "the driver")?)
+    }
+
+    fn costs(&self) -> Option<&Arc<Costs>> {
+        Some(&self.keeper.costs)
+    }
+
+    fn report_costs(&self, measure: bool) -> Result<Vec<CostReport>, DeviceError> {
+        let driver = self.driver("report_costs", "the driver")?;
+        let devices: Vec<DeviceIndex> = self.facts()?.devices.iter().map(|device| device.index).collect();
+        if measure {
+            for &device in &devices {
+                let object = || format!("device {}", device.0);
+                self.primaries.of(driver, device).map_err(|failure| driver.error(failure, object()))?;
+                // Seen for the first time, it is measured.
+                self.contexts().and_then(|contexts| contexts.active_primary(device));
+                self.keeper.settle();
+            }
+        }
+        Ok(devices.into_iter().map(|device| self.keeper.report(driver, device)).collect())
+    }
+
+    fn stop_measuring(&self) {
+        self.keeper.stop();
     }
 
     fn uuid(&self, device: DeviceIndex) -> Result<[u8; 16], DeviceError> {

@@ -23,6 +23,10 @@ impl Failure {
     pub(crate) const INVALID_HANDLE: c_int = Code::CUDA_ERROR_INVALID_HANDLE as c_int;
     pub(crate) const NOT_READY: c_int = Code::CUDA_ERROR_NOT_READY as c_int;
     pub(crate) const CONTEXT_IS_DESTROYED: c_int = Code::CUDA_ERROR_CONTEXT_IS_DESTROYED as c_int;
+    pub(crate) const INVALID_DEVICE: c_int = Code::CUDA_ERROR_INVALID_DEVICE as c_int;
+    pub(crate) const PEER_ACCESS_UNSUPPORTED: c_int = Code::CUDA_ERROR_PEER_ACCESS_UNSUPPORTED as c_int;
+    pub(crate) const NOT_PERMITTED: c_int = Code::CUDA_ERROR_NOT_PERMITTED as c_int;
+    pub(crate) const NOT_SUPPORTED: c_int = Code::CUDA_ERROR_NOT_SUPPORTED as c_int;
     pub(crate) const ALREADY_REGISTERED: c_int = Code::CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED as c_int;
     pub(crate) const NOT_REGISTERED: c_int = Code::CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED as c_int;
     pub(crate) const CAPTURE_UNSUPPORTED: c_int = Code::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED as c_int;
@@ -31,6 +35,19 @@ impl Failure {
     #[inline]
     pub(crate) fn check(call: &'static str, code: c_int) -> Result<(), Failure> {
         if code == 0 { Ok(()) } else { Err(Failure { call, code }) }
+    }
+
+    /// Whether the same call will fail so again: what it asks for is not there, or not allowed, on this machine.
+    pub(crate) fn is_for_good(self) -> bool {
+        matches!(
+            self.code,
+            Self::MISSING
+                | Self::INVALID_VALUE
+                | Self::INVALID_DEVICE
+                | Self::PEER_ACCESS_UNSUPPORTED
+                | Self::NOT_PERMITTED
+                | Self::NOT_SUPPORTED
+        )
     }
 
     /// Whether it says that the context, or the whole driver, is no more: there is nothing left to clean up in it.

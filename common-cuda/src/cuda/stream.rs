@@ -74,12 +74,12 @@ impl Streams {
             warn_of_capture();
             return Ok(None);
         }
-        // SAFETY: the current context's legacy stream.
-        match unsafe { driver.cuStreamQuery(LEGACY) } {
-            Ok(()) => Ok(Some(true)),
-            Err(Failure { code: Failure::NOT_READY, .. }) => Ok(Some(false)),
-            Err(failure) => Err(failure),
-        }
+        ask_legacy(driver).map(Some)
+    }
+
+    /// The same for work of ours that no message needs, which can wait for the end of a capture.
+    pub(super) fn legacy_is_quiet(&self, driver: &Driver) -> Result<bool, Failure> {
+        if legacy_is_usable(driver)? { ask_legacy(driver) } else { Ok(false) }
     }
 
     /// Records `event` after what the legacy default stream holds now; false where a capture forbids it. The context is
@@ -129,6 +129,16 @@ fn legacy_is_usable(driver: &Driver) -> Result<bool, Failure> {
         Err(Failure { code: Failure::CAPTURE_IMPLICIT, .. }) => Ok(false),
         // Missing before CUDA 10.0, which has no captures either.
         Ok(()) | Err(Failure { code: Failure::MISSING, .. }) => Ok(true),
+        Err(failure) => Err(failure),
+    }
+}
+
+/// Whether the current context's legacy stream has nothing left to do.
+fn ask_legacy(driver: &Driver) -> Result<bool, Failure> {
+    // SAFETY: the current context's legacy stream.
+    match unsafe { driver.cuStreamQuery(LEGACY) } {
+        Ok(()) => Ok(true),
+        Err(Failure { code: Failure::NOT_READY, .. }) => Ok(false),
         Err(failure) => Err(failure),
     }
 }

@@ -24,17 +24,21 @@ pub(crate) fn app() -> App {
     app
 }
 
-/// The devices of that driver with the default parameters.
+/// The devices of that driver with the default parameters, but that nothing is measured, nor kept in anybody's home.
 pub(crate) fn devices() -> Devices {
     devices_with(&[])
 }
 
-pub(crate) fn devices_with(assignments: &[&str]) -> Devices {
+pub(crate) fn parameters(assignments: &[&str]) -> Parameters {
     let mut parameters = Parameters::default();
-    for assignment in assignments {
+    for assignment in [&["device_costs=default"], assignments].concat() {
         parameters.assign(assignment, cableway_base::Source::Program).unwrap();
     }
-    let devices = Devices::open_in(folder().as_deref(), &parameters);
+    parameters
+}
+
+pub(crate) fn devices_with(assignments: &[&str]) -> Devices {
+    let devices = Devices::open_in(folder().as_deref(), &parameters(assignments));
     devices.initialise().unwrap();
     devices
 }

@@ -7,6 +7,6 @@ mod isolated;
 mod node;
 
 pub use allocated::Counting;
-pub use devices::devices;
+pub use devices::{devices, devices_with};
 pub use isolated::isolated;
 pub use node::{Node, PATIENCE, Seen, parameters, pattern, region, send, transfer, try_send, until};

@@ -104,7 +104,8 @@ impl Operation {
         Ok(())
     }
 
-    /// Whether a kernel makes the plain copies faster than copy engines.
+    /// Whether a kernel makes the plain copies faster than copy engines, as was measured on the device, or else as it is
+    /// on those where we measured it.
     ///
     /// Between two H200s, windows of 64 messages take as long either way from 512 KiB on, and windows of less than eight
     /// less time by copy engines. Within one, where the driver copies by a kernel for each, one for several is always
@@ -113,12 +114,15 @@ impl Operation {
     pub(super) fn suits_a_kernel(&self, context: &Context) -> bool {
         /// Copies between devices that are worth a launch.
         const SEVERAL: usize = 5;
-        let plain = self.pieces.len() > 1 && self.pieces.iter().all(|piece| piece.rows == 1);
-        match self.reachable {
-            Some(Within::OneDevice) => plain,
+        let copies = self.pieces.len();
+        let plain = copies > 1 && self.pieces.iter().all(|piece| piece.rows == 1);
+        match self.reachable.filter(|_| plain) {
+            Some(Within::OneDevice) => true,
             Some(Within::OneNode) => {
                 let bytes: usize = self.pieces.iter().map(|piece| piece.width).sum();
-                plain && self.pieces.len() >= SEVERAL && bytes / self.pieces.len() <= context.settings.kernel_limit
+                let measured = || context.costs()?.kernel_is_faster(copies, bytes as u64);
+                let faster = if context.settings.kernel_limit_set { None } else { measured() };
+                faster.unwrap_or_else(|| copies >= SEVERAL && bytes / copies <= context.settings.kernel_limit)
             }
             None => false,
         }

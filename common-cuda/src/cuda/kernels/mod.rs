@@ -158,6 +158,15 @@ impl Kernels {
         }
     }
 
+    /// Whether none will ever run.
+    pub(super) fn are_off(&self) -> bool {
+        match &*self.state.lock() {
+            State::Off => true,
+            State::Loaded(loaded) => loaded.off,
+            State::Untried | State::Waiting(_) => false,
+        }
+    }
+
     /// Launches a job; none where that cannot be now. `first` is called with the stream just before. The context is
     /// current.
     pub(super) fn launch(

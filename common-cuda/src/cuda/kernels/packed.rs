@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::launch::{Name, THREADS};
 use crate::copy::EngineWork;
+use crate::costs::DeviceCosts;
 use crate::spread::Spread;
 use crate::strided::MAX_STRIDED_DIMENSIONS;
 
@@ -125,31 +126,49 @@ impl Packed {
     }
 }
 
-/// Whether a kernel that takes so much longer than a copy by a copy engine packs faster.
+/// Whether a kernel that takes so much longer than a copy by a copy engine packs faster, by what was measured of the
+/// device.
 ///
-/// On an H200 the driver takes 1.5 us for each call, and a 2-D copy to host memory 337 us for 262,144 rows of 8 bytes,
-/// but no less than the link for its bytes.
-pub(in crate::cuda) fn is_worth_a_launch(work: EngineWork, bytes: usize, more: Duration) -> bool {
-    const CALL: f64 = 1.5e-6;
-    const ROW: f64 = 337e-6 / 262_144.0;
-    const BYTE: f64 = 1.0 / 55e9;
-    let calls = work.calls.saturating_sub(1) as f64 * CALL;
-    let rows = work.rows as f64 * ROW - bytes as f64 * BYTE;
+/// Where nothing was, by what holds for an H200: the driver takes 1.5 us for each call, and a 2-D copy to host memory
+/// 337 us for 262,144 rows of 8 bytes, but no less than the link for its bytes.
+pub(in crate::cuda) fn is_worth_a_launch(
+    work: EngineWork,
+    bytes: usize,
+    more: Duration,
+    measured: Option<&DeviceCosts>,
+) -> bool {
+    const CALL: Duration = Duration::from_nanos(1500);
+    const ROWS: f64 = 262_144.0 / 337e-6;
+    const BYTES: f64 = 55e9;
+    let call = measured.and_then(|costs| costs.call.figure()).unwrap_or(CALL);
+    let rows_per_second = measured.and_then(|costs| costs.rows_per_second.figure()).unwrap_or(ROWS);
+    let link = measured.and_then(|costs| costs.to_host.figure()).map_or(BYTES, |cost| cost.bytes_per_second);
+    let calls = work.calls.saturating_sub(1) as f64 * call.as_secs_f64();
+    let rows = work.rows as f64 / rows_per_second - bytes as f64 / link;
     calls + rows.max(0.0) > more.as_secs_f64()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::costs::Known;
 
     #[test]
     fn many_calls_and_short_rows_are_worth_a_launch() {
-        let worth = |calls, rows, bytes| is_worth_a_launch(EngineWork { calls, rows }, bytes, Duration::from_micros(4));
+        let more = Duration::from_micros(4);
+        let worth = |calls, rows, bytes| is_worth_a_launch(EngineWork { calls, rows }, bytes, more, None);
         assert!(!worth(1, 1, 1 << 30));
         assert!(!worth(1, 1000, 8000));
         assert!(worth(1, 262_144, 2 << 20));
         assert!(!worth(1, 4096, 2 << 20), "rows of 512 bytes");
         assert!(!worth(3, 3, 24) && worth(4, 4, 32));
+
+        // Calls that take a third, and rows ten times as many a second.
+        let (call, rows_per_second) = (Known::Is(Duration::from_nanos(500)), Known::Is(7.78e9));
+        let quick = DeviceCosts { call, rows_per_second, ..DeviceCosts::default() };
+        let worth = |calls, rows, bytes| is_worth_a_launch(EngineWork { calls, rows }, bytes, more, Some(&quick));
+        assert!(!worth(4, 4, 32) && !worth(9, 9, 72) && worth(10, 10, 80));
+        assert!(!worth(1, 262_144, 2 << 20));
     }
 
     #[test]

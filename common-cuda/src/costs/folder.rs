@@ -1,0 +1,232 @@
+//! The folder in which costs are kept, and the lock under which one process of a node measures at a time.
+//!
+//! Homes are often shared between nodes: files are named after devices, the lock after the node. A file is replaced as a
+//! whole. What is believed of one is checked: that it is this user's, that nobody else can write it, and every line.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::FlockOperation;
+
+use super::text::{self, Content, Key, Unbelieved};
+
+/// No file of ours is as large.
+const MOST_BYTES: u64 = 64 << 10;
+
+/// Where costs are kept.
+#[derive(Clone, Debug)]
+pub(crate) struct Folder(PathBuf);
+
+/// Held, no other process of this node and user measures. Given up when dropped, or when the process ends.
+pub(crate) struct Lock {
+    _file: File,
+}
+
+impl Folder {
+    /// The folder that the parameter names, else the user's own; none where there is none.
+    pub(crate) fn new(parameter: &str) -> Option<Folder> {
+        if !parameter.is_empty() {
+            return Some(Folder(parameter.into()));
+        }
+        let absolute = |variable| std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute());
+        let caches = absolute("XDG_CACHE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".cache")))?;
+        Some(Folder(caches.join("cableway/device-costs")))
+    }
+
+    /// The file of a device.
+    pub(crate) fn file(&self, key: &Key) -> PathBuf {
+        self.0.join(text::file_name(&key.uuid))
+    }
+
+    /// What is kept of a device. None if that is nothing, or not to be believed, which is said once.
+    pub(crate) fn read(&self, key: &Key) -> Option<Content> {
+        let path = self.file(key);
+        let unbelieved = match load(&path) {
+            Ok(None) => return None,
+            Ok(Some(text)) => match text::read(&text, key) {
+                Ok(content) => return Some(content),
+                Err(Unbelieved::Outdated(reason)) => {
+                    log::info!("{}: {reason}; what its copies cost is measured anew", path.display());
+                    return None;
+                }
+                Err(Unbelieved::Malformed(reason)) => reason,
+            },
+            Err(error) => error.to_string(),
+        };
+        cableway_base::warn_once(&format!("costs/{}", path.display()), || {
+            format!("{} is not believed, and what copies cost is measured anew: {unbelieved}", path.display())
+        });
+        None
+    }
+
+    /// Makes it if need be, and takes the lock; none if another process has it.
+    pub(crate) fn try_lock(&self) -> io::Result<Option<Lock>> {
+        DirBuilder::new().recursive(true).mode(0o700).create(&self.0)?;
+        check_owner(&self.0.metadata()?, "its folder")?;
+        let path = self.0.join(format!("lock-{}", node()));
+        let file = options().read(true).write(true).create(true).truncate(false).open(path)?;
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some(Lock { _file: file })),
+            Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Keeps the costs of a device in place of what there was.
+    pub(crate) fn write(&self, _lock: &Lock, key: &Key, content: &Content) -> io::Result<()> {
+        let path = self.file(key);
+        let new = path.with_extension("new");
+        // One that ended in the midst of it has left this behind: who has the lock may take it away.
+        match std::fs::remove_file(&new) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let written = options()
+            .write(true)
+            .create_new(true)
+            .open(&new)
+            .and_then(|mut file| file.write_all(text::write(key, content).as_bytes()))
+            .and_then(|()| std::fs::rename(&new, &path));
+        written.inspect_err(|_| drop(std::fs::remove_file(&new)))
+    }
+}
+
+fn options() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    // Never through a link that somebody else has laid there, nor waiting at a pipe.
+    options.mode(0o600).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+    options
+}
+
+/// The text of a file; none if there is no file.
+fn load(path: &Path) -> io::Result<Option<String>> {
+    let mut file = match options().read(true).open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let metadata = file.metadata()?;
+    if !metadata.is_file() || metadata.len() > MOST_BYTES {
+        return Err(io::Error::other("it is no such file"));
+    }
+    check_owner(&metadata, "it")?;
+    let mut text = String::new();
+    (&mut file).take(MOST_BYTES).read_to_string(&mut text)?;
+    Ok(Some(text))
+}
+
+/// Whatever others can write is as good as theirs.
+fn check_owner(metadata: &std::fs::Metadata, what: &str) -> io::Result<()> {
+    const OTHERS_WRITE: u32 = 0o022;
+    if metadata.uid() != rustix::process::geteuid().as_raw() {
+        return Err(io::Error::other(format!("{what} belongs to another user")));
+    }
+    if metadata.mode() & OTHERS_WRITE != 0 {
+        return Err(io::Error::other(format!("{what} can be written by other users")));
+    }
+    Ok(())
+}
+
+/// A name of this node, fit for a file.
+fn node() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    name.trim().chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' }).take(64).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+    use std::time::{Duration, SystemTime};
+
+    use super::*;
+    use crate::costs::{DeviceCosts, Known};
+
+    /// A folder of the test's own, gone at its end.
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new(name: &str) -> (Scratch, Folder) {
+            let path = std::env::temp_dir().join(format!("cableway-costs-{name}-{}", std::process::id()));
+            let folder = Folder::new(path.join("a/b").to_str().unwrap()).unwrap();
+            (Scratch(path), folder)
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn key() -> Key {
+        Key { driver: "13.0".to_owned(), uuid: [7; 16], device: "place name".to_owned(), peers: Vec::new() }
+    }
+
+    fn content(nanoseconds: u64) -> Content {
+        let call = Known::Is(Duration::from_nanos(nanoseconds));
+        let costs = DeviceCosts { call, ..DeviceCosts::default() };
+        Content { measured: text::measured(SystemTime::now(), Duration::from_millis(3)), costs }
+    }
+
+    #[test]
+    fn one_has_the_lock_and_files_are_replaced() {
+        let (_scratch, folder) = Scratch::new("lock");
+        assert_eq!(folder.read(&key()), None, "nothing is there");
+        assert!(!folder.0.exists(), "who reads makes nothing");
+        let lock = folder.try_lock().unwrap().expect("nobody else has it");
+        assert!(folder.try_lock().unwrap().is_none(), "taken");
+        std::fs::write(folder.file(&key()).with_extension("new"), "left behind").unwrap();
+        for nanoseconds in [1500, 1600] {
+            folder.write(&lock, &key(), &content(nanoseconds)).unwrap();
+            assert_eq!(folder.read(&key()).unwrap().costs, content(nanoseconds).costs);
+        }
+        let files: Vec<_> = std::fs::read_dir(&folder.0).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(files.len(), 2, "{files:?}");
+        let mode = std::fs::metadata(folder.file(&key())).unwrap().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        drop(lock);
+        assert!(folder.try_lock().unwrap().is_some());
+    }
+
+    #[test]
+    fn what_others_can_write_or_is_no_plain_file_is_not_believed() {
+        let (_scratch, folder) = Scratch::new("mode");
+        let lock = folder.try_lock().unwrap().unwrap();
+        let file = folder.file(&key());
+        folder.write(&lock, &key(), &content(1500)).unwrap();
+        for mode in [0o622, 0o606, 0o666] {
+            std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
+            assert_eq!(folder.read(&key()), None, "{mode:o}");
+        }
+        // It is replaced all the same.
+        folder.write(&lock, &key(), &content(1500)).unwrap();
+        assert!(folder.read(&key()).is_some());
+        let elsewhere = folder.0.join("elsewhere");
+        std::fs::rename(&file, &elsewhere).unwrap();
+        std::os::unix::fs::symlink(&elsewhere, &file).unwrap();
+        assert_eq!(folder.read(&key()), None, "a link");
+        std::fs::remove_file(&file).unwrap();
+        std::fs::write(&file, vec![b'#'; 1 << 20]).unwrap();
+        assert_eq!(folder.read(&key()), None, "too long");
+        std::fs::remove_file(&file).unwrap();
+        std::fs::create_dir(&file).unwrap();
+        assert_eq!(folder.read(&key()), None, "a folder");
+        assert!(folder.write(&lock, &key(), &content(1500)).is_err());
+        std::fs::set_permissions(&folder.0, std::fs::Permissions::from_mode(0o777)).unwrap();
+        assert!(folder.try_lock().is_err(), "a folder that others can write");
+    }
+
+    /// As root a test can give a file away; another user's file is as good as none.
+    #[test]
+    fn what_belongs_to_another_user_is_not_believed() {
+        let (_scratch, folder) = Scratch::new("owner");
+        let lock = folder.try_lock().unwrap().unwrap();
+        folder.write(&lock, &key(), &content(1500)).unwrap();
+        match std::os::unix::fs::chown(folder.file(&key()), Some(4242), None) {
+            Ok(()) => assert_eq!(folder.read(&key()), None),
+            Err(error) => println!("skipped: files cannot be given away here: {error}"),
+        }
+    }
+}

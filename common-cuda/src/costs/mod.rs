@@ -1,0 +1,237 @@
+//! What copies by a device cost on this machine: measured once, kept in a file, believed until a process ends.
+//!
+//! A table belongs to one device, whose copy engines and kernels were measured, and is set once: who decides by it reads
+//! it without a lock. Until it is set, and for the rows that it lacks, the estimates among the parameters hold. What two
+//! processes believe may differ (one has read a file that the other has not); each decision is made by one of them, and
+//! the other does as it is told, so that a bad figure costs time, never a message.
+
+#[cfg(feature = "cuda")]
+pub(crate) mod folder;
+#[cfg(feature = "cuda")]
+pub(crate) mod text;
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use crate::location::DeviceIndex;
+
+/// What a kind of copy takes: a latency, and a time for each byte.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CopyCost {
+    /// Of a copy of a few bytes, from the call until its end is seen.
+    pub latency: Duration,
+    /// Of the rest.
+    pub bytes_per_second: f64,
+}
+
+impl CopyCost {
+    /// Seconds that so many bytes take.
+    pub fn seconds(&self, bytes: u64) -> f64 {
+        self.latency.as_secs_f64() + bytes as f64 / self.bytes_per_second
+    }
+}
+
+/// What is known of one kind of operation.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Known<T> {
+    /// Nothing: it was not measured yet.
+    #[default]
+    Nothing,
+    /// It cannot be measured here: the driver refuses it, or no sane figure came of it.
+    Refused,
+    /// What it costs.
+    Is(T),
+}
+
+impl<T> Known<T> {
+    /// The figure, if there is one.
+    pub fn figure(self) -> Option<T> {
+        match self {
+            Known::Is(figure) => Some(figure),
+            Known::Nothing | Known::Refused => None,
+        }
+    }
+
+    /// Whether there is nothing left to measure.
+    pub fn is_settled(&self) -> bool {
+        !matches!(self, Known::Nothing)
+    }
+}
+
+/// Measured costs of one device.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct DeviceCosts {
+    /// From it to registered host memory.
+    pub to_host: Known<CopyCost>,
+    /// From registered host memory to it.
+    pub from_host: Known<CopyCost>,
+    /// From place to place in its own memory.
+    pub within: Known<CopyCost>,
+    /// What each copy more takes of several that are handed over one by one.
+    pub call: Known<Duration>,
+    /// Short rows a second of a 2-D copy to host memory.
+    pub rows_per_second: Known<f64>,
+    /// What each copy more takes of several to another device that are handed over together.
+    pub several: Known<Duration>,
+    /// Several copies to another device by one launch of a kernel: all of their bytes.
+    pub kernel: Known<CopyCost>,
+    /// Other devices.
+    pub peers: Vec<PeerCosts>,
+}
+
+impl DeviceCosts {
+    /// Of copies between it and the device of this identity; if none is named, the dearest of all that are known, for a
+    /// decision that comes before it is known where the other buffer is.
+    pub fn peer(&self, device: Option<&[u8; 16]>) -> Option<PeerCosts> {
+        match device {
+            Some(device) => self.peers.iter().find(|peer| peer.device == *device).copied(),
+            None => {
+                let seconds = |peer: &PeerCosts| peer.pull.figure().map_or(0.0, |pull| pull.seconds(1 << 20));
+                self.peers.iter().copied().max_by(|a, b| seconds(a).total_cmp(&seconds(b)))
+            }
+        }
+    }
+
+    /// Whether a kernel makes so many copies to another device in clearly less time than copy engines; none where that is
+    /// not known.
+    ///
+    /// A kernel takes multiprocessors of the program's, so that a draw goes to copy engines.
+    pub fn kernel_is_faster(&self, copies: usize, bytes: u64) -> Option<bool> {
+        const CLEARLY: f64 = 1.25;
+        let (kernel, several) = (self.kernel.figure()?, self.several.figure()?);
+        let push = self.peer(None)?.push.figure()?;
+        let engine = push.seconds(bytes) + several.as_secs_f64() * copies.saturating_sub(1) as f64;
+        Some(kernel.seconds(bytes) * CLEARLY < engine)
+    }
+}
+
+/// Measured costs of copies between a device and another, which the one makes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct PeerCosts {
+    /// The identity of the other.
+    pub device: [u8; 16],
+    /// It stores into the other's memory.
+    pub push: Known<CopyCost>,
+    /// It fetches from the other's memory.
+    pub pull: Known<CopyCost>,
+}
+
+/// Where the costs of a device are known from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CostOrigin {
+    /// They are the estimates among the parameters, for this reason.
+    Default(String),
+    /// They were measured at that time, and lie in that file.
+    File {
+        /// The file.
+        path: std::path::PathBuf,
+        /// When they were measured, and how long that took.
+        measured: String,
+    },
+}
+
+/// What there is to say about the costs of one device.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct CostReport {
+    /// The device.
+    pub device: DeviceIndex,
+    /// Where they are known from.
+    pub origin: CostOrigin,
+    /// Those that are known.
+    pub costs: DeviceCosts,
+}
+
+/// Devices of a process whose costs are known at most, as it counts them; of others the estimates hold.
+const DEVICES: usize = 32;
+
+/// The costs of the devices of this process, as far as they are known.
+#[derive(Debug, Default)]
+pub struct Costs {
+    devices: [OnceLock<DeviceCosts>; DEVICES],
+    known: AtomicUsize,
+}
+
+impl Costs {
+    /// How many devices' costs are known; it changes when something new is.
+    #[inline]
+    pub fn version(&self) -> usize {
+        self.known.load(Ordering::Acquire)
+    }
+
+    /// The costs of a device.
+    #[inline]
+    pub fn of(&self, device: DeviceIndex) -> Option<&DeviceCosts> {
+        self.devices.get(device.0 as usize)?.get()
+    }
+
+    /// The costs of some device: the first of which they are known.
+    pub fn of_any(&self) -> Option<&DeviceCosts> {
+        self.devices.iter().find_map(OnceLock::get)
+    }
+
+    /// Believed from now on; what was set before stays.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn set(&self, device: DeviceIndex, costs: DeviceCosts) {
+        let place = self.devices.get(device.0 as usize);
+        if place.is_some_and(|place| place.set(costs).is_ok()) {
+            self.known.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cost(latency: f64, rate: f64) -> Known<CopyCost> {
+        Known::Is(CopyCost { latency: Duration::from_secs_f64(latency * 1e-6), bytes_per_second: rate * 1e9 })
+    }
+
+    fn peer(number: u8, pull: Known<CopyCost>) -> PeerCosts {
+        PeerCosts { device: [number; 16], push: cost(6.9, 392.0), pull }
+    }
+
+    /// The figures are those of two H200s (benches/results, 2026-11-22): 64 copies of 64 KiB take 55 us by copy engines
+    /// and 24 by a kernel, and windows of 64 take as long either way from 512 KiB on.
+    #[test]
+    fn a_kernel_makes_many_small_copies_and_no_large_ones() {
+        let costs = DeviceCosts {
+            several: Known::Is(Duration::from_nanos(600)),
+            kernel: cost(9.0, 342.0),
+            peers: vec![peer(1, cost(7.2, 392.0))],
+            ..DeviceCosts::default()
+        };
+        let faster = |copies: usize, len: u64| costs.kernel_is_faster(copies, copies as u64 * len).unwrap();
+        assert!(faster(64, 8) && faster(64, 64 << 10) && faster(64, 256 << 10));
+        assert!(!faster(64, 1 << 20) && !faster(2, 8) && !faster(1, 8));
+        assert_eq!(DeviceCosts { kernel: Known::Refused, ..costs.clone() }.kernel_is_faster(64, 64), None);
+        assert_eq!(DeviceCosts { peers: Vec::new(), ..costs }.kernel_is_faster(64, 64), None);
+    }
+
+    #[test]
+    fn where_the_other_device_is_not_known_it_is_the_dearest() {
+        let (near, far) = (peer(1, cost(7.0, 390.0)), peer(2, cost(9.0, 20.0)));
+        let costs = DeviceCosts { peers: vec![near, far, peer(3, Known::Refused)], ..DeviceCosts::default() };
+        assert_eq!(costs.peer(Some(&[1; 16])), Some(near));
+        assert_eq!(costs.peer(Some(&[9; 16])), None);
+        assert_eq!(costs.peer(None), Some(far));
+        assert_eq!(DeviceCosts::default().peer(None), None);
+    }
+
+    #[test]
+    #[cfg(feature = "cuda")]
+    fn what_is_known_is_set_once() {
+        let costs = Costs::default();
+        assert!(costs.of_any().is_none() && costs.of(DeviceIndex(u32::MAX)).is_none());
+        let measured = DeviceCosts { call: Known::Is(Duration::from_nanos(1500)), ..DeviceCosts::default() };
+        costs.set(DeviceIndex(3), measured.clone());
+        costs.set(DeviceIndex(3), DeviceCosts::default());
+        costs.set(DeviceIndex(u32::MAX), DeviceCosts::default());
+        assert_eq!((costs.version(), costs.of(DeviceIndex(3)), costs.of_any()), (1, Some(&measured), Some(&measured)));
+    }
+}

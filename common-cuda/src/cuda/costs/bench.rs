@@ -1,0 +1,237 @@
+//! A stream for a measurement, its memory, and the time that there is.
+//!
+//! Device memory is made by `cuMemCreate`, which, unlike `cuMemAlloc`, waits for nobody when it is given back; on another
+//! device, too, which needs no context there. Nothing is waited for longer than [`LATE`]: memory that a copy might still
+//! touch is left to the end of the process.
+
+use std::ffi::c_uint;
+use std::time::{Duration, Instant};
+
+use cudarc::driver::sys::{CU_MEMHOSTREGISTER_PORTABLE, CUdevice, CUstream, CUstream_flags_enum};
+
+use super::Halt;
+use crate::costs::Known;
+use crate::cuda::context::Context;
+use crate::cuda::info;
+use crate::cuda::jobs::Jobs;
+use crate::cuda::kernels::{Pieces, Work};
+use crate::cuda::mapping::{self, Physical};
+use crate::cuda::pieces::Piece;
+use crate::cuda::status::Failure;
+use crate::location::DeviceIndex;
+
+/// After so long nothing more is begun.
+const LIMIT: Duration = Duration::from_millis(250);
+/// What takes so long waits for something.
+const LATE: Duration = Duration::from_millis(100);
+
+/// Why there is no figure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ended {
+    Refused(Failure),
+    /// No time, no room on the device, or figures that make no sense: another time it may be otherwise.
+    NotNow,
+}
+
+impl From<Failure> for Ended {
+    fn from(failure: Failure) -> Self {
+        Ended::Refused(failure)
+    }
+}
+
+/// A stream, and the time that there is.
+pub(super) struct Bench<'c> {
+    pub(super) context: &'c Context,
+    device: CUdevice,
+    pub(super) stream: CUstream,
+    begun: Instant,
+    halt: &'c Halt,
+}
+
+impl<'c> Bench<'c> {
+    /// The context is current.
+    pub(super) fn new(context: &'c Context, device: DeviceIndex, halt: &'c Halt) -> Result<Self, Failure> {
+        let device = info::handle(context.driver, device)?;
+        let mut stream: CUstream = std::ptr::null_mut();
+        let flags = CUstream_flags_enum::CU_STREAM_NON_BLOCKING as c_uint;
+        // SAFETY: fills in the new stream.
+        unsafe { context.driver.cuStreamCreate(&raw mut stream, flags) }?;
+        Ok(Bench { context, device, stream, begun: Instant::now(), halt })
+    }
+
+    /// What a row becomes without a figure.
+    pub(super) fn row<T>(&self, ended: Ended) -> Known<T> {
+        match ended {
+            Ended::Refused(failure) if failure.is_for_good() => {
+                log::debug!("no figure: {}: {}", failure.call, self.context.driver.reason(failure));
+                Known::Refused
+            }
+            Ended::Refused(_) | Ended::NotNow => Known::Nothing,
+        }
+    }
+
+    /// The shortest time from the call until the stream has nothing left to do.
+    pub(super) fn fastest(
+        &self,
+        times: usize,
+        mut issue: impl FnMut() -> Result<(), Failure>,
+    ) -> Result<Duration, Ended> {
+        let mut fastest = Duration::MAX;
+        for _ in 0..times {
+            self.go_on()?;
+            let begun = Instant::now();
+            issue()?;
+            while !self.is_idle()? {
+                if begun.elapsed() > LATE {
+                    return Err(Ended::NotNow);
+                }
+                std::hint::spin_loop();
+            }
+            fastest = fastest.min(begun.elapsed());
+        }
+        Ok(fastest)
+    }
+
+    /// The shortest time that a kernel takes for copies.
+    pub(super) fn kernel(&self, times: usize, copies: &[Piece]) -> Result<Duration, Ended> {
+        let context = self.context;
+        context.kernels.load_idle(context);
+        if context.kernels.are_off() {
+            return Err(Ended::Refused(Failure { call: "cuModuleLoadData", code: Failure::NOT_SUPPORTED }));
+        }
+        let mut fastest = Duration::MAX;
+        for _ in 0..times {
+            // The first jobs of a context may be running still.
+            let asked = Instant::now();
+            while !context.kernels.ready() {
+                if asked.elapsed() > LATE || !context.kernels.tried() {
+                    return Err(Ended::NotNow);
+                }
+                std::thread::yield_now();
+            }
+            self.go_on()?;
+            let mut work = Box::new(Pieces::new());
+            for piece in copies {
+                work.push(piece.dst, piece.src, piece.width as u64);
+            }
+            let (mut jobs, begun) = (Jobs::default(), Instant::now());
+            if !jobs.launch(context, &mut Work::Pieces(work), false)? {
+                return Err(Ended::NotNow);
+            }
+            loop {
+                match jobs.look(context) {
+                    Ok(true) => break,
+                    Ok(false) if begun.elapsed() <= LATE => std::hint::spin_loop(),
+                    failed => {
+                        jobs.withdraw(context);
+                        return Err(failed.map_or_else(Ended::Refused, |_| Ended::NotNow));
+                    }
+                }
+            }
+            fastest = fastest.min(begun.elapsed());
+        }
+        Ok(fastest)
+    }
+
+    fn go_on(&self) -> Result<(), Ended> {
+        if self.begun.elapsed() > LIMIT || self.halt.is_halted() { Err(Ended::NotNow) } else { Ok(()) }
+    }
+
+    fn is_idle(&self) -> Result<bool, Failure> {
+        // SAFETY: our stream, of the current context.
+        match unsafe { self.context.driver.cuStreamQuery(self.stream) } {
+            Ok(()) => Ok(true),
+            Err(Failure { code: Failure::NOT_READY, .. }) => Ok(false),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// Whether nothing of ours is under way any more, waited for a little.
+    fn is_over(&self) -> bool {
+        let asked = Instant::now();
+        while asked.elapsed() < LATE {
+            match self.is_idle() {
+                Ok(true) => return true,
+                Ok(false) => std::thread::yield_now(),
+                Err(_) => return false,
+            }
+        }
+        false
+    }
+
+    /// So many bytes and a few more on a device, which the bench's device reaches.
+    pub(super) fn device_memory(&self, on: DeviceIndex, bytes: usize) -> Result<Lent<'_, 'c>, Ended> {
+        self.go_on()?;
+        let driver = self.context.driver;
+        let properties = mapping::properties(info::handle(driver, on)?, 0);
+        let len = bytes.next_multiple_of(mapping::granularity(driver, &properties)?);
+        let physical = Physical::create(driver, &properties, len)?;
+        let address = mapping::map(driver, self.device, &[(physical, len)])?;
+        Ok(Lent { bench: self, address, len, on_host: false })
+    }
+
+    /// So many bytes of host memory that the driver knows.
+    pub(super) fn host_memory(&self, bytes: usize) -> Result<Lent<'_, 'c>, Ended> {
+        self.go_on()?;
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let memory = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, -1, 0) };
+        if memory == libc::MAP_FAILED {
+            return Err(Ended::NotNow);
+        }
+        // SAFETY: ours, and mapped until it is unregistered.
+        let registered = unsafe { self.context.driver.cuMemHostRegister(memory, bytes, CU_MEMHOSTREGISTER_PORTABLE) };
+        if let Err(failure) = registered {
+            // SAFETY: the mapping made above, which nobody else knows.
+            unsafe { libc::munmap(memory, bytes) };
+            return Err(failure.into());
+        }
+        Ok(Lent { bench: self, address: memory.expose_provenance() as u64, len: bytes, on_host: true })
+    }
+}
+
+impl Drop for Bench<'_> {
+    fn drop(&mut self) {
+        if self.is_over() {
+            // SAFETY: our stream, of the current context, which has nothing to do and nobody else knows.
+            let _ = unsafe { self.context.driver.cuStreamDestroy(self.stream) };
+        }
+    }
+}
+
+/// Memory of a measurement.
+pub(super) struct Lent<'b, 'c> {
+    bench: &'b Bench<'c>,
+    pub(super) address: u64,
+    len: usize,
+    on_host: bool,
+}
+
+impl Drop for Lent<'_, '_> {
+    fn drop(&mut self) {
+        if !self.bench.is_over() {
+            log::debug!("a copy that was to be measured has not ended; its memory is left to it");
+            return;
+        }
+        let driver = self.bench.context.driver;
+        if !self.on_host {
+            // SAFETY: mapped by `device_memory`; nothing that touches it is under way.
+            let unmapped = unsafe { mapping::unmap(driver, self.address, self.len) };
+            if let Err(failure) = unmapped {
+                log::debug!("giving back memory: {}", driver.reason(failure));
+            }
+            return;
+        }
+        let memory = std::ptr::with_exposed_provenance_mut::<std::ffi::c_void>(self.address as usize);
+        // SAFETY: registered by `host_memory`; nothing that touches it is under way.
+        match unsafe { driver.cuMemHostUnregister(memory) } {
+            Ok(()) => {
+                crate::host_ranges::forget(self.address as usize, self.len);
+                // SAFETY: the mapping made by `host_memory`, which nobody else knows.
+                unsafe { libc::munmap(memory, self.len) };
+            }
+            Err(failure) => log::debug!("giving back memory: {}", driver.reason(failure)),
+        }
+    }
+}

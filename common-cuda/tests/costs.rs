@@ -1,0 +1,421 @@
+//! What copies cost: measured once, kept in a file, believed if it is one of ours, and decided by. On a real driver what
+//! needs injected faults skips.
+
+mod common;
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use cableway_common_cuda::{
+    BufferKind, CostOrigin, DeviceBuffer, DeviceCosts, DeviceIndex, Devices, Direction, Known, Order, Within,
+};
+use common::{app, devices_with, isolated, isolated_each, on_simulated_driver, pattern};
+
+const DEVICE: DeviceIndex = DeviceIndex(0);
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A folder of the test's own, gone at its end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        Folder(std::env::temp_dir().join(format!("cableway-cost-tests-{name}-{}", std::process::id())))
+    }
+
+    fn set(&self) -> String {
+        format!("device_costs_folder={}", self.0.display())
+    }
+
+    /// What lies in it, but for the lock.
+    fn files(&self) -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(&self.0).into_iter().flatten().map(|entry| entry.unwrap().path());
+        entries.filter(|path| !path.file_name().unwrap().to_string_lossy().starts_with("lock-")).collect()
+    }
+
+    fn measure(&self) -> Devices {
+        devices_with(&["device_costs=measure", &self.set()])
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Device memory that is met, as a message's buffer is.
+fn first_use(devices: &Devices, device: DeviceIndex) -> DeviceBuffer {
+    let buffer = DeviceBuffer::new(devices, device, BufferKind::Device, 1 << 20).unwrap();
+    assert!(buffer.location().on_device());
+    buffer
+}
+
+fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !condition() {
+        assert!(begun.elapsed() < PATIENCE, "{what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn known(devices: &Devices) -> DeviceCosts {
+    let costs = devices.costs();
+    until("the costs become known", || costs.of(DEVICE).is_some());
+    costs.of(DEVICE).unwrap().clone()
+}
+
+fn threads() -> usize {
+    std::fs::read_dir("/proc/self/task").unwrap().count()
+}
+
+/// Threads that measure.
+fn threads_of_ours() -> usize {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path().join("comm"));
+    tasks.filter(|name| std::fs::read_to_string(name).is_ok_and(|name| name.trim() == "cableway-costs")).count()
+}
+
+fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+/// Memory mapped in this process, but for the heap's.
+fn mapped() -> usize {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    maps.lines().filter(|line| line.contains("memfd:")).count()
+}
+
+/// Threads, descriptors, mappings, and the driver's events and streams of this process.
+fn held() -> [usize; 5] {
+    let (events, streams) = app().live().unwrap_or_default();
+    [threads(), descriptors(), mapped(), events as usize, streams as usize]
+}
+
+#[test]
+fn costs_are_measured_in_the_background_and_kept() {
+    isolated("costs_are_measured_in_the_background_and_kept", &[("SIM_CUDA_DELAY_US", "1")], || {
+        let mut before = None;
+        // What the driver itself makes at first use, of either device, it has made after the first round.
+        for round in 0..3 {
+            let folder = Folder::new(&format!("measured-{round}"));
+            let devices = folder.measure();
+            assert!(!folder.0.exists(), "nothing is done before a device is used");
+            let buffer = first_use(&devices, DEVICE);
+            let costs = known(&devices);
+            until("the thread has ended", || threads_of_ours() == 0);
+            for row in [costs.to_host, costs.from_host, costs.within] {
+                assert!(row.figure().is_some(), "{costs:?}");
+            }
+            assert!(costs.call.is_settled() || app().simulated(), "random delays can make no sense: {costs:?}");
+            let links = devices.facts().unwrap().links;
+            let peers = links.iter().filter(|link| link.from == DEVICE && link.peer_access).count();
+            assert_eq!(costs.peers.len(), peers);
+            for peer in &costs.peers {
+                assert!(peer.push.figure().is_some() && peer.pull.figure().is_some(), "{peer:?}");
+            }
+
+            let reports = devices.report_costs(false).unwrap();
+            let CostOrigin::File { path, measured } = &reports[0].origin else { panic!("{reports:?}") };
+            assert_eq!(folder.files(), [path.clone()]);
+            assert!(measured.ends_with(" ms") && measured.contains('T'), "{measured}");
+            drop((buffer, devices));
+
+            // Now it is known at once, of the very same figures, and nothing is made for it.
+            let made = app().calls(c"cuMemCreate");
+            let again = devices_with(&["device_costs=cached", &folder.set()]);
+            let buffer = first_use(&again, DEVICE);
+            let read = again.costs().of(DEVICE).cloned().expect("it was read when the buffer was met");
+            let latency = |costs: &DeviceCosts| costs.to_host.figure().unwrap().latency;
+            assert_eq!(latency(&read), latency(&costs));
+            assert_eq!(app().calls(c"cuMemCreate"), made);
+            drop((buffer, again));
+            assert_eq!(*before.get_or_insert_with(held), held(), "round {round}");
+        }
+    });
+}
+
+/// A process that uses no device asks nobody and makes nothing, also where it has one.
+#[test]
+fn without_a_device_in_use_nothing_is_done() {
+    isolated("without_a_device_in_use_nothing_is_done", &[], || {
+        let folder = Folder::new("idle");
+        let before = threads();
+        let devices = folder.measure();
+        let bytes = vec![0_u8; 1 << 20];
+        assert!(!devices.classify(bytes.as_ptr(), bytes.len()).on_device());
+        drop(devices);
+        assert!(!folder.0.exists() && threads() == before);
+        for name in [c"cuMemCreate", c"cuStreamCreate", c"cuDeviceGetUuid", c"cuMemHostRegister"] {
+            assert!(app().calls(name).is_none_or(|calls| calls == 0), "{name:?}");
+        }
+    });
+}
+
+#[test]
+fn nothing_is_measured_unless_it_is_wanted() {
+    isolated_each("nothing_is_measured_unless_it_is_wanted", &[&[], &[("HOME", "")], &[]], |case| {
+        let folder = Folder::new("unwanted");
+        let set = folder.set();
+        let assignments: &[&str] = match case {
+            0 => &["device_costs=default", &set],
+            // No place, or, on the simulated driver, none that is named: nothing of it goes into a home.
+            1 => &["device_costs=measure"],
+            _ => &["device_costs=cached", &set],
+        };
+        if case == 1 && !on_simulated_driver("nothing_is_measured_unless_it_is_wanted") {
+            return;
+        }
+        let devices = devices_with(assignments);
+        let buffer = first_use(&devices, DEVICE);
+        assert!(devices.costs().of(DEVICE).is_none_or(|costs| *costs == DeviceCosts::default()));
+        let report = devices.report_costs(false).unwrap();
+        assert!(matches!(&report[0].origin, CostOrigin::Default(reason) if !reason.is_empty()), "{report:?}");
+        drop((buffer, devices));
+        assert!(!folder.0.exists());
+    });
+}
+
+/// Writes the file of the first device anew, as `change` has its text.
+fn changed(folder: &Folder, change: impl FnOnce(String) -> String) -> PathBuf {
+    let devices = folder.measure();
+    devices.report_costs(true).unwrap();
+    let reports = devices.report_costs(false).unwrap();
+    let CostOrigin::File { path, .. } = &reports[0].origin else { panic!("{reports:?}") };
+    let text = std::fs::read_to_string(path).unwrap();
+    std::fs::write(path, change(text)).unwrap();
+    path.clone()
+}
+
+/// Has a row of a file say this.
+fn with_row(text: String, name: &str, row: &str) -> String {
+    let lines = text.lines().filter(|line| !line.starts_with(&format!("{name} ")) && *line != "end");
+    // Before the peers, whose own rows follow them.
+    let (peers, alone): (Vec<_>, Vec<_>) =
+        lines.partition(|line| ["peer ", "push ", "pull "].iter().any(|name| line.starts_with(name)));
+    let own = (!["push", "pull"].contains(&name)).then(|| format!("{name} {row}"));
+    let peers = peers.into_iter().map(str::to_owned).flat_map(|line| {
+        let about = (line.starts_with("peer ") && own.is_none()).then(|| format!("{name} {row}"));
+        std::iter::once(line).chain(about)
+    });
+    let lines: Vec<String> = alone.into_iter().map(str::to_owned).chain(own.clone()).chain(peers).collect();
+    lines.join("\n") + "\nend\n"
+}
+
+/// Copies so many pieces of 64 bytes as if between two devices; whether a kernel made them.
+fn by_kernel(devices: &Devices, copies: usize) -> bool {
+    let buffer = first_use(devices, DEVICE);
+    until("kernels are loaded", || devices.kernels(&buffer.location()));
+    let bytes = pattern(1 << 20, 7);
+    // SAFETY: as many bytes.
+    unsafe { devices.copy(buffer.as_device_ptr(), bytes.as_ptr(), bytes.len()) }.unwrap();
+    let before = app().calls(c"cuLaunchKernel");
+    let mut batch = devices.batch(&buffer.location(), Direction::DeviceToDevice, Order::AfterDefaultStream).unwrap();
+    batch.reachable(Within::OneNode);
+    for piece in 0..copies {
+        let at = buffer.as_device_ptr().wrapping_add(piece * 64);
+        // SAFETY: parts of the buffer that do not overlap.
+        unsafe { batch.copy(at.wrapping_add(1 << 19), at, 64) }.unwrap();
+    }
+    batch.finish().unwrap().wait().unwrap();
+    app().calls(c"cuLaunchKernel") != before
+}
+
+#[test]
+fn the_file_decides_who_copies_unless_a_parameter_does() {
+    const TEST: &str = "the_file_decides_who_copies_unless_a_parameter_does";
+    isolated(TEST, &[], || {
+        if !on_simulated_driver(TEST) {
+            return;
+        }
+        let folder = Folder::new("decides");
+        // As if kernels were very slow, and as if they were very fast.
+        for (kernel, few, many) in [("900.000 us 1.000 GB/s", false, false), ("0.100 us 900.000 GB/s", true, true)] {
+            changed(&folder, |text| {
+                let text = with_row(with_row(text, "kernel", kernel), "several", "1.000 us");
+                with_row(text, "push", "5.000 us 100.000 GB/s")
+            });
+            let devices = devices_with(&["device_costs=cached", &folder.set()]);
+            assert_eq!((by_kernel(&devices, 2), by_kernel(&devices, 40)), (few, many), "{kernel}");
+            let by_hand = ["device_costs=cached", &folder.set(), "device_kernel_limit=256K"];
+            let devices = devices_with(&by_hand);
+            assert_eq!((by_kernel(&devices, 2), by_kernel(&devices, 40)), (false, true), "by hand, beside {kernel}");
+        }
+    });
+}
+
+#[test]
+fn what_is_no_file_of_ours_is_measured_anew_with_one_warning() {
+    const TEST: &str = "what_is_no_file_of_ours_is_measured_anew_with_one_warning";
+    isolated(TEST, &[], || {
+        let folder = Folder::new("broken");
+        let path = changed(&folder, |text| text.replace("to_host ", "to_host -"));
+        let log = common::collect_log();
+        for _ in 0..2 {
+            let cached = devices_with(&["device_costs=cached", &folder.set()]);
+            let _buffer = first_use(&cached, DEVICE);
+            assert_eq!(cached.costs().of(DEVICE), Some(&DeviceCosts::default()), "the estimates hold");
+        }
+        let devices = folder.measure();
+        let _buffer = first_use(&devices, DEVICE);
+        assert!(known(&devices).to_host.figure().is_some());
+        until("it is a file of ours again", || {
+            matches!(devices.report_costs(false).unwrap()[0].origin, CostOrigin::File { .. })
+        });
+        let warnings: Vec<_> = log.lock().unwrap().iter().filter(|line| line.starts_with("WARN")).cloned().collect();
+        assert_eq!(warnings.len(), 1, "{warnings:?}");
+        assert!(warnings[0].contains(path.to_str().unwrap()), "{warnings:?}");
+    });
+}
+
+/// Whatever the driver refuses leaves estimates, and the next messages as they were.
+#[test]
+fn what_the_driver_refuses_keeps_its_estimate() {
+    const TEST: &str = "what_the_driver_refuses_keeps_its_estimate";
+    const CASES: [&[(&str, &str)]; 8] = [
+        &[("SIM_CUDA_FAIL", "cuMemCreate:801")],
+        &[("SIM_CUDA_FAIL", "cuMemCreate:2")],
+        &[("SIM_CUDA_FAIL", "cuMemMap:1")],
+        &[("SIM_CUDA_FAIL", "cuMemSetAccess:217")],
+        &[("SIM_CUDA_FAIL", "cuMemHostRegister:801")],
+        &[("SIM_CUDA_FAIL", "cuMemCreate:801:2+")],
+        &[("SIM_CUDA_FAIL", "cuModuleLoadData:218")],
+        &[("SIM_CUDA_MISSING", "cuMemCreate,cuMemcpyBatchAsync")],
+    ];
+    isolated_each(TEST, &CASES, |case| {
+        if !on_simulated_driver(TEST) {
+            return;
+        }
+        let folder = Folder::new("refused");
+        let devices = folder.measure();
+        let mut buffer = first_use(&devices, DEVICE);
+        let costs = known(&devices);
+        match case {
+            0 | 2 | 3 | 7 => assert_eq!((costs.to_host, costs.within), (Known::Refused, Known::Refused), "{costs:?}"),
+            // Another time there may be memory.
+            1 => assert_eq!(costs, DeviceCosts::default()),
+            4 => assert!(costs.to_host == Known::Refused && costs.within.figure().is_some(), "{costs:?}"),
+            5 => {
+                assert!(costs.to_host.figure().is_some(), "{costs:?}");
+                assert!(costs.peers.iter().all(|peer| peer.push == Known::Refused), "{costs:?}");
+            }
+            _ => assert!(costs.kernel == Known::Refused && costs.to_host.figure().is_some(), "{costs:?}"),
+        }
+        // What was refused for good is not tried again, what there was no room for is.
+        let made = app().calls(c"cuMemCreate").unwrap();
+        let again = folder.measure();
+        let _buffer = first_use(&again, DEVICE);
+        if matches!(case, 0 | 2 | 3) {
+            assert_eq!(again.costs().of(DEVICE).map(|costs| costs.to_host), Some(Known::Refused));
+        } else if case == 1 {
+            until("it is tried again", || app().calls(c"cuMemCreate").unwrap() > made);
+        }
+        let bytes = pattern(1 << 20, 3);
+        buffer.copy_from_host(0, &bytes).unwrap();
+        let mut back = vec![0; bytes.len()];
+        // SAFETY: as many bytes.
+        unsafe { devices.copy(back.as_mut_ptr(), buffer.as_device_ptr(), back.len()) }.unwrap();
+        assert!(back == bytes, "case {case}");
+    });
+}
+
+/// A stream that synchronises with the default stream captures all the while: that capture is left alone, nothing is
+/// measured, and no message waits.
+#[test]
+fn while_a_stream_is_captured_nothing_is_measured() {
+    isolated("while_a_stream_is_captured_nothing_is_measured", &[], || {
+        let folder = Folder::new("capture");
+        let app = app();
+        app.use_device(0);
+        let address = app.malloc(1 << 20);
+        let stream = app.stream(common::app::BLOCKING_STREAM);
+        app.cuStreamBeginCapture(stream, common::app::CAPTURE_GLOBAL).unwrap();
+        let devices = folder.measure();
+        let made = app.calls(c"cuMemCreate");
+        std::thread::scope(|threads| {
+            // A thread that captures cannot send.
+            let other = threads.spawn(|| {
+                let at = devices.classify(std::ptr::with_exposed_provenance(address as usize), 1 << 20);
+                assert!(at.on_device());
+                std::thread::sleep(Duration::from_millis(300));
+                assert!(devices.costs().of(DEVICE).is_none());
+            });
+            other.join().unwrap();
+        });
+        assert_eq!(app.calls(c"cuMemCreate"), made);
+        let mut graph = 0;
+        app.cuStreamEndCapture(stream, &raw mut graph).expect("the capture was left alone");
+        // Then there is a moment.
+        assert!(known(&devices).to_host.figure().is_some());
+    });
+}
+
+/// A thread that measures ends with the devices, whatever it waits for.
+#[test]
+fn no_thread_outlives_the_devices() {
+    isolated("no_thread_outlives_the_devices", &[], || {
+        let folder = Folder::new("outlives");
+        let app = app();
+        app.use_device(0);
+        let address = app.malloc(1 << 20);
+        let stream = app.stream(common::app::BLOCKING_STREAM);
+        drop(devices_with(&[]));
+        let before = threads();
+        for captured in [true, false] {
+            if captured {
+                app.cuStreamBeginCapture(stream, common::app::CAPTURE_GLOBAL).unwrap();
+            }
+            let devices = folder.measure();
+            std::thread::scope(|threads| {
+                let meet = || devices.classify(std::ptr::with_exposed_provenance(address as usize), 1 << 20);
+                assert!(threads.spawn(meet).join().unwrap().on_device());
+            });
+            let begun = Instant::now();
+            drop(devices);
+            assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+            assert_eq!(threads_of_ours(), 0, "captured: {captured}");
+            if captured {
+                assert_eq!(threads(), before);
+                let mut graph = 0;
+                app.cuStreamEndCapture(stream, &raw mut graph).expect("the capture was left alone");
+            }
+        }
+    });
+}
+
+/// Ranks of a node that begin at the same time write one file, and all of them know in the end what is in it.
+#[test]
+fn of_processes_that_begin_together_one_measures() {
+    const TEST: &str = "of_processes_that_begin_together_one_measures";
+    const RANK: &str = "CABLEWAY_TEST_RANK";
+    if let Some(folder) = std::env::var_os(RANK) {
+        let devices = devices_with(&["device_costs=measure", &format!("device_costs_folder={}", folder.display())]);
+        let _buffer = first_use(&devices, DEVICE);
+        let costs = known(&devices);
+        println!("knows {:?} {:?}", costs.to_host.figure().map(|cost| cost.latency), app().calls(c"cuMemCreate"));
+        return;
+    }
+    let folder = Folder::new("together");
+    let rank = || {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args([TEST, "--exact", "--nocapture"]).env(RANK, &folder.0).stdout(Stdio::piped());
+        command.spawn().unwrap()
+    };
+    let ranks: Vec<_> = (0..4).map(|_| rank()).collect();
+    let said: Vec<String> = ranks
+        .into_iter()
+        .map(|rank| {
+            let output = rank.wait_with_output().unwrap();
+            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            assert!(output.status.success(), "{text}");
+            text.lines().find(|line| line.contains("knows ")).expect("a line").to_owned()
+        })
+        .collect();
+    let figures: Vec<&str> = said.iter().map(|line| line.split_once("knows ").unwrap().1).collect();
+    let latencies: Vec<&str> = figures.iter().map(|line| line.split(' ').next().unwrap()).collect();
+    assert!(latencies.iter().all(|latency| latency.starts_with("Some") && *latency == latencies[0]), "{said:?}");
+    if app().simulated() {
+        let measured = figures.iter().filter(|line| !line.ends_with("Some(0)")).count();
+        assert!(measured >= 1, "{said:?}");
+    }
+    assert_eq!(folder.files().len(), 1, "one file, and nothing left behind");
+}
