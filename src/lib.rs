@@ -80,8 +80,8 @@ pub use cableway_btl::ModexError;
 #[cfg(feature = "openib")]
 pub use cableway_btl_openib::{DirectFacts as VerbsDirectFacts, Footprint as VerbsFootprint, PortFound as VerbsPort};
 pub use cableway_common_cuda::{
-    BufferKind, DeviceBuffer, DeviceError, DeviceFacts, DeviceIndex, Devices, Facts, LIBDIR_VARIABLE, Link,
-    MemoryClass, WritesSeen,
+    BufferKind, CopyCost, CostOrigin, CostReport, DeviceBuffer, DeviceCosts, DeviceError, DeviceFacts, DeviceIndex,
+    Devices, Facts, Known, LIBDIR_VARIABLE, Link, MemoryClass, PeerCosts, WritesSeen,
 };
 pub use cableway_datatype::{self as datatype, Datatype, Layout, Predefined};
 pub use cableway_pml::{Error as EngineError, Explained as Protocol, Side};

@@ -1,9 +1,15 @@
-//! What operations cost, as measured between two cores of one socket; protocols are chosen by their proportions.
+//! What operations cost; protocols are chosen by their proportions. Between cores it is as measured between two of one
+//! socket. Between devices it is what was measured of their copies, and what was set by hand in place of that.
+
+mod priced;
 
 use std::time::Duration;
 
 use cableway_base::Parameters;
 use cableway_btl::Cost;
+use cableway_common_cuda::{CopyCost, DeviceCosts as Measured};
+
+pub(crate) use priced::Priced;
 
 /// One way of a small message.
 pub(crate) const LATENCY: Duration = Duration::from_nanos(120);
@@ -14,8 +20,8 @@ pub(crate) const SEND: Cost = Cost { fixed: LATENCY, bytes_per_second: 13e9 };
 /// One copy, and the system call that makes it.
 pub(crate) const SINGLE_COPY: Cost = Cost { fixed: Duration::from_nanos(700), bytes_per_second: 12e9 };
 
-/// What messages between devices cost, by the parameters of these names.
-#[derive(Clone, Copy, Debug)]
+/// What messages between two devices cost.
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct DeviceCosts {
     /// Through host memory.
     pub(crate) staged: Cost,
@@ -27,27 +33,122 @@ pub(crate) struct DeviceCosts {
     pub(crate) turn: Cost,
 }
 
-impl DeviceCosts {
+/// The parameters, and which of them somebody has set.
+#[derive(Clone, Debug)]
+pub(crate) struct Estimates {
+    costs: DeviceCosts,
+    staged_latency_set: bool,
+    staged_rate_set: bool,
+    direct_latency_set: bool,
+    direct_rate_set: bool,
+    push_latency_set: bool,
+}
+
+/// What is known of the device that the peer's buffer is on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Other {
+    /// Nothing yet.
+    #[default]
+    Unknown,
+    /// It is the one that ours is on.
+    Same,
+    /// Its identity.
+    Device([u8; 16]),
+}
+
+/// What a message takes besides the one copy, or the two, that make most of it, and the share of the slower copy's rate
+/// that a pipeline of both reaches: the processors' part, from windows and ping-pongs between two H200s beside the
+/// driver's own copies (benches/results).
+const DIRECT_BESIDES: Duration = Duration::from_micros(3);
+const STAGED_BESIDES: Duration = Duration::from_micros(6);
+const STAGED_SHARE: f64 = 0.8;
+
+/// What is measured differs from time to time by less than this part of it, and protocols must not.
+const ALIKE: f64 = 1.0 / 8.0;
+
+impl Estimates {
     pub(crate) fn new(parameters: &Parameters) -> Self {
         let cost = |fixed, rate: usize| Cost { fixed, bytes_per_second: rate.max(1) as f64 };
         let direct = |fixed| cost(fixed, parameters.device_direct_rate);
-        DeviceCosts {
-            staged: cost(parameters.device_staged_latency, parameters.device_staged_rate),
-            direct: direct(parameters.device_direct_latency),
-            push: direct(parameters.device_push_latency),
-            turn: direct(parameters.device_turn_latency),
+        Estimates {
+            costs: DeviceCosts {
+                staged: cost(parameters.device_staged_latency, parameters.device_staged_rate),
+                direct: direct(parameters.device_direct_latency),
+                push: direct(parameters.device_push_latency),
+                turn: direct(parameters.device_turn_latency),
+            },
+            staged_latency_set: parameters.is_set("device_staged_latency"),
+            staged_rate_set: parameters.is_set("device_staged_rate"),
+            direct_latency_set: parameters.is_set("device_direct_latency"),
+            direct_rate_set: parameters.is_set("device_direct_rate"),
+            push_latency_set: parameters.is_set("device_push_latency"),
         }
     }
 
-    /// The smallest size that one copy does not make slower; `usize::MAX` if there is none.
-    pub(crate) fn direct_from(&self) -> usize {
-        let fixed = self.direct.fixed.as_secs_f64() - self.staged.fixed.as_secs_f64();
-        if fixed <= 0.0 {
-            return 1;
+    /// What messages cost between a device of which this was measured and another.
+    pub(crate) fn costs(&self, measured: Option<&Measured>, other: Other) -> DeviceCosts {
+        let mut costs = self.costs;
+        let Some(measured) = measured else { return costs };
+        if let (Some(out), Some(back)) = (measured.to_host.figure(), measured.from_host.figure()) {
+            let slower = out.bytes_per_second.min(back.bytes_per_second);
+            replace(&mut costs.staged.fixed, out.latency + back.latency + STAGED_BESIDES, self.staged_latency_set);
+            replace(&mut costs.staged.bytes_per_second, slower * STAGED_SHARE, self.staged_rate_set);
         }
-        let gain = self.staged.bytes_per_second.recip() - self.direct.bytes_per_second.recip();
-        // A float that is too large, infinite or no number becomes the largest or 0.
-        if gain > 0.0 { ((fixed / gain).ceil() as usize).max(1) } else { usize::MAX }
+        let peer = match other {
+            Other::Same => measured.within.figure().map(|within| (within, within)),
+            Other::Unknown => measured.peer(None).and_then(|peer| peer.pull.figure().zip(peer.push.figure())),
+            Other::Device(uuid) => {
+                measured.peer(Some(&uuid)).and_then(|peer| peer.pull.figure().zip(peer.push.figure()))
+            }
+        };
+        let Some((pull, push)) = peer else { return costs };
+        let push = alike(pull, push);
+        replace(&mut costs.direct.fixed, pull.latency + DIRECT_BESIDES, self.direct_latency_set);
+        replace(&mut costs.push.fixed, push.latency + DIRECT_BESIDES, self.push_latency_set);
+        replace(&mut costs.direct.bytes_per_second, pull.bytes_per_second, self.direct_rate_set);
+        replace(&mut costs.push.bytes_per_second, push.bytes_per_second, self.direct_rate_set);
+        replace(&mut costs.turn.bytes_per_second, pull.bytes_per_second, self.direct_rate_set);
+        costs
+    }
+}
+
+/// What was set by hand holds.
+fn replace<T>(estimate: &mut T, measured: T, set: bool) {
+    if !set {
+        *estimate = measured;
+    }
+}
+
+/// To store, with what differs little from fetching as if it did not: then the sender copies what is small, and the
+/// receiver what is large, so that it comes while the sender computes.
+fn alike(pull: CopyCost, push: CopyCost) -> CopyCost {
+    let near = |a: f64, b: f64| (a - b).abs() <= a.max(b) * ALIKE;
+    let latency = near(pull.latency.as_secs_f64(), push.latency.as_secs_f64());
+    let rate = near(pull.bytes_per_second, push.bytes_per_second);
+    CopyCost {
+        latency: if latency { pull.latency } else { push.latency },
+        bytes_per_second: if rate { pull.bytes_per_second } else { push.bytes_per_second },
+    }
+}
+
+impl DeviceCosts {
+    /// The sizes, from and up to, for which one copy does not take longer than two; from `usize::MAX` if there are none.
+    pub(crate) fn direct_sizes(&self) -> (usize, usize) {
+        let (fetched, stored) = (sizes(self.direct, self.staged), sizes(self.push, self.staged));
+        (fetched.0.min(stored.0), fetched.1.max(stored.1))
+    }
+}
+
+fn sizes(one: Cost, two: Cost) -> (usize, usize) {
+    let more = one.fixed.as_secs_f64() - two.fixed.as_secs_f64();
+    let gain = two.bytes_per_second.recip() - one.bytes_per_second.recip();
+    // A float that is too large, infinite or no number becomes the largest or 0.
+    let even = more / gain;
+    match (more <= 0.0, gain) {
+        (true, gain) if gain >= 0.0 => (1, usize::MAX),
+        (true, _) => (1, even as usize),
+        (false, gain) if gain > 0.0 => ((even.ceil() as usize).max(1), usize::MAX),
+        (false, _) => (usize::MAX, 0),
     }
 }
 
@@ -55,24 +156,4 @@ impl DeviceCosts {
 pub(crate) const SINGLE_COPY_PIECE: usize = 1 << 20;
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use cableway_base::Source;
-
-    #[test]
-    fn one_copy_is_made_from_where_it_pays() {
-        let from = |assignments: &[(&str, &str)]| {
-            let mut parameters = Parameters::default();
-            for (name, value) in assignments {
-                parameters.set(name, value, Source::Program).unwrap();
-            }
-            DeviceCosts::new(&parameters).direct_from()
-        };
-        assert_eq!(from(&[]), 1);
-        let slow = ("device_direct_latency", "29us");
-        let even = from(&[slow, ("device_staged_rate", "1G"), ("device_direct_rate", "2G")]);
-        assert!((20_000..23_000).contains(&even), "{even}");
-        assert_eq!(from(&[slow, ("device_direct_rate", "1G")]), usize::MAX);
-        assert_eq!(from(&[slow, ("device_direct_rate", "0"), ("device_staged_rate", "0")]), usize::MAX);
-    }
-}
+mod tests;

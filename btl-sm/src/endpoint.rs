@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use cableway_base::Rank;
 use cableway_btl::{
-    Access, Capabilities, Cost, Endpoint, Error, Flags, Fragment, FragmentKind, FragmentOwner, Offer, Operation,
+    Access, Capabilities, Cost, Endpoint, Error, Flags, Fragment, FragmentKind, FragmentOwner, Mover, Offer, Operation,
     Region, Registration, RemoteHandle, Sent, Token, Transfer,
 };
 use cableway_common_cuda::{Location, Strided};
 
 use crate::NAME;
-use crate::cost;
+use crate::cost::{self, Other, Priced};
 use crate::device_copy::handle::Handle as DeviceHandle;
 use crate::device_copy::{NotBegun, What};
 use crate::inner::{Inner, Request};
@@ -44,6 +44,7 @@ pub(crate) struct SmEndpoint {
     /// Per class.
     fragments: [Own; 4],
     offers: Offers,
+    priced: Priced,
 }
 
 /// Takes back fragments that are dropped unsent, and knows how many may still be sent.
@@ -82,12 +83,12 @@ impl SmEndpoint {
             if settings.device_kernels {
                 capabilities.flags |= Flags::DEVICE_STRIDED;
             }
-            capabilities.device_min_rdma_size = settings.device_costs.direct_from();
         }
         let owner = Arc::new(Owner { inner: inner.clone(), reserved: AtomicU32::new(0) });
         let fragments = Default::default();
         let box_limit = settings.inline_limit;
         let offers = Offers::default();
+        let priced = Priced::new(inner.devices.costs(), &settings.device_costs);
         let mut endpoint = SmEndpoint {
             inner,
             peer,
@@ -98,8 +99,10 @@ impl SmEndpoint {
             owner,
             fragments,
             offers,
+            priced,
         };
         endpoint.refresh();
+        endpoint.limit_copies();
         endpoint
     }
 
@@ -114,6 +117,28 @@ impl SmEndpoint {
         }
         if self.peer.device.get() == DeviceStatus::Refused {
             self.capabilities.flags -= Flags::DEVICE_FRAGMENTS;
+        }
+    }
+
+    /// Between which devices messages go decides how, as does what has become known of them.
+    fn follow(&mut self, local: &Location, other: Other) {
+        if self.priced.follow(&self.inner.settings.device_costs, local.device, other) {
+            self.limit_copies();
+        }
+    }
+
+    fn limit_copies(&mut self) {
+        if self.inner.settings.device_copy {
+            let sizes = self.priced.costs(&self.inner.settings.device_costs).direct_sizes();
+            (self.capabilities.device_min_rdma_size, self.capabilities.device_max_rdma_size) = sizes;
+        }
+    }
+
+    /// Where the memory is that the peer has named.
+    fn other(&self, local: &Location, handle: &DeviceHandle) -> Other {
+        match self.inner.device_copies.on_one_device(local, handle) {
+            true => Other::Same,
+            false => Other::Device(*handle.device()),
         }
     }
 
@@ -288,6 +313,7 @@ impl SmEndpoint {
         if !self.capabilities.flags.contains(Flags::DEVICE_GET) {
             return Err(self.unavailable(operation, "devices do not copy between the two processes"));
         }
+        self.follow(&local.location, self.other(&local.location, remote.0));
         // SAFETY: the caller's promise.
         let started = unsafe { self.inner.device_copies.start(self.peer.rank, local, remote, what, token) };
         started.map_err(|NotBegun { reason, wanted }| {
@@ -353,7 +379,7 @@ impl Endpoint for SmEndpoint {
 
     fn cost(&self, operation: Operation, location: &Location) -> Cost {
         if location.on_device() && self.capabilities.flags.contains(Flags::DEVICE_GET) {
-            let costs = &self.inner.settings.device_costs;
+            let costs = self.priced.costs(&self.inner.settings.device_costs);
             return match operation {
                 Operation::Send => costs.staged,
                 Operation::Get => costs.direct,
@@ -367,16 +393,16 @@ impl Endpoint for SmEndpoint {
         }
     }
 
-    fn transfer_cost(&self, operation: Operation, local: &Location, remote: &RemoteHandle) -> Cost {
-        let copier = match operation {
-            Operation::Get => self.inner.job.rank,
-            Operation::Put | Operation::Send => self.peer.rank,
-        };
-        let lower = self.inner.job.rank.min(self.peer.rank);
+    fn transfer_cost(&self, mover: Mover, local: &Location, remote: &RemoteHandle) -> Cost {
+        let Some(handle) = DeviceHandle::view(remote) else { return self.cost(mover.operation(), local) };
+        let other = self.other(local, handle);
+        let costs = self.priced.of(&self.inner.settings.device_costs, local.device, other);
+        let copier = if mover.is_peer() { self.peer.rank } else { self.inner.job.rank };
         // Only who would come second takes turns, and only on one device.
-        let turns = copier != lower
-            && DeviceHandle::view(remote).is_some_and(|handle| self.inner.device_copies.on_one_device(local, handle));
-        if turns { self.inner.settings.device_costs.turn } else { self.cost(operation, local) }
+        if other == Other::Same && copier != self.inner.job.rank.min(self.peer.rank) {
+            return costs.turn;
+        }
+        if mover.operation() == Operation::Get { costs.direct } else { costs.push }
     }
 
     #[inline]
@@ -409,7 +435,12 @@ impl Endpoint for SmEndpoint {
         }
         let (small, large) = match kind {
             FragmentKind::Host => (EAGER, LARGE),
-            FragmentKind::Device => (DEVICE_SMALL, DEVICE_CHUNK),
+            FragmentKind::Device => {
+                if self.priced.catch_up(&self.inner.settings.device_costs) {
+                    self.limit_copies();
+                }
+                (DEVICE_SMALL, DEVICE_CHUNK)
+            }
         };
         let fits = self.inner.pool(small).is_some_and(|pool| len <= pool.size());
         let class = if fits { small } else { large };
@@ -444,6 +475,7 @@ impl Endpoint for SmEndpoint {
         }
         self.refresh();
         if region.location.on_device() {
+            self.follow(&region.location, Other::Unknown);
             let able = self.capabilities.flags.contains(Flags::DEVICE_GET);
             let handle = able.then(|| self.inner.device_copies.export(&region, access, self.peer.rank)).flatten();
             return Ok(handle.map(|handle| Registration::new(handle, None)));

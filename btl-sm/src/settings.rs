@@ -4,7 +4,7 @@ use cableway_base::Parameters;
 use cableway_base::parameters::{DeviceProtocols, SingleCopy};
 use cableway_btl::{Job, MAX_HEADER};
 
-use crate::cost::DeviceCosts;
+use crate::cost::Estimates;
 use crate::ring::fast_box::{MAX_INLINE, PAYLOAD, SLOT};
 use crate::segment::{DeviceGeometry, Geometry};
 
@@ -43,7 +43,7 @@ pub(crate) struct Settings {
     pub(crate) device_copy: bool,
     /// Whether kernels copy blocks at regular distances there.
     pub(crate) device_kernels: bool,
-    pub(crate) device_costs: DeviceCosts,
+    pub(crate) device_costs: Estimates,
     pub(crate) single_copy: bool,
     pub(crate) single_copy_limit: usize,
 }
@@ -102,7 +102,7 @@ impl Settings {
                 && parameters.device_ipc
                 && parameters.device_protocols != DeviceProtocols::Copy,
             device_kernels: parameters.device_kernels,
-            device_costs: DeviceCosts::new(parameters),
+            device_costs: Estimates::new(parameters),
             single_copy: parameters.btl_sm_single_copy != SingleCopy::None,
             single_copy_limit: parameters.btl_sm_single_copy_limit,
         }

@@ -42,7 +42,8 @@ bitflags::bitflags! {
 }
 
 /// What one endpoint can do and how much at a time. Limits are bytes and count the caller's header. It may change
-/// until the endpoint is connected, and shrink when something turns out refused; never while a caller holds `&mut`.
+/// until the endpoint is connected, and shrink when something turns out refused; never while a caller holds `&mut`. The
+/// sizes of device messages that `get` and `put` are worth follow what copies turn out to cost, all the time.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Capabilities {
@@ -108,6 +109,34 @@ pub enum Operation {
     Put,
     /// A one-sided fetch.
     Get,
+}
+
+/// Which side moves the data of a message, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mover {
+    /// This side, the receiver, fetches.
+    Fetches,
+    /// This side, the sender, stores.
+    Stores,
+    /// The peer, the receiver, fetches.
+    PeerFetches,
+    /// The peer, the sender, stores.
+    PeerStores,
+}
+
+impl Mover {
+    /// What it does.
+    pub fn operation(self) -> Operation {
+        match self {
+            Mover::Fetches | Mover::PeerFetches => Operation::Get,
+            Mover::Stores | Mover::PeerStores => Operation::Put,
+        }
+    }
+
+    /// Whether it is the peer.
+    pub fn is_peer(self) -> bool {
+        matches!(self, Mover::PeerFetches | Mover::PeerStores)
+    }
 }
 
 /// A piecewise-linear cost: `fixed` plus `bytes / bytes_per_second`.

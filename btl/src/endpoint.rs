@@ -6,8 +6,8 @@ use cableway_base::Rank;
 use cableway_common_cuda::{Location, Strided};
 
 use crate::{
-    Access, Capabilities, Cost, Error, Fragment, FragmentKind, Operation, Received, Region, Registration, Remains,
-    RemoteHandle,
+    Access, Capabilities, Cost, Error, Fragment, FragmentKind, Mover, Operation, Received, Region, Registration,
+    Remains, RemoteHandle,
 };
 
 /// One transport of this process. See the crate's documentation for what holds.
@@ -142,10 +142,10 @@ pub trait Endpoint: Send {
     /// Time that an operation takes where `location` is the local side, for choosing among protocols.
     fn cost(&self, operation: Operation, location: &Location) -> Cost;
 
-    /// Time that a message takes between the buffer at `local` and what the peer has registered for it: where this side
-    /// fetches (`Get`), and where the peer stores instead (`Put`).
-    fn transfer_cost(&self, operation: Operation, local: &Location, _remote: &RemoteHandle) -> Cost {
-        self.cost(operation, local)
+    /// Time that a message takes between the buffer at `local` and what the peer has registered for it, if `mover` moves
+    /// it. What the peer expects may differ.
+    fn transfer_cost(&self, mover: Mover, local: &Location, _remote: &RemoteHandle) -> Cost {
+        self.cost(mover.operation(), local)
     }
 
     /// What there is to say to people about how this link moves data, a line each.

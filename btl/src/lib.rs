@@ -68,7 +68,7 @@ mod region;
 mod remains;
 mod streaming;
 
-pub use capability::{Capabilities, Cost, Flags, Operation};
+pub use capability::{Capabilities, Cost, Flags, Mover, Operation};
 pub use endpoint::{Btl, Endpoint, Offer, Sent, Token, Transfer, Upcalls};
 pub use error::Error;
 pub use fragment::{Fragment, FragmentKind, FragmentOwner};

@@ -136,12 +136,13 @@ impl Devices {
         self.state.vendor.as_ref().and_then(|vendor| vendor.costs().cloned()).unwrap_or_default()
     }
 
-    /// What is known of each device, and where from. With `measure`, contexts of all devices are made where there are
-    /// none, and what is not known is measured and kept before this returns. [`initialise`](Self::initialise) first.
+    /// What is known of each device, and where from. On those that are to be measured contexts are made where there are
+    /// none, and what is not known of them is measured and kept before this returns. [`initialise`](Self::initialise)
+    /// first.
     ///
     /// # Errors
     /// There is no driver, or a device has no room for a context.
-    pub fn report_costs(&self, measure: bool) -> Result<Vec<CostReport>, DeviceError> {
+    pub fn report_costs(&self, measure: &[DeviceIndex]) -> Result<Vec<CostReport>, DeviceError> {
         match &self.state.vendor {
             Some(vendor) => vendor.report_costs(measure),
             None => Err(DeviceError::no_driver("report_costs", "the driver")),

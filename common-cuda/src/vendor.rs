@@ -119,7 +119,7 @@ pub(crate) trait Vendor: Send + Sync {
         None
     }
     /// As [`Devices::report_costs`](crate::Devices::report_costs).
-    fn report_costs(&self, _measure: bool) -> Result<Vec<CostReport>, DeviceError> {
+    fn report_costs(&self, _measure: &[DeviceIndex]) -> Result<Vec<CostReport>, DeviceError> {
         Ok(Vec::new())
     }
     /// As [`Devices::stop_measuring`](crate::Devices::stop_measuring).

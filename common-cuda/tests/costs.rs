@@ -114,7 +114,7 @@ fn costs_are_measured_in_the_background_and_kept() {
                 assert!(peer.push.figure().is_some() && peer.pull.figure().is_some(), "{peer:?}");
             }
 
-            let reports = devices.report_costs(false).unwrap();
+            let reports = devices.report_costs(&[]).unwrap();
             let CostOrigin::File { path, measured } = &reports[0].origin else { panic!("{reports:?}") };
             assert_eq!(folder.files(), [path.clone()]);
             assert!(measured.ends_with(" ms") && measured.contains('T'), "{measured}");
@@ -168,7 +168,7 @@ fn nothing_is_measured_unless_it_is_wanted() {
         let devices = devices_with(assignments);
         let buffer = first_use(&devices, DEVICE);
         assert!(devices.costs().of(DEVICE).is_none_or(|costs| *costs == DeviceCosts::default()));
-        let report = devices.report_costs(false).unwrap();
+        let report = devices.report_costs(&[]).unwrap();
         assert!(matches!(&report[0].origin, CostOrigin::Default(reason) if !reason.is_empty()), "{report:?}");
         drop((buffer, devices));
         assert!(!folder.0.exists());
@@ -178,8 +178,8 @@ fn nothing_is_measured_unless_it_is_wanted() {
 /// Writes the file of the first device anew, as `change` has its text.
 fn changed(folder: &Folder, change: impl FnOnce(String) -> String) -> PathBuf {
     let devices = folder.measure();
-    devices.report_costs(true).unwrap();
-    let reports = devices.report_costs(false).unwrap();
+    devices.report_costs(&[DEVICE]).unwrap();
+    let reports = devices.report_costs(&[]).unwrap();
     let CostOrigin::File { path, .. } = &reports[0].origin else { panic!("{reports:?}") };
     let text = std::fs::read_to_string(path).unwrap();
     std::fs::write(path, change(text)).unwrap();
@@ -259,7 +259,7 @@ fn what_is_no_file_of_ours_is_measured_anew_with_one_warning() {
         let _buffer = first_use(&devices, DEVICE);
         assert!(known(&devices).to_host.figure().is_some());
         until("it is a file of ours again", || {
-            matches!(devices.report_costs(false).unwrap()[0].origin, CostOrigin::File { .. })
+            matches!(devices.report_costs(&[]).unwrap()[0].origin, CostOrigin::File { .. })
         });
         let warnings: Vec<_> = log.lock().unwrap().iter().filter(|line| line.starts_with("WARN")).cloned().collect();
         assert_eq!(warnings.len(), 1, "{warnings:?}");

@@ -321,6 +321,8 @@ impl Engine {
     pub fn finalize(&self, limit: Duration) -> bool {
         let end = Instant::now() + limit;
         self.finalized.store(true, Ordering::Release);
+        // A thread that calls the driver must not while the process ends.
+        self.devices.stop_measuring();
         let mut flushed = vec![false; self.btls.len()];
         loop {
             self.progress();

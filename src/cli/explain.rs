@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use cableway::{MemoryClass, Protocol, Side, World, parse_size};
+use cableway::{CostOrigin, DeviceIndex, MemoryClass, Protocol, Side, World, parse_size};
 use clap::{Args, ValueEnum};
 
 use super::Failure;
@@ -93,13 +93,9 @@ impl Explain {
 
     fn print(&self, world: &World) -> Result<(), Failure> {
         // What links say of device memory they know of the driver; without one, they hope for one that can do all.
-        if [Sender, Receiver]
-            .iter()
-            .any(|&which| matches!(self.side(which).class, MemoryClass::Device | MemoryClass::Managed))
-            && let Err(error) = world.devices().initialise()
-        {
-            log::info!("{error}");
-        }
+        let on_device = |which| matches!(self.side(which).class, MemoryClass::Device | MemoryClass::Managed);
+        let origin =
+            if [Sender, Receiver].into_iter().any(on_device) { self.come_to_know_costs(world) } else { String::new() };
         let on = world.communicator();
         let rows = on.explain(1, self.side(Sender), self.side(Receiver), self.size.clone())?;
         let mut observed = Vec::new();
@@ -112,12 +108,32 @@ impl Explain {
         let text = match self.format {
             Format::Table => {
                 let notes: String = on.notes(1)?.iter().map(|note| format!("# {note}\n")).collect();
-                notes + &Protocol::table(&rows, &on.transports(1)?, &observed)
+                origin + &notes + &Protocol::table(&rows, &on.transports(1)?, &observed)
             }
             Format::Json => (0..rows.len()).map(|index| json(&rows[index], observed.get(index))).collect(),
         };
         let written = std::io::stdout().lock().write_all(text.as_bytes());
         written.map_err(|error| Failure::failed(1, format!("printing: {error}")))
+    }
+
+    /// Has what is expected be so by what was measured of the device that this rank uses, and says where that is known
+    /// from. If times are to be measured, that is, too, unless it is known.
+    fn come_to_know_costs(&self, world: &World) -> String {
+        const OURS: DeviceIndex = DeviceIndex(0);
+        let devices = world.devices();
+        let measured: &[DeviceIndex] = if self.measure { &[OURS] } else { &[] };
+        let reports = devices.initialise().and_then(|()| devices.report_costs(measured));
+        match reports.as_deref().map(|reports| reports.first().map(|report| &report.origin)) {
+            Ok(Some(CostOrigin::File { path, measured })) => {
+                format!("# What copies cost was measured {measured}: {}\n", path.display())
+            }
+            Ok(Some(CostOrigin::Default(reason))) => format!("# What copies cost is estimated: {reason}\n"),
+            Ok(_) => String::new(),
+            Err(error) => {
+                log::info!("{error}");
+                String::new()
+            }
+        }
     }
 
     fn side(&self, which: Which) -> Side {

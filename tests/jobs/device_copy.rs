@@ -31,7 +31,7 @@ pub(crate) const ROLES: &[Role] = &[
 type Outcome = Result<(), Box<dyn Error>>;
 
 /// Runs a role over shared memory with the driver; of the variables each goes to every rank.
-fn run(ranks: u32, options: &[&str], variables: &[(&str, &str)], role: &str) -> Finished {
+pub(crate) fn run(ranks: u32, options: &[&str], variables: &[(&str, &str)], role: &str) -> Finished {
     let folder = Driver::find().folder;
     let mut all = vec!["--cuda-libdir", folder.to_str().expect("a folder"), "--set", "btl=sm"];
     all.extend(options);
@@ -40,12 +40,12 @@ fn run(ranks: u32, options: &[&str], variables: &[(&str, &str)], role: &str) -> 
 }
 
 /// Copies that ranks say they had made from device to device, in all.
-fn direct(finished: &Finished) -> u64 {
+pub(crate) fn direct(finished: &Finished) -> u64 {
     told(finished, "direct ")
 }
 
 /// What ranks say of a counter, in all.
-fn told(finished: &Finished, counter: &str) -> u64 {
+pub(crate) fn told(finished: &Finished, counter: &str) -> u64 {
     let counts = finished.stdout.lines().filter_map(|line| line.strip_prefix(counter));
     counts.map(|count| count.parse::<u64>().expect("a count")).sum()
 }
@@ -54,7 +54,7 @@ const ONE_DEVICE: (&str, &str) = ("CUDA_VISIBLE_DEVICES", "0");
 
 /// Messages that `device_exchange` sends in all, and of these those that are certain to be copied once: their buffers are
 /// met for the second time, and of each pair of ranks on one device the higher one has learnt by a message who copies.
-fn messages(ranks: u64, on_one_device: u64) -> (u64, u64) {
+pub(crate) fn messages(ranks: u64, on_one_device: u64) -> (u64, u64) {
     let pairs = ranks * (ranks - 1);
     let size_count = SIZES.len() as u64;
     (pairs * ROUNDS * size_count, pairs * (ROUNDS - 1) * size_count - on_one_device)
@@ -245,6 +245,8 @@ fn expect(buffer: &DeviceBuffer, first: usize, expected: &[u8]) -> Outcome {
 fn tell(world: &World) {
     let counters = world.counters();
     println!("direct {}", counters.device_direct.get());
+    println!("fetched {}", counters.protocol_get.get());
+    println!("stored {}", counters.protocol_put.get());
     println!("mapped {}", counters.ipc_mappings.get());
     println!("already mapped {}", counters.ipc_hits.get());
 }

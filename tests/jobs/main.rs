@@ -4,6 +4,7 @@
 mod cli;
 mod device;
 mod device_copy;
+mod device_costs;
 mod device_direct;
 mod device_shapes;
 mod failover;
@@ -44,6 +45,7 @@ fn main() -> std::process::ExitCode {
         library::TESTS,
         device::TESTS,
         device_copy::TESTS,
+        device_costs::TESTS,
         device_direct::TESTS,
         device_shapes::TESTS,
         failover::TESTS,

@@ -119,6 +119,13 @@ pub struct PeerCosts {
     pub pull: Known<CopyCost>,
 }
 
+impl PeerCosts {
+    /// Of this device: to fetch from it, and to store into it.
+    pub fn new(device: [u8; 16], pull: Known<CopyCost>, push: Known<CopyCost>) -> Self {
+        PeerCosts { device, push, pull }
+    }
+}
+
 /// Where the costs of a device are known from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]

@@ -328,17 +328,15 @@ impl Vendor for Cuda {
         Some(&self.keeper.costs)
     }
 
-    fn report_costs(&self, measure: bool) -> Result<Vec<CostReport>, DeviceError> {
+    fn report_costs(&self, measure: &[DeviceIndex]) -> Result<Vec<CostReport>, DeviceError> {
         let driver = self.driver("report_costs", "the driver")?;
         let devices: Vec<DeviceIndex> = self.facts()?.devices.iter().map(|device| device.index).collect();
-        if measure {
-            for &device in &devices {
-                let object = || format!("device {}", device.0);
-                self.primaries.of(driver, device).map_err(|failure| driver.error(failure, object()))?;
-                // Seen for the first time, it is measured.
-                self.contexts().and_then(|contexts| contexts.active_primary(device));
-                self.keeper.settle();
-            }
+        for &device in measure {
+            let object = || format!("device {}", device.0);
+            self.primaries.of(driver, device).map_err(|failure| driver.error(failure, object()))?;
+            // Seen for the first time, it is measured.
+            self.contexts().and_then(|contexts| contexts.active_primary(device));
+            self.keeper.settle();
         }
         Ok(devices.into_iter().map(|device| self.keeper.report(driver, device)).collect())
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use cableway_btl::{Access, Flags, Operation, Registration};
+use cableway_btl::{Access, Flags, Mover, Registration};
 use cableway_common_cuda::{DeviceError, Order};
 
 use super::transfer::{ReceiveTransfer, Source, Way};
@@ -172,8 +172,8 @@ impl Links {
             return [Duration::ZERO; 2];
         };
         let local = transfer.convertor.location();
-        [Operation::Get, Operation::Put]
-            .map(|operation| link.endpoint.transfer_cost(operation, local, &source.handle).of(transfer.wanted))
+        [Mover::Fetches, Mover::PeerStores]
+            .map(|mover| link.endpoint.transfer_cost(mover, local, &source.handle).of(transfer.wanted))
     }
 }
 

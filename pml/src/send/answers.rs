@@ -1,6 +1,6 @@
 //! What receivers say to senders.
 
-use cableway_btl::{Flags, Operation};
+use cableway_btl::{Flags, Mover};
 
 use super::put::PutJob;
 use super::transfer::{Phase, SendTransfer};
@@ -75,8 +75,8 @@ impl Engine {
             }
             let link = links.named(to.btl, to.ordinal, |link| link.capabilities().flags.contains(flag));
             if on_device && let Some(link) = links.active.iter().find(|other| Some(other.serial) == link) {
-                let by = |operation| link.endpoint.transfer_cost(operation, &location, &to.handle).of(len);
-                let peer_copies = by(Operation::Get) > by(Operation::Put);
+                let by = |mover| link.endpoint.transfer_cost(mover, &location, &to.handle).of(len);
+                let peer_copies = by(Mover::Stores) > by(Mover::PeerFetches);
                 links.fetches.let_peer_copy(peer_copies);
             }
             // Without the link the job fails at once, and the receiver asks for fragments instead.

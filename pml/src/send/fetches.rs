@@ -13,7 +13,7 @@ pub(crate) struct Fetches {
     missed: u32,
     /// Messages yet to be sent eagerly.
     pause: u32,
-    /// It costs less if the peer copies: its device is ours, and its rank is lower.
+    /// It costs less if the peer copies: to fetch takes less time there, or its device is ours, and its rank is lower.
     peer_copies: bool,
 }
 

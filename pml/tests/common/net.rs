@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use cableway_btl::{
     Access, Btl, Capabilities, Cost, Endpoint, Error, Flags, Fragment, FragmentKind, FragmentOwner, Job, Modex,
-    ModexError, Offer, Operation, Rank, Received, Region, Registration, Remains, RemoteHandle, Retain, Sent,
+    ModexError, Mover, Offer, Operation, Rank, Received, Region, Registration, Remains, RemoteHandle, Retain, Sent,
     SharedBytes, Token, Transfer, Upcalls,
 };
 use cableway_common_cuda::{Devices, Location, MemoryClass, Order};
@@ -697,8 +697,8 @@ impl Endpoint for NetEndpoint {
         self.busy().map(drop)
     }
 
-    fn transfer_cost(&self, operation: Operation, _local: &Location, _remote: &RemoteHandle) -> Cost {
-        let dear = (operation == Operation::Get) == self.link.push;
+    fn transfer_cost(&self, mover: Mover, _local: &Location, _remote: &RemoteHandle) -> Cost {
+        let dear = (mover.operation() == Operation::Get) == self.link.push;
         Cost { fixed: Duration::from_micros(if dear { 150 } else { 10 }), bytes_per_second: 1e9 }
     }
 

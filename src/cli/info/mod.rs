@@ -1,5 +1,6 @@
 //! `cableway info`: what was found on this machine, and the parameters in force.
 
+mod costs;
 mod machine;
 mod parameters;
 mod section;
@@ -22,6 +23,10 @@ pub(super) struct Info {
     /// Show every parameter, with its value, where that came from, and what it means
     #[arg(long)]
     all: bool,
+
+    /// Measure what copies by this machine's devices cost, as far as that is not kept from an earlier time
+    #[arg(long)]
+    measure: bool,
 
     /// How to print
     #[arg(long, value_enum, default_value = "text")]
@@ -47,6 +52,7 @@ impl Info {
         };
         let mut sections = machine::sections();
         sections.extend(machine::device_sections(&devices));
+        sections.extend(costs::sections(&devices, self.measure));
         #[cfg(feature = "openib")]
         sections.extend(machine::verbs_section(&parameters));
         sections.push(parameters::section(&parameters, self.all));

@@ -108,7 +108,8 @@ impl Keeper {
         }
         let Ok(key) = key::of(driver, device) else { return };
         let found = folder.read(&key).map(|content| content.costs);
-        if self.source == CostSource::Cached || found.as_ref().is_some_and(|costs| self.is_all(&key, costs)) {
+        let no_more = self.source == CostSource::Cached || self.halt.is_halted();
+        if no_more || found.as_ref().is_some_and(|costs| self.is_all(&key, costs)) {
             self.costs.set(device, found.unwrap_or_default());
             return;
         }

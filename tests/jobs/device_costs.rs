@@ -1,0 +1,211 @@
+//! What copies cost, as two processes believe it: they decide by it, and however they differ, every message arrives.
+//! Figures of the simulated driver mean nothing, so that these are made up.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::device_copy::{direct, messages, run, told};
+use crate::support::{Driver, Finished, Test, cableway, eventually, finish, shell_job, skip, this};
+
+pub(crate) const TESTS: &[Test] = &[
+    ("device_costs::ranks_decide_by_what_was_measured", ranks_decide_by_what_was_measured),
+    ("device_costs::each_believes_that_the_other_should_copy", each_believes_that_the_other_should_copy),
+    ("device_costs::ranks_that_begin_together_write_one_file_each", ranks_that_begin_together),
+    ("device_costs::explain_and_info_say_what_is_known", explain_and_info_say_what_is_known),
+];
+
+/// A folder of the test's own, gone at its end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        Folder(std::env::temp_dir().join(format!("cableway-costs-job-{name}-{}", std::process::id())))
+    }
+
+    fn set(&self) -> String {
+        format!("device_costs_folder={}", self.0.display())
+    }
+
+    fn files(&self) -> Vec<PathBuf> {
+        files(&self.0)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The files of devices in a folder.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().map(|entry| entry.expect("an entry").path());
+    entries.filter(|path| path.extension().is_some_and(|extension| extension == "txt")).collect()
+}
+
+const QUICK: &str = "1.000 us 900.000 GB/s";
+const SLOW: &str = "900.000 us 0.100 GB/s";
+
+/// What a rank believes.
+#[derive(Clone, Copy)]
+struct Beliefs {
+    push: &'static str,
+    pull: &'static str,
+    to_host: &'static str,
+}
+
+const PUSH: Beliefs = Beliefs { push: QUICK, pull: "40.000 us 90.000 GB/s", to_host: SLOW };
+const PULL: Beliefs = Beliefs { push: "40.000 us 90.000 GB/s", pull: QUICK, to_host: SLOW };
+const HOST: Beliefs = Beliefs { push: SLOW, pull: SLOW, to_host: QUICK };
+
+/// Fills a folder with files of all devices that say this.
+fn believe(folder: &Path, beliefs: Beliefs) {
+    // A measurement that takes too long on a busy machine is continued the next time.
+    let driver = Driver::find().folder;
+    let is_whole = || {
+        let mut info = cableway();
+        info.args(["info", "--measure", "--set", "device_costs=measure", "--cuda-libdir"]).arg(&driver);
+        finish(info.arg("--set").arg(format!("device_costs_folder={}", folder.display()))).assert_success();
+        let has = |path: &PathBuf, row| std::fs::read_to_string(path).is_ok_and(|text| text.contains(row));
+        let found = files(folder);
+        found.len() == 2 && found.iter().all(|path| has(path, "\npush ") && has(path, "\npull "))
+    };
+    assert!(eventually(Duration::from_secs(30), is_whole));
+    let found = files(folder);
+    for path in found {
+        let text = std::fs::read_to_string(&path).expect("a file");
+        let line = |line: &str| {
+            let figures = match line.split_once(' ') {
+                Some(("push", _)) => beliefs.push,
+                Some(("pull" | "within", _)) => beliefs.pull,
+                Some(("to_host" | "from_host", _)) => beliefs.to_host,
+                _ => return format!("{line}\n"),
+            };
+            let name = line.split(' ').next().unwrap_or_default();
+            format!("{name} {figures}\n")
+        };
+        let text: String = text.lines().map(line).collect();
+        assert!(text.contains(&format!("\npush {}\n", beliefs.push)), "{text}");
+        std::fs::write(&path, text).expect("it can be written");
+    }
+}
+
+fn on_one_simulated_driver() -> bool {
+    let simulated = Driver::find().simulated;
+    if !simulated {
+        skip("figures are made up for the simulated driver only");
+    }
+    simulated
+}
+
+fn ranks_decide_by_what_was_measured() {
+    if !on_one_simulated_driver() {
+        return;
+    }
+    let exchange = |beliefs, options: &[&str]| {
+        let folder = Folder::new("decide");
+        believe(&folder.0, beliefs);
+        let set = folder.set();
+        let options = [&["--set", "device_costs=cached", "--set", &set], options].concat();
+        run(2, &options, &[], "device_exchange").assert_success()
+    };
+    let finished = exchange(PUSH, &[]);
+    assert!(direct(&finished) >= messages(2, 0).1 && told(&finished, "fetched ") == 0, "{finished:#?}");
+    let finished = exchange(PULL, &[]);
+    assert!(direct(&finished) >= messages(2, 0).1 && told(&finished, "stored ") == 0, "{finished:#?}");
+    let finished = exchange(HOST, &[]);
+    assert_eq!(direct(&finished), 0, "{finished:#?}");
+    // What is set by hand holds.
+    let by_hand = ["--set", "device_direct_latency=10us", "--set", "device_direct_rate=350G"];
+    let both = [&by_hand[..], &["--set", "device_push_latency=1us"]].concat();
+    let finished = exchange(PULL, &both);
+    assert!(direct(&finished) >= messages(2, 0).1 && told(&finished, "fetched ") == 0, "{finished:#?}");
+    let all = ["--set", "device_staged_latency=19us", "--set", "device_staged_rate=45G"];
+    let finished = exchange(HOST, &[&both[..], &all].concat());
+    assert!(direct(&finished) >= messages(2, 0).1, "{finished:#?}");
+}
+
+/// Two ranks that believe what their rank's folder says.
+fn exchange_apart(ranks: u32, folder: &Folder, variables: &[(&str, &str)]) -> Finished {
+    let driver = Driver::find().folder;
+    let [program, role] = this("device_exchange");
+    let options =
+        ["--cuda-libdir", driver.to_str().expect("a folder"), "--set", "btl=sm", "--set", "device_costs=cached"];
+    let script = "CABLEWAY_DEVICE_COSTS_FOLDER=\"$BELIEFS/$CABLEWAY_JOB_RANK\" exec \"$PROGRAM\" \"$ROLE\"";
+    let mut job = shell_job(ranks, &options, script);
+    job.env("BELIEFS", &folder.0).env("PROGRAM", program).env("ROLE", role);
+    finish(job.envs(variables.iter().copied()))
+}
+
+fn each_believes_that_the_other_should_copy() {
+    if !on_one_simulated_driver() {
+        return;
+    }
+    for (zero, one) in [(PUSH, PULL), (PULL, PUSH), (PUSH, HOST), (HOST, PULL), (HOST, PUSH), (PULL, HOST)] {
+        let folder = Folder::new("apart");
+        for (rank, beliefs) in [zero, one].into_iter().enumerate() {
+            believe(&folder.0.join(rank.to_string()), beliefs);
+        }
+        exchange_apart(2, &folder, &[]).assert_success();
+        exchange_apart(2, &folder, &[("CUDA_VISIBLE_DEVICES", "0")]).assert_success();
+    }
+    let folder = Folder::new("four");
+    for (rank, beliefs) in [PUSH, PULL, HOST, PUSH].into_iter().enumerate() {
+        believe(&folder.0.join(rank.to_string()), beliefs);
+    }
+    exchange_apart(4, &folder, &[]).assert_success();
+}
+
+/// Of four ranks, two on each device, one writes the file of each; in the end each is whole, and believed.
+fn ranks_that_begin_together() {
+    let folder = Folder::new("together");
+    let set = folder.set();
+    let options = ["--set", "device_costs=measure", "--set", &set];
+    let finished = run(4, &options, &[], "device_exchange").assert_success();
+    assert_eq!(finished.stderr, "");
+    // A job may end before every device had a moment; then nothing is there that is not whole.
+    let after = cached_info(&folder);
+    let measured = after.matches("measured 2").count();
+    assert_eq!(measured, folder.files().len(), "{after}");
+    let left: Vec<_> = std::fs::read_dir(&folder.0).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
+    assert!(left.iter().all(|path| path.extension().is_none_or(|extension| extension == "txt")), "{left:?}");
+}
+
+fn cached_info(folder: &Folder) -> String {
+    let mut info = cableway();
+    info.args(["info", "--set", "device_costs=cached", "--set", &folder.set(), "--cuda-libdir"]);
+    let finished = finish(info.arg(Driver::find().folder)).assert_success();
+    assert_eq!(finished.stderr, "", "no file is disbelieved");
+    finished.stdout
+}
+
+fn explain_and_info_say_what_is_known() {
+    if !on_one_simulated_driver() {
+        return;
+    }
+    let folder = Folder::new("explain");
+    let nothing = cached_info(&folder);
+    assert!(nothing.contains("the estimates among the parameters: nothing was measured yet"), "{nothing}");
+    let explain = |options: &[&str]| {
+        let mut command = cableway();
+        command.args(["explain", "--src", "device", "--dst", "device", "--btl", "sm", "--size", "8"]);
+        command.args(["--set", &folder.set(), "--cuda-libdir"]).arg(Driver::find().folder);
+        finish(command.args(options)).assert_success().stdout
+    };
+    let cached = ["--set", "device_costs=cached"];
+    let text = explain(&cached);
+    assert!(text.starts_with("# What copies cost is estimated: "), "{text}");
+    assert!(text.contains("10.24 us"), "two small messages, and the copy that the sender makes: {text}");
+
+    believe(&folder.0, Beliefs { push: "333.000 us 900.000 GB/s", pull: "333.000 us 900.000 GB/s", to_host: SLOW });
+    let info = cached_info(&folder);
+    assert!(info.contains("measured 2") && info.contains("push 333.00 us and 900.0 GB/s"), "{info}");
+    let text = explain(&cached);
+    assert!(text.starts_with("# What copies cost was measured 2"), "{text}");
+    // And what a message takes besides.
+    assert!(text.contains("336.24 us"), "{text}");
+    let row: serde_json::Value =
+        serde_json::from_str(&explain(&[&cached[..], &["--format", "json", "--measure"]].concat())).expect("a row");
+    assert!((row["expected_us"][0].as_f64().expect("a time") - 336.24).abs() < 0.01, "{row}");
+    assert!(row["observed_us"][0].as_f64().expect("a time") > 0.0, "{row}");
+}
