@@ -116,7 +116,7 @@ fn costs_are_measured_in_the_background_and_kept() {
 
             let reports = devices.report_costs(&[]).unwrap();
             let CostOrigin::File { path, measured } = &reports[0].origin else { panic!("{reports:?}") };
-            assert_eq!(folder.files(), [path.clone()]);
+            assert_eq!(folder.files(), std::slice::from_ref(path));
             assert!(measured.ends_with(" ms") && measured.contains('T'), "{measured}");
             drop((buffer, devices));
 

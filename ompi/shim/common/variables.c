@@ -18,6 +18,8 @@ bool cableway_explain_wanted;
 static int verbose;
 /* Storage of the parameters, which Open MPI writes; index as in the table. */
 static char **values;
+/* What Open MPI calls each. */
+static int *indices;
 
 static int counter_value(const mca_base_pvar_t *variable, void *value, void *object)
 {
@@ -89,14 +91,25 @@ int cableway_variables_register(const mca_base_component_t *self)
     if (NULL == values && NULL == (values = calloc(rows, sizeof *values))) {
         return OMPI_ERR_OUT_OF_RESOURCE;
     }
+    if (NULL == indices && NULL == (indices = calloc(rows, sizeof *indices))) {
+        return OMPI_ERR_OUT_OF_RESOURCE;
+    }
     for (size_t i = 0; i < rows; i++) {
         (void) cableway_parameter_row(i, &name, &value, &help);
         values[i] = (char *) value;
-        (void) mca_base_component_var_register(self, name, help, MCA_BASE_VAR_TYPE_STRING, NULL, 0, 0, OPAL_INFO_LVL_4,
-                                               MCA_BASE_VAR_SCOPE_READONLY, &values[i]);
+        indices[i] = mca_base_component_var_register(self, name, help, MCA_BASE_VAR_TYPE_STRING, NULL, 0, 0,
+                                                     OPAL_INFO_LVL_4, MCA_BASE_VAR_SCOPE_READONLY, &values[i]);
     }
     register_performance_variables(self);
     return OMPI_SUCCESS;
+}
+
+/* Whether somebody set a parameter, be it to the value that it has anyway. */
+static bool is_set(int index)
+{
+    mca_base_var_source_t source = MCA_BASE_VAR_SOURCE_DEFAULT;
+    return 0 <= index && OPAL_SUCCESS == mca_base_var_get_value(index, NULL, &source, NULL)
+           && MCA_BASE_VAR_SOURCE_DEFAULT != source;
 }
 
 /* Hands every parameter that somebody set to the engine. */
@@ -106,7 +119,7 @@ int cableway_variables_apply(void)
     cableway_set_verbosity(verbose);
     for (size_t i = 0; cableway_parameter_row(i, &name, &value, &help); i++) {
         const char *reason;
-        if (NULL == values[i] || 0 == strcmp(values[i], value)) {
+        if (NULL == values[i] || (0 == strcmp(values[i], value) && !is_set(indices[i]))) {
             continue;
         }
         if (0 != cableway_set_parameter(name, values[i], &reason)) {
@@ -120,7 +133,9 @@ int cableway_variables_apply(void)
 void cableway_variables_release(void)
 {
     free(values);
+    free(indices);
     values = NULL;
+    indices = NULL;
 }
 
 /* The texts lie beside the component, as it was installed, by whatever name it was loaded. */
