@@ -129,7 +129,7 @@ impl SmEndpoint {
 
     fn limit_copies(&mut self) {
         if self.inner.settings.device_copy {
-            let sizes = self.priced.costs(&self.inner.settings.device_costs).direct_sizes();
+            let sizes = self.priced.direct_sizes(&self.inner.settings.device_costs);
             (self.capabilities.device_min_rdma_size, self.capabilities.device_max_rdma_size) = sizes;
         }
     }

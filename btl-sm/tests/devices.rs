@@ -4,10 +4,10 @@
 
 mod common;
 
-use cableway_btl::{Access, Error, Flags, FragmentKind, Region, Registration, Token, Transfer};
-use cableway_common_cuda::{BufferKind, DeviceBuffer, DeviceIndex, Devices, MemoryClass, Order};
+use cableway_btl::{Access, Error, Flags, FragmentKind, Operation, Region, Registration, Token, Transfer};
+use cableway_common_cuda::{BufferKind, DeviceBuffer, DeviceIndex, Devices, Location, MemoryClass, Order};
 use common::{Pair, pattern, until};
-use test_nodes::devices;
+use test_nodes::{devices, devices_with};
 
 #[test]
 fn a_device_copies_into_and_out_of_the_same_registered_pages() {
@@ -205,6 +205,69 @@ fn what_lies_in_two_pieces_of_physical_memory_is_not_named() {
     // SAFETY: the buffer outlives the registration.
     let part = unsafe { pair.to_one.register(Region { len: 5000, ..whole }, Access::RemoteRead) };
     assert!(part.unwrap().is_some());
+}
+
+/// The limits and costs of a link are those of the parameters until something is known of the device that messages turn
+/// out to come from, and of where the peer's memory is.
+#[test]
+fn a_link_follows_what_becomes_known_of_its_devices() {
+    const TEST: &str = "a_link_follows_what_becomes_known_of_its_devices";
+    if std::env::var_os("CABLEWAY_TEST_REAL_DRIVER").is_some() {
+        return eprintln!("skipped {TEST}: figures are made up for the simulated driver only");
+    }
+    let folder = std::env::temp_dir().join(format!("cableway-sm-costs-{}", std::process::id()));
+    let set = format!("device_costs_folder={}", folder.display());
+    // A measurement that takes too long on a busy machine is continued the next time.
+    let (start, mut text) = (std::time::Instant::now(), String::new());
+    let file = || std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());
+    let is_file = |path: &std::path::PathBuf| path.extension().is_some_and(|extension| extension == "txt");
+    while !text.contains("\npush ") || !text.contains("\npull ") {
+        assert!(start.elapsed() < common::PATIENCE, "{text}");
+        let measuring = devices_with(&["device_costs=measure", &set]);
+        measuring.report_costs(&[DeviceIndex(0)]).unwrap();
+        text = file().find(is_file).map(|path| std::fs::read_to_string(path).unwrap()).unwrap_or_default();
+    }
+    let line = |line: &str| match line.split_once(' ') {
+        Some(("within", _)) => "within 5.000 us 1.000 GB/s\n".to_owned(),
+        Some((name @ ("push" | "pull"), _)) => format!("{name} 50.000 us 1.000 GB/s\n"),
+        Some((name @ ("to_host" | "from_host"), _)) => format!("{name} 10.000 us 10.000 GB/s\n"),
+        _ => format!("{line}\n"),
+    };
+    std::fs::write(file().find(is_file).unwrap(), text.lines().map(line).collect::<String>()).unwrap();
+
+    let devices = devices_with(&["device_costs=cached", &set]);
+    let mut pair = Pair::with_devices(&["device_ipc_open_size=1"], &devices);
+    pair.deliver(b"connected");
+    let on_device = Location { class: MemoryClass::Device, ..Location::HOST };
+    let fetched = |pair: &Pair| pair.to_zero.cost(Operation::Get, &on_device).fixed.as_micros();
+    let sizes = |pair: &Pair| {
+        let capabilities = pair.to_zero.capabilities();
+        (capabilities.device_min_rdma_size, capabilities.device_max_rdma_size)
+    };
+    assert_eq!((fetched(&pair), sizes(&pair)), (10, (1, usize::MAX)), "the parameters'");
+    let local = filled(&devices, BufferKind::Vmm, &pattern(2, 5000));
+    assert!(local.location().on_device());
+    // It was met. The peer's may be on the other device, or on the same one, where a copy is quick to begin, and slow.
+    assert_eq!(fetched(&pair), 53);
+    registered(&mut pair, &local, Access::RemoteRead);
+    let small = |(from, to): (usize, usize)| from == 1 && (15_000..30_000).contains(&to);
+    let capabilities = pair.to_one.capabilities();
+    assert!(small((capabilities.device_min_rdma_size, capabilities.device_max_rdma_size)));
+    for (device, microseconds) in [(0, 8), (1, 53), (0, 8)] {
+        let bytes = pattern(3 + device as usize, 5000);
+        let mut remote = DeviceBuffer::new(&devices, DeviceIndex(device), BufferKind::Vmm, bytes.len()).unwrap();
+        remote.copy_from_host(0, &bytes).unwrap();
+        let name = registered(&mut pair, &remote, Access::RemoteRead).unwrap();
+        let start = std::time::Instant::now();
+        while !copied(&mut pair, &local, &name, Access::RemoteRead) {
+            assert!(start.elapsed() < common::PATIENCE, "no descriptor was given");
+            progress(&pair);
+        }
+        assert_eq!(fetched(&pair), microseconds, "from device {device}");
+        assert!(if device == 0 { small(sizes(&pair)) } else { sizes(&pair) == (usize::MAX, 0) }, "{:?}", sizes(&pair));
+        assert!(content(&local) == bytes);
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
 }
 
 /// Pieces of memory that the simulated driver has mapped in this process, of devices and of other processes'.

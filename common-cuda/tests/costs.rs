@@ -65,6 +65,24 @@ fn known(devices: &Devices) -> DeviceCosts {
     costs.of(DEVICE).unwrap().clone()
 }
 
+/// Devices that measure until nothing is left: what takes too long on a busy machine is continued by the next.
+fn measured(folder: &Folder) -> (Devices, DeviceBuffer, DeviceCosts) {
+    let begun = Instant::now();
+    loop {
+        let devices = folder.measure();
+        let buffer = first_use(&devices, DEVICE);
+        let costs = known(&devices);
+        let links = devices.facts().unwrap().links;
+        let peers = links.iter().filter(|link| link.from == DEVICE && link.peer_access).count();
+        let settled = costs.peers.iter().filter(|peer| peer.push.is_settled() && peer.pull.is_settled()).count();
+        let alone = costs.to_host.is_settled() && costs.from_host.is_settled() && costs.within.is_settled();
+        if alone && settled == peers && (costs.kernel.is_settled() || peers == 0) {
+            return (devices, buffer, costs);
+        }
+        assert!(begun.elapsed() < PATIENCE, "{costs:?}");
+    }
+}
+
 fn threads() -> usize {
     std::fs::read_dir("/proc/self/task").unwrap().count()
 }
@@ -98,18 +116,14 @@ fn costs_are_measured_in_the_background_and_kept() {
         // What the driver itself makes at first use, of either device, it has made after the first round.
         for round in 0..3 {
             let folder = Folder::new(&format!("measured-{round}"));
-            let devices = folder.measure();
+            let _ = folder.measure();
             assert!(!folder.0.exists(), "nothing is done before a device is used");
-            let buffer = first_use(&devices, DEVICE);
-            let costs = known(&devices);
+            let (devices, buffer, costs) = measured(&folder);
             until("the thread has ended", || threads_of_ours() == 0);
             for row in [costs.to_host, costs.from_host, costs.within] {
                 assert!(row.figure().is_some(), "{costs:?}");
             }
             assert!(costs.call.is_settled() || app().simulated(), "random delays can make no sense: {costs:?}");
-            let links = devices.facts().unwrap().links;
-            let peers = links.iter().filter(|link| link.from == DEVICE && link.peer_access).count();
-            assert_eq!(costs.peers.len(), peers);
             for peer in &costs.peers {
                 assert!(peer.push.figure().is_some() && peer.pull.figure().is_some(), "{peer:?}");
             }
@@ -177,8 +191,7 @@ fn nothing_is_measured_unless_it_is_wanted() {
 
 /// Writes the file of the first device anew, as `change` has its text.
 fn changed(folder: &Folder, change: impl FnOnce(String) -> String) -> PathBuf {
-    let devices = folder.measure();
-    devices.report_costs(&[DEVICE]).unwrap();
+    let (devices, ..) = measured(folder);
     let reports = devices.report_costs(&[]).unwrap();
     let CostOrigin::File { path, .. } = &reports[0].origin else { panic!("{reports:?}") };
     let text = std::fs::read_to_string(path).unwrap();
@@ -286,9 +299,15 @@ fn what_the_driver_refuses_keeps_its_estimate() {
             return;
         }
         let folder = Folder::new("refused");
-        let devices = folder.measure();
-        let mut buffer = first_use(&devices, DEVICE);
-        let costs = known(&devices);
+        let (devices, mut buffer, costs) = match case {
+            1 => {
+                let devices = folder.measure();
+                let buffer = first_use(&devices, DEVICE);
+                let costs = known(&devices);
+                (devices, buffer, costs)
+            }
+            _ => measured(&folder),
+        };
         match case {
             0 | 2 | 3 | 7 => assert_eq!((costs.to_host, costs.within), (Known::Refused, Known::Refused), "{costs:?}"),
             // Another time there may be memory.

@@ -56,6 +56,17 @@ impl Priced {
         }
     }
 
+    /// The sizes for which one copy pays, as [`DeviceCosts::direct_sizes`]. As long as nobody knows where the peer's memory
+    /// is, it may be on the same device, too: what is not tried never tells.
+    pub(crate) fn direct_sizes(&self, estimates: &Estimates) -> (usize, usize) {
+        let (from, to) = self.costs(estimates).direct_sizes();
+        if self.other != Other::Unknown {
+            return (from, to);
+        }
+        let within = self.between(estimates, self.device, Other::Same).direct_sizes();
+        (from.min(within.0), to.max(within.1))
+    }
+
     /// The costs between these two devices.
     pub(crate) fn of(&self, estimates: &Estimates, device: Option<DeviceIndex>, other: Other) -> DeviceCosts {
         match (self.device, self.other) == (device, other) {

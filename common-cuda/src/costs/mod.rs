@@ -82,14 +82,15 @@ pub struct DeviceCosts {
 }
 
 impl DeviceCosts {
-    /// Of copies between it and the device of this identity; if none is named, the dearest of all that are known, for a
-    /// decision that comes before it is known where the other buffer is.
+    /// Of copies between it and the device of this identity; if none is named, the nearest of all that are known, for a
+    /// decision that comes before it is known where the other buffer is: a copy that is tried tells, one that is believed
+    /// too dear never does.
     pub fn peer(&self, device: Option<&[u8; 16]>) -> Option<PeerCosts> {
         match device {
             Some(device) => self.peers.iter().find(|peer| peer.device == *device).copied(),
             None => {
-                let seconds = |peer: &PeerCosts| peer.pull.figure().map_or(0.0, |pull| pull.seconds(1 << 20));
-                self.peers.iter().copied().max_by(|a, b| seconds(a).total_cmp(&seconds(b)))
+                let seconds = |peer: &PeerCosts| peer.pull.figure().map_or(f64::MAX, |pull| pull.seconds(1 << 20));
+                self.peers.iter().copied().min_by(|a, b| seconds(a).total_cmp(&seconds(b)))
             }
         }
     }
@@ -221,12 +222,12 @@ mod tests {
     }
 
     #[test]
-    fn where_the_other_device_is_not_known_it_is_the_dearest() {
+    fn where_the_other_device_is_not_known_it_is_the_nearest() {
         let (near, far) = (peer(1, cost(7.0, 390.0)), peer(2, cost(9.0, 20.0)));
-        let costs = DeviceCosts { peers: vec![near, far, peer(3, Known::Refused)], ..DeviceCosts::default() };
+        let costs = DeviceCosts { peers: vec![peer(3, Known::Refused), far, near], ..DeviceCosts::default() };
         assert_eq!(costs.peer(Some(&[1; 16])), Some(near));
         assert_eq!(costs.peer(Some(&[9; 16])), None);
-        assert_eq!(costs.peer(None), Some(far));
+        assert_eq!(costs.peer(None), Some(near));
         assert_eq!(DeviceCosts::default().peer(None), None);
     }
 
