@@ -2,7 +2,7 @@
 
 use cableway_base::Parameters;
 use cableway_base::parameters::{DeviceProtocols, SingleCopy};
-use cableway_btl::{Job, MAX_HEADER};
+use cableway_btl::{Job, MIN_MESSAGE};
 
 use crate::cost::Estimates;
 use crate::ring::fast_box::{MAX_INLINE, PAYLOAD, SLOT};
@@ -52,7 +52,7 @@ impl Settings {
     pub(crate) fn new(job: &Job, parameters: &Parameters) -> Self {
         let box_slots = previous_power_of_two((parameters.btl_sm_fast_box_size / SLOT).clamp(32, 1 << 17));
         let largest_inline = MAX_INLINE.min(box_slots / 8 * PAYLOAD);
-        let eager_limit = parameters.btl_sm_eager_limit.clamp(MAX_HEADER, 1 << 28) + HEADER_ROOM;
+        let eager_limit = parameters.btl_sm_eager_limit.clamp(MIN_MESSAGE, 1 << 28) + HEADER_ROOM;
         let inline_limit = parameters.btl_sm_inline_limit.clamp(PAYLOAD, largest_inline).min(eager_limit);
         let eager_size = fragment_size(eager_limit.min(SMALL_FRAGMENT).max(inline_limit));
         // Room for a header besides, so that messages of a power of two bytes fill whole fragments.

@@ -82,3 +82,6 @@ pub use cableway_base::Rank;
 
 /// Longest header that `pml` puts before a payload, in bytes. A BTL may count on it.
 pub const MAX_HEADER: usize = 256;
+
+/// A message so long goes by every BTL, as a fragment at least, whatever its limits are set to.
+pub const MIN_MESSAGE: usize = 2 * MAX_HEADER;

@@ -40,6 +40,8 @@ pub struct RemoteHandle {
 impl RemoteHandle {
     /// Longest handle: a CUDA IPC handle is 64 bytes, and what it belongs to comes on top.
     pub const MAX: usize = 136;
+    /// Bytes of a word, by which two handles are compared.
+    pub const WORD: usize = 8;
 
     /// None if `bytes` is longer than [`MAX`](Self::MAX).
     pub fn new(bytes: &[u8]) -> Option<Self> {
@@ -52,7 +54,43 @@ impl RemoteHandle {
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.len)]
     }
+
+    /// The words in which it differs from another one, a bit each from the lowest on; none if that is of another length.
+    #[inline]
+    pub fn differs(&self, other: &RemoteHandle) -> Option<u32> {
+        if self.len != other.len {
+            return None;
+        }
+        let (ours, theirs) = (self.bytes.as_chunks::<{ Self::WORD }>().0, other.bytes.as_chunks::<{ Self::WORD }>().0);
+        let differ =
+            ours.iter().zip(theirs).enumerate().map(|(index, (ours, theirs))| u32::from(ours != theirs) << index);
+        Some(differ.fold(0, |all, bit| all | bit))
+    }
+
+    /// A word of it, filled up with zeros; of zeros where there is none.
+    #[inline]
+    pub fn word(&self, index: usize) -> [u8; Self::WORD] {
+        self.bytes.as_chunks::<{ Self::WORD }>().0.get(index).copied().unwrap_or_default()
+    }
+
+    /// Replaces a word; false, and nothing has happened, if some of it would lie beyond the handle.
+    #[inline]
+    pub fn set_word(&mut self, index: usize, word: [u8; Self::WORD]) -> bool {
+        let inside = usize::from(self.len).saturating_sub(index * Self::WORD);
+        let Some(place) = self.bytes.as_chunks_mut::<{ Self::WORD }>().0.get_mut(index).filter(|_| inside != 0) else {
+            return false;
+        };
+        if word.iter().skip(inside).any(|&byte| byte != 0) {
+            return false;
+        }
+        *place = word;
+        true
+    }
 }
+
+// Else its last bytes would be in no word.
+const _: () =
+    assert!(RemoteHandle::MAX.is_multiple_of(RemoteHandle::WORD) && RemoteHandle::MAX / RemoteHandle::WORD <= 32);
 
 impl std::fmt::Debug for RemoteHandle {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -63,17 +101,22 @@ impl std::fmt::Debug for RemoteHandle {
 /// Memory that a peer can reach until this is dropped.
 pub struct Registration {
     handle: RemoteHandle,
-    _keeper: Option<Box<dyn Send>>,
+    keeper: Option<Box<dyn Send>>,
 }
 
 impl Registration {
     /// `keeper`'s drop takes the permission back.
     pub fn new(handle: RemoteHandle, keeper: Option<Box<dyn Send>>) -> Self {
-        Registration { handle, _keeper: keeper }
+        Registration { handle, keeper: keeper }
     }
 
     /// What to tell the peer.
     pub fn handle(&self) -> &RemoteHandle {
         &self.handle
+    }
+
+    /// What is to be dropped when the peer must not reach the memory any more; nothing where that makes no difference.
+    pub fn into_keeper(self) -> Option<Box<dyn Send>> {
+        self.keeper
     }
 }

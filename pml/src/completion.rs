@@ -92,9 +92,17 @@ struct Called {
 #[derive(Default)]
 pub(crate) struct Done {
     hooks: SmallVec<[Called; 4]>,
+    /// Answers to peers may wait for others: whoever made this sends them.
+    pub(crate) gathers: bool,
 }
 
 impl Done {
+    /// For one call of a transport's `progress`.
+    #[inline]
+    pub(crate) fn gathering() -> Self {
+        Done { gathers: true, ..Done::default() }
+    }
+
     /// Calls the hooks. No lock may be held.
     #[inline]
     pub(crate) fn run(mut self) {

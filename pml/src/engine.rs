@@ -227,7 +227,7 @@ impl Engine {
             if !which(slot) {
                 continue;
             }
-            let mut delivery = Delivery { engine: self, btl: index, done: RefCell::default() };
+            let mut delivery = Delivery { engine: self, btl: index, done: RefCell::new(Done::gathering()) };
             events += slot.btl.progress(&delivery);
             delivery.done.get_mut().run_now();
         }
@@ -258,6 +258,9 @@ impl Engine {
     ) -> R {
         let mut links = peer.links.lock();
         let result = act(&mut links, done);
+        if links.queues.has_gathered && !done.gathers {
+            links.flush_control();
+        }
         let broken = self.note_work(peer, &mut links);
         drop(links);
         if let Some((btl, error)) = broken {

@@ -10,16 +10,35 @@ use cableway_btl::{
 use cableway_common_cuda::{Devices, Location};
 use parking_lot::Mutex;
 
-use crate::wire::{Card, HeaderBuffer, parse};
+use crate::wire::{Card, HeaderBuffer, Puts, Several, parse, parse_batch};
 use crate::{ANY, Buffer, Config, Engine, Request, SendMode};
 
-/// A header, and what an engine would write for it.
+/// A header, or several, and what an engine would write for it.
 pub fn header(bytes: &[u8]) {
+    several(bytes);
     let head = &bytes[..bytes.len().min(cableway_btl::MAX_HEADER)];
     if let Ok((header, len)) = parse(head, bytes.len()) {
         assert!(len <= bytes.len());
         let written = HeaderBuffer::new(&header);
         assert!(parse(written.as_bytes(), written.as_bytes().len() + bytes.len() - len).is_ok());
+    }
+}
+
+fn several(bytes: &[u8]) {
+    match parse_batch(bytes) {
+        Ok(Several::Puts(mut puts)) => {
+            let (via, mut written) = (puts.via(), Puts::EMPTY);
+            while let Some(Ok((sender, receiver, len, handle))) = puts.next() {
+                if !written.add((sender, receiver), len, via, handle) {
+                    written.batch().clear();
+                    assert!(written.add((sender, receiver), len, via, handle));
+                }
+                assert!(parse_batch(written.finish()).is_ok());
+            }
+        }
+        Ok(Several::Stored(stored)) => assert!(stored.iter().count() <= bytes.len()),
+        Ok(Several::Finished(finished)) => assert!(finished.iter().count() <= bytes.len()),
+        Err(_) => {}
     }
 }
 
@@ -187,7 +206,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_message_does_harm(messages in prop::collection::vec(
-            (1u8..11, prop::collection::vec(prop_oneof![3 => Just(0u8), 1 => 0u8..3, 1 => any::<u8>()], 0..80)), 0..12,
+            (1u8..16, prop::collection::vec(prop_oneof![3 => Just(0u8), 1 => 0u8..3, 1 => any::<u8>()], 0..80)), 0..12,
         )) {
             let mut bytes = vec![];
             for (kind, mut body) in messages {

@@ -21,6 +21,7 @@ mod failure;
 mod flow;
 #[doc(hidden)]
 pub mod fuzzing;
+mod gathered;
 mod kept;
 mod links;
 mod matching;

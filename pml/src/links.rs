@@ -12,6 +12,7 @@ use smallvec::SmallVec;
 use crate::error::Error;
 use crate::failover::Failover;
 use crate::flow::Credit;
+use crate::gathered::Gathered;
 use crate::receive::{Offers, ReceiveTransfer};
 use crate::send::{Fetches, PutJob, SendTransfer};
 use crate::table::Table;
@@ -134,6 +135,8 @@ pub(crate) enum Operation {
     Get { id: Id, offset: u64, len: u64 },
     /// A piece of the job with this index.
     Put(usize),
+    /// All of a message of so many bytes, for this transfer of the receiver's.
+    PutWhole { id: Id, receiver: Id, len: u64 },
 }
 
 /// Everything about a peer that its lock guards.
@@ -167,7 +170,10 @@ pub(crate) struct Links {
 /// What a busy link left over, in the order in which it is tried again.
 #[derive(Default)]
 pub(crate) struct Queues {
-    pub(crate) control: VecDeque<HeaderBuffer>,
+    pub(crate) control: VecDeque<Waiting>,
+    /// What is to leave together, once there is some.
+    pub(crate) gathered: Option<Box<Gathered>>,
+    pub(crate) has_gathered: bool,
     /// Whole messages, made for a link that broke meanwhile.
     pub(crate) late: VecDeque<Box<[u8]>>,
     /// Messages whose first header has not left.
@@ -181,10 +187,27 @@ pub(crate) struct Queues {
     pub(crate) put_jobs: Slab<PutJob>,
 }
 
+/// A message about transfers that waits for its link.
+pub(crate) enum Waiting {
+    Header(HeaderBuffer),
+    /// One of several headers.
+    Several(Box<[u8]>),
+}
+
+impl Waiting {
+    fn as_bytes(&self) -> &[u8] {
+        match self {
+            Waiting::Header(header) => header.as_bytes(),
+            Waiting::Several(bytes) => bytes,
+        }
+    }
+}
+
 impl Queues {
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.control.is_empty()
+            && !self.has_gathered
             && self.late.is_empty()
             && self.starts.is_empty()
             && self.streams.is_empty()
@@ -194,6 +217,7 @@ impl Queues {
 
     pub(crate) fn clear(&mut self) {
         self.control.clear();
+        (self.gathered, self.has_gathered) = (None, false);
         self.late.clear();
         self.starts.clear();
         self.streams.clear();
@@ -237,14 +261,23 @@ impl Links {
 
     /// Sends a header without payload, now or as soon as the link takes it.
     pub(crate) fn control(&mut self, header: &Header) {
+        self.send_gathered();
         let buffer = HeaderBuffer::new(header);
         if !self.queues.control.is_empty() || !self.send_small(buffer.as_bytes()) {
-            self.queues.control.push_back(buffer);
+            self.queues.control.push_back(Waiting::Header(buffer));
+        }
+    }
+
+    /// The same of a message of several headers.
+    pub(crate) fn message(&mut self, bytes: &[u8]) {
+        if !self.queues.control.is_empty() || !self.send_small(bytes) {
+            self.queues.control.push_back(Waiting::Several(bytes.into()));
         }
     }
 
     /// Sends queued headers, then messages that were made for a broken link; false if some are left.
     pub(crate) fn flush_control(&mut self) -> bool {
+        self.send_gathered();
         let Links { active, queues, broken, .. } = self;
         while let Some(buffer) = queues.control.front() {
             // Headers are long to move about.

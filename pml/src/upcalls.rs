@@ -4,14 +4,14 @@ use std::cell::RefCell;
 use std::sync::atomic::Ordering::Relaxed;
 
 use cableway_base::Rank;
-use cableway_btl::{Error, MAX_HEADER, Received, Token, Upcalls};
+use cableway_btl::{Error, MAX_HEADER, MIN_MESSAGE, Received, Token, Upcalls};
 
 use crate::completion::Done;
 use crate::engine::Engine;
 use crate::kept::Content;
 use crate::links::{Operation, Peer};
 use crate::receive::Arrived;
-use crate::wire::{Header, MATCH_LEN, Malformed, match_envelope, parse};
+use crate::wire::{Header, MATCH_LEN, Malformed, Several, is_batch, match_envelope, parse, parse_batch};
 
 /// One call of a transport's `progress`. What completes in it is announced after it, when no lock of the engine or the
 /// transport is held.
@@ -66,6 +66,9 @@ impl Upcalls for Delivery<'_> {
                 Operation::SendFragment(id, len) => engine.left_in_place(peer, links, (id, Some(len)), result, done),
                 Operation::Get { id, offset, len } => engine.get_done(peer, links, (id, offset, len), result, done),
                 Operation::Put(job) => engine.put_done(peer, links, job, result, done),
+                Operation::PutWhole { id, receiver, len } => {
+                    engine.put_whole_done(links, (id, receiver, len), &result, done);
+                }
             }
             if peer.gone().is_some() {
                 engine.drop_links(links);
@@ -130,11 +133,34 @@ impl Delivery<'_> {
         self.dispatch_other(peer, message, done)
     }
 
+    /// A message of several headers.
+    fn dispatch_several(&self, peer: &Peer, message: &Received<'_>, done: &mut Done) -> Result<(), Malformed> {
+        let mut bytes = [0; MIN_MESSAGE];
+        if message.bytes().len() > bytes.len() {
+            return Err(Malformed::TooLong(message.bytes().len()));
+        }
+        let count = message.bytes().copy_to(&mut bytes);
+        let several = parse_batch(&bytes[..count])?;
+        let engine = self.engine;
+        engine.with_links(peer, done, |links, done| match several {
+            Several::Puts(mut puts) => engine.asked_for_puts(peer, links, &mut puts, done),
+            Several::Stored(stored) => {
+                stored.iter().try_for_each(|(receiver, len)| engine.stored(links, receiver, (0, len), Ok(()), done))
+            }
+            Several::Finished(finished) => {
+                finished.iter().try_for_each(|sender| engine.finished(peer, links, sender, Ok(()), done))
+            }
+        })
+    }
+
     #[cold]
     fn dispatch_other(&self, peer: &Peer, message: &Received<'_>, done: &mut Done) -> Result<(), Malformed> {
         peer.heard.store(peer.heard.load(Relaxed).wrapping_add(1), Relaxed);
         let mut bytes = [0; MAX_HEADER];
         let count = message.bytes().copy_to(&mut bytes);
+        if is_batch(bytes[0]) {
+            return self.dispatch_several(peer, message, done);
+        }
         let (header, header_len) = parse(&bytes[..count], message.bytes().len())?;
         let engine = self.engine;
         let arrived = |envelope, content| Arrived { envelope, content, message, header_len };

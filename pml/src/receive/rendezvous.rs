@@ -9,12 +9,13 @@ use super::transfer::{ReceiveTransfer, Source, Way};
 use crate::completion::{Active, Done};
 use crate::copies::{Copying, Then};
 use crate::engine::Engine;
+use crate::gathered::PutRequest;
 use crate::kept::Offer;
-use crate::links::{Links, Peer};
+use crate::links::{Links, Peer, Waiting};
 use crate::protocol::{self, Data, Incoming, Shape};
 use crate::request::Status;
 use crate::room::Room;
-use crate::wire::{Ack, Exposed, Header, Id, Put};
+use crate::wire::{Ack, Exposed, Header, HeaderBuffer, Id, Put};
 
 impl Engine {
     /// Asks for the data of a message that was matched.
@@ -177,9 +178,40 @@ impl Links {
     }
 }
 
+/// Has the only link register all of a device's buffer, and the sender asked to store there, with others of its messages;
+/// false, and nothing has happened, where it is not as simple.
+fn expose_whole(links: &mut Links, id: Id, registered: &mut Option<(u32, Registration)>) -> bool {
+    let Links { active, receives, .. } = links;
+    let (Some(transfer), [link]) = (receives.get_mut(id), active.as_mut_slice()) else { return false };
+    let able = transfer.convertor.location().on_device() && link.capabilities().flags.contains(Flags::DEVICE_PUT);
+    let Some(region) = transfer.region(0, transfer.wanted, Order::None).filter(|_| able) else { return false };
+    let registration = match registered.take_if(|(serial, _)| *serial == link.serial) {
+        Some((_, registration)) => registration,
+        // SAFETY: the buffer is the transfer's until it is settled, which drops the registration first.
+        None => match unsafe { link.endpoint.register(region, Access::RemoteWrite) } {
+            Ok(Some(registration)) => registration,
+            // The long way finds that out again, and what to do.
+            Ok(None) | Err(_) => return false,
+        },
+    };
+    let (sender, wanted, via) = (transfer.sender, transfer.wanted, (link.tag, link.ordinal));
+    transfer.asked += wanted;
+    transfer.awaited += wanted;
+    links.ask_to_put(&PutRequest { sender, receiver: id, len: wanted, via, handle: registration.handle() });
+    if let Some(transfer) = links.receives.get_mut(id) {
+        transfer.keepers.extend(registration.into_keeper());
+    }
+    true
+}
+
 /// Registers the buffer with every link that can PUT, each for the share that its bandwidth allows; what none takes
 /// comes as fragments. The link of that serial has registered all of it already.
 fn expose(links: &mut Links, id: Id, mut registered: Option<(u32, Registration)>) {
+    if expose_whole(links, id, &mut registered) {
+        return;
+    }
+    // In the order in which it is said.
+    links.send_gathered();
     let Links { active, receives, queues, .. } = links;
     let Some(transfer) = receives.get_mut(id) else { return };
     let blocks = transfer.whole(Order::None).filter(|whole| whole.1.is_some());
@@ -213,11 +245,11 @@ fn expose(links: &mut Links, id: Id, mut registered: Option<(u32, Registration)>
             Ok(Some(registration)) => {
                 let (handle, blocks) = (*registration.handle(), blocks.and_then(|whole| whole.1));
                 let to = Exposed { btl: link.tag, ordinal: link.ordinal, handle, blocks };
-                transfer.registrations.push(registration);
+                transfer.keepers.extend(registration.into_keeper());
                 transfer.asked += len;
                 transfer.awaited += len;
                 let put = Put { sender, receiver: id, offset, len, total: wanted, to };
-                queues.control.push_back(crate::wire::HeaderBuffer::new(&Header::Put(put)));
+                queues.control.push_back(Waiting::Header(HeaderBuffer::new(&Header::Put(put))));
                 offset += len;
             }
             Ok(None) => break,

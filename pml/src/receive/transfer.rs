@@ -1,6 +1,6 @@
 //! A message whose data is on its way in.
 
-use cableway_btl::{Region, Registration, RemoteHandle};
+use cableway_btl::{Region, RemoteHandle};
 use cableway_common_cuda::{DeviceError, Devices, Moment, Order, Strided};
 use cableway_datatype::Convertor;
 use smallvec::{SmallVec, smallvec};
@@ -34,8 +34,8 @@ pub(crate) struct ReceiveTransfer {
     pub(crate) fetch: Option<Fetch>,
     /// Where it can be fetched from, while the default stream's work on a device's buffer is waited for.
     pub(crate) source: Option<(Source, Way)>,
-    /// Lets the sender store.
-    pub(crate) registrations: SmallVec<[Registration; 1]>,
+    /// What lets the sender store, where that is to be taken back.
+    pub(crate) keepers: Vec<Box<dyn Send>>,
     /// The sender waits to be told that all is done.
     pub(crate) finish: bool,
     order: Order,
@@ -122,7 +122,7 @@ impl ReceiveTransfer {
             busy: 0,
             fetch: None,
             source: None,
-            registrations: SmallVec::new(),
+            keepers: Vec::new(),
             finish: false,
             order: Order::AfterDefaultStream,
             failure: None,
@@ -183,15 +183,19 @@ impl Links {
             return;
         }
         let Some(transfer) = self.receives.remove(id) else { return };
-        let ReceiveTransfer { request, status, truncated, sender, registrations, finish, failure, gone, .. } = transfer;
-        drop(registrations);
+        let on_device = transfer.convertor.location().on_device();
+        let ReceiveTransfer { request, status, truncated, sender, keepers, finish, failure, gone, .. } = transfer;
+        drop(keepers);
         if finish && !gone {
             let result = match &failure {
                 None => Ok(()),
                 Some(Error::Btl(_) | Error::PeerFailed { .. }) => Err(Abort::Transport),
                 Some(_) => Err(Abort::Device),
             };
-            self.control(&Header::Finish { sender, result });
+            match result {
+                Ok(()) if on_device => self.tell_finished(sender),
+                result => self.control(&Header::Finish { sender, result }),
+            }
         }
         request.complete(status, failure.or(truncated), done);
     }

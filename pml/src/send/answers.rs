@@ -1,14 +1,15 @@
 //! What receivers say to senders.
 
-use cableway_btl::{Flags, Mover};
+use cableway_btl::{Flags, Mover, RemoteHandle};
+use cableway_common_cuda::Location;
 
 use super::put::PutJob;
 use super::transfer::{Phase, SendTransfer};
 use crate::completion::Done;
 use crate::engine::Engine;
 use crate::error::{Abort, Error};
-use crate::links::{Links, Peer};
-use crate::wire::{Ack, Id, Malformed, Put};
+use crate::links::{Link, Links, Peer};
+use crate::wire::{Ack, Exposed, Id, Malformed, Put, PutsReader};
 
 impl Engine {
     /// The receiver asks for a range as fragments.
@@ -75,8 +76,7 @@ impl Engine {
             }
             let link = links.named(to.btl, to.ordinal, |link| link.capabilities().flags.contains(flag));
             if on_device && let Some(link) = links.active.iter().find(|other| Some(other.serial) == link) {
-                let by = |mover| link.endpoint.transfer_cost(mover, &location, &to.handle).of(len);
-                let peer_copies = by(Mover::Stores) > by(Mover::PeerFetches);
+                let peer_copies = peer_copies(link, &location, &to.handle, len);
                 links.fetches.let_peer_copy(peer_copies);
             }
             // Without the link the job fails at once, and the receiver asks for fragments instead.
@@ -100,6 +100,45 @@ impl Engine {
         links.settle_send(id, done);
         self.pump_puts(peer, links, done);
         Ok(())
+    }
+
+    /// The receiver exposes buffers for all of several messages.
+    pub(crate) fn asked_for_puts(
+        &self,
+        peer: &Peer,
+        links: &mut Links,
+        puts: &mut PutsReader<'_>,
+        done: &mut Done,
+    ) -> Result<(), Malformed> {
+        let (btl, ordinal) = puts.via();
+        let mut first = true;
+        let (mut count, mut bytes) = (0, 0);
+        let mut outcome = Ok(());
+        while let Some(request) = puts.next() {
+            let (sender, receiver, len, handle) = match request {
+                Ok(request) => request,
+                Err(malformed) => {
+                    outcome = Err(malformed);
+                    break;
+                }
+            };
+            match self.put_whole(peer, links, (sender, receiver, len), (btl, ordinal, handle), first, done) {
+                Ok(true) => (count, bytes) = (count + 1, bytes + len),
+                Ok(false) => {
+                    let to = Exposed { btl, ordinal, handle: *handle, blocks: None };
+                    let put = Put { sender, receiver, offset: 0, len, total: len, to };
+                    outcome = self.asked_to_put(peer, links, &put, done);
+                }
+                Err(malformed) => outcome = Err(malformed),
+            }
+            if outcome.is_err() {
+                break;
+            }
+            first = false;
+        }
+        self.counters.protocol_put.add(count);
+        self.counters.bytes_put.add(bytes);
+        outcome
     }
 
     /// The receiver has all that it wants, or gave up.
@@ -130,28 +169,53 @@ impl Engine {
     }
 }
 
+/// Whether it costs less if the peer copies between a buffer at `local` and what the handle names.
+pub(super) fn peer_copies(link: &Link, local: &Location, handle: &RemoteHandle, len: u64) -> bool {
+    let by = |mover| link.endpoint.transfer_cost(mover, local, handle).of(len);
+    by(Mover::Stores) > by(Mover::PeerFetches)
+}
+
 /// The transfer that a receiver asks data of, if its request makes sense.
 fn asked<'l>(
     links: &'l mut Links,
     id: Id,
     what: &'static str,
     receiver: Id,
-    (from, to): (u64, u64),
+    range: (u64, u64),
     total: u64,
 ) -> Result<&'l mut SendTransfer, Malformed> {
     let transfer = links.sends.get_mut(id).ok_or(Malformed::NoTransfer { what, id: id.0 })?;
-    let first = transfer.phase == Phase::Announced;
-    let same = transfer.phase == Phase::Moving && transfer.receiver == Some(receiver) && transfer.total == total;
-    if !(first || same) || transfer.finished {
-        return Err(Malformed::OutOfTurn { what, id: id.0 });
-    }
-    let asked = transfer.asked + (to - from);
-    if to > transfer.len || total > transfer.len || asked > total {
-        return Err(Malformed::Range { from, to, total: transfer.len });
-    }
-    transfer.asked = asked;
-    transfer.phase = Phase::Moving;
-    transfer.receiver = Some(receiver);
-    transfer.total = total;
+    transfer.ask(what, (id, receiver), range, total)?;
     Ok(transfer)
+}
+
+impl SendTransfer {
+    /// Counts a range that the receiver asks for, if its request makes sense.
+    pub(super) fn ask(
+        &mut self,
+        what: &'static str,
+        (id, receiver): (Id, Id),
+        (from, to): (u64, u64),
+        total: u64,
+    ) -> Result<(), Malformed> {
+        let first = self.phase == Phase::Announced;
+        let same = self.phase == Phase::Moving && self.receiver == Some(receiver) && self.total == total;
+        if !(first || same) || self.finished {
+            return Err(Malformed::OutOfTurn { what, id: id.0 });
+        }
+        let asked = self.asked.saturating_add(to - from);
+        if to > self.len || total > self.len || asked > total {
+            return Err(Malformed::Range { from, to, total: self.len });
+        }
+        self.asked = asked;
+        self.phase = Phase::Moving;
+        self.receiver = Some(receiver);
+        self.total = total;
+        Ok(())
+    }
+
+    /// Takes the first such request back.
+    pub(super) fn unask(&mut self) {
+        (self.phase, self.receiver, self.total, self.asked) = (Phase::Announced, None, 0, 0);
+    }
 }

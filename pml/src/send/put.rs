@@ -1,14 +1,16 @@
 //! Storing into the receiver's buffer.
 
-use cableway_btl::{RemoteHandle, Transfer};
+use cableway_btl::{Flags, RemoteHandle, Transfer};
 use cableway_common_cuda::{Order, Strided};
 
+use super::answers::peer_copies;
 use super::start::token;
+use super::transfer::Phase;
 use crate::completion::Done;
 use crate::engine::Engine;
 use crate::error::Abort;
 use crate::links::{Links, Operation, Peer};
-use crate::wire::{Header, Id};
+use crate::wire::{BtlTag, Header, Id, Malformed};
 
 /// A range that the receiver asked to have stored.
 pub(crate) struct PutJob {
@@ -109,6 +111,93 @@ impl Engine {
         job.next += len;
         link.carried = true;
         Ok(put.ok())
+    }
+
+    /// Stores all of a device's message where the receiver exposes memory for it, if it is as simple as that: the data lies
+    /// in one run, and one operation takes it. Else answers false, and nothing has happened.
+    pub(crate) fn put_whole(
+        &self,
+        peer: &Peer,
+        links: &mut Links,
+        (id, receiver, len): (Id, Id, u64),
+        (tag, ordinal, handle): (BtlTag, u8, &RemoteHandle),
+        learn: bool,
+        done: &mut Done,
+    ) -> Result<bool, Malformed> {
+        let Links { active, sends, operations, fetches, .. } = links;
+        let (Some(transfer), [link]) = (sends.get_mut(id), active.as_mut_slice()) else { return Ok(false) };
+        let location = *transfer.convertor.location();
+        let able = link.capabilities();
+        if !location.on_device()
+            || len == 0
+            || transfer.phase != Phase::Announced
+            || transfer.failure.is_some()
+            || (link.tag, link.ordinal) != (tag, ordinal)
+            || !able.flags.contains(Flags::DEVICE_PUT)
+            || len > able.device_rdma_limit as u64
+        {
+            return Ok(false);
+        }
+        let order = transfer.order_of_copies(&self.devices);
+        let Some(region) = transfer.region(0, len, order) else { return Ok(false) };
+        transfer.ask("a request to put", (id, receiver), (0, len), len)?;
+        let operation = operations.insert(Operation::PutWhole { id, receiver, len });
+        // SAFETY: the buffer stays valid and unwritten until the request completes, which waits for the operation.
+        let put = unsafe { link.endpoint.put(region, handle, 0, token(peer, operation)) };
+        match put {
+            Ok(Transfer::Started) => {
+                if learn {
+                    fetches.let_peer_copy(peer_copies(link, &location, handle, len));
+                }
+                link.carried = true;
+                transfer.busy += 1;
+                return Ok(true);
+            }
+            Ok(Transfer::Done) => {
+                operations.remove(operation);
+                link.carried = true;
+                transfer.busy += 1;
+                self.put_whole_done(links, (id, receiver, len), &Ok(()), done);
+                return Ok(true);
+            }
+            Ok(Transfer::Busy) | Err(_) => {}
+        }
+        // The long way waits for the link, or finds its error again.
+        operations.remove(operation);
+        transfer.unask();
+        Ok(false)
+    }
+
+    /// All of a message is stored, or could not be: tells the receiver.
+    pub(crate) fn put_whole_done(
+        &self,
+        links: &mut Links,
+        (id, receiver, len): (Id, Id, u64),
+        result: &Result<(), cableway_btl::Error>,
+        done: &mut Done,
+    ) {
+        let Some(transfer) = links.sends.get_mut(id) else { return };
+        transfer.busy -= 1;
+        let stored = result.is_ok();
+        if stored {
+            self.counters.device_direct.increment();
+        }
+        let tell = transfer.failure.is_none() && !transfer.gone;
+        // As of a job's pieces.
+        if stored && transfer.failure.is_none() {
+            transfer.settled += len;
+            links.fetches.fetched();
+        } else {
+            transfer.asked -= len;
+        }
+        match stored {
+            true if tell => links.tell_stored(receiver, len),
+            false if tell => {
+                links.control(&Header::Stored { receiver, offset: 0, len, result: Err(Abort::Transport) });
+            }
+            _ => {}
+        }
+        links.settle_send(id, done);
     }
 
     /// A piece is done.

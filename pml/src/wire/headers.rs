@@ -25,6 +25,10 @@ pub(super) mod kind {
     pub(crate) const CREDIT: u8 = 9;
     pub(crate) const ABORT: u8 = 10;
     pub(crate) const RESUME: u8 = 11;
+    // Several at once: see `batch`.
+    pub(crate) const PUTS: u8 = 12;
+    pub(crate) const ALL_STORED: u8 = 13;
+    pub(crate) const ALL_FINISHED: u8 = 14;
 }
 
 /// In `Rendezvous` and `Get`: the sender can PUT from its buffer.

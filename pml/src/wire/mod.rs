@@ -3,10 +3,12 @@
 //! Little-endian throughout; drawn in ARCHITECTURE.md. Nothing in here trusts its bytes, and parsing is a pure function
 //! over a private copy of them.
 
+mod batch;
 mod card;
 mod headers;
 mod parse;
 
+pub(crate) use batch::{List, Puts, PutsReader, Several, is_batch, parse_batch};
 pub(crate) use card::Card;
 pub(crate) use headers::{Buffer as HeaderBuffer, match_bytes, match_envelope};
 pub(crate) use parse::{Malformed, parse};
@@ -17,7 +19,7 @@ use cableway_common_cuda::Strided;
 use crate::error::Abort;
 
 /// Changes whenever a header does.
-pub(crate) const VERSION: u32 = 4;
+pub(crate) const VERSION: u32 = 5;
 
 /// Length of the header of an eager message.
 pub(crate) const MATCH_LEN: usize = std::mem::size_of::<headers::Match>();

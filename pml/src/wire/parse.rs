@@ -23,6 +23,8 @@ pub(crate) enum Malformed {
     Flags { kind: u8, flags: u8 },
     #[error("tag {0} is a wildcard")]
     Tag(i32),
+    #[error("message of {0} bytes where several headers are expected")]
+    TooLong(usize),
     #[error("{payload} bytes follow a header of kind {kind}, which announces {expected}")]
     Payload { kind: u8, payload: usize, expected: u64 },
     #[error("memory handle of {0} bytes")]

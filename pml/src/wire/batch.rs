@@ -1,0 +1,334 @@
+//! Messages of several headers of one kind: what one look at a peer's messages has answered, or one launch has stored.
+//!
+//! Each entry of `Puts` has a handle of its own, and handles of one allocation differ in little: of all but the first
+//! only the words are there that differ from the one before.
+
+use std::mem::size_of;
+
+use cableway_btl::{MIN_MESSAGE, RemoteHandle};
+use memoffset::offset_of;
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::headers::kind;
+use super::{BtlTag, Id, Malformed};
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct PutsHeader {
+    kind: u8,
+    flags: u8,
+    ordinal: u8,
+    handle_len: u8,
+    btl: U32,
+    count: U32,
+    zero: U32,
+}
+
+/// The words that differ follow.
+#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct PutEntry {
+    sender: U64,
+    receiver: U64,
+    len: U64,
+    differs: U32,
+    zero: U32,
+}
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct ListHeader {
+    kind: u8,
+    flags: u8,
+    count: U16,
+    zero: U32,
+}
+
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct StoredEntry {
+    receiver: U64,
+    len: U64,
+}
+
+const _: () = {
+    assert!(size_of::<PutsHeader>() == 16 && offset_of!(PutsHeader, btl) == 4 && offset_of!(PutsHeader, count) == 8);
+    assert!(size_of::<PutEntry>() == 32 && offset_of!(PutEntry, len) == 16 && offset_of!(PutEntry, differs) == 24);
+    assert!(size_of::<ListHeader>() == 8 && offset_of!(ListHeader, count) == 2);
+    assert!(size_of::<StoredEntry>() == 16 && offset_of!(StoredEntry, len) == 8);
+    assert!(size_of::<PutsHeader>() + RemoteHandle::MAX + size_of::<PutEntry>() + RemoteHandle::MAX <= MIN_MESSAGE);
+};
+
+/// A message in the making.
+pub(crate) struct Batch {
+    bytes: [u8; MIN_MESSAGE],
+    len: usize,
+    count: u16,
+}
+
+impl Batch {
+    const EMPTY: Batch = Batch { bytes: [0; MIN_MESSAGE], len: 0, count: 0 };
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    #[inline]
+    pub(crate) fn clear(&mut self) {
+        (self.len, self.count) = (0, 0);
+    }
+
+    #[inline]
+    fn push(&mut self, bytes: &[u8]) {
+        self.bytes[self.len..self.len + bytes.len()].copy_from_slice(bytes);
+        self.len += bytes.len();
+    }
+
+    #[inline]
+    fn has_room(&self, len: usize) -> bool {
+        self.len + len <= MIN_MESSAGE
+    }
+}
+
+/// Requests to store all of a message in one run of memory.
+pub(crate) struct Puts {
+    batch: Batch,
+    via: (BtlTag, u8),
+    /// The last entry's.
+    handle: Option<RemoteHandle>,
+}
+
+impl Puts {
+    pub(crate) const EMPTY: Puts = Puts { batch: Batch::EMPTY, via: (BtlTag(0), 0), handle: None };
+
+    /// Adds an entry; false, and nothing has happened, if it does not go with those that are there.
+    #[inline]
+    pub(crate) fn add(
+        &mut self,
+        (sender, receiver): (Id, Id),
+        len: u64,
+        (btl, ordinal): (BtlTag, u8),
+        handle: &RemoteHandle,
+    ) -> bool {
+        let differs = match &self.handle {
+            _ if self.batch.is_empty() => {
+                let handle_len = handle.as_bytes().len() as u8;
+                let (kind, count, zero) = (kind::PUTS, 0.into(), 0.into());
+                let header = PutsHeader { kind, flags: 0, ordinal, handle_len, btl: btl.0.into(), count, zero };
+                self.batch.push(header.as_bytes());
+                self.batch.push(handle.as_bytes());
+                self.via = (btl, ordinal);
+                0
+            }
+            Some(before) if self.via == (btl, ordinal) => match handle.differs(before) {
+                Some(differs) => differs,
+                None => return false,
+            },
+            _ => return false,
+        };
+        let words = differs.count_ones() as usize * RemoteHandle::WORD;
+        if !self.batch.has_room(size_of::<PutEntry>() + words) {
+            return false;
+        }
+        let (sender, receiver) = (sender.0.into(), receiver.0.into());
+        let entry = PutEntry { sender, receiver, len: len.into(), differs: differs.into(), zero: 0.into() };
+        self.batch.push(entry.as_bytes());
+        for index in bits(differs) {
+            self.batch.push(&handle.word(index));
+        }
+        self.batch.count += 1;
+        self.handle = Some(*handle);
+        true
+    }
+
+    /// The message.
+    pub(crate) fn finish(&mut self) -> &[u8] {
+        let count = U32::from(u32::from(self.batch.count));
+        let at = offset_of!(PutsHeader, count);
+        self.batch.bytes[at..at + size_of::<U32>()].copy_from_slice(count.as_bytes());
+        &self.batch.bytes[..self.batch.len]
+    }
+
+    #[inline]
+    pub(crate) fn batch(&mut self) -> &mut Batch {
+        &mut self.batch
+    }
+}
+
+/// Reports of one kind that all went well.
+pub(crate) struct List {
+    kind: u8,
+    batch: Batch,
+}
+
+impl List {
+    pub(crate) const STORED: List = List { kind: kind::ALL_STORED, batch: Batch::EMPTY };
+    pub(crate) const FINISHED: List = List { kind: kind::ALL_FINISHED, batch: Batch::EMPTY };
+
+    #[inline]
+    fn add(&mut self, entry: &[u8]) -> bool {
+        if self.batch.is_empty() {
+            let header = ListHeader { kind: self.kind, flags: 0, count: 0.into(), zero: 0.into() };
+            self.batch.push(header.as_bytes());
+        }
+        if !self.batch.has_room(entry.len()) {
+            return false;
+        }
+        self.batch.push(entry);
+        self.batch.count += 1;
+        true
+    }
+
+    /// Of a list of what was stored: false, and nothing has happened, if there is no room.
+    #[inline]
+    pub(crate) fn add_stored(&mut self, receiver: Id, len: u64) -> bool {
+        self.add(StoredEntry { receiver: receiver.0.into(), len: len.into() }.as_bytes())
+    }
+
+    /// The same of a list of what is finished.
+    #[inline]
+    pub(crate) fn add_finished(&mut self, sender: Id) -> bool {
+        self.add(U64::from(sender.0).as_bytes())
+    }
+
+    /// The message.
+    pub(crate) fn finish(&mut self) -> &[u8] {
+        let at = offset_of!(ListHeader, count);
+        self.batch.bytes[at..at + size_of::<U16>()].copy_from_slice(U16::from(self.batch.count).as_bytes());
+        &self.batch.bytes[..self.batch.len]
+    }
+
+    #[inline]
+    pub(crate) fn batch(&mut self) -> &mut Batch {
+        &mut self.batch
+    }
+}
+
+/// The bits that are set, from the lowest.
+fn bits(mut set: u32) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let bit = (set != 0).then(|| set.trailing_zeros() as usize)?;
+        set &= set - 1;
+        Some(bit)
+    })
+}
+
+/// Whether a message that begins with this byte is one of several headers.
+#[inline]
+pub(crate) fn is_batch(kind: u8) -> bool {
+    matches!(kind, kind::PUTS | kind::ALL_STORED | kind::ALL_FINISHED)
+}
+
+/// A checked message of several headers.
+#[derive(Debug)]
+pub(crate) enum Several<'b> {
+    Puts(PutsReader<'b>),
+    Stored(Stored<'b>),
+    Finished(Finished<'b>),
+}
+
+/// Reads one from a private copy.
+pub(crate) fn parse_batch(bytes: &[u8]) -> Result<Several<'_>, Malformed> {
+    let kind = *bytes.first().ok_or(Malformed::Short { kind: 0, len: 0 })?;
+    let short = || Malformed::Short { kind, len: bytes.len() };
+    if kind == kind::PUTS {
+        let (header, rest) = PutsHeader::read_from_prefix(bytes).map_err(|_| short())?;
+        plain(kind, header.flags)?;
+        let handle = rest.get(..usize::from(header.handle_len)).and_then(RemoteHandle::new);
+        let handle = handle.ok_or(Malformed::Handle(header.handle_len))?;
+        let rest = &rest[usize::from(header.handle_len)..];
+        let via = (BtlTag(header.btl.get()), header.ordinal);
+        return Ok(Several::Puts(PutsReader { via, handle, left: header.count.get(), rest }));
+    }
+    let (header, rest) = ListHeader::read_from_prefix(bytes).map_err(|_| short())?;
+    plain(kind, header.flags)?;
+    let count = usize::from(header.count.get());
+    let payload = |size: usize| Malformed::Payload { kind, payload: rest.len(), expected: (count * size) as u64 };
+    match kind {
+        kind::ALL_STORED => {
+            let size = size_of::<StoredEntry>();
+            let entries = <[StoredEntry]>::ref_from_bytes_with_elems(rest, count).map_err(|_| payload(size))?;
+            Ok(Several::Stored(Stored(entries)))
+        }
+        kind::ALL_FINISHED => {
+            let size = size_of::<U64>();
+            let entries = <[U64]>::ref_from_bytes_with_elems(rest, count).map_err(|_| payload(size))?;
+            Ok(Several::Finished(Finished(entries)))
+        }
+        unknown => Err(Malformed::Kind(unknown)),
+    }
+}
+
+fn plain(kind: u8, flags: u8) -> Result<(), Malformed> {
+    if flags == 0 { Ok(()) } else { Err(Malformed::Flags { kind, flags }) }
+}
+
+/// The receivers and lengths of what was stored.
+#[derive(Debug)]
+pub(crate) struct Stored<'b>(&'b [StoredEntry]);
+
+impl Stored<'_> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Id, u64)> + '_ {
+        self.0.iter().map(|entry| (Id(entry.receiver.get()), entry.len.get()))
+    }
+}
+
+/// The senders of what is finished.
+#[derive(Debug)]
+pub(crate) struct Finished<'b>(&'b [U64]);
+
+impl Finished<'_> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Id> + '_ {
+        self.0.iter().map(|sender| Id(sender.get()))
+    }
+}
+
+/// Requests to put, each checked when its turn comes.
+#[derive(Debug)]
+pub(crate) struct PutsReader<'b> {
+    via: (BtlTag, u8),
+    /// The last one's.
+    handle: RemoteHandle,
+    left: u32,
+    rest: &'b [u8],
+}
+
+impl PutsReader<'_> {
+    /// The link that all of them name.
+    pub(crate) fn via(&self) -> (BtlTag, u8) {
+        self.via
+    }
+
+    /// The next one: sender and receiver, length, and where to.
+    #[inline]
+    pub(crate) fn next(&mut self) -> Option<Result<(Id, Id, u64, &RemoteHandle), Malformed>> {
+        if self.left == 0 {
+            let more = self.rest.len();
+            let excess = Malformed::Payload { kind: kind::PUTS, payload: more, expected: 0 };
+            self.rest = &[];
+            return (more != 0).then_some(Err(excess));
+        }
+        self.left -= 1;
+        Some(self.read())
+    }
+
+    #[inline]
+    fn read(&mut self) -> Result<(Id, Id, u64, &RemoteHandle), Malformed> {
+        let short = Malformed::Short { kind: kind::PUTS, len: self.rest.len() };
+        let Ok((entry, mut rest)) = PutEntry::read_from_prefix(self.rest) else { return Err(short) };
+        for index in bits(entry.differs.get()) {
+            let Some((word, more)) = rest.split_first_chunk() else { return Err(short) };
+            rest = more;
+            if !self.handle.set_word(index, *word) {
+                return Err(Malformed::Handle(self.handle.as_bytes().len() as u8));
+            }
+        }
+        self.rest = rest;
+        Ok((Id(entry.sender.get()), Id(entry.receiver.get()), entry.len.get(), &self.handle))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,132 @@
+use proptest::prelude::*;
+
+use super::*;
+
+type Request = (u64, u64, u64, RemoteHandle);
+
+/// Handles as an allocation's parts have them, and others.
+fn handles() -> impl Strategy<Value = Vec<RemoteHandle>> {
+    let bytes = prop_oneof![Just(RemoteHandle::MAX), 0..=RemoteHandle::MAX];
+    (bytes, prop::collection::vec(prop::collection::vec((0..RemoteHandle::MAX, any::<u8>()), 0..4), 1..20)).prop_map(
+        |(len, changes)| {
+            let mut bytes = vec![7; len];
+            let mut handles = Vec::new();
+            for change in changes {
+                for (at, byte) in change {
+                    if let Some(place) = bytes.get_mut(at) {
+                        *place = byte;
+                    }
+                }
+                handles.push(RemoteHandle::new(&bytes).unwrap());
+            }
+            handles
+        },
+    )
+}
+
+fn read(bytes: &[u8]) -> Result<Vec<Request>, Malformed> {
+    let Several::Puts(mut puts) = parse_batch(bytes)? else { panic!("another kind") };
+    let mut found = Vec::new();
+    while let Some(put) = puts.next() {
+        let (sender, receiver, len, handle) = put?;
+        found.push((sender.0, receiver.0, len, *handle));
+    }
+    Ok(found)
+}
+
+proptest! {
+    #[test]
+    fn requests_are_read_as_they_were_written(handles in handles(), ids in any::<(u64, u64, u64)>(),
+                                              via in any::<(u32, u8)>()) {
+        let via = (BtlTag(via.0), via.1);
+        let mut puts = Puts::EMPTY;
+        let (mut written, mut found) = (Vec::new(), Vec::new());
+        for handle in handles {
+            let entry = (ids.0, ids.1.wrapping_add(written.len() as u64), ids.2, handle);
+            let mut add = |puts: &mut Puts| puts.add((Id(entry.0), Id(entry.1)), entry.2, via, &handle);
+            if !add(&mut puts) {
+                found.extend(read(puts.finish()).unwrap());
+                puts.batch().clear();
+                prop_assert!(add(&mut puts), "any one fits");
+            }
+            written.push(entry);
+        }
+        let Several::Puts(reader) = parse_batch(puts.finish()).unwrap() else { panic!("another kind") };
+        prop_assert_eq!(reader.via(), via);
+        found.extend(read(puts.finish()).unwrap());
+        prop_assert_eq!(found, written);
+    }
+
+    #[test]
+    fn a_cut_message_is_refused(handles in handles(), cut in any::<prop::sample::Index>()) {
+        let mut puts = Puts::EMPTY;
+        for handle in &handles {
+            let _ = puts.add((Id(1), Id(2)), 3, (BtlTag(4), 5), handle);
+        }
+        let bytes = puts.finish();
+        prop_assert!(read(&bytes[..cut.index(bytes.len())]).is_err());
+    }
+
+    #[test]
+    fn any_bytes_are_read_or_refused(kind in 11u8..15, mut bytes in prop::collection::vec(any::<u8>(), 1..MIN_MESSAGE)) {
+        bytes[0] = kind;
+        if let Ok(Several::Puts(mut puts)) = parse_batch(&bytes) {
+            let mut count = 0;
+            while let Some(Ok(_)) = puts.next() {
+                count += 1;
+            }
+            prop_assert!(count <= bytes.len() / size_of::<PutEntry>());
+        }
+    }
+}
+
+#[test]
+fn lists_hold_what_fits() {
+    let (mut stored, mut finished) = (List::STORED, List::FINISHED);
+    let (mut count, mut ended) = (0, 0);
+    while stored.add_stored(Id(count), 100 + count) {
+        count += 1;
+    }
+    while finished.add_finished(Id(ended)) {
+        ended += 1;
+    }
+    assert_eq!((count, ended), (31, 63));
+    let Ok(Several::Stored(found)) = parse_batch(stored.finish()) else { panic!("another kind") };
+    assert!(found.iter().eq((0..count).map(|id| (Id(id), 100 + id))));
+    let Ok(Several::Finished(found)) = parse_batch(finished.finish()) else { panic!("another kind") };
+    assert!(found.iter().eq((0..ended).map(Id)));
+}
+
+#[test]
+fn what_no_engine_sends_is_refused() {
+    let mut stored = List::STORED;
+    assert!(stored.add_stored(Id(1), 2));
+    let good = stored.finish().to_vec();
+    let longer = [&good[..], &[0]].concat();
+    assert!(matches!(parse_batch(&longer), Err(Malformed::Payload { payload: 17, expected: 16, .. })));
+    assert!(matches!(parse_batch(&good[..23]), Err(Malformed::Payload { payload: 15, expected: 16, .. })));
+    assert!(matches!(parse_batch(&good[..7]), Err(Malformed::Short { .. })));
+    let mut flagged = good.clone();
+    flagged[1] = 1;
+    assert!(matches!(parse_batch(&flagged), Err(Malformed::Flags { .. })));
+    assert!(matches!(parse_batch(&[]), Err(Malformed::Short { .. })));
+
+    let handle = RemoteHandle::new(&[1; 12]).unwrap();
+    let mut puts = Puts::EMPTY;
+    assert!(puts.add((Id(1), Id(2)), 3, (BtlTag(4), 5), &handle));
+    assert!(puts.add((Id(1), Id(2)), 3, (BtlTag(4), 5), &RemoteHandle::new(&[2; 12]).unwrap()));
+    assert!(!puts.add((Id(1), Id(2)), 3, (BtlTag(9), 5), &handle), "by another link");
+    assert!(!puts.add((Id(1), Id(2)), 3, (BtlTag(4), 5), &RemoteHandle::new(&[1; 13]).unwrap()), "another length");
+    let good = puts.finish().to_vec();
+    assert_eq!(read(&good).unwrap().len(), 2);
+    assert!(read(&[&good[..], &[0]].concat()).is_err(), "more than it counts");
+    // The last word of a handle of 12 bytes has four.
+    let mut beyond = good.clone();
+    let last = beyond.len() - 1;
+    beyond[last] = 1;
+    assert_eq!(read(&beyond), Err(Malformed::Handle(12)));
+    let differs = 16 + 12 + size_of::<PutEntry>() + offset_of!(PutEntry, differs);
+    let mut nowhere = good;
+    nowhere[differs] = 4;
+    assert!(read(&nowhere).is_err(), "a word that the handle does not have");
+}
