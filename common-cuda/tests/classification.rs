@@ -218,6 +218,42 @@ fn remembered_host_memory_is_asked_about_once_and_forgotten_with_its_pages() {
 }
 
 #[test]
+fn an_allocation_that_was_met_is_asked_for_its_id_alone() {
+    isolated("an_allocation_that_was_met_is_asked_for_its_id_alone", &[], || {
+        let (app, devices) = (app(), devices());
+        app.use_device(0);
+        let at = |address: u64| devices.classify(std::ptr::with_exposed_provenance(address as usize), 64);
+        let asked = |expected: u64, what: &str, address: u64| {
+            let before = app.attributes();
+            let found = at(address);
+            let count = app.attributes().zip(before).map(|(after, before)| after - before);
+            assert!(count.is_none_or(|count| count == expected), "{what}: {count:?}");
+            found
+        };
+        let (first, second) = (app.malloc(4096), app.malloc(4096));
+        let near = first >> 21 == second >> 21;
+        let known = asked(5, "never met", first);
+        assert_eq!((known.class, known.device), (MemoryClass::Device, Some(DEVICE)));
+        assert_eq!(asked(1, "met", first + 100), known);
+        let other = asked(if near { 6 } else { 5 }, "another one", second);
+        assert_ne!(other.buffer_id, known.buffer_id);
+        for _ in 0..3 {
+            assert_eq!(asked(1, "both met", first), known);
+            assert_eq!(asked(1, "both met", second), other);
+        }
+        // Freed, and allocated anew where it was: another one.
+        app.cuMemFree(first).unwrap();
+        assert_ne!(asked(6, "freed", first), known);
+        let anew = app.malloc(4096);
+        let found = asked(6, "allocated anew", anew);
+        if anew == first {
+            assert!(found.buffer_id != known.buffer_id && found.class == MemoryClass::Device);
+        }
+        assert_eq!(asked(1, "met again", anew), found);
+    });
+}
+
+#[test]
 fn memory_of_an_inactive_primary_context_belongs_to_the_callers() {
     isolated("memory_of_an_inactive_primary_context_belongs_to_the_callers", &[], || {
         let (app, devices) = (app(), devices());

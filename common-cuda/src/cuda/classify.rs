@@ -12,8 +12,29 @@ use crate::location::{DeviceIndex, Location, MemoryClass};
 
 const HOST: c_uint = CUmemorytype_enum::CU_MEMORYTYPE_HOST as c_uint;
 
-/// Asks the driver about an address.
+/// Asks the driver about an address: for no more than the id of its allocation where that turns out to be known.
 pub(super) fn classify(contexts: &Contexts, address: *const u8) -> Location {
+    if contexts.is_near_known(address)
+        && let Some(location) = buffer_id(contexts, address).and_then(|id| contexts.locate(id))
+    {
+        return location;
+    }
+    ask(contexts, address)
+}
+
+/// The id of the allocation at an address, 0 if there is none; none if the driver does not say.
+fn buffer_id(contexts: &Contexts, address: *const u8) -> Option<u64> {
+    let mut id = 0_u64;
+    let mut attribute = Attribute::CU_POINTER_ATTRIBUTE_BUFFER_ID as c_int;
+    let mut place: *mut c_void = (&raw mut id).cast();
+    // SAFETY: one place for one attribute of the place's type; any address may be asked about.
+    let answer =
+        unsafe { contexts.driver.cuPointerGetAttributes(1, &raw mut attribute, &raw mut place, address as u64) };
+    answer.ok().map(|()| id)
+}
+
+/// Asks for all that there is to know.
+fn ask(contexts: &Contexts, address: *const u8) -> Location {
     let mut attributes = [
         Attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE as c_int,
         Attribute::CU_POINTER_ATTRIBUTE_CONTEXT as c_int,
@@ -55,6 +76,7 @@ pub(super) fn classify(contexts: &Contexts, address: *const u8) -> Location {
         _ => MemoryClass::Device,
     };
     let device = u32::try_from(ordinal).ok().map(DeviceIndex);
+    let named = !context.is_null();
     let context = match context.is_null() {
         false => contexts.see_allocation(context, buffer_id).unwrap_or(0),
         // Pools and VMM name none. Where the device's primary context is not active, which happens to programs that
@@ -64,7 +86,12 @@ pub(super) fn classify(contexts: &Contexts, address: *const u8) -> Location {
             None => contexts.current().map_or(0, |context| context.id),
         },
     };
-    Location { class, device, context, buffer_id }
+    let location = Location { class, device, context, buffer_id };
+    // Of other memory the context may be another one next time, or the device.
+    if named && class == MemoryClass::Device && context != 0 {
+        contexts.remember(address, &location);
+    }
+    location
 }
 
 /// Whether a context's device may read and write what lies at an address.

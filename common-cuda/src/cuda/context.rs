@@ -24,7 +24,7 @@ use super::kernels::Kernels;
 use super::status::Failure;
 use super::stream::Streams;
 use crate::costs::{Costs, DeviceCosts};
-use crate::location::DeviceIndex;
+use crate::location::{DeviceIndex, Location, MemoryClass};
 
 /// A handle of the driver's. The driver API may be called with it from any thread.
 #[derive(Debug)]
@@ -87,6 +87,23 @@ pub(crate) struct Context {
     settled: AtomicU64,
     /// Ids of allocations that were found in it, each in the place that it chooses.
     allocations: [AtomicU64; ALLOCATIONS],
+    /// The same of those that are device memory, with their devices: see [`pack`].
+    located: [AtomicU64; LOCATED],
+}
+
+/// How many allocations of device memory a context is known by, and how many pieces of the address space are known to
+/// have some.
+const LOCATED: usize = 64;
+const PIECES: usize = 64;
+/// Of an address, which piece it is in: drivers map as much at a time.
+const PIECE_SHIFT: u32 = 21;
+/// Bits of an id, beside its device's number.
+const ID_BITS: u32 = 48;
+
+/// An allocation's id and its device's number in one word; none where they do not fit, or nothing is known.
+fn pack(buffer_id: u64, device: DeviceIndex) -> Option<u64> {
+    let fits = buffer_id != 0 && buffer_id >> ID_BITS == 0 && device.0 < 1 << (u64::BITS - ID_BITS);
+    fits.then_some(u64::from(device.0) << ID_BITS | buffer_id)
 }
 
 /// How many allocations a context is known by.
@@ -296,11 +313,14 @@ pub(crate) struct Contexts {
     known: RwLock<Vec<Arc<Context>>>,
     /// Primary contexts, as far as they were asked for; believed while they are alive.
     primaries: RwLock<HashMap<DeviceIndex, Arc<Context>>>,
+    /// Pieces of the address space in which device memory was found, each in the place that it chooses.
+    pieces: [AtomicU64; PIECES],
 }
 
 impl Contexts {
     pub(super) fn new(driver: &'static Driver, settings: Settings, keeper: Arc<Keeper>) -> Self {
-        Contexts { driver, settings, keeper, known: RwLock::default(), primaries: RwLock::default() }
+        let (known, primaries) = (RwLock::default(), RwLock::default());
+        Contexts { driver, settings, keeper, known, primaries, pieces: [const { AtomicU64::new(0) }; PIECES] }
     }
 
     /// The context of this id, seen before.
@@ -348,6 +368,38 @@ impl Contexts {
         Ok(id)
     }
 
+    /// Whether device memory was found near an address before, so that an id may be all that has to be asked for.
+    pub(super) fn is_near_known(&self, address: *const u8) -> bool {
+        let piece = address as u64 >> PIECE_SHIFT;
+        self.pieces[piece as usize % PIECES].load(Ordering::Relaxed) == piece
+    }
+
+    /// Device memory of the allocation that has this id now, if that was found before: ids are never used twice, so
+    /// that all else is as it was.
+    pub(super) fn locate(&self, buffer_id: u64) -> Option<Location> {
+        let known = self.known.read();
+        let mask = (1 << ID_BITS) - 1;
+        known.iter().filter(|context| !context.gone.load(Ordering::Relaxed)).find_map(|context| {
+            let packed = context.located[buffer_id as usize % LOCATED].load(Ordering::Relaxed);
+            let device = Some(DeviceIndex((packed >> ID_BITS) as u32)).filter(|_| packed & mask == buffer_id)?;
+            (buffer_id != 0).then_some(Location {
+                class: MemoryClass::Device,
+                device: Some(device),
+                context: context.id,
+                buffer_id,
+            })
+        })
+    }
+
+    /// Remembers what [`locate`](Self::locate) answers, of device memory at an address.
+    pub(super) fn remember(&self, address: *const u8, location: &Location) {
+        let &Location { device: Some(device), context, buffer_id, .. } = location else { return };
+        let (Some(packed), Some(context)) = (pack(buffer_id, device), self.by_id(context)) else { return };
+        context.located[buffer_id as usize % LOCATED].store(packed, Ordering::Relaxed);
+        let piece = address as u64 >> PIECE_SHIFT;
+        self.pieces[piece as usize % PIECES].store(piece, Ordering::Relaxed);
+    }
+
     #[cold]
     fn add(&self, handle: CUcontext, id: u64) {
         let mut known = self.known.write();
@@ -371,6 +423,7 @@ impl Contexts {
                 batches_refused: Default::default(),
                 settled: AtomicU64::new(0),
                 allocations: Default::default(),
+                located: [const { AtomicU64::new(0) }; LOCATED],
             }));
         }
     }

@@ -24,6 +24,7 @@ macro_rules! functions {
         pub(crate) struct App {
             $( $name: Option<unsafe extern "C" fn($($type),*) -> c_int>, )+
             counts: Option<unsafe extern "C" fn(*const c_char) -> i64>,
+            attributes: Option<unsafe extern "C" fn() -> u64>,
             live_events: Option<unsafe extern "C" fn() -> u64>,
             live_streams: Option<unsafe extern "C" fn() -> u64>,
         }
@@ -35,6 +36,8 @@ macro_rules! functions {
                     $( $name: unsafe { library.get($symbol) }.ok().map(|symbol| *symbol), )+
                     // SAFETY: as sim-cuda documents it.
                     counts: unsafe { library.get("simCudaCallCount") }.ok().map(|symbol| *symbol),
+                    // SAFETY: as above.
+                    attributes: unsafe { library.get("simCudaAttributesAsked") }.ok().map(|symbol| *symbol),
                     // SAFETY: as above.
                     live_events: unsafe { library.get("simCudaLiveEvents") }.ok().map(|symbol| *symbol),
                     // SAFETY: as above.
@@ -128,6 +131,12 @@ impl App {
     pub(crate) fn calls(&self, name: &std::ffi::CStr) -> Option<i64> {
         // SAFETY: a terminated name.
         self.counts.map(|count| unsafe { count(name.as_ptr()) })
+    }
+
+    /// Attributes of pointers that were asked for; none of a real driver.
+    pub(crate) fn attributes(&self) -> Option<u64> {
+        // SAFETY: takes nothing and counts.
+        self.attributes.map(|count| unsafe { count() })
     }
 
     /// Events and streams that were made and not destroyed; none on a real driver.

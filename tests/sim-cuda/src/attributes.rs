@@ -1,7 +1,7 @@
 //! What a pointer is: `cuPointerGetAttribute`, `cuPointerGetAttributes`, `cuPointerSetAttribute`.
 
 use std::ffi::{c_int, c_uint};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use cudarc::driver::sys::{CUmemorytype, CUpointer_attribute as Attribute};
 
@@ -117,6 +117,15 @@ fn unknown(attribute: c_int, address: Address, is_host: bool, reserved: Option<(
     })
 }
 
+/// How many attributes `cuPointerGetAttributes` was asked for: a driver takes time for each.
+static ASKED: AtomicU64 = AtomicU64::new(0);
+
+#[unsafe(no_mangle)]
+#[allow(non_snake_case, reason = "named beside the driver's own functions")]
+extern "C" fn simCudaAttributesAsked() -> u64 {
+    ASKED.load(Ordering::Relaxed)
+}
+
 /// What the driver maps at a time.
 const MAPPING: usize = 2 << 20;
 /// `CU_DEVICE_INVALID`.
@@ -134,6 +143,7 @@ driver_api! {
     }
 
     7000 cuPointerGetAttributes: fn cuPointerGetAttributes(count: c_uint, attributes: List<c_int>, values: List<AnyOut>, address: Address) {
+        ASKED.fetch_add(count.into(), Ordering::Relaxed);
         let driver = driver()?;
         let (attributes, values) = (attributes.get(count as usize)?, values.get(count as usize)?);
         let space = driver.space.read();

@@ -37,7 +37,8 @@
 //! # What it exports besides the driver's functions
 //! `int64_t simCudaCallCount(const char *name)` counts calls of one function, all versions together (-1: no such
 //! function; a null name: calls of every function); `uint64_t simCudaLiveBytes(void)`, `simCudaLiveEvents(void)` and
-//! `simCudaLiveStreams(void)` count what was made and not freed.
+//! `simCudaLiveStreams(void)` count what was made and not freed, `simCudaAttributesAsked(void)` the attributes that
+//! `cuPointerGetAttributes` was asked for.
 //!
 //! # The crate and the library
 //! The C functions are compiled into the rlib too, but an executable exports none of its symbols, so nothing binds to
