@@ -153,4 +153,12 @@ impl Cost {
     pub fn of(&self, bytes: u64) -> Duration {
         self.fixed + Duration::from_secs_f64(bytes as f64 / self.bytes_per_second)
     }
+
+    /// Whether it is more than another one for `bytes`.
+    #[inline]
+    pub fn exceeds(&self, other: &Cost, bytes: u64) -> bool {
+        // One that is no worse in either part needs no division.
+        let no_worse = self.fixed <= other.fixed && self.bytes_per_second >= other.bytes_per_second;
+        !no_worse && self.of(bytes) > other.of(bytes)
+    }
 }

@@ -107,7 +107,7 @@ pub struct Registration {
 impl Registration {
     /// `keeper`'s drop takes the permission back.
     pub fn new(handle: RemoteHandle, keeper: Option<Box<dyn Send>>) -> Self {
-        Registration { handle, keeper: keeper }
+        Registration { handle, keeper }
     }
 
     /// What to tell the peer.

@@ -58,10 +58,16 @@ impl Active {
     }
 
     /// Ends the operation.
-    pub(crate) fn complete(mut self, status: Status, error: Option<Error>, done: &mut Done) {
+    pub(crate) fn complete(self, status: Status, error: Option<Error>, done: &mut Done) {
+        self.end(status, error.map(Box::new), done);
+    }
+
+    /// The same, of a transfer.
+    #[inline]
+    pub(crate) fn end(mut self, status: Status, error: Option<Box<Error>>, done: &mut Done) {
         let inner = self.inner();
         inner.status = status;
-        inner.error = error.map(Box::new);
+        inner.error = error;
         self.finish(done);
     }
 

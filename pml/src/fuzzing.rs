@@ -28,10 +28,10 @@ fn several(bytes: &[u8]) {
     match parse_batch(bytes) {
         Ok(Several::Puts(mut puts)) => {
             let (via, mut written) = (puts.via(), Puts::EMPTY);
-            while let Some(Ok((sender, receiver, len, handle))) = puts.next() {
-                if !written.add((sender, receiver), len, via, handle) {
+            while let Some(Ok(put)) = puts.next_put() {
+                if !written.add(&put, via) {
                     written.batch().clear();
-                    assert!(written.add((sender, receiver), len, via, handle));
+                    assert!(written.add(&put, via));
                 }
                 assert!(parse_batch(written.finish()).is_ok());
             }

@@ -4,26 +4,14 @@
 //! They are about device memory, whose messages come in windows: what concerns host memory leaves at once. Nothing that
 //! is said to the peer overtakes them.
 
-use cableway_btl::RemoteHandle;
-
 use crate::links::Links;
-use crate::wire::{BtlTag, Id, List, Puts};
+use crate::wire::{BtlTag, Id, List, Puts, WholePut};
 
 /// What has gathered for one peer.
 pub(crate) struct Gathered {
     puts: Puts,
     stored: List,
     finished: List,
-}
-
-/// A request to store all of a message.
-pub(crate) struct PutRequest<'h> {
-    pub(crate) sender: Id,
-    pub(crate) receiver: Id,
-    pub(crate) len: u64,
-    /// The link by which it is to be done.
-    pub(crate) via: (BtlTag, u8),
-    pub(crate) handle: &'h RemoteHandle,
 }
 
 impl Links {
@@ -34,10 +22,9 @@ impl Links {
         })
     }
 
-    /// Asks the sender to store a message.
-    pub(crate) fn ask_to_put(&mut self, request: &PutRequest<'_>) {
-        let PutRequest { sender, receiver, len, via, handle } = *request;
-        self.gather(|gathered| gathered.puts.add((sender, receiver), len, via, handle));
+    /// Asks the sender to store a message by a link.
+    pub(crate) fn ask_to_put(&mut self, put: &WholePut<'_>, via: (BtlTag, u8)) {
+        self.gather(|gathered| gathered.puts.add(put, via));
     }
 
     /// Tells the receiver that a message is stored.

@@ -170,7 +170,7 @@ pub(crate) struct Links {
 /// What a busy link left over, in the order in which it is tried again.
 #[derive(Default)]
 pub(crate) struct Queues {
-    pub(crate) control: VecDeque<Waiting>,
+    pub(crate) control: VecDeque<Box<[u8]>>,
     /// What is to leave together, once there is some.
     pub(crate) gathered: Option<Box<Gathered>>,
     pub(crate) has_gathered: bool,
@@ -185,22 +185,6 @@ pub(crate) struct Queues {
     /// Messages with pieces to get.
     pub(crate) gets: VecDeque<Id>,
     pub(crate) put_jobs: Slab<PutJob>,
-}
-
-/// A message about transfers that waits for its link.
-pub(crate) enum Waiting {
-    Header(HeaderBuffer),
-    /// One of several headers.
-    Several(Box<[u8]>),
-}
-
-impl Waiting {
-    fn as_bytes(&self) -> &[u8] {
-        match self {
-            Waiting::Header(header) => header.as_bytes(),
-            Waiting::Several(bytes) => bytes,
-        }
-    }
 }
 
 impl Queues {
@@ -262,16 +246,13 @@ impl Links {
     /// Sends a header without payload, now or as soon as the link takes it.
     pub(crate) fn control(&mut self, header: &Header) {
         self.send_gathered();
-        let buffer = HeaderBuffer::new(header);
-        if !self.queues.control.is_empty() || !self.send_small(buffer.as_bytes()) {
-            self.queues.control.push_back(Waiting::Header(buffer));
-        }
+        self.message(HeaderBuffer::new(header).as_bytes());
     }
 
-    /// The same of a message of several headers.
+    /// The same of a message of one header or several.
     pub(crate) fn message(&mut self, bytes: &[u8]) {
         if !self.queues.control.is_empty() || !self.send_small(bytes) {
-            self.queues.control.push_back(Waiting::Several(bytes.into()));
+            self.queues.control.push_back(bytes.into());
         }
     }
 
@@ -279,9 +260,8 @@ impl Links {
     pub(crate) fn flush_control(&mut self) -> bool {
         self.send_gathered();
         let Links { active, queues, broken, .. } = self;
-        while let Some(buffer) = queues.control.front() {
-            // Headers are long to move about.
-            if !send_by_first(active, broken, buffer.as_bytes()) {
+        while let Some(message) = queues.control.front() {
+            if !send_by_first(active, broken, message) {
                 return false;
             }
             queues.control.pop_front();

@@ -9,13 +9,12 @@ use super::transfer::{ReceiveTransfer, Source, Way};
 use crate::completion::{Active, Done};
 use crate::copies::{Copying, Then};
 use crate::engine::Engine;
-use crate::gathered::PutRequest;
 use crate::kept::Offer;
-use crate::links::{Links, Peer, Waiting};
+use crate::links::{Links, Peer};
 use crate::protocol::{self, Data, Incoming, Shape};
 use crate::request::Status;
 use crate::room::Room;
-use crate::wire::{Ack, Exposed, Header, HeaderBuffer, Id, Put};
+use crate::wire::{Ack, Exposed, Header, HeaderBuffer, Id, Put, WholePut};
 
 impl Engine {
     /// Asks for the data of a message that was matched.
@@ -38,7 +37,8 @@ impl Engine {
             }
             if transfer.wanted == 0 {
                 links.control(&Header::Finish { sender: transfer.sender, result: Ok(()) });
-                transfer.request.complete(status, transfer.truncated, done);
+                let truncated = transfer.truncated();
+                transfer.request.complete(status, truncated, done);
                 return;
             }
             let shape = Shape::of(&transfer.convertor, links.flags());
@@ -75,7 +75,7 @@ impl Engine {
             match (data, source) {
                 (Data::Get, Some(source)) if shape.on_device && links.flags().contains(Flags::DEVICE_DIRECT) => {
                     if let Some(transfer) = links.receives.get_mut(id) {
-                        transfer.source = Some((source, Way::Fetch));
+                        transfer.source = Some(Box::new((source, Way::Fetch)));
                     }
                     self.move_in_order(peer, links, id, done);
                 }
@@ -84,7 +84,7 @@ impl Engine {
                 }
                 (Data::Put, instead) if shape.on_device => {
                     if let Some(transfer) = links.receives.get_mut(id) {
-                        transfer.source = instead.map(|source| (source, Way::Expose));
+                        transfer.source = instead.map(|source| Box::new((source, Way::Expose)));
                     }
                     self.move_in_order(peer, links, id, done);
                 }
@@ -147,7 +147,7 @@ impl Engine {
 
     fn move_ordered(&self, peer: &Peer, links: &mut Links, id: Id, done: &mut Done) {
         let Some(transfer) = links.receives.get_mut(id) else { return };
-        let source = match transfer.source.take() {
+        let source = match transfer.source.take().map(|source| *source) {
             Some((source, Way::Fetch)) => return self.fetch(peer, links, (id, source), false, done),
             Some((source, Way::Expose)) => source,
             None => return expose(links, id, None),
@@ -197,7 +197,7 @@ fn expose_whole(links: &mut Links, id: Id, registered: &mut Option<(u32, Registr
     let (sender, wanted, via) = (transfer.sender, transfer.wanted, (link.tag, link.ordinal));
     transfer.asked += wanted;
     transfer.awaited += wanted;
-    links.ask_to_put(&PutRequest { sender, receiver: id, len: wanted, via, handle: registration.handle() });
+    links.ask_to_put(&WholePut { sender, receiver: id, len: wanted, handle: registration.handle() }, via);
     if let Some(transfer) = links.receives.get_mut(id) {
         transfer.keepers.extend(registration.into_keeper());
     }
@@ -249,7 +249,7 @@ fn expose(links: &mut Links, id: Id, mut registered: Option<(u32, Registration)>
                 transfer.asked += len;
                 transfer.awaited += len;
                 let put = Put { sender, receiver: id, offset, len, total: wanted, to };
-                queues.control.push_back(Waiting::Header(HeaderBuffer::new(&Header::Put(put))));
+                queues.control.push_back(HeaderBuffer::new(&Header::Put(put)).as_bytes().into());
                 offset += len;
             }
             Ok(None) => break,

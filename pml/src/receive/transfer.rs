@@ -18,10 +18,8 @@ pub(crate) struct ReceiveTransfer {
     /// When the receive was posted.
     posted: Moment,
     pub(crate) status: Status,
-    /// Set if the message is longer than the buffer; then only `wanted` bytes are asked for.
-    pub(crate) truncated: Option<Error>,
     pub(crate) sender: Id,
-    /// Bytes to be received.
+    /// Bytes to be received: no more than the buffer takes.
     pub(crate) wanted: u64,
     /// Bytes that are settled: where they belong, or given up.
     pub(crate) arrived: u64,
@@ -31,15 +29,15 @@ pub(crate) struct ReceiveTransfer {
     pub(crate) awaited: u64,
     /// Operations and copies that still write to the buffer.
     pub(crate) busy: usize,
-    pub(crate) fetch: Option<Fetch>,
+    pub(crate) fetch: Option<Box<Fetch>>,
     /// Where it can be fetched from, while the default stream's work on a device's buffer is waited for.
-    pub(crate) source: Option<(Source, Way)>,
+    pub(crate) source: Option<Box<(Source, Way)>>,
     /// What lets the sender store, where that is to be taken back.
     pub(crate) keepers: Vec<Box<dyn Send>>,
     /// The sender waits to be told that all is done.
     pub(crate) finish: bool,
     order: Order,
-    pub(crate) failure: Option<Error>,
+    pub(crate) failure: Option<Box<Error>>,
     /// The sender has given up, or is dead.
     pub(crate) gone: bool,
 }
@@ -111,7 +109,6 @@ impl ReceiveTransfer {
         ReceiveTransfer {
             request,
             status,
-            truncated: super::deliver::truncated(&status, room),
             sender,
             wanted: room.min(status.len),
             convertor,
@@ -157,7 +154,12 @@ impl ReceiveTransfer {
 
     /// The first failure stands. What still arrives is counted and dropped.
     pub(crate) fn fail(&mut self, error: Error) {
-        self.failure.get_or_insert(error);
+        self.failure.get_or_insert_with(|| Box::new(error));
+    }
+
+    /// What is wrong if the message is longer than the buffer.
+    pub(crate) fn truncated(&self) -> Option<Error> {
+        super::deliver::truncated(&self.status, self.wanted)
     }
 
     /// Whether nothing more is to come from the sender.
@@ -167,7 +169,7 @@ impl ReceiveTransfer {
 
     /// Sets out to fetch what the sender is not offered, or does not take.
     pub(crate) fn fetch_from(&mut self, source: Source, offering: bool) {
-        self.fetch = Some(Fetch::new(source, self.wanted, offering));
+        self.fetch = Some(Box::new(Fetch::new(source, self.wanted, offering)));
         self.finish = !offering;
     }
 
@@ -184,10 +186,11 @@ impl Links {
         }
         let Some(transfer) = self.receives.remove(id) else { return };
         let on_device = transfer.convertor.location().on_device();
-        let ReceiveTransfer { request, status, truncated, sender, keepers, finish, failure, gone, .. } = transfer;
+        let truncated = transfer.truncated();
+        let ReceiveTransfer { request, status, sender, keepers, finish, failure, gone, .. } = transfer;
         drop(keepers);
         if finish && !gone {
-            let result = match &failure {
+            let result = match failure.as_deref() {
                 None => Ok(()),
                 Some(Error::Btl(_) | Error::PeerFailed { .. }) => Err(Abort::Transport),
                 Some(_) => Err(Abort::Device),
@@ -197,7 +200,7 @@ impl Links {
                 result => self.control(&Header::Finish { sender, result }),
             }
         }
-        request.complete(status, failure.or(truncated), done);
+        request.end(status, failure.or_else(|| truncated.map(Box::new)), done);
     }
 
     /// A copy of fragment data into the user's buffer is done.

@@ -9,7 +9,7 @@ use crate::completion::Done;
 use crate::engine::Engine;
 use crate::error::{Abort, Error};
 use crate::links::{Link, Links, Peer};
-use crate::wire::{Ack, Exposed, Id, Malformed, Put, PutsReader};
+use crate::wire::{Ack, Exposed, Id, Malformed, Put, PutsReader, WholePut};
 
 impl Engine {
     /// The receiver asks for a range as fragments.
@@ -114,8 +114,8 @@ impl Engine {
         let mut first = true;
         let (mut count, mut bytes) = (0, 0);
         let mut outcome = Ok(());
-        while let Some(request) = puts.next() {
-            let (sender, receiver, len, handle) = match request {
+        while let Some(request) = puts.next_put() {
+            let WholePut { sender, receiver, len, handle } = match request {
                 Ok(request) => request,
                 Err(malformed) => {
                     outcome = Err(malformed);
@@ -171,8 +171,8 @@ impl Engine {
 
 /// Whether it costs less if the peer copies between a buffer at `local` and what the handle names.
 pub(super) fn peer_copies(link: &Link, local: &Location, handle: &RemoteHandle, len: u64) -> bool {
-    let by = |mover| link.endpoint.transfer_cost(mover, local, handle).of(len);
-    by(Mover::Stores) > by(Mover::PeerFetches)
+    let by = |mover| link.endpoint.transfer_cost(mover, local, handle);
+    by(Mover::Stores).exceeds(&by(Mover::PeerFetches), len)
 }
 
 /// The transfer that a receiver asks data of, if its request makes sense.

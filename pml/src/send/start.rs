@@ -13,7 +13,7 @@ use crate::flow;
 use crate::links::{self, Link, Links, Peer};
 use crate::protocol::{self, DEVICE_RDMA, Outgoing, Shape, Start};
 use crate::request::{Outcome, Status};
-use crate::wire::{self, Announced, Exposed, Header, HeaderBuffer, Id, MATCH_LEN};
+use crate::wire::{self, Announced, Exposed, Header, HeaderBuffer, Id, MATCH_LEN, RENDEZVOUS_LEN};
 
 /// How an attempt to send a first header ended.
 enum Attempt {
@@ -72,15 +72,15 @@ impl Engine {
         let together = Together::of(&links.active);
         let shape = Shape::of(&transfer.convertor, together.any);
         transfer.stores = self.stores(links, transfer, (shape, together));
-        let reachable = !transfer.stores
-            && shape.on_device
-            && shape.contiguous
-            && self.expose_device(links, transfer, (shape, together));
+        if transfer.stores {
+            // What the protocol says of such a message, whatever else it is asked.
+            return Start::Announce;
+        }
+        let reachable = shape.on_device && shape.contiguous && self.expose_device(links, transfer, (shape, together));
         let Some(main) = links.active.first() else { return Start::Announce };
         let cost = flow::cost(true, transfer.len.min(usize::MAX as u64 / 2) as usize);
         let credit = links.credit.covers(cost);
-        let out =
-            Outgoing { credit, reachable, stores: transfer.stores, ..self.outgoing(main, transfer, (shape, together)) };
+        let out = Outgoing { credit, reachable, ..self.outgoing(main, transfer, (shape, together)) };
         let (start, _) = protocol::start(&out);
         if !out.credit && start == Start::Announce && out.len + MATCH_LEN as u64 <= out.main.eager_limit as u64 {
             self.counters.flow_controlled.increment();
@@ -96,8 +96,8 @@ impl Engine {
         }
         let Some(main) = links.active.first() else { return false };
         let out = Outgoing { stores: true, ..self.outgoing(main, transfer, how) };
-        let cost = |operation| main.endpoint.cost(operation, transfer.convertor.location()).of(transfer.len);
-        if !protocol::stores_device(&out) || cost(Operation::Put) > cost(Operation::Get) {
+        let cost = |operation| main.endpoint.cost(operation, transfer.convertor.location());
+        if !protocol::stores_device(&out) || cost(Operation::Put).exceeds(&cost(Operation::Get), transfer.len) {
             return false;
         }
         protocol::stores_device(&Outgoing { fetches: false, ..out }) || links.fetches.next_is_announced()
@@ -144,8 +144,8 @@ impl Engine {
             Start::Eager => self.attempt_eager(peer, links, id, None),
             Start::AnnounceWithData => {
                 let announced = Announced { len: transfer.len, sender: id, addressable: false };
-                let header = Header::Rendezvous(transfer.envelope, announced);
-                match self.attempt_eager(peer, links, id, Some(&HeaderBuffer::new(&header))) {
+                let header = wire::rendezvous_bytes(&transfer.envelope, &announced);
+                match self.attempt_eager(peer, links, id, Some(&header)) {
                     Ok(Attempt::Gone) => {
                         links.announced(id);
                         Ok(Attempt::Under)
@@ -173,13 +173,13 @@ impl Engine {
         peer: &Peer,
         links: &mut Links,
         id: Id,
-        header: Option<&HeaderBuffer>,
+        header: Option<&[u8; RENDEZVOUS_LEN]>,
     ) -> Result<Attempt, cableway_btl::Error> {
         let (Some(transfer), Some(link)) = (links.sends.get_mut(id), links.active.first_mut()) else {
             return Ok(Attempt::Busy);
         };
         let eager = wire::match_bytes(&transfer.envelope);
-        let header = header.map_or(&eager[..], HeaderBuffer::as_bytes);
+        let header = header.map_or(&eager[..], |header| &header[..]);
         let len = transfer.len as usize;
         let whole = header.len() + len;
         if whole <= link.capabilities().inline_limit
@@ -292,7 +292,7 @@ impl Engine {
             register(active, transfer, Flags::GET)?;
         }
         let addressable = on_device && self.addressable(active, transfer);
-        let exposed = transfer.registration.as_ref().and_then(|(serial, registration)| {
+        let exposed = transfer.registration.as_deref().and_then(|(serial, registration)| {
             let link = active.iter().find(|link| link.serial == *serial)?;
             let blocks = transfer.whole(Order::None)?.1;
             Some(Exposed { btl: link.tag, ordinal: link.ordinal, handle: *registration.handle(), blocks })
@@ -310,7 +310,7 @@ impl Engine {
         }
         let announced = Announced { len: transfer.len, sender: id, addressable };
         let header = HeaderBuffer::new(&Header::Get(transfer.envelope, announced, exposed));
-        Ok(links.attempt_header(id, &header))
+        Ok(links.attempt_header(id, header.as_bytes()))
     }
 
     /// Whether the default stream's work on a device's data is done, or nobody can tell, so that the message has failed.
@@ -340,9 +340,14 @@ impl Engine {
     fn attempt_announce(&self, peer: &Peer, links: &mut Links, id: Id) -> Attempt {
         let Some(transfer) = links.sends.get_mut(id) else { return Attempt::Busy };
         transfer.phase = Phase::Starting(Start::Announce);
-        let addressable = transfer.failure.is_none() && self.addressable(&links.active, transfer);
+        // Or the message would not be announced to be stored.
+        let able = transfer.stores || self.addressable(&links.active, transfer);
+        let addressable = transfer.failure.is_none() && able;
         // Nor does the network know of it, that may be asked to store the data.
-        let by_network = || Together::of(&links.active).any.contains(Flags::DEVICE_DIRECT);
+        let by_network = || {
+            let direct = |link: &Link| link.capabilities().flags.contains(Flags::DEVICE_DIRECT);
+            links.active.iter().any(direct)
+        };
         if addressable
             && transfer.convertor.location().on_device()
             && by_network()
@@ -352,7 +357,7 @@ impl Engine {
         }
         let addressable = addressable && transfer.failure.is_none();
         let announced = Announced { len: transfer.len, sender: id, addressable };
-        let header = HeaderBuffer::new(&Header::Rendezvous(transfer.envelope, announced));
+        let header = wire::rendezvous_bytes(&transfer.envelope, &announced);
         let unordered = Some(*transfer.convertor.location()).filter(|at| at.on_device() && !transfer.ordered);
         let attempt = links.attempt_header(id, &header);
         if let (Attempt::Under, Some(location)) = (&attempt, unordered) {
@@ -503,8 +508,8 @@ impl Links {
         }
     }
 
-    fn attempt_header(&mut self, id: Id, header: &HeaderBuffer) -> Attempt {
-        if !self.send_small(header.as_bytes()) {
+    fn attempt_header(&mut self, id: Id, header: &[u8]) -> Attempt {
+        if !self.send_small(header) {
             return Attempt::Busy;
         }
         self.announced(id);
@@ -555,7 +560,7 @@ fn register(active: &mut [Link], transfer: &mut SendTransfer, flag: Flags) -> Re
         // SAFETY: the buffer stays valid and unwritten until the request completes, and the registration is dropped
         // with the transfer, before that.
         if let Some(registration) = unsafe { link.endpoint.register(region, Access::RemoteRead)? } {
-            transfer.registration = Some((link.serial, registration));
+            transfer.registration = Some(Box::new((link.serial, registration)));
             return Ok(true);
         }
     }

@@ -52,7 +52,7 @@ pub(crate) struct SendTransfer {
     /// The receiver has said that it is done.
     pub(crate) finished: bool,
     /// Lets the receiver fetch through the link of this serial.
-    pub(crate) registration: Option<(u32, Registration)>,
+    pub(crate) registration: Option<Box<(u32, Registration)>>,
     /// No link could make a device's data reachable for the peer.
     pub(crate) unreachable: bool,
     /// The default stream's work on a device's data is done.
@@ -63,7 +63,7 @@ pub(crate) struct SendTransfer {
     pub(crate) stores: bool,
     /// Its copies wait for the default stream; only the first has to.
     order: Order,
-    pub(crate) failure: Option<Error>,
+    pub(crate) failure: Option<Box<Error>>,
     /// There is nobody left to tell.
     pub(crate) gone: bool,
 }
@@ -129,7 +129,7 @@ impl SendTransfer {
 
     /// The first failure stands.
     pub(crate) fn fail(&mut self, error: Error) {
-        self.failure.get_or_insert(error);
+        self.failure.get_or_insert_with(|| Box::new(error));
         self.ranges.clear();
     }
 
@@ -161,6 +161,6 @@ impl Links {
         {
             self.control(&Header::Abort { receiver, sent: transfer.settled, reason: Abort::Device });
         }
-        transfer.request.complete(Status::EMPTY, transfer.failure, done);
+        transfer.request.end(Status::EMPTY, transfer.failure, done);
     }
 }

@@ -103,14 +103,12 @@ pub(crate) struct Puts {
 impl Puts {
     pub(crate) const EMPTY: Puts = Puts { batch: Batch::EMPTY, via: (BtlTag(0), 0), handle: None };
 
-    /// Adds an entry; false, and nothing has happened, if it does not go with those that are there.
+    /// Adds one, by a link of ours; false, and nothing has happened, if it does not go with those that are there.
     #[inline]
     pub(crate) fn add(
         &mut self,
-        (sender, receiver): (Id, Id),
-        len: u64,
+        &WholePut { sender, receiver, len, handle }: &WholePut<'_>,
         (btl, ordinal): (BtlTag, u8),
-        handle: &RemoteHandle,
     ) -> bool {
         let differs = match &self.handle {
             _ if self.batch.is_empty() => {
@@ -285,6 +283,14 @@ impl Finished<'_> {
     }
 }
 
+/// A request to store all of a message in one run of memory.
+pub(crate) struct WholePut<'h> {
+    pub(crate) sender: Id,
+    pub(crate) receiver: Id,
+    pub(crate) len: u64,
+    pub(crate) handle: &'h RemoteHandle,
+}
+
 /// Requests to put, each checked when its turn comes.
 #[derive(Debug)]
 pub(crate) struct PutsReader<'b> {
@@ -301,9 +307,9 @@ impl PutsReader<'_> {
         self.via
     }
 
-    /// The next one: sender and receiver, length, and where to.
+    /// The next one.
     #[inline]
-    pub(crate) fn next(&mut self) -> Option<Result<(Id, Id, u64, &RemoteHandle), Malformed>> {
+    pub(crate) fn next_put(&mut self) -> Option<Result<WholePut<'_>, Malformed>> {
         if self.left == 0 {
             let more = self.rest.len();
             let excess = Malformed::Payload { kind: kind::PUTS, payload: more, expected: 0 };
@@ -315,7 +321,7 @@ impl PutsReader<'_> {
     }
 
     #[inline]
-    fn read(&mut self) -> Result<(Id, Id, u64, &RemoteHandle), Malformed> {
+    fn read(&mut self) -> Result<WholePut<'_>, Malformed> {
         let short = Malformed::Short { kind: kind::PUTS, len: self.rest.len() };
         let Ok((entry, mut rest)) = PutEntry::read_from_prefix(self.rest) else { return Err(short) };
         for index in bits(entry.differs.get()) {
@@ -326,7 +332,8 @@ impl PutsReader<'_> {
             }
         }
         self.rest = rest;
-        Ok((Id(entry.sender.get()), Id(entry.receiver.get()), entry.len.get(), &self.handle))
+        let PutEntry { sender, receiver, len, .. } = entry;
+        Ok(WholePut { sender: Id(sender.get()), receiver: Id(receiver.get()), len: len.get(), handle: &self.handle })
     }
 }
 

@@ -109,6 +109,12 @@ pub(crate) fn match_bytes(envelope: &Envelope) -> [u8; size_of::<Match>()] {
     zerocopy::transmute!([first.to_le(), second.to_le()])
 }
 
+/// The bytes of the header that announces a message, made in the same way.
+#[inline]
+pub(crate) fn rendezvous_bytes(envelope: &Envelope, announced: &Announced) -> [u8; size_of::<Rendezvous>()] {
+    zerocopy::transmute!(rendezvous(kind::RENDEZVOUS, envelope, announced))
+}
+
 /// The envelope of an eager message if `words`, little-endian, are the header of one.
 #[inline]
 pub(crate) fn match_envelope([first, second]: [u64; 2]) -> Option<Envelope> {
@@ -153,7 +159,7 @@ impl Buffer {
         match *header {
             Header::Match(envelope) => self.push(&match_bytes(&envelope)),
             Header::Rendezvous(envelope, announced) => {
-                self.push(rendezvous(kind::RENDEZVOUS, &envelope, &announced).as_bytes());
+                self.push(&rendezvous_bytes(&envelope, &announced));
             }
             Header::Get(envelope, announced, Exposed { btl, ordinal, handle, blocks }) => {
                 let mut rendezvous = rendezvous(kind::GET, &envelope, &announced);
@@ -240,6 +246,7 @@ impl Buffer {
     }
 }
 
+#[inline]
 fn rendezvous(kind: u8, envelope: &Envelope, announced: &Announced) -> Rendezvous {
     let flags = if announced.addressable { FLAG_ADDRESSABLE } else { 0 };
     Rendezvous {

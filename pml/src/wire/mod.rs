@@ -8,9 +8,9 @@ mod card;
 mod headers;
 mod parse;
 
-pub(crate) use batch::{List, Puts, PutsReader, Several, is_batch, parse_batch};
+pub(crate) use batch::{List, Puts, PutsReader, Several, WholePut, is_batch, parse_batch};
 pub(crate) use card::Card;
-pub(crate) use headers::{Buffer as HeaderBuffer, match_bytes, match_envelope};
+pub(crate) use headers::{Buffer as HeaderBuffer, match_bytes, match_envelope, rendezvous_bytes};
 pub(crate) use parse::{Malformed, parse};
 
 use cableway_btl::{Offer, RemoteHandle};

@@ -4,6 +4,10 @@ use super::*;
 
 type Request = (u64, u64, u64, RemoteHandle);
 
+fn put(sender: u64, receiver: u64, len: u64, handle: &RemoteHandle) -> WholePut<'_> {
+    WholePut { sender: Id(sender), receiver: Id(receiver), len, handle }
+}
+
 /// Handles as an allocation's parts have them, and others.
 fn handles() -> impl Strategy<Value = Vec<RemoteHandle>> {
     let bytes = prop_oneof![Just(RemoteHandle::MAX), 0..=RemoteHandle::MAX];
@@ -27,8 +31,8 @@ fn handles() -> impl Strategy<Value = Vec<RemoteHandle>> {
 fn read(bytes: &[u8]) -> Result<Vec<Request>, Malformed> {
     let Several::Puts(mut puts) = parse_batch(bytes)? else { panic!("another kind") };
     let mut found = Vec::new();
-    while let Some(put) = puts.next() {
-        let (sender, receiver, len, handle) = put?;
+    while let Some(put) = puts.next_put() {
+        let WholePut { sender, receiver, len, handle } = put?;
         found.push((sender.0, receiver.0, len, *handle));
     }
     Ok(found)
@@ -43,7 +47,7 @@ proptest! {
         let (mut written, mut found) = (Vec::new(), Vec::new());
         for handle in handles {
             let entry = (ids.0, ids.1.wrapping_add(written.len() as u64), ids.2, handle);
-            let mut add = |puts: &mut Puts| puts.add((Id(entry.0), Id(entry.1)), entry.2, via, &handle);
+            let add = |puts: &mut Puts| puts.add(&put(entry.0, entry.1, entry.2, &handle), via);
             if !add(&mut puts) {
                 found.extend(read(puts.finish()).unwrap());
                 puts.batch().clear();
@@ -61,7 +65,7 @@ proptest! {
     fn a_cut_message_is_refused(handles in handles(), cut in any::<prop::sample::Index>()) {
         let mut puts = Puts::EMPTY;
         for handle in &handles {
-            let _ = puts.add((Id(1), Id(2)), 3, (BtlTag(4), 5), handle);
+            let _ = puts.add(&put(1, 2, 3, handle), (BtlTag(4), 5));
         }
         let bytes = puts.finish();
         prop_assert!(read(&bytes[..cut.index(bytes.len())]).is_err());
@@ -72,7 +76,7 @@ proptest! {
         bytes[0] = kind;
         if let Ok(Several::Puts(mut puts)) = parse_batch(&bytes) {
             let mut count = 0;
-            while let Some(Ok(_)) = puts.next() {
+            while let Some(Ok(_)) = puts.next_put() {
                 count += 1;
             }
             prop_assert!(count <= bytes.len() / size_of::<PutEntry>());
@@ -113,10 +117,10 @@ fn what_no_engine_sends_is_refused() {
 
     let handle = RemoteHandle::new(&[1; 12]).unwrap();
     let mut puts = Puts::EMPTY;
-    assert!(puts.add((Id(1), Id(2)), 3, (BtlTag(4), 5), &handle));
-    assert!(puts.add((Id(1), Id(2)), 3, (BtlTag(4), 5), &RemoteHandle::new(&[2; 12]).unwrap()));
-    assert!(!puts.add((Id(1), Id(2)), 3, (BtlTag(9), 5), &handle), "by another link");
-    assert!(!puts.add((Id(1), Id(2)), 3, (BtlTag(4), 5), &RemoteHandle::new(&[1; 13]).unwrap()), "another length");
+    assert!(puts.add(&put(1, 2, 3, &handle), (BtlTag(4), 5)));
+    assert!(puts.add(&put(1, 2, 3, &RemoteHandle::new(&[2; 12]).unwrap()), (BtlTag(4), 5)));
+    assert!(!puts.add(&put(1, 2, 3, &handle), (BtlTag(9), 5)), "by another link");
+    assert!(!puts.add(&put(1, 2, 3, &RemoteHandle::new(&[1; 13]).unwrap()), (BtlTag(4), 5)), "another length");
     let good = puts.finish().to_vec();
     assert_eq!(read(&good).unwrap().len(), 2);
     assert!(read(&[&good[..], &[0]].concat()).is_err(), "more than it counts");
