@@ -16,7 +16,7 @@ use cableway_common_cuda::{Location, Strided};
 use crate::NAME;
 use crate::cost::{self, Other, Priced};
 use crate::device_copy::handle::Handle as DeviceHandle;
-use crate::device_copy::{NotBegun, What};
+use crate::device_copy::{NotBegun, Recent, What};
 use crate::inner::{Inner, Request};
 use crate::offers::{self, Offers};
 use crate::path::{FifoPath, Path};
@@ -45,6 +45,8 @@ pub(crate) struct SmEndpoint {
     fragments: [Own; 4],
     offers: Offers,
     priced: Priced,
+    /// Device memory of the peer's and ours that was met last.
+    recent: Recent,
 }
 
 /// Takes back fragments that are dropped unsent, and knows how many may still be sent.
@@ -100,6 +102,7 @@ impl SmEndpoint {
             fragments,
             offers,
             priced,
+            recent: Recent::default(),
         };
         endpoint.refresh();
         endpoint.limit_copies();
@@ -315,7 +318,8 @@ impl SmEndpoint {
         }
         self.follow(&local.location, self.other(&local.location, remote.0));
         // SAFETY: the caller's promise.
-        let started = unsafe { self.inner.device_copies.start(self.peer.rank, local, remote, what, token) };
+        let started =
+            unsafe { self.inner.device_copies.start((self.peer.rank, &mut self.recent), local, remote, what, token) };
         started.map_err(|NotBegun { reason, wanted }| {
             if let Some(wanted) = wanted {
                 self.inner.request(Request::Ask(self.peer.clone(), wanted));
@@ -476,8 +480,12 @@ impl Endpoint for SmEndpoint {
         self.refresh();
         if region.location.on_device() {
             self.follow(&region.location, Other::Unknown);
-            let able = self.capabilities.flags.contains(Flags::DEVICE_GET);
-            let handle = able.then(|| self.inner.device_copies.export(&region, access, self.peer.rank)).flatten();
+            if !self.capabilities.flags.contains(Flags::DEVICE_GET) {
+                return Ok(None);
+            }
+            let copies = &self.inner.device_copies;
+            let again = self.recent.export(&region, access);
+            let handle = again.or_else(|| copies.export(&region, access, self.peer.rank, &mut self.recent));
             return Ok(handle.map(|handle| Registration::new(handle, None)));
         }
         if !self.capabilities.flags.contains(Flags::GET) {

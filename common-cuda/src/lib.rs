@@ -37,7 +37,7 @@ pub use error::DeviceError;
 pub use facts::{DeviceFacts, Facts, Link};
 pub use host::{BounceBuffer, BouncePool, HostRegistration};
 pub use host_pool::{HostMemory, HostPool};
-pub use ipc::{Answer, ExportKind, Exported, Exports, Imports, Mapped, MappingCounts, Reach, Wanted};
+pub use ipc::{Answer, ExportKind, Exported, Exports, Imports, Mapped, MappingCounts, Reach, Wanted, WasMapped};
 pub use location::{DeviceIndex, Location, MemoryClass};
 pub use spread::{BlockList, MOST_LISTED_BLOCKS, Spread};
 pub use strided::{MAX_STRIDED_DIMENSIONS, Strided};

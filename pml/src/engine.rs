@@ -187,9 +187,12 @@ impl Engine {
     /// What the engine did so far.
     pub fn counters(&self) -> &Counters {
         for peer in self.met() {
-            let (sent, bytes) = std::mem::take(&mut peer.links.lock().sent_eager);
+            let mut links = peer.links.lock();
+            let (sent, bytes) = std::mem::take(&mut links.sent_eager);
             self.counters.sends_eager.add(sent);
             self.counters.bytes_eager.add(bytes);
+            self.counters.sends_rendezvous.add(std::mem::take(&mut links.announcements));
+            self.counters.device_direct.add(std::mem::take(&mut links.copied));
         }
         let (made, hits) = self.devices.mappings().take();
         self.counters.ipc_mappings.add(made);

@@ -12,20 +12,21 @@ pub(crate) enum Content {
     /// Its payload is all of it.
     Eager,
     /// Its data must be asked for, or, if it came along, its arrival acknowledged.
-    Announced(Box<Offer>),
+    Announced(Offer),
 }
 
-/// What an announced message says of its data. Apart, so that an eager message, which has none, is small.
+/// What an announced message says of its data.
 #[derive(Clone, Debug)]
 pub(crate) struct Offer {
     pub(crate) announced: Announced,
     /// Set if it can be fetched.
-    pub(crate) exposed: Option<Exposed>,
+    /// Apart, because it is long, and most messages have none.
+    pub(crate) exposed: Option<Box<Exposed>>,
 }
 
 impl Content {
     pub(crate) fn announced(announced: Announced, exposed: Option<Exposed>) -> Self {
-        Content::Announced(Box::new(Offer { announced, exposed }))
+        Content::Announced(Offer { announced, exposed: exposed.map(Box::new) })
     }
 }
 

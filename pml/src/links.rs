@@ -165,6 +165,9 @@ pub(crate) struct Links {
     pub(crate) fetches: Fetches,
     /// Eager messages sent the short way and their bytes, not yet in the engine's counters.
     pub(crate) sent_eager: (u64, u64),
+    /// Messages announced and messages moved by one copy that this process made, likewise.
+    pub(crate) announcements: u64,
+    pub(crate) copied: u64,
 }
 
 /// What a busy link left over, in the order in which it is tried again.
@@ -228,6 +231,8 @@ impl Links {
             broken: None,
             fetches: Fetches::default(),
             sent_eager: (0, 0),
+            announcements: 0,
+            copied: 0,
         }
     }
 

@@ -69,33 +69,63 @@ struct Running {
 
 #[derive(Default)]
 pub(super) struct Batches {
-    waiting: VecDeque<Copy>,
+    waiting: Vec<Copy>,
+    /// Of those: their bytes, and whether they are in several contexts.
+    bytes: usize,
+    mixed: bool,
     running: Vec<Running>,
     /// Those that could not set out.
-    failed: Vec<(Of, DeviceError)>,
+    failed: Vec<(Vec<Of>, DeviceError)>,
 }
 
 impl Batches {
+    #[inline]
     pub(super) fn add(&mut self, copy: Copy) {
-        self.waiting.push_back(copy);
+        self.bytes = self.bytes.saturating_add(copy.len);
+        self.mixed |= self.waiting.first().is_some_and(|first| context(&first.local) != context(&copy.local));
+        self.waiting.push(copy);
     }
 
     /// Whether any copy from or to this peer's memory is not over.
     pub(super) fn has(&self, peer: Rank) -> bool {
         self.waiting.iter().any(|copy| copy.of.peer == peer)
             || self.running.iter().flat_map(|batch| &batch.copies).any(|of| of.peer == peer)
-            || self.failed.iter().any(|(of, _)| of.peer == peer)
+            || self.failed.iter().flat_map(|batch| &batch.0).any(|of| of.peer == peer)
     }
 
     /// Hands over what waits, but for small copies in a context that has enough to do.
     pub(super) fn set_out(&mut self, devices: &Devices) {
-        let mut held: VecDeque<Copy> = VecDeque::new();
-        while let Some(first) = self.waiting.pop_front() {
+        let Some(first) = self.waiting.first() else { return };
+        if self.mixed || self.waiting.len() > MOST_COPIES || self.bytes > MOST_BYTES {
+            return self.set_out_parts(devices);
+        }
+        if self.holds_back(context(&first.local), self.bytes, self.waiting.len()) {
+            return;
+        }
+        let mut batch = std::mem::take(&mut self.waiting);
+        self.bytes = 0;
+        self.hand_over(devices, &mut batch);
+        // Empty, with room for the next.
+        self.waiting = batch;
+    }
+
+    /// Whether so much is to gather further.
+    fn holds_back(&self, context: Context, bytes: usize, copies: usize) -> bool {
+        let busy = || self.running.iter().filter(|running| running.context == context).count() >= DEPTH;
+        bytes < ENOUGH && copies < MOST_COPIES && busy()
+    }
+
+    /// The same of what is more than a batch.
+    #[cold]
+    fn set_out_parts(&mut self, devices: &Devices) {
+        let mut waiting = VecDeque::from(std::mem::take(&mut self.waiting));
+        let mut held = Vec::new();
+        while let Some(first) = waiting.pop_front() {
             let context = context(&first.local);
             let mut batch = vec![first];
             let mut bytes = batch[0].len;
             let mut others = VecDeque::new();
-            while let Some(copy) = self.waiting.pop_front() {
+            while let Some(copy) = waiting.pop_front() {
                 // Copies are taken as they come: what comes after one that does not fit waits with it.
                 if self::context(&copy.local) != context {
                     others.push_back(copy);
@@ -104,21 +134,22 @@ impl Batches {
                     batch.push(copy);
                 } else {
                     others.push_back(copy);
-                    others.append(&mut self.waiting);
+                    others.append(&mut waiting);
                 }
             }
-            self.waiting = others;
-            let busy = self.running.iter().filter(|running| running.context == context).count() >= DEPTH;
-            if busy && bytes < ENOUGH && batch.len() < MOST_COPIES {
-                held.extend(batch);
+            waiting = others;
+            if self.holds_back(context, bytes, batch.len()) {
+                held.append(&mut batch);
             } else {
-                self.hand_over(devices, batch);
+                self.hand_over(devices, &mut batch);
             }
         }
-        self.waiting = held;
+        (self.bytes, self.mixed) = (0, false);
+        held.into_iter().for_each(|copy| self.add(copy));
     }
 
-    fn hand_over(&mut self, devices: &Devices, batch: Vec<Copy>) {
+    /// Leaves the batch empty.
+    fn hand_over(&mut self, devices: &Devices, batch: &mut Vec<Copy>) {
         let Some(first) = batch.first() else { return };
         let local = first.local;
         let ordered = batch.iter().any(|copy| copy.order == Order::AfterDefaultStream);
@@ -130,7 +161,7 @@ impl Batches {
                 let one_device = batch.iter().all(|copy| copy.of.one_device);
                 copies.reachable(if one_device { Within::OneDevice } else { Within::OneNode });
             }
-            for copy in &batch {
+            for copy in &*batch {
                 let Copy { to, from, len, .. } = *copy;
                 // SAFETY: both ranges are good until the copy is reported, by the promise of whoever started it and by
                 // the mapping that is kept; a kernel reaches them.
@@ -143,16 +174,16 @@ impl Batches {
             }
             copies.finish()
         })();
-        let copies: Vec<Of> = batch.into_iter().map(|copy| copy.of).collect();
+        let copies: Vec<Of> = batch.drain(..).map(|copy| copy.of).collect();
         match begun {
             Ok(completion) => self.running.push(Running { completion, copies, context: context(&local) }),
-            Err(error) => self.failed.extend(copies.into_iter().map(|of| (of, error.clone()))),
+            Err(error) => self.failed.push((copies, error)),
         }
     }
 
-    /// Takes out what is over.
-    pub(super) fn ended(&mut self) -> Vec<(Of, Result<(), DeviceError>)> {
-        let mut ended: Vec<_> = self.failed.drain(..).map(|(of, error)| (of, Err(error))).collect();
+    /// Takes out the batches that are over.
+    pub(super) fn ended(&mut self) -> Vec<(Vec<Of>, Result<(), DeviceError>)> {
+        let mut ended: Vec<_> = self.failed.drain(..).map(|(copies, error)| (copies, Err(error))).collect();
         let (mut index, mut waits) = (0, None);
         while let Some(batch) = self.running.get_mut(index) {
             let result = if waits == Some(batch.context) { Ok(false) } else { batch.completion.poll() };
@@ -162,8 +193,7 @@ impl Batches {
                 continue;
             }
             let batch = self.running.remove(index);
-            let result = result.map(|_| ());
-            ended.extend(batch.copies.into_iter().map(|of| (of, result.clone())));
+            ended.push((batch.copies, result.map(|_| ())));
         }
         ended
     }

@@ -73,9 +73,24 @@ impl Handle {
         Some(self.gone.get()).filter(|id| *id != 0)
     }
 
-    /// The allocation, and where in it a piece of `len` bytes at `offset` of the part begins.
-    pub(crate) fn resolve(&self, access: Access, offset: u64, len: usize) -> Result<(Exported, u64), &'static str> {
-        let kind = ExportKind::from_number(self.kind).ok_or("the handle is of an unknown kind")?;
+    /// Another part of the same allocation; none if that does not lie in it.
+    #[inline]
+    pub(crate) fn of_part(&self, address: *const u8, len: usize) -> Option<Handle> {
+        let first = (address as u64).checked_sub(self.base.get())?;
+        first.checked_add(len as u64).filter(|end| *end <= self.allocation_len.get())?;
+        Some(Handle { first: first.into(), len: (len as u64).into(), ..*self })
+    }
+
+    /// Whether it names a part of the same allocation, as it was named before.
+    #[inline]
+    pub(crate) fn is_of_same(&self, other: &Handle) -> bool {
+        let of = |handle: &Handle| (handle.kind, handle.base, handle.allocation_len, handle.buffer_id, handle.device);
+        of(self) == of(other)
+    }
+
+    /// Where in the allocation a piece of `len` bytes at `offset` of the part begins.
+    #[inline]
+    pub(crate) fn place(&self, access: Access, offset: u64, len: usize) -> Result<u64, &'static str> {
         if self.access != number(access) {
             return Err("the handle does not permit it");
         }
@@ -85,15 +100,22 @@ impl Handle {
         if !inside(offset, len as u64, part) || !inside(first, part, whole) || base.get().checked_add(whole).is_none() {
             return Err("the range is not within the registered memory");
         }
+        Ok(first + offset)
+    }
+
+    /// The allocation, and where in it a piece of `len` bytes at `offset` of the part begins.
+    pub(crate) fn resolve(&self, access: Access, offset: u64, len: usize) -> Result<(Exported, u64), &'static str> {
+        let kind = ExportKind::from_number(self.kind).ok_or("the handle is of an unknown kind")?;
+        let place = self.place(access, offset, len)?;
         let exported = Exported {
             kind,
             device: self.device,
-            base: base.get(),
-            len: whole,
+            base: self.base.get(),
+            len: self.allocation_len.get(),
             buffer_id: self.buffer_id.get(),
             handle: self.driver,
         };
-        Ok((exported, first + offset))
+        Ok((exported, place))
     }
 }
 

@@ -10,6 +10,7 @@
 
 mod batches;
 pub(crate) mod handle;
+mod recent;
 
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::{Relaxed, Release};
@@ -17,12 +18,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use cableway_base::{Parameters, Rank};
 use cableway_btl::{Access, Error, Region, RemoteHandle, Token, Transfer, Upcalls};
-use cableway_common_cuda::{Answer, DeviceError, Devices, Exports, Imports, Location, Reach, Strided, Wanted};
+use cableway_common_cuda::{Answer, DeviceError, Devices, Exports, Imports, Location, Mapped, Reach, Strided, Wanted};
 use parking_lot::Mutex;
 
 use self::batches::{Batches, Blocks, Copy, Of};
 use crate::NAME;
 use handle::Handle;
+pub(crate) use recent::Recent;
 
 /// Devices of a node whose identity is remembered; that of others is asked for each time.
 const DEVICES: usize = 32;
@@ -77,13 +79,21 @@ impl DeviceCopies {
     }
 
     /// What `peer` needs in order to copy from or to the region; none if it cannot.
-    pub(crate) fn export(&self, region: &Region, access: Access, peer: Rank) -> Option<RemoteHandle> {
+    pub(crate) fn export(
+        &self,
+        region: &Region,
+        access: Access,
+        peer: Rank,
+        recent: &mut Recent,
+    ) -> Option<RemoteHandle> {
         let exported = self.exports.export(&region.location, region.address, region.len, peer)?;
         if self.imports.refuses(peer, exported.kind) {
             // It would hardly fare better.
             return None;
         }
-        Handle::new(&exported, region.address, region.len, access, self.exports.gone(peer)).to_remote()
+        let handle = Handle::new(&exported, region.address, region.len, access, self.exports.gone(peer));
+        recent.exported(&region.location, access, &handle);
+        handle.to_remote()
     }
 
     /// Has peers hear of what they were told of and that is no more, by `say(peer, id)`.
@@ -130,7 +140,7 @@ impl DeviceCopies {
     /// Why it cannot be done this way.
     pub(crate) unsafe fn start(
         &self,
-        peer: Rank,
+        (peer, recent): (Rank, &mut Recent),
         local: &Region,
         (handle, access): (&Handle, Access),
         what: What<'_>,
@@ -149,16 +159,15 @@ impl DeviceCopies {
             }
             What::Blocks { ours, theirs, len } => within(local.len, ours, theirs, len)?,
         };
-        let (exported, at) = handle.resolve(access, first, len)?;
-        let reach = self.imports.reach(peer, &exported, &local.location, local.len as u64);
-        let mapped = match reach.map_err(|error| error.to_string())? {
-            Reach::Mapped(mapped) => mapped,
-            Reach::NotYet => return Err("the peer's memory is not mapped before it is met again".into()),
-            Reach::Ask(wanted) => {
-                let reason = "the peer has to pass a descriptor of its memory first".to_owned();
-                return Err(NotBegun { reason, wanted: Some(wanted) });
+        let at = handle.place(access, first, len)?;
+        let again = recent.imported(handle, &local.location).and_then(|was| self.imports.again(was));
+        let mapped = match again {
+            Some(mapped) => mapped,
+            None => {
+                let mapped = self.reach(peer, local, (handle, access), (first, len))?;
+                recent.reached(handle, &local.location, &mapped);
+                mapped
             }
-            Reach::Refused => return Err("the peer's memory cannot be mapped".into()),
         };
         let remote = match what {
             What::Run(_) => mapped.address(at),
@@ -181,13 +190,35 @@ impl DeviceCopies {
         let one_device = self.on_one_device(&local.location, handle);
         let of = Of { peer, token, one_device, _mapped: mapped };
         let copy = Copy { to, from, len, blocks, local: local.location, order: local.order, of };
-        self.count.fetch_add(1, Release);
         let mut batches = self.batches.lock();
+        // Changed by who has the lock alone.
+        self.count.store(self.count.load(Relaxed) + 1, Release);
         batches.add(copy);
         if !self.gathering.load(Relaxed) {
             batches.set_out(&self.devices);
         }
         Ok(Transfer::Started)
+    }
+
+    /// Maps what the handle names, if it is not mapped yet.
+    fn reach(
+        &self,
+        peer: Rank,
+        local: &Region,
+        (handle, access): (&Handle, Access),
+        (first, len): (u64, usize),
+    ) -> Result<Mapped, NotBegun> {
+        let (exported, _) = handle.resolve(access, first, len)?;
+        let reach = self.imports.reach(peer, &exported, &local.location, local.len as u64);
+        match reach.map_err(|error| error.to_string())? {
+            Reach::Mapped(mapped) => Ok(mapped),
+            Reach::NotYet => Err("the peer's memory is not mapped before it is met again".into()),
+            Reach::Ask(wanted) => {
+                let reason = "the peer has to pass a descriptor of its memory first".to_owned();
+                Err(NotBegun { reason, wanted: Some(wanted) })
+            }
+            Reach::Refused => Err("the peer's memory cannot be mapped".into()),
+        }
     }
 
     /// Until [`poll`](Self::poll), copies gather.
@@ -213,14 +244,19 @@ impl DeviceCopies {
                 // What was held back for these.
                 batches.set_out(&self.devices);
             }
+            self.count
+                .store(self.count.load(Relaxed) - ended.iter().map(|(copies, _)| copies.len()).sum::<usize>(), Release);
             ended
         };
-        self.count.fetch_sub(ended.len(), Release);
-        let count = ended.len();
-        for (of, result) in ended {
+        let mut count = 0;
+        for (copies, result) in ended {
             let failed =
                 |error: DeviceError| Error::Unavailable { btl: NAME, operation: "copy", reason: refused(&error) };
-            upcalls.completed(of.token, result.map_err(failed));
+            let result = result.map_err(failed);
+            for of in copies {
+                count += 1;
+                upcalls.completed(of.token, result.clone());
+            }
         }
         count
     }

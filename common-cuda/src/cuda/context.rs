@@ -21,6 +21,7 @@ use super::costs::Keeper;
 use super::driver::Driver;
 use super::info;
 use super::kernels::Kernels;
+use super::memo::Memo;
 use super::status::Failure;
 use super::stream::Streams;
 use crate::costs::{Costs, DeviceCosts};
@@ -87,24 +88,14 @@ pub(crate) struct Context {
     settled: AtomicU64,
     /// Ids of allocations that were found in it, each in the place that it chooses.
     allocations: [AtomicU64; ALLOCATIONS],
-    /// The same of those that are device memory, with their devices: see [`pack`].
-    located: [AtomicU64; LOCATED],
+    /// By ids of contexts of the process, what `settled` is.
+    all_settled: Arc<Memo>,
 }
 
-/// How many allocations of device memory a context is known by, and how many pieces of the address space are known to
-/// have some.
-const LOCATED: usize = 64;
-const PIECES: usize = 64;
 /// Of an address, which piece it is in: drivers map as much at a time.
 const PIECE_SHIFT: u32 = 21;
-/// Bits of an id, beside its device's number.
-const ID_BITS: u32 = 48;
-
-/// An allocation's id and its device's number in one word; none where they do not fit, or nothing is known.
-fn pack(buffer_id: u64, device: DeviceIndex) -> Option<u64> {
-    let fits = buffer_id != 0 && buffer_id >> ID_BITS == 0 && device.0 < 1 << (u64::BITS - ID_BITS);
-    fits.then_some(u64::from(device.0) << ID_BITS | buffer_id)
-}
+/// How many pieces of the address space are known to have device memory.
+const PIECES: usize = 64;
 
 /// How many allocations a context is known by.
 const ALLOCATIONS: usize = 16;
@@ -151,7 +142,8 @@ impl Context {
         let question = QUESTIONS.fetch_add(1, Ordering::AcqRel) + 1;
         let idle = self.streams.legacy_is_idle(driver)?;
         if idle == Some(true) {
-            self.settled.fetch_max(question, Ordering::AcqRel);
+            let before = self.settled.fetch_max(question, Ordering::AcqRel);
+            self.all_settled.set(self.id, [0, question.max(before)]);
         }
         Ok(idle)
     }
@@ -315,12 +307,24 @@ pub(crate) struct Contexts {
     primaries: RwLock<HashMap<DeviceIndex, Arc<Context>>>,
     /// Pieces of the address space in which device memory was found, each in the place that it chooses.
     pieces: [AtomicU64; PIECES],
+    /// Contexts and devices of device memory, by ids of allocations.
+    located: Memo,
+    /// The moments of the last questions to which legacy default streams were idle, by ids of contexts.
+    settled: Arc<Memo>,
 }
 
 impl Contexts {
     pub(super) fn new(driver: &'static Driver, settings: Settings, keeper: Arc<Keeper>) -> Self {
-        let (known, primaries) = (RwLock::default(), RwLock::default());
-        Contexts { driver, settings, keeper, known, primaries, pieces: [const { AtomicU64::new(0) }; PIECES] }
+        Contexts {
+            driver,
+            settings,
+            keeper,
+            known: RwLock::default(),
+            primaries: RwLock::default(),
+            pieces: [const { AtomicU64::new(0) }; PIECES],
+            located: Memo::default(),
+            settled: Arc::default(),
+        }
     }
 
     /// The context of this id, seen before.
@@ -330,7 +334,10 @@ impl Contexts {
 
     /// Whether what the legacy default stream of the context of this id held at a moment is known to be done.
     pub(super) fn settled_since(&self, id: u64, moment: u64) -> bool {
-        self.known.read().iter().any(|context| context.id == id && context.settled_since(moment))
+        match self.settled.get(id) {
+            Some([_, settled]) => settled > moment,
+            None => self.known.read().iter().any(|context| context.id == id && context.settled_since(moment)),
+        }
     }
 
     /// The id of the context of this handle, which the caller has just got from the driver.
@@ -377,27 +384,19 @@ impl Contexts {
     /// Device memory of the allocation that has this id now, if that was found before: ids are never used twice, so
     /// that all else is as it was.
     pub(super) fn locate(&self, buffer_id: u64) -> Option<Location> {
-        let known = self.known.read();
-        let mask = (1 << ID_BITS) - 1;
-        known.iter().filter(|context| !context.gone.load(Ordering::Relaxed)).find_map(|context| {
-            let packed = context.located[buffer_id as usize % LOCATED].load(Ordering::Relaxed);
-            let device = Some(DeviceIndex((packed >> ID_BITS) as u32)).filter(|_| packed & mask == buffer_id)?;
-            (buffer_id != 0).then_some(Location {
-                class: MemoryClass::Device,
-                device: Some(device),
-                context: context.id,
-                buffer_id,
-            })
-        })
+        let [device, context] = self.located.get(buffer_id)?;
+        let device = Some(DeviceIndex(device as u32));
+        Some(Location { class: MemoryClass::Device, device, context, buffer_id })
     }
 
     /// Remembers what [`locate`](Self::locate) answers, of device memory at an address.
     pub(super) fn remember(&self, address: *const u8, location: &Location) {
         let &Location { device: Some(device), context, buffer_id, .. } = location else { return };
-        let (Some(packed), Some(context)) = (pack(buffer_id, device), self.by_id(context)) else { return };
-        context.located[buffer_id as usize % LOCATED].store(packed, Ordering::Relaxed);
-        let piece = address as u64 >> PIECE_SHIFT;
-        self.pieces[piece as usize % PIECES].store(piece, Ordering::Relaxed);
+        if buffer_id != 0 {
+            self.located.set(buffer_id, [device.0.into(), context]);
+            let piece = address as u64 >> PIECE_SHIFT;
+            self.pieces[piece as usize % PIECES].store(piece, Ordering::Relaxed);
+        }
     }
 
     #[cold]
@@ -423,7 +422,7 @@ impl Contexts {
                 batches_refused: Default::default(),
                 settled: AtomicU64::new(0),
                 allocations: Default::default(),
-                located: [const { AtomicU64::new(0) }; LOCATED],
+                all_settled: self.settled.clone(),
             }));
         }
     }

@@ -16,6 +16,7 @@ mod kernels;
 mod landing;
 mod latest;
 mod mapping;
+mod memo;
 mod pieces;
 mod primary;
 mod recorded;

@@ -1,8 +1,8 @@
 //! The other side: mappings of what peers exported.
 
 use std::os::fd::{AsFd as _, BorrowedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use ahash::AHashMap;
@@ -108,6 +108,18 @@ impl Mapped {
     }
 }
 
+/// A mapping that was used, and is used again as long as it is kept.
+pub struct WasMapped {
+    mapping: Weak<dyn VendorMapping>,
+}
+
+impl Mapped {
+    /// To find it again without a look-up.
+    pub fn remember(&self) -> WasMapped {
+        WasMapped { mapping: Arc::downgrade(&self.mapping) }
+    }
+}
+
 impl std::fmt::Debug for Mapped {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Mapped({:p})", self.mapping.address())
@@ -188,6 +200,15 @@ impl Imports {
         slot.used = state.uses;
         self.devices.mappings().hits.fetch_add(1, Ordering::Relaxed);
         Some(Mapped { mapping: mapping.clone() })
+    }
+
+    /// The mapping, unless it was closed since. Now and then [`reach`](Self::reach) is to be asked instead, by which it is
+    /// known what is in use.
+    #[inline]
+    pub fn again(&self, was: &WasMapped) -> Option<Mapped> {
+        let mapping = was.mapping.upgrade()?;
+        self.devices.mappings().hits.fetch_add(1, Ordering::Relaxed);
+        Some(Mapped { mapping })
     }
 
     fn ask(&self, key: Key, exported: &Exported, into: &Location) -> Reach {

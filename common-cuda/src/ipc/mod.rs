@@ -16,7 +16,7 @@ mod exports;
 mod imports;
 
 pub use exports::Exports;
-pub use imports::{Imports, Mapped, MappingCounts, Reach};
+pub use imports::{Imports, Mapped, MappingCounts, Reach, WasMapped};
 
 use std::os::fd::OwnedFd;
 

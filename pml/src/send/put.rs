@@ -179,9 +179,7 @@ impl Engine {
         let Some(transfer) = links.sends.get_mut(id) else { return };
         transfer.busy -= 1;
         let stored = result.is_ok();
-        if stored {
-            self.counters.device_direct.increment();
-        }
+        links.copied += u64::from(stored);
         let tell = transfer.failure.is_none() && !transfer.gone;
         // As of a job's pieces.
         if stored && transfer.failure.is_none() {

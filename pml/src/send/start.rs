@@ -43,7 +43,7 @@ impl Engine {
                 self.counters.bytes_eager.add(transfer.len);
             }
             Start::AnnounceWithData => links.credit.take(flow::cost(false, transfer.len as usize)),
-            Start::Expose | Start::Announce => self.counters.sends_rendezvous.increment(),
+            Start::Expose | Start::Announce => links.announcements += 1,
         }
         // Nothing overtakes what waits, though the receiver would put it right.
         let queue = !links.queues.control.is_empty() || !links.queues.starts.is_empty();
