@@ -112,6 +112,48 @@ fn small_device_messages_are_one_copy_and_the_cheaper_side_makes_it() {
     }
 }
 
+/// Answers and reports of a window leave together, whoever copies, and all of it arrives.
+#[test]
+fn a_window_of_device_messages_takes_few_messages_besides() {
+    const COUNT: usize = 64;
+    const LEN: usize = 100;
+    let _alone = alone();
+    let devices = devices();
+    for push in [false, true] {
+        let link = Link::new("net", ALL | Flags::DEVICE_TO_DEVICE).with(|link| {
+            link.capabilities.device_min_rdma_size = 1;
+            (link.asynchronous, link.push) = (true, push);
+        });
+        let ranks = Ranks::on(&devices, 2, &[link], &[], false);
+        let content = pattern(COUNT * LEN, 4);
+        let mut source = Memory::new(&devices, Some(BufferKind::Device), &content);
+        let mut target = Memory::new(&devices, Some(BufferKind::Device), &vec![0; COUNT * LEN]);
+        let requests: Vec<Request> = (0..2 * COUNT).map(|_| Request::new()).collect();
+        let (sends, receives) = requests.split_at(COUNT);
+        let piece =
+            |memory: &mut Memory, index: usize| Buffer::bytes(memory.address().wrapping_add(index * LEN), LEN as u64);
+        // SAFETY: buffers and requests live until all is done.
+        unsafe {
+            for (index, request) in receives.iter().enumerate() {
+                ranks.engines[1].irecv(&ranks.world[1], 0, 7, piece(&mut target, index), request).unwrap();
+            }
+            for (index, request) in sends.iter().enumerate() {
+                let (engine, world) = (&ranks.engines[0], &ranks.world[0]);
+                let outcome = engine.isend(world, 1, 7, piece(&mut source, index), &SendMode::Standard, request);
+                assert_eq!(outcome.unwrap(), Outcome::Started);
+            }
+        }
+        ranks.finish(&requests.iter().collect::<Vec<_>>());
+        assert!(requests.iter().all(|request| request.result().is_ok()));
+        assert!(target.read(COUNT * LEN) == content);
+        let copied = (ranks.counter(0, "device_direct"), ranks.counter(1, "device_direct"));
+        assert_eq!(copied, if push { (COUNT as u64, 0) } else { (0, COUNT as u64) });
+        assert_eq!(ranks.counter(0, "sends_rendezvous"), COUNT as u64);
+        let besides = ranks.net.carried(0) - COUNT;
+        assert!(besides <= COUNT / 4, "{besides} messages besides those that announce, push: {push}");
+    }
+}
+
 /// What is beyond the limit goes through internal buffers, and so does memory that cannot be registered, without the
 /// receiver being asked to expose its own in vain.
 #[test]

@@ -16,6 +16,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("device_copy::fresh_allocations_are_never_taken_for_old_ones", fresh_allocations),
     ("device_copy::few_mappings_are_enough", few_mappings_are_enough),
     ("device_copy::what_the_driver_refuses_goes_through_the_host", refusals),
+    ("device_copy::messages_of_a_window_share_their_calls", shared_calls),
     ("device_copy::a_peer_killed_while_mapped_is_an_error_soon", killed_while_mapped),
 ];
 
@@ -201,6 +202,42 @@ fn refusals() {
         let variables = [("SIM_CUDA_MISSING", missing), ("IPC_KIND", "vmm")];
         assert_eq!(direct(&run(2, &[], &variables, "device_exchange").assert_success()), 0, "{missing}");
     }
+}
+
+/// How many calls of the driver messages take on either side, while the machine does other things, too.
+fn shared_calls() {
+    const MESSAGES: u64 = 64 * 100;
+    let file = std::env::temp_dir().join(format!("cableway-calls-{}", std::process::id()));
+    let stats = format!("{}-%p", file.display());
+    let mut command = cableway();
+    command.args(["pingpong", "--btl", "sm", "--src", "device", "--dst", "device", "--test", "message-rate"]);
+    command.args(["--sizes", "8", "--window", "64", "--iterations", "100", "--set", "device_kernel_patience=10s"]);
+    command.arg("--cuda-libdir").arg(Driver::find().folder).env("SIM_CUDA_STATS", &stats);
+    finish(&mut command).assert_success();
+    let (folder, prefix) = (file.parent().expect("a folder"), file.file_name().expect("a name").to_string_lossy());
+    let entries = std::fs::read_dir(folder).expect("the folder is there").filter_map(Result::ok);
+    let of_ranks = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(&format!("{prefix}-")));
+    let mut copies = Vec::new();
+    for entry in of_ranks {
+        let text = std::fs::read_to_string(entry.path()).expect("calls are written at the end");
+        std::fs::remove_file(entry.path()).expect("the file was there");
+        let made = |names: &[&str]| -> u64 {
+            let lines = text.lines().filter_map(|line| line.split_once(' ')).filter(|(name, _)| names.contains(name));
+            lines.map(|(_, count)| count.parse::<u64>().expect("a count")).sum()
+        };
+        let asked = made(&["cuPointerGetAttributes"]);
+        // And in the windows before those that are timed.
+        assert!((MESSAGES..=MESSAGES * 5 / 4).contains(&asked), "where buffers are is asked {asked} times: {text}");
+        copies.push(made(&["cuLaunchKernel", "cuMemcpyBatchAsync", "cuMemcpyAsync"]));
+        let ordered = made(&["cuEventRecord", "cuStreamWaitEvent", "cuStreamQuery"]);
+        assert!(ordered <= MESSAGES / 4, "the default stream is asked about {ordered} times: {text}");
+    }
+    if copies.is_empty() {
+        return skip("a real driver counts no calls");
+    }
+    copies.sort_unstable();
+    assert_eq!(copies.len(), 2, "one for each rank");
+    assert!(copies[0] < 50 && copies[1] <= MESSAGES / 8, "{copies:?} calls to copy");
 }
 
 fn killed_while_mapped() {
