@@ -308,6 +308,9 @@ impl Engine {
             return 0;
         }
         let resent = if links.failover.is_some() { self.advance_failover(peer, links) } else { 0 };
+        let gathered = links.queues.has_gathered;
+        links.send_gathered();
+        let resent = resent + usize::from(gathered && links.queues.control.is_empty());
         let before = links.queues.control.len() + links.queues.starts.len();
         if !links.flush_control() {
             return resent + before - links.queues.control.len() - links.queues.starts.len();

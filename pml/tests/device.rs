@@ -119,10 +119,10 @@ fn a_window_of_device_messages_takes_few_messages_besides() {
     const LEN: usize = 100;
     let _alone = alone();
     let devices = devices();
-    for push in [false, true] {
+    for (push, busy) in [(false, 0), (true, 0), (false, 600), (true, 600)] {
         let link = Link::new("net", ALL | Flags::DEVICE_TO_DEVICE).with(|link| {
             link.capabilities.device_min_rdma_size = 1;
-            (link.asynchronous, link.push) = (true, push);
+            (link.asynchronous, link.push, link.busy) = (true, push, busy);
         });
         let ranks = Ranks::on(&devices, 2, &[link], &[], false);
         let content = pattern(COUNT * LEN, 4);
@@ -150,7 +150,8 @@ fn a_window_of_device_messages_takes_few_messages_besides() {
         assert_eq!(copied, if push { (COUNT as u64, 0) } else { (0, COUNT as u64) });
         assert_eq!(ranks.counter(0, "sends_rendezvous"), COUNT as u64);
         let besides = ranks.net.carried(0) - COUNT;
-        assert!(besides <= COUNT / 4, "{besides} messages besides those that announce, push: {push}");
+        // While the link is busy, more comes together, or less.
+        assert!(busy != 0 || besides <= COUNT / 4, "{besides} messages besides those that announce, push: {push}");
     }
 }
 

@@ -160,6 +160,13 @@ impl Engine {
                 self.put_whole_done(links, (id, receiver, len), &Ok(()), done);
                 return Ok(true);
             }
+            // Not to be tried again: to have met the memory twice means something to the link.
+            Err(error @ cableway_btl::Error::Unavailable { .. }) => {
+                operations.remove(operation);
+                transfer.busy += 1;
+                self.put_whole_done(links, (id, receiver, len), &Err(error), done);
+                return Ok(true);
+            }
             Ok(Transfer::Busy) | Err(_) => {}
         }
         // The long way waits for the link, or finds its error again.
