@@ -33,11 +33,6 @@ impl Operation {
         if self.start.first {
             refuse_capture(driver, || self.event(driver))?;
         }
-        // Cheaper than an event where the stream is idle, as it mostly is.
-        if self.start.ordered && context.is_settled(driver)? == Some(true) {
-            self.start.ordered = false;
-            context.kernels.load_idle(context);
-        }
         self.event(driver)?;
         self.by_engine = true;
         if self.start.direction == Direction::DeviceToDevice || !self.stretches.is_empty() {
