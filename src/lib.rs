@@ -84,7 +84,7 @@ pub use cableway_common_cuda::{
     Devices, Facts, Known, LIBDIR_VARIABLE, Link, MemoryClass, PeerCosts, WritesSeen,
 };
 pub use cableway_datatype::{self as datatype, Datatype, Layout, Predefined};
-pub use cableway_pml::{Error as EngineError, Explained as Protocol, Side};
+pub use cableway_pml::{Error as EngineError, Explained as Protocol, Form, Side};
 
 /// Keeps the README's program compiling.
 #[cfg(doctest)]

@@ -9,7 +9,7 @@ use std::time::Duration;
 use cableway_base::Rank;
 use cableway_btl::{
     Access, Capabilities, Cost, Endpoint, Error, Flags, Fragment, FragmentKind, FragmentOwner, Mover, Offer, Operation,
-    Region, Registration, RemoteHandle, Sent, Token, Transfer,
+    Packed, Region, Registration, RemoteHandle, Sent, Token, Transfer,
 };
 use cableway_common_cuda::{Location, Strided};
 
@@ -29,6 +29,9 @@ use crate::single_copy::{self, CopyError, Handle, Remote};
 
 /// What is there where devices copy between the two processes.
 const DEVICE_COPY: Flags = Flags::DEVICE_GET.union(Flags::DEVICE_PUT).union(Flags::DEVICE_TO_DEVICE);
+
+/// What kernels do besides.
+const KERNELS: Flags = Flags::DEVICE_STRIDED.union(Flags::DEVICE_PACKED);
 
 /// See the module.
 pub(crate) struct SmEndpoint {
@@ -83,7 +86,7 @@ impl SmEndpoint {
         if settings.device_copy {
             capabilities.flags |= DEVICE_COPY;
             if settings.device_kernels {
-                capabilities.flags |= Flags::DEVICE_STRIDED;
+                capabilities.flags |= KERNELS;
             }
         }
         let owner = Arc::new(Owner { inner: inner.clone(), reserved: AtomicU32::new(0) });
@@ -116,7 +119,7 @@ impl SmEndpoint {
             self.capabilities.min_rdma_size = usize::MAX;
         }
         if self.capabilities.flags.contains(Flags::DEVICE_GET) && self.inner.device_copies.given_up(self.peer.rank) {
-            self.capabilities.flags -= DEVICE_COPY | Flags::DEVICE_STRIDED;
+            self.capabilities.flags -= DEVICE_COPY | KERNELS;
         }
         if self.peer.device.get() == DeviceStatus::Refused {
             self.capabilities.flags -= Flags::DEVICE_FRAGMENTS;
@@ -347,6 +350,25 @@ impl SmEndpoint {
         unsafe { self.copy_on_device(operation, local, (handle, access), blocks, token) }
     }
 
+    /// # Safety
+    /// As [`DeviceCopies::start`](crate::device_copy::DeviceCopies::start).
+    unsafe fn copy_packed(
+        &mut self,
+        operation: &'static str,
+        local: &Packed<'_>,
+        (remote, offset): (&RemoteHandle, u64),
+        (access, token): (Access, Token),
+    ) -> Result<Transfer, Error> {
+        let Some(handle) = DeviceHandle::view(remote) else {
+            return Err(self.unavailable(operation, "the remote memory is no device's"));
+        };
+        let Packed { user: address, spread, position, len, location, order } = *local;
+        let region = Region { address, len, location, order };
+        let packed = What::Packed { spread, position, offset };
+        // SAFETY: the caller's promise.
+        unsafe { self.copy_on_device(operation, &region, (handle, access), packed, token) }
+    }
+
     fn copied(&mut self, operation: &'static str, result: Result<(), CopyError>) -> Result<Transfer, Error> {
         match result {
             Ok(()) => Ok(Transfer::Done),
@@ -541,6 +563,28 @@ impl Endpoint for SmEndpoint {
     ) -> Result<Transfer, Error> {
         // SAFETY: the caller's promise.
         unsafe { self.copy_blocks("put_strided", (&local, ours), to, len, (Access::RemoteWrite, token)) }
+    }
+
+    unsafe fn get_packed(
+        &mut self,
+        local: &Packed<'_>,
+        from: &RemoteHandle,
+        offset: u64,
+        token: Token,
+    ) -> Result<Transfer, Error> {
+        // SAFETY: the caller's promise.
+        unsafe { self.copy_packed("get_packed", local, (from, offset), (Access::RemoteRead, token)) }
+    }
+
+    unsafe fn put_packed(
+        &mut self,
+        local: &Packed<'_>,
+        to: &RemoteHandle,
+        offset: u64,
+        token: Token,
+    ) -> Result<Transfer, Error> {
+        // SAFETY: the caller's promise.
+        unsafe { self.copy_packed("put_packed", local, (to, offset), (Access::RemoteWrite, token)) }
     }
 
     fn offer(&mut self) -> Option<Offer> {

@@ -38,6 +38,8 @@ bitflags::bitflags! {
         /// side must be such that `register` takes it, too, and they know nothing of streams, so that who calls them, or
         /// tells the peer of such memory, waits for the default stream first.
         const DEVICE_DIRECT = 1 << 14;
+        /// `get_packed` and `put_packed`, between device memories.
+        const DEVICE_PACKED = 1 << 15;
     }
 }
 

@@ -6,8 +6,8 @@ use cableway_base::Rank;
 use cableway_common_cuda::{Location, Strided};
 
 use crate::{
-    Access, Capabilities, Cost, Error, Fragment, FragmentKind, Mover, Operation, Received, Region, Registration,
-    Remains, RemoteHandle,
+    Access, Capabilities, Cost, Error, Fragment, FragmentKind, Mover, Operation, Packed, Received, Region,
+    Registration, Remains, RemoteHandle,
 };
 
 /// One transport of this process. See the crate's documentation for what holds.
@@ -263,6 +263,41 @@ pub trait Endpoint: Send {
         _token: Token,
     ) -> Result<Transfer, Error> {
         Err(Error::Unavailable { btl: "btl", operation: "put_strided", reason: "this transport has none".into() })
+    }
+
+    /// As [`get`](Self::get), into blocks that a kernel finds by itself: `local.len` packed bytes, from `offset` on in what
+    /// the peer has registered. Where no kernel can do that now, this or the completion says [`Error::Unavailable`].
+    ///
+    /// # Safety
+    /// As `get`, for every block; no two have a byte in common.
+    ///
+    /// # Errors
+    /// As `get`.
+    unsafe fn get_packed(
+        &mut self,
+        _local: &Packed<'_>,
+        _from: &RemoteHandle,
+        _offset: u64,
+        _token: Token,
+    ) -> Result<Transfer, Error> {
+        Err(Error::Unavailable { btl: "btl", operation: "get_packed", reason: "this transport has none".into() })
+    }
+
+    /// As [`put`](Self::put), out of such blocks.
+    ///
+    /// # Safety
+    /// As `put`, for every block.
+    ///
+    /// # Errors
+    /// As `get_packed`.
+    unsafe fn put_packed(
+        &mut self,
+        _local: &Packed<'_>,
+        _to: &RemoteHandle,
+        _offset: u64,
+        _token: Token,
+    ) -> Result<Transfer, Error> {
+        Err(Error::Unavailable { btl: "btl", operation: "put_packed", reason: "this transport has none".into() })
     }
 
     /// Offers a piece of work to the peer, which is told of it by a message. Whichever comes first gets it: the peer's

@@ -1,6 +1,6 @@
 //! Memory of a user, local or made reachable for a peer.
 
-use cableway_common_cuda::{Location, Order};
+use cableway_common_cuda::{Location, Order, Spread};
 
 /// A contiguous range of this process's memory and where it lives.
 #[derive(Clone, Copy, Debug)]
@@ -20,6 +20,24 @@ pub struct Region {
 unsafe impl Send for Region {}
 // SAFETY: as above.
 unsafe impl Sync for Region {}
+
+/// A stretch of a message in this process's device memory, in blocks that a kernel finds by itself.
+#[derive(Clone, Copy, Debug)]
+pub struct Packed<'s> {
+    /// What the blocks are relative to.
+    pub user: *mut u8,
+    /// All of the message's blocks, which lie in one allocation.
+    pub spread: &'s Spread,
+    /// The packed bytes before the stretch.
+    pub position: u64,
+    /// Packed bytes of the stretch.
+    pub len: usize,
+    /// Where the blocks live.
+    pub location: Location,
+    /// What a copy from or to them waits for. A kernel that waits for a stream cannot be told from one that finds no room:
+    /// who wants one waits for the stream before.
+    pub order: Order,
+}
 
 /// What a peer may do with registered memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

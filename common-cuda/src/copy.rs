@@ -46,7 +46,7 @@ pub struct EngineWork {
     pub rows: u64,
 }
 
-/// A stretch of a message's packed bytes to be moved between the user's device memory and host memory.
+/// A stretch of a message's packed bytes to be moved between the user's device memory and other memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Packing<'s> {
     /// What the blocks are relative to.
@@ -55,10 +55,14 @@ pub struct Packing<'s> {
     pub spread: &'s Spread,
     /// The stretch's first packed byte; the message has `len` bytes from there on at least.
     pub position: u64,
-    /// Where it is, or belongs, in host memory.
+    /// Where it is, or belongs, in one run: in host memory, or on a device where the batch is one between devices.
     pub packed: *mut u8,
     /// Bytes.
     pub len: u64,
+    /// Whether it goes into the blocks.
+    pub unpack: bool,
+    /// Whether copy engines do it block by block where no kernel can, which takes ever so many calls.
+    pub by_engines: bool,
 }
 
 /// Several copies that complete together. Created by [`Devices::batch`](crate::Devices::batch).
@@ -136,12 +140,15 @@ impl CopyBatch<'_> {
         Ok(())
     }
 
-    /// Adds a stretch of a message to pack, in a batch from device to host, or to unpack, in one from host to device.
-    /// [`Devices::kernel_packs`](crate::Devices::kernel_packs) has just said yes.
+    /// Adds a stretch of a message to pack, in a batch from device to host, or to unpack, in one from host to device:
+    /// [`Devices::kernel_packs`](crate::Devices::kernel_packs) has just said yes. Or either, in a batch between devices:
+    /// [`Devices::packs_between`](crate::Devices::packs_between) has. There, where copy engines are not to take the place of
+    /// a kernel that finds no room, the batch or its completion fails ([`DeviceError::wants_kernel`]).
     ///
     /// # Safety
     /// As [`copy`](Self::copy), for every block of the stretch; if unpacked, no two blocks have a byte in common. All
-    /// blocks of the message lie in one allocation of the context's device.
+    /// blocks of the message lie in one allocation of the context's device. Between devices, kernels in the batch's
+    /// context reach the packed bytes, as [`reachable`](Self::reachable) says.
     ///
     /// # Errors
     /// As there.

@@ -15,6 +15,7 @@ use crate::host_pool::HostPool;
 use crate::host_ranges::{self, Asking};
 use crate::ipc::MappingCounts;
 use crate::location::{DeviceIndex, Location, MemoryClass};
+use crate::spread::Spread;
 use crate::vendor::Vendor;
 
 /// The environment variable that names the folder of the driver library, as Open MPI's `--with-cuda-libdir` does.
@@ -235,6 +236,13 @@ impl Devices {
     /// there. Where a copy engine would refuse, a kernel would destroy the program's context.
     pub fn kernel_reaches(&self, at: &Location, address: *const u8) -> bool {
         self.state.vendor.as_ref().is_some_and(|vendor| vendor.kernel_reaches(at, address))
+    }
+
+    /// Whether kernels in the context of device memory at `at` can pack such blocks of it into other device memory, and
+    /// unpack them from there, at present: they are loaded, none of ours waits for room, and the device reaches the list.
+    /// [`CopyBatch::copy_packed`] in a batch between devices has them do so.
+    pub fn packs_between(&self, at: &Location, spread: &Spread) -> bool {
+        self.state.vendor.as_ref().is_some_and(|vendor| vendor.packs_between(at, spread))
     }
 
     /// Memory for lists of blocks, which kernels reach.

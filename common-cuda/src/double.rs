@@ -19,7 +19,10 @@ use crate::error::DeviceError;
 use crate::facts::{DeviceFacts, Facts};
 use crate::ipc::{Exported, NoExport};
 use crate::location::{DeviceIndex, Location, MemoryClass};
-use crate::vendor::{Vendor, VendorBatch, VendorBuffer, VendorCompletion, VendorMapping, VendorRegistration};
+use crate::spread::Spread;
+use crate::vendor::{
+    Vendor, VendorBatch, VendorBuffer, VendorCompletion, VendorMapping, VendorRegistration, VendorScratch,
+};
 
 /// The one context.
 const CONTEXT: u64 = 1;
@@ -147,9 +150,9 @@ impl Vendor for Double {
         self.state.around(address).map(|allocation| (allocation.hidden.as_ptr().cast_const(), allocation.len))
     }
 
-    fn batch(&self, at: &Location, direction: Direction, _order: Order) -> Result<Box<dyn VendorBatch>, DeviceError> {
+    fn batch(&self, at: &Location, _direction: Direction, _order: Order) -> Result<Box<dyn VendorBatch>, DeviceError> {
         self.context_id(at)?;
-        Ok(Box::new(Batch { state: self.state.clone(), direction, rows: Vec::new() }))
+        Ok(Box::new(Batch { state: self.state.clone(), rows: Vec::new() }))
     }
 
     fn kernel_reaches(&self, at: &Location, _address: *const u8) -> bool {
@@ -159,6 +162,19 @@ impl Vendor for Double {
     /// It likes to do all that it is offered.
     fn kernel_packs(&self, at: &Location, _host: (*const u8, usize), _work: EngineWork) -> bool {
         at.context == CONTEXT
+    }
+
+    fn packs_between(&self, at: &Location, _spread: &Spread) -> bool {
+        at.context == CONTEXT
+    }
+
+    fn scratch(&self, _at: &Location, len: usize) -> Result<Option<Box<dyn VendorScratch>>, DeviceError> {
+        let id = self.state.next_id.fetch_add(1, Ordering::Relaxed) + 1;
+        let made = Twice::new(len, id, MemoryClass::Device);
+        let allocation =
+            Arc::new(made.map_err(|error| refused("allocate", format!("{len} bytes"), error.to_string()))?);
+        self.state.allocations.lock().push(allocation.clone());
+        Ok(Some(Box::new(Buffer { allocation, state: self.state.clone() })))
     }
 
     fn default_stream(&self, _at: &Location) -> Result<Option<Box<dyn VendorCompletion>>, DeviceError> {
@@ -254,7 +270,6 @@ impl Vendor for Double {
 
 struct Batch {
     state: Arc<State>,
-    direction: Direction,
     /// Destination, source, bytes.
     rows: Vec<(*mut u8, *const u8, usize)>,
 }
@@ -273,7 +288,7 @@ impl VendorBatch for Batch {
         packing.spread.rows(packing.position, packing.len, |rows| {
             let packed = (packing.packed.wrapping_offset(rows.to.0 as isize), rows.to.1);
             let user = (packing.user.wrapping_offset(rows.from.0 as isize), rows.from.1);
-            let (to, from) = if self.direction == Direction::HostToDevice { (user, packed) } else { (packed, user) };
+            let (to, from) = if packing.unpack { (user, packed) } else { (packed, user) };
             // SAFETY: rows of the stretch, which the caller vouches for.
             unsafe { self.copy_2d(to, (from.0.cast_const(), from.1), rows.width, rows.rows) };
         });
@@ -352,6 +367,16 @@ impl VendorBuffer for Buffer {
         // SAFETY: the whole allocation, which lives as long as this.
         unsafe { std::ptr::write_bytes(self.allocation.seen.as_ptr(), byte, self.allocation.len) };
         Ok(())
+    }
+}
+
+impl VendorScratch for Buffer {
+    fn address(&self) -> *mut u8 {
+        self.allocation.hidden.as_ptr()
+    }
+
+    fn lives(&self) -> bool {
+        true
     }
 }
 

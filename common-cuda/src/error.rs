@@ -13,7 +13,20 @@ pub struct DeviceError {
     pub reason: String,
 }
 
+/// What was called where a kernel was needed and there was none, or no room for it.
+#[cfg(feature = "cuda")]
+pub(crate) const KERNEL: &str = "a kernel";
+
 impl DeviceError {
+    /// Whether it says only that no kernel could do the work now: none of it is under way any more, and it may be done in
+    /// another way.
+    pub fn wants_kernel(&self) -> bool {
+        #[cfg(feature = "cuda")]
+        return self.call == KERNEL;
+        #[cfg(not(feature = "cuda"))]
+        false
+    }
+
     /// Something was asked of devices in a process that has none.
     pub(crate) fn no_driver(call: &'static str, object: impl Into<String>) -> Self {
         DeviceError { call, object: object.into(), reason: "no device driver is loaded".to_owned() }

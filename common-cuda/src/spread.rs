@@ -140,6 +140,12 @@ impl BlockList {
         self.inner.memory.address()
     }
 
+    /// Bytes of them.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn bytes(&self) -> usize {
+        (self.inner.blocks as usize + 1) * size_of::<Entry>()
+    }
+
     fn entry(&self, index: usize) -> Entry {
         assert!(index <= self.inner.blocks as usize, "entry {index} of {}", self.inner.blocks);
         // SAFETY: within the list, whose entries nobody writes any more.

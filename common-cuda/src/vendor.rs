@@ -21,6 +21,7 @@ use crate::error::DeviceError;
 use crate::facts::Facts;
 use crate::ipc::{Exported, NoExport};
 use crate::location::{DeviceIndex, Location};
+use crate::spread::Spread;
 use crate::strided::{Strided, rows};
 
 /// A vendor of devices.
@@ -54,6 +55,14 @@ pub(crate) trait Vendor: Send + Sync {
     /// As [`Devices::kernel_packs`](crate::Devices::kernel_packs).
     fn kernel_packs(&self, _at: &Location, _host: (*const u8, usize), _work: EngineWork) -> bool {
         false
+    }
+    /// As [`Devices::packs_between`](crate::Devices::packs_between).
+    fn packs_between(&self, _at: &Location, _spread: &Spread) -> bool {
+        false
+    }
+    /// As [`Devices::scratch`](crate::Devices::scratch).
+    fn scratch(&self, _at: &Location, _len: usize) -> Result<Option<Box<dyn VendorScratch>>, DeviceError> {
+        Ok(None)
     }
     /// What is over once the work that the default stream of `at`'s context holds now is; none if that is now.
     fn default_stream(&self, at: &Location) -> Result<Option<Box<dyn VendorCompletion>>, DeviceError>;
@@ -181,6 +190,14 @@ pub(crate) trait VendorCompletion: Send {
 pub(crate) trait VendorMapping: Send + Sync {
     /// Its first byte.
     fn address(&self) -> *mut u8;
+}
+
+/// Device memory of our own; freed by dropping.
+pub(crate) trait VendorScratch: Send + Sync {
+    /// Its first byte.
+    fn address(&self) -> *mut u8;
+    /// Whether its context, and with it the memory, is there still.
+    fn lives(&self) -> bool;
 }
 
 /// A registered range; unregistered by dropping.

@@ -4,7 +4,10 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use cableway_common_cuda::{BufferKind, DeviceBuffer, DeviceIndex, Devices, Direction, Order, Strided, Within};
+use cableway_common_cuda::{
+    BlockList, BufferKind, Completion, DeviceBuffer, DeviceIndex, Devices, Direction, Order, Packing, Spread, Strided,
+    Within,
+};
 use common::{app, devices, devices_with, isolated_each, pattern};
 
 const DEVICE: DeviceIndex = DeviceIndex(0);
@@ -222,6 +225,96 @@ DONE:
 
 /// As a kernel of the program's would that waits for the message. Between two devices, because within one the driver's
 /// own copies are kernels, too.
+/// Packs stretches of blocks into another device buffer, and unpacks them from there; how many of the batches no kernel
+/// could do. Those are to be over, and the others right in every byte.
+fn packed_between(devices: &Devices) -> u32 {
+    let blocks: Vec<(i64, u64)> = (0..3000_i64).map(|i| (i * 90 + i % 7, 1 + (i * 37 % 83) as u64)).collect();
+    let list = BlockList::new(devices, &blocks).unwrap();
+    let size = list.size();
+    let places: Vec<usize> = (0..2_i64)
+        .flat_map(|element| blocks.iter().map(move |block| (element * 300_000 + block.0, block.1)))
+        .flat_map(|(at, len)| (at as usize..).take(len as usize))
+        .collect();
+    let spread = Spread::Listed(list, 300_000);
+    let mut without = 0;
+    for (round, (position, len)) in [(0, 2 * size), (1, 5), (size - 3, 7000), (4096, 65_536)].into_iter().enumerate() {
+        for unpack in [false, true] {
+            let ((user, mut blocks), (run, mut packed)) = (filled(devices, 5), filled(devices, 6 + round as u64));
+            devices.default_stream(&user.location()).unwrap().wait().unwrap();
+            let patience = Instant::now();
+            while !devices.packs_between(&user.location(), &spread) {
+                // The simulated device works while it is asked something.
+                devices.ask_default_stream(&user.location()).unwrap();
+                assert!(patience.elapsed() < Duration::from_secs(5), "no kernels");
+            }
+            let mut batch = devices.batch(&user.location(), Direction::DeviceToDevice, Order::None).unwrap();
+            batch.reachable(Within::OneDevice);
+            // SAFETY: two buffers that outlive the completion.
+            unsafe {
+                let (user, packed) = (user.as_device_ptr(), run.as_device_ptr().add(8));
+                batch
+                    .copy_packed(&Packing { user, spread: &spread, position, packed, len, unpack, by_engines: false })
+                    .unwrap();
+            }
+            let result = batch.finish().and_then(Completion::wait);
+            if let Err(error) = result {
+                assert!(error.wants_kernel(), "{error}");
+                without += 1;
+                continue;
+            }
+            for (byte, at) in places[position as usize..][..len as usize].iter().enumerate() {
+                if unpack { blocks[*at] = packed[8 + byte] } else { packed[8 + byte] = blocks[*at] }
+            }
+            assert!(content(&user) == blocks && content(&run) == packed, "{len} from {position}, {unpack}");
+        }
+    }
+    without
+}
+
+#[test]
+fn blocks_of_a_list_are_packed_between_devices_by_kernels_or_not_at_all() {
+    let test = "blocks_of_a_list_are_packed_between_devices_by_kernels_or_not_at_all";
+    const CASES: [&[(&str, &str)]; 3] =
+        [&[], &[("SIM_CUDA_KERNEL_DELAY_US", "1000")], &[("SIM_CUDA_FAIL", "cuLaunchKernel:1:6")]];
+    let cases = if common::on_simulated_driver(test) { &CASES[..] } else { &CASES[..1] };
+    isolated_each(test, cases, |case| {
+        let devices = devices_with(&[["device_kernel_patience=20s", "device_kernel_patience=100us"][case.min(1)]]);
+        match case {
+            0 => assert_eq!(packed_between(&devices), 0),
+            1 => assert_ne!((0..6).map(|_| packed_between(&devices)).sum::<u32>(), 0),
+            _ => assert_ne!(packed_until_kernels_fail(&devices), 0),
+        }
+    });
+}
+
+/// How many batches no kernel could do, where a launch that fails ends the use of kernels.
+fn packed_until_kernels_fail(devices: &Devices) -> u32 {
+    let (user, _) = filled(devices, 1);
+    assert!(await_kernels(devices, &user));
+    let spread = Spread::Regular(Strided::run(100));
+    (0..6)
+        .map(|_| {
+            let mut batch = devices.batch(&user.location(), Direction::DeviceToDevice, Order::None).unwrap();
+            let (user, packed) = (user.as_device_ptr(), user.as_device_ptr().wrapping_add(1000));
+            // SAFETY: two parts of a buffer that outlives the completion.
+            unsafe {
+                batch
+                    .copy_packed(&Packing {
+                        user,
+                        spread: &spread,
+                        position: 0,
+                        packed,
+                        len: 100,
+                        unpack: false,
+                        by_engines: false,
+                    })
+                    .unwrap();
+            }
+            batch.finish().and_then(Completion::wait).map_or_else(|error| u32::from(error.wants_kernel()), |()| 0)
+        })
+        .sum()
+}
+
 #[test]
 fn a_kernel_that_fills_the_device_keeps_no_copy_waiting() {
     let test = "a_kernel_that_fills_the_device_keeps_no_copy_waiting";

@@ -218,7 +218,6 @@ impl Layout {
     }
 
     /// The data of `count` elements as a kernel takes it; none if it cannot be said so.
-    #[cfg_attr(not(any(feature = "cuda", feature = "rocm")), expect(dead_code, reason = "for kernels"))]
     pub(crate) fn spread(&self, count: u64, devices: &Devices) -> Option<Spread> {
         if let Some(strided) = self.strided(count) {
             return Some(Spread::Regular(strided));

@@ -33,6 +33,8 @@ pub(crate) enum Then {
     Move { peer: Rank, id: Id },
     /// So many bytes of an announced message are where they belong.
     Arrived { peer: Rank, id: Id, bytes: u64, source: Source },
+    /// So many bytes of a message that comes in pieces are unpacked, out of this lane.
+    Unpacked { peer: Rank, id: Id, lane: usize, bytes: u64 },
     /// An eager message is.
     Received { request: Active, status: Status, truncated: Option<Error>, source: Source },
 }
@@ -161,6 +163,12 @@ impl Engine {
                 let Some(peer) = self.known_peer(peer) else { return };
                 self.with_links(peer, done, |links, done| links.copied_in(id, bytes, result, done));
                 drop(source);
+            }
+            Then::Unpacked { peer, id, lane, bytes } => {
+                let Some(peer) = self.known_peer(peer) else { return };
+                self.with_links(peer, done, |links, done| {
+                    self.piece_unpacked(links, (id, lane, bytes), result, done);
+                });
             }
             Then::Received { mut request, status, truncated, source } => {
                 drop(source);

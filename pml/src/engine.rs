@@ -16,7 +16,9 @@ use crate::copies::Copies;
 use crate::error::Error;
 use crate::links::{Links, Peer};
 use crate::orders::Orders;
+
 use crate::registry::Registry;
+use crate::scratch::Scratches;
 use crate::upcalls::Delivery;
 use crate::wire::{BtlTag, Card};
 use cableway_base::lock::{Lock, Locking, Shared};
@@ -62,6 +64,7 @@ pub struct Engine {
     /// What arrives in memory that cannot wait for a device does so here; small messages by the window.
     pub(crate) small_bounce: BouncePool,
     pub(crate) bounce: BouncePool,
+    pub(crate) scratch: Scratches,
     pub(crate) counters: Counters,
     pub(crate) spin: u64,
     /// Held by the thread that sleeps on the transports.
@@ -151,6 +154,7 @@ impl Engine {
             BouncePool::new(&devices, small, parameters.device_chunks.saturating_mul(SMALL_BOUNCE_SHARE));
         let bounce = BouncePool::new(&devices, parameters.device_chunk_size, parameters.device_chunks);
         let batch_size = parameters.device_batch_size;
+        let scratch = Scratches::new(parameters.device_scratch_size);
         Ok(Arc::new_cyclic(|me| Engine {
             modex,
             parameters,
@@ -168,6 +172,7 @@ impl Engine {
             orders: Orders::new(locking),
             small_bounce,
             bounce,
+            scratch,
             counters: Counters::default(),
             spin,
             bed: Mutex::new(()),

@@ -1,8 +1,20 @@
 //! A user's buffer as an operation of a link touches it.
 
 use cableway_btl::Region;
-use cableway_common_cuda::{Order, Strided};
+use cableway_common_cuda::{Order, Spread, Strided};
 use cableway_datatype::Convertor;
+
+/// Most packed bytes of one operation: kernels count them with 31 bits.
+pub(crate) const MOST_PACKED: usize = 1 << 30;
+
+/// What of a buffer an operation touches.
+pub(crate) enum Local {
+    Run(Region),
+    /// Blocks at regular distances, if they are any.
+    Blocks(Region, Option<Strided>),
+    /// Blocks that a kernel finds, relative to an address.
+    Spread((*mut u8, Spread)),
+}
 
 /// `len` bytes from `offset` on; none where the buffer's bytes do not lie one after another.
 #[inline]

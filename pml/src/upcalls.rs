@@ -144,9 +144,9 @@ impl Delivery<'_> {
         let engine = self.engine;
         engine.with_links(peer, done, |links, done| match several {
             Several::Puts(mut puts) => engine.asked_for_puts(peer, links, &mut puts, done),
-            Several::Stored(stored) => {
-                stored.iter().try_for_each(|(receiver, len)| engine.stored(links, receiver, (0, len), Ok(()), done))
-            }
+            Several::Stored(stored) => stored
+                .iter()
+                .try_for_each(|(receiver, len)| engine.stored(peer, links, receiver, (0, len), Ok(()), done)),
             Several::Finished(finished) => {
                 finished.iter().try_for_each(|sender| engine.finished(peer, links, sender, Ok(()), done))
             }
@@ -185,9 +185,9 @@ impl Delivery<'_> {
             Header::Finish { sender, result } => {
                 engine.with_links(peer, done, |links, done| engine.finished(peer, links, sender, result, done))
             }
-            Header::Stored { receiver, offset, len, result } => {
-                engine.with_links(peer, done, |links, done| engine.stored(links, receiver, (offset, len), result, done))
-            }
+            Header::Stored { receiver, offset, len, result } => engine.with_links(peer, done, |links, done| {
+                engine.stored(peer, links, receiver, (offset, len), result, done)
+            }),
             Header::Credit { consumed } => engine.with_links(peer, done, |links, _| {
                 links.credit.consumed(consumed).map_err(|sent| Malformed::Credit { consumed, sent })
             }),

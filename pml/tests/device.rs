@@ -4,7 +4,6 @@
 
 mod common;
 
-use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use cableway_btl::Flags;
@@ -12,7 +11,7 @@ use cableway_common_cuda::{BufferKind, DeviceBuffer, DeviceIndex, Devices};
 use cableway_datatype::{Datatype, Layout, Predefined};
 use cableway_pml::{Buffer, Error, Outcome, Request, SendMode};
 
-use common::memory::Memory;
+use common::memory::{Memory, with_faults};
 use common::{ANY_, Link, Ranks, pattern};
 use test_nodes::devices;
 
@@ -348,28 +347,6 @@ fn buffered_sends_copy_device_memory() {
         let mut room = vec![0; len];
         ranks.recv(1, 0, 1, &mut room).unwrap();
         assert!(room == content);
-    }
-}
-
-/// Runs this test in a process of its own with faults in its driver.
-fn with_faults(test: &str, faults: &[&str], body: impl FnOnce()) {
-    if std::env::var("CABLEWAY_TEST_CHILD").is_ok_and(|child| child == test) {
-        return body();
-    }
-    if std::env::var_os("CABLEWAY_TEST_REAL_DRIVER").is_some() {
-        eprintln!("skipped {test}: a real driver does not fail on request");
-        return;
-    }
-    for fault in faults {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args([test, "--exact", "--nocapture", "--test-threads=1"]);
-        let output = command.env("CABLEWAY_TEST_CHILD", test).env("SIM_CUDA_FAIL", fault).output().unwrap();
-        let text = String::from_utf8_lossy(&output.stdout);
-        assert!(
-            output.status.success() && text.contains("1 passed"),
-            "{fault}: {text}{}",
-            String::from_utf8_lossy(&output.stderr)
-        );
     }
 }
 

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use cableway::{CostOrigin, DeviceIndex, MemoryClass, Protocol, Side, World, parse_size};
+use cableway::{CostOrigin, DeviceIndex, Form, MemoryClass, Protocol, Side, World, parse_size};
 use clap::{Args, ValueEnum};
 
 use super::Failure;
@@ -32,16 +32,20 @@ pub(super) struct Explain {
     #[arg(long, default_value = "1..4M", value_parser = range)]
     size: RangeInclusive<u64>,
 
-    /// Which of the two sides have their data in pieces, as a vector has
+    /// Which of the two sides have their data in blocks at regular distances, as a vector has
     #[arg(long, value_enum, default_value = "none")]
-    strided: Strided,
+    strided: Sides,
+
+    /// Which of the two sides have their data in blocks that are not regular, as an indexed type has
+    #[arg(long, value_enum, default_value = "none")]
+    irregular: Sides,
 
     /// Transport to use; the best one by default
     #[arg(long, value_name = "NAME")]
     btl: Option<String>,
 
     /// Also send messages of the smallest and the largest size of each range, and print the times that they take
-    #[arg(long, conflicts_with = "strided")]
+    #[arg(long, conflicts_with_all = ["strided", "irregular"])]
     measure: bool,
 
     /// How to print
@@ -61,7 +65,7 @@ enum Class {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Strided {
+enum Sides {
     None,
     Src,
     Dst,
@@ -137,9 +141,9 @@ impl Explain {
     }
 
     fn side(&self, which: Which) -> Side {
-        let (class, strided) = match which {
-            Sender => (self.src, Strided::Src),
-            Receiver => (self.dst, Strided::Dst),
+        let (class, side) = match which {
+            Sender => (self.src, Sides::Src),
+            Receiver => (self.dst, Sides::Dst),
         };
         let class = match class {
             Class::Host => MemoryClass::Host,
@@ -147,7 +151,13 @@ impl Explain {
             Class::Device => MemoryClass::Device,
             Class::Managed => MemoryClass::Managed,
         };
-        Side { class, contiguous: self.strided != strided && self.strided != Strided::Both }
+        let among = |sides: Sides| sides == side || sides == Sides::Both;
+        let form = match (among(self.irregular), among(self.strided)) {
+            (true, _) => Form::Irregular,
+            (false, true) => Form::Regular,
+            (false, false) => Form::Run,
+        };
+        Side { class, form }
     }
 
     /// Times of messages of these sizes, which both ranks measure.

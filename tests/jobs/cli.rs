@@ -101,6 +101,11 @@ fn explain_tells_protocols_and_reasons() {
         assert!(row[times][0].as_f64() > Some(0.0), "{row}");
     }
     assert!(explain(&["--measure", "--size", "8..64K"]).contains("Observed"));
+    // Between blocks that are not regular, kernels pack; into blocks that are, they need not.
+    for (sides, protocol) in [("both", "rendezvous, put in pieces"), ("src", "rendezvous, put")] {
+        let row = explain(&["--src", "device", "--dst", "device", "--irregular", sides, "--size", "4M", "--btl", "sm"]);
+        assert!(row.contains(protocol) && (sides == "both" || !row.contains("put in pieces")), "{row}");
+    }
     // Device memory never goes straight from where it is with the base protocols, on neither side.
     for sides in [["--src", "device"], ["--dst", "device"]] {
         let arguments = [&sides[..], &["--set", "device_protocols=copy", "--size", "1..1G"]].concat();

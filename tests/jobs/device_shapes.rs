@@ -1,5 +1,5 @@
 //! Device memory in blocks, sent and received by every pair of layouts: kernels copy from place to place what lies at
-//! regular distances, and what they do not copy arrives all the same.
+//! regular distances, pack what does not, and what they do not copy arrives all the same.
 
 use std::error::Error;
 
@@ -12,9 +12,10 @@ pub(crate) const TESTS: &[Test] = &[
     ("device_shapes::kernels_that_find_no_room", kernels_that_find_no_room),
     ("device_shapes::packed_by_kernels", packed_by_kernels),
     ("device_shapes::without_kernels", without_kernels),
+    ("device_shapes::a_peer_killed_between_pieces_is_an_error_soon", killed_between_pieces),
 ];
 
-pub(crate) const ROLES: &[Role] = &[("device_shapes", shapes)];
+pub(crate) const ROLES: &[Role] = &[("device_shapes", shapes), ("device_pieces_killed", killed)];
 
 type Outcome = Result<(), Box<dyn Error>>;
 
@@ -35,16 +36,36 @@ fn direct(finished: &Finished) -> u64 {
 /// Of the messages between regular layouts, those of the later rounds at least, of both ranks.
 const REGULAR: u64 = 2 * (ROUNDS as u64 - 2) * 4 * 4 * COUNTS.len() as u64;
 
+/// The same of messages of one pair of layouts, if only the longer ones count.
+const ONE_PAIR: u64 = 2 * (ROUNDS as u64 - 2);
+
+/// However long a machine that has other work takes to begin: what a kernel does not pack comes through the host.
+const PATIENTLY: [&str; 2] = ["--set", "device_kernel_patience=20s"];
+
 fn every_layout_to_every_other() {
+    // The irregular layout is packed into one run, or comes in pieces into other blocks; so does what goes into it.
+    let all = REGULAR + 9 * ONE_PAIR;
     for variables in [&[][..], &[("CUDA_VISIBLE_DEVICES", "0")]] {
-        let found = direct(&run(&[], variables));
-        assert!(found >= REGULAR, "{found} of {REGULAR} with {variables:?}");
+        let found = direct(&run(&PATIENTLY, variables));
+        assert!(found >= all, "{found} of {all} with {variables:?}");
     }
     // The receiver copies, whatever the size; the sender does.
     for limit in ["0", "1G"] {
-        let found = direct(&run(&["--set", &format!("device_push_limit={limit}")], &[]));
-        assert!(found >= REGULAR, "{found} of {REGULAR} with a limit of {limit}");
+        let found = direct(&run(&[&PATIENTLY[..], &["--set", &format!("device_push_limit={limit}")]].concat(), &[]));
+        assert!(found >= all, "{found} of {all} with a limit of {limit}");
     }
+    // Without pieces: into one run, and what is fetched out of one.
+    for (limit, pairs) in [("0", 2), ("1G", 1)] {
+        let limit = format!("device_push_limit={limit}");
+        let options = |size| [&PATIENTLY[..], &["--set", &limit, "--set", size]].concat();
+        let found = direct(&run(&options("device_scratch_size=0"), &[]));
+        let all = REGULAR + pairs * ONE_PAIR;
+        assert!(found >= all, "{found} of {all} with {limit}");
+        let (more, others) = (direct(&run(&options("device_scratch_size=32M"), &[])), (9 - pairs) * ONE_PAIR);
+        assert!(more >= found + others, "{more}, no {others} more than {found} with {limit}");
+    }
+    // Each message in several pieces, more than there is room for.
+    run(&["--set", "device_scratch_size=64K"], &[]);
 }
 
 fn kernels_that_find_no_room() {
@@ -78,6 +99,87 @@ fn packed_by_kernels() {
 fn without_kernels() {
     run(&["--set", "device_kernels=no"], &[]);
     assert_eq!(direct(&run(&["--set", "device_protocols=copy"], &[])), 0);
+}
+
+fn killed_between_pieces() {
+    let folder = Driver::find().folder;
+    let all = ["--cuda-libdir", folder.to_str().expect("a folder"), "--set", "btl=sm", "--keep-going"];
+    for variables in [&[][..], &[("CUDA_VISIBLE_DEVICES", "0")]] {
+        let options = [&all[..], &PATIENTLY[..], &["--set", "device_scratch_size=64K"]].concat();
+        let finished = finish(role_job(3, &options, "device_pieces_killed").envs(variables.iter().copied()));
+        let survived = finished.stdout.lines().filter(|line| *line == "survived").count();
+        assert_eq!(survived, 2, "{finished:#?}");
+        assert!(direct(&finished) > 0, "{finished:#?}");
+    }
+}
+
+/// Ranks 0 and 2 receive hundreds of pieces of rank 1, which dies among them; then they go on with each other.
+fn killed() -> Outcome {
+    /// Of 1200 bytes each.
+    const ELEMENTS: u64 = 4000;
+    const EXTENT: usize = 3000;
+    let world = World::init()?;
+    let (on, me) = (world.communicator(), world.rank());
+    world.devices().initialise()?;
+    let device = DeviceIndex(me % world.devices().facts()?.devices.len() as u32);
+    let len = ELEMENTS as usize * EXTENT;
+    let mut buffer = DeviceBuffer::new(world.devices(), device, BufferKind::Device, len)?;
+    let layout = layouts()?.pop().ok_or("a layout")?;
+    let data: Vec<u8> = bytes(1).into_iter().cycle().take(len).collect();
+    let count = 40;
+    let address = buffer.as_device_ptr();
+    let mut exchange = |peer: u32| -> Outcome {
+        for _ in 0..4 {
+            let content = if me < peer { &data[..] } else { &vec![0xbb; len][..] };
+            buffer.copy_from_host(0, content)?;
+            // SAFETY: the buffer outlives its view, and nobody touches it meanwhile.
+            let mut whole = unsafe { RawBuffer::typed(address.cast(), count, &layout) };
+            if me < peer {
+                on.send(&whole, peer, 0)?;
+                continue;
+            }
+            on.recv(&mut whole, peer, 0)?;
+            let mut found = vec![0; len];
+            buffer.copy_to_host(0, &mut found)?;
+            let mut expected = content.to_vec();
+            for place in places(&layout, count) {
+                expected[place as usize] = data[place as usize];
+            }
+            if found != expected {
+                return Err("something arrived wrong".into());
+            }
+        }
+        Ok(())
+    };
+    for (one, other) in [(0, 1), (1, 2), (0, 2)] {
+        if me == one || me == other {
+            exchange(one + other - me)?;
+        }
+    }
+    on.barrier()?;
+    // SAFETY: as above.
+    let mut all = unsafe { RawBuffer::typed(address.cast(), ELEMENTS, &layout) };
+    if me == 1 {
+        return on.scope(|scope| {
+            let sends = [scope.isend(&all, 0, 1)?, scope.isend(&all, 2, 1)?];
+            // Some pieces are on their way, and far from all.
+            let start = world.counters().device_direct.get();
+            while world.counters().device_direct.get() < start + 20 {
+                if sends.iter().all(|send| send.is_complete()) {
+                    return Err("it was sent already".into());
+                }
+            }
+            rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL)?;
+            Err("still alive".into())
+        });
+    }
+    if on.recv(&mut all, 1, 1).is_ok() {
+        return Err("a dead rank sends".into());
+    }
+    exchange(2 - me)?;
+    println!("survived");
+    println!("direct {}", world.counters().device_direct.get());
+    Ok(())
 }
 
 const ROUNDS: usize = 3;

@@ -17,6 +17,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("pingpong::checked_over_every_transport", checked_over_every_transport),
     ("pingpong::within_jobs_of_others", within_jobs_of_others),
     ("pingpong::wrong_jobs_are_refused", wrong_jobs_are_refused),
+    ("pingpong::irregular_blocks_between_devices", irregular_blocks_between_devices),
     ("pingpong::device_memory_in_every_pairing", device_memory_in_every_pairing),
     ("pingpong::time_in_place_of_iterations", time_in_place_of_iterations),
     ("pingpong::host_memory_beside_devices", host_memory_beside_devices),
@@ -155,6 +156,29 @@ fn wrong_jobs_are_refused() {
 
 fn device_pingpong(driver: &Driver, arguments: &[&str]) -> Finished {
     finish(cableway().arg("pingpong").args(arguments).arg("--cuda-libdir").arg(&driver.folder))
+}
+
+/// Blocks that are not regular, on either side or both: no longer through the host once memory is mapped.
+fn irregular_blocks_between_devices() {
+    let driver = Driver::find();
+    for side in ["both", "src", "dst"] {
+        for limit in ["0", "1M"] {
+            let limit = format!("device_push_limit={limit}");
+            let mut command = cableway();
+            command.args(["pingpong", "--btl", "sm", "--src", "device", "--dst", "device", "--check"]);
+            command.args(["--datatype", "indexed:8:500:3", "--datatype-of", side, "--sizes", "4000,100K,1M"]);
+            command.args(["--set", &limit, "--set", "device_kernel_patience=20s", "--iterations", "8"]);
+            let finished = finish(command.env("CABLEWAY_LOG", "info").arg("--cuda-libdir").arg(&driver.folder));
+            let finished = finished.assert_success();
+            let copies = finished.stderr.lines().filter_map(|line| {
+                let (before, _) = line.split_once(" copies by devices between the processes")?;
+                before.rsplit(' ').next()?.parse::<u64>().ok()
+            });
+            // Each rank's messages of the two larger sizes, those before they are timed among them, but for the first.
+            let copies: u64 = copies.sum();
+            assert!(copies >= 2 * 2 * 8, "{copies} with {side} and {limit}: {finished:#?}");
+        }
+    }
 }
 
 fn device_memory_in_every_pairing() {

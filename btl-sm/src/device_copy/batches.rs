@@ -9,7 +9,8 @@ use std::collections::VecDeque;
 use cableway_base::Rank;
 use cableway_btl::Token;
 use cableway_common_cuda::{
-    Completion, DeviceError, DeviceIndex, Devices, Direction, Location, Mapped, MemoryClass, Order, Strided, Within,
+    Completion, DeviceError, DeviceIndex, Devices, Direction, Location, Mapped, MemoryClass, Order, Packing, Spread,
+    Strided, Within,
 };
 
 /// Batches of one context that keep its device busy, whatever gathers meanwhile.
@@ -25,8 +26,7 @@ pub(super) struct Copy {
     pub(super) to: *mut u8,
     pub(super) from: *const u8,
     pub(super) len: usize,
-    /// What of both sides is copied, where that is not one run.
-    pub(super) blocks: Option<Box<Blocks>>,
+    pub(super) how: How,
     pub(super) local: Location,
     pub(super) order: Order,
     pub(super) of: Of,
@@ -36,10 +36,27 @@ pub(super) struct Copy {
 // copy, on whatever thread.
 unsafe impl Send for Copy {}
 
+/// What of both sides is copied.
+pub(super) enum How {
+    /// One run.
+    Run,
+    Blocks(Box<Blocks>),
+    /// Of the local side, which is the source or not, this stretch; the other is one run.
+    Packed(Box<Stretch>),
+}
+
 /// Blocks at regular distances, relative to a copy's addresses.
 pub(super) struct Blocks {
     pub(super) to: Strided,
     pub(super) from: Strided,
+}
+
+/// Packed bytes from a position on, of blocks relative to the copy's local address.
+pub(super) struct Stretch {
+    pub(super) spread: Spread,
+    pub(super) position: u64,
+    /// Whether the local side is what is written.
+    pub(super) unpack: bool,
 }
 
 /// Whose copy it is.
@@ -162,13 +179,22 @@ impl Batches {
                 copies.reachable(if one_device { Within::OneDevice } else { Within::OneNode });
             }
             for copy in &*batch {
-                let Copy { to, from, len, .. } = *copy;
+                let (to, from, len) = (copy.to, copy.from, copy.len);
                 // SAFETY: both ranges are good until the copy is reported, by the promise of whoever started it and by
                 // the mapping that is kept; a kernel reaches them.
                 unsafe {
-                    match &copy.blocks {
-                        None => copies.copy(to, from, len)?,
-                        Some(blocks) => copies.copy_strided((to, &blocks.to), (from, &blocks.from), len as u64)?,
+                    match &copy.how {
+                        How::Run => copies.copy(to, from, len)?,
+                        How::Blocks(blocks) => {
+                            copies.copy_strided((to, &blocks.to), (from, &blocks.from), len as u64)?
+                        }
+                        How::Packed(stretch) => {
+                            let Stretch { spread, position, unpack } = &**stretch;
+                            let (user, packed) = if *unpack { (to, from.cast_mut()) } else { (from.cast_mut(), to) };
+                            let (position, len, unpack) = (*position, len as u64, *unpack);
+                            let by_engines = false;
+                            copies.copy_packed(&Packing { user, spread, position, packed, len, unpack, by_engines })?;
+                        }
                     }
                 }
             }

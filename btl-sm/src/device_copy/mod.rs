@@ -18,10 +18,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use cableway_base::{Parameters, Rank};
 use cableway_btl::{Access, Error, Region, RemoteHandle, Token, Transfer, Upcalls};
-use cableway_common_cuda::{Answer, DeviceError, Devices, Exports, Imports, Location, Mapped, Reach, Strided, Wanted};
+use cableway_common_cuda::{
+    Answer, DeviceError, Devices, Exports, Imports, Location, Mapped, Reach, Spread, Strided, Wanted,
+};
 use parking_lot::Mutex;
 
-use self::batches::{Batches, Blocks, Copy, Of};
+use self::batches::{Batches, Blocks, Copy, How, Of, Stretch};
 use crate::NAME;
 use handle::Handle;
 pub(crate) use recent::Recent;
@@ -36,6 +38,9 @@ pub(crate) enum What<'s> {
     Run(u64),
     /// The first bytes of blocks in both.
     Blocks { ours: &'s Strided, theirs: &'s Strided, len: u64 },
+    /// As many bytes as the local region says, from a packed position on of blocks relative to its address, and in one run
+    /// from this offset on of the peer's.
+    Packed { spread: &'s Spread, position: u64, offset: u64 },
 }
 
 /// Why a copy was not begun.
@@ -134,7 +139,7 @@ impl DeviceCopies {
     ///
     /// # Safety
     /// `local` stays valid, and touched by nobody else in a way that conflicts, until `token` is completed; its blocks
-    /// lie in it.
+    /// lie in it, or, of what is packed, in its allocation.
     ///
     /// # Errors
     /// Why it cannot be done this way.
@@ -158,6 +163,10 @@ impl DeviceCopies {
                 return Err("no kernel copies blocks there at present".into());
             }
             What::Blocks { ours, theirs, len } => within(local.len, ours, theirs, len)?,
+            What::Packed { spread, .. } if !self.devices.packs_between(&local.location, spread) => {
+                return Err("no kernel packs there at present".into());
+            }
+            What::Packed { offset, .. } => (offset, local.len),
         };
         let at = handle.place(access, first, len)?;
         let again = recent.imported(handle, &local.location).and_then(|was| self.imports.again(was));
@@ -170,26 +179,30 @@ impl DeviceCopies {
             }
         };
         let remote = match what {
-            What::Run(_) => mapped.address(at),
+            What::Run(_) | What::Packed { .. } => mapped.address(at),
             What::Blocks { .. } => mapped.address(at).wrapping_sub(first as usize),
         };
         let (to, from) = match access {
             Access::RemoteRead => (local.address, remote),
             Access::RemoteWrite => (remote, local.address),
         };
-        let (len, blocks) = match what {
-            What::Run(_) => (local.len, None),
+        let (len, how) = match what {
+            What::Run(_) => (local.len, How::Run),
+            What::Packed { spread, position, .. } => {
+                let unpack = access == Access::RemoteRead;
+                (local.len, How::Packed(Box::new(Stretch { spread: spread.clone(), position, unpack })))
+            }
             What::Blocks { ours, theirs, len } => {
                 let (to, from) = match access {
                     Access::RemoteRead => (*ours, *theirs),
                     Access::RemoteWrite => (*theirs, *ours),
                 };
-                (len as usize, Some(Box::new(Blocks { to, from })))
+                (len as usize, How::Blocks(Box::new(Blocks { to, from })))
             }
         };
         let one_device = self.on_one_device(&local.location, handle);
         let of = Of { peer, token, one_device, _mapped: mapped };
-        let copy = Copy { to, from, len, blocks, local: local.location, order: local.order, of };
+        let copy = Copy { to, from, len, how, local: local.location, order: local.order, of };
         let mut batches = self.batches.lock();
         // Changed by who has the lock alone.
         self.count.store(self.count.load(Relaxed) + 1, Release);
@@ -295,6 +308,10 @@ fn within(region: usize, ours: &Strided, theirs: &Strided, len: u64) -> Result<(
 
 /// Says once why copies between devices of two processes do not work.
 fn refused(error: &DeviceError) -> String {
+    // As long as other kernels fill the device, that is to be expected.
+    if error.wants_kernel() {
+        return error.to_string();
+    }
     cableway_base::warn_once("sm/device-copy", || {
         format!("{NAME}: device memory is copied through the host, because a copy between processes failed: {error}")
     });

@@ -57,6 +57,9 @@ impl Driver {
         if failure.code == Failure::MISSING {
             return format!("driver {} does not have this function", version_text(self.version));
         }
+        if failure == Failure::NO_KERNEL {
+            return "none can be launched, or none has found room on the device".to_owned();
+        }
         let mut name: *const c_char = std::ptr::null();
         // SAFETY: the pointer is written with the address of a static string, or left null.
         let named = unsafe { self.cuGetErrorName(failure.code, &raw mut name) };

@@ -21,6 +21,7 @@ mod pieces;
 mod primary;
 mod recorded;
 mod register;
+mod scratch;
 mod status;
 mod stream;
 mod stretch;
@@ -48,7 +49,10 @@ use crate::error::DeviceError;
 use crate::facts::Facts;
 use crate::ipc::{Exported, NoExport};
 use crate::location::{DeviceIndex, Location, MemoryClass};
-use crate::vendor::{Vendor, VendorBatch, VendorBuffer, VendorCompletion, VendorMapping, VendorRegistration};
+use crate::spread::Spread;
+use crate::vendor::{
+    Vendor, VendorBatch, VendorBuffer, VendorCompletion, VendorMapping, VendorRegistration, VendorScratch,
+};
 
 /// The CUDA devices of this process, as far as a driver is in it.
 pub(crate) struct Cuda {
@@ -243,6 +247,28 @@ impl Vendor for Cuda {
         let Ok(context) = self.context_of(at) else { return false };
         self.registrations.settle(&context);
         self.registrations.holds(host as usize, len) && Operation::kernels(&context)
+    }
+
+    fn packs_between(&self, at: &Location, spread: &Spread) -> bool {
+        if !self.settings.kernels || at.class != MemoryClass::Device {
+            return false;
+        }
+        let Ok(context) = self.context_of(at) else { return false };
+        self.registrations.settle(&context);
+        let listed = match spread {
+            Spread::Regular(_) => true,
+            Spread::Listed(list, _) => self.registrations.holds(list.entries() as usize, list.bytes()),
+        };
+        listed && Operation::kernels(&context)
+    }
+
+    fn scratch(&self, at: &Location, len: usize) -> Result<Option<Box<dyn VendorScratch>>, DeviceError> {
+        let context = self.context_of(at)?;
+        let driver = context.driver;
+        match scratch::Scratch::new(context, len) {
+            Ok(found) => Ok(found.map(|found| Box::new(found) as Box<dyn VendorScratch>)),
+            Err(failure) => Err(driver.error(failure, format!("{len} bytes of scratch memory"))),
+        }
     }
 
     fn context_id(&self, at: &Location) -> Result<u64, DeviceError> {

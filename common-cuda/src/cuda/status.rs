@@ -15,6 +15,9 @@ impl Failure {
     /// The loaded driver does not have the function.
     pub(crate) const MISSING: c_int = -1;
 
+    /// No kernel could be launched, or none found room on its device.
+    pub(crate) const NO_KERNEL: Failure = Failure { call: crate::error::KERNEL, code: -2 };
+
     pub(crate) const INVALID_VALUE: c_int = Code::CUDA_ERROR_INVALID_VALUE as c_int;
     pub(crate) const OUT_OF_MEMORY: c_int = Code::CUDA_ERROR_OUT_OF_MEMORY as c_int;
     pub(crate) const NOT_INITIALIZED: c_int = Code::CUDA_ERROR_NOT_INITIALIZED as c_int;

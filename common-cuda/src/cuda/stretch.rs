@@ -16,6 +16,8 @@ pub(super) struct Stretch {
     position: u64,
     packed: *mut u8,
     len: u64,
+    unpack: bool,
+    by_engines: bool,
 }
 
 // SAFETY: the addresses are handed to the driver, never dereferenced here; that they stay good is the promise of whoever
@@ -24,28 +26,36 @@ unsafe impl Send for Stretch {}
 
 impl Stretch {
     pub(super) fn new(packing: &Packing<'_>) -> Stretch {
-        let Packing { user, spread, position, packed, len } = *packing;
-        Stretch { user, spread: spread.clone(), position, packed, len }
+        let Packing { user, spread, position, packed, len, unpack, by_engines } = *packing;
+        Stretch { user, spread: spread.clone(), position, packed, len, unpack, by_engines }
+    }
+
+    /// Whether it is left undone where no kernel does it.
+    pub(super) fn wants_kernel(&self, direction: Direction) -> bool {
+        direction == Direction::DeviceToDevice && !self.by_engines
     }
 
     /// For a kernel of the current context; none if it does not reach all of it.
     pub(super) fn for_kernel(&self, driver: &Driver, direction: Direction) -> Option<Packed> {
-        let packed = on_device(driver, self.packed)?;
+        let packed = match direction {
+            Direction::DeviceToDevice => self.packed as u64,
+            _ => on_device(driver, self.packed)?,
+        };
         let entries = match &self.spread {
             Spread::Regular(_) => 0,
             Spread::Listed(list, _) => on_device(driver, list.entries())?,
         };
         let (blocks, bytes) = ((self.user as u64, &self.spread, entries), (self.position, self.len, packed));
-        Packed::new(blocks, bytes, direction == Direction::HostToDevice)
+        Packed::new(blocks, bytes, self.unpack)
     }
 
     /// For copy engines.
-    pub(super) fn pieces(&self, direction: Direction) -> Vec<Piece> {
+    pub(super) fn pieces(&self) -> Vec<Piece> {
         let mut pieces = Vec::new();
         self.spread.rows(self.position, self.len, |rows| {
             let packed = (self.packed.wrapping_offset(rows.to.0 as isize), rows.to.1);
             let user = (self.user.wrapping_offset(rows.from.0 as isize), rows.from.1);
-            let (dst, src) = if direction == Direction::HostToDevice { (user, packed) } else { (packed, user) };
+            let (dst, src) = if self.unpack { (user, packed) } else { (packed, user) };
             let (width, rows) = (rows.width, rows.rows);
             pieces.push(Piece { dst: dst.0, dst_pitch: dst.1, src: src.0, src_pitch: src.1, width, rows });
         });

@@ -10,7 +10,7 @@ mod loops;
 mod message;
 mod pieces;
 
-use cableway_common_cuda::{Completion, Devices, Location, Order, Strided};
+use cableway_common_cuda::{Completion, Devices, Location, MemoryClass, Order, Spread, Strided};
 
 use self::device::DeviceSide;
 use self::message::{Message, at};
@@ -224,6 +224,22 @@ impl Convertor {
         let (low, len) = strided.span()?;
         let inside = Strided { offset: strided.offset - low, ..strided };
         Some((at(self.address, low), usize::try_from(len).ok()?, inside))
+    }
+
+    /// A message in one allocation on a device as what kernels can pack into other device memory and unpack from there at
+    /// present: what its blocks are relative to, and the blocks. None for any other message. Blocks that are not at regular
+    /// distances are listed when this is first asked of their layout.
+    pub fn spread(&self, devices: &Devices) -> Option<(*mut u8, Spread)> {
+        if self.size == 0 || self.location.class != MemoryClass::Device || self.is_mixed() {
+            return None;
+        }
+        let (low, spread) = match &self.layout {
+            Some(layout) => (layout.span(self.count)?.0, layout.spread(self.count, devices)?),
+            None => (0, Spread::Regular(Strided::run(self.size))),
+        };
+        let able = devices.kernel_reaches(&self.location, at(self.address, low))
+            && devices.packs_between(&self.location, &spread);
+        able.then_some((self.address, spread))
     }
 
     /// Packs up to `len` bytes into host memory at `out`, and waits until they are there; returns how many.

@@ -11,7 +11,7 @@ use cableway_btl_self::SelfLoop;
 use cableway_btl_sm::SharedMemory;
 use cableway_btl_tcp::Tcp;
 use cableway_common_cuda::{Devices, MemoryClass};
-use cableway_pml::{Communicator, Config, Engine, Explained, Side};
+use cableway_pml::{Communicator, Config, Engine, Explained, Form, Side};
 
 use crate::boundary::{Code, JobDescription, guarded};
 use crate::host::HostModex;
@@ -128,7 +128,7 @@ extern "C" fn cableway_explain(process: u64) {
             ("device to host", MemoryClass::Device, MemoryClass::Host),
             ("device to device", MemoryClass::Device, MemoryClass::Device),
         ] {
-            let side = |class| Side { class, contiguous: true };
+            let side = |class| Side { class, form: Form::Run };
             let rows = engine.explain(peer, side(from), side(to), EXPLAINED);
             match rows.and_then(|rows| Ok(Explained::table(&rows, &engine.transports(peer)?, &[]))) {
                 Ok(table) => {

@@ -8,7 +8,7 @@ use cableway_base::{Parameters, Rank};
 use cableway_btl::{Capabilities, Cost, Flags, Operation};
 use cableway_common_cuda::{Location, MemoryClass};
 
-use super::{Data, Incoming, Outgoing, Shape, Start, addressable, data, start};
+use super::{Data, Incoming, Outgoing, Shape, Start, addressable, data, packs, start};
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::wire::MATCH_LEN;
@@ -18,15 +18,29 @@ use crate::wire::MATCH_LEN;
 pub struct Side {
     /// Where it lives.
     pub class: MemoryClass,
-    /// Whether its data is one run of bytes; otherwise it is taken to be blocks at regular distances.
-    pub contiguous: bool,
+    /// How its data lies there.
+    pub form: Form,
+}
+
+/// How data lies in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// In one run of bytes.
+    Run,
+    /// In blocks at regular distances.
+    Regular,
+    /// In other blocks.
+    Irregular,
 }
 
 impl Side {
     pub(super) fn shape(self, any: Flags) -> Shape {
         let on_device = matches!(self.class, MemoryClass::Device | MemoryClass::Managed);
-        let regular = self.class == MemoryClass::Device && any.contains(Flags::DEVICE_STRIDED);
-        Shape { on_device, contiguous: self.contiguous || regular }
+        let device = self.class == MemoryClass::Device;
+        let one_run = self.form == Form::Run;
+        let regular = self.form == Form::Regular && device && any.contains(Flags::DEVICE_STRIDED);
+        let contiguous = one_run || regular;
+        Shape { on_device, contiguous, one_run, packed: !one_run && device && any.contains(Flags::DEVICE_PACKED) }
     }
 }
 
@@ -95,6 +109,8 @@ struct Able<'l> {
     device_max_rdma_size: usize,
     copy_only: bool,
     push_limit: u64,
+    /// There is to be scratch memory on devices.
+    scratch: bool,
     costs: Costs,
 }
 
@@ -130,6 +146,7 @@ pub fn explain(
         device_max_rdma_size: capabilities.device_max_rdma_size,
         copy_only: parameters.device_protocols == DeviceProtocols::Copy,
         push_limit: parameters.device_push_limit as u64,
+        scratch: parameters.device_scratch_size != 0,
         costs: Costs::of(|_| same),
     };
     able.rows(from, to, sizes)
@@ -164,6 +181,7 @@ impl Engine {
             device_max_rdma_size: links.device_max_rdma_size(),
             copy_only: self.copy_only(),
             push_limit: self.parameters.device_push_limit as u64,
+            scratch: self.scratch.slot() != 0,
             costs: Costs::of(|operation| main.endpoint.cost(operation, &location)),
         };
         Ok(able.rows(from, to, sizes))
@@ -239,7 +257,7 @@ impl Able<'_> {
         let (start, why) = start(&out);
         let inline = len + MATCH_LEN as u64 <= self.main.inline_limit as u64;
         let eager = match start {
-            Start::Eager if inline && from.contiguous => Some("eager, inline"),
+            Start::Eager if inline && out.from.one_run => Some("eager, inline"),
             Start::Eager | Start::AnnounceWithData => Some("eager"),
             Start::EagerInPlace => Some("eager, in place"),
             Start::EagerDevice => Some("eager, copied by the device"),
@@ -250,7 +268,10 @@ impl Able<'_> {
         }
         let incoming = Incoming {
             exposed: start == Start::Expose,
+            in_blocks: !out.from.one_run,
             addressable: (start == Start::Announce || out.from.on_device) && addressable(&out),
+            packs: start == Start::Announce && packs(&out),
+            scratch: self.scratch,
             to: to.shape(self.any),
             copy_only: self.copy_only,
             attentive: true,
@@ -266,6 +287,8 @@ impl Able<'_> {
             Data::Get => ("rendezvous, get", 1, self.costs.get),
             Data::Offered => ("rendezvous, fragments or get", 2, self.costs.send),
             Data::Put => ("rendezvous, put", 2, self.costs.put),
+            // Of the last piece is told when it is there.
+            Data::Pieces => ("rendezvous, put in pieces", 3, self.costs.put),
             Data::Fragments if out.from.on_device || incoming.to.on_device => {
                 ("rendezvous, copied in chunks", 2, self.costs.send)
             }

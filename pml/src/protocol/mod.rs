@@ -13,6 +13,7 @@
 //! | larger, one run, the link can GET | announced with a handle; the receiver fetches |
 //! | the same, host, the link can OFFER | the same, but the sender may copy into fragments what it attends to first |
 //! | larger, one run, the link can only PUT | announced; the receiver exposes its buffer, the sender stores |
+//! | larger, a device's, a kernel packs it | announced; a receiver with one run exposes its buffer, the sender's kernel stores |
 //! | anything else, or the receiver's buffer is in pieces | announced; fragments are sent through internal buffers |
 //!
 //! A device stores faster than it fetches, and the sender finds out about the order after its default stream while the
@@ -23,7 +24,10 @@
 //! host memory is sent small messages eagerly.
 //!
 //! Where this table says one run, a device's buffer may also be blocks at regular distances, if the link has kernels copy
-//! such: they go from place to place, packed nowhere.
+//! such: they go from place to place, packed nowhere. Blocks that are not regular only the kernel of the process finds
+//! that has them. So a sender of such stores in a receiver's buffer that is one run, and a receiver fetches what is one run,
+//! whatever the size, as either costs less than to pass through the host. Where neither side is one run, or the receiver
+//! cannot fetch it, the sender stores pieces in scratch memory of the receiver's, which unpacks them.
 //!
 //! Where it is the network that reaches a device's memory ([`Flags::DEVICE_DIRECT`]), the link says up to which size that
 //! is the best way: what is larger is copied through internal buffers, whose copies and transfers overlap.
@@ -33,12 +37,12 @@
 
 mod explain;
 
-pub use explain::{Explained, Side, explain};
+pub use explain::{Explained, Form, Side, explain};
 
 use std::time::Duration;
 
 use cableway_btl::{Capabilities, Flags};
-use cableway_common_cuda::MemoryClass;
+use cableway_common_cuda::{Devices, MemoryClass};
 use cableway_datatype::Convertor;
 
 use crate::wire::{MATCH_LEN, RENDEZVOUS_LEN};
@@ -50,17 +54,31 @@ pub(crate) struct Shape {
     /// One operation of a link can move it: it is one run of bytes, or on a device, in blocks at regular distances, and
     /// the link has kernels copy such.
     pub(crate) contiguous: bool,
+    /// It is one run of bytes.
+    pub(crate) one_run: bool,
+    /// It is on a device, but not in one run, and the link has a kernel of this process move it between its places and one
+    /// run.
+    pub(crate) packed: bool,
 }
 
 impl Shape {
-    /// The shape of a message's buffer for links that can do this together.
-    pub(crate) fn of(convertor: &Convertor, any: Flags) -> Shape {
+    /// The shape of a message's buffer for links that can do this together. Whether kernels pack it is looked at only if
+    /// nothing else moves it, or with `even_regular`: the first look lists its blocks.
+    pub(crate) fn of(convertor: &Convertor, any: Flags, even_regular: bool, devices: &Devices) -> Shape {
+        let shape = Shape::of_run(convertor, any);
+        let asked = if even_regular { !shape.one_run } else { !shape.contiguous };
+        let packed = asked && any.contains(Flags::DEVICE_PACKED) && convertor.spread(devices).is_some();
+        Shape { packed, ..shape }
+    }
+
+    /// The same, where nobody asks whether kernels pack it.
+    pub(crate) fn of_run(convertor: &Convertor, any: Flags) -> Shape {
         let on_device = convertor.location().on_device();
         let one_run = convertor.packed_size() == 0 || convertor.contiguous().is_some();
         // Managed memory may be anywhere.
         let able = convertor.location().class == MemoryClass::Device && any.contains(Flags::DEVICE_STRIDED);
         let regular = || able && convertor.strided().is_some();
-        Shape { on_device, contiguous: one_run || regular() }
+        Shape { on_device, contiguous: one_run || regular(), one_run, packed: false }
     }
 }
 
@@ -89,6 +107,8 @@ pub(crate) enum Data {
     /// that copy at the same time are faster than one, if both are there.
     Offered,
     Put,
+    /// Put into scratch memory of the receiver's in pieces, and unpacked from there by it.
+    Pieces,
     Fragments,
 }
 
@@ -139,6 +159,16 @@ impl Outgoing<'_> {
     }
 }
 
+/// Whether the sender may be asked to pack its data into a receiver's buffer that is one run on a device.
+pub(crate) fn packs(out: &Outgoing<'_>) -> bool {
+    !out.from.contiguous && unpacks(Flags::DEVICE_PUT, out.from, out.copy_only, out.any) && out.repays()
+}
+
+/// Whether kernels move data between its places on this side and one run on the other.
+fn unpacks(device: Flags, shape: Shape, copy_only: bool, any: Flags) -> bool {
+    shape.packed && any.contains(device | Flags::DEVICE_PACKED) && !copy_only
+}
+
 /// Whether a device message may be exposed, should a link be able to make it reachable.
 pub(crate) fn exposes_device(out: &Outgoing<'_>) -> bool {
     out.from.on_device
@@ -150,7 +180,12 @@ pub(crate) fn exposes_device(out: &Outgoing<'_>) -> bool {
 
 /// Whether a device message may be announced for the sender to store it in the receiver's buffer.
 pub(crate) fn stores_device(out: &Outgoing<'_>) -> bool {
-    out.stores && out.from.on_device && out.len != 0 && addressable(out) && (out.fetches || !out.is_small())
+    out.stores
+        && out.from.on_device
+        && out.from.contiguous
+        && out.len != 0
+        && addressable(out)
+        && (out.fetches || !out.is_small())
 }
 
 /// How the message sets out, and why.
@@ -189,6 +224,8 @@ pub(crate) fn start(out: &Outgoing<'_>) -> (Start, &'static str) {
         "the receiver has too much that nobody asked for"
     } else if out.from.on_device && out.copy_only {
         "device memory, and device_protocols=copy"
+    } else if packs(out) {
+        "its data is in pieces, which a kernel can pack where they belong"
     } else if !out.from.contiguous {
         "its data is in pieces"
     } else if out.from.on_device && out.any.intersects(DEVICE_RDMA) && out.is_too_large() {
@@ -203,7 +240,7 @@ pub(crate) fn start(out: &Outgoing<'_>) -> (Start, &'static str) {
 
 /// Whether the sender may be asked to PUT.
 pub(crate) fn addressable(out: &Outgoing<'_>) -> bool {
-    rdma(Flags::PUT, Flags::DEVICE_PUT, out.from, out.copy_only, out.any) && out.repays()
+    (rdma(Flags::PUT, Flags::DEVICE_PUT, out.from, out.copy_only, out.any) && out.repays()) || packs(out)
 }
 
 /// Some of the device memory on this side.
@@ -219,8 +256,14 @@ fn rdma(host: Flags, device: Flags, shape: Shape, copy_only: bool, any: Flags) -
 pub(crate) struct Incoming {
     /// A handle came along, and this process can use it.
     pub(crate) exposed: bool,
+    /// It is in blocks.
+    pub(crate) in_blocks: bool,
     /// The sender can PUT.
     pub(crate) addressable: bool,
+    /// But only into one run on a device, because it packs.
+    pub(crate) packs: bool,
+    /// There is scratch memory on the receiver's device.
+    pub(crate) scratch: bool,
     pub(crate) to: Shape,
     pub(crate) copy_only: bool,
     /// The sender's processor has time to copy, as far as can be seen: it was heard of since it last did not answer, has
@@ -239,12 +282,41 @@ pub(crate) struct Incoming {
 
 /// How the data comes, and why.
 pub(crate) fn data(incoming: &Incoming) -> (Data, &'static str) {
-    let Incoming { exposed, addressable, to, copy_only, attentive, any, too_large, mixed, get: fetching, put: storing } =
-        *incoming;
+    let Incoming {
+        exposed,
+        in_blocks,
+        addressable,
+        packs,
+        scratch,
+        to,
+        copy_only,
+        attentive,
+        any,
+        too_large,
+        mixed,
+        ..
+    } = *incoming;
+    let (fetching, storing) = (incoming.get, incoming.put);
     let apart = mixed && any.contains(Flags::DEVICE_TO_DEVICE);
     let beyond = too_large && to.on_device;
     let get = exposed && !apart && !beyond && rdma(Flags::GET, Flags::DEVICE_GET, to, copy_only, any);
     let put = addressable && !apart && !beyond && rdma(Flags::PUT, Flags::DEVICE_PUT, to, copy_only, any);
+    let reached = !apart && !beyond;
+    if exposed && !in_blocks && reached && !to.contiguous && unpacks(Flags::DEVICE_GET, to, copy_only, any) {
+        return (Data::Get, "fetched by a kernel, each block to where it belongs");
+    }
+    if packs && put && to.on_device && to.one_run {
+        return (Data::Put, "stored by a kernel, packed where it belongs");
+    }
+    if packs || !to.contiguous {
+        let pieces = addressable && scratch && reached && unpacks(Flags::DEVICE_PUT, to, copy_only, any);
+        if pieces {
+            return (Data::Pieces, "stored in scratch memory, from where a kernel unpacks it");
+        }
+    }
+    if packs {
+        return (Data::Fragments, "through internal buffers, as the receiver's is not reached in one run");
+    }
     if get && put && to.on_device && any.contains(Flags::DEVICE_DIRECT) {
         return match storing < fetching {
             false => (Data::Get, "fetched by the network device"),

@@ -3,11 +3,13 @@ use cableway_common_cuda::MemoryClass;
 
 use super::*;
 
-const HOST: Side = Side { class: MemoryClass::Host, contiguous: true };
-const PIECES: Side = Side { class: MemoryClass::Host, contiguous: false };
-const PINNED: Side = Side { class: MemoryClass::Pinned, contiguous: true };
-const DEVICE: Side = Side { class: MemoryClass::Device, contiguous: true };
-const MANAGED: Side = Side { class: MemoryClass::Managed, contiguous: true };
+const HOST: Side = Side { class: MemoryClass::Host, form: Form::Run };
+const PIECES: Side = Side { class: MemoryClass::Host, form: Form::Regular };
+const PINNED: Side = Side { class: MemoryClass::Pinned, form: Form::Run };
+const DEVICE: Side = Side { class: MemoryClass::Device, form: Form::Run };
+const MANAGED: Side = Side { class: MemoryClass::Managed, form: Form::Run };
+const STRIDED: Side = Side { form: Form::Regular, ..DEVICE };
+const IRREGULAR: Side = Side { form: Form::Irregular, ..DEVICE };
 
 fn link(flags: Flags) -> Capabilities {
     let mut capabilities = Capabilities::send_only(4096, 32768);
@@ -136,7 +138,6 @@ fn the_network_reaches_device_memory_up_to_its_limit() {
 
 #[test]
 fn blocks_go_as_one_run_where_kernels_copy_them() {
-    const STRIDED: Side = Side { contiguous: false, ..DEVICE };
     let between = link(Flags::DEVICE_GET | Flags::DEVICE_PUT | Flags::DEVICE_TO_DEVICE);
     let mut able = between;
     able.flags |= Flags::DEVICE_STRIDED;
@@ -156,12 +157,57 @@ fn blocks_go_as_one_run_where_kernels_copy_them() {
 }
 
 #[test]
+fn irregular_blocks_are_moved_by_the_kernel_of_who_has_them() {
+    let between = link(Flags::DEVICE_GET | Flags::DEVICE_PUT | Flags::DEVICE_TO_DEVICE);
+    let mut able = between;
+    able.flags |= Flags::DEVICE_STRIDED | Flags::DEVICE_PACKED;
+    able.device_min_rdma_size = 1;
+    let (inline, eager) = ((0, 0, "eager"), (1, 4080, "eager, copied by the device"));
+    let stored = (4081, 1 << 20, "rendezvous, put");
+    assert_eq!(protocols(&able, false, IRREGULAR, DEVICE), [inline, eager, stored]);
+    // What the sender would store in one run comes through the host; what is larger is fetched.
+    let mut parameters = Parameters::default();
+    parameters.set("device_push_limit", "64K", Source::Program).unwrap();
+    let rows = explain(&able, &parameters, DEVICE, IRREGULAR, 1..=1 << 20);
+    let last = rows.last().unwrap();
+    assert_eq!((*last.sizes.start(), last.protocol), (65_537, "rendezvous, get"), "{rows:?}");
+    assert!(last.reason.contains("kernel"), "{last:?}");
+    assert_eq!(rows[rows.len() - 2].protocol, "rendezvous, put in pieces", "{rows:?}");
+    for (from, to) in [(IRREGULAR, IRREGULAR), (IRREGULAR, STRIDED), (STRIDED, IRREGULAR)] {
+        let rows = protocols(&able, false, from, to);
+        assert_eq!(rows.last().unwrap().2, "rendezvous, put in pieces", "{from:?} to {to:?}");
+        parameters.set("device_scratch_size", "0", Source::Program).unwrap();
+        let rows = explain(&able, &parameters, from, to, 1..=1 << 20);
+        assert_eq!(rows.last().unwrap().protocol, "rendezvous, copied in chunks", "{from:?} to {to:?}");
+    }
+    assert_eq!(protocols(&able, false, IRREGULAR, HOST).last().unwrap().2, "rendezvous, copied in chunks");
+    let unable = [(&between, false), (&able, true)];
+    for ((link, copy), (from, to)) in
+        unable.into_iter().flat_map(|one| [(one, (IRREGULAR, DEVICE)), (one, (DEVICE, IRREGULAR))])
+    {
+        let rows = protocols(link, copy, from, to);
+        assert_eq!(rows.last().unwrap().2, "rendezvous, copied in chunks", "{from:?} to {to:?}");
+    }
+    let out = Outgoing { from: IRREGULAR.shape(able.flags), ..outgoing(&able, 1 << 20, IRREGULAR) };
+    assert!(
+        packs(&out) && addressable(&out) && !exposes_device(&out) && !stores_device(&Outgoing { stores: true, ..out })
+    );
+    assert!(!packs(&Outgoing { len: 0, ..out }) && !packs(&Outgoing { copy_only: true, ..out }));
+    let small = Outgoing { len: 4080, ..out };
+    assert_eq!(start(&small).0, Start::EagerDevice);
+    assert_eq!(start(&Outgoing { credit: false, ..small }).0, Start::Announce);
+}
+
+#[test]
 fn who_copies_is_the_cheaper_one() {
     let us = Duration::from_micros;
     let any = Flags::DEVICE_GET | Flags::DEVICE_PUT;
     let both = Incoming {
         exposed: true,
+        in_blocks: false,
         addressable: true,
+        packs: false,
+        scratch: true,
         to: DEVICE.shape(Flags::empty()),
         copy_only: false,
         attentive: true,

@@ -44,6 +44,11 @@ impl Engine {
             }
             transfer.arrived += len;
         }
+        // Of a message that has failed meanwhile, what was not asked for again is given up.
+        if transfer.failure.is_some() && transfer.give_up_pieces() {
+            transfer.finish = true;
+        }
+        links.ask_for_refused(id);
         links.settle_receive(id, done);
         // There may be room for more offers.
         self.pump_gets(peer, links, done);
@@ -78,6 +83,7 @@ impl Engine {
     /// The sender has stored a range, or could not.
     pub(crate) fn stored(
         &self,
+        peer: &Peer,
         links: &mut Links,
         id: Id,
         (offset, len): (u64, u64),
@@ -86,6 +92,11 @@ impl Engine {
     ) -> Result<(), Malformed> {
         let transfer = awaiting(links, id, "a report of a store", (offset, len))?;
         transfer.awaited -= len;
+        if self.piece_stored(peer, links, id, (offset, len), result.is_ok()) {
+            links.settle_receive(id, done);
+            return Ok(());
+        }
+        let Some(transfer) = links.receives.get_mut(id) else { return Ok(()) };
         match result {
             Ok(()) => transfer.arrived += len,
             Err(_) => {
@@ -115,6 +126,7 @@ impl Engine {
         transfer.arrived += transfer.awaited - coming;
         let dropped = std::mem::replace(&mut transfer.awaited, coming) - coming;
         transfer.give_up_rest();
+        transfer.abandon_pieces();
         transfer.fail(Error::PeerGaveUp { peer: peer.rank, len: transfer.status.len, reason });
         transfer.finish = false;
         links.offers.forget(dropped);

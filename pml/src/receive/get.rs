@@ -1,11 +1,12 @@
 //! Fetching from the sender's buffer.
 
-use cableway_btl::{Error, Transfer};
+use cableway_btl::{Error, Packed, Transfer};
 use cableway_common_cuda::{Order, Strided};
 
 use crate::completion::Done;
 use crate::engine::Engine;
 use crate::links::{Links, Operation, Peer};
+use crate::region::{self, Local};
 use crate::send::token;
 use crate::wire::Id;
 
@@ -67,26 +68,45 @@ impl Engine {
         let on_device = transfer.convertor.location().on_device();
         let limit = if on_device { link.capabilities().device_rdma_limit } else { link.capabilities().get_limit };
         let blocks = fetch.from.blocks.is_some() || (on_device && transfer.convertor.contiguous().is_none());
-        let most = if blocks { u64::MAX } else { limit as u64 };
+        let packed = blocks && fetch.from.blocks.is_none() && transfer.convertor.strided().is_none();
+        let most = match (packed, blocks) {
+            (true, _) => limit.min(region::MOST_PACKED) as u64,
+            (false, true) => u64::MAX,
+            (false, false) => limit as u64,
+        };
         let Some((offset, end)) = fetch.take(most) else { return Ok(None) };
         let (from, len) = (fetch.from, end - offset);
         let order = if on_device { transfer.order_of_copies(&self.devices) } else { Order::None };
-        let local = match blocks {
-            true => transfer.whole(order),
-            false => transfer.region(offset, len, order).map(|region| (region, None)),
+        let local = match (packed, blocks) {
+            (true, _) => transfer.convertor.spread(&self.devices).map(Local::Spread),
+            (false, true) => transfer.whole(order).map(|(region, ours)| Local::Blocks(region, ours)),
+            (false, false) => transfer.region(offset, len, order).map(Local::Run),
         };
-        let Some((region, ours)) = local else { return Ok(None) };
+        let Some(local) = local else {
+            // Kernels are not to be had any more. Nor would they be for the rest.
+            if let Some(fetch) = &mut transfer.fetch {
+                fetch.refuse((offset, end));
+            }
+            return Ok(None);
+        };
         // The sender will not have sent all itself.
         transfer.finish = true;
         let operation = operations.insert(Operation::Get { id, offset, len });
         // SAFETY: the buffer is the transfer's until it is settled, which waits for the operation.
         let got = unsafe {
-            if blocks {
-                let (run, whole) = (Strided::run(region.len as u64), Strided::run(len));
-                let (ours, theirs) = (ours.as_ref().unwrap_or(&run), from.blocks.as_ref().unwrap_or(&whole));
-                link.endpoint.get_strided((region, ours), (&from.handle, theirs), len, token(peer, operation))
-            } else {
-                link.endpoint.get(region, &from.handle, offset, token(peer, operation))
+            match &local {
+                Local::Spread((user, spread)) => {
+                    // The default stream was waited for before.
+                    let (location, order) = (*transfer.convertor.location(), Order::None);
+                    let packed = Packed { user: *user, spread, position: offset, len: len as usize, location, order };
+                    link.endpoint.get_packed(&packed, &from.handle, offset, token(peer, operation))
+                }
+                Local::Blocks(region, ours) => {
+                    let (run, whole) = (Strided::run(region.len as u64), Strided::run(len));
+                    let (ours, theirs) = (ours.as_ref().unwrap_or(&run), from.blocks.as_ref().unwrap_or(&whole));
+                    link.endpoint.get_strided((*region, ours), (&from.handle, theirs), len, token(peer, operation))
+                }
+                Local::Run(region) => link.endpoint.get(*region, &from.handle, offset, token(peer, operation)),
             }
         };
         if !matches!(got, Ok(Transfer::Started)) {
@@ -102,8 +122,7 @@ impl Engine {
             Ok(Transfer::Started) => transfer.busy += 1,
             Err(Error::Unavailable { .. }) => {
                 // Nor would it be for the rest.
-                fetch.refused.push((offset, end));
-                fetch.refused.extend(fetch.ranges.drain(..).rev());
+                fetch.refuse((offset, end));
                 return Ok(None);
             }
             Err(error) => {

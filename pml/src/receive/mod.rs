@@ -8,6 +8,7 @@ mod deliver;
 mod fragments;
 mod get;
 mod offers;
+mod pieces;
 mod rendezvous;
 mod transfer;
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use cableway_btl::{Access, Flags, Mover, Registration};
 use cableway_common_cuda::{DeviceError, Order};
 
+use super::pieces::Pieces;
 use super::transfer::{ReceiveTransfer, Source, Way};
 use crate::completion::{Active, Done};
 use crate::copies::{Copying, Then};
@@ -41,13 +42,15 @@ impl Engine {
                 transfer.request.complete(status, truncated, done);
                 return;
             }
-            let shape = Shape::of(&transfer.convertor, links.flags());
+            let shape = Shape::of(&transfer.convertor, links.flags(), announced.packs, &self.devices);
             if shape.on_device {
                 self.note_message(false);
             }
             let mut get = if shape.on_device { Flags::DEVICE_GET } else { Flags::GET };
             let theirs = exposed.as_ref().is_some_and(|exposed| exposed.blocks.is_some());
-            if theirs || (shape.on_device && transfer.convertor.contiguous().is_none()) {
+            if shape.packed && !shape.contiguous {
+                get |= Flags::DEVICE_PACKED;
+            } else if theirs || (shape.on_device && !shape.one_run) {
                 get |= Flags::DEVICE_STRIDED;
             }
             // No CPU reads a device's blocks.
@@ -58,9 +61,14 @@ impl Engine {
             });
             let both = source.filter(|_| announced.addressable && shape.on_device);
             let [get, put] = both.map_or([Duration::ZERO; 2], |source| links.copy_costs(&transfer, source));
+            let pieces = announced.addressable && shape.packed && !self.copy_only();
+            let scratch = pieces && self.scratch.promises(transfer.convertor.location());
             let incoming = Incoming {
                 exposed: source.is_some(),
+                in_blocks: theirs,
                 addressable: announced.addressable,
+                packs: announced.packs,
+                scratch,
                 to: shape,
                 copy_only: self.copy_only(),
                 attentive: !self.crowded && links.sends.is_empty() && links.offers.attentive(peer),
@@ -73,7 +81,10 @@ impl Engine {
             let (data, _) = protocol::data(&incoming);
             let id = links.receives.insert(transfer);
             match (data, source) {
-                (Data::Get, Some(source)) if shape.on_device && links.flags().contains(Flags::DEVICE_DIRECT) => {
+                // Neither the network nor a kernel is let wait for a stream.
+                (Data::Get, Some(source))
+                    if !shape.contiguous || (shape.on_device && links.flags().contains(Flags::DEVICE_DIRECT)) =>
+                {
                     if let Some(transfer) = links.receives.get_mut(id) {
                         transfer.source = Some(Box::new((source, Way::Fetch)));
                     }
@@ -85,6 +96,12 @@ impl Engine {
                 (Data::Put, instead) if shape.on_device => {
                     if let Some(transfer) = links.receives.get_mut(id) {
                         transfer.source = instead.map(|source| Box::new((source, Way::Expose)));
+                    }
+                    self.move_in_order(peer, links, id, done);
+                }
+                (Data::Pieces, _) => {
+                    if let Some(transfer) = links.receives.get_mut(id) {
+                        transfer.pieces = transfer.convertor.spread(&self.devices).map(Pieces::new);
                     }
                     self.move_in_order(peer, links, id, done);
                 }
@@ -108,7 +125,7 @@ impl Engine {
         self.pump_gets(peer, links, done);
     }
 
-    /// Lets the sender store in a device's buffer, or the network fetch into it, once the default stream's work on it is
+    /// Lets the sender store in a device's buffer, or the network or a kernel fetch into it, once the default stream's work on it is
     /// done: they know nothing of that stream.
     fn move_in_order(&self, peer: &Peer, links: &mut Links, id: Id, done: &mut Done) {
         let Some(transfer) = links.receives.get_mut(id) else { return };
@@ -122,7 +139,10 @@ impl Engine {
             }
             Ok(None) => self.move_ordered(peer, links, id, done),
             // The copies of fragments will say what is wrong with it.
-            Err(_) => links.ask_for_fragments(id, &[]),
+            Err(_) => {
+                transfer.pieces = None;
+                links.ask_for_fragments(id, &[]);
+            }
         }
     }
 
@@ -140,7 +160,10 @@ impl Engine {
         match result {
             _ if transfer.gone || transfer.failure.is_some() => {}
             Ok(()) => self.move_ordered(peer, links, id, done),
-            Err(_) => links.ask_for_fragments(id, &[]),
+            Err(_) => {
+                transfer.pieces = None;
+                links.ask_for_fragments(id, &[]);
+            }
         }
         links.settle_receive(id, done);
     }
@@ -148,6 +171,7 @@ impl Engine {
     fn move_ordered(&self, peer: &Peer, links: &mut Links, id: Id, done: &mut Done) {
         let Some(transfer) = links.receives.get_mut(id) else { return };
         let source = match transfer.source.take().map(|source| *source) {
+            None if transfer.pieces.is_some() => return self.ask_for_pieces(links, id),
             Some((source, Way::Fetch)) => return self.fetch(peer, links, (id, source), false, done),
             Some((source, Way::Expose)) => source,
             None => return expose(links, id, None),

@@ -5,6 +5,7 @@ use cableway_common_cuda::{DeviceError, Devices, Moment, Order, Strided};
 use cableway_datatype::Convertor;
 use smallvec::{SmallVec, smallvec};
 
+use super::pieces::Pieces;
 use crate::completion::{Active, Done};
 use crate::error::{Abort, Error};
 use crate::links::Links;
@@ -30,6 +31,8 @@ pub(crate) struct ReceiveTransfer {
     /// Operations and copies that still write to the buffer.
     pub(crate) busy: usize,
     pub(crate) fetch: Option<Box<Fetch>>,
+    /// It comes in pieces, or some of it does.
+    pub(crate) pieces: Option<Box<Pieces>>,
     /// Where it can be fetched from, while the default stream's work on a device's buffer is waited for.
     pub(crate) source: Option<Box<(Source, Way)>>,
     /// What lets the sender store, where that is to be taken back.
@@ -91,6 +94,12 @@ impl Fetch {
         }
     }
 
+    /// A range cannot be fetched, nor could what is left.
+    pub(crate) fn refuse(&mut self, range: (u64, u64)) {
+        self.refused.push(range);
+        self.refused.extend(self.ranges.drain(..).rev());
+    }
+
     /// Takes the next range off, at most `most` bytes of it.
     pub(crate) fn take(&mut self, most: u64) -> Option<(u64, u64)> {
         let (from, to) = self.ranges.last_mut()?;
@@ -118,6 +127,7 @@ impl ReceiveTransfer {
             awaited: 0,
             busy: 0,
             fetch: None,
+            pieces: None,
             source: None,
             keepers: Vec::new(),
             finish: false,
@@ -211,6 +221,7 @@ impl Links {
         if let Err(source) = result {
             let address = transfer.convertor.contiguous().map_or(0, |address| address as usize);
             transfer.fail(Error::Device { address, len: transfer.wanted, source });
+            transfer.finish |= transfer.give_up_pieces();
         }
         self.settle_receive(id, done);
     }

@@ -67,11 +67,16 @@ impl Engine {
             let on_device = location.on_device();
             let mut flag = if on_device { Flags::DEVICE_PUT } else { Flags::PUT };
             let one_run = transfer.convertor.contiguous().is_some();
-            // What is in blocks is stored at once.
-            if !one_run && (transfer.convertor.strided().is_none() || offset != 0) {
+            // What is in blocks is stored at once, but for what is packed into one run.
+            let packed = transfer.packs || (!one_run && to.blocks.is_none() && offset != 0);
+            if packed {
+                if to.blocks.is_some() || !on_device {
+                    return Err(out_of_turn);
+                }
+                flag |= Flags::DEVICE_PACKED;
+            } else if !one_run && transfer.convertor.strided().is_none() {
                 return Err(out_of_turn);
-            }
-            if !one_run || to.blocks.is_some() {
+            } else if !one_run || to.blocks.is_some() {
                 flag |= Flags::DEVICE_STRIDED;
             }
             let link = links.named(to.btl, to.ordinal, |link| link.capabilities().flags.contains(flag));
@@ -89,6 +94,7 @@ impl Engine {
                 link: link.unwrap_or(u32::MAX),
                 handle: to.handle,
                 blocks: to.blocks,
+                packed,
                 outstanding: 0,
                 failed: link.is_none(),
             };

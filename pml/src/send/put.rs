@@ -1,7 +1,7 @@
 //! Storing into the receiver's buffer.
 
-use cableway_btl::{Flags, RemoteHandle, Transfer};
-use cableway_common_cuda::{Order, Strided};
+use cableway_btl::{Flags, Packed, RemoteHandle, Transfer};
+use cableway_common_cuda::{Location, Order, Strided};
 
 use super::answers::peer_copies;
 use super::start::token;
@@ -10,6 +10,7 @@ use crate::completion::Done;
 use crate::engine::Engine;
 use crate::error::Abort;
 use crate::links::{Links, Operation, Peer};
+use crate::region::{self, Local};
 use crate::wire::{BtlTag, Header, Id, Malformed};
 
 /// A range that the receiver asked to have stored.
@@ -25,6 +26,8 @@ pub(crate) struct PutJob {
     pub(crate) handle: RemoteHandle,
     /// Where in the handle's memory the data belongs, if that is in blocks.
     pub(crate) blocks: Option<Strided>,
+    /// A kernel packs it.
+    pub(crate) packed: bool,
     pub(crate) outstanding: usize,
     pub(crate) failed: bool,
 }
@@ -69,27 +72,38 @@ impl Engine {
             return Ok(None);
         }
         let on_device = transfer.convertor.location().on_device();
-        let blocks = job.blocks.is_some() || transfer.convertor.contiguous().is_none();
+        let blocks = !job.packed && (job.blocks.is_some() || transfer.convertor.contiguous().is_none());
         let limit = if on_device { link.capabilities().device_rdma_limit } else { link.capabilities().put_limit };
+        let limit = if job.packed { limit.min(region::MOST_PACKED) } else { limit };
         let len = if blocks { job.len } else { (job.len - job.next).min(limit.max(1) as u64) };
         let order = if on_device { transfer.order_of_copies(&self.devices) } else { Order::None };
-        let local = match blocks {
-            true => transfer.whole(order),
-            false => transfer.region(job.offset + job.next, len, order).map(|region| (region, None)),
+        let position = job.offset + job.next;
+        let local = match (job.packed, blocks) {
+            // A kernel that waits for a stream cannot be told from one that finds no room.
+            (true, _) if !self.is_idle(transfer.convertor.location(), order) => None,
+            (true, _) => transfer.convertor.spread(&self.devices).map(Local::Spread),
+            (false, true) => transfer.whole(order).map(|(region, ours)| Local::Blocks(region, ours)),
+            (false, false) => transfer.region(position, len, order).map(Local::Run),
         };
-        let Some((region, ours)) = local else {
+        let Some(local) = local else {
             job.failed = true;
             return Ok(None);
         };
         let operation = operations.insert(Operation::Put(index));
         // SAFETY: the buffer stays valid and unwritten until the request completes, which waits for the operation.
         let put = unsafe {
-            if blocks {
-                let (run, to) = (Strided::run(region.len as u64), Strided::run(job.len));
-                let (ours, theirs) = (ours.as_ref().unwrap_or(&run), job.blocks.as_ref().unwrap_or(&to));
-                link.endpoint.put_strided((region, ours), (&job.handle, theirs), len, token(peer, operation))
-            } else {
-                link.endpoint.put(region, &job.handle, job.next, token(peer, operation))
+            match &local {
+                Local::Spread((user, spread)) => {
+                    let (location, len, order) = (*transfer.convertor.location(), len as usize, Order::None);
+                    let packed = Packed { user: *user, spread, position, len, location, order };
+                    link.endpoint.put_packed(&packed, &job.handle, job.next, token(peer, operation))
+                }
+                Local::Blocks(region, ours) => {
+                    let (run, to) = (Strided::run(region.len as u64), Strided::run(job.len));
+                    let (ours, theirs) = (ours.as_ref().unwrap_or(&run), job.blocks.as_ref().unwrap_or(&to));
+                    link.endpoint.put_strided((*region, ours), (&job.handle, theirs), len, token(peer, operation))
+                }
+                Local::Run(region) => link.endpoint.put(*region, &job.handle, job.next, token(peer, operation)),
             }
         };
         if !matches!(put, Ok(Transfer::Started)) {
@@ -203,6 +217,11 @@ impl Engine {
             _ => {}
         }
         links.settle_send(id, done);
+    }
+
+    /// Whether nothing is to be waited for, or it is over.
+    fn is_idle(&self, at: &Location, order: Order) -> bool {
+        order == Order::None || self.devices.ask_default_stream(at).unwrap_or(false)
     }
 
     /// A piece is done.

@@ -70,7 +70,7 @@ impl Engine {
 
     fn choose_start(&self, links: &mut Links, transfer: &mut SendTransfer) -> Start {
         let together = Together::of(&links.active);
-        let shape = Shape::of(&transfer.convertor, together.any);
+        let shape = Shape::of_run(&transfer.convertor, together.any);
         transfer.stores = self.stores(links, transfer, (shape, together));
         if transfer.stores {
             // What the protocol says of such a message, whatever else it is asked.
@@ -143,7 +143,7 @@ impl Engine {
         let attempt = match start {
             Start::Eager => self.attempt_eager(peer, links, id, None),
             Start::AnnounceWithData => {
-                let announced = Announced { len: transfer.len, sender: id, addressable: false };
+                let announced = Announced { len: transfer.len, sender: id, addressable: false, packs: false };
                 let header = wire::rendezvous_bytes(&transfer.envelope, &announced);
                 match self.attempt_eager(peer, links, id, Some(&header)) {
                     Ok(Attempt::Gone) => {
@@ -291,7 +291,7 @@ impl Engine {
         if transfer.registration.is_none() && !on_device {
             register(active, transfer, Flags::GET)?;
         }
-        let addressable = on_device && self.addressable(active, transfer);
+        let addressable = on_device && self.stores_from(active, transfer).0;
         let exposed = transfer.registration.as_deref().and_then(|(serial, registration)| {
             let link = active.iter().find(|link| link.serial == *serial)?;
             let blocks = transfer.whole(Order::None)?.1;
@@ -308,7 +308,7 @@ impl Engine {
         if transfer.failure.is_some() {
             return Ok(self.attempt_announce(peer, links, id));
         }
-        let announced = Announced { len: transfer.len, sender: id, addressable };
+        let announced = Announced { len: transfer.len, sender: id, addressable, packs: false };
         let header = HeaderBuffer::new(&Header::Get(transfer.envelope, announced, exposed));
         Ok(links.attempt_header(id, header.as_bytes()))
     }
@@ -340,23 +340,22 @@ impl Engine {
     fn attempt_announce(&self, peer: &Peer, links: &mut Links, id: Id) -> Attempt {
         let Some(transfer) = links.sends.get_mut(id) else { return Attempt::Busy };
         transfer.phase = Phase::Starting(Start::Announce);
-        // Or the message would not be announced to be stored.
-        let able = transfer.stores || self.addressable(&links.active, transfer);
-        let addressable = transfer.failure.is_none() && able;
-        // Nor does the network know of it, that may be asked to store the data.
-        let by_network = || {
-            let direct = |link: &Link| link.capabilities().flags.contains(Flags::DEVICE_DIRECT);
-            links.active.iter().any(direct)
+        let (addressable, packs) = match transfer.failure {
+            Some(_) => (false, false),
+            // Or the message would not be announced to be stored.
+            None if transfer.stores => (true, false),
+            None => self.stores_from(&links.active, transfer),
         };
-        if addressable
-            && transfer.convertor.location().on_device()
-            && by_network()
-            && !self.is_ordered(peer, transfer, id)
-        {
+        // Nor does the network know of it, that may be asked to store the data, and no kernel is launched that would wait.
+        let direct = |link: &Link| link.capabilities().flags.contains(Flags::DEVICE_DIRECT);
+        let waits = || packs || links.active.iter().any(direct);
+        if addressable && transfer.convertor.location().on_device() && waits() && !self.is_ordered(peer, transfer, id) {
             return Attempt::Under;
         }
-        let addressable = addressable && transfer.failure.is_none();
-        let announced = Announced { len: transfer.len, sender: id, addressable };
+        let able = transfer.failure.is_none();
+        transfer.packs = packs && able;
+        let announced =
+            Announced { len: transfer.len, sender: id, addressable: addressable && able, packs: transfer.packs };
         let header = wire::rendezvous_bytes(&transfer.envelope, &announced);
         let unordered = Some(*transfer.convertor.location()).filter(|at| at.on_device() && !transfer.ordered);
         let attempt = links.attempt_header(id, &header);
@@ -366,16 +365,17 @@ impl Engine {
         attempt
     }
 
-    /// Whether the receiver may ask to have the message stored.
-    fn addressable(&self, active: &[Link], transfer: &SendTransfer) -> bool {
-        let Some(main) = active.first() else { return false };
+    /// Whether the receiver may ask to have the message stored, and whether a kernel packs it then.
+    fn stores_from(&self, active: &[Link], transfer: &SendTransfer) -> (bool, bool) {
+        let Some(main) = active.first() else { return (false, false) };
         let together = Together::of(active);
         // What the network cannot be let read, it does not send either.
         if transfer.unreachable && together.any.contains(Flags::DEVICE_DIRECT) {
-            return false;
+            return (false, false);
         }
-        let shape = Shape::of(&transfer.convertor, together.any);
-        protocol::addressable(&self.outgoing(main, transfer, (shape, together)))
+        let shape = Shape::of(&transfer.convertor, together.any, false, &self.devices);
+        let out = self.outgoing(main, transfer, (shape, together));
+        (protocol::addressable(&out), protocol::packs(&out))
     }
 
     /// What the protocol is chosen by, where the receiver has room and nothing speaks against one copy.

@@ -55,6 +55,8 @@ pub(crate) struct SendTransfer {
     pub(crate) registration: Option<Box<(u32, Registration)>>,
     /// No link could make a device's data reachable for the peer.
     pub(crate) unreachable: bool,
+    /// The receiver was told that a kernel packs it where it is told to.
+    pub(crate) packs: bool,
     /// The default stream's work on a device's data is done.
     pub(crate) ordered: bool,
     /// When the send began.
@@ -94,6 +96,7 @@ impl SendTransfer {
             finished: false,
             registration: None,
             unreachable: false,
+            packs: false,
             ordered: false,
             begun,
             stores: false,

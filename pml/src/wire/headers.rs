@@ -33,6 +33,8 @@ pub(super) mod kind {
 
 /// In `Rendezvous` and `Get`: the sender can PUT from its buffer.
 pub(super) const FLAG_ADDRESSABLE: u8 = 1;
+/// In `Rendezvous`: it packs, so that it can PUT only into one run on a device. Never alone.
+pub(super) const FLAG_PACKS: u8 = 4;
 /// In `Get` and `Put`: blocks follow the handle.
 pub(super) const FLAG_BLOCKS: u8 = 2;
 /// In `Ack`: the receiver's buffer is on a device.
@@ -248,7 +250,8 @@ impl Buffer {
 
 #[inline]
 fn rendezvous(kind: u8, envelope: &Envelope, announced: &Announced) -> Rendezvous {
-    let flags = if announced.addressable { FLAG_ADDRESSABLE } else { 0 };
+    let flag = |set: bool, flag: u8| if set { flag } else { 0 };
+    let flags = flag(announced.addressable, FLAG_ADDRESSABLE) | flag(announced.packs, FLAG_PACKS);
     Rendezvous {
         matching: Match::new(kind, flags, envelope),
         len: announced.len.into(),

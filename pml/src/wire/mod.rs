@@ -50,6 +50,8 @@ pub(crate) struct Announced {
     pub(crate) sender: Id,
     /// The sender can PUT straight from its buffer.
     pub(crate) addressable: bool,
+    /// But only into one run on a device, because a kernel of it packs.
+    pub(crate) packs: bool,
 }
 
 /// Registered memory, and by which link it can be reached: the `ordinal`-th one of the transport with this tag.

@@ -6,7 +6,7 @@ use cableway_btl::{Offer, RemoteHandle};
 use cableway_common_cuda::Strided;
 use zerocopy::FromBytes;
 
-use super::headers::{self, FLAG_ADDRESSABLE, FLAG_BLOCKS, FLAG_OFFERED, FLAG_TO_DEVICE, kind};
+use super::headers::{self, FLAG_ADDRESSABLE, FLAG_BLOCKS, FLAG_OFFERED, FLAG_PACKS, FLAG_TO_DEVICE, kind};
 use super::{Ack, Announced, BtlTag, Envelope, Exposed, Header, Id, Put};
 use crate::error::Abort;
 use crate::request::ANY;
@@ -64,7 +64,12 @@ pub(crate) fn parse(bytes: &[u8], message_len: usize) -> Result<(Header, usize),
         }
         kind::RENDEZVOUS => {
             let header: headers::Rendezvous = reader.read()?;
-            reader.flags(header.matching.flags, FLAG_ADDRESSABLE)?;
+            let flags = header.matching.flags;
+            reader.flags(flags, FLAG_ADDRESSABLE | FLAG_PACKS)?;
+            // Who packs can PUT.
+            if flags == FLAG_PACKS {
+                return Err(Malformed::Flags { kind, flags });
+            }
             let (envelope, announced) = reader.announced(&header)?;
             let len = size_of::<headers::Rendezvous>();
             let payload = message_len - len;
@@ -75,7 +80,9 @@ pub(crate) fn parse(bytes: &[u8], message_len: usize) -> Result<(Header, usize),
         }
         kind::GET => {
             let header: headers::Get = reader.read()?;
-            let blocks = header.rendezvous.matching.flags & FLAG_BLOCKS != 0;
+            let flags = header.rendezvous.matching.flags;
+            reader.flags(flags, FLAG_ADDRESSABLE | FLAG_BLOCKS)?;
+            let blocks = flags & FLAG_BLOCKS != 0;
             let (envelope, announced) = reader.announced(&header.rendezvous)?;
             let len = size_of::<headers::Get>();
             let whole = announced.len;
@@ -217,11 +224,11 @@ impl Reader<'_> {
     }
 
     fn announced(&self, header: &headers::Rendezvous) -> Result<(Envelope, Announced), Malformed> {
-        self.flags(header.matching.flags, FLAG_ADDRESSABLE | FLAG_BLOCKS)?;
         let announced = Announced {
             len: header.len.get(),
             sender: Id(header.sender.get()),
             addressable: header.matching.flags & FLAG_ADDRESSABLE != 0,
+            packs: header.matching.flags & FLAG_PACKS != 0,
         };
         Ok((envelope(&header.matching)?, announced))
     }

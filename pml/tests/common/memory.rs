@@ -1,5 +1,7 @@
 //! Memory to send from and to receive into.
 
+use std::process::Command;
+
 use cableway_common_cuda::{BufferKind, DeviceBuffer, DeviceIndex, Devices};
 
 /// Memory of a kind, or of the host.
@@ -37,5 +39,27 @@ impl Memory {
                 bytes
             }
         }
+    }
+}
+
+/// Runs this test in a process of its own with faults in its driver.
+pub fn with_faults(test: &str, faults: &[&str], body: impl FnOnce()) {
+    if std::env::var("CABLEWAY_TEST_CHILD").is_ok_and(|child| child == test) {
+        return body();
+    }
+    if std::env::var_os("CABLEWAY_TEST_REAL_DRIVER").is_some() {
+        eprintln!("skipped {test}: a real driver does not fail on request");
+        return;
+    }
+    for fault in faults {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args([test, "--exact", "--nocapture", "--test-threads=1"]);
+        let output = command.env("CABLEWAY_TEST_CHILD", test).env("SIM_CUDA_FAIL", fault).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(
+            output.status.success() && text.contains("1 passed"),
+            "{fault}: {text}{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
     }
 }

@@ -8,10 +8,12 @@ use std::time::Duration;
 
 use cableway_btl::{
     Access, Btl, Capabilities, Cost, Endpoint, Error, Flags, Fragment, FragmentKind, FragmentOwner, Job, Modex,
-    ModexError, Mover, Offer, Operation, Rank, Received, Region, Registration, Remains, RemoteHandle, Retain, Sent,
-    SharedBytes, Token, Transfer, Upcalls,
+    ModexError, Mover, Offer, Operation, Packed, Rank, Received, Region, Registration, Remains, RemoteHandle, Retain,
+    Sent, SharedBytes, Token, Transfer, Upcalls,
 };
-use cableway_common_cuda::{Devices, Location, MemoryClass, Order};
+use cableway_common_cuda::{
+    Completion, Devices, Direction, Location, MemoryClass, Order, Packing, Spread, Strided, Within,
+};
 use parking_lot::{Condvar, Mutex};
 
 /// What a transport (one per `Link`) is like.
@@ -35,6 +37,8 @@ pub struct Link {
     pub retains: bool,
     /// It costs less to have the sender store than to fetch.
     pub push: bool,
+    /// So many operations of kernels are done, and then one finds no room, again and again; 0: all are done.
+    pub revokes: u32,
 }
 
 impl Link {
@@ -59,6 +63,7 @@ impl Link {
             unclaimed: false,
             retains: false,
             push: false,
+            revokes: 0,
         }
     }
 
@@ -66,6 +71,26 @@ impl Link {
         change(&mut self);
         self
     }
+}
+
+/// How a one-sided operation copies.
+#[derive(Clone)]
+enum Way {
+    Plain,
+    /// A kernel packs the blocks from this position on into the other region, or unpacks them.
+    Packed {
+        spread: Spread,
+        position: u64,
+        unpack: bool,
+    },
+    /// So many bytes of blocks at regular distances.
+    Strided {
+        to: Strided,
+        from: Strided,
+        len: u64,
+    },
+    /// The kernel found no room.
+    Revoked,
 }
 
 /// A message on its way.
@@ -92,7 +117,9 @@ struct State {
     registered: HashMap<u64, Region>,
     next_handle: u64,
     /// One-sided operations to be carried out for a rank.
-    operations: Vec<(Rank, usize, Token, Region, Region)>,
+    operations: Vec<(Rank, usize, Token, Way, Region, Region)>,
+    /// Operations of kernels so far.
+    packed: u32,
     dead: HashMap<Rank, Vec<(Rank, usize)>>,
     /// Who has ended in good order, and which transports of whom are still to be told.
     left: HashMap<Rank, Vec<(Rank, usize)>>,
@@ -192,6 +219,43 @@ impl FragmentOwner for Fragments {
 }
 
 impl Net {
+    /// Makes a one-sided operation's copies.
+    fn carry_out(&self, way: &Way, to: &Region, from: &Region) -> Result<(), Error> {
+        match way {
+            // SAFETY: both regions are registered or lent until completed.
+            Way::Plain => unsafe { self.devices.copy(to.address, from.address, to.len) }.unwrap(),
+            Way::Packed { spread, position, unpack } => {
+                let (user, packed) = if *unpack { (to, from) } else { (from, to) };
+                let len = user.len as u64;
+                let mut batch = self.devices.batch(&user.location, Direction::DeviceToDevice, Order::None).unwrap();
+                batch.reachable(Within::OneDevice);
+                let (position, user, packed, unpack) = (*position, user.address, packed.address, *unpack);
+                // SAFETY: as above, for every block.
+                unsafe {
+                    batch.copy_packed(&Packing { user, spread, position, packed, len, unpack, by_engines: false })
+                }
+                .unwrap();
+                if let Err(error) = batch.finish().and_then(Completion::wait) {
+                    assert!(error.wants_kernel(), "{error}");
+                    let reason = error.to_string();
+                    return Err(Error::Unavailable { btl: "net", operation: "packed", reason });
+                }
+            }
+            Way::Strided { to: into, from: out_of, len } => {
+                let local = if to.location.on_device() { to } else { from };
+                let mut batch = self.devices.batch(&local.location, Direction::DeviceToDevice, local.order).unwrap();
+                // SAFETY: as above.
+                unsafe { batch.copy_strided((to.address, into), (from.address.cast_const(), out_of), *len) }.unwrap();
+                batch.finish().unwrap().wait().unwrap();
+            }
+            Way::Revoked => {
+                let reason = "no kernel found room".into();
+                return Err(Error::Unavailable { btl: "net", operation: "packed", reason });
+            }
+        }
+        Ok(())
+    }
+
     pub fn new(size: u32, links: &[Link], devices: &Devices) -> Arc<Self> {
         Arc::new(Net {
             size,
@@ -404,10 +468,8 @@ impl Btl for NetBtl {
             state.operations = others;
             mine
         };
-        for (_, _, token, to, from) in operations {
-            // SAFETY: both regions are registered or lent until completed.
-            unsafe { self.net.devices.copy(to.address, from.address, to.len) }.unwrap();
-            upcalls.completed(token, Ok(()));
+        for (_, _, token, way, to, from) in operations {
+            upcalls.completed(token, self.net.carry_out(&way, &to, &from));
             events += 1;
         }
         for _ in 0..16 {
@@ -616,8 +678,8 @@ impl NetEndpoint {
         state.queues.entry(key).or_default().push_back(bytes);
     }
 
-    fn transfer(&self, to: Region, from: Region, token: Token) -> Result<Transfer, Error> {
-        assert_eq!(to.len, from.len);
+    fn transfer(&self, to: Region, from: Region, way: Way, token: Token) -> Result<Transfer, Error> {
+        assert!(to.len == from.len || matches!(way, Way::Strided { .. }));
         if self.busy()? {
             return Ok(Transfer::Busy);
         }
@@ -631,12 +693,38 @@ impl NetEndpoint {
         }
         drop(state);
         if self.link.asynchronous {
-            self.net.state.lock().operations.push((self.rank, self.btl, token, to, from));
+            self.net.state.lock().operations.push((self.rank, self.btl, token, way, to, from));
             return Ok(Transfer::Started);
         }
-        // SAFETY: both regions are registered or lent until completed.
-        unsafe { self.net.devices.copy(to.address, from.address, to.len) }.unwrap();
+        self.net.carry_out(&way, &to, &from)?;
         Ok(Transfer::Done)
+    }
+
+    fn packed(
+        &self,
+        local: &Packed<'_>,
+        (handle, offset): (&RemoteHandle, u64),
+        token: Token,
+        unpack: bool,
+    ) -> Result<Transfer, Error> {
+        assert!(self.link.capabilities.flags.contains(Flags::DEVICE_PACKED));
+        assert!(local.len <= self.link.capabilities.device_rdma_limit);
+        assert_eq!(local.order, Order::None, "a kernel cannot be told from one that waits for the stream");
+        let remote = self.remote(handle, offset, local.len)?;
+        if !self.net.devices.classify(remote.address, remote.len).on_device() {
+            let reason = "the remote memory is no device's".into();
+            return Err(Error::Unavailable { btl: "net", operation: "packed", reason });
+        }
+        let user = Region { address: local.user, len: local.len, location: local.location, order: local.order };
+        let way = {
+            let mut state = self.net.state.lock();
+            state.packed += 1;
+            let revoked = self.link.revokes != 0 && state.packed.is_multiple_of(self.link.revokes + 1);
+            let (spread, position) = (local.spread.clone(), local.position);
+            if revoked { Way::Revoked } else { Way::Packed { spread, position, unpack } }
+        };
+        let (to, from) = if unpack { (user, remote) } else { (remote, user) };
+        self.transfer(to, from, way, token)
     }
 
     /// Whether the network itself can reach it; then nobody may have work in the default stream there.
@@ -754,7 +842,7 @@ impl Endpoint for NetEndpoint {
             return Ok(Transfer::Done);
         }
         let nothing = Region { len: 0, ..payload };
-        self.net.state.lock().operations.push((self.rank, self.btl, token, nothing, nothing));
+        self.net.state.lock().operations.push((self.rank, self.btl, token, Way::Plain, nothing, nothing));
         Ok(Transfer::Started)
     }
 
@@ -786,7 +874,7 @@ impl Endpoint for NetEndpoint {
             return Err(Error::Unavailable { btl: "net", operation: "get", reason });
         }
         let remote = self.remote(from, offset, local.len)?;
-        self.transfer(local, remote, token)
+        self.transfer(local, remote, Way::Plain, token)
     }
 
     unsafe fn put(&mut self, local: Region, to: &RemoteHandle, offset: u64, token: Token) -> Result<Transfer, Error> {
@@ -796,7 +884,49 @@ impl Endpoint for NetEndpoint {
             return Err(Error::Unavailable { btl: "net", operation: "put", reason });
         }
         let remote = self.remote(to, offset, local.len)?;
-        self.transfer(remote, local, token)
+        self.transfer(remote, local, Way::Plain, token)
+    }
+
+    unsafe fn get_strided(
+        &mut self,
+        (local, to): (Region, &Strided),
+        (handle, from): (&RemoteHandle, &Strided),
+        len: u64,
+        token: Token,
+    ) -> Result<Transfer, Error> {
+        let remote = self.remote(handle, 0, from.span().unwrap().1 as usize)?;
+        self.transfer(local, remote, Way::Strided { to: *to, from: *from, len }, token)
+    }
+
+    unsafe fn put_strided(
+        &mut self,
+        (local, from): (Region, &Strided),
+        (handle, to): (&RemoteHandle, &Strided),
+        len: u64,
+        token: Token,
+    ) -> Result<Transfer, Error> {
+        let remote = self.remote(handle, 0, to.span().unwrap().1 as usize)?;
+        self.transfer(remote, local, Way::Strided { to: *to, from: *from, len }, token)
+    }
+
+    unsafe fn get_packed(
+        &mut self,
+        local: &Packed<'_>,
+        from: &RemoteHandle,
+        offset: u64,
+        token: Token,
+    ) -> Result<Transfer, Error> {
+        self.packed(local, (from, offset), token, true)
+    }
+
+    unsafe fn put_packed(
+        &mut self,
+        local: &Packed<'_>,
+        to: &RemoteHandle,
+        offset: u64,
+        token: Token,
+    ) -> Result<Transfer, Error> {
+        self.packed(local, (to, offset), token, false)
     }
 
     fn offer(&mut self) -> Option<Offer> {

@@ -64,6 +64,10 @@ pub(super) struct Pingpong {
     #[arg(long, value_name = "LAYOUT", value_parser = memory::parse_datatype)]
     datatype: Option<memory::Blocks>,
 
+    /// Which rank's memory has its data in such blocks; the other's is contiguous
+    #[arg(long, value_enum, default_value = "both", requires = "datatype")]
+    datatype_of: Sides,
+
     /// Iterations for each size [default: fewer for larger messages]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     iterations: Option<u32>,
@@ -107,6 +111,15 @@ enum Test {
     Bidirectional,
     /// Messages per second one way
     MessageRate,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Sides {
+    Both,
+    /// Rank 0
+    Src,
+    /// Rank 1
+    Dst,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -175,7 +188,7 @@ impl Pingpong {
             let both = Bench::new(world, &in_use, [MemoryKind::Device; 2], &devices, Shape::Contiguous)?;
             beside.insert(both).run(IN_USE)?;
         }
-        let mut bench = Bench::new(world, &plan, kinds, &devices, self.shape())?;
+        let mut bench = Bench::new(world, &plan, kinds, &devices, self.shape_of(world.rank()))?;
         report.begin()?;
         for &size in &plan.sizes {
             report.measuring(size);
@@ -184,6 +197,14 @@ impl Pingpong {
         }
         drop(beside);
         report.end();
+        let counters = world.counters();
+        log::info!(
+            "{} copies by devices between the processes; {} bytes stored, {} fetched, {} sent as fragments",
+            counters.device_direct.get(),
+            counters.bytes_put.get(),
+            counters.bytes_get.get(),
+            counters.bytes_fragments.get()
+        );
         match &self.plot {
             Some(file) if world.rank() == 0 => plot::draw(file, &report),
             _ => Ok(()),
@@ -194,6 +215,16 @@ impl Pingpong {
         self.datatype.as_ref().map_or(Shape::Contiguous, |blocks| Shape::Blocks(blocks.clone()))
     }
 
+    /// How the messages of a rank lie.
+    fn shape_of(&self, rank: u32) -> Shape {
+        let contiguous = match self.datatype_of {
+            Sides::Both => false,
+            Sides::Src => rank != 0,
+            Sides::Dst => rank == 0,
+        };
+        if contiguous { Shape::Contiguous } else { self.shape() }
+    }
+
     fn header(&self, btl: String, plan: &Plan, devices: &memory::Devices) -> Header {
         Header {
             test: plan.test,
@@ -202,7 +233,11 @@ impl Pingpong {
             devices: devices.index,
             simulated: devices.simulated,
             beside_devices: self.beside_devices,
-            layout: self.datatype.as_ref().map(ToString::to_string),
+            layout: self.datatype.as_ref().map(|layout| match self.datatype_of {
+                Sides::Both => layout.to_string(),
+                Sides::Src => format!("{layout} on rank 0"),
+                Sides::Dst => format!("{layout} on rank 1"),
+            }),
             window: plan.window,
             check: plan.check,
         }

@@ -13,6 +13,7 @@ use crate::cuda::kernels::{Pieces, Strides, Work};
 use crate::cuda::landing::{self, Landing};
 use crate::cuda::pieces::{Blocks, Piece, issue_batch};
 use crate::cuda::status::Failure;
+use crate::cuda::stretch::Stretch;
 
 impl Operation {
     pub(super) fn issue(&mut self, context: &Context) -> Result<(), Failure> {
@@ -90,8 +91,11 @@ impl Operation {
                 Some(packed) => self.jobs.launch(context, &mut Work::Packed(packed), order)?,
                 None => false,
             };
+            if !launched && stretch.wants_kernel(self.start.direction) {
+                return Err(Failure::NO_KERNEL);
+            }
             if !launched {
-                self.pieces.extend(stretch.pieces(self.start.direction));
+                self.pieces.extend(stretch.pieces());
             }
         }
         self.by_engine = !self.pieces.is_empty();
@@ -142,10 +146,16 @@ impl Operation {
     /// Has copy engines do what jobs did not begin in time. To copy again what was copied does no harm: nobody touches
     /// either side before the operation is over.
     pub(super) fn take_from_jobs(&mut self, context: &Context) -> Result<(), Failure> {
-        let _scope = context.enter()?;
         let rows: Vec<Piece> = self.blocks.iter().flat_map(Blocks::rows).collect();
         self.pieces.extend(rows);
-        self.pieces.extend(self.stretches.iter().flat_map(|stretch| stretch.pieces(self.start.direction)));
+        let (lost, others): (Vec<_>, Vec<_>) =
+            self.stretches.iter().partition(|stretch| stretch.wants_kernel(self.start.direction));
+        self.pieces.extend(others.into_iter().flat_map(Stretch::pieces));
+        self.lost = !lost.is_empty();
+        if self.pieces.is_empty() {
+            return Ok(());
+        }
+        let _scope = context.enter()?;
         self.by_engine = true;
         self.event(context.driver)?;
         self.number = self.issue_to_engine(context, |stream| self.jobs.order(context.driver, stream))?;

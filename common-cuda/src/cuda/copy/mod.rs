@@ -57,6 +57,8 @@ pub(crate) struct Operation {
     /// Its bytes are looked for: the event is not recorded yet.
     landing: Option<Landing>,
     jobs: Jobs,
+    /// Of what jobs were to do, some is left undone.
+    lost: bool,
     /// What the resident copier has.
     posted: Posted,
 }
@@ -78,6 +80,7 @@ impl Operation {
                 number: None,
                 landing: None,
                 jobs: Jobs::default(),
+                lost: false,
                 posted: Posted::default(),
             })
         });
@@ -126,7 +129,7 @@ impl Operation {
         self.blocks.clear();
         self.stretches.clear();
         (self.bytes, self.page_locked, self.reachable) = (0, false, None);
-        (self.by_engine, self.number, self.landing) = (false, None, None);
+        (self.by_engine, self.number, self.landing, self.lost) = (false, None, None, false);
         if let Some(context) = self.context.take() {
             context.idle.lock().push(self);
         }
@@ -193,7 +196,11 @@ impl VendorBatch for Operation {
 impl VendorCompletion for Operation {
     fn poll(&mut self) -> Result<bool, DeviceError> {
         let Some(context) = self.context.clone() else { return Ok(true) };
-        let answer = self.look(&context);
+        let answer = match self.look(&context) {
+            // Only now: until then its memory is in use.
+            Ok(true) if self.lost => Err(Failure::NO_KERNEL),
+            answer => answer,
+        };
         answer.map_err(|failure| {
             self.jobs.withdraw(&context);
             context.copier.forget(&mut self.posted);

@@ -55,7 +55,10 @@ impl ByKernel {
         let mut batch = devices.batch(copier.location, direction, Order::None)?;
         let user = copier.message.base;
         // SAFETY: the caller's promise.
-        unsafe { batch.copy_packed(&Packing { user, spread, position: range.start, packed, len }) }?;
+        unsafe {
+            let (position, unpack, by_engines) = (range.start, !PACK, true);
+            batch.copy_packed(&Packing { user, spread, position, packed, len, unpack, by_engines })?;
+        }
         batch.finish().map(Some)
     }
 }

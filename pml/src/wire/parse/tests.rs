@@ -18,7 +18,13 @@ fn id() -> impl Strategy<Value = Id> {
 }
 
 fn announced() -> impl Strategy<Value = Announced> {
-    (any::<u64>(), id(), any::<bool>()).prop_map(|(len, sender, addressable)| Announced { len, sender, addressable })
+    let ways = prop_oneof![Just((false, false)), Just((true, false)), Just((true, true))];
+    (any::<u64>(), id(), ways).prop_map(|(len, sender, (addressable, packs))| Announced {
+        len,
+        sender,
+        addressable,
+        packs,
+    })
 }
 
 fn exposed() -> impl Strategy<Value = Exposed> {
@@ -52,9 +58,9 @@ fn header() -> impl Strategy<Value = Header> {
     prop_oneof![
         envelope().prop_map(Header::Match),
         (envelope(), announced()).prop_map(|(envelope, announced)| Header::Rendezvous(envelope, announced)),
-        (envelope(), announced(), exposed()).prop_map(|(e, a, x)| Header::Get(e, a, x)),
+        (envelope(), announced(), exposed()).prop_map(|(e, a, x)| Header::Get(e, Announced { packs: false, ..a }, x)),
         (envelope(), announced(), exposed(), blocks()).prop_map(|(e, a, x, (blocks, len))| {
-            Header::Get(e, Announced { len, ..a }, Exposed { blocks: Some(blocks), ..x })
+            Header::Get(e, Announced { len, packs: false, ..a }, Exposed { blocks: Some(blocks), ..x })
         }),
         (id(), id(), exposed(), blocks()).prop_map(|(sender, receiver, x, (blocks, len))| {
             let to = Exposed { blocks: Some(blocks), ..x };
@@ -128,7 +134,8 @@ fn what_no_engine_sends_is_refused() {
     let mut flagged = bytes(&Header::Match(envelope));
     flagged[1] = 0x80;
     assert!(matches!(parse(&flagged, MATCH_LEN), Err(Malformed::Flags { .. })));
-    let part = bytes(&Header::Rendezvous(envelope, Announced { len: 10, sender: Id(1), addressable: false }));
+    let part =
+        bytes(&Header::Rendezvous(envelope, Announced { len: 10, sender: Id(1), addressable: false, packs: false }));
     assert!(parse(&part, RENDEZVOUS_LEN + 10).is_ok());
     assert!(matches!(parse(&part, RENDEZVOUS_LEN + 9), Err(Malformed::Payload { .. })));
     let ack = Ack { sender: Id(1), receiver: Id(2), from: 5, to: 4, total: 9, to_device: false, offer: None };
