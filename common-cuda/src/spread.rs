@@ -50,6 +50,9 @@ pub struct BlockList {
 
 #[derive(Debug)]
 struct Inner {
+    /// Before the memory that they are made of, because they may be under way.
+    #[cfg(feature = "cuda")]
+    copies: crate::cuda::lists::Copies,
     /// [`Entry`] by entry.
     memory: HostMemory,
     blocks: u32,
@@ -103,7 +106,17 @@ impl BlockList {
         let first = blocks[0].1;
         let uniform = blocks.iter().all(|block| block.1 == first).then(|| i32::try_from(first).ok()).flatten();
         let (blocks, uniform) = (blocks.len() as u32, uniform.unwrap_or(0).unsigned_abs());
-        Some(BlockList { inner: Arc::new(Inner { memory, blocks, unit: unit as u32, low, size, uniform }) })
+        let inner = Inner {
+            #[cfg(feature = "cuda")]
+            copies: crate::cuda::lists::Copies::default(),
+            memory,
+            blocks,
+            unit: unit as u32,
+            low,
+            size,
+            uniform,
+        };
+        Some(BlockList { inner: Arc::new(inner) })
     }
 
     /// How many blocks it has; not 0.
@@ -144,6 +157,12 @@ impl BlockList {
     #[cfg(feature = "cuda")]
     pub(crate) fn bytes(&self) -> usize {
         (self.inner.blocks as usize + 1) * size_of::<Entry>()
+    }
+
+    /// What devices have of it.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn copies(&self) -> &crate::cuda::lists::Copies {
+        &self.inner.copies
     }
 
     fn entry(&self, index: usize) -> Entry {

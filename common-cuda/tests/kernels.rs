@@ -223,8 +223,6 @@ DONE:
 }
 ";
 
-/// As a kernel of the program's would that waits for the message. Between two devices, because within one the driver's
-/// own copies are kernels, too.
 /// Packs stretches of blocks into another device buffer, and unpacks them from there; how many of the batches no kernel
 /// could do. Those are to be over, and the others right in every byte.
 fn packed_between(devices: &Devices) -> u32 {
@@ -315,6 +313,8 @@ fn packed_until_kernels_fail(devices: &Devices) -> u32 {
         .sum()
 }
 
+/// As a kernel of the program's would that waits for the message. Between two devices, because within one the driver's
+/// own copies are kernels, too.
 #[test]
 fn a_kernel_that_fills_the_device_keeps_no_copy_waiting() {
     let test = "a_kernel_that_fills_the_device_keeps_no_copy_waiting";

@@ -86,6 +86,7 @@ parameters! {
     device_copier_lease: Time = "2ms", "the kernel that stays for small copies ends after so long in any case, and stays away for as long as it was there";
     device_pack_latency: Time = "4us", "what a kernel of ours takes longer to pack or unpack data in blocks than a copy engine to copy the same in one run; where copy engines take longer for the blocks than that, as they do for many calls or short rows, the kernel does it";
     device_scratch_size: Size = "32M", "device memory taken in each context that receives data in irregular blocks from data that is in blocks, too: the sender's kernel packs it there in eighths of this, which the receiver's unpacks; 0: such messages go through the host";
+    device_list_memory: Size = "64M", "device memory taken at most in each context for lists of irregular blocks that are sent or received again and again: kernels read them there faster than in host memory, where lists stay that find no room";
     device_ipc: Flag = "yes", "let processes of one node map each other's device memory, so that a message between devices is one copy; device_protocols=copy has no use for it";
     device_ipc_mappings: Count = "256", "allocations of other processes that are kept mapped; those not used for longest are closed";
     device_ipc_bytes: Size = "64G", "bytes of other processes' device memory that are kept mapped";

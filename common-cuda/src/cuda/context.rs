@@ -21,6 +21,7 @@ use super::costs::Keeper;
 use super::driver::Driver;
 use super::info;
 use super::kernels::Kernels;
+use super::lists::ListMemory;
 use super::memo::Memo;
 use super::status::Failure;
 use super::stream::Streams;
@@ -61,6 +62,8 @@ pub(super) struct Settings {
     pub(super) pack_latency: Duration,
     /// Whether `kernel_limit` was set by hand, and so holds whatever was measured.
     pub(super) kernel_limit_set: bool,
+    /// Bytes of device memory for lists of blocks.
+    pub(super) list_memory: usize,
 }
 
 /// A context and what we keep in it.
@@ -72,6 +75,7 @@ pub(crate) struct Context {
     pub(super) streams: Streams,
     pub(super) kernels: Kernels,
     pub(super) copier: Copier,
+    pub(super) lists: ListMemory,
     pub(super) settings: Settings,
     costs: Arc<Costs>,
     /// Its device, where costs are known by it.
@@ -216,6 +220,7 @@ impl Drop for Context {
             operation.destroy(self.driver);
         }
         self.copier.destroy(self.driver);
+        self.lists.destroy(self);
         self.kernels.destroy(self.driver);
         self.streams.destroy(self.driver);
     }
@@ -413,6 +418,7 @@ impl Contexts {
                 streams: Streams::default(),
                 kernels: Kernels::default(),
                 copier: Copier::default(),
+                lists: ListMemory::default(),
                 settings: self.settings,
                 costs: self.keeper.costs.clone(),
                 device: OnceLock::new(),

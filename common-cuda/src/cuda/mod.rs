@@ -15,6 +15,7 @@ mod jobs;
 mod kernels;
 mod landing;
 mod latest;
+pub(crate) mod lists;
 mod mapping;
 mod memo;
 mod pieces;
@@ -89,6 +90,7 @@ impl Cuda {
                 landing: parameters.device_landing_patience,
                 pack_latency: parameters.device_pack_latency,
                 kernel_limit_set: parameters.is_set("device_kernel_limit"),
+                list_memory: parameters.device_list_memory,
             },
             keeper: Arc::new(Keeper::new(parameters, kernels)),
         };

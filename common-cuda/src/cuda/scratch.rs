@@ -7,19 +7,18 @@ use super::ipc::buffer_id;
 use super::status::Failure;
 use crate::vendor::VendorScratch;
 
-/// An allocation; freed by dropping, unless its context took it along.
-pub(super) struct Scratch {
-    context: Arc<Context>,
+/// An allocation in a context, freed on request only.
+pub(super) struct Memory {
     address: u64,
     /// Drivers before 12.0 tell no context from the next at its address; this tells the memory.
     id: u64,
 }
 
-impl Scratch {
+impl Memory {
     /// Allocates, unless the default stream has work to do: an allocation may wait for whatever the device does, and that
     /// may be waiting for a message.
-    pub(super) fn new(context: Arc<Context>, len: usize) -> Result<Option<Scratch>, Failure> {
-        let scope = context.enter()?;
+    pub(super) fn allocate(context: &Context, len: usize) -> Result<Option<Memory>, Failure> {
+        let _scope = context.enter()?;
         let driver = context.driver;
         if context.is_settled(driver)? != Some(true) {
             return Ok(None);
@@ -32,30 +31,60 @@ impl Scratch {
             unsafe { driver.cuMemFree(address) }?;
             return Ok(None);
         };
-        drop(scope);
-        Ok(Some(Scratch { context, address, id }))
+        Ok(Some(Memory { address, id }))
+    }
+
+    pub(super) fn address(&self) -> *mut u8 {
+        std::ptr::with_exposed_provenance_mut(self.address as usize)
+    }
+
+    /// Whether its context has not gone, which takes memory along.
+    pub(super) fn lives(&self, context: &Context) -> bool {
+        context.alive() && buffer_id(context.driver, self.address()) == Some(self.id)
+    }
+
+    /// Frees it; nothing if it has gone.
+    pub(super) fn free(self, context: &Context) {
+        if !self.lives(context) {
+            return;
+        }
+        let Ok(_scope) = context.enter() else { return };
+        // SAFETY: our allocation, in the current context, which nobody uses any more.
+        if let Err(failure) = unsafe { context.driver.cuMemFree(self.address) } {
+            log::debug!("freeing device memory: {}", context.driver.reason(failure));
+        }
+    }
+}
+
+/// An allocation; freed by dropping, unless its context took it along.
+pub(super) struct Scratch {
+    context: Arc<Context>,
+    /// None only while it is dropped.
+    memory: Option<Memory>,
+}
+
+impl Scratch {
+    /// As [`Memory::allocate`].
+    pub(super) fn new(context: Arc<Context>, len: usize) -> Result<Option<Scratch>, Failure> {
+        let memory = Memory::allocate(&context, len)?;
+        Ok(memory.map(|memory| Scratch { context, memory: Some(memory) }))
     }
 }
 
 impl VendorScratch for Scratch {
     fn address(&self) -> *mut u8 {
-        std::ptr::with_exposed_provenance_mut(self.address as usize)
+        self.memory.as_ref().map_or(std::ptr::null_mut(), Memory::address)
     }
 
     fn lives(&self) -> bool {
-        self.context.alive() && buffer_id(self.context.driver, self.address()) == Some(self.id)
+        self.memory.as_ref().is_some_and(|memory| memory.lives(&self.context))
     }
 }
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        if !self.lives() {
-            return;
-        }
-        let Ok(_scope) = self.context.enter() else { return };
-        // SAFETY: our allocation, in the current context, which nobody uses any more.
-        if let Err(failure) = unsafe { self.context.driver.cuMemFree(self.address) } {
-            log::debug!("freeing scratch memory: {}", self.context.driver.reason(failure));
+        if let Some(memory) = self.memory.take() {
+            memory.free(&self.context);
         }
     }
 }

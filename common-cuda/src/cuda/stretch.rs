@@ -1,7 +1,10 @@
 //! A stretch of packed bytes that a kernel moves, or copy engines block by block.
 
+use std::sync::Arc;
+
 use cudarc::driver::sys::CUdeviceptr;
 
+use super::context::Context;
 use super::driver::Driver;
 use super::kernels::Packed;
 use super::pieces::Piece;
@@ -36,14 +39,18 @@ impl Stretch {
     }
 
     /// For a kernel of the current context; none if it does not reach all of it.
-    pub(super) fn for_kernel(&self, driver: &Driver, direction: Direction) -> Option<Packed> {
+    pub(super) fn for_kernel(&self, context: &Arc<Context>, direction: Direction) -> Option<Packed> {
+        let driver = context.driver;
         let packed = match direction {
             Direction::DeviceToDevice => self.packed as u64,
             _ => on_device(driver, self.packed)?,
         };
         let entries = match &self.spread {
             Spread::Regular(_) => 0,
-            Spread::Listed(list, _) => on_device(driver, list.entries())?,
+            Spread::Listed(list, _) => match list.copies().address(context, list.entries(), list.bytes()) {
+                Some(address) => address,
+                None => on_device(driver, list.entries())?,
+            },
         };
         let (blocks, bytes) = ((self.user as u64, &self.spread, entries), (self.position, self.len, packed));
         Packed::new(blocks, bytes, self.unpack)

@@ -86,7 +86,8 @@ impl Operation {
         }
         for index in 0..self.stretches.len() {
             let stretch = &self.stretches[index];
-            let packed = able.then(|| stretch.for_kernel(context.driver, self.start.direction)).flatten();
+            let packed = self.context.as_ref().filter(|_| able);
+            let packed = packed.and_then(|context| stretch.for_kernel(context, self.start.direction));
             let launched = match packed {
                 Some(packed) => self.jobs.launch(context, &mut Work::Packed(packed), order)?,
                 None => false,
