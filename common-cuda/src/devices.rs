@@ -187,10 +187,14 @@ impl Devices {
         if !at.on_device() {
             return !self.classify(address.wrapping_add(len - 1), 1).on_device();
         }
-        match vendor.allocation(address) {
-            Some((base, bytes)) => bytes.checked_sub(len).is_some_and(|room| address as usize - base as usize <= room),
-            None => self.classify(address.wrapping_add(len - 1), 1).buffer_id == at.buffer_id,
+        // No context needs to be current for this question, and it takes a tenth of the other's time.
+        let last = self.classify(address.wrapping_add(len - 1), 1).buffer_id;
+        if last == at.buffer_id && last != 0 {
+            return true;
         }
+        vendor.allocation(address).map_or(last == at.buffer_id, |(base, bytes)| {
+            bytes.checked_sub(len).is_some_and(|room| address as usize - base as usize <= room)
+        })
     }
 
     /// From now on remembers which ranges are host memory, in this process and for every `Devices` in it, so that a

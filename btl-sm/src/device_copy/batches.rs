@@ -19,6 +19,8 @@ const DEPTH: usize = 2;
 const ENOUGH: usize = 4 << 20;
 /// A batch completes as a whole: it must not be so large that what came first waits long for what came last.
 const MOST_BYTES: usize = 16 << 20;
+/// The same of pieces of a message that are packed: the peer unpacks one while the next is packed.
+const MOST_PACKED_BYTES: usize = 1 << 20;
 const MOST_COPIES: usize = 64;
 
 /// A copy between memory of this process and mapped memory of a peer's.
@@ -141,12 +143,13 @@ impl Batches {
             let context = context(&first.local);
             let mut batch = vec![first];
             let mut bytes = batch[0].len;
+            let most = if matches!(batch[0].how, How::Packed(_)) { MOST_PACKED_BYTES } else { MOST_BYTES };
             let mut others = VecDeque::new();
             while let Some(copy) = waiting.pop_front() {
                 // Copies are taken as they come: what comes after one that does not fit waits with it.
                 if self::context(&copy.local) != context {
                     others.push_back(copy);
-                } else if batch.len() < MOST_COPIES && bytes < MOST_BYTES {
+                } else if batch.len() < MOST_COPIES && bytes < most {
                     bytes += copy.len;
                     batch.push(copy);
                 } else {
