@@ -158,7 +158,9 @@ fn without_a_device_in_use_nothing_is_done() {
         let bytes = vec![0_u8; 1 << 20];
         assert!(!devices.classify(bytes.as_ptr(), bytes.len()).on_device());
         drop(devices);
-        assert!(!folder.0.exists() && threads() == before);
+        assert!(!folder.0.exists());
+        // A real driver has threads of its own.
+        assert!(!app().simulated() || threads() == before);
         for name in [c"cuMemCreate", c"cuStreamCreate", c"cuDeviceGetUuid", c"cuMemHostRegister"] {
             assert!(app().calls(name).is_none_or(|calls| calls == 0), "{name:?}");
         }

@@ -1,8 +1,8 @@
 //! Answers to a peer that leave together, when what one call of a transport's progress brought has been looked at: to
 //! hand over a message of its own for each takes longer than what it says took to find out.
 //!
-//! They are about device memory, whose messages come in windows: what concerns host memory leaves at once. Nothing that
-//! is said to the peer overtakes them.
+//! They are about device memory, whose messages come in windows: what concerns host memory leaves at once. No other
+//! answer overtakes them; messages may.
 
 use crate::links::Links;
 use crate::wire::{BtlTag, Id, List, Puts, WholePut};

@@ -18,12 +18,18 @@ const HOLD: usize = 32;
 
 /// Whose default streams are to be asked about.
 pub(crate) struct Orders {
-    begun: Lock<Vec<Location>>,
+    begun: Lock<Vec<Begun>>,
     count: AtomicUsize,
     /// So many turns more are spent before the question; 0 where the answer is needed.
     held: AtomicUsize,
     /// The message that came last for a device's buffer brought its data, which our own copy moves there.
     brought: AtomicBool,
+}
+
+struct Begun {
+    at: Location,
+    /// A message waits for the answer, or will.
+    needed: bool,
 }
 
 impl Orders {
@@ -46,37 +52,37 @@ impl Engine {
     /// A message for a device's buffer came with its data, or without. If with it, those that were posted besides are
     /// expected to get theirs so, too, and nobody needs to ask for them.
     pub(crate) fn note_message(&self, with_data: bool) {
-        let Orders { begun, count, held, brought } = &self.orders;
-        brought.store(with_data, Ordering::Relaxed);
-        if with_data && held.load(Ordering::Relaxed) != 0 {
-            let mut begun = begun.lock();
-            begun.clear();
-            count.store(0, Ordering::Relaxed);
+        self.orders.brought.store(with_data, Ordering::Relaxed);
+        if with_data && !self.orders.is_empty() {
+            let mut begun = self.orders.begun.lock();
+            begun.retain(|begun| begun.needed);
+            self.orders.count.store(begun.len(), Ordering::Relaxed);
         }
     }
 
     /// A receive into device memory there has been posted: its message may be one that a peer is to store.
     pub(crate) fn note_posted(&self, location: &Location) {
         let expected = self.orders.brought.load(Ordering::Relaxed);
-        self.note_begun(location, if expected { HOLD } else { 0 });
+        self.note_begun(location, false, if expected { HOLD } else { 0 });
     }
 
     /// A message in device memory there has been announced: the answer to it needs the stream idle.
     pub(crate) fn note_announced(&self, location: &Location) {
-        self.note_begun(location, 0);
+        self.note_begun(location, true, 0);
     }
 
-    fn note_begun(&self, location: &Location, hold: usize) {
+    fn note_begun(&self, location: &Location, needed: bool, hold: usize) {
         let mut begun = self.orders.begun.lock();
         // What is wanted at once stays so.
         if hold == 0 || begun.is_empty() || self.orders.held.load(Ordering::Relaxed) != 0 {
             self.orders.held.store(hold, Ordering::Relaxed);
         }
-        let same = |other: &Location| (other.context, other.device) == (location.context, location.device);
-        if !begun.iter().any(same) {
-            begun.push(*location);
-            self.orders.count.fetch_add(1, Ordering::Relaxed);
+        let same = |other: &&mut Begun| (other.at.context, other.at.device) == (location.context, location.device);
+        match begun.iter_mut().find(same) {
+            Some(known) => known.needed |= needed,
+            None => begun.push(Begun { at: *location, needed }),
         }
+        self.orders.count.store(begun.len(), Ordering::Relaxed);
     }
 
     /// Asks about them. Those that are busy are asked again.
@@ -90,7 +96,7 @@ impl Engine {
         }
         let Some(mut begun) = self.orders.begun.try_lock() else { return };
         // Of one that cannot be asked, copies will wait.
-        begun.retain(|location| matches!(self.devices.ask_default_stream(location), Ok(false)));
+        begun.retain(|begun| matches!(self.devices.ask_default_stream(&begun.at), Ok(false)));
         self.orders.count.store(begun.len(), Ordering::Relaxed);
     }
 }

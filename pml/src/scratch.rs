@@ -57,7 +57,8 @@ impl Scratches {
     /// Whether there may be an area for messages to device memory at `at`, once the default stream is idle.
     pub(crate) fn promises(&self, at: &Location) -> bool {
         let refused = |(of, found): &(Context, Found)| *of == context(at) && matches!(found, Found::Refused);
-        self.slot != 0 && !self.areas.lock().iter().any(refused)
+        // Memory of pools is in no context of its own: what is unpacked there might be so in another than the area's.
+        self.slot != 0 && at.context != 0 && !self.areas.lock().iter().any(refused)
     }
 
     /// A slot for device memory at `at`; none if all are taken. The first one has their area allocated, which is not done
@@ -70,7 +71,7 @@ impl Scratches {
     }
 
     fn area(&self, devices: &Devices, at: &Location) -> Option<Arc<Area>> {
-        if self.slot == 0 {
+        if self.slot == 0 || at.context == 0 {
             return None;
         }
         let context = context(at);

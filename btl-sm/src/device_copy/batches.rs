@@ -38,6 +38,12 @@ pub(super) struct Copy {
 // copy, on whatever thread.
 unsafe impl Send for Copy {}
 
+impl Copy {
+    fn is_packed(&self) -> bool {
+        matches!(self.how, How::Packed(_))
+    }
+}
+
 /// What of both sides is copied.
 pub(super) enum How {
     /// One run.
@@ -89,7 +95,7 @@ struct Running {
 #[derive(Default)]
 pub(super) struct Batches {
     waiting: Vec<Copy>,
-    /// Of those: their bytes, and whether they are in several contexts.
+    /// Of those: their bytes, and whether they are in several contexts, or some of them are packed.
     bytes: usize,
     mixed: bool,
     running: Vec<Running>,
@@ -101,7 +107,9 @@ impl Batches {
     #[inline]
     pub(super) fn add(&mut self, copy: Copy) {
         self.bytes = self.bytes.saturating_add(copy.len);
-        self.mixed |= self.waiting.first().is_some_and(|first| context(&first.local) != context(&copy.local));
+        let apart =
+            |first: &Copy| first.is_packed() || copy.is_packed() || context(&first.local) != context(&copy.local);
+        self.mixed |= self.waiting.first().is_some_and(apart);
         self.waiting.push(copy);
     }
 
@@ -143,11 +151,13 @@ impl Batches {
             let context = context(&first.local);
             let mut batch = vec![first];
             let mut bytes = batch[0].len;
-            let most = if matches!(batch[0].how, How::Packed(_)) { MOST_PACKED_BYTES } else { MOST_BYTES };
+            // One that no kernel can pack fails with its batch, which others are not to be in.
+            let packed = batch[0].is_packed();
+            let most = if packed { MOST_PACKED_BYTES } else { MOST_BYTES };
             let mut others = VecDeque::new();
             while let Some(copy) = waiting.pop_front() {
                 // Copies are taken as they come: what comes after one that does not fit waits with it.
-                if self::context(&copy.local) != context {
+                if self::context(&copy.local) != context || copy.is_packed() != packed {
                     others.push_back(copy);
                 } else if batch.len() < MOST_COPIES && bytes < most {
                     bytes += copy.len;

@@ -4,28 +4,38 @@
 //! blocks of 8 bytes, read and packed on an H200, took 350 us, as long as the list takes over PCIe, and the data 50. So
 //! what is used again is copied to the device, while the kernels go on reading it where it is.
 
+use std::ffi::c_uint;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
+use cudarc::driver::sys::{CUevent_st, CUstream, CUstream_flags_enum, CUstream_st};
 use parking_lot::Mutex;
 
-use super::context::Context;
-use super::copy::{Operation, Start};
+use super::context::{Context, Handle};
+use super::driver::Driver;
 use super::scratch::Memory;
 use super::status::Failure;
-use crate::copy::{Completion, Direction};
-use crate::vendor::VendorBatch;
+use super::stream;
 
 /// Lists are rounded up to powers of two from this on, so that one's memory serves another.
 const SMALLEST: usize = 4096;
 
-/// A context's device memory for lists, as far as none has it.
+/// A context's device memory for lists, as far as none has it, and what copies them there.
 #[derive(Default)]
 pub(super) struct ListMemory {
     /// By size. What a list leaves is kept: to free it might wait for whatever the device does.
     kept: Mutex<Vec<(usize, Memory)>>,
     /// Bytes that were allocated.
     allocated: AtomicUsize,
+    uploads: Mutex<Uploads>,
+}
+
+/// A stream of its own, in which nothing ever waits for the program's: who drops a list waits for its copy.
+#[derive(Default)]
+struct Uploads {
+    stream: Option<Handle<CUstream_st>>,
+    /// Those that nobody uses.
+    events: Vec<Handle<CUevent_st>>,
 }
 
 impl ListMemory {
@@ -33,6 +43,7 @@ impl ListMemory {
     /// allocation might wait.
     fn take(&self, context: &Context, size: usize) -> Result<Option<Memory>, Failure> {
         let mut kept = self.kept.lock();
+        kept.retain(|(_, memory)| memory.lives(context));
         if let Some(index) = kept.iter().position(|(len, _)| *len == size) {
             return Ok(Some(kept.swap_remove(index).1));
         }
@@ -56,7 +67,63 @@ impl ListMemory {
         for (_, memory) in self.kept.lock().drain(..) {
             memory.free(context);
         }
+        let Uploads { stream, events } = std::mem::take(&mut *self.uploads.lock());
+        for event in events {
+            stream::destroy_event(context.driver, event.0);
+        }
+        // SAFETY: ours, taken out, and no list is left that waits for anything in it.
+        if let Some(Err(failure)) = stream.map(|stream| unsafe { context.driver.cuStreamDestroy(stream.0) }) {
+            log::debug!("destroying a stream: {}", context.driver.reason(failure));
+        }
     }
+}
+
+impl Uploads {
+    /// Begins to copy a list, and answers the event that follows. The context is current.
+    ///
+    /// # Safety
+    /// Both ranges stay as they are until the event is over.
+    unsafe fn begin(
+        &mut self,
+        driver: &Driver,
+        (to, from, len): (*mut u8, *const u8, usize),
+    ) -> Result<Handle<CUevent_st>, Failure> {
+        let stream = match self.stream {
+            Some(stream) => stream.0,
+            None => self.stream.insert(Handle(new_stream(driver)?)).0,
+        };
+        let event = match self.events.pop() {
+            Some(event) => event,
+            None => Handle(stream::new_event(driver)?),
+        };
+        // SAFETY: the caller's promise; stream and event are of the current context.
+        let begun = unsafe {
+            driver
+                .cuMemcpyAsync(to as u64, from as u64, len, stream)
+                .and_then(|()| driver.cuEventRecord(event.0, stream).inspect_err(|_| drain(driver, stream)))
+        };
+        match begun {
+            Ok(()) => Ok(event),
+            Err(failure) => {
+                self.events.push(event);
+                Err(failure)
+            }
+        }
+    }
+}
+
+fn new_stream(driver: &Driver) -> Result<CUstream, Failure> {
+    let mut stream: CUstream = std::ptr::null_mut();
+    let flags = CUstream_flags_enum::CU_STREAM_NON_BLOCKING as c_uint;
+    // SAFETY: fills in the new stream.
+    unsafe { driver.cuStreamCreate(&raw mut stream, flags) }?;
+    Ok(stream)
+}
+
+/// Waits for what is in a stream of ours, whose memory is about to be another's.
+fn drain(driver: &Driver, stream: CUstream) {
+    // SAFETY: our stream, of the current context. That it fails too adds nothing.
+    let _ = unsafe { driver.cuStreamSynchronize(stream) };
 }
 
 /// A list's copies in device memory.
@@ -69,9 +136,9 @@ pub(crate) struct Copies {
 
 /// One of them.
 struct OnDevice {
-    /// First, so that it is waited for before the memory is another list's.
-    upload: Completion,
     context: Arc<Context>,
+    /// Over once the copy is; none from then on.
+    upload: Option<Handle<CUevent_st>>,
     /// None only while this is dropped.
     memory: Option<Memory>,
     size: usize,
@@ -84,6 +151,7 @@ impl Copies {
     /// The list stays as it is, and there, as long as this does.
     pub(super) fn address(&self, context: &Arc<Context>, entries: *mut u8, len: usize) -> Option<u64> {
         let mut made = self.made.lock();
+        made.retain(|copy| copy.context.alive());
         if let Some(index) = made.iter().position(|copy| Arc::ptr_eq(&copy.context, context)) {
             match made[index].look() {
                 Some(there) => return there,
@@ -115,36 +183,38 @@ impl OnDevice {
     fn make(context: &Arc<Context>, entries: *mut u8, len: usize) -> Result<Option<OnDevice>, Failure> {
         let size = len.max(SMALLEST).next_power_of_two();
         let Some(memory) = context.lists.take(context, size)? else { return Ok(None) };
-        let start = Start { direction: Direction::HostToDevice, first: false, ordered: false };
-        let mut upload = Operation::begin(context.clone(), start);
+        let mut copy = OnDevice { context: context.clone(), upload: None, memory: None, size };
+        let to = memory.address();
+        copy.memory = Some(memory);
+        let _scope = context.enter()?;
         // SAFETY: the list stays as it is longer than this copy of it, which is waited for; the memory is its own.
-        unsafe { upload.copy(memory.address(), entries, len) };
-        upload.page_locked();
-        match upload.finish() {
-            Ok(upload) => {
-                let upload = Completion { inner: upload };
-                Ok(Some(OnDevice { upload, context: context.clone(), memory: Some(memory), size }))
-            }
-            Err(error) => {
-                log::debug!("context {}: a list stays in host memory: {error}", context.id);
-                context.lists.give_back(size, memory);
-                Ok(None)
-            }
-        }
+        copy.upload = Some(unsafe { context.lists.uploads.lock().begin(context.driver, (to, entries, len)) }?);
+        Ok(Some(copy))
     }
 
     /// Its address once it is there; none if it is of no use any more.
     fn look(&mut self) -> Option<Option<u64>> {
         let memory = self.memory.as_ref().filter(|memory| memory.lives(&self.context))?;
-        let there = self.upload.poll().ok()?;
-        Some(there.then(|| memory.address() as u64))
+        let address = memory.address() as u64;
+        Some(self.is_there().ok()?.then_some(address))
+    }
+
+    fn is_there(&mut self) -> Result<bool, Failure> {
+        let Some(event) = self.upload else { return Ok(true) };
+        let over = self.context.is_over(event.0)?;
+        if over {
+            self.context.lists.uploads.lock().events.extend(self.upload.take());
+        }
+        Ok(over)
     }
 }
 
 impl Drop for OnDevice {
     fn drop(&mut self) {
-        // Dropped here, so that it is over before the memory is given away.
-        self.upload = Completion::DONE;
+        // It is over before the memory is given away. Of a copy that failed nothing is under way.
+        while let Ok(false) = self.is_there() {
+            std::thread::yield_now();
+        }
         if let Some(memory) = self.memory.take().filter(|memory| memory.lives(&self.context)) {
             self.context.lists.give_back(self.size, memory);
         }

@@ -8,21 +8,24 @@ use parking_lot::Mutex;
 /// How many are remembered; each in the place that its number chooses, from which it drives out another.
 const PLACES: usize = 64;
 
-/// Pairs of words by numbers other than 0. The words of one number must not change, but for the second, which may.
+/// Pairs of words by numbers other than 0.
 pub(super) struct Memo {
     places: [Place; PLACES],
     writing: Mutex<()>,
 }
 
 struct Place {
-    /// 0 while the words are written.
+    /// Odd while the others are written, and never the same again: to find one number twice does not say that no other
+    /// was there meanwhile.
+    version: AtomicU64,
     number: AtomicU64,
     words: [AtomicU64; 2],
 }
 
 impl Default for Memo {
     fn default() -> Self {
-        let place = |_| Place { number: AtomicU64::new(0), words: [const { AtomicU64::new(0) }; 2] };
+        let zero = AtomicU64::default;
+        let place = |_| Place { version: zero(), number: zero(), words: [zero(), zero()] };
         Memo { places: std::array::from_fn(place), writing: Mutex::new(()) }
     }
 }
@@ -34,25 +37,28 @@ impl Memo {
 
     #[inline]
     pub(super) fn get(&self, number: u64) -> Option<[u64; 2]> {
-        let Place { number: found, words } = self.place(number);
-        if number == 0 || found.load(Ordering::Acquire) != number {
+        let place = self.place(number);
+        let version = place.version.load(Ordering::Acquire);
+        if number == 0 || place.number.load(Ordering::Relaxed) != number {
             return None;
         }
-        let words = [words[0].load(Ordering::Relaxed), words[1].load(Ordering::Relaxed)];
-        // Words of another number were written between two changes of this word, of which one is seen then.
+        let words = [place.words[0].load(Ordering::Relaxed), place.words[1].load(Ordering::Relaxed)];
+        // Whoever has seen anything of a later writing sees its version, too.
         fence(Ordering::Acquire);
-        (found.load(Ordering::Relaxed) == number).then_some(words)
+        let whole = version.is_multiple_of(2) && place.version.load(Ordering::Relaxed) == version;
+        whole.then_some(words)
     }
 
     pub(super) fn set(&self, number: u64, words: [u64; 2]) {
         let _alone = self.writing.lock();
         let place = self.place(number);
-        if place.number.swap(0, Ordering::Relaxed) != number {
-            fence(Ordering::Release);
-            place.words[0].store(words[0], Ordering::Relaxed);
-        }
+        let version = place.version.load(Ordering::Relaxed);
+        place.version.store(version + 1, Ordering::Relaxed);
+        fence(Ordering::Release);
+        place.number.store(number, Ordering::Relaxed);
+        place.words[0].store(words[0], Ordering::Relaxed);
         place.words[1].store(words[1], Ordering::Relaxed);
-        place.number.store(number, Ordering::Release);
+        place.version.store(version + 2, Ordering::Release);
     }
 }
 

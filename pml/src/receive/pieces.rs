@@ -12,7 +12,7 @@ use crate::engine::Engine;
 use crate::error::Error;
 use crate::links::{Links, Peer};
 use crate::scratch::Slot;
-use crate::wire::{Exposed, Header, HeaderBuffer, Id, Put};
+use crate::wire::{BtlTag, Exposed, Header, HeaderBuffer, Id, Put};
 
 /// Pieces of a message that are on their way at a time: while one is unpacked and the next are packed, one is asked for.
 const DEPTH: usize = 4;
@@ -34,8 +34,11 @@ unsafe impl Send for Pieces {}
 
 /// Scratch memory, and the piece that is in it.
 struct Lane {
-    slot: Slot,
+    /// Dropped before the slot that it is about.
     registration: Registration,
+    slot: Slot,
+    /// The link that it was registered with, as headers call it.
+    via: (BtlTag, u8),
     holds: Holds,
 }
 
@@ -88,7 +91,7 @@ impl Engine {
                 // SAFETY: the slot is ours alone, and outlives the registration, which is dropped with the lane: what a
                 // peer may be storing in is used by nobody else.
                 let registration = unsafe { link.endpoint.register(slot.region(), Access::RemoteWrite) }.ok()??;
-                pieces.lanes.push(Lane { slot, registration, holds: Holds::Nothing });
+                pieces.lanes.push(Lane { registration, slot, via: (link.tag, link.ordinal), holds: Holds::Nothing });
                 Some(pieces.lanes.len() - 1)
             });
             let Some(lane) = lane.and_then(|lane| pieces.lanes.get_mut(lane)) else { break };
@@ -99,7 +102,8 @@ impl Engine {
             pieces.next += len;
             transfer.asked += len;
             transfer.awaited += len;
-            let to = Exposed { btl: link.tag, ordinal: link.ordinal, handle, blocks: None };
+            let (btl, ordinal) = lane.via;
+            let to = Exposed { btl, ordinal, handle, blocks: None };
             let put = Put { sender, receiver: id, offset, len, total: wanted, to };
             queues.control.push_back(HeaderBuffer::new(&Header::Put(put)).as_bytes().into());
         }

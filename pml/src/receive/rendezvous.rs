@@ -100,10 +100,15 @@ impl Engine {
                     self.move_in_order(peer, links, id, done);
                 }
                 (Data::Pieces, _) => {
-                    if let Some(transfer) = links.receives.get_mut(id) {
-                        transfer.pieces = transfer.convertor.spread(&self.devices).map(Pieces::new);
+                    let transfer = links.receives.get_mut(id);
+                    let spread = transfer.as_ref().and_then(|transfer| transfer.convertor.spread(&self.devices));
+                    if let Some((transfer, spread)) = transfer.zip(spread) {
+                        transfer.pieces = Some(Pieces::new(spread));
+                        self.move_in_order(peer, links, id, done);
+                    } else {
+                        // Kernels that were there a moment ago are not now.
+                        links.ask_for_fragments(id, &[]);
                     }
-                    self.move_in_order(peer, links, id, done);
                 }
                 (Data::Put, _) => expose(links, id, None),
                 _ => links.ask_for_fragments(id, &[]),

@@ -158,11 +158,11 @@ impl Engine {
         let operation = operations.insert(Operation::PutWhole { id, receiver, len });
         // SAFETY: the buffer stays valid and unwritten until the request completes, which waits for the operation.
         let put = unsafe { link.endpoint.put(region, handle, 0, token(peer, operation)) };
+        if learn && !matches!(put, Ok(Transfer::Busy)) {
+            fetches.let_peer_copy(peer_copies(link, &location, handle, len));
+        }
         match put {
             Ok(Transfer::Started) => {
-                if learn {
-                    fetches.let_peer_copy(peer_copies(link, &location, handle, len));
-                }
                 link.carried = true;
                 transfer.busy += 1;
                 return Ok(true);
