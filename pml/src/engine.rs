@@ -16,7 +16,6 @@ use crate::copies::Copies;
 use crate::error::Error;
 use crate::links::{Links, Peer};
 use crate::orders::Orders;
-
 use crate::registry::Registry;
 use crate::scratch::Scratches;
 use crate::upcalls::Delivery;

@@ -7,6 +7,7 @@ use cudarc::driver::sys::{
 };
 
 use super::context::{Context, Contexts};
+use super::ipc::buffer_id;
 use super::status::Failure;
 use crate::location::{DeviceIndex, Location, MemoryClass};
 
@@ -15,22 +16,11 @@ const HOST: c_uint = CUmemorytype_enum::CU_MEMORYTYPE_HOST as c_uint;
 /// Asks the driver about an address: for no more than the id of its allocation where that turns out to be known.
 pub(super) fn classify(contexts: &Contexts, address: *const u8) -> Location {
     if contexts.is_near_known(address)
-        && let Some(location) = buffer_id(contexts, address).and_then(|id| contexts.locate(id))
+        && let Some(location) = buffer_id(contexts.driver, address).and_then(|id| contexts.locate(id))
     {
         return location;
     }
     ask(contexts, address)
-}
-
-/// The id of the allocation at an address, 0 if there is none; none if the driver does not say.
-fn buffer_id(contexts: &Contexts, address: *const u8) -> Option<u64> {
-    let mut id = 0_u64;
-    let mut attribute = Attribute::CU_POINTER_ATTRIBUTE_BUFFER_ID as c_int;
-    let mut place: *mut c_void = (&raw mut id).cast();
-    // SAFETY: one place for one attribute of the place's type; any address may be asked about.
-    let answer =
-        unsafe { contexts.driver.cuPointerGetAttributes(1, &raw mut attribute, &raw mut place, address as u64) };
-    answer.ok().map(|()| id)
 }
 
 /// Asks for all that there is to know.

@@ -4,11 +4,10 @@
 //! blocks of 8 bytes, read and packed on an H200, took 350 us, as long as the list takes over PCIe, and the data 50. So
 //! what is used again is copied to the device, while the kernels go on reading it where it is.
 
-use std::ffi::c_uint;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-use cudarc::driver::sys::{CUevent_st, CUstream, CUstream_flags_enum, CUstream_st};
+use cudarc::driver::sys::{CUevent_st, CUstream, CUstream_st};
 use parking_lot::Mutex;
 
 use super::context::{Context, Handle};
@@ -90,7 +89,7 @@ impl Uploads {
     ) -> Result<Handle<CUevent_st>, Failure> {
         let stream = match self.stream {
             Some(stream) => stream.0,
-            None => self.stream.insert(Handle(new_stream(driver)?)).0,
+            None => self.stream.insert(Handle(stream::new_stream(driver)?)).0,
         };
         let event = match self.events.pop() {
             Some(event) => event,
@@ -110,14 +109,6 @@ impl Uploads {
             }
         }
     }
-}
-
-fn new_stream(driver: &Driver) -> Result<CUstream, Failure> {
-    let mut stream: CUstream = std::ptr::null_mut();
-    let flags = CUstream_flags_enum::CU_STREAM_NON_BLOCKING as c_uint;
-    // SAFETY: fills in the new stream.
-    unsafe { driver.cuStreamCreate(&raw mut stream, flags) }?;
-    Ok(stream)
 }
 
 /// Waits for what is in a stream of ours, whose memory is about to be another's.

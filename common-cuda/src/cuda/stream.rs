@@ -30,10 +30,7 @@ impl Streams {
         if let Some(stream) = slot {
             return Ok(stream.0);
         }
-        let mut stream: CUstream = std::ptr::null_mut();
-        let flags = CUstream_flags_enum::CU_STREAM_NON_BLOCKING as c_uint;
-        // SAFETY: fills in the new stream.
-        unsafe { driver.cuStreamCreate(&raw mut stream, flags) }?;
+        let stream = new_stream(driver)?;
         *slot = Some(Handle(stream));
         Ok(stream)
     }
@@ -141,6 +138,15 @@ fn ask_legacy(driver: &Driver) -> Result<bool, Failure> {
         Err(Failure { code: Failure::NOT_READY, .. }) => Ok(false),
         Err(failure) => Err(failure),
     }
+}
+
+/// A new stream in the current context, which never waits for the legacy default stream by itself.
+pub(super) fn new_stream(driver: &Driver) -> Result<CUstream, Failure> {
+    let mut stream: CUstream = std::ptr::null_mut();
+    let flags = CUstream_flags_enum::CU_STREAM_NON_BLOCKING as c_uint;
+    // SAFETY: fills in the new stream.
+    unsafe { driver.cuStreamCreate(&raw mut stream, flags) }?;
+    Ok(stream)
 }
 
 /// A new event in the current context.

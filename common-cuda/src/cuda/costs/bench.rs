@@ -4,10 +4,9 @@
 //! device, too, which needs no context there. Nothing is waited for longer than [`LATE`]: memory that a copy might still
 //! touch is left to the end of the process.
 
-use std::ffi::c_uint;
 use std::time::{Duration, Instant};
 
-use cudarc::driver::sys::{CU_MEMHOSTREGISTER_PORTABLE, CUdevice, CUstream, CUstream_flags_enum};
+use cudarc::driver::sys::{CU_MEMHOSTREGISTER_PORTABLE, CUdevice, CUstream};
 
 use super::Halt;
 use crate::costs::Known;
@@ -18,6 +17,7 @@ use crate::cuda::kernels::{Pieces, Work};
 use crate::cuda::mapping::{self, Physical};
 use crate::cuda::pieces::Piece;
 use crate::cuda::status::Failure;
+use crate::cuda::stream;
 use crate::location::DeviceIndex;
 
 /// After so long nothing more is begun.
@@ -52,10 +52,7 @@ impl<'c> Bench<'c> {
     /// The context is current.
     pub(super) fn new(context: &'c Context, device: DeviceIndex, halt: &'c Halt) -> Result<Self, Failure> {
         let device = info::handle(context.driver, device)?;
-        let mut stream: CUstream = std::ptr::null_mut();
-        let flags = CUstream_flags_enum::CU_STREAM_NON_BLOCKING as c_uint;
-        // SAFETY: fills in the new stream.
-        unsafe { context.driver.cuStreamCreate(&raw mut stream, flags) }?;
+        let stream = stream::new_stream(context.driver)?;
         Ok(Bench { context, device, stream, begun: Instant::now(), halt })
     }
 
