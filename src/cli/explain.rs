@@ -9,7 +9,7 @@ use cableway::{CostOrigin, DeviceIndex, Form, MemoryClass, Protocol, Side, World
 use clap::{Args, ValueEnum};
 
 use super::Failure;
-use super::job::{self, Joined};
+use super::job;
 use super::parameters::ParameterOptions;
 use super::pingpong::{self, MemoryKind};
 
@@ -81,18 +81,16 @@ enum Format {
 
 impl Explain {
     pub(super) fn execute(self) -> Result<ExitCode, Failure> {
-        let world = match job::join(&self.parameters, self.btl.as_deref(), 2)? {
-            Joined::Member(world) => world,
-            Joined::Ended(code) => return Ok(code),
-        };
-        if world.rank() == 0 {
-            self.print(&world)?;
-        } else if self.measure {
-            self.observe(&world, &hear_sizes(&world)?)?;
-        }
-        // The other rank's end of the link is what was explained.
-        world.communicator().barrier()?;
-        Ok(ExitCode::SUCCESS)
+        let joined = job::join(&self.parameters, self.btl.as_deref(), 2)?;
+        Ok(joined.play(|world| {
+            if world.rank() == 0 {
+                self.print(world)?;
+            } else if self.measure {
+                self.observe(world, &hear_sizes(world)?)?;
+            }
+            // The other rank's end of the link is what was explained.
+            Ok(world.communicator().barrier()?)
+        }))
     }
 
     fn print(&self, world: &World) -> Result<(), Failure> {

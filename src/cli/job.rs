@@ -16,6 +16,17 @@ pub(super) enum Joined {
     Ended(ExitCode),
 }
 
+impl Joined {
+    /// Has a rank do its part of the job. What went wrong is said before the job is left: peers that hear of that end
+    /// with an error of their own, for which the launcher ends whoever is still there.
+    pub(super) fn play(self, part: impl FnOnce(&World) -> Result<(), Failure>) -> ExitCode {
+        match self {
+            Joined::Member(world) => part(&world).map_or_else(Failure::report, |()| ExitCode::SUCCESS),
+            Joined::Ended(code) => code,
+        }
+    }
+}
+
 /// Joins the job that this process was started in, or runs this very command as a job of `ranks`.
 pub(super) fn join(options: &ParameterOptions, btl: Option<&str>, ranks: u32) -> Result<Joined, Failure> {
     // Before any process is started, so that what is wrong is said once.

@@ -42,13 +42,7 @@ pub(crate) fn main() -> ExitCode {
         Verb::Ompi(ompi) => ompi.execute(),
         Verb::Pingpong(pingpong) => pingpong.execute(),
     };
-    match result {
-        Ok(code) => code,
-        Err(failure) => {
-            log::error!("{}", failure.message);
-            ExitCode::from(failure.code)
-        }
-    }
+    result.unwrap_or_else(Failure::report)
 }
 
 /// Why a command ends with another exit code than 0.
@@ -67,6 +61,12 @@ impl Failure {
     /// It was understood, and did not work.
     fn failed(code: u8, message: impl ToString) -> Self {
         Failure { code, message: message.to_string() }
+    }
+
+    /// Says what went wrong.
+    fn report(self) -> ExitCode {
+        log::error!("{}", self.message);
+        ExitCode::from(self.code)
     }
 }
 

@@ -16,7 +16,7 @@ use cableway::World;
 use clap::{Args, ValueEnum};
 
 use super::Failure;
-use super::job::{self, Joined};
+use super::job;
 use super::parameters::ParameterOptions;
 use measure::Bench;
 pub(super) use memory::MemoryKind;
@@ -153,10 +153,8 @@ impl Pingpong {
             plot::check_path(file)?;
         }
         let alone = self.btl.as_deref().is_some_and(|btl| btl.split(',').all(|name| name.trim() == "self"));
-        match job::join(&self.parameters, self.btl.as_deref(), if alone { 1 } else { 2 })? {
-            Joined::Member(world) => self.run_rank(&world).map(|()| ExitCode::SUCCESS),
-            Joined::Ended(code) => Ok(code),
-        }
+        let joined = job::join(&self.parameters, self.btl.as_deref(), if alone { 1 } else { 2 })?;
+        Ok(joined.play(|world| self.run_rank(world)))
     }
 
     fn run_rank(&self, world: &World) -> Result<(), Failure> {
