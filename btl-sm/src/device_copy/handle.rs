@@ -94,6 +94,9 @@ impl Handle {
         if self.access != number(access) {
             return Err("the handle does not permit it");
         }
+        if self.zero != [0; 6] {
+            return Err("the handle has something where nothing is meant");
+        }
         let Handle { first, len: part, allocation_len, base, .. } = *self;
         let (first, part, whole) = (first.get(), part.get(), allocation_len.get());
         let inside = |at: u64, len: u64, room: u64| at.checked_add(len).is_some_and(|end| end <= room);
@@ -147,6 +150,7 @@ mod tests {
             Handle { first: u64::MAX.into(), ..handle },
             Handle { base: u64::MAX.into(), ..handle },
             Handle { kind: 0, ..handle },
+            Handle { zero: [0, 0, 0, 0, 0, 1], ..handle },
         ] {
             assert!(spoilt.resolve(Access::RemoteRead, 0, 1).is_err(), "{spoilt:?}");
         }

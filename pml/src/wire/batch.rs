@@ -11,6 +11,7 @@ use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::headers::kind;
+use super::parse::reserved;
 use super::{BtlTag, Id, Malformed};
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -234,6 +235,7 @@ pub(crate) fn parse_batch(bytes: &[u8]) -> Result<Several<'_>, Malformed> {
     if kind == kind::PUTS {
         let (header, rest) = PutsHeader::read_from_prefix(bytes).map_err(|_| short())?;
         plain(kind, header.flags)?;
+        reserved(kind, &header.zero)?;
         let handle = rest.get(..usize::from(header.handle_len)).and_then(RemoteHandle::new);
         let handle = handle.ok_or(Malformed::Handle(header.handle_len))?;
         let rest = &rest[usize::from(header.handle_len)..];
@@ -242,6 +244,7 @@ pub(crate) fn parse_batch(bytes: &[u8]) -> Result<Several<'_>, Malformed> {
     }
     let (header, rest) = ListHeader::read_from_prefix(bytes).map_err(|_| short())?;
     plain(kind, header.flags)?;
+    reserved(kind, &header.zero)?;
     let count = usize::from(header.count.get());
     let payload = |size: usize| Malformed::Payload { kind, payload: rest.len(), expected: (count * size) as u64 };
     match kind {
@@ -324,6 +327,7 @@ impl PutsReader<'_> {
     fn read(&mut self) -> Result<WholePut<'_>, Malformed> {
         let short = Malformed::Short { kind: kind::PUTS, len: self.rest.len() };
         let Ok((entry, mut rest)) = PutEntry::read_from_prefix(self.rest) else { return Err(short) };
+        reserved(kind::PUTS, &entry.zero)?;
         for index in bits(entry.differs.get()) {
             let Some((word, more)) = rest.split_first_chunk() else { return Err(short) };
             rest = more;

@@ -4,7 +4,7 @@ use std::mem::size_of;
 
 use cableway_btl::{Offer, RemoteHandle};
 use cableway_common_cuda::Strided;
-use zerocopy::FromBytes;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::headers::{self, FLAG_ADDRESSABLE, FLAG_BLOCKS, FLAG_OFFERED, FLAG_PACKS, FLAG_TO_DEVICE, kind};
 use super::{Ack, Announced, BtlTag, Envelope, Exposed, Header, Id, Put};
@@ -21,6 +21,8 @@ pub(crate) enum Malformed {
     Kind(u8),
     #[error("header of kind {kind} has unknown flags {flags:#x}")]
     Flags { kind: u8, flags: u8 },
+    #[error("header of kind {kind} has something where nothing is meant")]
+    Reserved { kind: u8 },
     #[error("tag {0} is a wildcard")]
     Tag(i32),
     #[error("message of {0} bytes where several headers are expected")]
@@ -82,6 +84,7 @@ pub(crate) fn parse(bytes: &[u8], message_len: usize) -> Result<(Header, usize),
             let header: headers::Get = reader.read()?;
             let flags = header.rendezvous.matching.flags;
             reader.flags(flags, FLAG_ADDRESSABLE | FLAG_BLOCKS)?;
+            reserved(kind, &header.zero)?;
             let blocks = flags & FLAG_BLOCKS != 0;
             let (envelope, announced) = reader.announced(&header.rendezvous)?;
             let len = size_of::<headers::Get>();
@@ -92,6 +95,7 @@ pub(crate) fn parse(bytes: &[u8], message_len: usize) -> Result<(Header, usize),
         kind::ACK => {
             let header: headers::AckHeader = reader.read_all()?;
             reader.flags(header.flags, FLAG_TO_DEVICE | FLAG_OFFERED)?;
+            reserved(kind, &header.zero)?;
             let (from, to, total) = (header.from.get(), header.to.get(), header.total.get());
             if from > to || to - from > total {
                 return Err(Malformed::Range { from, to, total });
@@ -99,6 +103,9 @@ pub(crate) fn parse(bytes: &[u8], message_len: usize) -> Result<(Header, usize),
             let (sender, receiver) = (Id(header.sender.get()), Id(header.receiver.get()));
             let to_device = header.flags & FLAG_TO_DEVICE != 0;
             let offer = (header.flags & FLAG_OFFERED != 0).then_some(Offer(header.offer.get()));
+            if offer.is_none() {
+                reserved(kind, &header.offer)?;
+            }
             Ok((Header::Ack(Ack { sender, receiver, from, to, total, to_device, offer }), message_len))
         }
         kind::PUT => {
@@ -119,6 +126,7 @@ pub(crate) fn parse(bytes: &[u8], message_len: usize) -> Result<(Header, usize),
         kind::FRAGMENT => {
             let header: headers::Fragment = reader.read()?;
             reader.flags(header.flags, 0)?;
+            reserved(kind, &header.zero)?;
             let len = size_of::<headers::Fragment>();
             let offset = header.offset.get();
             if message_len == len {
@@ -130,12 +138,14 @@ pub(crate) fn parse(bytes: &[u8], message_len: usize) -> Result<(Header, usize),
         kind::FINISH => {
             let header: headers::Finish = reader.read_all()?;
             reader.flags(header.flags, 0)?;
+            reserved(kind, &header.zero)?;
             let (sender, result) = (Id(header.sender.get()), result(header.code.get()));
             Ok((Header::Finish { sender, result }, message_len))
         }
         kind::STORED => {
             let header: headers::Stored = reader.read_all()?;
             reader.flags(header.flags, 0)?;
+            reserved(kind, &header.zero)?;
             let (offset, len) = (header.offset.get(), header.len.get());
             reader.range(offset, len, u64::MAX)?;
             let (receiver, result) = (Id(header.receiver.get()), result(header.code.get()));
@@ -144,17 +154,20 @@ pub(crate) fn parse(bytes: &[u8], message_len: usize) -> Result<(Header, usize),
         kind::CREDIT => {
             let header: headers::Credit = reader.read_all()?;
             reader.flags(header.flags, 0)?;
+            reserved(kind, &header.zero)?;
             Ok((Header::Credit { consumed: header.consumed.get() }, message_len))
         }
         kind::ABORT => {
             let header: headers::AbortHeader = reader.read_all()?;
             reader.flags(header.flags, 0)?;
+            reserved(kind, &header.zero)?;
             let (receiver, reason) = (Id(header.receiver.get()), Abort::from_code(header.code.get()));
             Ok((Header::Abort { receiver, sent: header.sent.get(), reason }, message_len))
         }
         kind::RESUME => {
             let header: headers::Resume = reader.read_all()?;
             reader.flags(header.flags, 0)?;
+            reserved(kind, &header.zero)?;
             Ok((Header::Resume { btl: BtlTag(header.btl.get()), received: header.received.get() }, message_len))
         }
         unknown => Err(Malformed::Kind(unknown)),
@@ -178,6 +191,11 @@ fn envelope(header: &headers::Match) -> Result<Envelope, Malformed> {
 
 fn result(code: u32) -> Result<(), Abort> {
     if code == 0 { Ok(()) } else { Err(Abort::from_code(code)) }
+}
+
+/// Checks a field of which engines to come may make something that this one would miss.
+pub(super) fn reserved<T: IntoBytes + Immutable>(kind: u8, field: &T) -> Result<(), Malformed> {
+    if field.as_bytes().iter().all(|byte| *byte == 0) { Ok(()) } else { Err(Malformed::Reserved { kind }) }
 }
 
 struct Reader<'b> {

@@ -114,6 +114,9 @@ fn what_no_engine_sends_is_refused() {
     flagged[1] = 1;
     assert!(matches!(parse_batch(&flagged), Err(Malformed::Flags { .. })));
     assert!(matches!(parse_batch(&[]), Err(Malformed::Short { .. })));
+    let mut more = good.clone();
+    more[offset_of!(ListHeader, zero)] = 1;
+    assert!(matches!(parse_batch(&more), Err(Malformed::Reserved { .. })));
 
     let handle = RemoteHandle::new(&[1; 12]).unwrap();
     let mut puts = Puts::EMPTY;
@@ -129,6 +132,11 @@ fn what_no_engine_sends_is_refused() {
     let last = beyond.len() - 1;
     beyond[last] = 1;
     assert_eq!(read(&beyond), Err(Malformed::Handle(12)));
+    for at in [offset_of!(PutsHeader, zero), 16 + 12 + offset_of!(PutEntry, zero) + 3] {
+        let mut more = good.clone();
+        more[at] = 1;
+        assert_eq!(read(&more), Err(Malformed::Reserved { kind: kind::PUTS }));
+    }
     let differs = 16 + 12 + size_of::<PutEntry>() + offset_of!(PutEntry, differs);
     let mut nowhere = good;
     nowhere[differs] = 4;

@@ -116,6 +116,17 @@ proptest! {
         prop_assert!(parse(&bytes[..cut], cut).is_err());
     }
 
+    /// Whatever is changed says something else, or is refused.
+    #[test]
+    fn no_byte_is_ignored(header in header(), at in 1..MAX_HEADER, change in 1..=u8::MAX) {
+        let buffer = HeaderBuffer::new(&header);
+        let mut bytes = buffer.as_bytes().to_vec();
+        let (at, payload) = (1 + at % (bytes.len() - 1), usize::from(matches!(header, Header::Fragment { .. })));
+        bytes[at] ^= change;
+        let read = parse(&bytes, bytes.len() + payload);
+        prop_assert_ne!(read, Ok((header, bytes.len())), "byte {} of {:?}", at, bytes);
+    }
+
     #[test]
     fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..MAX_HEADER), more in 0usize..99) {
         if let Ok((_, len)) = parse(&bytes, bytes.len() + more) {
