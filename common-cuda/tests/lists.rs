@@ -2,56 +2,96 @@
 
 mod common;
 
+use std::ffi::{c_uint, c_void};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use cableway_common_cuda::{
-    BlockList, BufferKind, DeviceBuffer, DeviceIndex, Devices, Direction, Order, Packing, Spread, Within,
-};
+use cableway_common_cuda::{BlockList, Devices, Direction, Order, Packing, Spread, Within};
 use common::{app, devices_with, isolated_each, pattern};
 
 const LEN: usize = 1 << 20;
 const BLOCKS: i64 = 3000;
+/// `CU_STREAM_WAIT_VALUE_EQ`.
+const EQUAL: c_uint = 1;
 /// The simulated device takes its time.
 const PATIENCE: &str = "device_kernel_patience=20s";
 
-fn filled(devices: &Devices, seed: u64) -> (DeviceBuffer, Vec<u8>) {
-    let bytes = pattern(LEN, seed);
-    let mut buffer = DeviceBuffer::new(devices, DeviceIndex(0), BufferKind::Device, LEN).unwrap();
-    buffer.copy_from_host(0, &bytes).unwrap();
-    (buffer, bytes)
+/// What is packed, and where to.
+struct Ends {
+    user: u64,
+    run: u64,
+    bytes: Vec<u8>,
 }
 
-fn list(devices: &Devices, seed: i64) -> (BlockList, Vec<usize>) {
-    let blocks: Vec<(i64, u64)> = (0..BLOCKS).map(|i| (i * 90 + i * seed % 7, 1 + (i * 37 % 83) as u64)).collect();
+impl Ends {
+    fn new() -> Ends {
+        app().use_device(0);
+        Ends::in_current_context()
+    }
+
+    fn in_current_context() -> Ends {
+        let app = app();
+        let ends = Ends { user: app.malloc(LEN), run: app.malloc(LEN), bytes: pattern(LEN, 1) };
+        app.upload(ends.user, &ends.bytes);
+        ends
+    }
+}
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        for address in [self.user, self.run] {
+            app().cuMemFree(address).unwrap();
+        }
+    }
+}
+
+fn pointer(address: u64) -> *mut u8 {
+    std::ptr::with_exposed_provenance_mut(address as usize)
+}
+
+type List = (BlockList, Vec<usize>);
+
+fn list(devices: &Devices, seed: i64) -> List {
+    list_of(devices, (0..BLOCKS).map(|i| (i * 90 + i * seed % 7, 1 + (i * 37 % 83) as u64)).collect())
+}
+
+/// One that takes so many bytes itself.
+fn list_of_size(devices: &Devices, bytes: usize) -> List {
+    let blocks = bytes as i64 / 8 - 1;
+    list_of(devices, (0..blocks).map(|i| (i * (LEN as i64 / blocks) + i % 2, 1)).collect())
+}
+
+fn list_of(devices: &Devices, blocks: Vec<(i64, u64)>) -> List {
     let places = blocks.iter().flat_map(|&(at, len)| (at as usize..).take(len as usize)).collect();
     (BlockList::new(devices, &blocks).unwrap(), places)
 }
 
 /// Packs all blocks so many times, with a moment's rest after each.
-fn pack(devices: &Devices, (list, places): &(BlockList, Vec<usize>), times: usize) {
-    let (user, bytes) = filled(devices, 1);
+fn pack(devices: &Devices, list: &List, times: usize) {
+    pack_between(devices, list, &Ends::new(), times);
+}
+
+fn pack_between(devices: &Devices, (list, places): &List, ends: &Ends, times: usize) {
+    let at = devices.classify(pointer(ends.user), LEN);
     let spread = Spread::Listed(list.clone(), 0);
-    let expected: Vec<u8> = places.iter().map(|&place| bytes[place]).collect();
+    let expected: Vec<u8> = places.iter().map(|&place| ends.bytes[place]).collect();
     let begun = Instant::now();
-    while !devices.packs_between(&user.location(), &spread) {
-        devices.ask_default_stream(&user.location()).unwrap();
+    while !devices.packs_between(&at, &spread) {
+        devices.ask_default_stream(&at).unwrap();
         assert!(begun.elapsed() < Duration::from_secs(5), "no kernels");
     }
-    let (run, _) = filled(devices, 2);
-    while !devices.ask_default_stream(&user.location()).unwrap() {}
+    while !devices.ask_default_stream(&at).unwrap() {}
     for time in 0..times {
-        let mut batch = devices.batch(&user.location(), Direction::DeviceToDevice, Order::None).unwrap();
+        let mut batch = devices.batch(&at, Direction::DeviceToDevice, Order::None).unwrap();
         batch.reachable(Within::OneDevice);
-        let (user, packed) = (user.as_device_ptr(), run.as_device_ptr());
+        let (user, packed) = (pointer(ends.user), pointer(ends.run));
         let (position, len, unpack) = (0, places.len() as u64, false);
         let packing = Packing { user, spread: &spread, position, packed, len, unpack, by_engines: false };
-        // SAFETY: two buffers that outlive the completion.
+        // SAFETY: two allocations that outlive the completion.
         unsafe { batch.copy_packed(&packing) }.unwrap();
         batch.finish().unwrap().wait().unwrap();
-        let mut got = vec![0; expected.len()];
-        run.copy_to_host(0, &mut got).unwrap();
-        assert!(got == expected, "time {time}");
-        while !devices.ask_default_stream(&run.location()).unwrap() {}
+        assert!(app().download(ends.run, expected.len()) == expected, "time {time}");
+        while !devices.ask_default_stream(&at).unwrap() {}
     }
 }
 
@@ -59,61 +99,142 @@ fn calls(name: &std::ffi::CStr) -> i64 {
     app().calls(name).unwrap_or(0)
 }
 
-fn allocations() -> i64 {
-    calls(c"cuMemAlloc")
+/// Times that `what` has the driver make memory for lists; of one that counts nothing, none.
+fn made(what: impl FnOnce()) -> i64 {
+    let before = calls(c"cuMemCreate");
+    what();
+    calls(c"cuMemCreate") - before
 }
 
-/// Allocations that `what` makes besides the two buffers of each `pack` in it.
-fn made(packs: i64, what: impl FnOnce()) -> i64 {
-    let before = allocations();
-    what();
-    if app().simulated() { allocations() - before - 2 * packs } else { 0 }
+/// Whether a list is read on the device, as far as the driver counts.
+fn is_read_there(devices: &Devices, list: &List, ends: &Ends) -> bool {
+    let asked = calls(c"cuMemHostGetDevicePointer");
+    pack_between(devices, list, ends, 1);
+    calls(c"cuMemHostGetDevicePointer") == asked
+}
+
+/// Whether it is within as many uses as take it there, and the time that the copy takes.
+fn comes_there(devices: &Devices, list: &List, ends: &Ends) -> bool {
+    let begun = Instant::now();
+    while !is_read_there(devices, list, ends) {
+        if begun.elapsed() > Duration::from_secs(5) {
+            return false;
+        }
+    }
+    true
 }
 
 #[test]
 fn a_list_that_is_used_again_is_read_on_the_device() {
     let test = "a_list_that_is_used_again_is_read_on_the_device";
     isolated_each(test, &[&[]], |_| {
-        let devices = devices_with(&[PATIENCE]);
-        let one = |made: i64| if app().simulated() { made } else { 0 };
+        let (devices, ends) = (devices_with(&[PATIENCE]), Ends::new());
         let first = list(&devices, 3);
-        assert_eq!(made(1, || pack(&devices, &first, 1)), 0, "once is not again");
-        assert_eq!(made(1, || pack(&devices, &first, 12)), one(1));
-        let asked = calls(c"cuMemHostGetDevicePointer");
-        pack(&devices, &first, 5);
-        assert_eq!(calls(c"cuMemHostGetDevicePointer"), asked, "the list was read where it was made");
+        assert_eq!(made(|| pack(&devices, &first, 1)), 0, "once is not again");
+        assert_eq!(made(|| assert!(comes_there(&devices, &first, &ends))), i64::from(app().simulated()));
         // What it leaves serves another, and shows that one's blocks.
         drop(first);
         let (second, third) = (list(&devices, 5), list(&devices, 2));
-        assert_eq!(made(1, || pack(&devices, &second, 12)), 0);
-        assert_eq!(made(1, || pack(&devices, &third, 12)), one(1), "the memory is the second list's");
-        pack(&devices, &second, 3);
+        assert_eq!(made(|| assert!(comes_there(&devices, &second, &ends) && comes_there(&devices, &third, &ends))), 0);
+        assert!(is_read_there(&devices, &second, &ends));
     });
 }
 
 #[test]
 fn a_list_that_finds_no_room_is_read_where_it_is() {
     let test = "a_list_that_finds_no_room_is_read_where_it_is";
-    const CASES: [&[(&str, &str)]; 3] = [&[], &[], &[("SIM_CUDA_FAIL", "cuMemAlloc:2:5+")]];
+    const CASES: [&[(&str, &str)]; 4] =
+        [&[], &[], &[("SIM_CUDA_FAIL", "cuMemCreate:2")], &[("SIM_CUDA_FAIL", "cuMemSetAccess:801")]];
     let cases = if common::on_simulated_driver(test) { &CASES[..] } else { &CASES[..2] };
     isolated_each(test, cases, |case| {
-        let room = ["device_list_memory=0", "device_list_memory=32K", "device_list_memory=64M"][case];
-        let devices = devices_with(&[PATIENCE, room]);
+        let room =
+            ["device_list_memory=0", "device_list_memory=32K", "device_list_memory=64M", "device_list_memory=64M"];
+        let (devices, ends) = (devices_with(&[PATIENCE, room[case]]), Ends::new());
         let (first, second) = (list(&devices, 3), list(&devices, 5));
-        let buffers: Vec<_> = (0..2).map(|seed| filled(&devices, seed)).collect();
-        // In the last case the driver has memory for two more buffers, and none from there on.
-        let packs = if case == 2 { 1 } else { 2 };
-        let lists = made(packs, || {
-            pack(&devices, &first, 12);
-            if case != 2 {
-                pack(&devices, &second, 12);
-            }
+        let tried = made(|| {
+            pack_between(&devices, &first, &ends, 12);
+            assert!(case != 1 || comes_there(&devices, &first, &ends), "room for one");
+            pack_between(&devices, &second, &ends, 12);
         });
-        match case {
-            0 => assert_eq!(lists, 0),
-            1 => assert_eq!(lists, i64::from(app().simulated()), "room for one"),
-            _ => assert!(lists > 0, "it was tried"),
+        if !app().simulated() {
+            return;
         }
-        drop(buffers);
+        assert!(!is_read_there(&devices, &second, &ends));
+        assert_eq!(is_read_there(&devices, &first, &ends), case == 1);
+        match case {
+            0 | 1 => assert_eq!(tried, case as i64),
+            _ => assert!(tried > 1, "it is tried again"),
+        }
+    });
+}
+
+/// Whatever their sizes were, what lists leave is room for others.
+#[test]
+fn what_small_lists_leave_serves_a_large_one() {
+    isolated_each("what_small_lists_leave_serves_a_large_one", &[&[]], |_| {
+        let (devices, ends) = (devices_with(&[PATIENCE, "device_list_memory=2M"]), Ends::new());
+        let small: Vec<_> = (0..8).map(|_| list_of_size(&devices, 256 << 10)).collect();
+        let made = made(|| assert!(small.iter().all(|list| comes_there(&devices, list, &ends))));
+        let large = list_of_size(&devices, 3 << 19);
+        pack_between(&devices, &large, &ends, 9);
+        assert!(
+            !app().simulated() || (made == 1 && !is_read_there(&devices, &large, &ends)),
+            "there is no room: {made}"
+        );
+        drop(small);
+        // It is tried less and less often.
+        assert!(comes_there(&devices, &large, &ends));
+    });
+}
+
+/// The memory is the device's, and does not go with a context.
+#[test]
+fn contexts_that_go_leave_no_memory_of_lists() {
+    isolated_each("contexts_that_go_leave_no_memory_of_lists", &[&[]], |_| {
+        let devices = devices_with(&[PATIENCE]);
+        let (app, used) = (app(), list(&devices, 3));
+        for _ in 0..4 {
+            let context = app.create_context(0);
+            let ends = Ends::in_current_context();
+            let made = made(|| assert!(comes_there(&devices, &used, &ends)));
+            assert!(made == 1 || !app.simulated());
+            let kept = calls(c"cuMemMap") - calls(c"cuMemUnmap");
+            assert!(kept <= 1, "{kept} contexts' memory is there");
+            app.cuCtxDestroy(context).unwrap();
+            // It went with the context.
+            std::mem::forget(ends);
+        }
+    });
+}
+
+/// The program may have a kernel that ends only after the next message: nothing that lists do may wait for it.
+#[test]
+fn lists_come_and_go_beside_a_stream_that_waits() {
+    isolated_each("lists_come_and_go_beside_a_stream_that_waits", &[&[]], |_| {
+        let devices = devices_with(&[PATIENCE, "device_list_memory=4M"]);
+        // What is not about lists is made before, and goes after.
+        let (app, ends) = (app(), Ends::new());
+        let lists: Vec<_> = [1 << 20, 1 << 20, 3 << 20].map(|bytes| list_of_size(&devices, bytes)).into();
+        lists.iter().for_each(|list| pack_between(&devices, list, &ends, 1));
+        let mut word: *mut c_void = std::ptr::null_mut();
+        app.cuMemHostAlloc(&raw mut word, 4096, 0).unwrap();
+        // SAFETY: the word was just allocated, and is never freed.
+        let go_on = unsafe { AtomicU32::from_ptr(word.cast()) };
+        go_on.store(0, Ordering::Release);
+        app.cuStreamWaitValue32(app.stream(common::app::NON_BLOCKING_STREAM), word as u64, 1, EQUAL).unwrap();
+        let (over, is_over) = std::sync::mpsc::channel();
+        let context = app.current();
+        let thread = std::thread::spawn(move || {
+            common::app().cuCtxSetCurrent(context).unwrap();
+            for list in lists {
+                assert!(comes_there(&devices, &list, &ends));
+            }
+            over.send(()).unwrap();
+            (devices, ends)
+        });
+        let ended = is_over.recv_timeout(Duration::from_secs(20));
+        go_on.store(1, Ordering::Release);
+        drop(thread.join().unwrap());
+        assert!(ended.is_ok(), "something waited for the program's stream");
     });
 }

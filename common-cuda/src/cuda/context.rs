@@ -212,15 +212,17 @@ impl Context {
 }
 
 impl Drop for Context {
-    /// Gives back what we made in the context; nothing if it is gone.
+    /// Gives back what we made in the context; nothing if it is gone, but what is the device's.
     fn drop(&mut self) {
+        // SAFETY: a list in device memory keeps the context.
+        unsafe { self.lists.unmap(self.driver) };
         let operations = std::mem::take(self.idle.get_mut());
         let Ok(_scope) = self.enter() else { return };
         for mut operation in operations {
             operation.destroy(self.driver);
         }
         self.copier.destroy(self.driver);
-        self.lists.destroy(self);
+        self.lists.destroy(self.driver);
         self.kernels.destroy(self.driver);
         self.streams.destroy(self.driver);
     }
@@ -275,7 +277,7 @@ impl Scope {
     }
 
     /// For calls that need no current context: the thread keeps its own, and captures are left alone.
-    fn without_context(driver: &'static Driver) -> Scope {
+    pub(super) fn without_context(driver: &'static Driver) -> Scope {
         let mut scope = Scope { driver, pushed: false, capture_mode: None, _thread: std::marker::PhantomData };
         let mut mode = CUstreamCaptureMode_enum::CU_STREAM_CAPTURE_MODE_RELAXED as c_int;
         // SAFETY: exchanges this thread's mode with `mode`. Missing before 10.1, where modes are unknown too.

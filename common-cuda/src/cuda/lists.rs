@@ -5,27 +5,22 @@
 //! what is used again is copied to the device, while the kernels go on reading it where it is.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use cudarc::driver::sys::{CUevent_st, CUstream, CUstream_st};
 use parking_lot::Mutex;
 
-use super::context::{Context, Handle};
+use super::arena::{Arena, Part};
+use super::context::{Context, Handle, Scope};
 use super::driver::Driver;
-use super::scratch::Memory;
 use super::status::Failure;
 use super::stream;
 
-/// Lists are rounded up to powers of two from this on, so that one's memory serves another.
-const SMALLEST: usize = 4096;
-
-/// A context's device memory for lists, as far as none has it, and what copies them there.
+/// A context's device memory for lists, and what copies them there.
 #[derive(Default)]
 pub(super) struct ListMemory {
-    /// By size. What a list leaves is kept: to free it might wait for whatever the device does.
-    kept: Mutex<Vec<(usize, Memory)>>,
-    /// Bytes that were allocated.
-    allocated: AtomicUsize,
+    /// None until it is of use.
+    arena: Mutex<Option<Arena>>,
     uploads: Mutex<Uploads>,
 }
 
@@ -38,41 +33,52 @@ struct Uploads {
 }
 
 impl ListMemory {
-    /// Memory of that size; none while there is no room, or while the default stream has work to do, for which an
-    /// allocation might wait.
-    fn take(&self, context: &Context, size: usize) -> Result<Option<Memory>, Failure> {
-        let mut kept = self.kept.lock();
-        kept.retain(|(_, memory)| memory.lives(context));
-        if let Some(index) = kept.iter().position(|(len, _)| *len == size) {
-            return Ok(Some(kept.swap_remove(index).1));
-        }
-        let room = context.settings.list_memory.saturating_sub(self.allocated.load(Ordering::Relaxed));
-        if size > room {
+    /// So many bytes and their address; none while there is no room, or while the default stream has work to do: to map
+    /// memory is not free of charge for it. The context is current.
+    fn take(&self, context: &Context, len: usize) -> Result<Option<(Part, u64)>, Failure> {
+        let (driver, limit) = (context.driver, context.settings.list_memory);
+        if limit == 0 || context.is_settled(driver)? != Some(true) {
             return Ok(None);
         }
-        let memory = Memory::allocate(context, size)?;
-        if memory.is_some() {
-            self.allocated.fetch_add(size, Ordering::Relaxed);
-        }
-        Ok(memory)
+        let mut arena = self.arena.lock();
+        let arena = match &mut *arena {
+            Some(arena) => arena,
+            none => none.insert(Arena::reserve(driver, limit)?),
+        };
+        Ok(arena.take(driver, len)?.map(|part| (part.clone(), arena.address(&part))))
     }
 
-    fn give_back(&self, size: usize, memory: Memory) {
-        self.kept.lock().push((size, memory));
+    fn give_back(&self, part: Part) {
+        if let Some(arena) = &mut *self.arena.lock() {
+            arena.give_back(part);
+        }
     }
 
-    /// Frees what no list has. The context is current.
-    pub(super) fn destroy(&self, context: &Context) {
-        for (_, memory) in self.kept.lock().drain(..) {
-            memory.free(context);
+    fn lives(&self, driver: &Driver) -> bool {
+        self.arena.lock().as_ref().is_some_and(|arena| arena.lives(driver))
+    }
+
+    /// Gives the memory back, which is the device's and not the context's.
+    ///
+    /// # Safety
+    /// No list is there any more.
+    pub(super) unsafe fn unmap(&self, driver: &'static Driver) {
+        let _scope = Scope::without_context(driver);
+        if let Some(arena) = self.arena.lock().take() {
+            // SAFETY: no part is in use without a list.
+            unsafe { arena.unmap(driver) };
         }
+    }
+
+    /// Destroys what is the context's, which is current.
+    pub(super) fn destroy(&self, driver: &Driver) {
         let Uploads { stream, events } = std::mem::take(&mut *self.uploads.lock());
         for event in events {
-            stream::destroy_event(context.driver, event.0);
+            stream::destroy_event(driver, event.0);
         }
         // SAFETY: ours, taken out, and no list is left that waits for anything in it.
-        if let Some(Err(failure)) = stream.map(|stream| unsafe { context.driver.cuStreamDestroy(stream.0) }) {
-            log::debug!("destroying a stream: {}", context.driver.reason(failure));
+        if let Some(Err(failure)) = stream.map(|stream| unsafe { driver.cuStreamDestroy(stream.0) }) {
+            log::debug!("destroying a stream: {}", driver.reason(failure));
         }
     }
 }
@@ -130,9 +136,8 @@ struct OnDevice {
     context: Arc<Context>,
     /// Over once the copy is; none from then on.
     upload: Option<Handle<CUevent_st>>,
-    /// None only while this is dropped.
-    memory: Option<Memory>,
-    size: usize,
+    part: Part,
+    address: u64,
 }
 
 impl Copies {
@@ -172,12 +177,10 @@ impl std::fmt::Debug for Copies {
 impl OnDevice {
     /// Begins to copy.
     fn make(context: &Arc<Context>, entries: *mut u8, len: usize) -> Result<Option<OnDevice>, Failure> {
-        let size = len.max(SMALLEST).next_power_of_two();
-        let Some(memory) = context.lists.take(context, size)? else { return Ok(None) };
-        let mut copy = OnDevice { context: context.clone(), upload: None, memory: None, size };
-        let to = memory.address();
-        copy.memory = Some(memory);
         let _scope = context.enter()?;
+        let Some((part, address)) = context.lists.take(context, len)? else { return Ok(None) };
+        let mut copy = OnDevice { context: context.clone(), upload: None, part, address };
+        let to = std::ptr::with_exposed_provenance_mut(address as usize);
         // SAFETY: the list stays as it is longer than this copy of it, which is waited for; the memory is its own.
         copy.upload = Some(unsafe { context.lists.uploads.lock().begin(context.driver, (to, entries, len)) }?);
         Ok(Some(copy))
@@ -185,9 +188,10 @@ impl OnDevice {
 
     /// Its address once it is there; none if it is of no use any more.
     fn look(&mut self) -> Option<Option<u64>> {
-        let memory = self.memory.as_ref().filter(|memory| memory.lives(&self.context))?;
-        let address = memory.address() as u64;
-        Some(self.is_there().ok()?.then_some(address))
+        if !self.context.alive() || !self.context.lists.lives(self.context.driver) {
+            return None;
+        }
+        Some(self.is_there().ok()?.then_some(self.address))
     }
 
     fn is_there(&mut self) -> Result<bool, Failure> {
@@ -206,8 +210,6 @@ impl Drop for OnDevice {
         while let Ok(false) = self.is_there() {
             std::thread::yield_now();
         }
-        if let Some(memory) = self.memory.take().filter(|memory| memory.lives(&self.context)) {
-            self.context.lists.give_back(self.size, memory);
-        }
+        self.context.lists.give_back(self.part.clone());
     }
 }

@@ -82,38 +82,48 @@ pub(super) fn granularity(driver: &Driver, properties: &CUmemAllocationProp) -> 
     Ok(granularity.max(1))
 }
 
+/// Reserves addresses for so many bytes.
+pub(super) fn reserve(driver: &Driver, len: usize) -> Result<u64, Failure> {
+    let mut base = 0;
+    // SAFETY: fills in an address.
+    unsafe { driver.cuMemAddressReserve(&raw mut base, len, 0, 0, 0) }?;
+    Ok(base)
+}
+
+/// Maps the whole of a handle's memory, so many bytes, at addresses that are reserved; of use to `device`. Nothing is left
+/// behind by what fails.
+pub(super) fn map_at(
+    driver: &Driver,
+    device: CUdevice,
+    at: u64,
+    (physical, len): &(Physical<'_>, usize),
+) -> Result<(), Failure> {
+    // SAFETY: the driver checks that the addresses are reserved, that nothing is there, and that there is as much memory.
+    unsafe { driver.cuMemMap(at, *len, 0, physical.handle, 0) }?;
+    let flags = CUmemAccess_flags_enum::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    let access = CUmemAccessDesc { location: location(device), flags };
+    // SAFETY: all of the range was just mapped.
+    unsafe { driver.cuMemSetAccess(at, *len, &raw const access, 1) }.inspect_err(|_| {
+        // SAFETY: takes back what was just mapped, which nobody has seen.
+        let _ = unsafe { driver.cuMemUnmap(at, *len) };
+    })
+}
+
 /// Reserves addresses and maps there, one after the other, the whole of each: a handle and its bytes. Of use to
 /// `device`. The first address; nothing is left behind by what fails.
 pub(super) fn map(driver: &Driver, device: CUdevice, pieces: &[(Physical<'_>, usize)]) -> Result<u64, Failure> {
     let whole = pieces.iter().map(|(_, len)| len).sum();
-    let mut base = 0;
-    // SAFETY: fills in an address.
-    unsafe { driver.cuMemAddressReserve(&raw mut base, whole, 0, 0, 0) }?;
+    let base = reserve(driver, whole)?;
     let mut mapped = 0;
-    let done = pieces.iter().try_for_each(|(physical, len)| {
-        // SAFETY: the addresses were just reserved; the driver checks that there is as much memory.
-        unsafe { driver.cuMemMap(base + mapped as u64, *len, 0, physical.handle, 0) }?;
-        mapped += len;
+    let done = pieces.iter().try_for_each(|piece| {
+        map_at(driver, device, base + mapped as u64, piece)?;
+        mapped += piece.1;
         Ok(())
     });
-    let flags = CUmemAccess_flags_enum::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-    let access = CUmemAccessDesc { location: location(device), flags };
-    let done = done.and_then(|()| {
-        // SAFETY: all of the range was just mapped.
-        unsafe { driver.cuMemSetAccess(base, whole, &raw const access, 1) }
-    });
-    match done {
-        Ok(()) => Ok(base),
-        Err(failure) => {
-            if mapped > 0 {
-                // SAFETY: takes back what was just mapped, which nobody has seen.
-                let _ = unsafe { driver.cuMemUnmap(base, mapped) };
-            }
-            // SAFETY: nothing is mapped there.
-            let _ = unsafe { driver.cuMemAddressFree(base, whole) };
-            Err(failure)
-        }
-    }
+    done.map(|()| base).inspect_err(|_| {
+        // SAFETY: all that was mapped there, and addresses that were just reserved; nobody has seen either.
+        let _ = unsafe { unmap_part(driver, base, mapped, whole) };
+    })
 }
 
 /// Takes back what [`map`] made.
@@ -122,5 +132,19 @@ pub(super) fn map(driver: &Driver, device: CUdevice, pieces: &[(Physical<'_>, us
 /// `address` came from `map`, for `len` bytes in all, and nobody uses the memory there.
 pub(super) unsafe fn unmap(driver: &Driver, address: u64, len: usize) -> Result<(), Failure> {
     // SAFETY: the caller's promise.
-    unsafe { driver.cuMemUnmap(address, len).and_then(|()| driver.cuMemAddressFree(address, len)) }
+    unsafe { unmap_part(driver, address, len, len) }
+}
+
+/// Takes back addresses of which only the first `mapped` bytes have memory.
+///
+/// # Safety
+/// `address` came from [`reserve`] for `reserved` bytes, memory was mapped there one piece behind the other, and nobody
+/// uses it.
+pub(super) unsafe fn unmap_part(driver: &Driver, address: u64, mapped: usize, reserved: usize) -> Result<(), Failure> {
+    if mapped != 0 {
+        // SAFETY: the caller's promise.
+        unsafe { driver.cuMemUnmap(address, mapped) }?;
+    }
+    // SAFETY: as above; nothing is mapped there now.
+    unsafe { driver.cuMemAddressFree(address, reserved) }
 }

@@ -1,5 +1,6 @@
 //! CUDA, through the driver API alone: nothing of the toolkit is needed to build or to run.
 
+mod arena;
 mod buffer;
 mod classify;
 mod context;

@@ -16,7 +16,8 @@ pub(super) struct Memory {
 
 impl Memory {
     /// Allocates, unless the default stream has work to do: an allocation may wait for whatever the device does, and that
-    /// may be waiting for a message.
+    /// may be waiting for a message. For a kernel in a stream that does not wait for that one it did not wait on an H200
+    /// (driver 580), where `cuMemFree` did.
     pub(super) fn allocate(context: &Context, len: usize) -> Result<Option<Memory>, Failure> {
         let _scope = context.enter()?;
         let driver = context.driver;
@@ -43,7 +44,8 @@ impl Memory {
         context.alive() && buffer_id(context.driver, self.address()) == Some(self.id)
     }
 
-    /// Frees it; nothing if it has gone.
+    /// Frees it, which may wait for the program's kernels; nothing if it has gone. So it is done only as an engine ends,
+    /// when host memory is let go of, too, for which the driver waits as well.
     pub(super) fn free(self, context: &Context) {
         if !self.lives(context) {
             return;

@@ -101,6 +101,7 @@ functions! {
     cuStreamQuery = "cuStreamQuery"(stream: Handle);
     cuStreamSynchronize = "cuStreamSynchronize"(stream: Handle);
     cuStreamWaitEvent = "cuStreamWaitEvent"(stream: Handle, event: Handle, flags: c_uint);
+    cuStreamWaitValue32 = "cuStreamWaitValue32_v2"(stream: Handle, address: u64, value: u32, flags: c_uint);
     cuStreamIsCapturing = "cuStreamIsCapturing"(stream: Handle, status: *mut c_int);
     cuStreamBeginCapture = "cuStreamBeginCapture_v2"(stream: Handle, mode: c_int);
     cuStreamEndCapture = "cuStreamEndCapture"(stream: Handle, graph: *mut Handle);

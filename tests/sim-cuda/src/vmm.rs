@@ -168,12 +168,10 @@ fn mappings(address: Address, len: usize, gaps: bool) -> Outcome<Vec<Arc<Range>>
     if ranges.iter().all(inside) && whole { Ok(ranges) } else { Err(Error::INVALID_VALUE) }
 }
 
+/// Waits for nobody, unlike `cuMemFree`.
 fn unmap(address: Address, len: usize) -> Outcome {
     let driver = driver()?;
     let ranges = mappings(address, len, true)?;
-    if !ranges.is_empty() {
-        driver.scheduler.wait_all();
-    }
     let mut space = driver.space.write();
     for range in &ranges {
         space.remove(range.base);
