@@ -25,9 +25,8 @@ impl ProgressThread {
     pub(crate) fn start(engine: &Arc<Engine>) -> Result<Self, Error> {
         let (stop, engine) = (Arc::new(AtomicBool::new(false)), engine.clone());
         let stopped = stop.clone();
-        let thread = std::thread::Builder::new()
-            .name("cableway progress".into())
-            .spawn(move || run(&engine, &stopped))
+        let thread = std::thread::Builder::new().name("cableway progress".into());
+        let thread = cableway_base::without_signals(|| thread.spawn(move || run(&engine, &stopped)))
             .map_err(|source| ErrorKind::System { what: "starting the progress thread", source })?;
         Ok(ProgressThread { stop, thread: Some(thread) })
     }

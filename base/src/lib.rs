@@ -5,6 +5,7 @@ mod cause;
 pub mod counters;
 pub mod lock;
 pub mod parameters;
+mod signals;
 mod suggest;
 pub mod warn;
 pub mod watch;
@@ -12,6 +13,7 @@ pub mod watch;
 pub use cause::root_cause;
 pub use counters::Counters;
 pub use parameters::{ParameterError, Parameters, Source};
+pub use signals::without_signals;
 pub use suggest::nearest;
 pub use warn::warn_once;
 

@@ -93,6 +93,15 @@ fn threads_of_ours() -> usize {
     tasks.filter(|name| std::fs::read_to_string(name).is_ok_and(|name| name.trim() == "cableway-costs")).count()
 }
 
+/// The masks of threads that measure.
+fn signals_blocked() -> Vec<u64> {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path().join("status"));
+    let status = tasks.filter_map(|path| std::fs::read_to_string(path).ok());
+    let ours = status.filter(|text| text.starts_with("Name:\tcableway-costs\n"));
+    let mask = |text: String| text.lines().find_map(|line| line.strip_prefix("SigBlk:\t").map(str::to_owned));
+    ours.filter_map(mask).map(|mask| u64::from_str_radix(&mask, 16).unwrap()).collect()
+}
+
 fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
@@ -321,13 +330,15 @@ fn what_the_driver_refuses_keeps_its_estimate() {
             }
             _ => assert!(costs.kernel == Known::Refused && costs.to_host.figure().is_some(), "{costs:?}"),
         }
-        // What was refused for good is not tried again, what there was no room for is.
+        assert_eq!(devices.report_costs(&[]).unwrap()[0].costs, costs, "it is shown as refused");
+        // It is not kept, since another container may be allowed it, and tried again.
+        let kept: Vec<String> = folder.files().iter().map(|path| std::fs::read_to_string(path).unwrap()).collect();
+        assert!(kept.iter().all(|text| !text.contains("refused")), "{kept:?}");
+        assert_eq!(kept.is_empty(), matches!(case, 0..=3 | 7), "{kept:?}");
         let made = app().calls(c"cuMemCreate").unwrap();
         let again = folder.measure();
         let _buffer = first_use(&again, DEVICE);
-        if matches!(case, 0 | 2 | 3) {
-            assert_eq!(again.costs().of(DEVICE).map(|costs| costs.to_host), Some(Known::Refused));
-        } else if case == 1 {
+        if case < 7 {
             until("it is tried again", || app().calls(c"cuMemCreate").unwrap() > made);
         }
         let bytes = pattern(1 << 20, 3);
@@ -359,6 +370,8 @@ fn while_a_stream_is_captured_nothing_is_measured() {
                 assert!(at.on_device());
                 std::thread::sleep(Duration::from_millis(300));
                 assert!(devices.costs().of(DEVICE).is_none());
+                let blocked = signals_blocked();
+                assert!(blocked.len() == 1 && blocked[0] & 1 << (libc::SIGUSR1 - 1) != 0, "{blocked:x?}");
             });
             other.join().unwrap();
         });
@@ -367,6 +380,37 @@ fn while_a_stream_is_captured_nothing_is_measured() {
         app.cuStreamEndCapture(stream, &raw mut graph).expect("the capture was left alone");
         // Then there is a moment.
         assert!(known(&devices).to_host.figure().is_some());
+    });
+}
+
+/// Of a context that the program may destroy at any moment nothing is measured; a primary one is kept until that is over.
+#[test]
+fn contexts_go_while_costs_are_measured() {
+    isolated("contexts_go_while_costs_are_measured", &[("SIM_CUDA_DELAY_US", "100")], || {
+        let app = app();
+        let meet = |devices: &Devices| {
+            let address = app.malloc(1 << 20);
+            assert!(devices.classify(std::ptr::with_exposed_provenance(address as usize), 1 << 20).on_device());
+        };
+        for round in 0..20_u32 {
+            let folder = Folder::new(&format!("destroyed-{round}"));
+            let devices = folder.measure();
+            let context = app.create_context(0);
+            meet(&devices);
+            std::thread::sleep(round * Duration::from_micros(300));
+            app.cuCtxDestroy(context).unwrap();
+        }
+        for round in 0..10_u32 {
+            let folder = Folder::new(&format!("released-{round}"));
+            let devices = folder.measure();
+            app.use_device(0);
+            meet(&devices);
+            std::thread::sleep(round * Duration::from_micros(300));
+            app.cuCtxSetCurrent(0).unwrap();
+            app.cuDevicePrimaryCtxRelease(0).unwrap();
+            drop(devices);
+            assert!(!app.primary_active(0), "we keep it no longer");
+        }
     });
 }
 

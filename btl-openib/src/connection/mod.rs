@@ -53,5 +53,5 @@ pub(crate) use door::Door;
 pub(crate) use events::hear as hear_event;
 pub use handshake::{Due, Handshake, Step};
 pub(crate) use introduction::{Introduction, Part};
-pub(crate) use service::{Service, without_signals};
+pub(crate) use service::Service;
 pub(crate) use wire::{HELLO, Hello};

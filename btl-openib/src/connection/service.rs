@@ -73,9 +73,10 @@ impl Service {
             Way::Listener(listener) => Box::new(managed::Maker::new(&shared, listener)),
         };
         let server = Server { connector, shared: Arc::clone(&shared) };
-        let thread =
-            without_signals(|| std::thread::Builder::new().name("openib".to_owned()).spawn(move || server.serve()))
-                .map_err(failed("cannot start a thread"))?;
+        let thread = cableway_base::without_signals(|| {
+            std::thread::Builder::new().name("openib".to_owned()).spawn(move || server.serve())
+        })
+        .map_err(failed("cannot start a thread"))?;
         Ok(Ok((Arc::clone(&shared), Service { shared, thread: Some(thread) })))
     }
 }
@@ -109,19 +110,6 @@ impl Drop for Service {
         {
             log::error!("{NAME}: the thread that makes connections had panicked");
         }
-    }
-}
-
-/// Runs `start` with all signals blocked, which a thread started there inherits: the program's handlers are not for it.
-pub(crate) fn without_signals<R>(start: impl FnOnce() -> R) -> R {
-    // SAFETY: signal sets are plain values, filled before they are read; the calls change this thread's mask only.
-    unsafe {
-        let (mut all, mut before) = (std::mem::zeroed(), std::mem::zeroed());
-        libc::sigfillset(&raw mut all);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
-        let result = start();
-        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
-        result
     }
 }
 

@@ -1,12 +1,13 @@
 //! The folder in which costs are kept, and the lock under which one process of a node measures at a time.
 //!
-//! Homes are often shared between nodes: files are named after devices, the lock after the node. A file is replaced as a
-//! whole. What is believed of one is checked: that it is this user's, that nobody else can write it, and every line.
+//! Homes are often shared between nodes: files are named after devices, the lock after the node. Containers of one node may
+//! have names of their own, and so a lock each: whoever writes a file has a new one of its own. A file is replaced as a whole. What is believed of one is checked: that it is this user's, that nobody else can write it, and every line.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::fs::FlockOperation;
 
@@ -14,6 +15,10 @@ use super::text::{self, Content, Key, Unbelieved};
 
 /// No file of ours is as large.
 const MOST_BYTES: u64 = 64 << 10;
+/// How names of files end that are being written.
+const NEW: &str = "new";
+/// Nobody writes for as long.
+const ABANDONED: Duration = Duration::from_secs(60);
 
 /// Where costs are kept.
 #[derive(Clone, Debug)]
@@ -77,12 +82,10 @@ impl Folder {
     /// Keeps the costs of a device in place of what there was.
     pub(crate) fn write(&self, _lock: &Lock, key: &Key, content: &Content) -> io::Result<()> {
         let path = self.file(key);
-        let new = path.with_extension("new");
-        // One that ended in the midst of it has left this behind: who has the lock may take it away.
-        match std::fs::remove_file(&new) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
+        self.clear(&path);
+        let mut number = [0_u8; 8];
+        rustix::rand::getrandom(&mut number, rustix::rand::GetRandomFlags::empty())?;
+        let new = path.with_extension(format!("{:016x}.{NEW}", u64::from_ne_bytes(number)));
         let written = options()
             .write(true)
             .create_new(true)
@@ -90,6 +93,20 @@ impl Folder {
             .and_then(|mut file| file.write_all(text::write(key, content).as_bytes()))
             .and_then(|()| std::fs::rename(&new, &path));
         written.inspect_err(|_| drop(std::fs::remove_file(&new)))
+    }
+
+    /// Takes away what those have left behind who ended in the midst of writing this file.
+    fn clear(&self, path: &Path) {
+        let of_it =
+            |name: &str| path.file_stem().and_then(|stem| stem.to_str()).is_some_and(|stem| name.starts_with(stem));
+        for entry in std::fs::read_dir(&self.0).into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            let new = name.to_str().is_some_and(|name| of_it(name) && name.ends_with(NEW));
+            let written = entry.metadata().and_then(|metadata| metadata.modified());
+            if new && written.is_ok_and(|at| at.elapsed().is_ok_and(|age| age > ABANDONED)) {
+                let _ = std::fs::remove_file(entry.path());
+            }
+        }
     }
 }
 
@@ -138,7 +155,7 @@ fn node() -> String {
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;
-    use std::time::{Duration, SystemTime};
+    use std::time::SystemTime;
 
     use super::*;
     use crate::costs::{DeviceCosts, Known};
@@ -177,17 +194,41 @@ mod tests {
         assert!(!folder.0.exists(), "who reads makes nothing");
         let lock = folder.try_lock().unwrap().expect("nobody else has it");
         assert!(folder.try_lock().unwrap().is_none(), "taken");
-        std::fs::write(folder.file(&key()).with_extension("new"), "left behind").unwrap();
+        // One that was left behind, and one of another who is writing.
+        let [left, others] = ["00.new", "01.new"].map(|name| folder.file(&key()).with_extension(name));
+        let long_ago = SystemTime::now() - 2 * ABANDONED;
+        File::create(&left).unwrap().set_modified(long_ago).unwrap();
+        File::create(&others).unwrap();
         for nanoseconds in [1500, 1600] {
             folder.write(&lock, &key(), &content(nanoseconds)).unwrap();
             assert_eq!(folder.read(&key()).unwrap().costs, content(nanoseconds).costs);
         }
         let files: Vec<_> = std::fs::read_dir(&folder.0).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-        assert_eq!(files.len(), 2, "{files:?}");
+        assert!(files.len() == 3 && !left.exists() && others.exists(), "{files:?}");
         let mode = std::fs::metadata(folder.file(&key())).unwrap().mode();
         assert_eq!(mode & 0o777, 0o600);
         drop(lock);
         assert!(folder.try_lock().unwrap().is_some());
+    }
+
+    /// Each with a lock of its own, as containers have.
+    #[test]
+    fn of_several_who_write_one_is_believed() {
+        let (_scratch, folder) = Scratch::new("several");
+        let lock = &folder.try_lock().unwrap().unwrap();
+        std::thread::scope(|scope| {
+            for writer in 0..4 {
+                let folder = &folder;
+                scope.spawn(move || {
+                    for round in 1..50 {
+                        folder.write(lock, &key(), &content(1000 * writer + round)).expect("nobody is in the way");
+                    }
+                });
+            }
+        });
+        let last = folder.read(&key()).unwrap().costs.call.figure().unwrap().as_nanos();
+        assert_eq!(last % 1000, 49, "one of the last");
+        assert_eq!(std::fs::read_dir(&folder.0).unwrap().count(), 2, "the lock and the file");
     }
 
     #[test]

@@ -82,6 +82,26 @@ pub struct DeviceCosts {
 }
 
 impl DeviceCosts {
+    /// The same without refusals, which may be a container's and none of the device.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn figures(&self) -> DeviceCosts {
+        fn figure<T: Copy>(known: Known<T>) -> Known<T> {
+            known.figure().map_or(Known::Nothing, Known::Is)
+        }
+        let peer = |peer: &PeerCosts| PeerCosts { push: figure(peer.push), pull: figure(peer.pull), ..*peer };
+        let any = |peer: &PeerCosts| peer.push.is_settled() || peer.pull.is_settled();
+        DeviceCosts {
+            to_host: figure(self.to_host),
+            from_host: figure(self.from_host),
+            within: figure(self.within),
+            call: figure(self.call),
+            rows_per_second: figure(self.rows_per_second),
+            several: figure(self.several),
+            kernel: figure(self.kernel),
+            peers: self.peers.iter().map(peer).filter(any).collect(),
+        }
+    }
+
     /// Of copies between it and the device of this identity; if none is named, the nearest of all that are known, for a
     /// decision that comes before it is known where the other buffer is: a copy that is tried tells, one that is believed
     /// too dear never does.

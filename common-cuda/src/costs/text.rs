@@ -9,7 +9,7 @@
 //! to_host 7.400 us 55.300 GB/s
 //! call 1.500 us
 //! rows 777.123 M/s
-//! several refused
+//! several 1.250 us
 //! peer 77c0...(32 digits) nvlink 0
 //! push 6.700 us 378.000 GB/s
 //! pull 7.200 us 377.000 GB/s
@@ -17,7 +17,8 @@
 //! ```
 //!
 //! The lines before `measured` say what the figures hold for, the words after a peer's identity how it is reached; where
-//! one is another now, what follows is not believed. A line that is not there was not measured yet.
+//! one is another now, what follows is not believed. A line that is not there was not measured yet, or is refused where it was
+//! tried: that is not kept, because another container may be allowed it.
 
 use std::fmt::Write;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -70,8 +71,7 @@ pub(crate) fn write(key: &Key, content: &Content) -> String {
     line(format_args!("device {} {}", digits(&key.uuid), key.device));
     line(format_args!("measured {}", content.measured));
     let mut row = |name: &str, known: Known<String>| match known {
-        Known::Nothing => {}
-        Known::Refused => line(format_args!("{name} refused")),
+        Known::Nothing | Known::Refused => {}
         Known::Is(figures) => line(format_args!("{name} {figures}")),
     };
     row("to_host", shown(costs.to_host, show_cost));
@@ -182,7 +182,8 @@ pub(crate) fn read(text: &str, key: &Key) -> Result<Content, Unbelieved> {
 
 fn figure<T>(text: &str, parse: impl FnOnce(&[&str]) -> Option<T>) -> Option<Known<T>> {
     let words: Vec<&str> = text.split(' ').collect();
-    if words == ["refused"] { Some(Known::Refused) } else { parse(&words).map(Known::Is) }
+    // Kept once, and believed no more.
+    if words == ["refused"] { Some(Known::Nothing) } else { parse(&words).map(Known::Is) }
 }
 
 fn cost(words: &[&str]) -> Option<CopyCost> {

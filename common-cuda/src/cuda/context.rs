@@ -158,7 +158,7 @@ impl Context {
         Scope::enter(self.driver, self.handle.0)
     }
 
-    fn check_alive(&self) -> Result<(), Failure> {
+    pub(super) fn check_alive(&self) -> Result<(), Failure> {
         match self.alive() {
             true => Ok(()),
             false => Err(Failure { call: "cuCtxGetId", code: Failure::CONTEXT_IS_DESTROYED }),

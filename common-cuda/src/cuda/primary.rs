@@ -41,6 +41,17 @@ pub(super) struct Primary {
 }
 
 impl Primary {
+    /// The device's primary context, if that is what this id is of: it stays until this is dropped, but for a reset of the
+    /// device. None is activated.
+    pub(super) fn if_it_is(driver: &'static Driver, index: DeviceIndex, id: u64) -> Option<Primary> {
+        let device = info::handle(driver, index).ok()?;
+        let (mut flags, mut active) = (0, 0);
+        // SAFETY: fills in two integers.
+        unsafe { driver.cuDevicePrimaryCtxGetState(device, &raw mut flags, &raw mut active) }.ok()?;
+        let primary = if active == 0 { None } else { Primary::retain(driver, device).ok() };
+        primary.filter(|primary| primary.id == id)
+    }
+
     fn retain(driver: &'static Driver, device: CUdevice) -> Result<Primary, Failure> {
         let mut handle: CUcontext = std::ptr::null_mut();
         // SAFETY: creates the context if nobody has; released on drop.

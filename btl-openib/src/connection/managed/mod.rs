@@ -20,7 +20,7 @@ use super::ends::{End, Ends};
 use super::introduction::{Introduction, Kind, sign};
 use super::listener::Listener;
 use super::meeting::{Heard, Meeting};
-use super::service::{Connector, without_signals};
+use super::service::Connector;
 use crate::NAME;
 use crate::card::PUBLISHED;
 use crate::link::{Link, Signs, State};
@@ -253,7 +253,7 @@ impl Drop for Maker {
 fn aside(task: impl FnOnce() + Send + 'static) -> io::Result<()> {
     const STACK: usize = 256 << 10;
     let thread = std::thread::Builder::new().name("openib-asks".to_owned()).stack_size(STACK);
-    without_signals(|| thread.spawn(task)).map(drop)
+    cableway_base::without_signals(|| thread.spawn(task)).map(drop)
 }
 
 impl Shared {

@@ -94,7 +94,7 @@ impl Watch {
         });
         // The thread has what it needs by address: it must not be the one to drop the last of this.
         let seen = Seen(&raw const *watch);
-        let spawned = crate::connection::without_signals(|| {
+        let spawned = cableway_base::without_signals(|| {
             std::thread::Builder::new().name("openib-memory".to_owned()).spawn(move || seen.listen())
         });
         *watch.thread.lock() = Some(spawned?);

@@ -138,6 +138,8 @@ impl<'c> Bench<'c> {
     }
 
     fn is_idle(&self) -> Result<bool, Failure> {
+        // The device may be reset meanwhile, and the stream with it.
+        self.context.check_alive()?;
         // SAFETY: our stream, of the current context.
         match unsafe { self.context.driver.cuStreamQuery(self.stream) } {
             Ok(()) => Ok(true),

@@ -20,6 +20,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::context::Context;
 use super::driver::Driver;
+use super::primary::Primary;
 use crate::costs::folder::Folder;
 use crate::costs::text::{self, Content, Key};
 use crate::costs::{CostOrigin, CostReport, Costs, DeviceCosts};
@@ -109,17 +110,22 @@ impl Keeper {
         let Ok(key) = key::of(driver, device) else { return };
         let found = folder.read(&key).map(|content| content.costs);
         let no_more = self.source == CostSource::Cached || self.halt.is_halted();
-        if no_more || found.as_ref().is_some_and(|costs| self.is_all(&key, costs)) {
+        let all = found.as_ref().is_some_and(|costs| self.is_all(&key, costs));
+        // Another context a program may destroy while the thread is within a call.
+        let retained = if no_more || all { None } else { Primary::if_it_is(driver, device, context.id) };
+        let Some(retained) = retained else {
             self.costs.set(device, found.unwrap_or_default());
             return;
-        }
-        let work = Work { context: context.clone(), device, key, folder: folder.clone(), kernels: self.kernels };
+        };
+        let (context, folder) = (context.clone(), folder.clone());
+        let work = Work { context, _retained: retained, device, key, folder, kernels: self.kernels };
         let (halt, costs) = (self.halt.clone(), self.costs.clone());
         let run = move || {
             let known = work.come_to_know(&halt);
             costs.set(device, known.or(found).unwrap_or_default());
         };
-        match std::thread::Builder::new().name("cableway-costs".to_owned()).spawn(run) {
+        let thread = std::thread::Builder::new().name("cableway-costs".to_owned());
+        match cableway_base::without_signals(|| thread.spawn(run)) {
             Ok(thread) => self.threads.lock().push((std::process::id(), thread)),
             Err(error) => log::info!("what copies cost is not measured: no thread: {error}"),
         }
@@ -142,16 +148,15 @@ impl Keeper {
             let content = folder.read(&key).ok_or("nothing was measured yet")?;
             Ok::<_, &str>((folder.file(&key), content))
         };
-        match read() {
+        let origin = match read() {
             Ok((path, Content { measured, costs })) => {
-                self.costs.set(device, costs.clone());
-                CostReport { device, origin: CostOrigin::File { path, measured }, costs }
+                self.costs.set(device, costs);
+                CostOrigin::File { path, measured }
             }
-            Err(reason) => {
-                let origin = CostOrigin::Default(reason.to_owned());
-                CostReport { device, origin, costs: DeviceCosts::default() }
-            }
-        }
+            Err(reason) => CostOrigin::Default(reason.to_owned()),
+        };
+        // What this process found to be refused it knows alone.
+        CostReport { device, origin, costs: self.costs.of(device).cloned().unwrap_or_default() }
     }
 
     /// Waits until everything that is being measured is known, or given up.
@@ -193,7 +198,9 @@ fn is_all(key: &Key, costs: &DeviceCosts, kernels: bool) -> bool {
 
 /// What the thread does.
 struct Work {
+    /// A primary one, and what keeps it there.
     context: Arc<Context>,
+    _retained: Primary,
     device: DeviceIndex,
     key: Key,
     folder: Folder,
@@ -242,12 +249,15 @@ impl Work {
         if costs == before {
             return Err("nothing could be measured".to_owned());
         }
-        let content = Content { measured: text::measured(SystemTime::now(), took), costs };
         log::debug!("device {}: what copies cost was measured in {took:?}", self.device.0);
-        if let Err(error) = self.folder.write(&lock, &self.key, &content) {
-            log::info!("what copies by device {} cost is not kept: {}", self.device.0, refused(error));
+        let figures = costs.figures();
+        if figures != before {
+            let content = Content { measured: text::measured(SystemTime::now(), took), costs: figures };
+            if let Err(error) = self.folder.write(&lock, &self.key, &content) {
+                log::info!("what copies by device {} cost is not kept: {}", self.device.0, refused(error));
+            }
         }
-        Ok(Some(content.costs))
+        Ok(Some(costs))
     }
 
     /// Whether the default stream has nothing to do, as far as it may be asked: not while a stream that synchronises with
