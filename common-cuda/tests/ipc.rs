@@ -141,6 +141,35 @@ fn mappings_are_bounded_and_go_with_their_peer() {
     }
 }
 
+/// What is in constant use is not closed for what is used now and then, also where nobody looks it up.
+#[test]
+fn what_is_used_again_without_a_look_up_stays() {
+    let devices = devices();
+    let mine = buffer(&devices, 0, BufferKind::Device, &pattern(LEN, 1));
+    let Some(told) = told() else {
+        let exports = Exports::new(&devices, 10);
+        let others: Vec<_> = (2..6).map(|seed| buffer(&devices, 0, BufferKind::Device, &pattern(LEN, seed))).collect();
+        let told: Vec<_> = [&mine].into_iter().chain(&others).map(|mine| export(&exports, mine, 1).unwrap()).collect();
+        return other_process("what_is_used_again_without_a_look_up_stays", &told);
+    };
+    let imports = imports(&devices, &["device_ipc_mappings=3", "device_ipc_open_size=1"]);
+    let reach = |exported| match imports.reach(7, exported, &mine.location(), 8) {
+        Ok(Reach::Mapped(mapped)) => mapped.remember(),
+        other => panic!("{other:?}"),
+    };
+    let constant = reach(&told[0]);
+    for round in 0..4 {
+        for now_and_then in &told[1..] {
+            assert!(imports.again(&constant).is_some(), "round {round}");
+            reach(now_and_then);
+            assert_eq!(imports.open().0.min(3), imports.open().0, "the limit holds");
+        }
+    }
+    // Not used any more, it is closed as another is.
+    told[1..4].iter().for_each(|exported| drop(reach(exported)));
+    assert!(imports.again(&constant).is_none());
+}
+
 #[test]
 fn what_was_freed_is_told_and_never_taken_for_what_came_after() {
     let devices = devices();

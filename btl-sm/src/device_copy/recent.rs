@@ -9,7 +9,8 @@ use cableway_common_cuda::{Location, Mapped, WasMapped};
 
 use super::handle::Handle;
 
-/// After so many uses, whoever keeps account of them is asked again.
+/// After so many uses, whoever keeps account of exports is asked again. To be forgotten there costs a handle, and that the
+/// peer keeps what is no more until its own limits ask for it; of mappings, account is kept at each use.
 const USES: u32 = 32;
 
 /// Of one peer.
@@ -30,7 +31,6 @@ struct RecentImport {
     handle: Handle,
     into: Location,
     mapping: WasMapped,
-    uses: u32,
 }
 
 impl Recent {
@@ -54,17 +54,13 @@ impl Recent {
 
     /// The mapping, if the handle names a part of the allocation that was used last, into the same context.
     #[inline]
-    pub(super) fn imported(&mut self, handle: &Handle, into: &Location) -> Option<&WasMapped> {
-        let recent = self.imported.as_mut()?;
+    pub(super) fn imported(&self, handle: &Handle, into: &Location) -> Option<&WasMapped> {
+        let recent = self.imported.as_ref()?;
         let same = (recent.into.context, recent.into.device) == (into.context, into.device);
-        if recent.uses == USES || !same || into.context == 0 || !recent.handle.is_of_same(handle) {
-            return None;
-        }
-        recent.uses += 1;
-        Some(&recent.mapping)
+        (same && into.context != 0 && recent.handle.is_of_same(handle)).then_some(&recent.mapping)
     }
 
     pub(super) fn reached(&mut self, handle: &Handle, into: &Location, mapped: &Mapped) {
-        self.imported = Some(RecentImport { handle: *handle, into: *into, mapping: mapped.remember(), uses: 0 });
+        self.imported = Some(RecentImport { handle: *handle, into: *into, mapping: mapped.remember() });
     }
 }

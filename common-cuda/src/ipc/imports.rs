@@ -65,7 +65,14 @@ enum Found {
     /// Met again; its owner was asked for a descriptor, for the context of this location.
     Asked(Location),
     Refused,
-    Open(Arc<dyn VendorMapping>),
+    Open(Arc<Open>),
+}
+
+/// A mapping that is open.
+struct Open {
+    mapping: Box<dyn VendorMapping>,
+    /// It was used without a look-up since somebody looked.
+    used: AtomicBool,
 }
 
 /// How often peers' memory was mapped, and found mapped already.
@@ -98,31 +105,31 @@ pub enum Reach {
 /// A mapping in use.
 #[derive(Clone)]
 pub struct Mapped {
-    mapping: Arc<dyn VendorMapping>,
+    open: Arc<Open>,
 }
 
 impl Mapped {
     /// Where the allocation's byte `offset` is, for the copies of this process's devices.
     pub fn address(&self, offset: u64) -> *mut u8 {
-        self.mapping.address().wrapping_add(offset as usize)
+        self.open.mapping.address().wrapping_add(offset as usize)
     }
 }
 
 /// A mapping that was used, and is used again as long as it is kept.
 pub struct WasMapped {
-    mapping: Weak<dyn VendorMapping>,
+    open: Weak<Open>,
 }
 
 impl Mapped {
     /// To find it again without a look-up.
     pub fn remember(&self) -> WasMapped {
-        WasMapped { mapping: Arc::downgrade(&self.mapping) }
+        WasMapped { open: Arc::downgrade(&self.open) }
     }
 }
 
 impl std::fmt::Debug for Mapped {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Mapped({:p})", self.mapping.address())
+        write!(f, "Mapped({:p})", self.open.mapping.address())
     }
 }
 
@@ -177,8 +184,8 @@ impl Imports {
                 Some(Slot { found: Found::Refused, .. }) => return Ok(Reach::Refused),
                 Some(Slot { found: Found::Asked(_), .. }) => return Ok(Reach::NotYet),
                 // Another thread was faster.
-                Some(Slot { found: Found::Open(mapping), .. }) => {
-                    return Ok(Reach::Mapped(Mapped { mapping: mapping.clone() }));
+                Some(Slot { found: Found::Open(open), .. }) => {
+                    return Ok(Reach::Mapped(Mapped { open: open.clone() }));
                 }
                 _ => closed = state.remove(|other, slot| other.peer == peer && slot.overlaps(exported)),
             }
@@ -195,20 +202,20 @@ impl Imports {
     fn use_again(&self, key: &Key, exported: &Exported) -> Option<Mapped> {
         let state = &mut *self.state.lock();
         let slot = state.slots.get_mut(key).filter(|slot| slot.is_of(exported))?;
-        let Found::Open(mapping) = &slot.found else { return None };
+        let Found::Open(open) = &slot.found else { return None };
         state.uses += 1;
         slot.used = state.uses;
         self.devices.mappings().hits.fetch_add(1, Ordering::Relaxed);
-        Some(Mapped { mapping: mapping.clone() })
+        Some(Mapped { open: open.clone() })
     }
 
-    /// The mapping, unless it was closed since. Now and then [`reach`](Self::reach) is to be asked instead, by which it is
-    /// known what is in use.
+    /// The mapping, unless it was closed since.
     #[inline]
     pub fn again(&self, was: &WasMapped) -> Option<Mapped> {
-        let mapping = was.mapping.upgrade()?;
+        let open = was.open.upgrade()?;
+        open.used.store(true, Ordering::Relaxed);
         self.devices.mappings().hits.fetch_add(1, Ordering::Relaxed);
-        Some(Mapped { mapping })
+        Some(Mapped { open })
     }
 
     fn ask(&self, key: Key, exported: &Exported, into: &Location) -> Reach {
@@ -248,7 +255,7 @@ impl Imports {
     fn open_now(&self, key: Key, exported: &Exported, into: &Location, descriptor: Option<BorrowedFd<'_>>) -> Reach {
         let Some(vendor) = self.devices.vendor() else { return Reach::Refused };
         let begun = Instant::now();
-        let opened = vendor.import(exported, descriptor, into).map(Arc::<dyn VendorMapping>::from);
+        let opened = vendor.import(exported, descriptor, into);
         let peer = key.peer;
         let mut state = self.state.lock();
         let (found, reach) = match opened {
@@ -258,7 +265,8 @@ impl Imports {
                 log::debug!("mapped {} bytes of process {peer} in {:?}", exported.len, begun.elapsed());
                 state.failures.insert((peer, key.kind), 0);
                 self.devices.mappings().made.fetch_add(1, Ordering::Relaxed);
-                (Found::Open(mapping.clone()), Reach::Mapped(Mapped { mapping }))
+                let open = Arc::new(Open { mapping, used: AtomicBool::new(false) });
+                (Found::Open(open.clone()), Reach::Mapped(Mapped { open }))
             }
             Err(error) => {
                 let failures = state.failures.entry((peer, key.kind)).or_default();
@@ -365,6 +373,12 @@ impl State {
                 return taken;
             }
             let uses = self.uses;
+            // When exactly it was, nobody has noted: just before what was used last.
+            for slot in self.slots.values_mut() {
+                if matches!(&slot.found, Found::Open(open) if open.used.swap(false, Ordering::Relaxed)) {
+                    slot.used = slot.used.max(uses.saturating_sub(1));
+                }
+            }
             let able = |slot: &Slot| slot.used != uses && (!too_much || matches!(slot.found, Found::Open(_)));
             let oldest = self.slots.iter().filter(|(_, slot)| able(slot)).min_by_key(|(_, slot)| slot.used);
             let Some(key) = oldest.map(|(key, _)| *key) else { return taken };
