@@ -1,31 +1,32 @@
 //! The sending side of a link to one peer.
 
-use std::ptr::NonNull;
+mod messages;
+mod transfers;
+
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
-use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use cableway_base::Rank;
 use cableway_btl::{
-    Access, Capabilities, Cost, Endpoint, Error, Flags, Fragment, FragmentKind, FragmentOwner, Mover, Offer, Operation,
-    Packed, Region, Registration, RemoteHandle, Sent, Token, Transfer,
+    Access, Capabilities, Cost, Endpoint, Error, Flags, Fragment, FragmentKind, Mover, Offer, Operation, Packed,
+    Region, Registration, RemoteHandle, Sent, Token, Transfer,
 };
 use cableway_common_cuda::{Location, Strided};
 
+use self::messages::Owner;
 use crate::NAME;
 use crate::cost::{self, Other, Priced};
 use crate::device_copy::handle::Handle as DeviceHandle;
-use crate::device_copy::{NotBegun, Recent, What};
+use crate::device_copy::{Recent, What};
 use crate::inner::{Inner, Request};
 use crate::offers::{self, Offers};
-use crate::path::{FifoPath, Path};
+use crate::path::Path;
 use crate::peer::{DeviceStatus, Peer, Status};
 use crate::pool::{DEVICE_CHUNK, DEVICE_SMALL, EAGER, LARGE, Own, Reference};
-use crate::ring::fast_box::Writer;
-use crate::ring::{Corrupt, fifo};
-use crate::segment::BoxMemory;
-use crate::single_copy::{self, CopyError, Handle, Remote};
+use crate::ring::Corrupt;
+use crate::single_copy::Handle;
 
 /// What is there where devices copy between the two processes.
 const DEVICE_COPY: Flags = Flags::DEVICE_GET.union(Flags::DEVICE_PUT).union(Flags::DEVICE_TO_DEVICE);
@@ -50,20 +51,6 @@ pub(crate) struct SmEndpoint {
     priced: Priced,
     /// Device memory of the peer's and ours that was met last.
     recent: Recent,
-}
-
-/// Takes back fragments that are dropped unsent, and knows how many may still be sent.
-struct Owner {
-    inner: Arc<Inner>,
-    /// Fragments handed out and not yet sent: each has its place in the ring.
-    reserved: AtomicU32,
-}
-
-impl FragmentOwner for Owner {
-    fn give_back(&self, _memory: NonNull<u8>, key: u64) {
-        self.inner.give_back(Reference::from_bits(key as u32));
-        self.reserved.fetch_sub(1, Release);
-    }
 }
 
 impl SmEndpoint {
@@ -140,133 +127,6 @@ impl SmEndpoint {
         }
     }
 
-    /// Where the memory is that the peer has named.
-    fn other(&self, local: &Location, handle: &DeviceHandle) -> Other {
-        match self.inner.device_copies.on_one_device(local, handle) {
-            true => Other::Same,
-            false => Other::Device(*handle.device()),
-        }
-    }
-
-    /// Whether messages can be sent now; begins to connect if they cannot.
-    fn connected(&mut self) -> Result<bool, Error> {
-        match self.peer.status() {
-            Status::Departed | Status::Failed => return Err(self.peer.error()),
-            Status::Idle | Status::Connecting => {
-                if !std::mem::replace(&mut self.asked, true) {
-                    self.inner.request(Request::Connect(self.peer.clone()));
-                }
-            }
-            Status::Open => {
-                if let (Path::None, Some(link)) = (&self.path, self.peer.link.get()) {
-                    self.path = Path::Fifo(FifoPath::new(link.clone()), 0);
-                    self.refresh();
-                }
-                return Ok(!matches!(self.path, Path::None));
-            }
-        }
-        Ok(false)
-    }
-
-    /// Whether one more message could be sent besides those whose place is reserved.
-    fn has_room(&mut self) -> Result<bool, Error> {
-        let reserved = self.owner.reserved.load(Relaxed);
-        let room = match &mut self.path {
-            Path::None => Ok(false),
-            Path::Fifo(path, _) => Ok(path.has_room(reserved as usize + 1)),
-            Path::Box(writer) => writer.has_room(u64::from(reserved) + 1),
-        };
-        room.map_err(|corrupt| self.broken(corrupt))
-    }
-
-    /// Sends a fragment that `acquire` yielded, of `len` bytes.
-    fn push(&mut self, reference: Reference, len: usize) -> Result<(), Error> {
-        let (Some(link), Some(pool)) = (self.peer.link.get(), self.inner.pool(reference.class())) else {
-            return Err(self.unavailable("send", "the fragment is none of this endpoint's"));
-        };
-        let own = &mut self.fragments[usize::from(reference.class())];
-        let about = pool.prepare(reference.id(), len, link.index, own);
-        let pushed = match &mut self.path {
-            Path::None => Err(Corrupt("a fragment was sent before the connection stood")),
-            Path::Fifo(path, messages) => {
-                *messages += 1;
-                pool.write_header(reference.id(), about);
-                path.push(fifo::Kind::Fragment, reference.bits())
-            }
-            Path::Box(writer) => writer.push_fragment(reference.bits(), about.to_bits()).and_then(|pushed| {
-                if pushed { Ok(()) } else { Err(Corrupt("a fast box is full in spite of a reserved slot")) }
-            }),
-        };
-        pool.tidy(own);
-        pushed.map_err(|corrupt| self.broken(corrupt))?;
-        self.consider_box();
-        Ok(())
-    }
-
-    /// Moves on to a fast box where the peer has earned one. The record that says so is the last in the FIFO.
-    fn consider_box(&mut self) {
-        let Path::Fifo(path, messages) = &mut self.path else { return };
-        let reserved = self.owner.reserved.load(Relaxed) as usize;
-        let earned = *messages >= self.inner.settings.box_threshold;
-        // Fragments handed out keep their places, in the box as in the FIFO.
-        if !earned || !path.has_room(reserved + 1) || reserved > self.inner.layout.box_slots / 2 {
-            return;
-        }
-        let Some(number) = self.inner.give_box() else {
-            *messages = 0;
-            return;
-        };
-        let layout = &self.inner.layout;
-        if path.push(fifo::Kind::FastBox, number).is_ok() {
-            let memory = BoxMemory::new(&self.inner.memory, layout.fast_box(number as usize), layout.box_slots);
-            self.path = Path::Box(Writer::new(memory));
-        }
-    }
-
-    /// `send_inline` without a fast box, or of what is too long for it: an eager fragment carries the bytes.
-    fn send_in_fragment(&mut self, header: &[u8], payload: &[u8]) -> Result<Sent, Error> {
-        let limit = self.capabilities.inline_limit;
-        if header.len() + payload.len() > limit {
-            return Err(
-                self.unavailable("send_inline", format!("the message is longer than the {limit} bytes allowed"))
-            );
-        }
-        if !self.connected()? || !self.has_room()? {
-            return Ok(Sent::Busy);
-        }
-        let Some(pool) = self.inner.pool(EAGER) else { return Ok(Sent::Busy) };
-        let Some(id) = pool.acquire(&mut self.fragments[usize::from(EAGER)]) else { return Ok(Sent::Busy) };
-        let memory = pool.payload(id);
-        // SAFETY: the fragment is ours alone until pushed, and has room for `short_limit` bytes.
-        unsafe {
-            memory.copy_from_nonoverlapping(NonNull::from(header).cast(), header.len());
-            memory.add(header.len()).copy_from_nonoverlapping(NonNull::from(payload).cast(), payload.len());
-        }
-        self.push(Reference::new(EAGER, id), header.len() + payload.len())?;
-        Ok(Sent::Done)
-    }
-
-    /// Whether device fragments can be sent now.
-    fn device_ready(&mut self) -> Result<bool, Error> {
-        match self.peer.device.get() {
-            DeviceStatus::Ready => Ok(true),
-            DeviceStatus::Asked => Ok(false),
-            DeviceStatus::Unasked => {
-                if self.inner.device_segment().is_none() {
-                    self.peer.device.answered(false);
-                } else {
-                    self.peer.device.ask();
-                    self.inner.request(Request::OfferDevice(self.peer.clone()));
-                }
-                Ok(false)
-            }
-            DeviceStatus::Refused => {
-                self.refresh();
-                Err(self.unavailable("alloc", "the two processes cannot share memory for devices"))
-            }
-        }
-    }
-
     #[cold]
     fn broken(&self, corrupt: Corrupt) -> Error {
         let error = self.peer.malformed(corrupt.to_string());
@@ -277,116 +137,6 @@ impl SmEndpoint {
     #[cold]
     fn unavailable(&self, operation: &'static str, reason: impl Into<String>) -> Error {
         Error::Unavailable { btl: NAME, operation, reason: reason.into() }
-    }
-
-    /// The peer's memory, and an address in it that was checked against the handle.
-    fn resolve(
-        &mut self,
-        operation: &'static str,
-        local: &Region,
-        handle: &RemoteHandle,
-        access: Access,
-        offset: u64,
-    ) -> Result<(Remote, u64), Error> {
-        if self.peer.status() == Status::Failed {
-            return Err(self.peer.error());
-        }
-        self.refresh();
-        let remote = self.peer.link.get().and_then(|link| link.remote);
-        let Some(remote) = remote.filter(|_| self.capabilities.flags.contains(Flags::GET)) else {
-            return Err(self.unavailable(operation, "single copy does not work with this peer"));
-        };
-        if local.location.on_device() {
-            return Err(self.unavailable(operation, "the local memory is a device's"));
-        }
-        let address = Handle::resolve(handle, access, offset, local.len);
-        Ok((remote, address.map_err(|reason| self.unavailable(operation, reason))?))
-    }
-
-    /// # Safety
-    /// As [`DeviceCopies::start`](crate::device_copy::DeviceCopies::start).
-    unsafe fn copy_on_device(
-        &mut self,
-        operation: &'static str,
-        local: &Region,
-        remote: (&DeviceHandle, Access),
-        what: What<'_>,
-        token: Token,
-    ) -> Result<Transfer, Error> {
-        if self.peer.status() == Status::Failed {
-            return Err(self.peer.error());
-        }
-        if !self.capabilities.flags.contains(Flags::DEVICE_GET) {
-            return Err(self.unavailable(operation, "devices do not copy between the two processes"));
-        }
-        self.follow(&local.location, self.other(&local.location, remote.0));
-        // SAFETY: the caller's promise.
-        let started =
-            unsafe { self.inner.device_copies.start((self.peer.rank, &mut self.recent), local, remote, what, token) };
-        started.map_err(|NotBegun { reason, wanted }| {
-            if let Some(wanted) = wanted {
-                self.inner.request(Request::Ask(self.peer.clone(), wanted));
-            }
-            self.refresh();
-            self.unavailable(operation, reason)
-        })
-    }
-
-    /// # Safety
-    /// As [`DeviceCopies::start`](crate::device_copy::DeviceCopies::start).
-    unsafe fn copy_blocks(
-        &mut self,
-        operation: &'static str,
-        (local, ours): (&Region, &Strided),
-        (remote, theirs): (&RemoteHandle, &Strided),
-        len: u64,
-        (access, token): (Access, Token),
-    ) -> Result<Transfer, Error> {
-        let Some(handle) = DeviceHandle::view(remote) else {
-            return Err(self.unavailable(operation, "the remote memory is no device's"));
-        };
-        let blocks = What::Blocks { ours, theirs, len };
-        // SAFETY: the caller's promise.
-        unsafe { self.copy_on_device(operation, local, (handle, access), blocks, token) }
-    }
-
-    /// # Safety
-    /// As [`DeviceCopies::start`](crate::device_copy::DeviceCopies::start).
-    unsafe fn copy_packed(
-        &mut self,
-        operation: &'static str,
-        local: &Packed<'_>,
-        (remote, offset): (&RemoteHandle, u64),
-        (access, token): (Access, Token),
-    ) -> Result<Transfer, Error> {
-        let Some(handle) = DeviceHandle::view(remote) else {
-            return Err(self.unavailable(operation, "the remote memory is no device's"));
-        };
-        let Packed { user: address, spread, position, len, location, order } = *local;
-        let region = Region { address, len, location, order };
-        let packed = What::Packed { spread, position, offset };
-        // SAFETY: the caller's promise.
-        unsafe { self.copy_on_device(operation, &region, (handle, access), packed, token) }
-    }
-
-    fn copied(&mut self, operation: &'static str, result: Result<(), CopyError>) -> Result<Transfer, Error> {
-        match result {
-            Ok(()) => Ok(Transfer::Done),
-            Err(error) if error.is_death() => {
-                let error = self.peer.gone("it died");
-                self.inner.fail_from_outside(&self.peer, error.clone());
-                Err(error)
-            }
-            Err(error) => {
-                if matches!(&error, CopyError::System(error) if error.raw_os_error() != Some(libc::EPERM)) {
-                    return Err(self.unavailable(operation, error.to_string()));
-                }
-                single_copy::explain(&error);
-                self.peer.single_copy_checked(false);
-                self.refresh();
-                Err(self.unavailable(operation, error.to_string()))
-            }
-        }
     }
 }
 

@@ -1,0 +1,132 @@
+//! Copies between the two processes' memory that no message carries: by the kernel, once, and by devices.
+
+use cableway_btl::{Access, Error, Flags, Packed, Region, RemoteHandle, Token, Transfer};
+use cableway_common_cuda::{Location, Strided};
+
+use super::SmEndpoint;
+use crate::cost::Other;
+use crate::device_copy::handle::Handle as DeviceHandle;
+use crate::device_copy::{NotBegun, What};
+use crate::inner::Request;
+use crate::peer::Status;
+use crate::single_copy::{self, CopyError, Handle, Remote};
+
+impl SmEndpoint {
+    /// Where the memory is that the peer has named.
+    pub(super) fn other(&self, local: &Location, handle: &DeviceHandle) -> Other {
+        match self.inner.device_copies.on_one_device(local, handle) {
+            true => Other::Same,
+            false => Other::Device(*handle.device()),
+        }
+    }
+
+    /// The peer's memory, and an address in it that was checked against the handle.
+    pub(super) fn resolve(
+        &mut self,
+        operation: &'static str,
+        local: &Region,
+        handle: &RemoteHandle,
+        access: Access,
+        offset: u64,
+    ) -> Result<(Remote, u64), Error> {
+        if self.peer.status() == Status::Failed {
+            return Err(self.peer.error());
+        }
+        self.refresh();
+        let remote = self.peer.link.get().and_then(|link| link.remote);
+        let Some(remote) = remote.filter(|_| self.capabilities.flags.contains(Flags::GET)) else {
+            return Err(self.unavailable(operation, "single copy does not work with this peer"));
+        };
+        if local.location.on_device() {
+            return Err(self.unavailable(operation, "the local memory is a device's"));
+        }
+        let address = Handle::resolve(handle, access, offset, local.len);
+        Ok((remote, address.map_err(|reason| self.unavailable(operation, reason))?))
+    }
+
+    /// # Safety
+    /// As [`DeviceCopies::start`](crate::device_copy::DeviceCopies::start).
+    pub(super) unsafe fn copy_on_device(
+        &mut self,
+        operation: &'static str,
+        local: &Region,
+        remote: (&DeviceHandle, Access),
+        what: What<'_>,
+        token: Token,
+    ) -> Result<Transfer, Error> {
+        if self.peer.status() == Status::Failed {
+            return Err(self.peer.error());
+        }
+        if !self.capabilities.flags.contains(Flags::DEVICE_GET) {
+            return Err(self.unavailable(operation, "devices do not copy between the two processes"));
+        }
+        self.follow(&local.location, self.other(&local.location, remote.0));
+        // SAFETY: the caller's promise.
+        let started =
+            unsafe { self.inner.device_copies.start((self.peer.rank, &mut self.recent), local, remote, what, token) };
+        started.map_err(|NotBegun { reason, wanted }| {
+            if let Some(wanted) = wanted {
+                self.inner.request(Request::Ask(self.peer.clone(), wanted));
+            }
+            self.refresh();
+            self.unavailable(operation, reason)
+        })
+    }
+
+    /// # Safety
+    /// As [`DeviceCopies::start`](crate::device_copy::DeviceCopies::start).
+    pub(super) unsafe fn copy_blocks(
+        &mut self,
+        operation: &'static str,
+        (local, ours): (&Region, &Strided),
+        (remote, theirs): (&RemoteHandle, &Strided),
+        len: u64,
+        (access, token): (Access, Token),
+    ) -> Result<Transfer, Error> {
+        let Some(handle) = DeviceHandle::view(remote) else {
+            return Err(self.unavailable(operation, "the remote memory is no device's"));
+        };
+        let blocks = What::Blocks { ours, theirs, len };
+        // SAFETY: the caller's promise.
+        unsafe { self.copy_on_device(operation, local, (handle, access), blocks, token) }
+    }
+
+    /// # Safety
+    /// As [`DeviceCopies::start`](crate::device_copy::DeviceCopies::start).
+    pub(super) unsafe fn copy_packed(
+        &mut self,
+        operation: &'static str,
+        local: &Packed<'_>,
+        (remote, offset): (&RemoteHandle, u64),
+        (access, token): (Access, Token),
+    ) -> Result<Transfer, Error> {
+        let Some(handle) = DeviceHandle::view(remote) else {
+            return Err(self.unavailable(operation, "the remote memory is no device's"));
+        };
+        let Packed { user: address, spread, position, len, location, order } = *local;
+        let region = Region { address, len, location, order };
+        let packed = What::Packed { spread, position, offset };
+        // SAFETY: the caller's promise.
+        unsafe { self.copy_on_device(operation, &region, (handle, access), packed, token) }
+    }
+
+    pub(super) fn copied(&mut self, operation: &'static str, result: Result<(), CopyError>) -> Result<Transfer, Error> {
+        match result {
+            Ok(()) => Ok(Transfer::Done),
+            Err(error) if error.is_death() => {
+                let error = self.peer.gone("it died");
+                self.inner.fail_from_outside(&self.peer, error.clone());
+                Err(error)
+            }
+            Err(error) => {
+                if matches!(&error, CopyError::System(error) if error.raw_os_error() != Some(libc::EPERM)) {
+                    return Err(self.unavailable(operation, error.to_string()));
+                }
+                single_copy::explain(&error);
+                self.peer.single_copy_checked(false);
+                self.refresh();
+                Err(self.unavailable(operation, error.to_string()))
+            }
+        }
+    }
+}
