@@ -92,7 +92,9 @@ pub(crate) struct Context {
     settled: AtomicU64,
     /// Ids of allocations that were found in it, each in the place that it chooses.
     allocations: [AtomicU64; ALLOCATIONS],
-    /// By ids of contexts of the process, what `settled` is.
+    /// By ids of contexts of the process, what `settled` is, for who asks with each message and has the id alone: to find the
+    /// context takes a lock. A memo forgets, and two threads may leave the older answer in it. Then one question more is
+    /// asked; `settled` itself does neither, so that who asks until it is answered comes to an end.
     all_settled: Arc<Memo>,
 }
 
