@@ -107,7 +107,7 @@ impl Scene {
         let file = loop {
             victim.progress(&Deaf);
             match socket::receive(&socket).ok()? {
-                Packets::Packet(_, file) => break file?,
+                Packets::Packet(_, mut files) => break files.pop()?,
                 Packets::Nothing => {}
                 Packets::HungUp => return None,
             }

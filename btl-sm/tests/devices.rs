@@ -5,7 +5,7 @@
 mod common;
 
 use cableway_btl::{Access, Error, Flags, FragmentKind, Operation, Region, Registration, Token, Transfer};
-use cableway_common_cuda::{BufferKind, DeviceBuffer, DeviceIndex, Devices, Location, MemoryClass, Order};
+use cableway_common_cuda::{BufferKind, DeviceBuffer, DeviceIndex, Devices, Location, MOST_PIECES, MemoryClass, Order};
 use common::{Pair, pattern, until};
 use test_nodes::{devices, devices_with};
 
@@ -195,16 +195,38 @@ fn what_goes_while_its_owner_is_asked_is_not_mapped() {
 }
 
 #[test]
-fn what_lies_in_two_pieces_of_physical_memory_is_not_named() {
+fn what_lies_in_several_pieces_of_physical_memory_is_passed_as_so_many_descriptors() {
     let devices = devices();
-    let mut pair = Pair::with_devices(&[], &devices);
+    let mut pair = Pair::with_devices(&["device_ipc_open_size=1"], &devices);
     pair.deliver(b"connected");
-    let mine = filled(&devices, BufferKind::VmmPieces, &pattern(1, 3 << 20));
-    assert!(registered(&mut pair, &mine, Access::RemoteRead).is_none());
-    let whole = region(&mine);
-    // SAFETY: the buffer outlives the registration.
-    let part = unsafe { pair.to_one.register(Region { len: 5000, ..whole }, Access::RemoteRead) };
-    assert!(part.unwrap().is_some());
+    // As many pieces as there can be, of the size that they have on the devices there are.
+    for (round, pieces) in [2, MOST_PIECES].into_iter().enumerate() {
+        let (ours, theirs) = (pattern(round, pieces << 21), pattern(round + 2, pieces << 21));
+        let remote = filled(&devices, BufferKind::VmmPieces, &theirs);
+        let local = filled(&devices, BufferKind::VmmPieces, &ours);
+        for access in [Access::RemoteRead, Access::RemoteWrite] {
+            let name = registered(&mut pair, &remote, access).unwrap();
+            let start = std::time::Instant::now();
+            while !copied(&mut pair, &local, &name, access) {
+                assert!(start.elapsed() < common::PATIENCE, "no descriptors were given");
+                progress(&pair);
+            }
+            assert!(content(&local) == theirs && content(&remote) == theirs, "{access:?}");
+        }
+        let whole = region(&remote);
+        // Of another allocation than what was named just before: nothing is remembered of it.
+        // SAFETY: the buffer outlives the registration.
+        let part = unsafe { pair.to_one.register(Region { len: 5000, ..whole }, Access::RemoteRead) }.unwrap().unwrap();
+        let small = filled(&devices, BufferKind::Device, &[0; 5000]);
+        let start = std::time::Instant::now();
+        while !copied(&mut pair, &small, &part, Access::RemoteRead) {
+            assert!(start.elapsed() < common::PATIENCE, "no descriptor was given");
+            progress(&pair);
+        }
+        assert!(content(&small) == theirs[..5000]);
+    }
+    let more = filled(&devices, BufferKind::VmmPieces, &pattern(1, (MOST_PIECES + 1) << 21));
+    assert!(registered(&mut pair, &more, Access::RemoteRead).is_none());
 }
 
 /// The limits and costs of a link are those of the parameters until something is known of the device that messages turn

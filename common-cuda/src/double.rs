@@ -5,7 +5,6 @@
 //! as it may: when its completion is asked for the second time, so that who lets go of memory too early is found out.
 //! It has one device, and exports nothing. Not built but by the feature `double`.
 
-use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -17,7 +16,7 @@ use crate::copy::{Direction, EngineWork, Order, Packing};
 use crate::devices::Devices;
 use crate::error::DeviceError;
 use crate::facts::{DeviceFacts, Facts};
-use crate::ipc::{Exported, NoExport};
+use crate::ipc::{Exported, Given, NoExport};
 use crate::location::{DeviceIndex, Location, MemoryClass};
 use crate::spread::Spread;
 use crate::vendor::{
@@ -209,7 +208,7 @@ impl Vendor for Double {
     fn import(
         &self,
         exported: &Exported,
-        _descriptor: Option<BorrowedFd<'_>>,
+        _given: &[Given],
         _into: &Location,
     ) -> Result<Box<dyn VendorMapping>, DeviceError> {
         Err(refused("import", format!("{exported:?}"), "this vendor maps no other process's memory"))

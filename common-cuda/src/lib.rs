@@ -38,7 +38,9 @@ pub use error::DeviceError;
 pub use facts::{DeviceFacts, Facts, Link};
 pub use host::{BounceBuffer, BouncePool, HostRegistration};
 pub use host_pool::{HostMemory, HostPool};
-pub use ipc::{Answer, ExportKind, Exported, Exports, Imports, Mapped, MappingCounts, Reach, Wanted, WasMapped};
+pub use ipc::{
+    Answer, ExportKind, Exported, Exports, Given, Imports, MOST_PIECES, Mapped, MappingCounts, Reach, Wanted, WasMapped,
+};
 pub use location::{DeviceIndex, Location, MemoryClass};
 pub use scratch::Scratch;
 pub use spread::{BlockList, MOST_LISTED_BLOCKS, Spread};

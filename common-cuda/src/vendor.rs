@@ -9,7 +9,7 @@
 //! tests (`double.rs`), on which the engine's tests run to show that a second vendor changes no caller. That is another
 //! folder beside `cuda/` and another arm in `Devices::open`.
 
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -19,7 +19,7 @@ use crate::costs::{CostReport, Costs};
 use crate::direct::{DirectSupport, WritesSeen};
 use crate::error::DeviceError;
 use crate::facts::Facts;
-use crate::ipc::{Exported, NoExport};
+use crate::ipc::{Exported, Given, NoExport};
 use crate::location::{DeviceIndex, Location};
 use crate::spread::Spread;
 use crate::strided::{Strided, rows};
@@ -83,11 +83,12 @@ pub(crate) trait Vendor: Send + Sync {
         let object = format!("the allocation at {:#x}", exported.base);
         Err(DeviceError { call: "descriptor", object, reason: "this vendor has none".to_owned() })
     }
-    /// Maps another process's allocation into the context of `into`, with its descriptor where it is passed by one.
+    /// Maps another process's allocation into the context of `into`, with what was given of it where it is passed by
+    /// descriptors.
     fn import(
         &self,
         exported: &Exported,
-        descriptor: Option<BorrowedFd<'_>>,
+        given: &[Given],
         into: &Location,
     ) -> Result<Box<dyn VendorMapping>, DeviceError>;
     /// The same of memory that was found at `at`, whatever context is current.

@@ -5,8 +5,8 @@ mod common;
 
 use cableway_base::Parameters;
 use cableway_common_cuda::{
-    Answer, BufferKind, DeviceBuffer, DeviceIndex, Devices, ExportKind, Exported, Exports, Imports, Location, Mapped,
-    Reach, Wanted,
+    Answer, BufferKind, DeviceBuffer, DeviceIndex, Devices, ExportKind, Exported, Exports, Imports, Location,
+    MOST_PIECES, Mapped, Reach, Wanted,
 };
 use common::{App, app, collect_log, devices, isolated, isolated_each, on_simulated_driver, pattern};
 
@@ -59,6 +59,14 @@ impl Sides {
         self.imports.supply(OWNER, &wanted, self.exports.answer(&wanted, IMPORTER));
         let Reach::Mapped(mapped) = self.reach(exported, into) else { panic!("not mapped") };
         mapped
+    }
+
+    /// As if another process had been told of it, too: until its owner is to be asked.
+    fn imports_of_another_peer(&self, exported: &Exported, into: &Location) -> Wanted {
+        let others = Imports::new(&self.devices, &Parameters::default());
+        assert!(matches!(others.reach(OWNER, exported, into, 8).unwrap(), Reach::NotYet), "met once");
+        let Reach::Ask(wanted) = others.reach(OWNER, exported, into, 8).unwrap() else { panic!("not asked for") };
+        wanted
     }
 
     fn read(&self, at: *const u8, len: usize) -> Vec<u8> {
@@ -150,10 +158,21 @@ impl<'a> Addresses<'a> {
         Addresses { app, base, len }
     }
 
+    /// A part of them, to be mapped apart from the others, which are the owner's still.
+    fn part(&self, offset: usize, len: usize) -> std::mem::ManuallyDrop<Addresses<'a>> {
+        std::mem::ManuallyDrop::new(Addresses { app: self.app, base: self.base + offset as u64, len })
+    }
+
     /// Maps memory that can be shared, and fills it.
     fn map(&self, byte: u8) -> *mut u8 {
-        // `CUmemAllocationProp`: pinned, shared by descriptor, on device 0; `CUmemAccessDesc`: of device 0.
-        let (properties, access) = ([0x1_0000_0001, 1, 0, 0], [1, 0, 3]);
+        // `CUmemAllocationProp`: pinned, shared by descriptor, on device 0.
+        self.map_of(byte, [0x1_0000_0001, 1, 0, 0])
+    }
+
+    /// The same of other memory.
+    fn map_of(&self, byte: u8, properties: [u64; 4]) -> *mut u8 {
+        // `CUmemAccessDesc`: of device 0.
+        let access = [1, 0, 3];
         let mut handle = 0;
         self.app.cuMemCreate(&raw mut handle, self.len, properties.as_ptr(), 0).unwrap();
         self.app.cuMemMap(self.base, self.len, 0, handle, 0).unwrap();
@@ -213,12 +232,10 @@ fn what_is_mapped_anew_at_its_address_is_never_taken_for_it() {
 }
 
 #[test]
-fn a_part_of_one_piece_has_an_export_and_what_spans_two_has_none() {
+fn a_part_of_one_piece_is_exported_with_that_piece_alone() {
     let sides = Sides::new();
     let mine = sides.buffer(BufferKind::VmmPieces, &pattern(3 * PIECE, 5));
     let at = |offset: usize| mine.as_device_ptr().wrapping_add(offset);
-    assert_eq!(sides.export(at(0), 3 * PIECE), None);
-    assert_eq!(sides.export(at(PIECE - 1), 2), None);
     let second = sides.export(at(PIECE), PIECE).unwrap();
     assert_eq!((second.base, second.len), (at(PIECE) as u64, PIECE as u64));
     assert_eq!(sides.export(at(PIECE + 1000), 50), Some(second));
@@ -229,16 +246,141 @@ fn a_part_of_one_piece_has_an_export_and_what_spans_two_has_none() {
 }
 
 #[test]
+fn what_spans_several_pieces_is_mapped_side_by_side() {
+    let sides = Sides::new();
+    let bytes = pattern(5 * PIECE, 5);
+    let mine = sides.buffer(BufferKind::VmmPieces, &bytes);
+    let at = |offset: usize| mine.as_device_ptr().wrapping_add(offset);
+    let exported = sides.export(at(PIECE + 1000), 2 * PIECE).unwrap();
+    assert_eq!(
+        (exported.kind, exported.base, exported.len),
+        (ExportKind::Descriptor, at(PIECE) as u64, 3 * PIECE as u64)
+    );
+    let mapped = sides.map(&exported, &mine.location());
+    assert!(sides.read(mapped.address(0), 3 * PIECE) == bytes[PIECE..4 * PIECE]);
+    let written = pattern(2000, 6);
+    // SAFETY: within the mapping, over a border, and nobody else touches it.
+    unsafe { sides.devices.copy(mapped.address(PIECE as u64 - 1000), written.as_ptr(), 2000) }.unwrap();
+    let mut now = vec![0; 2000];
+    mine.copy_to_host(2 * PIECE - 1000, &mut now).unwrap();
+    assert!(now == written, "the owner's own memory");
+    // What lies in it has its name; what lies in one piece, or further, does not.
+    assert_eq!(sides.export(at(2 * PIECE - 1), 2), Some(exported));
+    assert!(matches!(sides.reach(&exported, &mine.location()), Reach::Mapped(_)));
+    let whole = sides.export(at(0), 5 * PIECE).unwrap();
+    assert_ne!(whole.buffer_id, exported.buffer_id);
+    assert_ne!(sides.export(at(2 * PIECE), 2).unwrap().buffer_id, exported.buffer_id);
+    // All of them are there at the same time.
+    sides.map(&whole, &mine.location());
+    assert!(matches!(sides.reach(&exported, &mine.location()), Reach::Mapped(_)), "they overlap");
+    assert_eq!(sides.imports.open(), (2, 8 * PIECE as u64));
+    drop(mine);
+    let mut told = Vec::new();
+    sides.exports.tell_gone(|_, id| {
+        told.push(id);
+        true
+    });
+    assert!(told.contains(&exported.buffer_id) && told.contains(&whole.buffer_id), "{told:?}");
+    for id in told {
+        sides.imports.forget(OWNER, id);
+    }
+    assert_eq!(sides.imports.open(), (0, 0));
+}
+
+#[test]
+fn a_piece_that_is_mapped_anew_is_never_reached_by_an_old_run() {
+    let (app, sides) = (app(), Sides::new());
+    app.use_device(0);
+    let into = sides.buffer(BufferKind::Device, &[0; 8]);
+    let addresses = Addresses::reserve(&app, 4 * PIECE);
+    let part = |number: usize| addresses.part(number * PIECE, PIECE);
+    for number in 0..4 {
+        part(number).map(number as u8);
+    }
+    let at = |number: usize| std::ptr::with_exposed_provenance::<u8>(addresses.base as usize + number * PIECE);
+    let first = sides.export(at(0), 4 * PIECE).unwrap();
+    let old = sides.map(&first, &into.location());
+    let seen = |mapped: &Mapped, from: usize, count: usize| -> Vec<u8> {
+        let bytes = sides.read(mapped.address((from * PIECE) as u64), count * PIECE);
+        bytes
+            .chunks(PIECE)
+            .map(|piece| piece.iter().fold(piece[0], |all, byte| if *byte == all { all } else { 99 }))
+            .collect()
+    };
+    assert_eq!(seen(&old, 0, 4), [0, 1, 2, 3]);
+    part(2).unmap();
+    assert_eq!(sides.export(at(0), 4 * PIECE), None, "not all of it is there");
+    // The ends still are, and reached by the same mapping until somebody looks for what is no more.
+    assert_eq!(sides.export(at(0), PIECE + 1).unwrap().buffer_id, first.buffer_id);
+    part(2).map(7);
+    let second = sides.export(at(0), 4 * PIECE).unwrap();
+    assert_ne!(second.buffer_id, first.buffer_id);
+    let wanted = Wanted::of(&first);
+    assert!(matches!(sides.exports.answer(&wanted, IMPORTER), Answer::Gone), "a part of it is");
+    let new = sides.map(&second, &into.location());
+    assert_eq!((seen(&new, 0, 4), seen(&old, 0, 4)), (vec![0, 1, 7, 3], vec![0, 1, 2, 3]));
+    assert_eq!(sides.imports.open().0, 1, "the one before was closed");
+    assert_eq!(sides.exports.gone(IMPORTER), Some(first.buffer_id));
+    // It goes while its owner is asked.
+    let third = sides.export(at(1), 2 * PIECE).unwrap();
+    assert_eq!(third, second, "a part of what is known");
+    let also = sides.imports_of_another_peer(&second, &into.location());
+    part(3).unmap();
+    assert!(matches!(sides.exports.answer(&also, IMPORTER), Answer::Gone));
+    for number in 0..3 {
+        part(number).unmap();
+    }
+}
+
+#[test]
+fn what_cannot_be_a_run_has_no_export_and_says_so_once() {
+    isolated("what_cannot_be_a_run_has_no_export_and_says_so_once", &[], || {
+        let log = collect_log();
+        let (app, sides) = (app(), Sides::new());
+        app.use_device(0);
+        let about = |line: &&String| line.contains("through the host");
+        let said = |level| log.lock().unwrap().iter().filter(about).filter(|line| line.starts_with(level)).count();
+        let many = sides.buffer(BufferKind::VmmPieces, &vec![0; (MOST_PIECES + 1) * PIECE]);
+        let last = many.as_device_ptr().wrapping_add(PIECE);
+        for _ in 0..3 {
+            assert_eq!(sides.export(many.as_device_ptr(), many.len()), None);
+            assert!(sides.export(last, MOST_PIECES * PIECE).is_some());
+        }
+        assert_eq!((said("INFO"), said("WARN")), (1, 0), "{log:?}");
+        let addresses = Addresses::reserve(&app, 2 * PIECE);
+        let (shared, private) = (addresses.part(0, PIECE), addresses.part(PIECE, PIECE));
+        let at = shared.map(1);
+        private.map_of(2, [1, 1, 0, 0]);
+        for _ in 0..3 {
+            assert_eq!(sides.export(at, 2 * PIECE), None);
+            assert!(sides.export(at, PIECE).is_some());
+        }
+        private.unmap();
+        if app.device_count() > 1 {
+            private.map_of(2, [0x1_0000_0001, 1 | 1 << 32, 0, 0]);
+            assert_eq!(sides.export(at, 2 * PIECE), None, "on two devices");
+            private.unmap();
+        }
+        assert_eq!((said("INFO"), said("WARN")), (1, 1), "{log:?}");
+        private.map(3);
+        assert!(sides.export(at, 2 * PIECE).is_some());
+        private.unmap();
+        shared.unmap();
+    });
+}
+
+#[test]
 fn descriptors_are_as_many_as_before() {
     isolated("descriptors_are_as_many_as_before", &[], || {
         let sides = Sides::new();
         let count = || std::fs::read_dir("/proc/self/fd").unwrap().count();
         let mut before = 0;
         for round in 0..100 {
-            let mine = sides.buffer(BufferKind::Vmm, &pattern(LEN, round));
-            let exported = sides.export(mine.as_device_ptr(), LEN).unwrap();
+            let (kind, len) = if round % 2 == 0 { (BufferKind::Vmm, LEN) } else { (BufferKind::VmmPieces, 2 * PIECE) };
+            let mine = sides.buffer(kind, &pattern(len, round));
+            let exported = sides.export(mine.as_device_ptr(), len).unwrap();
             let mapped = sides.map(&exported, &mine.location());
-            assert!(sides.read(mapped.address(0), LEN) == pattern(LEN, round));
+            assert!(sides.read(mapped.address(0), len) == pattern(len, round));
             // What was freed before is known by now.
             while let Some(gone) = sides.exports.gone(IMPORTER) {
                 sides.imports.forget(OWNER, gone);

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use cableway_base::Rank;
-use cableway_common_cuda::{Answer, Wanted};
+use cableway_common_cuda::{Answer, Given, Wanted};
 
 use super::socket::{self, Credentials};
 use super::wire::{self, Gift, Hello, Packet, Refusal, WantedMemory};
@@ -24,9 +24,14 @@ impl Connections {
         inner: &Inner,
         key: usize,
         packet: Packet,
-        file: Option<OwnedFd>,
+        mut files: Vec<OwnedFd>,
     ) -> Result<(), String> {
         let Some(connection) = self.all.get_mut(key) else { return Ok(()) };
+        let file = match packet {
+            Packet::Give(..) => None,
+            _ if files.len() > 1 => return Err("a packet brings too many files".to_owned()),
+            _ => files.pop(),
+        };
         match (packet, connection.stage) {
             (Packet::Hello(hello), Stage::Stranger) => {
                 let rank = check_greeting(inner, connection.credentials, &hello)?;
@@ -91,14 +96,14 @@ impl Connections {
             (Packet::Ask(wanted), Stage::Open) => {
                 let Some(peer) = &connection.peer else { return Ok(()) };
                 let wanted = Wanted::from(&wanted);
-                let (gift, file) = match inner.device_copies.answer(peer.rank, &wanted) {
-                    Answer::Given(file) => (Gift::Given, Some(file)),
-                    Answer::Gone => (Gift::Gone, None),
-                    Answer::Refused => (Gift::Refused, None),
+                let (gift, given) = match inner.device_copies.answer(peer.rank, &wanted) {
+                    Answer::Given(given) => (Gift::Given(given.iter().map(|piece| piece.len).collect()), given),
+                    Answer::Gone => (Gift::Gone, Vec::new()),
+                    Answer::Refused => (Gift::Refused, Vec::new()),
                 };
-                let give = |gift| Packet::Give(WantedMemory::from(&wanted), gift).to_bytes();
-                let sent = socket::send(connection.socket.as_fd(), &give(gift), file.as_ref().map(AsFd::as_fd));
-                if let Err(error) = sent {
+                let give = Packet::Give(WantedMemory::from(&wanted), gift).to_bytes();
+                let files: Vec<_> = given.iter().map(|piece| piece.descriptor.as_fd()).collect();
+                if let Err(error) = socket::send_with(connection.socket.as_fd(), &give, &files) {
                     // Too many descriptors are under way, say.
                     log::debug!("{NAME}: no descriptor can be passed to rank {}: {error}", peer.rank);
                     tell(connection, &Packet::Give(WantedMemory::from(&wanted), Gift::Gone), None);
@@ -108,11 +113,14 @@ impl Connections {
             (Packet::Give(wanted, gift), Stage::Open) if connection.asked > 0 => {
                 connection.asked -= 1;
                 let Some(peer) = &connection.peer else { return Ok(()) };
-                let answer = match (gift, file) {
-                    (Gift::Given, Some(file)) => Answer::Given(file),
-                    (Gift::Refused, _) => Answer::Refused,
-                    // It was given, and this process has no room for one more descriptor.
-                    (Gift::Given | Gift::Gone, _) => Answer::Gone,
+                let answer = match gift {
+                    Gift::Given(lens) if lens.len() == files.len() => {
+                        let given = files.into_iter().zip(lens).map(|(descriptor, len)| Given { descriptor, len });
+                        Answer::Given(given.collect())
+                    }
+                    Gift::Refused => Answer::Refused,
+                    // It was given, and this process has no room for as many more descriptors.
+                    Gift::Given(_) | Gift::Gone => Answer::Gone,
                 };
                 inner.device_copies.supply(peer.rank, &Wanted::from(&wanted), answer);
                 Ok(())

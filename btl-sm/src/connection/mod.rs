@@ -298,10 +298,10 @@ impl Connections {
     fn receive(&mut self, inner: &Inner, key: usize) {
         while let Some(connection) = self.all.get(key) {
             match socket::receive(&connection.socket) {
-                Ok(Received::Packet(bytes, file)) => {
+                Ok(Received::Packet(bytes, files)) => {
                     let handled = Packet::parse(&bytes)
                         .map_err(str::to_owned)
-                        .and_then(|packet| self.handle(inner, key, packet, file));
+                        .and_then(|packet| self.handle(inner, key, packet, files));
                     if let Err(reason) = handled {
                         return self.break_off(key, &reason);
                     }

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
+use cableway_common_cuda::MOST_PIECES;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
@@ -24,8 +25,8 @@ pub(crate) struct Credentials {
 
 /// What `receive` found.
 pub(crate) enum Received {
-    /// A packet and the file that came with it; no file, too, if this process has room for no more of them.
-    Packet(Vec<u8>, Option<OwnedFd>),
+    /// A packet and the files that came with it; none of them, too, if this process has no room for all.
+    Packet(Vec<u8>, Vec<OwnedFd>),
     /// Nothing for now.
     Nothing,
     /// The other end is closed.
@@ -88,11 +89,15 @@ pub(crate) fn credentials(socket: BorrowedFd<'_>) -> io::Result<Credentials> {
 
 /// Sends a packet, and a file with it.
 pub(crate) fn send(socket: BorrowedFd<'_>, packet: &[u8], file: Option<BorrowedFd<'_>>) -> io::Result<()> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    send_with(socket, packet, file.as_slice())
+}
+
+/// Sends a packet, and files with it, of which there are `MOST_PIECES` at most.
+pub(crate) fn send_with(socket: BorrowedFd<'_>, packet: &[u8], files: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_PIECES))];
     let mut control = SendAncillaryBuffer::new(&mut space);
-    let files = file.map(|file| [file]);
-    if let Some(files) = &files {
-        control.push(SendAncillaryMessage::ScmRights(files));
+    if !files.is_empty() && !control.push(SendAncillaryMessage::ScmRights(files)) {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "there are too many files for a packet"));
     }
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
     rustix::net::sendmsg(socket, &[IoSlice::new(packet)], &mut control, flags)?;
@@ -110,7 +115,7 @@ pub(crate) fn receive(socket: &OwnedFd) -> io::Result<Received> {
 
 fn receive_next(socket: &OwnedFd) -> io::Result<Received> {
     let mut buffer = [0_u8; RECEIVE_BUFFER];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_PIECES))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
     let message = match rustix::net::recvmsg(socket.as_fd(), &mut [IoSliceMut::new(&mut buffer)], &mut control, flags) {
@@ -118,18 +123,20 @@ fn receive_next(socket: &OwnedFd) -> io::Result<Received> {
         Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return Ok(Received::Nothing),
         Err(error) => return Err(error.into()),
     };
-    let mut files = control.drain().flat_map(|message| match message {
+    let files = control.drain().flat_map(|message| match message {
         RecvAncillaryMessage::ScmRights(files) => files.collect::<Vec<_>>(),
         _ => Vec::new(),
     });
-    let file = files.next();
+    let mut files: Vec<OwnedFd> = files.collect();
     if message.bytes == 0 {
         return Ok(Received::HungUp);
     }
-    // The kernel cuts off what it finds no room for, in our buffer or among our descriptors.
-    let too_many = file.is_some() && message.flags.contains(ReturnFlags::CTRUNC);
-    if too_many || files.next().is_some() || message.flags.contains(ReturnFlags::TRUNC) {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "a packet is too long or brings too many files"));
+    if message.flags.contains(ReturnFlags::TRUNC) {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "a packet is too long"));
     }
-    Ok(Received::Packet(buffer[..message.bytes].to_vec(), file))
+    // The kernel cuts off what it finds no room for, in our buffer or among our descriptors.
+    if message.flags.contains(ReturnFlags::CTRUNC) {
+        files.clear();
+    }
+    Ok(Received::Packet(buffer[..message.bytes].to_vec(), files))
 }

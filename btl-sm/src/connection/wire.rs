@@ -9,11 +9,12 @@
 //! DEVICE_READY    1 whether it was taken
 //! REFUSE          1 reason
 //! ASK             24 device memory: buffer id, base, length, as in its handle
-//! GIVE            24 that device memory   1 what is given                                 + its descriptor, if given
+//! GIVE            24 that device memory   1 what is given
+//!                   if given: 1 pieces   8 bytes of each                                   + as many descriptors
 //! GONE            8 buffer id of device memory that is no more
 //! ```
 
-use cableway_common_cuda::Wanted;
+use cableway_common_cuda::{MOST_PIECES, Wanted};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -21,9 +22,9 @@ use crate::node::Node;
 use crate::segment::{DeviceGeometry, Geometry};
 
 const MAGIC: [u8; 4] = *b"CWsp";
-const VERSION: u16 = 3;
+const VERSION: u16 = 4;
 /// Longest packet, and one byte more, so that a longer one is seen to be.
-pub(crate) const RECEIVE_BUFFER: usize = 256;
+pub(crate) const RECEIVE_BUFFER: usize = 1024;
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
@@ -83,6 +84,7 @@ pub(crate) struct WantedMemory {
     len: U64,
 }
 const _: () = assert!(size_of::<WantedMemory>() == 24);
+const _: () = assert!(size_of::<Prefix>() + size_of::<WantedMemory>() + 2 + 8 * MOST_PIECES < RECEIVE_BUFFER);
 
 impl From<&Wanted> for WantedMemory {
     fn from(wanted: &Wanted) -> Self {
@@ -98,15 +100,39 @@ impl From<&WantedMemory> for Wanted {
 }
 
 /// What comes of asking for it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Gift {
-    /// Its descriptor.
-    Given = 1,
+    /// Descriptors of pieces that have so many bytes each.
+    Given(Vec<u64>),
     /// Nothing this time: it is no more, or was not known.
-    Gone = 2,
+    Gone,
     /// Nothing ever.
-    Refused = 3,
+    Refused,
+}
+
+impl Gift {
+    fn to_bytes(&self) -> Vec<u8> {
+        match self {
+            Gift::Given(lens) => {
+                [1, lens.len() as u8].into_iter().chain(lens.iter().flat_map(|len| len.to_le_bytes())).collect()
+            }
+            Gift::Gone => vec![2],
+            Gift::Refused => vec![3],
+        }
+    }
+
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        match bytes {
+            [1, count, lens @ ..] => {
+                let lens = <[U64]>::ref_from_bytes(lens).ok()?;
+                let right = (1..=MOST_PIECES).contains(&lens.len()) && lens.len() == usize::from(*count);
+                right.then(|| Gift::Given(lens.iter().map(|len| len.get()).collect()))
+            }
+            [2] => Some(Gift::Gone),
+            [3] => Some(Gift::Refused),
+            _ => None,
+        }
+    }
 }
 
 /// One packet.
@@ -136,7 +162,7 @@ pub(crate) enum Packet {
 
 impl Packet {
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
-        let mut given = [0; 25];
+        let (given, gone);
         let (kind, body): (u16, &[u8]) = match self {
             Packet::Hello(hello) => (1, hello.as_bytes()),
             Packet::Reply(hello) => (2, hello.as_bytes()),
@@ -147,13 +173,12 @@ impl Packet {
             Packet::Refuse(reason) => (7, &[*reason as u8]),
             Packet::Ask(wanted) => (8, wanted.as_bytes()),
             Packet::Give(wanted, gift) => {
-                given[..24].copy_from_slice(wanted.as_bytes());
-                given[24] = *gift as u8;
+                given = [wanted.as_bytes(), &gift.to_bytes()].concat();
                 (9, &given)
             }
             Packet::Gone { buffer_id } => {
-                given[..8].copy_from_slice(&buffer_id.to_le_bytes());
-                (10, &given[..8])
+                gone = buffer_id.to_le_bytes();
+                (10, &gone)
             }
         };
         let prefix = Prefix { magic: MAGIC, version: VERSION.into(), kind: kind.into() };
@@ -193,12 +218,8 @@ impl Packet {
             8 => Ok(Packet::Ask(WantedMemory::read_from_bytes(body).map_err(|_| length)?)),
             9 => {
                 let (wanted, gift) = WantedMemory::read_from_prefix(body).map_err(|_| length)?;
-                match gift {
-                    [1] => Ok(Packet::Give(wanted, Gift::Given)),
-                    [2] => Ok(Packet::Give(wanted, Gift::Gone)),
-                    [3] => Ok(Packet::Give(wanted, Gift::Refused)),
-                    _ => Err("what a packet gives is nothing known"),
-                }
+                let gift = Gift::parse(gift).ok_or("what a packet gives is nothing known")?;
+                Ok(Packet::Give(wanted, gift))
             }
             10 => {
                 let buffer_id = U64::read_from_bytes(body).map_err(|_| length)?.get();
@@ -257,6 +278,7 @@ mod tests {
             Packet::Refuse(Refusal::Full),
             Packet::Ask(wanted),
             Packet::Give(wanted, Gift::Refused),
+            Packet::Give(wanted, Gift::Given((1..=MOST_PIECES as u64).collect())),
             Packet::Gone { buffer_id: 9 },
         ]
     }

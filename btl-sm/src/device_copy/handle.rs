@@ -63,6 +63,11 @@ impl Handle {
         Handle::ref_from_bytes(remote.as_bytes()).ok()
     }
 
+    /// Whether it is of the allocation that the driver has this id for.
+    pub(crate) fn is_of(&self, buffer_id: u64) -> bool {
+        self.buffer_id.get() == buffer_id
+    }
+
     /// The UUID of the device that the memory is on.
     pub(crate) fn device(&self) -> &[u8; 16] {
         &self.device

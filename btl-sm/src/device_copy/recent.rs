@@ -46,8 +46,9 @@ impl Recent {
     }
 
     pub(super) fn exported(&mut self, at: &Location, access: Access, handle: &Handle) {
-        // An allocation without an id is none that could be known again, and what is no more is said once.
-        if at.buffer_id != 0 && handle.gone().is_none() {
+        // An allocation without an id is none that could be known again, as is a run, of whose first piece that is only;
+        // and what is no more is said once.
+        if at.buffer_id != 0 && handle.is_of(at.buffer_id) && handle.gone().is_none() {
             self.exported = Some(RecentExport { at: *at, access, handle: *handle, uses: 0 });
         }
     }
@@ -62,5 +63,27 @@ impl Recent {
 
     pub(super) fn reached(&mut self, handle: &Handle, into: &Location, mapped: &Mapped) {
         self.imported = Some(RecentImport { handle: *handle, into: *into, mapping: mapped.remember() });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cableway_common_cuda::{DeviceIndex, ExportKind, Exported, MemoryClass, Order};
+
+    use super::*;
+
+    #[test]
+    fn what_its_first_piece_does_not_tell_is_not_remembered() {
+        let location = Location { class: MemoryClass::Device, device: Some(DeviceIndex(0)), context: 0, buffer_id: 7 };
+        let region = Region { address: 0x10_0000 as *mut u8, len: 2000, location, order: Order::None };
+        for (buffer_id, remembered) in [(7, true), (1 << 63 | 1, false)] {
+            let kind = ExportKind::Descriptor;
+            let exported = Exported { kind, device: [0; 16], base: 0x10_0000, len: 4000, buffer_id, handle: [0; 64] };
+            let handle = Handle::new(&exported, region.address, region.len, Access::RemoteRead, None);
+            let mut recent = Recent::default();
+            recent.exported(&location, Access::RemoteRead, &handle);
+            let again = recent.export(&region, Access::RemoteRead);
+            assert_eq!(again.is_some(), remembered, "{buffer_id}");
+        }
     }
 }

@@ -29,7 +29,7 @@ mod stream;
 mod stretch;
 mod table;
 
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
@@ -49,7 +49,7 @@ use crate::costs::{CostReport, Costs, DeviceCosts};
 use crate::direct::DirectSupport;
 use crate::error::DeviceError;
 use crate::facts::Facts;
-use crate::ipc::{Exported, NoExport};
+use crate::ipc::{Exported, Given, NoExport};
 use crate::location::{DeviceIndex, Location, MemoryClass};
 use crate::spread::Spread;
 use crate::vendor::{
@@ -295,10 +295,10 @@ impl Vendor for Cuda {
     fn import(
         &self,
         exported: &Exported,
-        descriptor: Option<BorrowedFd<'_>>,
+        given: &[Given],
         into: &Location,
     ) -> Result<Box<dyn VendorMapping>, DeviceError> {
-        ipc::import(self.context_of(into)?, exported, descriptor)
+        ipc::import(self.context_of(into)?, exported, given)
     }
 
     fn allocation_at(&self, at: &Location, address: *const u8) -> Option<(*const u8, usize)> {

@@ -5,10 +5,14 @@ use std::collections::VecDeque;
 use ahash::{AHashMap, AHashSet};
 use parking_lot::Mutex;
 
-use super::{Answer, ExportKind, Exported, NoExport, Wanted};
+use super::{Answer, ExportKind, Exported, Given, NoExport, Wanted, is_run};
 use crate::devices::Devices;
+use crate::error::DeviceError;
 use crate::location::Location;
 use crate::vendor::Vendor;
+
+/// Pieces that are kept for each allocation that may be: each is asked about now and then.
+const PIECES: usize = 8;
 
 /// The allocations that this process has exported. Bounded: the one that was not used for longest is forgotten.
 pub struct Exports {
@@ -18,21 +22,38 @@ pub struct Exports {
 }
 
 #[derive(Default)]
-struct State {
-    /// By buffer id.
-    known: AHashMap<u64, Known>,
+pub(super) struct State {
+    /// By buffer id, or the number of a run.
+    pub(super) known: AHashMap<u64, Known>,
     /// Ids that are no more, for each process that was told of them.
     gone: AHashMap<u32, VecDeque<u64>>,
-    uses: u64,
+    pub(super) uses: u64,
+    /// The number of the last run.
+    pub(super) runs: u64,
 }
 
-struct Known {
-    base: u64,
-    at: Location,
-    /// None: the driver refused.
-    exported: Option<Exported>,
-    told: AHashSet<u32>,
-    used: u64,
+pub(super) struct Known {
+    /// Itself, or those of a run in the order of their addresses, each of which ends where the next begins.
+    pub(super) pieces: Vec<Piece>,
+    pub(super) at: Location,
+    /// None: it cannot be had.
+    pub(super) exported: Option<Exported>,
+    pub(super) told: AHashSet<u32>,
+    pub(super) used: u64,
+}
+
+/// What the driver has an id for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Piece {
+    pub(super) base: u64,
+    pub(super) len: u64,
+    pub(super) buffer_id: u64,
+}
+
+impl Piece {
+    pub(super) fn is_there(&self, vendor: &dyn Vendor) -> bool {
+        vendor.buffer_id(std::ptr::with_exposed_provenance(self.base as usize)) == Some(self.buffer_id)
+    }
 }
 
 impl Exports {
@@ -41,8 +62,9 @@ impl Exports {
         Exports { devices: devices.clone(), most: most.max(1), state: Mutex::default() }
     }
 
-    /// The export of the allocation around `len` bytes at `address`, for the process `peer`; none if it cannot be had:
-    /// for memory of a kind that has none there is one line at level info, for a driver that refuses one warning.
+    /// The export of the allocation around `len` bytes at `address`, or of the run of pieces that they lie in, for the
+    /// process `peer`; none if it cannot be had: for memory of a kind that has none there is one line at level info, for
+    /// a driver that refuses one warning.
     ///
     /// `at` was found out in the operation that this is for, so that the memory cannot have been freed since: it tells
     /// which allocation it is.
@@ -59,42 +81,50 @@ impl Exports {
             Some(known) => known,
             None => {
                 let known = Known::new(vendor, at, address, buffer_id)?;
-                state.make_room(&self.devices, self.most);
+                state.make_room(vendor, self.most);
                 state.known.entry(buffer_id).or_insert(known)
             }
         };
         known.used = state.uses;
         let exported = known.exported?;
         let first = (address as u64).checked_sub(exported.base)?;
-        if first.checked_add(len as u64)? > exported.len {
+        if first.checked_add(len as u64)? <= exported.len {
+            known.told.insert(peer);
+            return Some(exported);
+        }
+        if exported.kind != ExportKind::Descriptor {
             return None;
         }
+        let run = address as u64..(address as u64).checked_add(len as u64)?;
+        let known = state.run(vendor, self.most, at, &run)?;
         known.told.insert(peer);
-        Some(exported)
+        known.exported
     }
 
     /// What `peer` gets that asks for a descriptor of something it was told of.
     pub fn answer(&self, wanted: &Wanted, peer: u32) -> Answer {
         let Some(vendor) = self.devices.vendor() else { return Answer::Gone };
-        let (at, exported) = {
+        let (at, exported, pieces) = {
             let state = self.state.lock();
             let known = state.known.get(&wanted.buffer_id).filter(|known| known.told.contains(&peer));
-            let Some((at, Some(exported))) = known.map(|known| (known.at, known.exported)) else { return Answer::Gone };
-            (at, exported)
+            let Some(Known { at, exported: Some(exported), pieces, .. }) = known else { return Answer::Gone };
+            (*at, *exported, pieces.clone())
         };
         if exported.kind != ExportKind::Descriptor || Wanted::of(&exported) != *wanted {
             return Answer::Gone;
         }
-        match vendor.descriptor(&at, &exported) {
-            Ok(Some(descriptor)) => Answer::Given(descriptor),
-            Ok(None) => Answer::Gone,
-            Err(error) => {
-                cableway_base::warn_once("cuda/ipc/descriptor", || {
-                    format!("device memory is copied through the host, because it cannot be shared: {error}")
-                });
-                Answer::Refused
+        let mut given = Vec::with_capacity(pieces.len());
+        for Piece { base, len, buffer_id } in pieces {
+            match vendor.descriptor(&at, &Exported { base, len, buffer_id, ..exported }) {
+                Ok(Some(descriptor)) => given.push(Given { descriptor, len }),
+                Ok(None) => return Answer::Gone,
+                Err(error) => {
+                    warn_refused("cuda/ipc/descriptor", &error);
+                    return Answer::Refused;
+                }
             }
         }
+        Answer::Given(given)
     }
 
     /// The id of an allocation that `peer` was told of and that is no more; each is said once.
@@ -106,7 +136,9 @@ impl Exports {
     /// What cannot be said now stays for the next time.
     pub fn tell_gone(&self, mut say: impl FnMut(u32, u64) -> bool) {
         let mut state = self.state.lock();
-        state.forget_freed(&self.devices, self.most);
+        if let Some(vendor) = self.devices.vendor() {
+            state.forget_freed(vendor, self.most);
+        }
         for (peer, ids) in &mut state.gone {
             while ids.front().is_some_and(|id| say(*peer, *id)) {
                 ids.pop_front();
@@ -139,49 +171,63 @@ impl Known {
                 return None;
             }
             Err(NoExport::Refused(error)) => {
-                cableway_base::warn_once("cuda/ipc/export", || {
-                    format!("device memory is copied through the host, because it cannot be shared: {error}")
-                });
+                warn_refused("cuda/ipc/export", &error);
                 None
             }
         };
-        let base = exported.map_or(address as u64, |exported| exported.base);
-        Some(Known { base, at: *at, exported, told: AHashSet::new(), used: 0 })
+        let (base, len) = exported.map_or((address as u64, 0), |exported| (exported.base, exported.len));
+        let pieces = vec![Piece { base, len, buffer_id }];
+        Some(Known { pieces, at: *at, exported, told: AHashSet::new(), used: 0 })
     }
 }
 
 impl State {
-    /// Forgets what was freed, and one more if there are still too many.
-    fn make_room(&mut self, devices: &Devices, most: usize) {
-        self.forget_freed(devices, most);
-        if self.known.len() >= most
-            && let Some(oldest) = self.known.iter().min_by_key(|(_, known)| known.used).map(|(id, _)| *id)
-        {
-            self.known.remove(&oldest);
+    /// Forgets what was freed, and what was not used for longest until there is room for one more.
+    pub(super) fn make_room(&mut self, vendor: &dyn Vendor, most: usize) {
+        self.forget_freed(vendor, most);
+        let pieces = |known: &AHashMap<u64, Known>| known.values().map(|known| known.pieces.len()).sum::<usize>();
+        while self.known.len() >= most || pieces(&self.known) >= most.saturating_mul(PIECES) {
+            let Some(oldest) = self.known.iter().min_by_key(|(_, known)| known.used).map(|(id, _)| *id) else { return };
+            // The same allocation may be named again, by its id; the number of a run never is.
+            match is_run(oldest) {
+                true => self.forget(oldest, most),
+                false => drop(self.known.remove(&oldest)),
+            }
         }
     }
 
-    /// Forgets what was freed. Of what each process was told, `most` are kept to be said to be no more.
-    fn forget_freed(&mut self, devices: &Devices, most: usize) {
-        let Some(vendor) = devices.vendor() else { return };
-        let freed = |id: u64, base: u64| vendor.buffer_id(std::ptr::with_exposed_provenance(base as usize)) != Some(id);
-        let gone: Vec<u64> = self.known.iter().filter(|(id, at)| freed(**id, at.base)).map(|(id, _)| *id).collect();
+    /// Forgets what was freed, all of it or a piece.
+    fn forget_freed(&mut self, vendor: &dyn Vendor, most: usize) {
+        let freed = |known: &Known| !known.pieces.iter().all(|piece| piece.is_there(vendor));
+        let gone: Vec<u64> = self.known.iter().filter(|(_, known)| freed(known)).map(|(id, _)| *id).collect();
         for id in gone {
-            let told = self.known.remove(&id).map(|known| known.told).unwrap_or_default();
-            for peer in told {
-                let queue = self.gone.entry(peer).or_default();
-                queue.push_back(id);
-                // Who is never told closes it when its own limits ask for it.
-                if queue.len() > most {
-                    queue.pop_front();
-                }
+            self.forget(id, most);
+        }
+    }
+
+    /// Forgets what is no more. Of what each process was told, `most` are kept to be said to be no more.
+    fn forget(&mut self, id: u64, most: usize) {
+        let told = self.known.remove(&id).map(|known| known.told).unwrap_or_default();
+        for peer in told {
+            let queue = self.gone.entry(peer).or_default();
+            queue.push_back(id);
+            // Who is never told closes it when its own limits ask for it.
+            if queue.len() > most {
+                queue.pop_front();
             }
         }
     }
 }
 
+/// Says once that the driver refuses to share.
+pub(super) fn warn_refused(cause: &str, error: &DeviceError) {
+    cableway_base::warn_once(cause, || {
+        format!("device memory is copied through the host, because it cannot be shared: {error}")
+    });
+}
+
 /// One line at level info for each cause.
-fn say_once(cause: &'static str, message: impl FnOnce() -> String) {
+pub(super) fn say_once(cause: &'static str, message: impl FnOnce() -> String) {
     static SAID: Mutex<Vec<&'static str>> = Mutex::new(Vec::new());
     let mut said = SAID.lock();
     if !said.contains(&cause) {

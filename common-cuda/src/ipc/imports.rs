@@ -1,6 +1,5 @@
 //! The other side: mappings of what peers exported.
 
-use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
@@ -9,7 +8,7 @@ use ahash::AHashMap;
 use cableway_base::Parameters;
 use parking_lot::Mutex;
 
-use super::{Answer, ExportKind, Exported, Wanted};
+use super::{Answer, ExportKind, Exported, Given, Wanted, is_run};
 use crate::devices::Devices;
 use crate::error::DeviceError;
 use crate::location::Location;
@@ -173,8 +172,8 @@ impl Imports {
             }
             match state.slots.get_mut(&key).filter(|slot| slot.is_of(exported)) {
                 None if len < self.at_once => {
-                    // What it overlaps is gone, or the peer could not have allocated it there.
-                    closed = state.remove(|other, slot| other.peer == peer && slot.overlaps(exported) && *other != key);
+                    // What it displaces is gone, or the peer could not have allocated it there.
+                    closed = state.remove(|other, slot| slot.is_displaced(other, peer, exported) && *other != key);
                     state.insert(key, exported, Found::Met);
                     let more = state.shrink(self.most, self.most_bytes);
                     drop(guard);
@@ -187,13 +186,13 @@ impl Imports {
                 Some(Slot { found: Found::Open(open), .. }) => {
                     return Ok(Reach::Mapped(Mapped { open: open.clone() }));
                 }
-                _ => closed = state.remove(|other, slot| other.peer == peer && slot.overlaps(exported)),
+                _ => closed = state.remove(|other, slot| slot.is_displaced(other, peer, exported)),
             }
         }
         // Before the new one is opened: the driver may use the addresses again.
         drop(closed);
         Ok(match exported.kind {
-            ExportKind::Legacy => self.open_now(key, exported, into, None),
+            ExportKind::Legacy => self.open_now(key, exported, into, &[]),
             ExportKind::Descriptor => self.ask(key, exported, into),
         })
     }
@@ -243,24 +242,24 @@ impl Imports {
             }
         }
         drop(state);
-        let Answer::Given(descriptor) = answer else { return };
+        let Answer::Given(given) = answer else { return };
         for (key, device, into) in asked {
             let Wanted { buffer_id, base, len } = *wanted;
             let exported = Exported { kind: key.kind, device, base, len, buffer_id, handle: [0; 64] };
-            self.open_now(key, &exported, &into, Some(descriptor.as_fd()));
+            self.open_now(key, &exported, &into, &given);
         }
     }
 
     /// Maps it, or records that it cannot be.
-    fn open_now(&self, key: Key, exported: &Exported, into: &Location, descriptor: Option<BorrowedFd<'_>>) -> Reach {
+    fn open_now(&self, key: Key, exported: &Exported, into: &Location, given: &[Given]) -> Reach {
         let Some(vendor) = self.devices.vendor() else { return Reach::Refused };
         let begun = Instant::now();
-        let opened = vendor.import(exported, descriptor, into);
+        let opened = vendor.import(exported, given, into);
         let peer = key.peer;
         let mut state = self.state.lock();
         let (found, reach) = match opened {
             // While it was mapped, it was found to be gone.
-            Ok(_) if descriptor.is_some() && !state.slots.contains_key(&key) => return Reach::NotYet,
+            Ok(_) if !given.is_empty() && !state.slots.contains_key(&key) => return Reach::NotYet,
             Ok(mapping) => {
                 log::debug!("mapped {} bytes of process {peer} in {:?}", exported.len, begun.elapsed());
                 state.failures.insert((peer, key.kind), 0);
@@ -343,11 +342,16 @@ impl Slot {
         (self.base, self.len, self.device) == (exported.base, exported.len, exported.device)
     }
 
-    fn overlaps(&self, exported: &Exported) -> bool {
+    /// Whether this memory of `other`, if it is the peer's, cannot be there where that is which was exported. Runs overlap
+    /// with each other and with single pieces, and are told to be no more.
+    fn is_displaced(&self, other: &Key, peer: u32, exported: &Exported) -> bool {
         let end = |base: u64, len: u64| base.saturating_add(len);
-        self.device == exported.device
+        let overlaps = self.device == exported.device
             && self.base < end(exported.base, exported.len)
-            && exported.base < end(self.base, self.len)
+            && exported.base < end(self.base, self.len);
+        let apart = other.kind != exported.kind || !(is_run(other.buffer_id) || is_run(exported.buffer_id));
+        let same = (self.base, self.len) == (exported.base, exported.len);
+        other.peer == peer && overlaps && (apart || same)
     }
 }
 

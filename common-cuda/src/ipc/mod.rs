@@ -11,9 +11,14 @@
 //! Memory of `cudaMalloc` has handles that can be told in a message. What virtual memory management makes is passed by
 //! file descriptor instead: the importer asks the owner ([`Wanted`]), who answers with one ([`Answer`]) by whatever way
 //! the two have to pass descriptors. Nobody waits for that; until the memory is mapped, other protocols carry it.
+//!
+//! A buffer that lies in several pieces of such memory, mapped side by side, is exported as a run of them, which the
+//! importer maps side by side, too. A run has a number of our own in the place of an id. Its owner names it only for what
+//! lies in those of its pieces that still have their ids.
 
 mod exports;
 mod imports;
+mod run;
 
 pub use exports::Exports;
 pub use imports::{Imports, Mapped, MappingCounts, Reach, WasMapped};
@@ -28,7 +33,8 @@ use crate::error::DeviceError;
 pub enum ExportKind {
     /// By a handle that any process of the user may open: `cudaMalloc`'s memory.
     Legacy = 1,
-    /// By a file descriptor, for which the owner is asked: memory of `cuMemCreate` that was made to be shared so.
+    /// By file descriptors, for which the owner is asked: memory of `cuMemCreate` that was made to be shared so. One, or
+    /// one for each piece of a run.
     Descriptor = 2,
 }
 
@@ -50,7 +56,7 @@ pub struct Exported {
     pub base: u64,
     /// Bytes.
     pub len: u64,
-    /// The driver's id of it in the owner's process; never 0, never reused.
+    /// The driver's id of it in the owner's process, or the number of a run; never 0, never reused.
     pub buffer_id: u64,
     /// What the driver made of it; nothing for what is passed by descriptor.
     pub handle: [u8; 64],
@@ -77,12 +83,32 @@ impl Wanted {
 /// What the owner says to that.
 #[derive(Debug)]
 pub enum Answer {
-    /// Here it is. Closed once the memory is mapped.
-    Given(OwnedFd),
+    /// Here it is, piece by piece. Closed once the memory is mapped.
+    Given(Vec<Given>),
     /// There is no such allocation, or no longer.
     Gone,
     /// No descriptor of it can be had.
     Refused,
+}
+
+/// Physical memory that its owner passes on.
+#[derive(Debug)]
+pub struct Given {
+    /// What stands for it.
+    pub descriptor: OwnedFd,
+    /// Bytes of it that are mapped.
+    pub len: u64,
+}
+
+/// Pieces that a run has at most: descriptors that travel at once.
+pub const MOST_PIECES: usize = 64;
+
+/// The numbers of runs have this bit, which no driver's ids come to.
+const RUN: u64 = 1 << 63;
+
+/// Whether a [`buffer_id`](Exported::buffer_id) is the number of a run.
+fn is_run(buffer_id: u64) -> bool {
+    buffer_id & RUN != 0
 }
 
 /// Why an allocation has no export.

@@ -145,19 +145,28 @@ impl Memory {
         Memory { context, ranges: Vec::new() }
     }
 
-    /// Where the copy functions find `len` bytes at an address.
+    /// Where the copy functions find `len` bytes at an address, of one range.
     pub(crate) fn reach(&mut self, address: u64, len: u64) -> usize {
-        let (at, len) = (address as Address, len as usize);
-        let holds = |range: &Range| range.base <= at && at.checked_add(len).is_some_and(|end| end <= range.end());
+        match self.part(address) {
+            (alias, left) if len <= left => alias,
+            (_, left) => crash("what a kernel touches at", (address + left) as Address),
+        }
+    }
+
+    /// Where the copy functions find the byte at an address, and how many more lie behind it.
+    fn part(&mut self, address: u64) -> (usize, u64) {
+        let at = address as Address;
+        let holds = |range: &Range| range.base <= at && at < range.end();
+        let place = |range: &Range| (range.alias + (at - range.base), (range.end() - at) as u64);
         if let Some(range) = self.ranges.iter().find(|range| holds(range)) {
-            return range.alias + (at - range.base);
+            return place(range);
         }
         let found = driver().ok().and_then(|driver| driver.space.read().find(at).cloned());
-        match found.filter(|range| holds(range) && self.is_reached(range)) {
+        match found.filter(|range| self.is_reached(range)) {
             Some(range) => {
-                let alias = range.alias + (at - range.base);
+                let place = place(&range);
                 self.ranges.push(range);
-                alias
+                place
             }
             None => crash("what a kernel touches at", at),
         }
@@ -179,10 +188,16 @@ impl Memory {
         unsafe { AtomicU32::from_ptr(at as *mut u32) }
     }
 
+    /// Copies from one range or several that lie side by side into others.
     pub(crate) fn copy(&mut self, to: u64, from: u64, len: u64) {
-        let (dst, src) = (self.reach(to, len), self.reach(from, len));
-        // SAFETY: within ranges that are kept.
-        unsafe { std::ptr::copy(src as *const u8, dst as *mut u8, len as usize) };
+        let mut done = 0;
+        while done < len {
+            let ((dst, room), (src, there)) = (self.part(to + done), self.part(from + done));
+            let part = (len - done).min(room).min(there);
+            // SAFETY: within ranges that are kept.
+            unsafe { std::ptr::copy(src as *const u8, dst as *mut u8, part as usize) };
+            done += part;
+        }
     }
 }
 

@@ -6,7 +6,7 @@
 //! before its owner frees it, and owners free whenever they like.
 
 use std::ffi::{c_int, c_void};
-use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::sync::Arc;
 
 use cudarc::driver::sys::{CUdevice, CUmemLocationType_enum as Place, CUpointer_attribute_enum as Attribute};
@@ -18,7 +18,7 @@ use super::super::mapping::{self, BY_DESCRIPTOR, Physical};
 use super::super::status::Failure;
 use super::{buffer_id, range};
 use crate::error::DeviceError;
-use crate::ipc::Exported;
+use crate::ipc::{Exported, Given};
 use crate::location::DeviceIndex;
 use crate::vendor::VendorMapping;
 
@@ -95,29 +95,31 @@ pub(super) struct Mapping {
 }
 
 impl Mapping {
-    /// Maps what the descriptor stands for.
-    pub(super) fn open(
-        context: Arc<Context>,
-        exported: &Exported,
-        descriptor: Option<BorrowedFd<'_>>,
-    ) -> Result<Mapping, DeviceError> {
+    /// Maps what the descriptors stand for, side by side.
+    pub(super) fn open(context: Arc<Context>, exported: &Exported, given: &[Given]) -> Result<Mapping, DeviceError> {
         let driver = context.driver;
         let object = || format!("{} bytes of another process", exported.len);
         let refused = |reason: &str| {
             let reason = reason.to_owned();
             DeviceError { call: "cuMemImportFromShareableHandle", object: object(), reason }
         };
-        let descriptor = descriptor.ok_or_else(|| refused("its descriptor is not there"))?;
+        let whole = given.iter().try_fold(0_u64, |whole, piece| whole.checked_add(piece.len));
+        if whole != Some(exported.len) || given.iter().any(|piece| piece.len == 0) {
+            return Err(refused("what was given of it is less, or more"));
+        }
         let len = usize::try_from(exported.len).map_err(|_| refused("it is longer than any memory"))?;
         let opened = context.enter().and_then(|_scope| {
             let mut device: CUdevice = 0;
             // SAFETY: fills in the current context's device.
             unsafe { driver.cuCtxGetDevice(&raw mut device) }?;
-            let mut handle = 0;
-            let shareable: *mut c_void = std::ptr::without_provenance_mut(descriptor.as_raw_fd() as usize);
-            // SAFETY: a handle of this kind is the descriptor itself, which is open; a handle is filled in.
-            unsafe { driver.cuMemImportFromShareableHandle(&raw mut handle, shareable, BY_DESCRIPTOR) }?;
-            mapping::map(driver, device, &[(Physical::new(driver, handle), len)])
+            let physical = given.iter().map(|Given { descriptor, len }| {
+                let mut handle = 0;
+                let shareable: *mut c_void = std::ptr::without_provenance_mut(descriptor.as_raw_fd() as usize);
+                // SAFETY: a handle of this kind is the descriptor itself, which is open; a handle is filled in.
+                unsafe { driver.cuMemImportFromShareableHandle(&raw mut handle, shareable, BY_DESCRIPTOR) }?;
+                Ok((Physical::new(driver, handle), *len as usize))
+            });
+            mapping::map(driver, device, &physical.collect::<Result<Vec<_>, Failure>>()?)
         });
         let address = opened.map_err(|failure| driver.error(failure, object()))?;
         Ok(Mapping { context, address, len })

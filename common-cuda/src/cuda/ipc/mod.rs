@@ -4,7 +4,7 @@ mod descriptor;
 mod legacy;
 
 use std::ffi::{c_int, c_uint, c_void};
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use cudarc::driver::sys::{CUdeviceptr, CUpointer_attribute_enum as Attribute};
@@ -14,7 +14,7 @@ use super::driver::Driver;
 use super::info;
 use super::status::Failure;
 use crate::error::DeviceError;
-use crate::ipc::{ExportKind, Exported, NoExport};
+use crate::ipc::{ExportKind, Exported, Given, NoExport};
 use crate::location::DeviceIndex;
 use crate::vendor::VendorMapping;
 
@@ -82,14 +82,14 @@ pub(super) fn descriptor(context: &Context, exported: &Exported) -> Result<Optio
     descriptor::of(context, exported)
 }
 
-/// Maps another process's allocation, whose descriptor is there where its kind is passed by one.
+/// Maps another process's allocation, of which descriptors were given where its kind is passed so.
 pub(super) fn import(
     context: Arc<Context>,
     exported: &Exported,
-    descriptor: Option<BorrowedFd<'_>>,
+    given: &[Given],
 ) -> Result<Box<dyn VendorMapping>, DeviceError> {
     match exported.kind {
         ExportKind::Legacy => Ok(Box::new(legacy::Mapping::open(context, exported)?)),
-        ExportKind::Descriptor => Ok(Box::new(descriptor::Mapping::open(context, exported, descriptor)?)),
+        ExportKind::Descriptor => Ok(Box::new(descriptor::Mapping::open(context, exported, given)?)),
     }
 }

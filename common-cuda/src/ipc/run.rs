@@ -1,0 +1,123 @@
+//! Runs: pieces of physical memory, mapped side by side, that a buffer lies in several of (`PyTorch`'s expandable segments).
+//!
+//! A run is exported for the pieces that a buffer lies in, and serves whatever lies in it afterwards. It is named again
+//! only if those pieces which the buffer at hand lies in are still the same, by their ids; what else of it is no more does
+//! no harm, and is soon found out.
+
+use std::ops::Range;
+
+use ahash::AHashSet;
+
+use super::exports::{Known, Piece, State, say_once, warn_refused};
+use super::{ExportKind, Exported, MOST_PIECES, NoExport, RUN};
+use crate::location::Location;
+use crate::vendor::Vendor;
+
+impl State {
+    /// A run around the addresses, whose first lies in memory at `at` that is passed by descriptor; none if there is none
+    /// to be had, of which one line says why.
+    pub(super) fn run(
+        &mut self,
+        vendor: &dyn Vendor,
+        most: usize,
+        at: &Location,
+        addresses: &Range<u64>,
+    ) -> Option<&mut Known> {
+        let number = match self.known_run(vendor, addresses) {
+            Some(number) => number,
+            None => {
+                let pieces = pieces(vendor, at, addresses)?;
+                if self.is_refused(&pieces) {
+                    return None;
+                }
+                let exported = export(vendor, at, &pieces);
+                self.make_room(vendor, most);
+                self.runs += 1;
+                let number = RUN | self.runs;
+                let exported = exported.map(|exported| Exported { buffer_id: number, ..exported });
+                self.known.insert(number, Known { pieces, at: *at, exported, told: AHashSet::new(), used: 0 });
+                number
+            }
+        };
+        let known = self.known.get_mut(&number)?;
+        known.used = self.uses;
+        known.exported.is_some().then_some(known)
+    }
+
+    /// The number of a run that holds the addresses, and still does.
+    fn known_run(&self, vendor: &dyn Vendor, addresses: &Range<u64>) -> Option<u64> {
+        let holds = |known: &&Known| {
+            known.exported.is_some_and(|exported| {
+                known.pieces.len() > 1
+                    && exported.base <= addresses.start
+                    && addresses.end <= exported.base.saturating_add(exported.len)
+            })
+        };
+        let meant = |piece: &&Piece| piece.base < addresses.end && addresses.start < piece.base + piece.len;
+        let still = |known: &&Known| known.pieces.iter().filter(meant).all(|piece| piece.is_there(vendor));
+        let known = self.known.values().filter(holds).find(still)?;
+        known.exported.map(|exported| exported.buffer_id)
+    }
+
+    /// Whether these were not to be had before.
+    fn is_refused(&self, pieces: &[Piece]) -> bool {
+        self.known.values().any(|known| known.exported.is_none() && known.pieces == pieces)
+    }
+}
+
+/// What the addresses lie in, side by side.
+fn pieces(vendor: &dyn Vendor, at: &Location, addresses: &Range<u64>) -> Option<Vec<Piece>> {
+    let (mut pieces, mut next) = (Vec::new(), addresses.start);
+    while next < addresses.end {
+        if pieces.len() == MOST_PIECES {
+            say_once("cuda/ipc/pieces", || {
+                format!(
+                    "a message from or to more than {MOST_PIECES} pieces of memory of virtual memory management is \
+                     copied through the host"
+                )
+            });
+            return None;
+        }
+        let address = std::ptr::with_exposed_provenance(next as usize);
+        let (base, len) = vendor.allocation_at(at, address)?;
+        let (base, len, buffer_id) = (base as u64, len as u64, vendor.buffer_id(address)?);
+        // The first may begin before.
+        let begins = if pieces.is_empty() { base <= next } else { base == next };
+        next = base.checked_add(len).filter(|end| begins && *end > next)?;
+        pieces.push(Piece { base, len, buffer_id });
+    }
+    (pieces.len() > 1).then_some(pieces)
+}
+
+/// The export of all of them, but for its number; none if one of them has none, which is warned of.
+#[cold]
+fn export(vendor: &dyn Vendor, at: &Location, pieces: &[Piece]) -> Option<Exported> {
+    let mut whole: Option<Exported> = None;
+    for piece in pieces {
+        let address = std::ptr::with_exposed_provenance(piece.base as usize);
+        let exported = match vendor.export(at, address, piece.buffer_id) {
+            Ok(exported) => Some(exported).filter(|exported| exported.kind == ExportKind::Descriptor),
+            Err(NoExport::Kind) => None,
+            Err(NoExport::Refused(error)) => {
+                warn_refused("cuda/ipc/export", &error);
+                return None;
+            }
+        };
+        let Some(exported) = exported else {
+            cableway_base::warn_once("cuda/ipc/mixed", || {
+                "device memory is copied through the host, because a part of a message's was not made to be shared by \
+                 file descriptor, or is on another device than the rest"
+                    .to_owned()
+            });
+            return None;
+        };
+        if (exported.base, exported.len) != (piece.base, piece.len) {
+            return None;
+        }
+        match &mut whole {
+            None => whole = Some(exported),
+            Some(whole) => whole.len += exported.len,
+        }
+    }
+    whole
+}
