@@ -129,7 +129,7 @@ fn import(context: Arc<Context>, handle: &Handle) -> Outcome<Address> {
         alias,
         synchronous: AtomicBool::new(false),
         mapping: None,
-        backing: Backing { _addresses: Some(addresses), piece: Some(Arc::new(piece)), _charge: None },
+        backing: Backing { _addresses: Some(addresses), piece: Some(Arc::new(piece)), ..Backing::default() },
     });
     Ok(base)
 }

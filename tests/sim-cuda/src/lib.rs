@@ -12,7 +12,7 @@
 //!   are not;
 //! - a symbol of an old ABI is there, as in the driver, and always fails;
 //! - what makes a real driver dereference a dangling handle (a stream whose context is gone, say) ends the process with
-//!   a line that names the handle.
+//!   a line that names the handle; so does memory of a pool that its owner frees while another process has it.
 //!
 //! Error codes, the width of attributes, what invalidates a stream capture and what a stale handle of another process
 //! opens are as driver 580 answered on an H200; the tests of this package hold on that driver, too
@@ -65,6 +65,7 @@ mod memops;
 mod memory;
 mod packed;
 mod pool;
+mod pool_memory;
 mod procaddress;
 mod resident;
 mod schedule;

@@ -11,6 +11,7 @@ use crate::capture;
 use crate::context::{Context, check_current, current};
 use crate::driver::{driver, fresh_id};
 use crate::error::{Error, Outcome};
+use crate::pool_memory::check_free;
 use crate::settings::Settings;
 use crate::space::{Backing, Kind, Range};
 use crate::store::{Mapping, PAGE};
@@ -53,13 +54,14 @@ fn allocate(len: usize, kind: Kind) -> Outcome<Address> {
         alias,
         synchronous: AtomicBool::new(kind == Kind::Managed),
         mapping: None,
-        backing: Backing { _addresses: Some(addresses), piece, _charge: charge },
+        backing: Backing { _addresses: Some(addresses), piece, _charge: charge, ..Backing::default() },
     });
     Ok(base)
 }
 
 /// Frees the range at `base`, if `may` says that the function is for its kind, after the work of its context is done,
-/// as the driver does in practice.
+/// as the driver does in practice. Of a pool's memory it is documented to take for granted that nothing uses it any more,
+/// and to wait for nothing.
 pub(crate) fn free(base: Address, may: impl Fn(Kind) -> bool, unknown: Error) -> Outcome {
     let driver = driver()?;
     check_current()?;
@@ -68,6 +70,7 @@ pub(crate) fn free(base: Address, may: impl Fn(Kind) -> bool, unknown: Error) ->
     let range = range.filter(|range| range.base == base && may(range.kind)).ok_or(unknown)?;
     match &range.context {
         Some(context) => stream::synchronize_context(context)?,
+        None if matches!(range.kind, Kind::Pool { .. }) => check_free(&range),
         None => driver.scheduler.wait_all(),
     }
     driver.space.write().remove(base).map(drop).ok_or(unknown)

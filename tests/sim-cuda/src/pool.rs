@@ -13,6 +13,7 @@ use crate::context::current;
 use crate::device::Charge;
 use crate::driver::{Driver, Handles, driver, fresh_id};
 use crate::error::{Error, Outcome};
+use crate::pool_memory::{Importing, InPool, check_free, remove_if_done};
 use crate::schedule::Work;
 use crate::sharing::{AccessOf, Accesses, Location, NO_HANDLE, PINNED, POSIX, READ_WRITE, descriptor, hand_out};
 use crate::space::{Backing, Kind, Range};
@@ -29,6 +30,10 @@ pub(crate) struct Pool {
     settings: [AtomicU64; 4],
     used: AtomicU64,
     used_high: AtomicU64,
+    /// What there is of its memory, freed or not, until the stream has come to its freeing.
+    pub(crate) ranges: AtomicUsize,
+    /// The user has done with it. Its handle names it until nothing is left of its memory.
+    pub(crate) is_destroyed: AtomicBool,
 }
 
 /// Where a pool's memory comes from.
@@ -52,6 +57,8 @@ impl Pool {
             settings,
             used: AtomicU64::new(0),
             used_high: AtomicU64::new(0),
+            ranges: AtomicUsize::new(0),
+            is_destroyed: AtomicBool::new(false),
         }
     }
 
@@ -108,12 +115,13 @@ impl Driver {
     }
 
     fn pool(&self, handle: usize) -> Outcome<Arc<Pool>> {
-        self.pools.lock().get(handle).ok_or(Error::INVALID_VALUE)
+        let pool = self.pools.lock().get(handle);
+        pool.filter(|pool| !pool.is_destroyed.load(Ordering::SeqCst)).ok_or(Error::INVALID_VALUE)
     }
 
     /// `CUmemAccess_flags` of a device for a pool's memory; of a pool that is gone, as if nothing had been granted.
     pub(crate) fn pool_access(&self, handle: usize, device: c_int) -> c_uint {
-        self.pool(handle).map_or(0, |pool| pool.access_of(device))
+        self.pools.lock().get(handle).map_or(0, |pool| pool.access_of(device))
     }
 }
 
@@ -122,9 +130,17 @@ fn current_pool(device: c_int) -> Outcome<usize> {
     Ok(driver()?.pools_of(device)?.now.load(Ordering::Relaxed))
 }
 
-fn insert(pool_handle: usize, pool: &Pool, len: usize, piece: Piece, charge: Option<Charge>) -> Outcome<Address> {
+fn insert(pool_handle: usize, pool: &Arc<Pool>, len: usize, piece: Piece, charge: Option<Charge>) -> Outcome<Address> {
     let addresses = Mapping::reserved(len, PAGE)?;
-    let (base, alias) = (addresses.address(), piece.alias());
+    let (base, alias, piece) = (addresses.address(), piece.alias(), Arc::new(piece));
+    let import = matches!(pool.source, Source::Imported(..)).then(|| Importing::new(piece.clone()));
+    let backing = Backing {
+        _addresses: Some(addresses),
+        piece: Some(piece),
+        _charge: charge,
+        _pool: Some(InPool::new(pool_handle, pool.clone())),
+        _import: import,
+    };
     driver()?.space.write().insert(Range {
         base,
         len,
@@ -135,7 +151,7 @@ fn insert(pool_handle: usize, pool: &Pool, len: usize, piece: Piece, charge: Opt
         alias,
         synchronous: AtomicBool::new(false),
         mapping: None,
-        backing: Backing { _addresses: Some(addresses), piece: Some(Arc::new(piece)), _charge: charge },
+        backing,
     });
     Ok(base)
 }
@@ -163,11 +179,12 @@ fn allocate(len: usize, handle: usize, stream: usize) -> Outcome<Address> {
 
 /// Keeps a range until the stream comes to its freeing.
 struct Release {
-    _range: Arc<Range>,
+    range: Arc<Range>,
 }
 
 impl Work for Release {
     fn step(&mut self) -> bool {
+        check_free(&self.range);
         true
     }
 }
@@ -193,7 +210,7 @@ fn free(address: Address, stream: usize) -> Outcome {
     // The driver forgets the address at once, whatever the stream still does with the memory.
     space.remove(address);
     drop(space);
-    stream.submit(Box::new(Release { _range: range }))
+    stream.submit(Box::new(Release { range }))
 }
 
 fn create(properties: Properties) -> Outcome<usize> {
@@ -298,8 +315,11 @@ driver_api! {
         for pools in &driver.device_pools {
             let _ = pools.now.compare_exchange(pool, pools.default, Ordering::Relaxed, Ordering::Relaxed);
         }
-        // What was allocated from it stays until it is freed.
-        driver.pools.lock().remove(pool).map(drop).ok_or(Error::INVALID_VALUE)
+        // What was allocated from it stays until it is freed, and the pool with it.
+        let destroyed = driver.pool(pool)?;
+        destroyed.is_destroyed.store(true, Ordering::SeqCst);
+        remove_if_done(pool, &destroyed);
+        Ok(())
     }
 
     11020 cuMemPoolTrimTo: fn cuMemPoolTrimTo(pool: usize, _keep: usize) {

@@ -10,6 +10,7 @@ use crate::context::Context;
 use crate::device::Charge;
 use crate::driver::driver;
 use crate::error::{Error, Outcome};
+use crate::pool_memory::{Importing, InPool};
 use crate::sharing::{Accesses, READ_WRITE};
 use crate::store::{Mapping, Piece};
 use crate::vmm::Physical;
@@ -74,6 +75,9 @@ pub(crate) struct Backing {
     pub(crate) _addresses: Option<Mapping>,
     pub(crate) piece: Option<Arc<Piece>>,
     pub(crate) _charge: Option<Charge>,
+    /// Of memory of pools only.
+    pub(crate) _pool: Option<InPool>,
+    pub(crate) _import: Option<Importing>,
 }
 
 impl Range {

@@ -152,7 +152,7 @@ fn map(address: Address, len: usize, offset: usize, handle: usize, flags: u64) -
         id: fresh_id(),
         alias: physical.piece.alias(),
         synchronous: AtomicBool::new(false),
-        backing: Backing { _addresses: None, piece: Some(physical.piece.clone()), _charge: None },
+        backing: Backing { piece: Some(physical.piece.clone()), ..Backing::default() },
         mapping: Some(Mapped { physical, reserved, access: Accesses::default() }),
     });
     Ok(())
