@@ -4,7 +4,12 @@
 
 mod common;
 
-use cableway_btl::{Access, Error, Flags, FragmentKind, Operation, Region, Registration, Token, Transfer};
+use std::cell::RefCell;
+
+use cableway_base::Rank;
+use cableway_btl::{
+    Access, Btl as _, Error, Flags, FragmentKind, Operation, Received, Region, Registration, Token, Transfer, Upcalls,
+};
 use cableway_common_cuda::{BufferKind, DeviceBuffer, DeviceIndex, Devices, Location, MOST_PIECES, MemoryClass, Order};
 use common::{Pair, pattern, until};
 use test_nodes::{devices, devices_with};
@@ -227,6 +232,56 @@ fn what_lies_in_several_pieces_of_physical_memory_is_passed_as_so_many_descripto
     }
     let more = filled(&devices, BufferKind::VmmPieces, &pattern(1, (MOST_PIECES + 1) << 21));
     assert!(registered(&mut pair, &more, Access::RemoteRead).is_none());
+}
+
+/// Frees memory as soon as it is told that a copy of it is over, as its owner may.
+struct FreesAtOnce(RefCell<Option<DeviceBuffer>>);
+
+impl Upcalls for FreesAtOnce {
+    fn receive(&self, _: Rank, _: Received<'_>) {}
+
+    fn completed(&self, _: Token, result: Result<(), Error>) {
+        result.unwrap();
+        assert!(self.0.take().is_some(), "completed once");
+    }
+
+    fn peer_failed(&self, _: Rank, error: Error) {
+        panic!("{error}");
+    }
+
+    fn peer_left(&self, _: Rank) {}
+}
+
+#[test]
+fn memory_of_a_pool_is_let_go_of_before_its_message_is_over() {
+    const TEST: &str = "memory_of_a_pool_is_let_go_of_before_its_message_is_over";
+    if std::env::var_os("CABLEWAY_TEST_REAL_DRIVER").is_some() {
+        return eprintln!("skipped {TEST}: the simulated driver only ends a process that frees what is mapped");
+    }
+    let devices = devices();
+    let mut pair = Pair::with_devices(&["device_ipc_open_size=1", "device_ipc_pool_size=4000"], &devices);
+    pair.deliver(b"connected");
+    let _always_there = filled(&devices, BufferKind::PoolShared, &[1; 10]);
+    let local = filled(&devices, BufferKind::Device, &[0; 5000]);
+    let small = filled(&devices, BufferKind::PoolShared, &[0; 3999]);
+    assert!(registered(&mut pair, &small, Access::RemoteRead).is_none(), "it is not worth it");
+    for round in 0..20 {
+        let remote = filled(&devices, BufferKind::PoolShared, &pattern(round, 5000));
+        let name = registered(&mut pair, &remote, Access::RemoteRead).unwrap();
+        let frees = FreesAtOnce(RefCell::new(Some(remote)));
+        let (start, mut begun) = (std::time::Instant::now(), false);
+        while frees.0.borrow().is_some() {
+            assert!(start.elapsed() < common::PATIENCE, "no descriptor was given");
+            if !begun {
+                // SAFETY: both buffers live until the copy is reported, and nobody else touches them.
+                let get = unsafe { pair.to_zero.get(region(&local), name.handle(), 0, Token(7)) };
+                begun = matches!(get, Ok(Transfer::Started));
+            }
+            pair.zero.progress();
+            pair.one.btl.progress(&frees);
+        }
+        assert!(content(&local) == pattern(round, 5000), "round {round}");
+    }
 }
 
 /// The limits and costs of a link are those of the parameters until something is known of the device that messages turn

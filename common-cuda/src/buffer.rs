@@ -12,6 +12,8 @@ pub enum BufferKind {
     Device,
     /// From the device's default stream-ordered pool, as `cudaMallocAsync`.
     Pool,
+    /// From a pool of ours on the device that was made to be shared with other processes by file descriptor.
+    PoolShared,
     /// Virtual memory management: an address range with physical memory mapped into it, which was made to be shared with
     /// other processes by file descriptor where the device can do that.
     Vmm,
@@ -27,8 +29,16 @@ pub enum BufferKind {
 
 impl BufferKind {
     /// Every kind.
-    pub const ALL: [BufferKind; 7] =
-        [Self::Device, Self::Pool, Self::Vmm, Self::VmmPrivate, Self::VmmPieces, Self::Managed, Self::Pinned];
+    pub const ALL: [BufferKind; 8] = [
+        Self::Device,
+        Self::Pool,
+        Self::PoolShared,
+        Self::Vmm,
+        Self::VmmPrivate,
+        Self::VmmPieces,
+        Self::Managed,
+        Self::Pinned,
+    ];
 }
 
 /// An allocation in a device's primary context, which it keeps active. Freed by dropping.

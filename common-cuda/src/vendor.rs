@@ -76,14 +76,20 @@ pub(crate) trait Vendor: Send + Sync {
     fn context_id(&self, at: &Location) -> Result<u64, DeviceError>;
     /// The driver's id of the allocation at an address, never reused; none if it knows of none.
     fn buffer_id(&self, address: *const u8) -> Option<u64>;
-    /// What another process needs to map the allocation around an address, whose id is given.
+    /// What another process needs to map the allocation around an address, whose id is given. Of memory of a pool, in the
+    /// place of that one's number, the driver's handle of it, which another pool may have had and may get.
     fn export(&self, at: &Location, address: *const u8, buffer_id: u64) -> Result<Exported, NoExport>;
     /// A descriptor of what was exported of memory at `at`, for the process that maps it; none if that is no more.
     fn descriptor(&self, _at: &Location, exported: &Exported) -> Result<Option<OwnedFd>, DeviceError> {
         let object = format!("the allocation at {:#x}", exported.base);
         Err(DeviceError { call: "descriptor", object, reason: "this vendor has none".to_owned() })
     }
-    /// Maps another process's allocation into the context of `into`, with what was given of it where it is passed by
+    /// A descriptor of the pool that memory at `at` is allocated in now, by the driver's handle of it.
+    fn pool_descriptor(&self, _at: &Location, pool: u64) -> Result<OwnedFd, DeviceError> {
+        let object = format!("the pool {pool:#x}");
+        Err(DeviceError { call: "pool_descriptor", object, reason: "this vendor has none".to_owned() })
+    }
+    /// Maps another process's allocation, or its pool, into the context of `into`, with what was given of it where it is passed by
     /// descriptors.
     fn import(
         &self,
@@ -189,8 +195,14 @@ pub(crate) trait VendorCompletion: Send {
 
 /// Another process's allocation, mapped here until dropped.
 pub(crate) trait VendorMapping: Send + Sync {
-    /// Its first byte.
+    /// Its first byte; of a pool null.
     fn address(&self) -> *mut u8;
+    /// If it is a pool, what was exported that is allocated in it. Its owner may free that when the last of these is
+    /// dropped.
+    fn within(self: Arc<Self>, exported: &Exported) -> Result<Arc<dyn VendorMapping>, DeviceError> {
+        let reason = "what is mapped is no pool".to_owned();
+        Err(DeviceError { call: "within", object: format!("{} bytes of another process", exported.len), reason })
+    }
 }
 
 /// Device memory of our own; freed by dropping.

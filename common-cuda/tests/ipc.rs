@@ -41,6 +41,7 @@ fn from_text(text: &str) -> Exported {
         len: number(24),
         buffer_id: number(32),
         handle: bytes[40..].try_into().unwrap(),
+        pool: 0,
     }
 }
 

@@ -7,6 +7,7 @@ mod device_copy;
 mod device_costs;
 mod device_direct;
 mod device_shapes;
+mod device_shared;
 mod failover;
 mod faults;
 mod huge;
@@ -48,6 +49,7 @@ fn main() -> std::process::ExitCode {
         device_costs::TESTS,
         device_direct::TESTS,
         device_shapes::TESTS,
+        device_shared::TESTS,
         failover::TESTS,
         faults::TESTS,
         leaving::TESTS,

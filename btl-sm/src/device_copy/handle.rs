@@ -14,7 +14,8 @@ const WRITABLE: u8 = 2;
 pub(crate) struct Handle {
     kind: u8,
     access: u8,
-    zero: [u8; 6],
+    /// The number of the pool, for memory of one.
+    pool: [u8; 6],
     device: [u8; 16],
     base: U64,
     allocation_len: U64,
@@ -35,13 +36,18 @@ fn number(access: Access) -> u8 {
     }
 }
 
+fn first_bytes(number: u64) -> [u8; 6] {
+    let [a, b, c, d, e, f, ..] = number.to_le_bytes();
+    [a, b, c, d, e, f]
+}
+
 impl Handle {
     /// `len` bytes at `address`, which lie in the allocation.
     pub(crate) fn new(exported: &Exported, address: *const u8, len: usize, access: Access, gone: Option<u64>) -> Self {
         Handle {
             kind: exported.kind as u8,
             access: number(access),
-            zero: [0; 6],
+            pool: first_bytes(exported.pool),
             device: exported.device,
             base: exported.base.into(),
             allocation_len: exported.len.into(),
@@ -61,6 +67,11 @@ impl Handle {
     /// None if it is a handle of host memory.
     pub(crate) fn view(remote: &RemoteHandle) -> Option<&Handle> {
         Handle::ref_from_bytes(remote.as_bytes()).ok()
+    }
+
+    /// Whether it is of a pool.
+    pub(crate) fn is_of_pool(&self) -> bool {
+        self.kind == ExportKind::Pool as u8
     }
 
     /// Whether it is of the allocation that the driver has this id for.
@@ -99,8 +110,8 @@ impl Handle {
         if self.access != number(access) {
             return Err("the handle does not permit it");
         }
-        if self.zero != [0; 6] {
-            return Err("the handle has something where nothing is meant");
+        if (self.pool == [0; 6]) == self.is_of_pool() {
+            return Err("the handle is of a kind that pools do not have, or without its pool");
         }
         let Handle { first, len: part, allocation_len, base, .. } = *self;
         let (first, part, whole) = (first.get(), part.get(), allocation_len.get());
@@ -114,6 +125,8 @@ impl Handle {
     /// The allocation, and where in it a piece of `len` bytes at `offset` of the part begins.
     pub(crate) fn resolve(&self, access: Access, offset: u64, len: usize) -> Result<(Exported, u64), &'static str> {
         let kind = ExportKind::from_number(self.kind).ok_or("the handle is of an unknown kind")?;
+        let [a, b, c, d, e, f] = self.pool;
+        let pool = u64::from_le_bytes([a, b, c, d, e, f, 0, 0]);
         let place = self.place(access, offset, len)?;
         let exported = Exported {
             kind,
@@ -122,6 +135,7 @@ impl Handle {
             len: self.allocation_len.get(),
             buffer_id: self.buffer_id.get(),
             handle: self.driver,
+            pool,
         };
         Ok((exported, place))
     }
@@ -140,6 +154,7 @@ mod tests {
             len: 1000,
             buffer_id: 7,
             handle: [9; 64],
+            pool: 0,
         };
         let part = Handle::new(&exported, 0x10_0064 as *const u8, 200, Access::RemoteRead, Some(5));
         let remote = part.to_remote().unwrap();
@@ -155,10 +170,14 @@ mod tests {
             Handle { first: u64::MAX.into(), ..handle },
             Handle { base: u64::MAX.into(), ..handle },
             Handle { kind: 0, ..handle },
-            Handle { zero: [0, 0, 0, 0, 0, 1], ..handle },
+            Handle { kind: ExportKind::Pool as u8, ..handle },
+            Handle { pool: [1; 6], ..handle },
         ] {
             assert!(spoilt.resolve(Access::RemoteRead, 0, 1).is_err(), "{spoilt:?}");
         }
+        let of_pool = Exported { kind: ExportKind::Pool, pool: (1 << 48) - 1, ..exported };
+        let handle = Handle::new(&of_pool, 0x10_0000 as *const u8, 200, Access::RemoteRead, None);
+        assert_eq!(handle.resolve(Access::RemoteRead, 0, 200), Ok((of_pool, 0)));
         let host = RemoteHandle::new(&[1; 17]).unwrap();
         assert!(Handle::view(&host).is_none());
     }

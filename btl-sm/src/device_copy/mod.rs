@@ -74,7 +74,7 @@ impl DeviceCopies {
     pub(crate) fn new(devices: &Devices, parameters: &Parameters) -> Self {
         DeviceCopies {
             devices: devices.clone(),
-            exports: Exports::new(devices, parameters.device_ipc_mappings),
+            exports: Exports::new(devices, parameters.device_ipc_mappings).with_pools(parameters.device_ipc_pool_size),
             imports: Imports::new(devices, parameters),
             uuids: [const { OnceLock::new() }; DEVICES],
             batches: Mutex::default(),
@@ -268,7 +268,10 @@ impl DeviceCopies {
             let result = result.map_err(failed);
             for of in copies {
                 count += 1;
-                upcalls.completed(of.token, result.clone());
+                let token = of.token;
+                // What is of a pool must have been let go of when its owner hears that the message is over.
+                drop(of);
+                upcalls.completed(token, result.clone());
             }
         }
         count

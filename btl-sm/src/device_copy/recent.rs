@@ -46,9 +46,9 @@ impl Recent {
     }
 
     pub(super) fn exported(&mut self, at: &Location, access: Access, handle: &Handle) {
-        // An allocation without an id is none that could be known again, as is a run, of whose first piece that is only;
-        // and what is no more is said once.
-        if at.buffer_id != 0 && handle.is_of(at.buffer_id) && handle.gone().is_none() {
+        // An allocation without an id is none that could be known again, as is a run, of whose first piece that is only.
+        // Whether memory of a pool is named depends on how much it is. What is no more is said once.
+        if at.buffer_id != 0 && handle.is_of(at.buffer_id) && !handle.is_of_pool() && handle.gone().is_none() {
             self.exported = Some(RecentExport { at: *at, access, handle: *handle, uses: 0 });
         }
     }
@@ -78,7 +78,8 @@ mod tests {
         let region = Region { address: 0x10_0000 as *mut u8, len: 2000, location, order: Order::None };
         for (buffer_id, remembered) in [(7, true), (1 << 63 | 1, false)] {
             let kind = ExportKind::Descriptor;
-            let exported = Exported { kind, device: [0; 16], base: 0x10_0000, len: 4000, buffer_id, handle: [0; 64] };
+            let exported =
+                Exported { kind, device: [0; 16], base: 0x10_0000, len: 4000, buffer_id, handle: [0; 64], pool: 0 };
             let handle = Handle::new(&exported, region.address, region.len, Access::RemoteRead, None);
             let mut recent = Recent::default();
             recent.exported(&location, Access::RemoteRead, &handle);

@@ -109,6 +109,14 @@ impl Memory {
                     driver.cuStreamSynchronize(DEFAULT_STREAM)?;
                 }
             }
+            BufferKind::PoolShared => {
+                let pool = context.shared_pool()?;
+                // SAFETY: as above; the context keeps the pool.
+                unsafe {
+                    driver.cuMemAllocFromPoolAsync(&raw mut address, len, pool, DEFAULT_STREAM)?;
+                    driver.cuStreamSynchronize(DEFAULT_STREAM)?;
+                }
+            }
             BufferKind::Vmm | BufferKind::VmmPrivate | BufferKind::VmmPieces => {
                 (address, mapped) = map(driver, context.device, kind, len)?;
             }
@@ -126,7 +134,7 @@ impl Memory {
                 BufferKind::Pinned => {
                     driver.cuMemFreeHost(std::ptr::with_exposed_provenance_mut(self.address as usize))
                 }
-                BufferKind::Pool => driver
+                BufferKind::Pool | BufferKind::PoolShared => driver
                     .cuMemFreeAsync(self.address, DEFAULT_STREAM)
                     .and_then(|()| driver.cuStreamSynchronize(DEFAULT_STREAM)),
                 BufferKind::Vmm | BufferKind::VmmPrivate | BufferKind::VmmPieces => {

@@ -53,7 +53,7 @@ impl Drop for Physical<'_> {
     }
 }
 
-fn location(device: CUdevice) -> CUmemLocation {
+pub(super) fn location(device: CUdevice) -> CUmemLocation {
     CUmemLocation { type_: CUmemLocationType_enum::CU_MEM_LOCATION_TYPE_DEVICE, id: device }
 }
 

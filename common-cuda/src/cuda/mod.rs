@@ -20,6 +20,7 @@ pub(crate) mod lists;
 mod mapping;
 mod memo;
 mod pieces;
+mod pool;
 mod primary;
 mod recorded;
 mod register;
@@ -288,8 +289,11 @@ impl Vendor for Cuda {
     }
 
     fn descriptor(&self, at: &Location, exported: &Exported) -> Result<Option<OwnedFd>, DeviceError> {
-        let context = self.context_of(at)?;
-        ipc::descriptor(&context, exported)
+        ipc::descriptor(&*self.context_of(at)?, exported)
+    }
+
+    fn pool_descriptor(&self, at: &Location, pool: u64) -> Result<OwnedFd, DeviceError> {
+        ipc::pool_descriptor(&*self.context_of(at)?, pool)
     }
 
     fn import(

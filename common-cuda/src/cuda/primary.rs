@@ -3,12 +3,13 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use cudarc::driver::sys::{CUcontext, CUctx_st, CUdevice};
+use cudarc::driver::sys::{CUcontext, CUctx_st, CUdevice, CUmemoryPool};
 use parking_lot::Mutex;
 
 use super::context::{Handle, Scope, id_of};
 use super::driver::Driver;
 use super::info;
+use super::pool::Pool;
 use super::status::Failure;
 use crate::location::DeviceIndex;
 
@@ -38,6 +39,8 @@ pub(super) struct Primary {
     pub(super) device: CUdevice,
     handle: Handle<CUctx_st>,
     id: u64,
+    /// Made when something is first allocated in it.
+    shared_pool: Mutex<Option<Pool>>,
 }
 
 impl Primary {
@@ -57,12 +60,21 @@ impl Primary {
         // SAFETY: creates the context if nobody has; released on drop.
         unsafe { driver.cuDevicePrimaryCtxRetain(&raw mut handle, device) }?;
         let id = id_of(driver, handle)?;
-        Ok(Primary { driver, device, handle: Handle(handle), id })
+        Ok(Primary { driver, device, handle: Handle(handle), id, shared_pool: Mutex::default() })
     }
 
     /// Whether it is what it was when we retained it: a reset of the device has ended it, and our claim on it.
     fn alive(&self) -> bool {
         id_of(self.driver, self.handle.0) == Ok(self.id)
+    }
+
+    /// A pool on the device whose memory can be shared, which lives as long as this.
+    pub(super) fn shared_pool(&self) -> Result<CUmemoryPool, Failure> {
+        let mut pool = self.shared_pool.lock();
+        if pool.is_none() {
+            *pool = Some(Pool::create(self.driver, self.device)?);
+        }
+        Ok(pool.as_ref().map_or(std::ptr::null_mut(), Pool::handle))
     }
 
     pub(super) fn enter(&self) -> Result<Scope, Failure> {
@@ -75,6 +87,7 @@ impl Primary {
 
 impl Drop for Primary {
     fn drop(&mut self) {
+        *self.shared_pool.get_mut() = None;
         if !self.alive() {
             return;
         }

@@ -12,7 +12,7 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 
 use cudarc::driver::sys::{
     CUDA_MEMCPY2D, CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUipcMemHandle, CUmemAccessDesc,
-    CUmemAllocationProp, CUmemcpyAttributes, CUmodule, CUstream,
+    CUmemAllocationProp, CUmemPoolProps, CUmemPoolPtrExportData, CUmemcpyAttributes, CUmemoryPool, CUmodule, CUstream,
 };
 
 use super::status::Failure;
@@ -152,6 +152,14 @@ functions! {
     cuMemFreeHost(address: *mut c_void) since 2000 exported "cuMemFreeHost";
     cuMemAllocAsync(address: *mut CUdeviceptr, len: usize, stream: CUstream) since 11020 exported "cuMemAllocAsync";
     cuMemFreeAsync(address: CUdeviceptr, stream: CUstream) since 11020 exported "cuMemFreeAsync";
+    cuMemPoolCreate(pool: *mut CUmemoryPool, properties: *const CUmemPoolProps) since 11020 exported "cuMemPoolCreate";
+    cuMemPoolDestroy(pool: CUmemoryPool) since 11020 exported "cuMemPoolDestroy";
+    cuMemPoolSetAccess(pool: CUmemoryPool, access: *const CUmemAccessDesc, count: usize) since 11020 exported "cuMemPoolSetAccess";
+    cuMemAllocFromPoolAsync(address: *mut CUdeviceptr, len: usize, pool: CUmemoryPool, stream: CUstream) since 11020 exported "cuMemAllocFromPoolAsync";
+    cuMemPoolExportToShareableHandle(shareable: *mut c_void, pool: CUmemoryPool, kind: c_int, flags: u64) since 11020 exported "cuMemPoolExportToShareableHandle";
+    cuMemPoolImportFromShareableHandle(pool: *mut CUmemoryPool, shareable: *mut c_void, kind: c_int, flags: u64) since 11020 exported "cuMemPoolImportFromShareableHandle";
+    cuMemPoolExportPointer(exported: *mut CUmemPoolPtrExportData, address: CUdeviceptr) since 11020 exported "cuMemPoolExportPointer";
+    cuMemPoolImportPointer(address: *mut CUdeviceptr, pool: CUmemoryPool, exported: *mut CUmemPoolPtrExportData) since 11020 exported "cuMemPoolImportPointer";
     cuMemGetAllocationGranularity(granularity: *mut usize, prop: *const CUmemAllocationProp, option: c_int) since 10020 exported "cuMemGetAllocationGranularity";
     cuMemCreate(handle: *mut u64, len: usize, prop: *const CUmemAllocationProp, flags: u64) since 10020 exported "cuMemCreate";
     cuMemRelease(handle: u64) since 10020 exported "cuMemRelease";

@@ -5,7 +5,8 @@ use std::collections::VecDeque;
 use ahash::{AHashMap, AHashSet};
 use parking_lot::Mutex;
 
-use super::{Answer, ExportKind, Exported, Given, NoExport, Wanted, is_run};
+use super::pools::Pool;
+use super::{Answer, ExportKind, Exported, Given, NoExport, POOL, Wanted, is_run};
 use crate::devices::Devices;
 use crate::error::DeviceError;
 use crate::location::Location;
@@ -18,6 +19,7 @@ const PIECES: usize = 8;
 pub struct Exports {
     devices: Devices,
     most: usize,
+    pool_size: usize,
     state: Mutex<State>,
 }
 
@@ -28,8 +30,10 @@ pub(super) struct State {
     /// Ids that are no more, for each process that was told of them.
     gone: AHashMap<u32, VecDeque<u64>>,
     pub(super) uses: u64,
-    /// The number of the last run.
-    pub(super) runs: u64,
+    /// By number.
+    pub(super) pools: AHashMap<u64, Pool>,
+    /// The last number that a run or a pool was given.
+    pub(super) numbers: u64,
 }
 
 pub(super) struct Known {
@@ -57,9 +61,14 @@ impl Piece {
 }
 
 impl Exports {
-    /// Keeps at most `most` allocations.
+    /// Keeps at most `most` allocations. Exports none that are of pools.
     pub fn new(devices: &Devices, most: usize) -> Self {
-        Exports { devices: devices.clone(), most: most.max(1), state: Mutex::default() }
+        Exports { devices: devices.clone(), most: most.max(1), pool_size: usize::MAX, state: Mutex::default() }
+    }
+
+    /// The same, but that it exports at least so many bytes of memory of a pool.
+    pub fn with_pools(self, pool_size: usize) -> Self {
+        Exports { pool_size, ..self }
     }
 
     /// The export of the allocation around `len` bytes at `address`, or of the run of pieces that they lie in, for the
@@ -80,8 +89,9 @@ impl Exports {
         let known = match state.known.get_mut(&buffer_id) {
             Some(known) => known,
             None => {
-                let known = Known::new(vendor, at, address, buffer_id)?;
+                let mut known = Known::new(vendor, at, address, buffer_id)?;
                 state.make_room(vendor, self.most);
+                state.number_pool(vendor, &mut known, self.most);
                 state.known.entry(buffer_id).or_insert(known)
             }
         };
@@ -89,7 +99,15 @@ impl Exports {
         let exported = known.exported?;
         let first = (address as u64).checked_sub(exported.base)?;
         if first.checked_add(len as u64)? <= exported.len {
-            known.told.insert(peer);
+            if exported.kind != ExportKind::Pool {
+                known.told.insert(peer);
+                return Some(exported);
+            }
+            if len < self.pool_size {
+                return None;
+            }
+            let piece = known.pieces[0];
+            state.tell_pool(exported.pool, piece, peer);
             return Some(exported);
         }
         if exported.kind != ExportKind::Descriptor {
@@ -106,6 +124,9 @@ impl Exports {
         let Some(vendor) = self.devices.vendor() else { return Answer::Gone };
         let (at, exported, pieces) = {
             let state = self.state.lock();
+            if wanted.buffer_id & !(POOL - 1) == POOL && (wanted.base, wanted.len) == (0, 0) {
+                return state.give_pool(wanted.buffer_id & (POOL - 1), peer);
+            }
             let known = state.known.get(&wanted.buffer_id).filter(|known| known.told.contains(&peer));
             let Some(Known { at, exported: Some(exported), pieces, .. }) = known else { return Answer::Gone };
             (*at, *exported, pieces.clone())
@@ -150,6 +171,7 @@ impl Exports {
     pub fn forget_peer(&self, peer: u32) {
         let mut state = self.state.lock();
         state.gone.remove(&peer);
+        state.forget_peer_of_pools(peer);
         for known in state.known.values_mut() {
             known.told.remove(&peer);
         }
@@ -164,8 +186,8 @@ impl Known {
             Ok(exported) => Some(exported),
             Err(NoExport::Kind) => {
                 say_once("cuda/ipc/kind", || {
-                    "memory of pools, managed memory, and memory of virtual memory management that was not made to be \
-                     shared by file descriptor is copied through the host, because no other process could map it"
+                    "managed memory, and memory of pools and of virtual memory management that was not made to be \
+                     shared by file descriptor, is copied through the host, because no other process could map it"
                         .to_owned()
                 });
                 return None;
@@ -178,6 +200,10 @@ impl Known {
         let (base, len) = exported.map_or((address as u64, 0), |exported| (exported.base, exported.len));
         let pieces = vec![Piece { base, len, buffer_id }];
         Some(Known { pieces, at: *at, exported, told: AHashSet::new(), used: 0 })
+    }
+
+    pub(super) fn is_of_pool(&self, number: u64) -> bool {
+        self.exported.is_some_and(|exported| exported.kind == ExportKind::Pool && exported.pool == number)
     }
 }
 
@@ -196,6 +222,14 @@ impl State {
         }
     }
 
+    /// Puts the number of a pool in the place of its handle.
+    fn number_pool(&mut self, vendor: &dyn Vendor, known: &mut Known, most: usize) {
+        if let Some(exported) = known.exported.filter(|exported| exported.kind == ExportKind::Pool) {
+            let number = self.pool(vendor, &known.at, exported.pool, known.pieces[0], most);
+            known.exported = number.map(|pool| Exported { pool, ..exported });
+        }
+    }
+
     /// Forgets what was freed, all of it or a piece.
     fn forget_freed(&mut self, vendor: &dyn Vendor, most: usize) {
         let freed = |known: &Known| !known.pieces.iter().all(|piece| piece.is_there(vendor));
@@ -203,11 +237,17 @@ impl State {
         for id in gone {
             self.forget(id, most);
         }
+        self.forget_empty_pools(vendor, most);
     }
 
-    /// Forgets what is no more. Of what each process was told, `most` are kept to be said to be no more.
     fn forget(&mut self, id: u64, most: usize) {
-        let told = self.known.remove(&id).map(|known| known.told).unwrap_or_default();
+        if let Some(known) = self.known.remove(&id) {
+            self.say_gone(id, known.told, most);
+        }
+    }
+
+    /// Has processes hear of what is no more. Of what each was told, `most` are kept to be said.
+    pub(super) fn say_gone(&mut self, id: u64, told: AHashSet<u32>, most: usize) {
         for peer in told {
             let queue = self.gone.entry(peer).or_default();
             queue.push_back(id);

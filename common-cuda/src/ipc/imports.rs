@@ -1,18 +1,18 @@
 //! The other side: mappings of what peers exported.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use ahash::AHashMap;
 use cableway_base::Parameters;
 use parking_lot::Mutex;
 
+use super::mapped::{Mapped, Open, Reach, WasMapped};
 use super::{Answer, ExportKind, Exported, Given, Wanted, is_run};
 use crate::devices::Devices;
 use crate::error::DeviceError;
 use crate::location::Location;
-use crate::vendor::VendorMapping;
 
 /// Failed openings in a row after which nothing more of a kind is opened of a peer.
 const PATIENCE: u32 = 4;
@@ -67,71 +67,6 @@ enum Found {
     Open(Arc<Open>),
 }
 
-/// A mapping that is open.
-struct Open {
-    mapping: Box<dyn VendorMapping>,
-    /// It was used without a look-up since somebody looked.
-    used: AtomicBool,
-}
-
-/// How often peers' memory was mapped, and found mapped already.
-#[derive(Debug, Default)]
-pub struct MappingCounts {
-    made: AtomicU64,
-    hits: AtomicU64,
-}
-
-impl MappingCounts {
-    /// Mappings made and mappings used again since this was last asked.
-    pub fn take(&self) -> (u64, u64) {
-        (self.made.swap(0, Ordering::Relaxed), self.hits.swap(0, Ordering::Relaxed))
-    }
-}
-
-/// Whether an allocation of a peer can be reached.
-#[derive(Debug)]
-pub enum Reach {
-    /// It is mapped.
-    Mapped(Mapped),
-    /// It is not worth a mapping yet, or not there yet: by another protocol this time.
-    NotYet,
-    /// The same, and its owner is to be asked for this, whose answer [`Imports::supply`] takes.
-    Ask(Wanted),
-    /// It cannot be mapped.
-    Refused,
-}
-
-/// A mapping in use.
-#[derive(Clone)]
-pub struct Mapped {
-    open: Arc<Open>,
-}
-
-impl Mapped {
-    /// Where the allocation's byte `offset` is, for the copies of this process's devices.
-    pub fn address(&self, offset: u64) -> *mut u8 {
-        self.open.mapping.address().wrapping_add(offset as usize)
-    }
-}
-
-/// A mapping that was used, and is used again as long as it is kept.
-pub struct WasMapped {
-    open: Weak<Open>,
-}
-
-impl Mapped {
-    /// To find it again without a look-up.
-    pub fn remember(&self) -> WasMapped {
-        WasMapped { open: Arc::downgrade(&self.open) }
-    }
-}
-
-impl std::fmt::Debug for Mapped {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Mapped({:p})", self.open.mapping.address())
-    }
-}
-
 impl Imports {
     /// With the limits that the parameters `device_ipc_mappings`, `device_ipc_bytes` and `device_ipc_open_size` set.
     pub fn new(devices: &Devices, parameters: &Parameters) -> Self {
@@ -154,6 +89,23 @@ impl Imports {
     /// # Errors
     /// The context of `into` is gone.
     pub fn reach(&self, peer: u32, exported: &Exported, into: &Location, len: u64) -> Result<Reach, DeviceError> {
+        let reach = self.reach_whole(peer, &exported.whole(), into, len)?;
+        Ok(match reach {
+            Reach::Mapped(pool) if exported.kind == ExportKind::Pool => {
+                match pool.open.mapping.clone().within(exported) {
+                    Ok(mapping) => Reach::Mapped(Mapped { open: Open::new(mapping) }),
+                    Err(error) => {
+                        self.state.lock().count_failure(&self.troubled, peer, exported.kind, &error);
+                        Reach::Refused
+                    }
+                }
+            }
+            reach => reach,
+        })
+    }
+
+    /// The same of what stays mapped.
+    fn reach_whole(&self, peer: u32, exported: &Exported, into: &Location, len: u64) -> Result<Reach, DeviceError> {
         let Some(vendor) = self.devices.vendor() else { return Ok(Reach::Refused) };
         let context = if into.context != 0 { into.context } else { vendor.context_id(into)? };
         let key = Key { peer, kind: exported.kind, buffer_id: exported.buffer_id, context };
@@ -193,7 +145,7 @@ impl Imports {
         drop(closed);
         Ok(match exported.kind {
             ExportKind::Legacy => self.open_now(key, exported, into, &[]),
-            ExportKind::Descriptor => self.ask(key, exported, into),
+            ExportKind::Descriptor | ExportKind::Pool => self.ask(key, exported, into),
         })
     }
 
@@ -233,7 +185,7 @@ impl Imports {
         let mut asked = Vec::new();
         let mut state = self.state.lock();
         for (key, slot) in &mut state.slots {
-            let meant = key.peer == peer && key.kind == ExportKind::Descriptor && key.buffer_id == wanted.buffer_id;
+            let meant = key.peer == peer && key.kind != ExportKind::Legacy && key.buffer_id == wanted.buffer_id;
             if let (true, Found::Asked(into)) =
                 (meant && (slot.base, slot.len) == (wanted.base, wanted.len), &slot.found)
             {
@@ -245,7 +197,7 @@ impl Imports {
         let Answer::Given(given) = answer else { return };
         for (key, device, into) in asked {
             let Wanted { buffer_id, base, len } = *wanted;
-            let exported = Exported { kind: key.kind, device, base, len, buffer_id, handle: [0; 64] };
+            let exported = Exported { kind: key.kind, device, base, len, buffer_id, handle: [0; 64], pool: 0 };
             self.open_now(key, &exported, &into, &given);
         }
     }
@@ -264,20 +216,11 @@ impl Imports {
                 log::debug!("mapped {} bytes of process {peer} in {:?}", exported.len, begun.elapsed());
                 state.failures.insert((peer, key.kind), 0);
                 self.devices.mappings().made.fetch_add(1, Ordering::Relaxed);
-                let open = Arc::new(Open { mapping, used: AtomicBool::new(false) });
+                let open = Open::new(mapping.into());
                 (Found::Open(open.clone()), Reach::Mapped(Mapped { open }))
             }
             Err(error) => {
-                let failures = state.failures.entry((peer, key.kind)).or_default();
-                *failures += 1;
-                if *failures >= PATIENCE {
-                    self.troubled.store(true, Ordering::Relaxed);
-                }
-                cableway_base::warn_once(&format!("cuda/ipc/import/{}", error.reason), || {
-                    format!(
-                        "device memory of process {peer} is copied through the host, as it cannot be mapped: {error}"
-                    )
-                });
+                state.count_failure(&self.troubled, peer, key.kind, &error);
                 (Found::Refused, Reach::Refused)
             }
         };
@@ -356,6 +299,18 @@ impl Slot {
 }
 
 impl State {
+    /// Warns of what cannot be mapped, and gives a kind of a peer's memory up if that happens again and again.
+    fn count_failure(&mut self, troubled: &AtomicBool, peer: u32, kind: ExportKind, error: &DeviceError) {
+        let failures = self.failures.entry((peer, kind)).or_default();
+        *failures += 1;
+        if *failures >= PATIENCE {
+            troubled.store(true, Ordering::Relaxed);
+        }
+        cableway_base::warn_once(&format!("cuda/ipc/import/{}", error.reason), || {
+            format!("device memory of process {peer} is copied through the host, as it cannot be mapped: {error}")
+        });
+    }
+
     fn insert(&mut self, key: Key, exported: &Exported, found: Found) {
         let Exported { device, base, len, .. } = *exported;
         self.slots.insert(key, Slot { device, base, len, found, used: self.uses });

@@ -15,13 +15,18 @@
 //! A buffer that lies in several pieces of such memory, mapped side by side, is exported as a run of them, which the
 //! importer maps side by side, too. A run has a number of our own in the place of an id. Its owner names it only for what
 //! lies in those of its pieces that still have their ids.
+//!
+//! Memory of a pool is mapped for a message only, and unmapped before that is over, in a pool that stays imported.
 
 mod exports;
 mod imports;
+mod mapped;
+mod pools;
 mod run;
 
 pub use exports::Exports;
-pub use imports::{Imports, Mapped, MappingCounts, Reach, WasMapped};
+pub use imports::Imports;
+pub use mapped::{Mapped, MappingCounts, Reach, WasMapped};
 
 use std::os::fd::OwnedFd;
 
@@ -36,12 +41,15 @@ pub enum ExportKind {
     /// By file descriptors, for which the owner is asked: memory of `cuMemCreate` that was made to be shared so. One, or
     /// one for each piece of a run.
     Descriptor = 2,
+    /// Memory of a pool that was made to be shared so: the pool by a file descriptor, for which the owner is asked, what is
+    /// allocated in it by a handle.
+    Pool = 3,
 }
 
 impl ExportKind {
     /// The kind of this number; none if there is none.
     pub fn from_number(number: u8) -> Option<ExportKind> {
-        [ExportKind::Legacy, ExportKind::Descriptor].into_iter().find(|kind| *kind as u8 == number)
+        [ExportKind::Legacy, ExportKind::Descriptor, ExportKind::Pool].into_iter().find(|kind| *kind as u8 == number)
     }
 }
 
@@ -60,6 +68,18 @@ pub struct Exported {
     pub buffer_id: u64,
     /// What the driver made of it; nothing for what is passed by descriptor.
     pub handle: [u8; 64],
+    /// The number of the pool that it is allocated in, below 2^48; 0 if it is of none.
+    pub pool: u64,
+}
+
+impl Exported {
+    /// What its owner is asked for, and what stays mapped: itself, or the pool that it is allocated in.
+    fn whole(&self) -> Exported {
+        match self.kind {
+            ExportKind::Legacy | ExportKind::Descriptor => *self,
+            ExportKind::Pool => Exported { base: 0, len: 0, buffer_id: POOL | self.pool, handle: [0; 64], ..*self },
+        }
+    }
 }
 
 /// What its owner is asked for a descriptor of: an export, as it was told.
@@ -76,7 +96,8 @@ pub struct Wanted {
 impl Wanted {
     /// The one that was told.
     pub fn of(exported: &Exported) -> Self {
-        Wanted { buffer_id: exported.buffer_id, base: exported.base, len: exported.len }
+        let Exported { buffer_id, base, len, .. } = exported.whole();
+        Wanted { buffer_id, base, len }
     }
 }
 
@@ -105,6 +126,8 @@ pub const MOST_PIECES: usize = 64;
 
 /// The numbers of runs have this bit, which no driver's ids come to.
 const RUN: u64 = 1 << 63;
+/// The numbers of pools have this one, where they stand in the place of an id.
+const POOL: u64 = 1 << 62;
 
 /// Whether a [`buffer_id`](Exported::buffer_id) is the number of a run.
 fn is_run(buffer_id: u64) -> bool {

@@ -32,8 +32,8 @@ impl State {
                 }
                 let exported = export(vendor, at, &pieces);
                 self.make_room(vendor, most);
-                self.runs += 1;
-                let number = RUN | self.runs;
+                self.numbers += 1;
+                let number = RUN | self.numbers;
                 let exported = exported.map(|exported| Exported { buffer_id: number, ..exported });
                 self.known.insert(number, Known { pieces, at: *at, exported, told: AHashSet::new(), used: 0 });
                 number

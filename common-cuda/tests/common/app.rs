@@ -84,6 +84,10 @@ functions! {
     cuMemMap = "cuMemMap"(address: u64, len: usize, offset: usize, handle: u64, flags: u64);
     cuMemUnmap = "cuMemUnmap"(address: u64, len: usize);
     cuMemSetAccess = "cuMemSetAccess"(address: u64, len: usize, access: *const u32, count: usize);
+    cuMemPoolCreate = "cuMemPoolCreate"(pool: *mut Handle, properties: *const u64);
+    cuMemPoolDestroy = "cuMemPoolDestroy"(pool: Handle);
+    cuMemAllocFromPoolAsync = "cuMemAllocFromPoolAsync"(address: *mut u64, len: usize, pool: Handle, stream: Handle);
+    cuMemFreeAsync = "cuMemFreeAsync"(address: u64, stream: Handle);
     cuMemAlloc = "cuMemAlloc_v2"(address: *mut u64, len: usize);
     cuMemFree = "cuMemFree_v2"(address: u64);
     cuMemcpyHtoD = "cuMemcpyHtoD_v2"(destination: u64, source: *const c_void, len: usize);

@@ -20,6 +20,8 @@ pub(crate) enum MemoryKind {
     Device,
     /// Device memory of the default stream-ordered pool
     Pool,
+    /// Device memory of a pool that was made to be shared with other processes
+    PoolShared,
     /// Device memory of the virtual memory management calls, made to be shared with other processes
     Vmm,
     /// The same, not made to be shared
@@ -37,6 +39,7 @@ impl MemoryKind {
             MemoryKind::Pinned => Some(BufferKind::Pinned),
             MemoryKind::Device => Some(BufferKind::Device),
             MemoryKind::Pool => Some(BufferKind::Pool),
+            MemoryKind::PoolShared => Some(BufferKind::PoolShared),
             MemoryKind::Vmm => Some(BufferKind::Vmm),
             MemoryKind::VmmPrivate => Some(BufferKind::VmmPrivate),
             MemoryKind::VmmPieces => Some(BufferKind::VmmPieces),

@@ -1,15 +1,13 @@
 //! Memory of virtual memory management (`cuMemCreate`, `cuMemMap`), passed by file descriptor.
 //!
 //! What is shared is physical memory: one that is mapped by another process stays, though its owner unmaps and releases
-//! it, so that a mapping which outlives it shows old bytes and never memory that is somebody else's by now. Memory of
-//! pools is not passed this way, although it has descriptors: the driver wants each importer to have freed an allocation
-//! before its owner frees it, and owners free whenever they like.
+//! it, so that a mapping which outlives it shows old bytes and never memory that is somebody else's by now.
 
 use std::ffi::{c_int, c_void};
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::sync::Arc;
 
-use cudarc::driver::sys::{CUdevice, CUmemLocationType_enum as Place, CUpointer_attribute_enum as Attribute};
+use cudarc::driver::sys::{CUdevice, CUmemLocationType_enum as Place};
 
 use super::super::context::Context;
 use super::super::driver::Driver;
@@ -31,22 +29,9 @@ fn physical(driver: &Driver, address: u64) -> Result<Physical<'_>, Failure> {
     Ok(Physical::new(driver, handle))
 }
 
-/// Whether an address is of a pool, or may be: the memory of a pool is no mapping of its own.
-fn is_of_a_pool(driver: &Driver, address: u64) -> bool {
-    let mut pool: *mut c_void = std::ptr::null_mut();
-    let mut attribute = Attribute::CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE as c_int;
-    let mut place: *mut c_void = (&raw mut pool).cast();
-    // SAFETY: one attribute and its place; any address may be asked about.
-    let asked = unsafe { driver.cuPointerGetAttributes(1, &raw mut attribute, &raw mut place, address) };
-    asked.is_err() || !pool.is_null()
-}
-
-/// Whether what is mapped at an address is memory of the device that was made to be passed by descriptor.
+/// Whether what is mapped at an address, which is of no pool, is memory of the device that was made to be passed by descriptor.
 pub(super) fn is_shareable(context: &Context, device: DeviceIndex, address: *const u8) -> bool {
     let driver = context.driver;
-    if is_of_a_pool(driver, address as u64) {
-        return false;
-    }
     let made = context.enter().and_then(|_scope| {
         let device = info::handle(driver, device)?;
         let made = physical(driver, address as u64)?.properties()?;

@@ -2,6 +2,7 @@
 
 mod descriptor;
 mod legacy;
+mod pool;
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::os::fd::OwnedFd;
@@ -56,20 +57,21 @@ pub(super) fn export(
 ) -> Result<Exported, NoExport> {
     let driver = context.driver;
     let device = device.ok_or(NoExport::Kind)?;
-    let kind = if has_handle(driver, address) {
-        ExportKind::Legacy
-    } else if descriptor::is_shareable(context, device, address) {
-        ExportKind::Descriptor
-    } else {
-        return Err(NoExport::Kind);
+    // Of an address that nothing is said of it may be a pool's, which is no mapping of its own.
+    let (kind, pool) = match super::pool::of(driver, address as u64) {
+        _ if has_handle(driver, address) => (ExportKind::Legacy, 0),
+        Ok(0) if descriptor::is_shareable(context, device, address) => (ExportKind::Descriptor, 0),
+        Ok(pool @ 1..) if super::pool::is_shareable(driver, address as u64) => (ExportKind::Pool, pool),
+        _ => return Err(NoExport::Kind),
     };
     let made = context.enter().and_then(|_scope| {
         let (base, len) = range(driver, address as u64)?;
         let handle = match kind {
             ExportKind::Legacy => legacy::handle(driver, base)?,
             ExportKind::Descriptor => [0; 64],
+            ExportKind::Pool => super::pool::export_pointer(driver, base)?,
         };
-        Ok(Exported { kind, device: info::uuid(driver, device)?, base, len: len as u64, buffer_id, handle })
+        Ok(Exported { kind, device: info::uuid(driver, device)?, base, len: len as u64, buffer_id, handle, pool })
     });
     made.map_err(|failure| {
         let object = format!("the allocation around {address:p} on device {}", device.0);
@@ -82,7 +84,12 @@ pub(super) fn descriptor(context: &Context, exported: &Exported) -> Result<Optio
     descriptor::of(context, exported)
 }
 
-/// Maps another process's allocation, of which descriptors were given where its kind is passed so.
+/// A descriptor of a pool in which memory is allocated now.
+pub(super) fn pool_descriptor(context: &Context, pool: u64) -> Result<OwnedFd, DeviceError> {
+    pool::descriptor(context, pool)
+}
+
+/// Maps another process's allocation, or imports its pool, of which descriptors were given where its kind is passed so.
 pub(super) fn import(
     context: Arc<Context>,
     exported: &Exported,
@@ -91,5 +98,6 @@ pub(super) fn import(
     match exported.kind {
         ExportKind::Legacy => Ok(Box::new(legacy::Mapping::open(context, exported)?)),
         ExportKind::Descriptor => Ok(Box::new(descriptor::Mapping::open(context, exported, given)?)),
+        ExportKind::Pool => Ok(Box::new(pool::Imported::open(context, given)?)),
     }
 }

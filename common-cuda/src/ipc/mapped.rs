@@ -1,0 +1,78 @@
+//! What comes of a look at memory of peers.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use super::Wanted;
+use crate::vendor::VendorMapping;
+
+/// How often peers' memory was mapped, and found mapped already.
+#[derive(Debug, Default)]
+pub struct MappingCounts {
+    pub(super) made: AtomicU64,
+    pub(super) hits: AtomicU64,
+}
+
+impl MappingCounts {
+    /// Mappings made and mappings used again since this was last asked.
+    pub fn take(&self) -> (u64, u64) {
+        (self.made.swap(0, Ordering::Relaxed), self.hits.swap(0, Ordering::Relaxed))
+    }
+}
+
+/// Whether an allocation of a peer can be reached.
+#[derive(Debug)]
+pub enum Reach {
+    /// It is mapped.
+    Mapped(Mapped),
+    /// It is not worth a mapping yet, or not there yet: by another protocol this time.
+    NotYet,
+    /// The same, and its owner is to be asked for this, whose answer [`Imports::supply`] takes.
+    Ask(Wanted),
+    /// It cannot be mapped.
+    Refused,
+}
+
+/// A mapping that is open.
+pub(super) struct Open {
+    pub(super) mapping: Arc<dyn VendorMapping>,
+    /// It was used without a look-up since somebody looked.
+    pub(super) used: AtomicBool,
+}
+
+impl Open {
+    pub(super) fn new(mapping: Arc<dyn VendorMapping>) -> Arc<Open> {
+        Arc::new(Open { mapping, used: AtomicBool::new(false) })
+    }
+}
+
+/// A mapping in use.
+#[derive(Clone)]
+pub struct Mapped {
+    pub(super) open: Arc<Open>,
+}
+
+impl Mapped {
+    /// Where the allocation's byte `offset` is, for the copies of this process's devices.
+    pub fn address(&self, offset: u64) -> *mut u8 {
+        self.open.mapping.address().wrapping_add(offset as usize)
+    }
+}
+
+/// A mapping that was used, and is used again as long as it is kept.
+pub struct WasMapped {
+    pub(super) open: Weak<Open>,
+}
+
+impl Mapped {
+    /// To find it again without a look-up.
+    pub fn remember(&self) -> WasMapped {
+        WasMapped { open: Arc::downgrade(&self.open) }
+    }
+}
+
+impl std::fmt::Debug for Mapped {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Mapped({:p})", self.open.mapping.address())
+    }
+}

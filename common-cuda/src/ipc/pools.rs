@@ -1,0 +1,103 @@
+//! The owner's pools that it has exported memory of.
+//!
+//! The driver has no id for a pool, and may give its handle to another once it is destroyed. But a pool lasts as long as
+//! anything is allocated in it, whose ids are known. So a pool has a number of ours, which is good while one of its
+//! allocations is still there that was met under it; after that, the same pool is given another.
+
+use std::os::fd::OwnedFd;
+
+use ahash::AHashSet;
+
+use super::exports::{Piece, State, warn_refused};
+use super::{Answer, Given};
+use crate::location::Location;
+use crate::vendor::Vendor;
+
+/// Pools that are kept; the one that was not used for longest is forgotten.
+const MOST: usize = 16;
+
+/// A pool that memory was exported of.
+pub(super) struct Pool {
+    /// The driver's.
+    handle: u64,
+    /// Made while memory of it was certain to be there.
+    descriptor: OwnedFd,
+    /// The allocation in it that was named last.
+    witness: Piece,
+    told: AHashSet<u32>,
+    used: u64,
+}
+
+impl State {
+    /// The number of the pool that has this handle and that `piece` is allocated in. Of the pools that are known, those
+    /// that nothing is left of were just forgotten.
+    pub(super) fn pool(
+        &mut self,
+        vendor: &dyn Vendor,
+        at: &Location,
+        handle: u64,
+        piece: Piece,
+        most: usize,
+    ) -> Option<u64> {
+        if let Some((&number, _)) = self.pools.iter().find(|(_, pool)| pool.handle == handle) {
+            return Some(number);
+        }
+        let descriptor = match vendor.pool_descriptor(at, handle) {
+            Ok(descriptor) => descriptor,
+            Err(error) => {
+                warn_refused("cuda/ipc/pool", &error);
+                return None;
+            }
+        };
+        if self.pools.len() >= MOST
+            && let Some(oldest) = self.pools.iter().min_by_key(|(_, pool)| pool.used).map(|(number, _)| *number)
+        {
+            self.forget_pool(oldest, most);
+        }
+        self.numbers += 1;
+        let pool = Pool { handle, descriptor, witness: piece, told: AHashSet::new(), used: 0 };
+        self.pools.insert(self.numbers, pool);
+        Some(self.numbers)
+    }
+
+    /// Has a process know of memory in a pool.
+    pub(super) fn tell_pool(&mut self, number: u64, piece: Piece, peer: u32) {
+        if let Some(pool) = self.pools.get_mut(&number) {
+            pool.witness = piece;
+            pool.used = self.uses;
+            pool.told.insert(peer);
+        }
+    }
+
+    /// What a process gets that asks for a pool.
+    pub(super) fn give_pool(&self, number: u64, peer: u32) -> Answer {
+        let Some(pool) = self.pools.get(&number).filter(|pool| pool.told.contains(&peer)) else { return Answer::Gone };
+        match pool.descriptor.try_clone() {
+            Ok(descriptor) => Answer::Given(vec![Given { descriptor, len: 0 }]),
+            // This process has no room for one more descriptor.
+            Err(_) => Answer::Gone,
+        }
+    }
+
+    /// Forgets the pools that nothing is left of; what is known is still there.
+    pub(super) fn forget_empty_pools(&mut self, vendor: &dyn Vendor, most: usize) {
+        let is_known = |number: u64| self.known.values().any(|known| known.is_of_pool(number));
+        let empty = self.pools.iter().filter(|(number, pool)| !pool.witness.is_there(vendor) && !is_known(**number));
+        for number in empty.map(|(number, _)| *number).collect::<Vec<_>>() {
+            self.forget_pool(number, most);
+        }
+    }
+
+    fn forget_pool(&mut self, number: u64, most: usize) {
+        self.known.retain(|_, known| !known.is_of_pool(number));
+        if let Some(pool) = self.pools.remove(&number) {
+            self.say_gone(super::POOL | number, pool.told, most);
+        }
+    }
+
+    pub(super) fn forget_peer_of_pools(&mut self, peer: u32) {
+        for pool in self.pools.values_mut() {
+            pool.told.remove(&peer);
+        }
+    }
+}
