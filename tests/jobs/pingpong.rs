@@ -198,7 +198,7 @@ fn device_memory_in_every_pairing() {
                 device_pingpong(&driver, &arguments).assert_success();
             }
         }
-        for kind in ["vmm-private", "vmm-pieces"] {
+        for kind in ["vmm-private", "vmm-pieces", "pool-shared"] {
             let arguments = ["--btl", btl, "--src", kind, "--dst", kind, "--check", "--iterations", "5"];
             device_pingpong(&driver, &[&arguments[..], &["--sizes", "1,70000,5M"]].concat()).assert_success();
         }
