@@ -98,10 +98,20 @@ fn ask(driver: &Driver, attribute: Attribute, value: &mut u64, address: u64) -> 
 }
 
 /// What another process that has imported the pool needs to find the allocation that begins at an address.
-pub(super) fn export_pointer(driver: &Driver, address: u64) -> Result<[u8; 64], Failure> {
+///
+/// Drivers (580) refuse that until somebody has exported the pool of this handle; who needs its descriptor asks for it
+/// later.
+pub(super) fn export_pointer(driver: &Driver, pool: u64, address: u64) -> Result<[u8; 64], Failure> {
     let mut exported = CUmemPoolPtrExportData { reserved: [0; 64] };
     // SAFETY: fills in what is exported; any address may be asked about.
-    unsafe { driver.cuMemPoolExportPointer(&raw mut exported, address) }?;
+    let mut export = || unsafe { driver.cuMemPoolExportPointer(&raw mut exported, address) };
+    match export() {
+        Err(Failure { code: Failure::INVALID_VALUE, .. }) => {
+            drop(descriptor(driver, pool)?);
+            export()?;
+        }
+        answer => answer?,
+    }
     Ok(exported.reserved)
 }
 

@@ -32,6 +32,8 @@ pub(crate) struct Pool {
     used_high: AtomicU64,
     /// What there is of its memory, freed or not, until the stream has come to its freeing.
     pub(crate) ranges: AtomicUsize,
+    /// It has been exported; before, nothing in it can be.
+    is_exported: AtomicBool,
     /// The user has done with it. Its handle names it until nothing is left of its memory.
     pub(crate) is_destroyed: AtomicBool,
 }
@@ -58,6 +60,7 @@ impl Pool {
             used: AtomicU64::new(0),
             used_high: AtomicU64::new(0),
             ranges: AtomicUsize::new(0),
+            is_exported: AtomicBool::new(false),
             is_destroyed: AtomicBool::new(false),
         }
     }
@@ -244,7 +247,10 @@ fn export_pointer(address: Address) -> Outcome<PointerExport> {
     capture::unsafe_call()?;
     let range = driver()?.space.read().find(address).cloned().ok_or(Error::INVALID_VALUE)?;
     match (&range.kind, &range.backing.piece) {
-        (Kind::Pool { exportable: true, .. }, Some(piece)) => {
+        // As a real driver has it.
+        (Kind::Pool { exportable: true, pool }, Some(piece))
+            if driver()?.pool(*pool)?.is_exported.load(Ordering::Relaxed) =>
+        {
             Ok(PointerExport { piece: piece.name(), len: range.len as u64, reserved: [0; 3] })
         }
         _ => Err(Error::INVALID_VALUE),
@@ -373,7 +379,10 @@ driver_api! {
     11020 cuMemPoolExportToShareableHandle: fn cuMemPoolExportToShareableHandle(handle: Out<c_int>, pool: usize, kind: c_int, flags: u64) {
         let pool = driver()?.pool(pool)?;
         match &pool.source {
-            Source::Shared(store) if kind == POSIX && flags == 0 => hand_out(store.file(), handle),
+            Source::Shared(store) if kind == POSIX && flags == 0 => {
+                pool.is_exported.store(true, Ordering::Relaxed);
+                hand_out(store.file(), handle)
+            }
             _ => Err(Error::INVALID_VALUE),
         }
     }

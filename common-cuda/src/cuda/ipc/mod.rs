@@ -69,7 +69,7 @@ pub(super) fn export(
         let handle = match kind {
             ExportKind::Legacy => legacy::handle(driver, base)?,
             ExportKind::Descriptor => [0; 64],
-            ExportKind::Pool => super::pool::export_pointer(driver, base)?,
+            ExportKind::Pool => super::pool::export_pointer(driver, pool, base)?,
         };
         Ok(Exported { kind, device: info::uuid(driver, device)?, base, len: len as u64, buffer_id, handle, pool })
     });
