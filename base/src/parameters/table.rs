@@ -75,7 +75,7 @@ parameters! {
     device_chunk_size: Size = "2M", "size of the largest pieces in which a large device message is copied through host memory";
     device_chunks: Count = "8", "pieces of a device message in flight per direction";
     device_batch_size: Size = "512K", "pieces of device messages that come together and amount to so many bytes are copied through host memory together; a batch leaves as a whole, while the next one is copied";
-    device_landing_patience: Time = "20us", "a small copy from a device to internal buffers is over when its bytes are seen in memory, which is sooner than the driver tells; after so long without them the driver is asked; 0s: always";
+    device_landing_patience: Time = "20us", "a small copy from a device to internal buffers is over when its bytes are seen in memory, which is sooner than the driver tells, and one of a few bytes to a device is written as values, after which a word in host memory says so; after so long without them the driver is asked; 0s: always, and all copies are copy engines'";
 
     staging_limit: Size = "0", "host memory for copies of device buffers, of calls that Open MPI serves from host memory only; 0 means half of the machine's";
     device_kernels: Flag = "yes", "let kernels of ours make copies between devices where they are faster than copy engines: many at once, and data in blocks; and let them pack and unpack data in blocks that passes through the host; device_protocols=copy has no use for them";

@@ -23,6 +23,7 @@ use super::info;
 use super::kernels::Kernels;
 use super::lists::ListMemory;
 use super::memo::Memo;
+use super::memops::Memops;
 use super::status::Failure;
 use super::stream::Streams;
 use crate::costs::{Costs, DeviceCosts};
@@ -56,7 +57,7 @@ pub(super) struct Settings {
     pub(super) copier: bool,
     pub(super) copier_idle: Duration,
     pub(super) copier_lease: Duration,
-    /// How long the bytes of a small copy to the host are looked for before the driver is asked.
+    /// How long a small copy to the host is looked for, or a sign of a tiny one to the device, before the driver is asked.
     pub(super) landing: Duration,
     /// What a kernel takes longer to pack than a copy engine to copy the same.
     pub(super) pack_latency: Duration,
@@ -76,6 +77,7 @@ pub(crate) struct Context {
     pub(super) kernels: Kernels,
     pub(super) copier: Copier,
     pub(super) lists: ListMemory,
+    pub(super) memops: Memops,
     pub(super) settings: Settings,
     costs: Arc<Costs>,
     /// Its device, where costs are known by it.
@@ -225,6 +227,7 @@ impl Drop for Context {
         }
         self.copier.destroy(self.driver);
         self.lists.destroy(self.driver);
+        self.memops.destroy(self.driver);
         self.kernels.destroy(self.driver);
         self.streams.destroy(self.driver);
     }
@@ -423,6 +426,7 @@ impl Contexts {
                 kernels: Kernels::default(),
                 copier: Copier::default(),
                 lists: ListMemory::default(),
+                memops: Memops::default(),
                 settings: self.settings,
                 costs: self.keeper.costs.clone(),
                 device: OnceLock::new(),

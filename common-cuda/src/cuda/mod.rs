@@ -10,6 +10,7 @@ mod costs;
 mod direct;
 mod driver;
 mod hardware;
+mod host_words;
 mod info;
 mod ipc;
 mod jobs;
@@ -19,6 +20,7 @@ mod latest;
 pub(crate) mod lists;
 mod mapping;
 mod memo;
+mod memops;
 mod pieces;
 mod pool;
 mod primary;
@@ -196,7 +198,7 @@ impl Vendor for Cuda {
         let context = self.context_of(at)?;
         self.registrations.settle(&context);
         let first = order == Order::AfterDefaultStream;
-        let start = Start { direction, first, ordered: first && self.order_after_default_stream };
+        let start = Start { at: *at, direction, first, ordered: first && self.order_after_default_stream };
         Ok(Operation::begin(context, start))
     }
 

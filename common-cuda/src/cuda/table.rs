@@ -15,6 +15,7 @@ use cudarc::driver::sys::{
     CUmemAllocationProp, CUmemPoolProps, CUmemPoolPtrExportData, CUmemcpyAttributes, CUmemoryPool, CUmodule, CUstream,
 };
 
+use super::memops::WriteValue;
 use super::status::Failure;
 
 /// What the table says about one function.
@@ -125,6 +126,8 @@ functions! {
     cuEventDestroy(event: CUevent) since 4000 exported "cuEventDestroy_v2";
     cuEventRecord(event: CUevent, stream: CUstream) since 2000 exported "cuEventRecord";
     cuEventQuery(event: CUevent) since 2000 exported "cuEventQuery";
+
+    cuStreamBatchMemOp(stream: CUstream, count: c_uint, operations: *mut WriteValue, flags: c_uint) since 11070 exported "cuStreamBatchMemOp_v2";
 
     cuModuleLoadData(module: *mut CUmodule, image: *const c_void) since 2000 exported "cuModuleLoadData";
     cuModuleUnload(module: CUmodule) since 2000 exported "cuModuleUnload";

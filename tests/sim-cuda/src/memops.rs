@@ -1,12 +1,12 @@
-//! Work in streams that is no copy: `cuStreamWriteValue`, `cuStreamWaitValue`, `cuLaunchHostFunc`.
+//! Work in streams that is no copy: `cuStreamWriteValue`, `cuStreamWaitValue`, `cuStreamBatchMemOp`, `cuLaunchHostFunc`.
 
 use std::ffi::{c_uint, c_void};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use cudarc::driver::sys::CUstreamWaitValue_flags as WaitFlags;
+use cudarc::driver::sys::{CUstreamBatchMemOpType_enum as Operation, CUstreamWaitValue_flags as WaitFlags};
 
-use crate::abi::{Address, driver_api};
+use crate::abi::{Address, List, driver_api};
 use crate::driver::driver;
 use crate::error::{Error, Outcome};
 use crate::schedule::Work;
@@ -65,6 +65,22 @@ impl Work for Write {
     fn step(&mut self) -> bool {
         self.word.store(self.value);
         true
+    }
+}
+
+/// Writes of one call, in their order.
+struct Writes {
+    all: Vec<Write>,
+    done: usize,
+}
+
+impl Work for Writes {
+    fn step(&mut self) -> bool {
+        if let Some(write) = self.all.get_mut(self.done) {
+            write.step();
+            self.done += 1;
+        }
+        self.done >= self.all.len()
     }
 }
 
@@ -141,7 +157,51 @@ fn wait(stream: usize, address: Address, value: u64, flags: c_uint, bytes: usize
     stream.submit(Box::new(Wait { word, value, condition }))
 }
 
+/// `CUstreamBatchMemOpParams`, as operations that wait and write fill it in.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Parameters {
+    operation: c_uint,
+    address: u64,
+    value: u64,
+    flags: c_uint,
+    alias: u64,
+    padding: u64,
+}
+
+const _: () = assert!(size_of::<Parameters>() == size_of::<cudarc::driver::sys::CUstreamBatchMemOpParams>());
+
+const WRITE_32: c_uint = Operation::CU_STREAM_MEM_OP_WRITE_VALUE_32 as c_uint;
+const WRITE_64: c_uint = Operation::CU_STREAM_MEM_OP_WRITE_VALUE_64 as c_uint;
+/// As the driver's documentation bounds it.
+const MOST_OPERATIONS: c_uint = 256;
+
+/// Of the operations, only writes.
+fn batch(stream: usize, count: c_uint, operations: &List<Parameters>, flags: c_uint) -> Outcome {
+    if count == 0 || count > MOST_OPERATIONS || flags != 0 {
+        return Err(Error::INVALID_VALUE);
+    }
+    let stream = stream::get(stream)?;
+    let write = |operation: Parameters| {
+        let bytes = match operation.operation {
+            WRITE_32 => 4,
+            WRITE_64 => 8,
+            _ => return Err(Error::NOT_SUPPORTED),
+        };
+        if operation.flags != 0 {
+            return Err(Error::INVALID_VALUE);
+        }
+        Ok(Write { word: Word::find(operation.address as Address, bytes)?, value: operation.value })
+    };
+    let all = operations.get(count as usize)?.into_iter().map(write).collect::<Outcome<_>>()?;
+    stream.submit(Box::new(Writes { all, done: 0 }))
+}
+
 driver_api! {
+    11070 cuStreamBatchMemOp: fn cuStreamBatchMemOp_v2(stream: usize, count: c_uint, operations: List<Parameters>, flags: c_uint) {
+        batch(stream, count, &operations, flags)
+    }
+
     11070 cuStreamWriteValue32: fn cuStreamWriteValue32_v2(stream: usize, address: Address, value: u32, flags: c_uint) {
         write(stream, address, value.into(), flags, 4)
     }

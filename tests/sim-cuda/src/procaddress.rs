@@ -118,5 +118,5 @@ old_abi! {
     cuMemAlloc cuMemAllocHost cuMemFree cuMemGetAddressRange cuMemGetInfo cuMemHostGetDevicePointer cuMemcpy2D
     cuMemcpy2DAsync cuMemcpy2DUnaligned cuMemcpyDtoD cuMemcpyDtoDAsync cuMemcpyDtoH cuMemcpyDtoHAsync cuMemcpyHtoD
     cuMemcpyHtoDAsync cuMemsetD16 cuMemsetD2D8 cuMemsetD32 cuMemsetD8 cuStreamBeginCapture cuStreamDestroy
-    cuStreamGetCaptureInfo cuStreamWaitValue32 cuStreamWaitValue64 cuStreamWriteValue32 cuStreamWriteValue64
+    cuStreamBatchMemOp cuStreamGetCaptureInfo cuStreamWaitValue32 cuStreamWaitValue64 cuStreamWriteValue32 cuStreamWriteValue64
 }

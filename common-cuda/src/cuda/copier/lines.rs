@@ -5,9 +5,8 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use cudarc::driver::sys::{CU_MEMHOSTREGISTER_DEVICEMAP, CU_MEMHOSTREGISTER_PORTABLE};
-
 use crate::cuda::driver::Driver;
+use crate::cuda::host_words::HostWords;
 use crate::cuda::status::Failure;
 
 /// Groups of lanes that work side by side.
@@ -39,46 +38,22 @@ struct Words {
 }
 const _: () = assert!(size_of::<Words>() == 2 * GROUPS * 64);
 
-/// In memory of this process's own, which a context that the program destroys does not take along.
-pub(super) struct Lines {
-    memory: *mut Words,
-    /// Where the device finds it.
-    device: u64,
-}
-
-// SAFETY: all of it is atomics, which any thread may touch.
-unsafe impl Send for Lines {}
+pub(super) struct Lines(HostWords);
 
 impl Lines {
     /// The context is current.
     pub(super) fn new(driver: &Driver) -> Result<Lines, Failure> {
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE;
-        // SAFETY: a new mapping at an address of the kernel's choice, aligned to a page.
-        let memory = unsafe { libc::mmap(std::ptr::null_mut(), size_of::<Words>(), protection, flags, -1, 0) };
-        if memory == libc::MAP_FAILED {
-            return Err(Failure { call: "mmap", code: Failure::OUT_OF_MEMORY });
-        }
-        let mut lines = Lines { memory: memory.cast(), device: 0 };
-        let flags = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
-        // SAFETY: mapped until `drop`, which is after `destroy` or after the context's end; fills in the address.
-        unsafe {
-            driver.cuMemHostRegister(memory, size_of::<Words>(), flags)?;
-            driver
-                .cuMemHostGetDevicePointer(&raw mut lines.device, memory, 0)
-                .inspect_err(|_| lines.destroy(driver))?;
-        }
-        Ok(lines)
+        Ok(Lines(HostWords::new(driver, size_of::<Words>())?))
     }
 
     /// Where the device finds the lines and the reports.
     pub(super) fn device(&self) -> (u64, u64) {
-        (self.device, self.device + (GROUPS * size_of::<Line>()) as u64)
+        (self.0.device(), self.0.device() + (GROUPS * size_of::<Line>()) as u64)
     }
 
     fn words(&self) -> &Words {
         // SAFETY: mapped, zero at first, and atomics throughout.
-        unsafe { &*self.memory }
+        unsafe { &*self.0.address::<Words>() }
     }
 
     /// Gives a group a command. It has done the one before, and the kernel has started.
@@ -112,17 +87,6 @@ impl Lines {
 
     /// Lets the driver forget them in their context, which is current and in which no kernel uses them.
     pub(super) fn destroy(&self, driver: &Driver) {
-        // SAFETY: registered by `new`.
-        if let Err(failure) = unsafe { driver.cuMemHostUnregister(self.memory.cast()) } {
-            log::debug!("unregistering the words of the resident copier: {}", driver.reason(failure));
-        }
-    }
-}
-
-impl Drop for Lines {
-    fn drop(&mut self) {
-        crate::host_ranges::forget(self.memory as usize, size_of::<Words>());
-        // SAFETY: the whole mapping, which only this referred to.
-        unsafe { libc::munmap(self.memory.cast(), size_of::<Words>()) };
+        self.0.destroy(driver);
     }
 }

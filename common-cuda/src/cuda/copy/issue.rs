@@ -4,8 +4,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use cudarc::driver::sys::CUstream;
 
-use super::Operation;
 use super::order::refuse_capture;
+use super::{Operation, Start};
 use crate::copy::{Direction, Within};
 use crate::cuda::context::Context;
 use crate::cuda::copier;
@@ -14,6 +14,7 @@ use crate::cuda::landing::{self, Landing};
 use crate::cuda::pieces::{Blocks, Piece, issue_batch};
 use crate::cuda::status::Failure;
 use crate::cuda::stretch::Stretch;
+use crate::location::MemoryClass;
 
 impl Operation {
     pub(super) fn issue(&mut self, context: &Context) -> Result<(), Failure> {
@@ -47,16 +48,16 @@ impl Operation {
         if !self.by_engine {
             return Ok(());
         }
+        if self.issue_values(context)? {
+            return Ok(());
+        }
         if self.page_locked && self.start.direction == Direction::DeviceToHost && !context.settings.landing.is_zero() {
             // SAFETY: valid for as long as the copies are under way, and nobody else's until then, by the promise of
             // whoever added them; as page-locked as it was said to be, it is host memory.
             self.landing =
                 Landing::suits(&self.pieces).then(|| unsafe { Landing::prepare(&self.pieces, landing::word()) });
         }
-        let issued = self.issue_to_engine(context, |stream| match self.start.ordered {
-            true => context.streams.order_after_legacy(driver, stream),
-            false => Ok(()),
-        });
+        let issued = self.issue_to_engine(context, |stream| self.order(context, stream));
         if issued.is_err() {
             self.jobs.withdraw(context);
         }
@@ -201,13 +202,50 @@ impl Operation {
         context.streams.recorded(self.start.direction).record(context.driver, event, stream)
     }
 
-    /// Whether copies whose bytes are looked for have landed; none if the event is to tell.
-    pub(super) fn look_for_bytes(&mut self, context: &Context) -> Result<Option<bool>, Failure> {
-        let Some(landing) = &mut self.landing else { return Ok(None) };
-        // SAFETY: the pieces that it was made for, whose destinations only the device touches.
-        let landed = unsafe { landing.look(&self.pieces) };
-        if landed || landing.since.elapsed() <= context.settings.landing {
-            return Ok(Some(landed));
+    /// Has a stream wait for the default stream, if the operation does. The context is current.
+    fn order(&self, context: &Context, stream: CUstream) -> Result<(), Failure> {
+        if self.start.ordered { context.streams.order_after_legacy(context.driver, stream) } else { Ok(()) }
+    }
+
+    /// Has the stream write a tiny copy to the device as values; false if it is not one, or the stream cannot. The context
+    /// is current.
+    fn issue_values(&mut self, context: &Context) -> Result<bool, Failure> {
+        let Start { at, direction, .. } = self.start;
+        let has_context = at.context != 0;
+        let [piece] = &self.pieces[..] else { return Ok(false) };
+        // The driver's reference says that they are not for managed memory.
+        let suits = direction == Direction::HostToDevice
+            && at.class == MemoryClass::Device
+            && !context.settings.landing.is_zero()
+            && self.jobs.is_empty()
+            && context.memops.suits(piece, has_context);
+        if !suits {
+            return Ok(false);
+        }
+        let stream = context.streams.of(context.driver, direction)?;
+        self.order(context, stream)?;
+        let after = context.streams.recorded(direction).last();
+        // SAFETY: both ranges are valid by the promise of whoever added the piece; the source is host memory, which nobody
+        // writes, and the destination is nobody else's until the operation is over.
+        self.signal = unsafe { context.memops.issue(context, (piece, has_context), (stream, after)) };
+        Ok(self.signal.is_some())
+    }
+
+    /// Whether a copy that is looked for in memory is over; none if the event is to tell.
+    pub(super) fn look_at_memory(&mut self, context: &Context) -> Result<Option<bool>, Failure> {
+        let (over, since) = if let Some(landing) = &mut self.landing {
+            // SAFETY: the pieces that it was made for, whose destinations only the device touches.
+            (unsafe { landing.look(&self.pieces) }, landing.since)
+        } else if let Some(signal) = self.signal.as_ref().filter(|_| self.number.is_none()) {
+            if signal.seen() {
+                context.streams.recorded(self.start.direction).found_done(signal.after);
+            }
+            (signal.seen(), signal.since)
+        } else {
+            return Ok(None);
+        };
+        if over || since.elapsed() <= context.settings.landing {
+            return Ok(Some(over));
         }
         self.landing = None;
         let _scope = context.enter()?;

@@ -16,18 +16,22 @@ use super::copier::{Posted, Progress};
 use super::driver::Driver;
 use super::jobs::Jobs;
 use super::landing::Landing;
+use super::memops::Signal;
 use super::pieces::{Blocks, Piece};
 use super::status::Failure;
 use super::stream;
 use super::stretch::Stretch;
 use crate::copy::{Direction, Packing, Within};
 use crate::error::DeviceError;
+use crate::location::Location;
 use crate::strided::Strided;
 use crate::vendor::{VendorBatch, VendorCompletion};
 
 /// How an operation begins.
 #[derive(Clone, Copy)]
 pub(super) struct Start {
+    /// The device's side, at least of the first copy.
+    pub(super) at: Location,
     pub(super) direction: Direction,
     /// Whether it is the first on a user's buffer: then the calling thread must not be capturing.
     pub(super) first: bool,
@@ -56,6 +60,8 @@ pub(crate) struct Operation {
     number: Option<u64>,
     /// Its bytes are looked for: the event is not recorded yet.
     landing: Option<Landing>,
+    /// It was made by values, of which this tells. The event is recorded when the driver is asked after all.
+    signal: Option<Signal>,
     jobs: Jobs,
     /// Of what jobs were to do, some is left undone.
     lost: bool,
@@ -79,6 +85,7 @@ impl Operation {
                 by_engine: false,
                 number: None,
                 landing: None,
+                signal: None,
                 jobs: Jobs::default(),
                 lost: false,
                 posted: Posted::default(),
@@ -131,6 +138,9 @@ impl Operation {
         (self.bytes, self.page_locked, self.reachable) = (0, false, None);
         (self.by_engine, self.number, self.landing, self.lost) = (false, None, None, false);
         if let Some(context) = self.context.take() {
+            if let Some(signal) = self.signal.take() {
+                context.memops.give_back(&signal);
+            }
             context.idle.lock().push(self);
         }
     }
@@ -234,8 +244,8 @@ impl Operation {
             );
             self.take_from_jobs(context)?;
         }
-        if let Some(landed) = self.look_for_bytes(context)? {
-            return Ok(landed);
+        if let Some(over) = self.look_at_memory(context)? {
+            return Ok(over);
         }
         let Some(event) = self.event.filter(|_| self.by_engine) else { return Ok(true) };
         let recorded = context.streams.recorded(self.start.direction);

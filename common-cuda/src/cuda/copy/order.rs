@@ -11,7 +11,11 @@ use crate::cuda::context::Context;
 use crate::cuda::driver::Driver;
 use crate::cuda::status::Failure;
 use crate::error::DeviceError;
+use crate::location::Location;
 use crate::vendor::VendorCompletion;
+
+/// Of what copies nothing; memory and direction say nothing then.
+const NO_COPY: Start = Start { at: Location::HOST, direction: Direction::DeviceToDevice, first: true, ordered: true };
 
 impl Operation {
     /// An operation that copies nothing, and is over once the work is that the context's legacy default stream holds
@@ -19,9 +23,7 @@ impl Operation {
     pub(in crate::cuda) fn after_legacy(
         context: Arc<Context>,
     ) -> Result<Option<Box<dyn VendorCompletion>>, DeviceError> {
-        // The direction says nothing here.
-        let start = Start { direction: Direction::DeviceToDevice, first: true, ordered: true };
-        let mut operation = Operation::begin(context.clone(), start);
+        let mut operation = Operation::begin(context.clone(), NO_COPY);
         match operation.record_legacy(&context) {
             Ok(true) => {
                 operation.by_engine = true;
@@ -37,8 +39,7 @@ impl Operation {
 
     /// Whether the context's legacy default stream has nothing left to do.
     pub(in crate::cuda) fn ask_legacy(context: &Arc<Context>) -> Result<bool, DeviceError> {
-        let start = Start { direction: Direction::DeviceToDevice, first: true, ordered: true };
-        let mut operation = Operation::begin(context.clone(), start);
+        let mut operation = Operation::begin(context.clone(), NO_COPY);
         let asked = operation.settled(context).map_err(|failure| operation.error(context, failure));
         operation.rest();
         asked

@@ -8,10 +8,9 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 use std::time::{Duration, Instant};
 
-use cudarc::driver::sys::{CU_MEMHOSTREGISTER_DEVICEMAP, CU_MEMHOSTREGISTER_PORTABLE};
-
 use super::next_number;
 use crate::cuda::driver::Driver;
+use crate::cuda::host_words::HostWords;
 use crate::cuda::status::Failure;
 
 /// Jobs that may be under way, revoked ones included, and which words of a job are what, as in kernels/copy.cu.
@@ -22,12 +21,10 @@ const ENDED: usize = 32;
 /// Words between two jobs.
 const WORDS: usize = 64;
 
-/// The words of all jobs of a context, in host memory that the device reaches. The memory is this process's own: a
-/// context that the program destroys does not take it along, so that jobs can be asked at any time.
+/// The words of all jobs of a context.
 pub(super) struct Words {
-    memory: *mut AtomicU32,
-    /// Where the device finds it.
-    device: u64,
+    /// Kept by operations, which keep the context, and it keeps this.
+    memory: HostWords,
     free: Vec<usize>,
     /// The latest job of each place.
     numbers: Vec<u32>,
@@ -37,45 +34,31 @@ pub(super) struct Words {
     first_since: Instant,
 }
 
-// SAFETY: the words are atomics, which any thread may touch.
-unsafe impl Send for Words {}
-
 const BYTES: usize = JOBS * WORDS * size_of::<u32>();
 
 impl Words {
     /// The context is current.
     pub(super) fn new(driver: &Driver) -> Result<Words, Failure> {
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE;
-        // SAFETY: a new mapping at an address of the kernel's choice.
-        let memory = unsafe { libc::mmap(std::ptr::null_mut(), BYTES, protection, flags, -1, 0) };
-        if memory == libc::MAP_FAILED {
-            return Err(Failure { call: "mmap", code: Failure::OUT_OF_MEMORY });
-        }
-        let mut words = Words {
-            memory: memory.cast(),
-            device: 0,
+        Ok(Words {
+            memory: HostWords::new(driver, BYTES)?,
             free: (0..JOBS).collect(),
             numbers: vec![0; JOBS],
             line: VecDeque::new(),
             first_since: Instant::now(),
-        };
-        // SAFETY: mapped until `drop`, which is after `destroy` or after the context's end; fills in the address.
-        unsafe {
-            driver.cuMemHostRegister(memory, BYTES, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP)?;
-            driver
-                .cuMemHostGetDevicePointer(&raw mut words.device, memory, 0)
-                .inspect_err(|_| words.destroy(driver))?;
-        }
-        Ok(words)
+        })
+    }
+
+    /// A word of a place, from the first of this number on.
+    fn word(&self, place: usize, word: usize) -> *mut AtomicU32 {
+        // SAFETY: a word of one of the places, which lie within the memory.
+        unsafe { self.memory.address::<AtomicU32>().add(place * WORDS + word) }
     }
 
     /// A job; none if too many are under way.
     pub(super) fn job(&mut self) -> Option<Job> {
         let place = self.free.pop()?;
-        // SAFETY: the words lie within the memory, and nobody else has this place.
-        let words = unsafe { self.memory.add(place * WORDS) };
-        let device = self.device + (place * WORDS * size_of::<u32>()) as u64;
+        let words = self.word(place, 0);
+        let device = self.memory.device() + (place * WORDS * size_of::<u32>()) as u64;
         let number = next_number();
         self.numbers[place] = number;
         Some(Job { words, device, place, number })
@@ -109,8 +92,8 @@ impl Words {
     }
 
     fn says(&self, place: usize, word: usize, number: u32) -> bool {
-        // SAFETY: a word of one of the places.
-        unsafe { &*self.memory.add(place * WORDS + word) }.load(Ordering::SeqCst) == number
+        // SAFETY: an atomic of the memory's.
+        unsafe { &*self.word(place, word) }.load(Ordering::SeqCst) == number
     }
 
     /// Of a job that has ended, or was never launched.
@@ -120,18 +103,7 @@ impl Words {
 
     /// Lets the driver forget them in their context, which is current and in which no job is.
     pub(super) fn destroy(&self, driver: &Driver) {
-        // SAFETY: registered by `new`; no device uses it any more.
-        if let Err(failure) = unsafe { driver.cuMemHostUnregister(self.memory.cast()) } {
-            log::debug!("unregistering the words of jobs: {}", driver.reason(failure));
-        }
-    }
-}
-
-impl Drop for Words {
-    fn drop(&mut self) {
-        crate::host_ranges::forget(self.memory as usize, BYTES);
-        // SAFETY: the whole mapping; jobs are kept by operations, which keep the context, and it keeps this.
-        unsafe { libc::munmap(self.memory.cast(), BYTES) };
+        self.memory.destroy(driver);
     }
 }
 
@@ -144,7 +116,7 @@ pub(in crate::cuda) struct Job {
     number: u32,
 }
 
-// SAFETY: as for `Words`.
+// SAFETY: the words are atomics, which any thread may touch.
 unsafe impl Send for Job {}
 
 impl Job {
