@@ -232,6 +232,7 @@ impl Vendor for Double {
             memory: 0,
             compute_capability: (0, 0),
             direct: self.direct_support(DeviceIndex(0))?,
+            mapped: Err("the double maps none".to_owned()),
         };
         Ok(Facts {
             path: "double".into(),

@@ -39,6 +39,8 @@ pub struct DeviceFacts {
     pub compute_capability: (u32, u32),
     /// How network devices reach its memory.
     pub direct: DirectSupport,
+    /// By what the processor maps its memory for small copies, as far as nothing refuses, or why it does not.
+    pub mapped: Result<String, String>,
 }
 
 /// What one device can do with another's memory.

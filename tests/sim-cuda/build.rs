@@ -19,11 +19,17 @@ fn main() -> io::Result<()> {
     let profile = profile_folder(&out_dir).ok_or(io::ErrorKind::NotFound)?;
     let folder = profile.join("sim-cuda");
     fs::create_dir_all(&folder)?;
-    let link = folder.join("libcuda.so.1");
+    // gdrcopy's library, too, is this one.
+    lay(&folder, "libcuda.so.1")?;
+    lay(&folder, "libgdrapi.so.2")
+}
+
+/// Lays a link to the library.
+fn lay(folder: &Path, name: &str) -> io::Result<()> {
     // Laid under another name and renamed, so that a process that opens it meanwhile finds one of the two.
-    let fresh = folder.join(format!("libcuda.so.1.{}", std::process::id()));
+    let fresh = folder.join(format!("{name}.{}", std::process::id()));
     std::os::unix::fs::symlink("../deps/libsim_cuda.so", &fresh)?;
-    fs::rename(&fresh, &link)
+    fs::rename(&fresh, folder.join(name))
 }
 
 /// `<target>/[<triple>/]<profile>` of `<profile>/build/<package>-<hash>/out`.

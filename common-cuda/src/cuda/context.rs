@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::ffi::c_int;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -22,6 +22,7 @@ use super::driver::Driver;
 use super::info;
 use super::kernels::Kernels;
 use super::lists::ListMemory;
+use super::mapped::Mapped;
 use super::memo::Memo;
 use super::memops::Memops;
 use super::status::Failure;
@@ -65,6 +66,9 @@ pub(super) struct Settings {
     pub(super) kernel_limit_set: bool,
     /// Bytes of device memory for lists of blocks.
     pub(super) list_memory: usize,
+    /// Largest copies to the host, and to a device, that the CPU makes through a mapping.
+    pub(super) mapped_read: usize,
+    pub(super) mapped_write: usize,
 }
 
 /// A context and what we keep in it.
@@ -78,6 +82,9 @@ pub(crate) struct Context {
     pub(super) copier: Copier,
     pub(super) lists: ListMemory,
     pub(super) memops: Memops,
+    pub(super) mapped: Mapped,
+    /// Operations that have begun to copy and are not over.
+    pub(super) under_way: AtomicUsize,
     pub(super) settings: Settings,
     costs: Arc<Costs>,
     /// Its device, where costs are known by it.
@@ -416,6 +423,8 @@ impl Contexts {
         let mut known = self.known.write();
         // One handle, another id: the old context is gone, and everything in it.
         known.retain(|context| context.handle.0 != handle || (context.id == id && context.alive()));
+        // What is mapped of one that is gone is all that it left.
+        known.iter().filter(|context| !context.alive()).for_each(|context| context.mapped.clear());
         if !known.iter().any(|context| context.id == id) {
             known.push(Arc::new(Context {
                 driver: self.driver,
@@ -427,6 +436,8 @@ impl Contexts {
                 copier: Copier::default(),
                 lists: ListMemory::default(),
                 memops: Memops::default(),
+                mapped: Mapped::default(),
+                under_way: AtomicUsize::new(0),
                 settings: self.settings,
                 costs: self.keeper.costs.clone(),
                 device: OnceLock::new(),

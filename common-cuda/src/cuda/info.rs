@@ -6,6 +6,7 @@ use cudarc::driver::sys::{CUdevice, CUdevice_P2PAttribute_enum as Between, CUdev
 
 use super::direct;
 use super::driver::{Driver, version_text};
+use super::mapped;
 use super::status::Failure;
 use crate::error::DeviceError;
 use crate::facts::{DeviceFacts, Facts, Link};
@@ -80,6 +81,7 @@ fn device(driver: &Driver, index: DeviceIndex) -> Result<DeviceFacts, Failure> {
             capability(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
         ),
         direct: direct::support(driver, index)?,
+        mapped: mapped::describe(driver, device).map(str::to_owned),
     })
 }
 

@@ -18,6 +18,7 @@ mod kernels;
 mod landing;
 mod latest;
 pub(crate) mod lists;
+mod mapped;
 mod mapping;
 mod memo;
 mod memops;
@@ -95,6 +96,8 @@ impl Cuda {
                 pack_latency: parameters.device_pack_latency,
                 kernel_limit_set: parameters.is_set("device_kernel_limit"),
                 list_memory: parameters.device_list_memory,
+                mapped_read: parameters.device_mapped_read_limit,
+                mapped_write: parameters.device_mapped_write_limit,
             },
             keeper: Arc::new(Keeper::new(parameters, kernels)),
         };

@@ -111,6 +111,10 @@ fn device(device: &DeviceFacts) -> Vec<Fact> {
         WritesSeen::AfterFlush => "after a flush",
         WritesSeen::Never => "never",
     };
+    let mapped = match &device.mapped {
+        Ok(way) => way.clone(),
+        Err(reason) => format!("nothing: {reason}"),
+    };
     vec![
         ("index", device.index.0.into()),
         ("name", device.name.clone().into()),
@@ -121,6 +125,7 @@ fn device(device: &DeviceFacts) -> Vec<Fact> {
         ("dma_buf", device.direct.dma_buf.into()),
         ("peer_memory", device.direct.peer_memory.into()),
         ("network_writes_seen", seen.into()),
+        ("mapped_by", mapped.into()),
     ]
 }
 

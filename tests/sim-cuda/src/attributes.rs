@@ -81,7 +81,7 @@ fn known(range: &Range, address: Address, attribute: c_int) -> Outcome<Option<Va
         BUFFER_ID | MEMORY_BLOCK_ID => Value::Wide(range.id),
         IS_MANAGED => flag(range.kind == Kind::Managed),
         DEVICE_ORDINAL => Value::Int(range.device as c_uint),
-        IS_LEGACY_CUDA_IPC_CAPABLE => flag(range.kind == Kind::Device),
+        IS_LEGACY_CUDA_IPC_CAPABLE => flag(range.kind == Kind::Device && range.backing.file.is_none()),
         RANGE_START_ADDR => Value::Wide(reserved.0 as u64),
         RANGE_SIZE => Value::Wide(reserved.1 as u64),
         MAPPING_BASE_ADDR => Value::Wide(range.base as u64),

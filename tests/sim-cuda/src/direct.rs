@@ -8,6 +8,8 @@ use cudarc::driver::sys::{
     CUmemRangeHandleType_enum as RangeHandle,
 };
 
+use rustix::event::{EventfdFlags, eventfd};
+
 use crate::abi::{Address, Out, driver_api};
 use crate::context::current;
 use crate::driver::driver;
@@ -16,7 +18,8 @@ use crate::settings::Settings;
 use crate::space::Kind;
 use crate::store::PAGE;
 
-/// A descriptor of the file in which the memory lies: no dma-buf, and so of no use to a device.
+/// What a dma-buf is here: a descriptor of a file that is the memory, or, where dma-bufs cannot be mapped, of nothing that
+/// can. Neither is of use to a device.
 fn descriptor(address: Address, len: usize) -> Outcome<c_int> {
     if !Settings::get().direct.dma_buf {
         return Err(Error::NOT_SUPPORTED);
@@ -31,9 +34,13 @@ fn descriptor(address: Address, len: usize) -> Outcome<c_int> {
     if address + len > range.end().next_multiple_of(PAGE) {
         return Err(Error::INVALID_VALUE);
     }
-    let store = range.backing.piece.as_ref().and_then(|piece| piece.store()).ok_or(Error::INVALID_VALUE)?;
-    let copy = store.file().try_clone_to_owned().map_err(|_| Error::OPERATING_SYSTEM)?;
-    Ok(copy.into_raw_fd())
+    let made = match &range.backing.file {
+        // A file cannot begin later than it does.
+        Some(_) if address != range.base => return Err(Error::INVALID_VALUE),
+        Some(file) => file.try_clone().map_err(|_| Error::OPERATING_SYSTEM)?,
+        None => eventfd(0, EventfdFlags::CLOEXEC).map_err(|_| Error::OPERATING_SYSTEM)?,
+    };
+    Ok(made.into_raw_fd())
 }
 
 driver_api! {

@@ -31,7 +31,7 @@
 //! | `SIM_CUDA_VERSION` | what `cuDriverGetVersion` answers, 13000 by default; later signatures are missing |
 //! | `SIM_CUDA_FAIL` | calls that fail: `NAME:CODE[:WHICH]` separated by commas. `CODE` is a `CUresult`; `WHICH` is `N` (the N-th call of the process only, from 1) or `N+` (that one and all later ones); without it every call fails. `NAME` is the name without `_v2` and applies to every version of the function |
 //! | `SIM_CUDA_MISSING` | names without `_v2`, separated by commas, that `cuGetProcAddress` does not know |
-//! | `SIM_CUDA_DIRECT` | words separated by commas: `peer_memory` lets others than the copy functions reach what `cuMemAlloc` gives, a verbs device among them (and a CPU, whose touch does not fault then); `dma_buf` has `cuMemGetHandleForAddressRange` give a descriptor, which is one of a plain file; `unseen` takes the host `cuFlushGPUDirectRDMAWrites` |
+//! | `SIM_CUDA_DIRECT` | words separated by commas: `peer_memory` lets others than the copy functions reach what `cuMemAlloc` gives, a verbs device among them (and a CPU, whose touch does not fault then); `dma_buf` has `cuMemGetHandleForAddressRange` give a descriptor, which cannot be mapped; with `mmap`, too, and a version from 13030 on, it can, and what `cuMemAlloc` gives has no legacy handle then; `gdrdrv` has gdrcopy's library, which this is, too (`libgdrapi.so.2` beside it), open its device; `unseen` takes the host `cuFlushGPUDirectRDMAWrites` |
 //! | `SIM_CUDA_STATS` | a file to which the calls made are written at exit, a line `NAME COUNT` each; `%p` in it is the process id. A process that made no call writes none |
 //!
 //! # What it exports besides the driver's functions
@@ -57,6 +57,7 @@ mod driver;
 mod error;
 mod event;
 mod fills;
+mod gdrcopy;
 mod host;
 mod ipc;
 mod kernels;

@@ -31,10 +31,17 @@ fn allocate(len: usize, kind: Kind) -> Outcome<Address> {
     }
     let device = driver.device(context.device)?;
     let charge = Some(device.charge(len as u64)?);
+    let mut file = None;
+    let mut data = None;
     let (addresses, alias, piece) = if kind == Kind::Managed {
         let mapping = Mapping::accessible(len)?;
         let alias = mapping.address();
         (mapping, alias, None)
+    } else if Settings::get().maps_dma_bufs() {
+        let (memory, mapping) = Mapping::with_file(len)?;
+        let alias = mapping.address();
+        (file, data) = (Some(memory), Some(mapping));
+        (Mapping::reserved(len, PAGE)?, alias, None)
     } else {
         let piece = device.store()?.piece(len)?;
         let addresses = match Settings::get().direct.peer_memory {
@@ -54,7 +61,14 @@ fn allocate(len: usize, kind: Kind) -> Outcome<Address> {
         alias,
         synchronous: AtomicBool::new(kind == Kind::Managed),
         mapping: None,
-        backing: Backing { _addresses: Some(addresses), piece, _charge: charge, ..Backing::default() },
+        backing: Backing {
+            _addresses: Some(addresses),
+            _data: data,
+            piece,
+            file,
+            _charge: charge,
+            ..Backing::default()
+        },
     });
     Ok(base)
 }

@@ -143,6 +143,7 @@ fn insert(pool_handle: usize, pool: &Arc<Pool>, len: usize, piece: Piece, charge
         _charge: charge,
         _pool: Some(InPool::new(pool_handle, pool.clone())),
         _import: import,
+        ..Backing::default()
     };
     driver()?.space.write().insert(Range {
         base,

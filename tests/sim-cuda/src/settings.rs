@@ -44,6 +44,10 @@ pub(crate) struct Direct {
     pub(crate) peer_memory: bool,
     /// `cuMemGetHandleForAddressRange` gives a descriptor.
     pub(crate) dma_buf: bool,
+    /// It can be mapped, if the driver's version is one that lets it be.
+    pub(crate) mmap: bool,
+    /// gdrcopy's device is there.
+    pub(crate) gdrdrv: bool,
     /// `cuFlushGPUDirectRDMAWrites` is not for the host.
     pub(crate) unseen: bool,
 }
@@ -51,7 +55,13 @@ pub(crate) struct Direct {
 impl Direct {
     fn parse(text: &str) -> Direct {
         let has = |wanted| text.split(',').any(|word| word.trim() == wanted);
-        Direct { peer_memory: has("peer_memory"), dma_buf: has("dma_buf"), unseen: has("unseen") }
+        Direct {
+            peer_memory: has("peer_memory"),
+            dma_buf: has("dma_buf"),
+            mmap: has("mmap"),
+            gdrdrv: has("gdrdrv"),
+            unseen: has("unseen"),
+        }
     }
 
     pub(crate) fn any(self) -> bool {
@@ -59,7 +69,15 @@ impl Direct {
     }
 }
 
+/// The first version whose dma-bufs may be mapped.
+const MMAP_SINCE: c_int = 13_030;
+
 impl Settings {
+    /// Whether dma-bufs can be mapped.
+    pub(crate) fn maps_dma_bufs(&self) -> bool {
+        self.direct.dma_buf && self.direct.mmap && self.version >= MMAP_SINCE
+    }
+
     pub(crate) fn get() -> &'static Settings {
         static SETTINGS: OnceLock<Settings> = OnceLock::new();
         SETTINGS.get_or_init(Settings::read)
@@ -157,7 +175,9 @@ mod tests {
     fn ways_into_device_memory_are_words() {
         assert_eq!(Direct::parse(""), Direct::default());
         assert!(!Direct::parse("unseen").any());
-        assert_eq!(Direct::parse("dma_buf, peer_memory"), Direct { peer_memory: true, dma_buf: true, unseen: false });
+        let both = Direct { peer_memory: true, dma_buf: true, ..Direct::default() };
+        assert_eq!(Direct::parse("dma_buf, peer_memory"), both);
+        assert!(Direct::parse("dma_buf,mmap").mmap && Direct::parse("gdrdrv").gdrdrv);
     }
 
     #[test]

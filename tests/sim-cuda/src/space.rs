@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::c_int;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -73,7 +74,11 @@ pub(crate) struct Mapped {
 pub(crate) struct Backing {
     /// The addresses that the user knows.
     pub(crate) _addresses: Option<Mapping>,
+    /// What the copy functions use, of a file of its own.
+    pub(crate) _data: Option<Mapping>,
     pub(crate) piece: Option<Arc<Piece>>,
+    /// A file of its own, which begins with it, where dma-bufs can be mapped: there is no piece then.
+    pub(crate) file: Option<OwnedFd>,
     pub(crate) _charge: Option<Charge>,
     /// Of memory of pools only.
     pub(crate) _pool: Option<InPool>,

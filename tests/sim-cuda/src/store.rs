@@ -233,6 +233,15 @@ impl Mapping {
         Ok(Mapping { address: address.map_err(|_| Error::OUT_OF_MEMORY)? as usize, len })
     }
 
+    /// Memory in a new file, from whose beginning on it lies.
+    pub(crate) fn with_file(len: usize) -> Outcome<(OwnedFd, Mapping)> {
+        let len = round_up(len, PAGE)?;
+        let file = memfd_create("sim-cuda-dma-buf", MemfdFlags::CLOEXEC).map_err(|_| Error::OPERATING_SYSTEM)?;
+        ftruncate(&file, len as u64).map_err(|_| Error::OUT_OF_MEMORY)?;
+        let mapping = Mapping::of_file(file.as_fd(), 0, len)?;
+        Ok((file, mapping))
+    }
+
     /// Addresses that nobody may touch, aligned to a power of two.
     pub(crate) fn reserved(len: usize, align: usize) -> Outcome<Mapping> {
         Mapping::anonymous(len, align, ProtFlags::empty())

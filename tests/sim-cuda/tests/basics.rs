@@ -220,8 +220,8 @@ fn stream_memory_operations_read_and_write_words() {
     assert_eq!(session.read(device, 8), 0x0102_0304_0506_0708_u64.to_ne_bytes());
     assert_eq!(cu!(cuStreamWriteValue32_v2(stream, device + 2, 1_u32, 0_u32)), 1);
     let operations: [[u64; 6]; 3] = [
-        [5, device as u64 + 8, 0x1112_1314_1516_1718, 0, 0, 0],
-        [2, device as u64 + 16, 0x2122_2324, 0, 0, 0],
+        [5, device + 8, 0x1112_1314_1516_1718, 0, 0, 0],
+        [2, device + 16, 0x2122_2324, 0, 0, 0],
         [2, at as u64, 7, 0, 0, 0],
     ];
     ok!(cuStreamBatchMemOp_v2(stream, 3_u32, operations.as_ptr(), 0_u32));
@@ -229,11 +229,9 @@ fn stream_memory_operations_read_and_write_words() {
     assert_eq!(session.read(device + 8, 8), 0x1112_1314_1516_1718_u64.to_ne_bytes());
     assert_eq!(session.read(device + 16, 8), 0x2122_2324_u64.to_ne_bytes(), "four bytes");
     // SAFETY: as above.
-    assert_eq!(
-        unsafe { std::sync::atomic::AtomicU32::from_ptr(at.cast()) }.load(std::sync::atomic::Ordering::Acquire),
-        7
-    );
-    let unaligned = [[5, device as u64 + 4, 0, 0, 0, 0]];
+    let word = unsafe { std::sync::atomic::AtomicU32::from_ptr(at.cast()) };
+    assert_eq!(word.load(std::sync::atomic::Ordering::Acquire), 7);
+    let unaligned = [[5, device + 4, 0, 0, 0, 0]];
     assert_eq!(cu!(cuStreamBatchMemOp_v2(stream, 1_u32, unaligned.as_ptr(), 0_u32)), 1);
     assert_eq!(cu!(cuStreamBatchMemOp_v2(stream, 0_u32, operations.as_ptr(), 0_u32)), 1);
     ok!(cuStreamDestroy_v2(stream));

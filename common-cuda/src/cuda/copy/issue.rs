@@ -1,6 +1,6 @@
 //! Who makes an operation's copies: copy engines, a kernel for this once, or the one that stays.
 
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use cudarc::driver::sys::CUstream;
 
@@ -17,6 +17,27 @@ use crate::cuda::stretch::Stretch;
 use crate::location::MemoryClass;
 
 impl Operation {
+    /// Makes a small copy by the CPU's loads or stores, if that can be: the memory is mapped, and nothing that the copy has
+    /// to come after is left to do. It is over then.
+    pub(super) fn copy_mapped(&mut self, context: &Context) -> Result<bool, Failure> {
+        let Start { at, direction, .. } = self.start;
+        let only = if let [piece] = self.pieces[..] { Some(piece) } else { None };
+        let only = only.filter(|piece| {
+            piece.rows == 1 && self.bytes == piece.width && context.mapped.may(context, direction, piece.width)
+        });
+        // Without anything of ours under way an earlier batch of the operation has not only waited, but is over. And where
+        // there is something, copies follow each other, which streams have overlap.
+        let own = at.class == MemoryClass::Device && at.context == context.id;
+        let Some(piece) = only.filter(|_| own && context.under_way.load(Acquire) == 0) else {
+            context.mapped.look_after(context);
+            return Ok(false);
+        };
+        let ready = || if self.start.first { self.may_begin(context) } else { context.enter().map(|_| true) };
+        // SAFETY: one row between host memory and an allocation of the context's own, both valid and left alone by the
+        // promise of whoever added it.
+        unsafe { context.mapped.copy(context, &piece, direction, ready) }
+    }
+
     pub(super) fn issue(&mut self, context: &Context) -> Result<(), Failure> {
         let driver = context.driver;
         let small = self.suits_the_copier(context);

@@ -8,6 +8,7 @@ mod issue;
 mod order;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::{AcqRel, Release};
 
 use cudarc::driver::sys::CUevent_st;
 
@@ -67,6 +68,8 @@ pub(crate) struct Operation {
     lost: bool,
     /// What the resident copier has.
     posted: Posted,
+    /// The context counts it.
+    under_way: bool,
 }
 
 impl Operation {
@@ -89,6 +92,7 @@ impl Operation {
                 jobs: Jobs::default(),
                 lost: false,
                 posted: Posted::default(),
+                under_way: false,
             })
         });
         operation.start = start;
@@ -141,6 +145,9 @@ impl Operation {
             if let Some(signal) = self.signal.take() {
                 context.memops.give_back(&signal);
             }
+            if std::mem::take(&mut self.under_way) {
+                context.under_way.fetch_sub(1, Release);
+            }
             context.idle.lock().push(self);
         }
     }
@@ -192,8 +199,20 @@ impl VendorBatch for Operation {
             self.rest();
             return Ok(None);
         };
-        match self.issue(&context) {
-            Ok(()) => Ok(Some(self)),
+        let begun = match self.copy_mapped(&context) {
+            Ok(true) => {
+                self.rest();
+                return Ok(None);
+            }
+            Ok(false) => self.issue(&context),
+            Err(failure) => Err(failure),
+        };
+        match begun {
+            Ok(()) => {
+                self.under_way = true;
+                context.under_way.fetch_add(1, AcqRel);
+                Ok(Some(self))
+            }
             Err(failure) => {
                 let error = self.error(&context, failure);
                 self.rest();
