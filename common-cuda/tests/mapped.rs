@@ -114,7 +114,8 @@ fn from_the_second_meeting_on_no_stream_is_needed() {
     }
     isolated_each(test, &WAYS, |case| {
         let (app, devices) = (app(), devices());
-        assert_eq!(devices.facts().unwrap().devices[0].mapped.as_deref(), Ok(["dma-buf", "gdrcopy"][case]));
+        let said = devices.facts().unwrap().devices[0].mapped.clone().unwrap();
+        assert!(said.starts_with(["dma-buf", "gdrcopy"][case]), "{said}");
         let buffer = buffer(&devices, BufferKind::Device);
         let before = handed_over(&app).unwrap();
         put(&devices, &buffer, 0, &[1; 8]);

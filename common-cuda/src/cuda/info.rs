@@ -81,7 +81,7 @@ fn device(driver: &Driver, index: DeviceIndex) -> Result<DeviceFacts, Failure> {
             capability(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
         ),
         direct: direct::support(driver, index)?,
-        mapped: mapped::describe(driver, device).map(str::to_owned),
+        mapped: mapped::describe(driver, device),
     })
 }
 

@@ -32,7 +32,7 @@ impl Operation {
             context.mapped.look_after(context);
             return Ok(false);
         };
-        let ready = || if self.start.first { self.may_begin(context) } else { context.enter().map(|_| true) };
+        let ready = || if self.start.first { self.may_begin(context) } else { Ok(context.alive()) };
         // SAFETY: one row between host memory and an allocation of the context's own, both valid and left alone by the
         // promise of whoever added it.
         unsafe { context.mapped.copy(context, &piece, direction, ready) }
@@ -258,10 +258,11 @@ impl Operation {
             // SAFETY: the pieces that it was made for, whose destinations only the device touches.
             (unsafe { landing.look(&self.pieces) }, landing.since)
         } else if let Some(signal) = self.signal.as_ref().filter(|_| self.number.is_none()) {
-            if signal.seen() {
+            let seen = signal.seen();
+            if seen {
                 context.streams.recorded(self.start.direction).found_done(signal.after);
             }
-            (signal.seen(), signal.since)
+            (seen, signal.since)
         } else {
             return Ok(None);
         };

@@ -37,6 +37,10 @@ impl<V> Cache<V> {
         self.entries.len()
     }
 
+    pub(super) fn holds(&self, id: u64) -> bool {
+        self.entries.iter().any(|entry| entry.id == id)
+    }
+
     pub(super) fn find(&mut self, id: u64) -> Option<&Entry<V>> {
         let index = self.entries.iter().rposition(|entry| entry.id == id)?;
         self.entries[index..].rotate_left(1);

@@ -83,18 +83,15 @@ impl Mapped {
     ) -> Result<bool, Failure> {
         let to_device = direction == Direction::HostToDevice;
         let device = if to_device { piece.dst.cast_const() } else { piece.src };
-        let Some(id) = buffer_id(context.driver, device) else { return Ok(false) };
         // Held until the copy is made: a mapping that is in use is not let go of.
         let mut state = self.state.lock();
-        let place = match state.cache.find(id) {
-            Some(entry) => place(entry, device, piece.width),
-            None => {
-                let entry = state.meet(context, id, device);
-                let place = entry.and_then(|entry| place(entry, device, piece.width));
-                self.off.store(state.ways.as_ref().is_some_and(Vec::is_empty), Ordering::Relaxed);
-                place
-            }
-        };
+        if state.ways(context)?.is_empty() {
+            self.off.store(true, Ordering::Relaxed);
+            return Ok(false);
+        }
+        let Some(id) = buffer_id(context.driver, device) else { return Ok(false) };
+        let entry = if state.cache.holds(id) { state.cache.find(id) } else { state.meet(context, id, device)? };
+        let place = entry.and_then(|entry| place(entry, device, piece.width));
         self.count.store(state.cache.len(), Ordering::Relaxed);
         let Some(place) = place else { return Ok(false) };
         if !ready()? {
@@ -141,23 +138,32 @@ fn is_there(driver: &Driver, id: u64, base: u64) -> bool {
 }
 
 impl State {
+    /// The ways that are left. They are looked for when this is first asked.
+    fn ways(&mut self, context: &Context) -> Result<&[Box<dyn Way>], Failure> {
+        if self.ways.is_none() {
+            let _scope = context.enter()?;
+            self.ways = Some(way::find(context));
+        }
+        Ok(self.ways.as_deref().unwrap_or_default())
+    }
+
     /// An allocation that is not mapped, around an address: if this is the second meeting, and it can be, it is from now on.
     #[cold]
-    fn meet(&mut self, context: &Context, id: u64, address: *const u8) -> Option<&Entry<Box<dyn View>>> {
+    fn meet(
+        &mut self,
+        context: &Context,
+        id: u64,
+        address: *const u8,
+    ) -> Result<Option<&Entry<Box<dyn View>>>, Failure> {
         let driver = context.driver;
         if self.cache.has_refused(id) {
-            return None;
+            return Ok(None);
         }
         self.cache.retain(|id, base| is_there(driver, id, base));
-        let again = self.cache.meet(id);
-        if !again && self.ways.is_some() {
-            return None;
+        if !self.cache.meet(id) {
+            return Ok(None);
         }
-        let _scope = context.enter().ok()?;
-        let ways = self.ways.get_or_insert_with(|| way::find(context));
-        if !again || ways.is_empty() {
-            return None;
-        }
+        let _scope = context.enter()?;
         let (mut base, mut len) = (0, 0);
         // SAFETY: fills in the range; any address may be asked about.
         let known = unsafe { driver.cuMemGetAddressRange(&raw mut base, &raw mut len, address as u64) };
@@ -165,10 +171,10 @@ impl State {
             && len <= cache::LARGEST
             && let Some(view) = self.map(context, base, len)
         {
-            return Some(self.cache.add(Entry { id, base, len, view }));
+            return Ok(Some(self.cache.add(Entry { id, base, len, view })));
         }
         self.cache.refuse(id);
-        None
+        Ok(None)
     }
 
     /// The context is current.

@@ -50,14 +50,15 @@ pub(super) fn find(context: &Context) -> Vec<Box<dyn Way>> {
     ways
 }
 
-/// For people: by what a device's memory is mapped, as far as nothing refuses, or why it is not.
-pub(in crate::cuda) fn describe(driver: &Driver, device: CUdevice) -> Result<&'static str, String> {
+/// For people: by what a device's memory is mapped, or why it is not.
+pub(in crate::cuda) fn describe(driver: &Driver, device: CUdevice) -> Result<String, String> {
     let dma_buf = match DmaBuf::find(driver, device) {
-        Ok(way) => return Ok(way.name()),
+        // Whether it refuses shows when there is memory to map.
+        Ok(way) => return Ok(format!("{}, if the driver lets it be mapped", way.name())),
         Err(reason) => reason,
     };
     match Gdrcopy::find(driver) {
-        Ok(way) => Ok(way.name()),
+        Ok(way) => Ok(way.name().to_owned()),
         Err(reason) => Err(format!("{dma_buf}; {reason}")),
     }
 }
