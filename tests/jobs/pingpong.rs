@@ -21,6 +21,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("pingpong::device_memory_in_every_pairing", device_memory_in_every_pairing),
     ("pingpong::time_in_place_of_iterations", time_in_place_of_iterations),
     ("pingpong::host_memory_beside_devices", host_memory_beside_devices),
+    ("pingpong::device_memory_that_the_processor_maps", mapped_device_memory),
     ("pingpong::stale_device_data_is_found", stale_device_data_is_found),
     ("pingpong::copy_protocol_is_always_there", copy_protocol_is_always_there),
 ];
@@ -234,6 +235,24 @@ fn host_memory_beside_devices() {
     let finished = finish(&mut command);
     assert_eq!(finished.code(), 1, "{finished:?}");
     assert!(finished.stderr.contains("no device memory here"), "{finished:?}");
+}
+
+/// The data is right, whoever copies it: the processor, streams, or copy engines.
+fn mapped_device_memory() {
+    let driver = Driver::find();
+    if !driver.simulated {
+        return skip("whether device memory can be mapped is the machine's affair");
+    }
+    let folder = driver.folder.to_str().expect("a folder");
+    let ways = [("dma_buf,mmap", "13030"), ("gdrdrv", "13000")];
+    for (way, (src, dst)) in
+        ways.iter().flat_map(|way| [("host", "device"), ("device", "host")].map(|ends| (way, ends)))
+    {
+        let mut command = cableway();
+        command.args(["pingpong", "--btl", "sm", "--src", src, "--dst", dst, "--sizes", "4,8,12,16,24,100,1000,10000"]);
+        command.args(["--check", "--cuda-libdir", folder]).env("SIM_CUDA_DIRECT", way.0).env("SIM_CUDA_VERSION", way.1);
+        finish(&mut command).assert_success();
+    }
 }
 
 /// The default stream's work is what a program's copy from pageable memory leaves behind: not waiting for it shows.
