@@ -50,6 +50,8 @@ counters! {
     device_bytes,
     /// messages between devices, or pieces of them, that went by one copy which this process had made
     device_direct,
+    /// receives into device memory whose senders were told the buffer's address in advance
+    invitations,
     /// allocations of peers' devices that were mapped
     ipc_mappings,
     /// uses of such an allocation that found it mapped

@@ -303,10 +303,21 @@ pub trait Endpoint: Send {
     /// Offers a piece of work to the peer, which is told of it by a message. Whichever comes first gets it: the peer's
     /// `claim`, or our `withdraw`. None: too many are on offer, or the link has no `OFFER`.
     fn offer(&mut self) -> Option<Offer> {
+        let offer = self.prepare_offer()?;
+        self.open_offer(offer);
+        Some(offer)
+    }
+
+    /// The same, but nobody can claim it before it is [opened](Self::open_offer): so that the peer can be told already, and
+    /// looks whether it is. `withdraw` ends it in any case.
+    fn prepare_offer(&mut self) -> Option<Offer> {
         None
     }
 
-    /// Claims what the peer has offered; false if it has been withdrawn, or the link has no `OFFER`.
+    /// Lets the peer claim what was prepared, once for each.
+    fn open_offer(&mut self, _offer: Offer) {}
+
+    /// Claims what the peer has offered; false if it is not open, or has been withdrawn, or the link has no `OFFER`.
     fn claim(&mut self, _offer: Offer) -> bool {
         false
     }

@@ -48,14 +48,20 @@ impl Engine {
     }
 
     /// Forgets a communicator. Receives that are still posted end with [`Error::CommunicatorRemoved`], messages that
-    /// nobody received are dropped, their senders told if they still wait; sends under way go on.
+    /// nobody received are dropped, their senders told if they still wait; sends under way go on. A message that a peer has
+    /// begun to store in one of these receives is waited for, so that other operations may complete meanwhile.
     pub fn remove_communicator(&self, communicator: &Communicator) {
+        let known = |other: &Arc<Communicator>| std::ptr::eq(&**other, communicator);
+        if !self.registry.read(|registry| registry.get(communicator.context()).is_some_and(known)) {
+            return;
+        }
+        communicator.matching.lock().removed = true;
+        self.end_invitations(communicator);
         if !self.registry.write(|registry| registry.remove(communicator)) {
             return;
         }
         let (receives, messages) = {
             let mut matching = communicator.matching.lock();
-            matching.removed = true;
             matching.matcher.drain()
         };
         let mut done = Done::default();

@@ -279,7 +279,10 @@ impl Engine {
     /// Lists the peer if its queues hold something. What is answered must be given to `link_broke` without the lock.
     #[inline]
     pub(crate) fn note_work(&self, peer: &Peer, links: &mut Links) -> Option<(usize, cableway_btl::Error)> {
-        let idle = links.queues.is_empty() && links.offers.is_empty() && links.failover.is_none();
+        let idle = links.queues.is_empty()
+            && links.offers.is_empty()
+            && links.failover.is_none()
+            && !links.invitations.are_pending();
         if !idle && !links.listed {
             links.listed = true;
             self.waiting.lock().push(peer.rank);
@@ -325,6 +328,7 @@ impl Engine {
             + moved
             + self.pump_streams(peer, links, done)
             + self.pump_puts(peer, links, done)
+            + self.pump_invitations(peer, links, done)
             + self.watch_offers(peer, links)
             + self.pump_gets(peer, links, done)
     }

@@ -152,6 +152,7 @@ impl Links {
     fn abandon(&mut self, peer: &Peer, done: &mut Done) {
         self.queues.clear();
         self.offers.clear();
+        self.forget_invitations(peer);
         let Err(error) = peer.check() else { return };
         for id in self.sends.ids() {
             if let Some(transfer) = self.sends.get_mut(id) {

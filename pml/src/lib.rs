@@ -22,6 +22,7 @@ mod flow;
 #[doc(hidden)]
 pub mod fuzzing;
 mod gathered;
+mod invitation;
 mod kept;
 mod links;
 mod matching;

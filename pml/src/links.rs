@@ -1,7 +1,7 @@
 //! A peer, the links to it, and what waits for them.
 
 use std::collections::VecDeque;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU8, AtomicU64};
 use std::sync::{Arc, OnceLock};
 
 use cableway_base::Rank;
@@ -13,6 +13,7 @@ use crate::error::Error;
 use crate::failover::Failover;
 use crate::flow::Credit;
 use crate::gathered::Gathered;
+use crate::invitation::{self, Invitations};
 use crate::receive::{Offers, ReceiveTransfer};
 use crate::send::{Fetches, PutJob, SendTransfer};
 use crate::table::Table;
@@ -45,6 +46,8 @@ pub(crate) struct Peer {
     pub(crate) stored: Sum,
     /// Counts what came from it, but for eager messages.
     pub(crate) heard: AtomicU64,
+    /// How invitations to it stand, as far as was told.
+    pub(crate) invitations: AtomicU8,
 }
 
 impl Peer {
@@ -57,6 +60,7 @@ impl Peer {
             credited: AtomicU64::new(0),
             stored: Sum::new(locking),
             heard: AtomicU64::new(0),
+            invitations: AtomicU8::new(invitation::NONE),
         }
     }
 
@@ -163,6 +167,8 @@ pub(crate) struct Links {
     pub(crate) broken: Option<(usize, cableway_btl::Error)>,
     /// What the peer does with small device messages.
     pub(crate) fetches: Fetches,
+    /// Receives whose buffers are told before their messages are announced.
+    pub(crate) invitations: Invitations,
     /// Eager messages sent the short way and their bytes, not yet in the engine's counters.
     pub(crate) sent_eager: (u64, u64),
     /// Messages announced and messages moved by one copy that this process made, likewise.
@@ -230,6 +236,7 @@ impl Links {
             replaced: Vec::new(),
             broken: None,
             fetches: Fetches::default(),
+            invitations: Invitations::default(),
             sent_eager: (0, 0),
             announcements: 0,
             copied: 0,

@@ -7,7 +7,9 @@ use crate::wire::Id;
 /// A table whose keys go to a peer and come back: each is checked, and one whose entry is gone is told from the key
 /// that took its place.
 pub(crate) struct Table<T> {
-    entries: Slab<T>,
+    /// None where a key was told before there is an entry.
+    entries: Slab<Option<T>>,
+    reserved: usize,
     /// Of each place, the latest. Apart: with the entry, which is large, it would have to be copied once more.
     generations: Vec<u32>,
     generation: u32,
@@ -15,12 +17,41 @@ pub(crate) struct Table<T> {
 
 impl<T> Default for Table<T> {
     fn default() -> Self {
-        Table { entries: Slab::new(), generations: Vec::new(), generation: 0 }
+        Table { entries: Slab::new(), reserved: 0, generations: Vec::new(), generation: 0 }
     }
 }
 
 impl<T> Table<T> {
     pub(crate) fn insert(&mut self, entry: T) -> Id {
+        self.place_entry(Some(entry))
+    }
+
+    /// A key whose entry comes later, or never does.
+    pub(crate) fn reserve(&mut self) -> Id {
+        self.reserved += 1;
+        self.place_entry(None)
+    }
+
+    /// The entry of a key that was reserved, once.
+    pub(crate) fn fill(&mut self, id: Id, entry: T) {
+        if let Some(place @ None) = self.place(id).and_then(|index| self.entries.get_mut(index)) {
+            *place = Some(entry);
+            self.reserved -= 1;
+        }
+    }
+
+    /// Gives a key back that was reserved and never filled.
+    pub(crate) fn release(&mut self, id: Id) {
+        if let Some(index) = self.place(id)
+            && let Some(None) = self.entries.get(index)
+        {
+            self.entries.remove(index);
+            self.reserved -= 1;
+        }
+    }
+
+    #[inline]
+    fn place_entry(&mut self, entry: Option<T>) -> Id {
         self.generation = self.generation.wrapping_add(1);
         let index = self.entries.insert(entry);
         match self.generations.get_mut(index) {
@@ -40,20 +71,32 @@ impl<T> Table<T> {
 
     #[inline]
     pub(crate) fn get_mut(&mut self, id: Id) -> Option<&mut T> {
-        self.place(id).and_then(|index| self.entries.get_mut(index))
+        self.place(id).and_then(|index| self.entries.get_mut(index)?.as_mut())
     }
 
     pub(crate) fn remove(&mut self, id: Id) -> Option<T> {
-        self.place(id).and_then(|index| self.entries.try_remove(index))
+        let index = self.place(id)?;
+        // One that is only reserved stays so.
+        self.entries.get(index)?.as_ref()?;
+        self.entries.try_remove(index)?
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        self.entries.len() == self.reserved
+    }
+
+    /// The key of an entry for which `is` answers true.
+    pub(crate) fn find(&self, is: impl Fn(&T) -> bool) -> Option<Id> {
+        let found = self.entries.iter().find(|(_, entry)| entry.as_ref().is_some_and(&is))?;
+        Some(self.id(found.0))
+    }
+
+    fn id(&self, index: usize) -> Id {
+        Id(u64::from(self.generations[index]) << 32 | index as u64)
     }
 
     pub(crate) fn ids(&self) -> Vec<Id> {
-        let id = |index: usize| Id(u64::from(self.generations[index]) << 32 | index as u64);
-        self.entries.iter().map(|(index, _)| id(index)).collect()
+        self.entries.iter().filter(|(_, entry)| entry.is_some()).map(|(index, _)| self.id(index)).collect()
     }
 }
 
@@ -73,5 +116,26 @@ mod tests {
         assert_eq!(table.get_mut(Id(u64::MAX)), None);
         assert_eq!(table.get_mut(second), Some(&mut 'b'));
         assert_eq!(table.ids(), [second]);
+        assert_eq!((table.find(|&entry| entry == 'b'), table.find(|&entry| entry == 'a')), (Some(second), None));
+    }
+
+    #[test]
+    fn a_key_can_be_told_before_its_entry_is_there() {
+        let mut table = Table::default();
+        let (first, second) = (table.reserve(), table.reserve());
+        assert!(table.is_empty() && table.ids().is_empty() && table.find(|_| true).is_none());
+        assert!(table.get_mut(first).is_none() && table.remove(first).is_none());
+        table.fill(first, 'a');
+        table.fill(first, 'b');
+        assert_eq!(table.get_mut(first), Some(&mut 'a'), "an entry that is there stays");
+        table.release(first);
+        assert_eq!(table.remove(first), Some('a'));
+        table.release(second);
+        table.fill(second, 'c');
+        assert_eq!(table.get_mut(second), None);
+        assert!(table.is_empty());
+        let third = table.insert('d');
+        table.release(third);
+        assert_eq!(table.ids(), [third]);
     }
 }

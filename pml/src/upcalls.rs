@@ -194,6 +194,9 @@ impl Delivery<'_> {
             Header::Resume { btl, received } => {
                 engine.with_links(peer, done, |links, _| engine.resumed(peer, links, btl, received))
             }
+            Header::Invite(invite) => {
+                engine.with_links(peer, done, |links, done| engine.invited(peer, links, invite, done))
+            }
             Header::Abort { receiver, sent, reason } => {
                 engine.with_links(peer, done, |links, done| engine.aborted(peer, links, (receiver, sent), reason, done))
             }

@@ -51,6 +51,11 @@ fn links() -> Vec<(&'static str, Link)> {
         ("device put", link(Flags::PUT | Flags::DEVICE_PUT)),
         ("device, small messages too", small(ALL).with(|link| link.asynchronous = true)),
         ("device, the sender copies", small(ALL).with(|link| (link.asynchronous, link.push) = (true, true))),
+        (
+            "device, the sender is invited",
+            small(ALL | Flags::OFFER).with(|link| (link.asynchronous, link.push) = (true, true)),
+        ),
+        ("by the network, which is invited", direct(Flags::PUT | Flags::DEVICE_PUT | Flags::OFFER)),
         ("device, small messages too, refused", small(ALL).with(|link| (link.refuses, link.push) = (true, true))),
         ("by the network", direct(ALL)),
         ("by the network, which stores", direct(Flags::PUT | Flags::DEVICE_PUT)),

@@ -102,6 +102,7 @@ parameters! {
     device_direct_rate: Size = "350G", "bytes a second of such copies";
     device_push_latency: Time = "10us", "as device_direct_latency, where the sender copies instead of the receiver; if it takes no longer, the sender copies up to device_push_limit, and if it takes less time, everything";
     device_push_limit: Size = "1M", "largest message between devices that its sender copies: that is faster, but a receiver waits for a sender that computes; on one device the lower rank copies in any case";
+    device_invitations: Flag = "yes", "where senders store what they send between devices, tell them the address of a receive when it is posted, before the message is announced, if no other receive can get that message";
     device_turn_latency: Time = "150us", "what a copy takes on a device on which several processes copy in turns; between processes on one device the lower rank copies";
 
     pml_unexpected_limit: Size = "4M", "bytes of messages without a posted receive that a peer may have here; beyond it their data stays with the sender";

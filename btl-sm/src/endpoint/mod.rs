@@ -67,8 +67,9 @@ impl SmEndpoint {
         if cfg!(feature = "cuda") {
             capabilities.flags |= Flags::DEVICE_FRAGMENTS;
         }
+        capabilities.flags |= Flags::OFFER;
         if settings.single_copy {
-            capabilities.flags |= Flags::GET | Flags::PUT | Flags::SYNCHRONOUS | Flags::OFFER;
+            capabilities.flags |= Flags::GET | Flags::PUT | Flags::SYNCHRONOUS;
         }
         if settings.device_copy {
             capabilities.flags |= DEVICE_COPY;
@@ -102,7 +103,7 @@ impl SmEndpoint {
     /// Drops the capabilities that turned out refused.
     fn refresh(&mut self) {
         if self.peer.single_copy_refused.load(Relaxed) {
-            self.capabilities.flags -= Flags::GET | Flags::PUT | Flags::SYNCHRONOUS | Flags::OFFER;
+            self.capabilities.flags -= Flags::GET | Flags::PUT | Flags::SYNCHRONOUS;
             self.capabilities.min_rdma_size = usize::MAX;
         }
         if self.capabilities.flags.contains(Flags::DEVICE_GET) && self.inner.device_copies.given_up(self.peer.rank) {
@@ -337,9 +338,14 @@ impl Endpoint for SmEndpoint {
         unsafe { self.copy_packed("put_packed", local, (to, offset), (Access::RemoteWrite, token)) }
     }
 
-    fn offer(&mut self) -> Option<Offer> {
+    fn prepare_offer(&mut self) -> Option<Offer> {
         let link = self.peer.link.get()?;
-        self.offers.offer(&self.inner.memory, |index| self.inner.layout.offer(usize::from(link.index), index))
+        self.offers.prepare(&self.inner.memory, |index| self.inner.layout.offer(usize::from(link.index), index))
+    }
+
+    fn open_offer(&mut self, offer: Offer) {
+        let Some(link) = self.peer.link.get() else { return };
+        self.offers.open(&self.inner.memory, |index| self.inner.layout.offer(usize::from(link.index), index), offer);
     }
 
     fn claim(&mut self, offer: Offer) -> bool {

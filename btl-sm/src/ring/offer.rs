@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 
 use super::{Corrupt, Word};
 
+const PREPARED: u64 = 0;
 const OFFERED: u64 = 1;
 const CLAIMED: u64 = 2;
 const WITHDRAWN: u64 = 3;
@@ -15,8 +16,13 @@ fn state(generation: u64, state: u64) -> u64 {
     generation << 2 | state
 }
 
-/// Offers something new. What was offered by this word before is withdrawn.
-pub(crate) fn offer<W: Word>(word: &W, generation: u64) {
+/// Prepares something new, which nobody can claim. What was offered by this word before is withdrawn.
+pub(crate) fn prepare<W: Word>(word: &W, generation: u64) {
+    word.store(state(generation, PREPARED), Release);
+}
+
+/// Offers what was prepared. All that was written before is seen by who claims it.
+pub(crate) fn open<W: Word>(word: &W, generation: u64) {
     word.store(state(generation, OFFERED), Release);
 }
 
@@ -27,9 +33,15 @@ pub(crate) fn claim<W: Word>(word: &W, generation: u64) -> bool {
 
 /// By who made it: whether it is withdrawn; false if it was claimed.
 pub(crate) fn withdraw<W: Word>(word: &W, generation: u64) -> Result<bool, Corrupt> {
-    match word.compare_exchange(state(generation, OFFERED), state(generation, WITHDRAWN), AcqRel, Acquire) {
+    let withdrawn = state(generation, WITHDRAWN);
+    match word.compare_exchange(state(generation, OFFERED), withdrawn, AcqRel, Acquire) {
         Ok(_) => Ok(true),
         Err(now) if now == state(generation, CLAIMED) => Ok(false),
+        // Only who made it could have opened it.
+        Err(now) if now == state(generation, PREPARED) => {
+            word.store(withdrawn, Release);
+            Ok(true)
+        }
         Err(_) => Err(Corrupt("the word of an offer bears another")),
     }
 }
@@ -44,21 +56,26 @@ mod tests {
     fn an_offer_is_had_once() {
         let word = AtomicU64::new(0);
         assert!(!claim(&word, 0) && !claim(&word, 1), "nothing is on offer");
-        offer(&word, 1);
+        prepare(&word, 1);
+        assert!(!claim(&word, 1), "it is not open");
+        open(&word, 1);
         assert!(claim(&word, 1));
         assert!(!claim(&word, 1));
         assert_eq!(withdraw(&word, 1), Ok(false));
-        offer(&word, 2);
+        open(&word, 2);
         assert!(!claim(&word, 1), "that of before");
         assert_eq!(withdraw(&word, 2), Ok(true));
         assert!(!claim(&word, 2));
+        prepare(&word, 3);
+        assert_eq!(withdraw(&word, 3), Ok(true));
+        assert!(!claim(&word, 3));
     }
 
     #[test]
     fn a_word_that_was_overwritten_is_seen() {
         for bits in [0, 1, state(2, CLAIMED), state(3, WITHDRAWN), u64::MAX] {
             let word = AtomicU64::new(0);
-            offer(&word, 3);
+            open(&word, 3);
             word.store(bits, Relaxed);
             assert!(withdraw(&word, 3).is_err(), "{bits:#x}");
         }

@@ -137,10 +137,23 @@ impl<P, U> Matcher<P, U> {
         self.posted.push(pattern, receive)
     }
 
+    /// The number of the next message of `source`, if that goes to the receive that was just posted with this pattern, as
+    /// long as it is posted and provided that the tag fits: whatever else may be posted later.
+    pub(crate) fn next_goes_to(&mut self, pattern: Pattern) -> Option<u32> {
+        let sequence = self.sequences.get(usize::try_from(pattern.source).ok()?)?;
+        let next = sequence.next_alone()?;
+        self.posted.is_alone(pattern).then_some(next)
+    }
+
     /// Whether messages of `source` are parked, so that [`release`](Self::release) may yield one.
     #[inline]
     pub(crate) fn parks(&self, source: u32) -> bool {
         self.sequences[source as usize].parks()
+    }
+
+    /// Whether a receive is still posted.
+    pub(crate) fn is_posted(&self, key: PostKey) -> bool {
+        self.posted.contains(key)
     }
 
     /// Takes a receive back if it is still posted and `is` the one that was meant.

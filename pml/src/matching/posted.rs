@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use super::index::{CLASSES, Index, List, Pattern, Slot};
+use crate::request::ANY;
 
 /// Names a posted receive, also after it is posted no more: its number is never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,11 +154,39 @@ impl<P> Posted<P> {
         self.pop(list, class)
     }
 
+    /// Whether of what is posted only the newest receive, which has this pattern and names its source, fits any of the
+    /// messages that it fits. May say no where nobody looked closely.
+    pub(crate) fn is_alone(&mut self, pattern: Pattern) -> bool {
+        let [named, named_any_tag, wild @ ..] = self.counts;
+        if wild != [0; CLASSES - 2] {
+            return false;
+        }
+        if pattern.tag == ANY {
+            return named + named_any_tag == 1;
+        }
+        let alone = |queue: &Queue<P>| queue.postings.len() == 1;
+        let empty = |queue: &Queue<P>| queue.postings.is_empty();
+        let any_tag = Pattern { tag: ANY, ..pattern };
+        (named_any_tag == 0 || self.has(any_tag).is_none_or(empty)) && self.has(pattern).is_some_and(alone)
+    }
+
+    fn has(&mut self, pattern: Pattern) -> Option<&Queue<P>> {
+        let list = self.queues.find(pattern)?;
+        self.queues.get(list)
+    }
+
     #[inline(always)]
     fn pop(&mut self, list: Slot, class: usize) -> Option<P> {
         let receive = self.queues.pop(list, |queue| queue.pop())?;
         self.counts[class] -= 1;
         Some(receive)
+    }
+
+    pub(crate) fn contains(&self, key: PostKey) -> bool {
+        let queue = self.queues.get(key.list());
+        queue.is_some_and(|queue| {
+            queue.postings.iter().any(|posting| posting.number == key.number && posting.receive.is_some())
+        })
     }
 
     pub(crate) fn remove(&mut self, key: PostKey, is: impl FnOnce(&P) -> bool) -> Option<P> {

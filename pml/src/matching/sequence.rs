@@ -48,6 +48,11 @@ impl<M> Sequence<M> {
         seq == self.awaited && self.parked.is_none()
     }
 
+    /// The number that is awaited, if nothing waits for it to pass.
+    pub(crate) fn next_alone(&self) -> Option<u32> {
+        self.parked.is_none().then_some(self.awaited)
+    }
+
     /// The awaited message was admitted.
     #[inline]
     pub(crate) fn advance(&mut self) {

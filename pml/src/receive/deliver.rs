@@ -56,7 +56,7 @@ impl Engine {
             Content::Announced(offer) => {
                 status.len = offer.announced.len;
                 if payload.is_empty() {
-                    self.begin_receive(request, peer, status, offer, done);
+                    self.begin_receive(request, peer, (status, &arrived.envelope), offer, done);
                     return;
                 }
                 self.consume(peer, flow::cost(false, payload.len()), done);
@@ -90,7 +90,7 @@ impl Engine {
         self.consume(peer, kept.cost(), done);
         if let Content::Announced(offer) = &kept.content {
             if kept.payload.is_empty() {
-                self.begin_receive(request, peer, status, offer, done);
+                self.begin_receive(request, peer, (status, &kept.envelope), offer, done);
                 return;
             }
             self.confirm(peer, offer.announced.sender, done);

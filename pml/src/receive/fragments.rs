@@ -98,7 +98,13 @@ impl Engine {
         }
         let Some(transfer) = links.receives.get_mut(id) else { return Ok(()) };
         match result {
-            Ok(()) => transfer.arrived += len,
+            Ok(()) => {
+                transfer.arrived += len;
+                let whole = offset == 0 && len == transfer.wanted;
+                if whole && transfer.claimed.is_none() && transfer.convertor.location().on_device() {
+                    links.note_stored_whole(peer);
+                }
+            }
             Err(_) => {
                 transfer.asked -= len;
                 links.ask_for_fragments(id, &[(offset, offset + len)]);

@@ -20,6 +20,9 @@ pub(crate) use transfer::ReceiveTransfer;
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
+use cableway_btl::Region;
+use cableway_common_cuda::Order;
+
 use crate::buffer::Buffer;
 use crate::communicator::Communicator;
 use crate::completion::{Active, Done};
@@ -67,6 +70,7 @@ impl Engine {
         // SAFETY: the caller's promise lasts until the operation is complete.
         unsafe { active.inner().room.renew(buffer, &self.devices) };
         let on_device = active.inner().room.on_device().copied();
+        let expected = on_device.and_then(|_| self.expect_to_invite(on, source, request));
         let mut matching = on.matching.lock();
         if let Some((source, _, kept)) = matching.matcher.take(pattern) {
             drop(matching);
@@ -85,9 +89,18 @@ impl Engine {
         // SAFETY: the caller keeps the request valid.
         let request = unsafe { request.as_ref() };
         request.context().store(on.context(), Ordering::Relaxed);
-        request.note_posted(matching.matcher.post(pattern, active));
+        let key = matching.matcher.post(pattern, active);
+        request.note_posted(key);
+        let Some(location) = on_device else { return Ok(()) };
+        let next = expected.and_then(|_| matching.matcher.next_goes_to(pattern));
         drop(matching);
-        if let Some(location) = on_device {
+        let region = buffer.contiguous().and_then(|(address, len)| {
+            Some(Region { address, len: usize::try_from(len).ok()?, location, order: Order::None })
+        });
+        let told = (next, region);
+        // SAFETY: the caller keeps the buffer to the receive until that completes.
+        let invited = expected.is_some_and(|expected| unsafe { self.invite(on, (pattern, key, expected), told) });
+        if !invited {
             self.note_posted(&location);
         }
         Ok(())
@@ -151,6 +164,9 @@ impl Engine {
         }
         let context = request.context().load(Ordering::Relaxed);
         let Some(on) = self.registry.read(|registry| registry.get(context).cloned()) else { return false };
+        if !self.may_cancel(request) {
+            return false;
+        }
         let cancelled = {
             let mut matching = on.matching.lock();
             // A key that is stale, because the request is a send or was matched, names nothing: numbers are not reused.

@@ -15,7 +15,7 @@ use crate::links::{Links, Peer};
 use crate::protocol::{self, Data, Incoming, Shape};
 use crate::request::Status;
 use crate::room::Room;
-use crate::wire::{Ack, Exposed, Header, HeaderBuffer, Id, Put, WholePut};
+use crate::wire::{Ack, Envelope, Exposed, Header, HeaderBuffer, Id, Put, WholePut};
 
 impl Engine {
     /// Asks for the data of a message that was matched.
@@ -23,7 +23,7 @@ impl Engine {
         &self,
         mut request: Active,
         peer: &Peer,
-        status: Status,
+        (status, envelope): (Status, &Envelope),
         offer: &Offer,
         done: &mut Done,
     ) {
@@ -32,6 +32,7 @@ impl Engine {
         let Offer { announced, exposed } = offer;
         let transfer = ReceiveTransfer::new(request, convertor, posted, status, announced.sender);
         self.with_links(peer, done, |links, done| {
+            links.invitations.note_matched(transfer.request.request());
             if let Err(error) = peer.check() {
                 transfer.request.complete(status, Some(error), done);
                 return;
@@ -79,6 +80,12 @@ impl Engine {
                 put,
             };
             let (data, _) = protocol::data(&incoming);
+            let would_ask = data == Data::Put && shape.on_device && shape.one_run && source.is_none();
+            if let Some(given) = links.invitation_to(envelope, announced, would_ask) {
+                let id = links.receive_as_told(*given, transfer);
+                links.settle_receive(id, done);
+                return;
+            }
             let id = links.receives.insert(transfer);
             match (data, source) {
                 // Neither the network nor a kernel is let wait for a stream.

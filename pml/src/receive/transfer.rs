@@ -8,6 +8,7 @@ use smallvec::{SmallVec, smallvec};
 use super::pieces::Pieces;
 use crate::completion::{Active, Done};
 use crate::error::{Abort, Error};
+use crate::invitation::Claimed;
 use crate::links::Links;
 use crate::region;
 use crate::request::Status;
@@ -37,6 +38,8 @@ pub(crate) struct ReceiveTransfer {
     pub(crate) source: Option<Box<(Source, Way)>>,
     /// What lets the sender store, where that is to be taken back.
     pub(crate) keepers: Vec<Box<dyn Send>>,
+    /// What the sender claims before it stores, where it was told beforehand.
+    pub(crate) claimed: Option<Claimed>,
     /// The sender waits to be told that all is done.
     pub(crate) finish: bool,
     order: Order,
@@ -130,6 +133,7 @@ impl ReceiveTransfer {
             pieces: None,
             source: None,
             keepers: Vec::new(),
+            claimed: None,
             finish: false,
             order: Order::AfterDefaultStream,
             failure: None,
@@ -197,8 +201,11 @@ impl Links {
         let Some(transfer) = self.receives.remove(id) else { return };
         let on_device = transfer.convertor.location().on_device();
         let truncated = transfer.truncated();
-        let ReceiveTransfer { request, status, sender, keepers, finish, failure, gone, .. } = transfer;
+        let ReceiveTransfer { request, status, sender, keepers, claimed, finish, failure, gone, .. } = transfer;
         drop(keepers);
+        if let Some(claimed) = claimed {
+            self.end_claim(claimed);
+        }
         if finish && !gone {
             let result = match failure.as_deref() {
                 None => Ok(()),

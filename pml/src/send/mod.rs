@@ -14,7 +14,7 @@ mod transfer;
 pub(crate) use fetches::Fetches;
 pub(crate) use put::PutJob;
 pub(crate) use start::token;
-pub(crate) use transfer::SendTransfer;
+pub(crate) use transfer::{Phase, SendTransfer};
 
 use std::ptr::NonNull;
 use std::sync::Arc;

@@ -10,6 +10,7 @@ use crate::copies::{Copying, Then};
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::flow;
+use crate::invitation;
 use crate::links::{self, Link, Links, Peer};
 use crate::protocol::{self, DEVICE_RDMA, Outgoing, Shape, Start};
 use crate::request::{Outcome, Status};
@@ -57,6 +58,7 @@ impl Engine {
                 Outcome::Complete
             }
             Attempt::Under => {
+                self.look_for_invitation(peer, links, id, done);
                 links.settle_send(id, done);
                 Outcome::Started
             }
@@ -131,7 +133,10 @@ impl Engine {
                         transfer.request.complete(Status::EMPTY, None, done);
                     }
                 }
-                Attempt::Under => links.settle_send(id, done),
+                Attempt::Under => {
+                    self.look_for_invitation(peer, links, id, done);
+                    links.settle_send(id, done);
+                }
             }
             links.queues.starts.pop_front();
         }
@@ -143,7 +148,8 @@ impl Engine {
         let attempt = match start {
             Start::Eager => self.attempt_eager(peer, links, id, None),
             Start::AnnounceWithData => {
-                let announced = Announced { len: transfer.len, sender: id, addressable: false, packs: false };
+                let announced =
+                    Announced { len: transfer.len, sender: id, addressable: false, packs: false, invitable: false };
                 let header = wire::rendezvous_bytes(&transfer.envelope, &announced);
                 match self.attempt_eager(peer, links, id, Some(&header)) {
                     Ok(Attempt::Gone) => {
@@ -308,7 +314,7 @@ impl Engine {
         if transfer.failure.is_some() {
             return Ok(self.attempt_announce(peer, links, id));
         }
-        let announced = Announced { len: transfer.len, sender: id, addressable, packs: false };
+        let announced = Announced { len: transfer.len, sender: id, addressable, packs: false, invitable: false };
         let header = HeaderBuffer::new(&Header::Get(transfer.envelope, announced, exposed));
         Ok(links.attempt_header(id, header.as_bytes()))
     }
@@ -354,10 +360,18 @@ impl Engine {
         }
         let able = transfer.failure.is_none();
         transfer.packs = packs && able;
-        let announced =
-            Announced { len: transfer.len, sender: id, addressable: addressable && able, packs: transfer.packs };
+        transfer.invitable = able && transfer.stores && invitation::is_able(&links.active);
+        let announced = Announced {
+            len: transfer.len,
+            sender: id,
+            addressable: addressable && able,
+            packs: transfer.packs,
+            invitable: transfer.invitable,
+        };
         let header = wire::rendezvous_bytes(&transfer.envelope, &announced);
         let unordered = Some(*transfer.convertor.location()).filter(|at| at.on_device() && !transfer.ordered);
+        // What is invited is copied next, which waits for the stream by an event.
+        let unordered = unordered.filter(|_| !links.invitations.is_invited(&transfer.envelope));
         let attempt = links.attempt_header(id, &header);
         if let (Attempt::Under, Some(location)) = (&attempt, unordered) {
             self.note_announced(&location);
@@ -419,8 +433,11 @@ impl Engine {
             transfer.fail(Error::Device { address, len: transfer.len, source });
             transfer.phase = Phase::Starting(Start::Announce);
         }
-        if !transfer.gone && matches!(self.attempt_start(peer, links, id), Attempt::Busy) {
-            links.queues.starts.push_back(id);
+        if !transfer.gone {
+            match self.attempt_start(peer, links, id) {
+                Attempt::Busy => links.queues.starts.push_back(id),
+                _ => self.look_for_invitation(peer, links, id, done),
+            }
         }
         links.settle_send(id, done);
     }

@@ -57,6 +57,8 @@ pub(crate) struct SendTransfer {
     pub(crate) unreachable: bool,
     /// The receiver was told that a kernel packs it where it is told to.
     pub(crate) packs: bool,
+    /// The receiver was told that an invitation counts as its answer.
+    pub(crate) invitable: bool,
     /// The default stream's work on a device's data is done.
     pub(crate) ordered: bool,
     /// When the send began.
@@ -97,6 +99,7 @@ impl SendTransfer {
             registration: None,
             unreachable: false,
             packs: false,
+            invitable: false,
             ordered: false,
             begun,
             stores: false,

@@ -8,7 +8,7 @@ use memoffset::offset_of;
 use zerocopy::little_endian::{I32, I64, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::{Ack, Announced, Envelope, Exposed, Header, Put};
+use super::{Ack, Announced, Envelope, Exposed, Header, Invite, Put};
 use crate::error::Abort;
 use crate::request::ANY;
 
@@ -29,12 +29,15 @@ pub(super) mod kind {
     pub(crate) const PUTS: u8 = 12;
     pub(crate) const ALL_STORED: u8 = 13;
     pub(crate) const ALL_FINISHED: u8 = 14;
+    pub(crate) const INVITE: u8 = 15;
 }
 
 /// In `Rendezvous` and `Get`: the sender can PUT from its buffer.
 pub(super) const FLAG_ADDRESSABLE: u8 = 1;
 /// In `Rendezvous`: it packs, so that it can PUT only into one run on a device. Never alone.
 pub(super) const FLAG_PACKS: u8 = 4;
+/// In `Rendezvous`: it takes an invitation for an answer. Only with `FLAG_ADDRESSABLE`, never with `FLAG_PACKS`.
+pub(super) const FLAG_INVITABLE: u8 = 8;
 /// In `Get` and `Put`: blocks follow the handle.
 pub(super) const FLAG_BLOCKS: u8 = 2;
 /// In `Ack`: the receiver's buffer is on a device.
@@ -69,6 +72,10 @@ headers! {
     Credit { kind: u8, flags: u8, zero: [u8; 6], consumed: U64 }
     AbortHeader { kind: u8, flags: u8, zero: U16, code: U32, receiver: U64, sent: U64 }
     Resume { kind: u8, flags: u8, zero: U16, btl: U32, received: U64 }
+    /// The handle's bytes follow.
+    InviteHeader {
+        matching: Match, receiver: U64, len: U64, offer: U64, btl: U32, ordinal: u8, handle_len: u8, zero: U16,
+    }
 }
 
 const _: () = {
@@ -83,6 +90,8 @@ const _: () = {
     assert!(size_of::<Credit>() == 16 && offset_of!(Credit, consumed) == 8);
     assert!(size_of::<AbortHeader>() == 24 && offset_of!(AbortHeader, sent) == 16);
     assert!(size_of::<Resume>() == 16 && offset_of!(Resume, btl) == 4 && offset_of!(Resume, received) == 8);
+    assert!(size_of::<InviteHeader>() == 48 && offset_of!(InviteHeader, offer) == 32);
+    assert!(offset_of!(InviteHeader, btl) == 40 && size_of::<InviteHeader>() + RemoteHandle::MAX <= MAX_HEADER);
     assert!(size_of::<Blocks>() == 64 && offset_of!(Blocks, counts) == 16 && offset_of!(Blocks, strides) == 40);
     let handle = RemoteHandle::MAX + size_of::<Blocks>();
     assert!(size_of::<PutHeader>() + handle <= MAX_HEADER && size_of::<Get>() + handle <= MAX_HEADER);
@@ -233,6 +242,20 @@ impl Buffer {
                 let (btl, received) = (btl.0.into(), received.into());
                 self.push(Resume { kind: kind::RESUME, flags: 0, zero: 0.into(), btl, received }.as_bytes());
             }
+            Header::Invite(Invite { envelope, receiver, len, offer, to }) => {
+                let header = InviteHeader {
+                    matching: Match::new(kind::INVITE, 0, &envelope),
+                    receiver: receiver.0.into(),
+                    len: len.into(),
+                    offer: offer.0.into(),
+                    btl: to.btl.0.into(),
+                    ordinal: to.ordinal,
+                    handle_len: to.handle.as_bytes().len() as u8,
+                    zero: 0.into(),
+                };
+                self.push(header.as_bytes());
+                self.push(to.handle.as_bytes());
+            }
             Header::Abort { receiver, sent, reason } => {
                 let header = AbortHeader {
                     kind: kind::ABORT,
@@ -251,7 +274,9 @@ impl Buffer {
 #[inline]
 fn rendezvous(kind: u8, envelope: &Envelope, announced: &Announced) -> Rendezvous {
     let flag = |set: bool, flag: u8| if set { flag } else { 0 };
-    let flags = flag(announced.addressable, FLAG_ADDRESSABLE) | flag(announced.packs, FLAG_PACKS);
+    let flags = flag(announced.addressable, FLAG_ADDRESSABLE)
+        | flag(announced.packs, FLAG_PACKS)
+        | flag(announced.invitable, FLAG_INVITABLE);
     Rendezvous {
         matching: Match::new(kind, flags, envelope),
         len: announced.len.into(),

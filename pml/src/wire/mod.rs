@@ -19,7 +19,7 @@ use cableway_common_cuda::Strided;
 use crate::error::Abort;
 
 /// Changes whenever a header does.
-pub(crate) const VERSION: u32 = 5;
+pub(crate) const VERSION: u32 = 6;
 
 /// Length of the header of an eager message.
 pub(crate) const MATCH_LEN: usize = std::mem::size_of::<headers::Match>();
@@ -52,6 +52,8 @@ pub(crate) struct Announced {
     pub(crate) addressable: bool,
     /// But only into one run on a device, because a kernel of it packs.
     pub(crate) packs: bool,
+    /// Or it can PUT a device's memory, and takes an [`Invite`] for this message as the request to do so.
+    pub(crate) invitable: bool,
 }
 
 /// Registered memory, and by which link it can be reached: the `ordinal`-th one of the transport with this tag.
@@ -101,6 +103,8 @@ pub(crate) enum Header {
     Credit { consumed: u64 },
     /// By another link: that of this transport has failed, and so many messages had come by it.
     Resume { btl: BtlTag, received: u64 },
+    /// Receiver to sender: this message, if it is announced as invitable, is to be stored here.
+    Invite(Invite),
     /// Sender to receiver: no more than the `sent` bytes will come.
     Abort { receiver: Id, sent: u64, reason: Abort },
 }
@@ -119,6 +123,21 @@ pub(crate) struct Ack {
     pub(crate) to_device: bool,
     /// The sender is to claim this first: the receiver may have taken the range back, to fetch it itself.
     pub(crate) offer: Option<Offer>,
+}
+
+/// See [`Header::Invite`]: the answer to an announcement that may not have been made yet. Which message will go to a
+/// receive is known beforehand where no other receive fits it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Invite {
+    /// Of the message; the tag may be [`ANY`](crate::ANY).
+    pub(crate) envelope: Envelope,
+    pub(crate) receiver: Id,
+    /// Bytes that there is room for.
+    pub(crate) len: u64,
+    /// To be claimed first: the receiver may have cancelled the receive, or asked for the data in another way.
+    pub(crate) offer: Offer,
+    /// Without blocks.
+    pub(crate) to: Exposed,
 }
 
 /// See [`Header::Put`].

@@ -6,8 +6,10 @@ use cableway_btl::{Offer, RemoteHandle};
 use cableway_common_cuda::Strided;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use super::headers::{self, FLAG_ADDRESSABLE, FLAG_BLOCKS, FLAG_OFFERED, FLAG_PACKS, FLAG_TO_DEVICE, kind};
-use super::{Ack, Announced, BtlTag, Envelope, Exposed, Header, Id, Put};
+use super::headers::{
+    self, FLAG_ADDRESSABLE, FLAG_BLOCKS, FLAG_INVITABLE, FLAG_OFFERED, FLAG_PACKS, FLAG_TO_DEVICE, kind,
+};
+use super::{Ack, Announced, BtlTag, Envelope, Exposed, Header, Id, Invite, Put};
 use crate::error::Abort;
 use crate::request::ANY;
 
@@ -67,9 +69,10 @@ pub(crate) fn parse(bytes: &[u8], message_len: usize) -> Result<(Header, usize),
         kind::RENDEZVOUS => {
             let header: headers::Rendezvous = reader.read()?;
             let flags = header.matching.flags;
-            reader.flags(flags, FLAG_ADDRESSABLE | FLAG_PACKS)?;
-            // Who packs can PUT.
-            if flags == FLAG_PACKS {
+            reader.flags(flags, FLAG_ADDRESSABLE | FLAG_PACKS | FLAG_INVITABLE)?;
+            // Who packs, or is invited, can PUT, and not both.
+            let alone = flags & FLAG_ADDRESSABLE == 0 && flags != 0;
+            if alone || flags & (FLAG_PACKS | FLAG_INVITABLE) == FLAG_PACKS | FLAG_INVITABLE {
                 return Err(Malformed::Flags { kind, flags });
             }
             let (envelope, announced) = reader.announced(&header)?;
@@ -170,6 +173,16 @@ pub(crate) fn parse(bytes: &[u8], message_len: usize) -> Result<(Header, usize),
             reserved(kind, &header.zero)?;
             Ok((Header::Resume { btl: BtlTag(header.btl.get()), received: header.received.get() }, message_len))
         }
+        kind::INVITE => {
+            let header: headers::InviteHeader = reader.read()?;
+            reader.flags(header.matching.flags, 0)?;
+            reserved(kind, &header.zero)?;
+            let (at, none) = (size_of::<headers::InviteHeader>(), (false, 0));
+            let to = reader.exposed(at, header.btl.get(), header.ordinal, header.handle_len, none)?;
+            let (envelope, offer) = (header.matching.envelope(), Offer(header.offer.get()));
+            let (receiver, len) = (Id(header.receiver.get()), header.len.get());
+            Ok((Header::Invite(Invite { envelope, receiver, len, offer, to }), message_len))
+        }
         unknown => Err(Malformed::Kind(unknown)),
     }
 }
@@ -247,6 +260,7 @@ impl Reader<'_> {
             sender: Id(header.sender.get()),
             addressable: header.matching.flags & FLAG_ADDRESSABLE != 0,
             packs: header.matching.flags & FLAG_PACKS != 0,
+            invitable: header.matching.flags & FLAG_INVITABLE != 0,
         };
         Ok((envelope(&header.matching)?, announced))
     }

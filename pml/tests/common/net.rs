@@ -93,6 +93,14 @@ enum Way {
     Revoked,
 }
 
+/// How an offer stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OfferState {
+    Prepared,
+    Open,
+    Claimed,
+}
+
 /// A message on its way.
 type Bytes = Arc<[u8]>;
 
@@ -133,8 +141,8 @@ struct State {
     broken: Option<usize>,
     /// The message (counted from now) and its bit that will be flipped.
     corrupt: Option<(usize, usize)>,
-    /// Offers that are open, and whether they were claimed.
-    offers: HashMap<u64, (Rank, bool)>,
+    /// Offers that have not been ended, and how they stand.
+    offers: HashMap<u64, (Rank, OfferState)>,
     next_offer: u64,
     /// What was sent by links with `FAILOVER`, by sender, receiver and transport, and how much of it was handed up.
     history: HashMap<(Rank, Rank, usize), (Vec<Bytes>, usize)>,
@@ -929,7 +937,7 @@ impl Endpoint for NetEndpoint {
         self.packed(local, (to, offset), token, false)
     }
 
-    fn offer(&mut self) -> Option<Offer> {
+    fn prepare_offer(&mut self) -> Option<Offer> {
         if !self.link.capabilities.flags.contains(Flags::OFFER) || self.busy().unwrap_or(true) {
             return None;
         }
@@ -939,20 +947,31 @@ impl Endpoint for NetEndpoint {
         }
         state.next_offer += 1;
         let offer = state.next_offer;
-        state.offers.insert(offer, (self.rank, false));
+        state.offers.insert(offer, (self.rank, OfferState::Prepared));
         Some(Offer(offer))
+    }
+
+    fn open_offer(&mut self, offer: Offer) {
+        let mut state = self.net.state.lock();
+        let (by, stands) = state.offers.get_mut(&offer.0).expect("it is opened before it is ended");
+        assert_eq!((*by, *stands), (self.rank, OfferState::Prepared));
+        *stands = OfferState::Open;
     }
 
     fn claim(&mut self, offer: Offer) -> bool {
         let mut state = self.net.state.lock();
-        let Some((by, claimed)) = state.offers.get_mut(&offer.0) else { return false };
-        *by == self.peer && !self.link.unclaimed && !std::mem::replace(claimed, true)
+        let Some((by, stands)) = state.offers.get_mut(&offer.0) else { return false };
+        let open = *by == self.peer && *stands == OfferState::Open && !self.link.unclaimed;
+        if open {
+            *stands = OfferState::Claimed;
+        }
+        open
     }
 
     fn withdraw(&mut self, offer: Offer) -> Result<bool, Error> {
-        let (by, claimed) = self.net.state.lock().offers.remove(&offer.0).expect("each is withdrawn once");
+        let (by, stands) = self.net.state.lock().offers.remove(&offer.0).expect("each is withdrawn once");
         assert_eq!(by, self.rank);
-        Ok(!claimed)
+        Ok(stands != OfferState::Claimed)
     }
 }
 

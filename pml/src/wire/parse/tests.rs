@@ -18,12 +18,14 @@ fn id() -> impl Strategy<Value = Id> {
 }
 
 fn announced() -> impl Strategy<Value = Announced> {
-    let ways = prop_oneof![Just((false, false)), Just((true, false)), Just((true, true))];
-    (any::<u64>(), id(), ways).prop_map(|(len, sender, (addressable, packs))| Announced {
+    let ways =
+        prop_oneof![Just([false; 3]), Just([true, false, false]), Just([true, true, false]), Just([true, false, true])];
+    (any::<u64>(), id(), ways).prop_map(|(len, sender, [addressable, packs, invitable])| Announced {
         len,
         sender,
         addressable,
         packs,
+        invitable,
     })
 }
 
@@ -58,9 +60,17 @@ fn header() -> impl Strategy<Value = Header> {
     prop_oneof![
         envelope().prop_map(Header::Match),
         (envelope(), announced()).prop_map(|(envelope, announced)| Header::Rendezvous(envelope, announced)),
-        (envelope(), announced(), exposed()).prop_map(|(e, a, x)| Header::Get(e, Announced { packs: false, ..a }, x)),
+        (envelope(), announced(), exposed()).prop_map(|(e, a, x)| Header::Get(
+            e,
+            Announced { packs: false, invitable: false, ..a },
+            x
+        )),
         (envelope(), announced(), exposed(), blocks()).prop_map(|(e, a, x, (blocks, len))| {
-            Header::Get(e, Announced { len, packs: false, ..a }, Exposed { blocks: Some(blocks), ..x })
+            Header::Get(
+                e,
+                Announced { len, packs: false, invitable: false, ..a },
+                Exposed { blocks: Some(blocks), ..x },
+            )
         }),
         (id(), id(), exposed(), blocks()).prop_map(|(sender, receiver, x, (blocks, len))| {
             let to = Exposed { blocks: Some(blocks), ..x };
@@ -75,6 +85,12 @@ fn header() -> impl Strategy<Value = Header> {
         (id(), id(), range.clone(), exposed()).prop_map(|(sender, receiver, (offset, len), to)| {
             Header::Put(Put { sender, receiver, offset, len, total: offset + len, to })
         }),
+        (envelope(), any::<bool>(), id(), any::<(u64, u64)>(), exposed()).prop_map(
+            |(envelope, any_tag, receiver, (len, offer), to)| {
+                let envelope = Envelope { tag: if any_tag { ANY } else { envelope.tag }, ..envelope };
+                Header::Invite(Invite { envelope, receiver, len, offer: Offer(offer), to })
+            }
+        ),
         (id(), 0..u64::MAX / 2).prop_map(|(receiver, offset)| Header::Fragment { receiver, offset }),
         (id(), result_()).prop_map(|(sender, result)| Header::Finish { sender, result }),
         (id(), range, result_()).prop_map(|(receiver, (offset, len), result)| Header::Stored {
@@ -145,8 +161,10 @@ fn what_no_engine_sends_is_refused() {
     let mut flagged = bytes(&Header::Match(envelope));
     flagged[1] = 0x80;
     assert!(matches!(parse(&flagged, MATCH_LEN), Err(Malformed::Flags { .. })));
-    let part =
-        bytes(&Header::Rendezvous(envelope, Announced { len: 10, sender: Id(1), addressable: false, packs: false }));
+    let part = bytes(&Header::Rendezvous(
+        envelope,
+        Announced { len: 10, sender: Id(1), addressable: false, packs: false, invitable: false },
+    ));
     assert!(parse(&part, RENDEZVOUS_LEN + 10).is_ok());
     assert!(matches!(parse(&part, RENDEZVOUS_LEN + 9), Err(Malformed::Payload { .. })));
     let ack = Ack { sender: Id(1), receiver: Id(2), from: 5, to: 4, total: 9, to_device: false, offer: None };
