@@ -27,7 +27,7 @@ pub enum Reach {
     Mapped(Mapped),
     /// It is not worth a mapping yet, or not there yet: by another protocol this time.
     NotYet,
-    /// The same, and its owner is to be asked for this, whose answer [`Imports::supply`] takes.
+    /// The same, and its owner is to be asked for this, whose answer [`Imports::supply`](super::Imports::supply) takes.
     Ask(Wanted),
     /// It cannot be mapped.
     Refused,
