@@ -227,7 +227,11 @@ fn what_is_mapped_anew_at_its_address_is_never_taken_for_it() {
             assert!(sides.read(mapped.address(0), PIECE).iter().all(|byte| byte == round), "of round {round}");
         }
     }
-    let told: Vec<_> = std::iter::from_fn(|| sides.exports.gone(IMPORTER)).collect();
+    let mut told = Vec::new();
+    sides.exports.tell_gone(|_, id| {
+        told.push(id);
+        true
+    });
     assert!(told.iter().all(|id| ids.contains(id)) && told.len() >= ids.len() - 1, "{told:?} of {ids:?}");
 }
 
@@ -382,9 +386,10 @@ fn descriptors_are_as_many_as_before() {
             let mapped = sides.map(&exported, &mine.location());
             assert!(sides.read(mapped.address(0), len) == pattern(len, round));
             // What was freed before is known by now.
-            while let Some(gone) = sides.exports.gone(IMPORTER) {
+            sides.exports.tell_gone(|_, gone| {
                 sides.imports.forget(OWNER, gone);
-            }
+                true
+            });
             assert!(sides.imports.open().0 <= 2, "mappings of what is no more");
             match round {
                 10 => before = count(),

@@ -1,6 +1,7 @@
 //! Device memory that one process copies straight from or to another's, and what takes over where that does not work.
 
 use std::error::Error;
+use std::time::{Duration, Instant};
 
 use cableway::{BufferKind, DeviceBuffer, DeviceIndex, DeviceSlice, DeviceSliceMut, World};
 
@@ -381,13 +382,23 @@ fn fresh() -> Outcome {
             on.sendrecv(&out, (peer, 0), &mut inbox, (peer, 0))?;
             expect(&inbox, 0, &bytes(seed(peer as usize), len))?;
         }
-        match round {
-            8 => at_first = descriptors()?,
-            23 if descriptors()? > at_first + 4 => {
-                return Err(format!("{} descriptors where there were {at_first}", descriptors()?).into());
-            }
-            _ => {}
+        if round == 8 {
+            at_first = descriptors()?;
         }
+    }
+    // What is no more is told of now and then, and each goes on until the other has heard.
+    let start = Instant::now();
+    loop {
+        let settled = descriptors()? <= at_first + 4;
+        let mut others = [0];
+        on.sendrecv(&[u8::from(settled)], (peer, 1), &mut others, (peer, 1))?;
+        if settled && others == [1] {
+            break;
+        }
+        if start.elapsed() > Duration::from_secs(10) && !settled {
+            return Err(format!("{} descriptors where there were {at_first}", descriptors()?).into());
+        }
+        std::thread::sleep(Duration::from_millis(1));
     }
     tell(&world);
     Ok(on.barrier()?)

@@ -421,10 +421,9 @@ impl Contexts {
     #[cold]
     fn add(&self, handle: CUcontext, id: u64) {
         let mut known = self.known.write();
-        // One handle, another id: the old context is gone, and everything in it.
-        known.retain(|context| context.handle.0 != handle || (context.id == id && context.alive()));
-        // What is mapped of one that is gone is all that it left.
-        known.iter().filter(|context| !context.alive()).for_each(|context| context.mapped.clear());
+        // One handle, another id: the old context is gone, and everything in it. Of others that are gone, too, what we have
+        // that outlives them is let go of: memory of lists, and what is mapped.
+        known.retain(|context| (context.handle.0 != handle || context.id == id) && context.alive());
         if !known.iter().any(|context| context.id == id) {
             known.push(Arc::new(Context {
                 driver: self.driver,

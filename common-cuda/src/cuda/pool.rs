@@ -66,6 +66,13 @@ impl Pool {
     }
 }
 
+impl Pool {
+    /// Leaves it as it is.
+    pub(super) fn forget(self) {
+        std::mem::forget(self);
+    }
+}
+
 impl Drop for Pool {
     fn drop(&mut self) {
         // SAFETY: made or imported by us, and destroyed once; what is allocated in it stays until it is freed.

@@ -148,9 +148,10 @@ impl Exports {
         Answer::Given(given)
     }
 
-    /// The id of an allocation that `peer` was told of and that is no more; each is said once.
+    /// The id of an allocation that `peer` was told of and that is no more. What is said beside something else, of which
+    /// the peer may make no use, is said by [`tell_gone`](Self::tell_gone) all the same.
     pub fn gone(&self, peer: u32) -> Option<u64> {
-        self.state.lock().gone.get_mut(&peer)?.pop_front()
+        self.state.lock().gone.get(&peer)?.front().copied()
     }
 
     /// Looks which allocations are no more, and has each process hear of those that it was told of, by `say(peer, id)`.

@@ -29,7 +29,7 @@ pub struct Imports {
     most_bytes: u64,
     at_once: u64,
     state: Mutex<State>,
-    /// Something of somebody's has been refused so often that no more is opened: else nobody needs to look.
+    /// Something of somebody's has been refused, perhaps so often that no more is opened: else nobody needs to look.
     troubled: AtomicBool,
 }
 
@@ -93,8 +93,16 @@ impl Imports {
         Ok(match reach {
             Reach::Mapped(pool) if exported.kind == ExportKind::Pool => {
                 match pool.open.mapping.clone().within(exported) {
-                    Ok(mapping) => Reach::Mapped(Mapped { open: Open::new(mapping) }),
+                    Ok(mapping) => {
+                        if self.troubled.load(Ordering::Relaxed) {
+                            self.state.lock().failures.insert((peer, exported.kind), 0);
+                        }
+                        Reach::Mapped(Mapped { open: Open::new(mapping) })
+                    }
                     Err(error) => {
+                        if let Some(vendor) = self.devices.vendor() {
+                            vendor.context_id(into)?;
+                        }
                         self.state.lock().count_failure(&self.troubled, peer, exported.kind, &error);
                         Reach::Refused
                     }
@@ -303,9 +311,7 @@ impl State {
     fn count_failure(&mut self, troubled: &AtomicBool, peer: u32, kind: ExportKind, error: &DeviceError) {
         let failures = self.failures.entry((peer, kind)).or_default();
         *failures += 1;
-        if *failures >= PATIENCE {
-            troubled.store(true, Ordering::Relaxed);
-        }
+        troubled.store(true, Ordering::Relaxed);
         cableway_base::warn_once(&format!("cuda/ipc/import/{}", error.reason), || {
             format!("device memory of process {peer} is copied through the host, as it cannot be mapped: {error}")
         });

@@ -12,10 +12,10 @@ use ahash::AHashMap;
 use cudarc::driver::sys::{CUdevice, CUdeviceptr};
 use parking_lot::Mutex;
 
-use super::super::context::Context;
+use super::super::context::{Context, Scope};
 use super::super::pool::{self, Pool};
 use super::super::status::Failure;
-use super::range;
+use super::{buffer_id, range};
 use crate::error::DeviceError;
 use crate::ipc::{Exported, Given};
 use crate::vendor::VendorMapping;
@@ -34,13 +34,16 @@ pub(super) fn descriptor(context: &Context, handle: u64) -> Result<OwnedFd, Devi
 /// Another process's pool.
 pub(super) struct Imported {
     context: Arc<Context>,
-    pool: Pool,
+    /// There until it is dropped.
+    pool: Option<Pool>,
     /// By their owner's ids. Locked while one is imported or freed, so that none is imported twice at a time.
     in_use: Mutex<AHashMap<u64, InUse>>,
 }
 
 struct InUse {
     address: CUdeviceptr,
+    /// The driver's id of it in this process.
+    id: Option<u64>,
     len: u64,
     users: usize,
 }
@@ -61,12 +64,13 @@ impl Imported {
             Pool::import(driver, descriptor, device)
         });
         let pool = opened.map_err(|failure| driver.error(failure, object()))?;
-        Ok(Imported { context, pool, in_use: Mutex::default() })
+        Ok(Imported { context, pool: Some(pool), in_use: Mutex::default() })
     }
 
     /// The context is current.
     fn import(&self, exported: &Exported) -> Result<CUdeviceptr, Failure> {
-        let address = self.pool.import_pointer(exported.handle)?;
+        let gone = || Failure { call: "cuMemPoolImportPointer", code: Failure::INVALID_VALUE };
+        let address = self.pool.as_ref().ok_or_else(gone)?.import_pointer(exported.handle)?;
         match range(self.context.driver, address) {
             Ok((base, len)) if base.saturating_add(len as u64) >= address.saturating_add(exported.len) => Ok(address),
             Ok(_) => {
@@ -78,7 +82,16 @@ impl Imported {
         }
     }
 
-    /// The same.
+    /// A scope in which to let go of something, in the context or, if that is gone, in none.
+    fn calls(&self) -> Option<Scope> {
+        match self.context.enter() {
+            Ok(scope) => Some(scope),
+            Err(failure) if failure.context_gone() => Some(Scope::without_context(self.context.driver)),
+            Err(_) => None,
+        }
+    }
+
+    /// In such a scope.
     fn free(&self, address: CUdeviceptr) {
         let driver = self.context.driver;
         // SAFETY: imported by us and freed once; copies from and to it are done.
@@ -86,6 +99,18 @@ impl Imported {
             Ok(()) => {}
             Err(failure) if failure.context_gone() => {}
             Err(failure) => log::debug!("letting go of memory of another process's pool: {}", driver.reason(failure)),
+        }
+    }
+}
+
+impl Drop for Imported {
+    fn drop(&mut self) {
+        let Some(_scope) = self.calls() else { return };
+        // A reset of the device destroys its pools, whose handles may be others' by now.
+        if let Some(pool) = self.pool.take()
+            && !self.context.alive()
+        {
+            pool.forget();
         }
     }
 }
@@ -111,7 +136,8 @@ impl VendorMapping for Imported {
             None => {
                 let imported = self.context.enter().and_then(|_scope| self.import(exported));
                 let address = imported.map_err(|failure| driver.error(failure, object()))?;
-                in_use.insert(exported.buffer_id, InUse { address, len: exported.len, users: 1 });
+                let id = buffer_id(driver, std::ptr::with_exposed_provenance(address as usize));
+                in_use.insert(exported.buffer_id, InUse { address, id, len: exported.len, users: 1 });
                 address
             }
         };
@@ -139,11 +165,13 @@ impl Drop for Allocation {
         let Some(found) = in_use.get_mut(&self.buffer_id) else { return };
         found.users -= 1;
         if found.users == 0 {
-            in_use.remove(&self.buffer_id);
-            // A context that is gone has taken nothing of a pool along.
-            let scope = self.pool.context.enter();
-            self.pool.free(self.address);
-            drop(scope);
+            let id = in_use.remove(&self.buffer_id).and_then(|gone| gone.id);
+            // Where the context is gone, the device may have been reset, and the address be another's.
+            let Some(_scope) = self.pool.calls() else { return };
+            let address = std::ptr::with_exposed_provenance(self.address as usize);
+            if id.is_some() && buffer_id(self.pool.context.driver, address) == id {
+                self.pool.free(self.address);
+            }
         }
     }
 }

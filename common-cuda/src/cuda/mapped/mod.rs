@@ -90,11 +90,18 @@ impl Mapped {
             return Ok(false);
         }
         let Some(id) = buffer_id(context.driver, device) else { return Ok(false) };
-        let entry = if state.cache.holds(id) { state.cache.find(id) } else { state.meet(context, id, device)? };
+        let mut ready = Some(ready);
+        let entry = if state.cache.holds(id) {
+            state.cache.find(id)
+        } else {
+            // Nor is memory mapped while a kernel may wait for this very message: that may wait for the device.
+            let may = !state.cache.has_refused(id) && ready.take().map_or(Ok(true), |ready| ready())?;
+            if may { state.meet(context, id, device)? } else { None }
+        };
         let place = entry.and_then(|entry| place(entry, device, piece.width));
         self.count.store(state.cache.len(), Ordering::Relaxed);
         let Some(place) = place else { return Ok(false) };
-        if !ready()? {
+        if !ready.map_or(Ok(true), |ready| ready())? {
             return Ok(false);
         }
         // SAFETY: `place` is where the device's side is mapped, of an allocation that has this id at the moment; it stays
@@ -116,13 +123,6 @@ impl Mapped {
             state.cache.check_next(|id, base| is_there(context.driver, id, base));
             self.count.store(state.cache.len(), Ordering::Relaxed);
         }
-    }
-
-    /// Lets go of all.
-    pub(super) fn clear(&self) {
-        self.off.store(true, Ordering::Relaxed);
-        *self.state.lock() = State::default();
-        self.count.store(0, Ordering::Relaxed);
     }
 }
 
