@@ -39,7 +39,7 @@ impl Pair {
         static ONE: Mutex<()> = Mutex::new(());
         let _alone = ONE.lock().unwrap_or_else(PoisonError::into_inner);
         let devices = devices();
-        let ranks = Ranks::on(&devices, 2, &[link], &[], false);
+        let ranks = Ranks::on(&devices, 2, &[link], &[("device_invitations", "yes")], false);
         let pair = Pair { _alone, devices, ranks };
         let (mut source, mut target) = (pair.memory(&pattern(100, 1)), pair.memory(&[0; 100]));
         let (send, receive) = (Request::new(), Request::new());

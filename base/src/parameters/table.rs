@@ -75,7 +75,7 @@ parameters! {
     device_chunk_size: Size = "2M", "size of the largest pieces in which a large device message is copied through host memory";
     device_chunks: Count = "8", "pieces of a device message in flight per direction";
     device_batch_size: Size = "512K", "pieces of device messages that come together and amount to so many bytes are copied through host memory together; a batch leaves as a whole, while the next one is copied";
-    device_landing_patience: Time = "20us", "a small copy from a device to internal buffers is over when its bytes are seen in memory, which is sooner than the driver tells, and one of a few bytes to a device is written as values, after which a word in host memory says so; after so long without them the driver is asked; 0s: always, and all copies are copy engines'";
+    device_landing_patience: Time = "20us", "a small copy from a device to internal buffers is over when its bytes are seen in memory, which is sooner than the driver tells, and one of a few bytes to a device is written as values, after which a word in host memory says so; after so long without them the driver is asked; 0s: always, and nothing is written as values";
     device_mapped_read_limit: Size = "256", "largest copy from a device that the processor makes by loads, where it can map device memory (a driver from 13.3 on, or gdrcopy's device) and nothing else is under way; they are slow; 0: none";
     device_mapped_write_limit: Size = "4K", "the same to a device, by stores; 0: none";
 
@@ -92,7 +92,7 @@ parameters! {
     device_ipc: Flag = "yes", "let processes of one node map each other's device memory, so that a message between devices is one copy; device_protocols=copy has no use for it";
     device_ipc_mappings: Count = "256", "allocations of other processes that are kept mapped; those not used for longest are closed";
     device_ipc_bytes: Size = "64G", "bytes of other processes' device memory that are kept mapped";
-    device_ipc_pool_size: Size = "1M", "a message of at least this size from or to memory of a pool that was made to be shared by file descriptor is copied by a device; unlike other memory it has to be mapped and unmapped for each message";
+    device_ipc_pool_size: Size = "16K", "a message of at least this size from or to memory of a pool that was made to be shared by file descriptor is copied by a device; unlike other memory it has to be mapped and unmapped for each message";
     device_ipc_open_size: Size = "96M", "a message of at least this size maps its allocation at once; smaller ones do so when they meet the allocation a second time, because to map it takes the driver as long as to copy so much through the host";
     device_costs: CostSource = "cached", "where it is known from what copies by a device cost, by which it is decided who copies, by copy engine or kernel, and from device to device or through the host. cached: from device_costs_folder, where `cableway info --measure` keeps it; measure: what is not there is measured in the background when a device is first used, which takes milliseconds, and kept there; default: the estimates of this table. What is set by hand among these holds in any case: device_staged_*, device_direct_*, device_push_latency, device_kernel_limit";
     device_costs_folder: Text = "", "where what was measured of devices is kept, in a file for each; empty means cableway/device-costs in XDG_CACHE_HOME or ~/.cache. To have it measured anew, delete the files";
@@ -102,7 +102,7 @@ parameters! {
     device_direct_rate: Size = "350G", "bytes a second of such copies";
     device_push_latency: Time = "10us", "as device_direct_latency, where the sender copies instead of the receiver; if it takes no longer, the sender copies up to device_push_limit, and if it takes less time, everything";
     device_push_limit: Size = "1M", "largest message between devices that its sender copies: that is faster, but a receiver waits for a sender that computes; on one device the lower rank copies in any case";
-    device_invitations: Flag = "yes", "where senders store what they send between devices, tell them the address of a receive when it is posted, before the message is announced, if no other receive can get that message";
+    device_invitations: Flag = "no", "where senders store what they send between devices, tell them the address of a receive when it is posted, before the message is announced, if no other receive can get that message; ping-pongs were no faster with it";
     device_turn_latency: Time = "150us", "what a copy takes on a device on which several processes copy in turns; between processes on one device the lower rank copies";
 
     pml_unexpected_limit: Size = "4M", "bytes of messages without a posted receive that a peer may have here; beyond it their data stays with the sender";
