@@ -334,6 +334,7 @@ fn a_link_follows_what_becomes_known_of_its_devices() {
         let bytes = pattern(3 + device as usize, 5000);
         let mut remote = DeviceBuffer::new(&devices, DeviceIndex(device), BufferKind::Vmm, bytes.len()).unwrap();
         remote.copy_from_host(0, &bytes).unwrap();
+        devices.default_stream(&remote.location()).unwrap().wait().unwrap();
         let name = registered(&mut pair, &remote, Access::RemoteRead).unwrap();
         let start = std::time::Instant::now();
         while !copied(&mut pair, &local, &name, Access::RemoteRead) {
