@@ -1,7 +1,7 @@
 //! Copies within this process, host or device memory on either side.
 
 use cableway_btl::{Error, Region, Token, Transfer};
-use cableway_common_cuda::{Completion, DeviceError, Devices, Direction, Location, Order};
+use cableway_common_cuda::{Completion, DeviceError, Devices, Direction, Order};
 
 use crate::NAME;
 
@@ -47,8 +47,9 @@ impl Copies {
                 return Ok(Transfer::Done);
             }
             (true, true) if from.location.context != to.location.context => {
-                let after = ordered_after(devices, &to.location).map_err(unavailable)?;
-                (after, Some(pair))
+                // An empty batch would complete at once, whatever its order.
+                let ordered = devices.default_stream(&to.location).map_err(unavailable)?;
+                (ordered, Some(pair))
             }
             // SAFETY: the caller's promise.
             _ => (unsafe { pair.start(devices) }.map_err(unavailable)?, None),
@@ -101,11 +102,6 @@ impl Pair {
         unsafe { batch.copy(self.to.address, self.from.address, self.to.len)? };
         batch.finish()
     }
-}
-
-/// Done when all that is now in the default stream of `at`'s context is.
-fn ordered_after(devices: &Devices, at: &Location) -> Result<Completion, DeviceError> {
-    devices.batch(at, Direction::DeviceToDevice, Order::AfterDefaultStream)?.finish()
 }
 
 fn unavailable(error: DeviceError) -> Error {
