@@ -6,6 +6,7 @@ mod device;
 mod device_copy;
 mod device_costs;
 mod device_direct;
+mod device_programs;
 mod device_shapes;
 mod device_shared;
 mod failover;
@@ -30,6 +31,7 @@ fn main() -> std::process::ExitCode {
                 library::ROLES,
                 device::ROLES,
                 device_copy::ROLES,
+                device_programs::ROLES,
                 device_shapes::ROLES,
                 failover::ROLES,
                 faults::ROLES,
@@ -48,6 +50,7 @@ fn main() -> std::process::ExitCode {
         device_copy::TESTS,
         device_costs::TESTS,
         device_direct::TESTS,
+        device_programs::TESTS,
         device_shapes::TESTS,
         device_shared::TESTS,
         failover::TESTS,

@@ -12,6 +12,7 @@ use libloading::os::unix::Library;
 pub(crate) type Handle = usize;
 
 pub(crate) const LEGACY_STREAM: Handle = 1;
+pub(crate) const PER_THREAD_STREAM: Handle = 2;
 pub(crate) const BLOCKING_STREAM: c_uint = 0;
 pub(crate) const NON_BLOCKING_STREAM: c_uint = 1;
 pub(crate) const CAPTURE_GLOBAL: c_int = 0;
