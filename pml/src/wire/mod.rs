@@ -1,6 +1,6 @@
 //! What engines say to each other: headers that precede a payload in a transport's message.
 //!
-//! Little-endian throughout; drawn in ARCHITECTURE.md. Nothing in here trusts its bytes, and parsing is a pure function
+//! Little-endian throughout; drawn in docs/wire.md. Nothing in here trusts its bytes, and parsing is a pure function
 //! over a private copy of them.
 
 mod batch;
