@@ -75,7 +75,7 @@ parameters! {
     device_chunk_size: Size = "2M", "size of the largest pieces in which a large device message is copied through host memory";
     device_chunks: Count = "8", "pieces of a device message in flight per direction";
     device_batch_size: Size = "512K", "pieces of device messages that come together and amount to so many bytes are copied through host memory together; a batch leaves as a whole, while the next one is copied";
-    device_landing_patience: Time = "20us", "a small copy from a device to internal buffers is over when its bytes are seen in memory, which is sooner than the driver tells, and one of a few bytes to a device is written as values, after which a word in host memory says so; after so long without them the driver is asked; 0s: always, and nothing is written as values";
+    device_landing_patience: Time = "20us", "a small copy from a device to internal buffers is over when its bytes are seen in memory, which is sooner than the driver tells; after so long without them the driver is asked; 0s: always";
     device_mapped_read_limit: Size = "256", "largest copy from a device that the processor makes by loads, where it can map device memory (a driver from 13.3 on, or gdrcopy's device) and nothing else is under way; they are slow; 0: none";
     device_mapped_write_limit: Size = "4K", "the same to a device, by stores; 0: none";
 

@@ -24,7 +24,6 @@ use super::kernels::Kernels;
 use super::lists::ListMemory;
 use super::mapped::Mapped;
 use super::memo::Memo;
-use super::memops::Memops;
 use super::status::Failure;
 use super::stream::Streams;
 use crate::costs::{Costs, DeviceCosts};
@@ -58,7 +57,7 @@ pub(super) struct Settings {
     pub(super) copier: bool,
     pub(super) copier_idle: Duration,
     pub(super) copier_lease: Duration,
-    /// How long a small copy to the host is looked for, or a sign of a tiny one to the device, before the driver is asked.
+    /// How long the bytes of a small copy to the host are polled before the driver is asked.
     pub(super) landing: Duration,
     /// What a kernel takes longer to pack than a copy engine to copy the same.
     pub(super) pack_latency: Duration,
@@ -81,7 +80,6 @@ pub(crate) struct Context {
     pub(super) kernels: Kernels,
     pub(super) copier: Copier,
     pub(super) lists: ListMemory,
-    pub(super) memops: Memops,
     pub(super) mapped: Mapped,
     /// Operations that have begun to copy and are not over.
     pub(super) under_way: AtomicUsize,
@@ -234,7 +232,6 @@ impl Drop for Context {
         }
         self.copier.destroy(self.driver);
         self.lists.destroy(self.driver);
-        self.memops.destroy(self.driver);
         self.kernels.destroy(self.driver);
         self.streams.destroy(self.driver);
     }
@@ -434,7 +431,6 @@ impl Contexts {
                 kernels: Kernels::default(),
                 copier: Copier::default(),
                 lists: ListMemory::default(),
-                memops: Memops::default(),
                 mapped: Mapped::default(),
                 under_way: AtomicUsize::new(0),
                 settings: self.settings,

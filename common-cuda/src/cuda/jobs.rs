@@ -60,11 +60,6 @@ impl Jobs {
         }
     }
 
-    /// Whether there are none.
-    pub(super) fn is_empty(&self) -> bool {
-        self.running.is_empty()
-    }
-
     /// Whether none of them touches anything any more.
     pub(super) fn look(&mut self, context: &Context) -> Result<bool, Failure> {
         let revoked = self.revoked;

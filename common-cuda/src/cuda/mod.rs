@@ -21,7 +21,6 @@ pub(crate) mod lists;
 mod mapped;
 mod mapping;
 mod memo;
-mod memops;
 mod pieces;
 mod pool;
 mod primary;

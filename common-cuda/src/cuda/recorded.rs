@@ -30,11 +30,6 @@ impl Recorded {
         Ok(*last)
     }
 
-    /// The number of the last; 0 if there is none.
-    pub(super) fn last(&self) -> u64 {
-        *self.last.lock()
-    }
-
     /// Whether the event of this number is known to be done.
     pub(super) fn is_done(&self, number: u64) -> bool {
         self.done.load(Ordering::Acquire) >= number

@@ -69,9 +69,6 @@ impl Operation {
         if !self.by_engine {
             return Ok(());
         }
-        if self.issue_values(context)? {
-            return Ok(());
-        }
         if self.page_locked && self.start.direction == Direction::DeviceToHost && !context.settings.landing.is_zero() {
             // SAFETY: valid for as long as the copies are under way, and nobody else's until then, by the promise of
             // whoever added them; as page-locked as it was said to be, it is host memory.
@@ -228,44 +225,11 @@ impl Operation {
         if self.start.ordered { context.streams.order_after_legacy(context.driver, stream) } else { Ok(()) }
     }
 
-    /// Has the stream write a tiny copy to the device as values; false if it is not one, or the stream cannot. The context
-    /// is current.
-    fn issue_values(&mut self, context: &Context) -> Result<bool, Failure> {
-        let Start { at, direction, .. } = self.start;
-        let has_context = at.context != 0;
-        let [piece] = &self.pieces[..] else { return Ok(false) };
-        // The driver's reference says that they are not for managed memory.
-        let suits = direction == Direction::HostToDevice
-            && at.class == MemoryClass::Device
-            && !context.settings.landing.is_zero()
-            && self.jobs.is_empty()
-            && context.memops.suits(piece, has_context);
-        if !suits {
-            return Ok(false);
-        }
-        let stream = context.streams.of(context.driver, direction)?;
-        self.order(context, stream)?;
-        let after = context.streams.recorded(direction).last();
-        // SAFETY: both ranges are valid by the promise of whoever added the piece; the source is host memory, which nobody
-        // writes, and the destination is nobody else's until the operation is over.
-        self.signal = unsafe { context.memops.issue(context, (piece, has_context), (stream, after)) };
-        Ok(self.signal.is_some())
-    }
-
-    /// Whether a copy that is looked for in memory is over; none if the event is to tell.
-    pub(super) fn look_at_memory(&mut self, context: &Context) -> Result<Option<bool>, Failure> {
-        let (over, since) = if let Some(landing) = &mut self.landing {
-            // SAFETY: the pieces that it was made for, whose destinations only the device touches.
-            (unsafe { landing.look(&self.pieces) }, landing.since)
-        } else if let Some(signal) = self.signal.as_ref().filter(|_| self.number.is_none()) {
-            let seen = signal.seen();
-            if seen {
-                context.streams.recorded(self.start.direction).found_done(signal.after);
-            }
-            (seen, signal.since)
-        } else {
-            return Ok(None);
-        };
+    /// Whether the bytes of a small copy are all there; none if the event is to tell.
+    pub(super) fn look_at_landing(&mut self, context: &Context) -> Result<Option<bool>, Failure> {
+        let Some(landing) = &mut self.landing else { return Ok(None) };
+        // SAFETY: the pieces that it was made for, whose destinations only the device touches.
+        let (over, since) = (unsafe { landing.look(&self.pieces) }, landing.since);
         if over || since.elapsed() <= context.settings.landing {
             return Ok(Some(over));
         }

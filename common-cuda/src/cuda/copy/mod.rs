@@ -17,7 +17,6 @@ use super::copier::{Posted, Progress};
 use super::driver::Driver;
 use super::jobs::Jobs;
 use super::landing::Landing;
-use super::memops::Signal;
 use super::pieces::{Blocks, Piece};
 use super::status::Failure;
 use super::stream;
@@ -61,8 +60,6 @@ pub(crate) struct Operation {
     number: Option<u64>,
     /// Its bytes are looked for: the event is not recorded yet.
     landing: Option<Landing>,
-    /// It was made by values, of which this tells. The event is recorded when the driver is asked after all.
-    signal: Option<Signal>,
     jobs: Jobs,
     /// Of what jobs were to do, some is left undone.
     lost: bool,
@@ -88,7 +85,6 @@ impl Operation {
                 by_engine: false,
                 number: None,
                 landing: None,
-                signal: None,
                 jobs: Jobs::default(),
                 lost: false,
                 posted: Posted::default(),
@@ -142,9 +138,6 @@ impl Operation {
         (self.bytes, self.page_locked, self.reachable) = (0, false, None);
         (self.by_engine, self.number, self.landing, self.lost) = (false, None, None, false);
         if let Some(context) = self.context.take() {
-            if let Some(signal) = self.signal.take() {
-                context.memops.give_back(&signal);
-            }
             if std::mem::take(&mut self.under_way) {
                 context.under_way.fetch_sub(1, Release);
             }
@@ -263,7 +256,7 @@ impl Operation {
             );
             self.take_from_jobs(context)?;
         }
-        if let Some(over) = self.look_at_memory(context)? {
+        if let Some(over) = self.look_at_landing(context)? {
             return Ok(over);
         }
         let Some(event) = self.event.filter(|_| self.by_engine) else { return Ok(true) };
