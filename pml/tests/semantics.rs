@@ -141,6 +141,31 @@ fn a_dropped_message_is_discarded_and_its_sender_told() {
 }
 
 #[test]
+fn a_message_is_received_by_the_engine_that_took_it() {
+    let ranks = two();
+    for len in WAYS {
+        let data = pattern(len, 1);
+        let send = ranks.isend(0, 1, 5, &data, &SendMode::Standard);
+        ranks.settle();
+        let message = ranks.engines[1].improbe(&ranks.world[1], 0, 5).unwrap().unwrap();
+        let mut room = vec![0; len];
+        let request = Request::new();
+        // SAFETY: buffer and request live until complete.
+        unsafe { ranks.engines[0].imrecv(message, space(&mut room), &request) };
+        assert!(matches!(request.error(), Some(Error::OtherEngine)), "{len} bytes: {:?}", request.error());
+        // It is discarded, as if it had been dropped.
+        if let Some(send) = send.0 {
+            ranks.finish(&[&send]);
+            assert!(send.is_complete());
+        }
+        ranks.carry(len, 5);
+    }
+    let nobody = ranks.engines[1].improbe(&ranks.world[1], PROC_NULL, 5).unwrap().unwrap();
+    // SAFETY: no buffer.
+    assert!(unsafe { ranks.engines[0].mrecv(nobody, Buffer::EMPTY) }.is_ok(), "nobody's message is anybody's");
+}
+
+#[test]
 fn only_receives_that_nothing_has_matched_are_cancelled() {
     let ranks = two();
     let mut room = [0; 8];
