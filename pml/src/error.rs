@@ -107,6 +107,9 @@ pub enum Error {
         /// What the message needs, its overhead included.
         needed: u64,
     },
+    /// The message was taken by a probe of another engine.
+    #[error("the message was probed with another engine: receive it with the engine that probed it")]
+    OtherEngine,
     /// The request is active already, or was not made persistent.
     #[error("the request cannot be started: {reason}")]
     BadRequest {

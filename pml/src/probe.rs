@@ -93,7 +93,8 @@ impl Engine {
         self.wait_for(on, source, || self.improbe(on, source, tag))
     }
 
-    /// Starts to receive a message that a matched probe took. Whatever is wrong is found in the request.
+    /// Starts to receive a message that a matched probe of this engine took. Errors are found in the request; then the
+    /// message is discarded.
     ///
     /// # Safety
     /// As [`irecv`](Self::irecv).
@@ -104,6 +105,8 @@ impl Engine {
         let mut done = Done::default();
         if let Err(error) = buffer.packed_len() {
             active.fail(error, &mut done);
+        } else if message.taken.is_some() && !message.engine.ptr_eq(&self.me) {
+            active.fail(Error::OtherEngine, &mut done);
         } else if let Some(Taken { communicator, source, kept }) = message.taken.take() {
             // SAFETY: the caller's promise lasts until the operation is complete.
             unsafe { active.inner().room.renew(buffer, &self.devices) };
@@ -114,7 +117,7 @@ impl Engine {
         done.run();
     }
 
-    /// Receives a message that a matched probe took.
+    /// Receives a message that a matched probe of this engine took.
     ///
     /// # Safety
     /// The buffer is valid for writes.

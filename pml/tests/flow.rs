@@ -2,10 +2,12 @@
 
 mod common;
 
-use cableway_btl::Flags;
-use cableway_pml::SendMode;
+use std::sync::Arc;
 
-use common::{ANY_, Link, Ranks, pattern};
+use cableway_btl::Flags;
+use cableway_pml::{AttachedBuffer, Error, Request, SendMode};
+
+use common::{ANY_, Link, Ranks, bytes, pattern};
 
 const WINDOW: u64 = 64 << 10;
 
@@ -52,6 +54,69 @@ fn a_later_tag_is_matched_past_a_flood() {
         ranks.recv(1, 0, 1, &mut room).unwrap();
     }
     flood.iter().for_each(|send| send.finish(&ranks));
+}
+
+#[test]
+fn no_call_that_starts_a_send_waits_for_credit() {
+    const MESSAGES: usize = 3000;
+    // 0 bytes cost the window as well: it is used up long before the last message.
+    for len in [0, 8] {
+        let ranks = small_window(&[Link::new("net", Flags::GET)]);
+        let mut memory = vec![0_u8; MESSAGES * (len + AttachedBuffer::OVERHEAD)];
+        // SAFETY: the memory outlives the test's use of the buffer.
+        let attached = Arc::new(unsafe { AttachedBuffer::new(memory.as_mut_ptr(), memory.len()) });
+        for mode in [SendMode::Buffered(attached.clone()), SendMode::Standard, SendMode::Synchronous] {
+            let buffered = matches!(mode, SendMode::Buffered(_));
+            let data: Vec<Vec<u8>> = (0..MESSAGES).map(|number| number.to_le_bytes()[..len].to_vec()).collect();
+            // Nobody progresses meanwhile.
+            let sends: Vec<_> = data.iter().map(|data| ranks.isend(0, 1, 1, data, &mode)).collect();
+            let last = ranks.isend(0, 1, 2, b"last", &SendMode::Standard);
+            if buffered {
+                assert!(sends.iter().all(|send| send.is_complete()), "{len} bytes: they are in the attached buffer");
+                assert!(!attached.is_empty(), "{len} bytes: there is no credit left");
+            }
+            let mut room = [0; 8];
+            assert_eq!(ranks.recv(1, 0, 2, &mut room).unwrap().len, 4, "{len} bytes: a later tag is received first");
+            last.finish(&ranks);
+            for data in &data {
+                assert_eq!(ranks.recv(1, 0, 1, &mut room).unwrap().len, len as u64);
+                assert_eq!(room[..len], data[..], "they come in the order in which they were sent");
+            }
+            sends.iter().for_each(|send| send.finish(&ranks));
+            ranks.settle();
+            assert!(attached.is_empty());
+        }
+    }
+}
+
+#[test]
+fn a_full_attached_buffer_is_an_error_when_credit_is_used_up() {
+    const MESSAGES: usize = 100;
+    let ranks = small_window(&[Link::new("net", Flags::GET)]);
+    let data = [7; 8];
+    let mut memory = vec![0_u8; MESSAGES * (data.len() + AttachedBuffer::OVERHEAD)];
+    // SAFETY: the memory outlives the test's use of the buffer.
+    let attached = Arc::new(unsafe { AttachedBuffer::new(memory.as_mut_ptr(), memory.len()) });
+    let mode = SendMode::Buffered(attached.clone());
+    let mut sent = 0;
+    let refused = loop {
+        let request = Request::new();
+        // SAFETY: a buffered send is complete when the call returns.
+        match unsafe { ranks.engines[0].isend(&ranks.world[0], 1, 1, bytes(&data), &mode, &request) } {
+            Ok(_) => sent += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(refused, Error::NoBufferSpace { .. }), "{refused}");
+    let eager = WINDOW as usize / 136;
+    assert_eq!(sent, eager + MESSAGES, "what credit covers needs no room");
+    let mut room = [0; 8];
+    for _ in 0..sent {
+        ranks.recv(1, 0, 1, &mut room).unwrap();
+    }
+    ranks.settle();
+    assert!(attached.is_empty());
+    assert!(ranks.isend(0, 1, 1, &data, &mode).is_complete(), "there is room again");
 }
 
 #[test]

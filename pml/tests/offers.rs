@@ -119,6 +119,42 @@ fn both_directions_at_once_are_fetched() {
 }
 
 #[test]
+fn fragments_that_no_claim_covers_end_their_sender() {
+    // Of what range the forged fragment is, in windows: the claimed one and the next, a window that is on offer and not
+    // claimed, and the claimed one again.
+    for (forged, replay) in [((0, 2), false), ((2, 3), false), ((0, 1), true)] {
+        let ranks = ranks();
+        ranks.carry(10, 0);
+        let (data, mut room) = (pattern(4 * WINDOW, 1), vec![0; 4 * WINDOW]);
+        let send = ranks.isend(0, 1, 1, &data, &SendMode::Standard);
+        let receive = ranks.irecv(1, 0, 1, &mut room);
+        ranks.engines[1].progress();
+        assert_eq!(ranks.net.offers(), 4);
+        // The sender sees one of four offers, claims it, and sends what it is asked for.
+        let offers: Vec<_> = std::iter::from_fn(|| ranks.net.intercept(1, 0)).collect();
+        assert_eq!(offers.len(), 4);
+        ranks.net.inject(1, 0, &offers[0]);
+        ranks.engines[0].progress();
+        let fragment = ranks.net.intercept(0, 1).expect("a fragment");
+        assert_eq!(fragment.len(), 24 + WINDOW);
+        if replay {
+            ranks.net.inject(0, 1, &fragment);
+        }
+        let (from, to) = (forged.0 * WINDOW, forged.1 * WINDOW);
+        let mut message = fragment[..24].to_vec();
+        message[16..24].copy_from_slice(&(from as u64).to_le_bytes());
+        message.extend_from_slice(&data[from..to]);
+        ranks.net.inject(0, 1, &message);
+        for _ in 0..1000 {
+            ranks.engines[1].progress();
+        }
+        assert_eq!(ranks.counter(1, "malformed"), 1, "windows {forged:?}, replay: {replay}");
+        assert!(matches!(receive.error(), Some(Error::PeerFailed { peer: 0, .. })), "{:?}", receive.error());
+        drop(send);
+    }
+}
+
+#[test]
 fn a_death_in_the_middle_ends_the_receive() {
     for turns in 0..20 {
         let ranks = ranks_with(|link| link.asynchronous = true);

@@ -141,6 +141,31 @@ fn a_dropped_message_is_discarded_and_its_sender_told() {
 }
 
 #[test]
+fn a_message_is_received_by_the_engine_that_took_it() {
+    let ranks = two();
+    for len in WAYS {
+        let data = pattern(len, 1);
+        let send = ranks.isend(0, 1, 5, &data, &SendMode::Standard);
+        ranks.settle();
+        let message = ranks.engines[1].improbe(&ranks.world[1], 0, 5).unwrap().unwrap();
+        let mut room = vec![0; len];
+        let request = Request::new();
+        // SAFETY: buffer and request live until complete.
+        unsafe { ranks.engines[0].imrecv(message, space(&mut room), &request) };
+        assert!(matches!(request.error(), Some(Error::OtherEngine)), "{len} bytes: {:?}", request.error());
+        // It is discarded, as if it had been dropped.
+        if let Some(send) = send.0 {
+            ranks.finish(&[&send]);
+            assert!(send.is_complete());
+        }
+        ranks.carry(len, 5);
+    }
+    let nobody = ranks.engines[1].improbe(&ranks.world[1], PROC_NULL, 5).unwrap().unwrap();
+    // SAFETY: no buffer.
+    assert!(unsafe { ranks.engines[0].mrecv(nobody, Buffer::EMPTY) }.is_ok(), "nobody's message is anybody's");
+}
+
+#[test]
 fn only_receives_that_nothing_has_matched_are_cancelled() {
     let ranks = two();
     let mut room = [0; 8];
@@ -352,6 +377,60 @@ fn a_context_is_used_again_safely() {
     let refused = unsafe { ranks.engines[1].irecv(&old[1], 0, 1, Buffer::EMPTY, &posted) };
     assert!(matches!(refused, Err(Error::CommunicatorRemoved { .. })));
     assert_eq!(ranks.net.registered(), 0);
+}
+
+#[test]
+fn a_context_is_used_again_with_other_members() {
+    for len in WAYS {
+        let ranks = Ranks::new(3, &[Link::new("net", Flags::GET)]);
+        let add = |rank: usize, group: &[u32]| {
+            let own = group.iter().position(|&process| process as usize == rank).unwrap() as u32;
+            ranks.engines[rank].add_communicator(3, group.to_vec(), own).unwrap()
+        };
+        let old = [add(0, &[0, 1]), add(1, &[0, 1])];
+        // Rank 0 frees it and uses its context with rank 2. Rank 1 has not freed it yet, and sends.
+        ranks.engines[0].remove_communicator(&old[0]);
+        let other = [add(0, &[0, 2]), add(2, &[0, 2])];
+        let data = pattern(len, 1);
+        let late = Request::new();
+        // SAFETY: buffer and request live until complete.
+        let sent = unsafe { ranks.engines[1].isend(&old[1], 0, 1, bytes(&data), &SendMode::Standard, &late) }.unwrap();
+        ranks.settle();
+        assert_eq!(ranks.counter(0, "malformed"), 0, "{len} bytes");
+        if sent == Outcome::Started {
+            let removed = Some(Error::PeerGaveUp { peer: 0, len: len as u64, reason: Abort::CommunicatorRemoved });
+            assert_eq!(format!("{:?}", late.error()), format!("{:?}", removed.as_ref()));
+        }
+        // It went to nobody, and everybody still talks to everybody.
+        assert_eq!(ranks.engines[0].iprobe(&other[0], ANY_, ANY_).unwrap(), None);
+        ranks.isend(1, 0, 1, &[8], &SendMode::Standard).finish(&ranks);
+        let mut room = [0];
+        assert_eq!(ranks.recv(0, 1, 1, &mut room).unwrap().source, 1);
+        // SAFETY: the buffers are valid.
+        unsafe {
+            assert!(ranks.engines[2].send_now(&other[1], 0, 1, bytes(&[9])).unwrap() == Short::Left);
+            assert_eq!(ranks.engines[0].recv(&other[0], ANY_, 1, space(&mut room)).unwrap().source, 1);
+        }
+        assert_eq!(room, [9]);
+    }
+}
+
+#[test]
+fn a_message_to_a_later_communicator_waits_though_its_sender_is_no_member_yet() {
+    let ranks = Ranks::new(3, &[Link::new("net", Flags::GET)]);
+    let held = ranks.engines[0].add_communicator(3, vec![0, 2], 0).unwrap();
+    // Rank 1 is ahead with a communicator of ranks 0 and 1.
+    let ahead = ranks.engines[1].add_communicator(3, vec![0, 1], 1).unwrap();
+    // SAFETY: the buffer is read during the call.
+    assert!(unsafe { ranks.engines[1].send_now(&ahead, 0, 1, bytes(&[5])) }.unwrap() == Short::Left);
+    ranks.settle();
+    assert_eq!(ranks.engines[0].iprobe(&held, ANY_, ANY_).unwrap(), None);
+    ranks.engines[0].remove_communicator(&held);
+    let new = ranks.engines[0].add_communicator(3, vec![0, 1], 0).unwrap();
+    let mut room = [0; 1];
+    // SAFETY: the buffer is valid.
+    unsafe { ranks.engines[0].recv(&new, 1, 1, space(&mut room)) }.unwrap();
+    assert_eq!(room, [5]);
 }
 
 #[test]

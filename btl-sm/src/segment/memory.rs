@@ -27,6 +27,9 @@ unsafe impl Sync for Memory {}
 /// Without these a peer could make our accesses fault.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
+/// What fstatfs(2) says of a memfd of ordinary pages (`TMPFS_MAGIC` of linux/magic.h).
+const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
+
 impl Memory {
     /// Makes `len` bytes of zeroes. No page is in use before it is touched.
     pub(crate) fn create(name: &str, len: usize) -> io::Result<Self> {
@@ -42,6 +45,10 @@ impl Memory {
         let invalid = |reason: &str| Err(io::Error::new(io::ErrorKind::InvalidData, reason));
         if !rustix::fs::fcntl_get_seals(&file)?.contains(SEALS) {
             return invalid("the peer's segment is not sealed");
+        }
+        // A memfd of huge pages can be sealed, too. Where no huge page is left, an access to it faults.
+        if rustix::fs::fstatfs(&file)?.f_type != TMPFS_MAGIC {
+            return invalid("the peer's segment is not in a tmpfs");
         }
         if rustix::fs::fstat(&file)?.st_size != len as i64 {
             return invalid("the peer's segment has another size than it said");
@@ -239,5 +246,40 @@ impl crate::ring::fifo::Cells for FifoMemory {
     fn head(&self) -> &AtomicU64 {
         // SAFETY: it lies there.
         unsafe { self.word(super::Layout::FIFO_HEAD) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A sealed memfd as [`Memory::create`] makes it, but of huge pages, and its length: one such page. None where the
+    /// system has no such memfds. It need not have a page to spare, since none is reserved.
+    fn of_huge_pages() -> io::Result<(OwnedFd, usize)> {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB;
+        let file = rustix::fs::memfd_create("huge", flags)?;
+        let len = rustix::fs::fstat(&file)?.st_blksize as usize;
+        rustix::fs::ftruncate(&file, len as u64)?;
+        rustix::fs::fcntl_add_seals(&file, SEALS)?;
+        Ok((file, len))
+    }
+
+    #[test]
+    fn huge_pages_are_refused() {
+        let (file, len) = match of_huge_pages() {
+            Ok(made) => made,
+            Err(error) => return eprintln!("skipped: there is no memfd of huge pages here: {error}"),
+        };
+        let refused = Memory::open(file, len).map(drop).unwrap_err();
+        assert!(refused.to_string().contains("tmpfs"), "{refused}");
+    }
+
+    #[test]
+    fn what_a_process_makes_its_peers_map() {
+        let made = Memory::create("made", 4096).unwrap();
+        let passed = made.file().unwrap().try_clone_to_owned().unwrap();
+        let opened = Memory::open(passed, 4096).unwrap();
+        made.word(0).store(7, std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(opened.word(0).load(std::sync::atomic::Ordering::Relaxed), 7);
     }
 }

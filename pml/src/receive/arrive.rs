@@ -121,7 +121,10 @@ impl Engine {
         message: M,
     ) -> Result<(Fate<M>, bool), Malformed> {
         let Envelope { context, epoch, tag, seq } = envelope;
-        let source = communicator.rank_of(peer.rank).ok_or(Malformed::NoMember { context })?;
+        // The context may be another communicator's by now: the epoch that this process has with the peer decides.
+        let Some(source) = communicator.rank_of(peer.rank) else {
+            return Ok((Fate::NoCommunicator(message), false));
+        };
         match Age::of(epoch, communicator.member(source).epoch) {
             Age::Current => {}
             Age::Early => return Ok((Fate::NoCommunicator(message), false)),
@@ -170,7 +173,7 @@ impl Engine {
         }
     }
 
-    /// Keeps a message until its communicator is added.
+    /// Keeps a message until its communicator is added, or refuses it if that was removed.
     #[cold]
     fn keep_early(&self, peer: &Peer, kept: Kept, done: &mut Done) -> Result<(), Malformed> {
         let context = kept.envelope.context;

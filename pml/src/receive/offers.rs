@@ -103,8 +103,6 @@ impl Links {
         let Some((from, to)) = fetch.take(window) else { return true };
         fetch.offered_any = true;
         offers.open.push_back(Open { id, from, to, link: fetch.from.link, offer });
-        transfer.asked += to - from;
-        transfer.awaited += to - from;
         let (sender, receiver, total) = (transfer.sender, id, transfer.wanted);
         self.control(&Header::Ack(Ack { sender, receiver, from, to, total, to_device: false, offer: Some(offer) }));
         true
@@ -131,19 +129,24 @@ impl Links {
         VecDeque::into_iter(those).filter_map(|open| self.end_offer(open).then_some(())).count()
     }
 
-    /// Ends an offer: true if it was taken back, and is to be fetched.
+    /// Ends an offer: true if it was taken back, and is to be fetched. Only a claim lets the sender send the range, so
+    /// that a fragment of what nobody claimed is more than is awaited.
     fn end_offer(&mut self, open: Open) -> bool {
-        let len = open.to - open.from;
-        if !self.withdraw(&open) {
+        let claimed = !self.withdraw(&open);
+        let transfer = self.receives.get_mut(open.id);
+        if claimed {
+            let len = open.to - open.from;
             self.offers.claimed += len;
+            if let Some(transfer) = transfer {
+                transfer.asked += len;
+                transfer.awaited += len;
+            }
             return false;
         }
-        if let Some(transfer) = self.receives.get_mut(open.id)
+        if let Some(transfer) = transfer
             && let Some(fetch) = &mut transfer.fetch
         {
             fetch.ranges.push((open.from, open.to));
-            transfer.asked -= len;
-            transfer.awaited -= len;
             if !std::mem::replace(&mut fetch.queued, true) {
                 self.queues.gets.push_back(open.id);
             }

@@ -25,7 +25,7 @@ pub(crate) struct ReceiveTransfer {
     pub(crate) wanted: u64,
     /// Bytes that are settled: where they belong, or given up.
     pub(crate) arrived: u64,
-    /// Bytes that the sender was asked to send or store.
+    /// Bytes that the sender was asked to send or store. A range that is on offer counts from its claim on.
     pub(crate) asked: u64,
     /// Bytes of these that have not come.
     pub(crate) awaited: u64,

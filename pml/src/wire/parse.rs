@@ -39,8 +39,6 @@ pub(crate) enum Malformed {
     Range { from: u64, to: u64, total: u64 },
     #[error("message {seq} of communicator {context} came twice")]
     Repeated { context: u32, seq: u32 },
-    #[error("the sender is no member of communicator {context}")]
-    NoMember { context: u32 },
     #[error("{what} names transfer {id:#x}, which does not exist")]
     NoTransfer { what: &'static str, id: u64 },
     #[error("{what} does not fit the state of transfer {id:#x}")]
