@@ -22,17 +22,9 @@ pub enum ErrorKind {
     /// A parameter is unknown or its value makes no sense.
     #[error(transparent)]
     Parameter(#[from] ParameterError),
-    /// The parameter `btl` names a transport that does not exist.
-    #[error("there is no transport '{name}'; {}", transports_hint(*.nearest))]
-    UnknownTransport {
-        /// What was given.
-        name: String,
-        /// The known name that is closest to it.
-        nearest: Option<&'static str>,
-    },
-    /// A transport could not be set up.
-    #[error("a transport could not be set up: {0}")]
-    Transport(#[from] cableway_btl::Error),
+    /// The parameter `btl` names a transport that does not exist, or a transport could not be set up.
+    #[error(transparent)]
+    Transport(#[from] cableway_transports::Error),
     /// The processes of the job did not find each other.
     #[error(transparent)]
     Modex(#[from] ModexError),
@@ -153,11 +145,4 @@ impl Operation {
 /// A length that 64 bits do not hold is refused by the engine; here it only is to be named.
 fn bytes(buffer: &Buffer<'_>) -> u64 {
     buffer.packed_len().unwrap_or(u64::MAX)
-}
-
-fn transports_hint(nearest: Option<&str>) -> String {
-    match nearest {
-        Some(name) => format!("the nearest is '{name}'"),
-        None => format!("there are {}", crate::transports::NAMES.join(", ")),
-    }
 }

@@ -61,7 +61,6 @@ mod modex;
 mod progress;
 mod scope;
 mod selector;
-mod transports;
 mod world;
 
 pub use attached::AttachedBuffer;
@@ -71,7 +70,6 @@ pub use error::{Error, ErrorKind, Operation};
 pub use modex::{StartedBy, pmix_library};
 pub use scope::{Persistent, Request, Scope};
 pub use selector::{Any, Sender, Status, Tag};
-pub use transports::check_transports;
 pub use world::{World, WorldOptions};
 
 pub use cableway_base::parameters::{ENVIRONMENT_PREFIX, parse_size};
@@ -85,6 +83,7 @@ pub use cableway_common_cuda::{
 };
 pub use cableway_datatype::{self as datatype, Datatype, Layout, Predefined};
 pub use cableway_pml::{Error as EngineError, Explained as Protocol, Form, Side};
+pub use cableway_transports::check as check_transports;
 
 /// Keeps the README's program compiling.
 #[cfg(doctest)]

@@ -9,10 +9,11 @@ use cableway_base::{Counters, Parameters, Rank, Source};
 use cableway_btl::Modex;
 use cableway_common_cuda::Devices;
 use cableway_pml::{Config, Engine};
+use cableway_transports::Growth;
 
 use crate::communicator::Communicator;
 use crate::progress::ProgressThread;
-use crate::{Error, StartedBy, transports};
+use crate::{Error, StartedBy};
 
 /// This process as a member of its job. Every method may be called from any thread.
 ///
@@ -150,7 +151,7 @@ impl WorldOptions {
             Some(folder) => Devices::open_in(Some(folder), &parameters),
             None => Devices::open(&parameters),
         };
-        let btls = transports::open(modex.job(), &parameters, &devices)?;
+        let btls = cableway_transports::open(modex.job(), Growth::Fixed, &parameters, &devices)?;
         let config = Config { modex: modex.clone(), parameters: parameters.clone(), devices: devices.clone(), btls };
         let engine = Engine::new(config)?;
         modex.fence()?;

@@ -21,6 +21,19 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("cableway-btl-openib", &["cableway-btl", "cableway-common-cuda", "cableway-base"]),
     // The contract, never a concrete transport.
     ("cableway-pml", &["cableway-btl", "cableway-datatype", "cableway-common-cuda", "cableway-base"]),
+    // Opens the transports for both hosts of the engine.
+    (
+        "cableway-transports",
+        &[
+            "cableway-btl-self",
+            "cableway-btl-sm",
+            "cableway-btl-tcp",
+            "cableway-btl-openib",
+            "cableway-btl",
+            "cableway-common-cuda",
+            "cableway-base",
+        ],
+    ),
     (
         "cableway",
         &[
@@ -28,11 +41,10 @@ const ARROWS: &[(&str, &[&str])] = &[
             "cableway-common-cuda",
             "cableway-datatype",
             "cableway-btl",
-            "cableway-btl-self",
-            "cableway-btl-sm",
-            "cableway-btl-tcp",
+            // For what `cableway info` says of verbs.
             "cableway-btl-openib",
             "cableway-pml",
+            "cableway-transports",
             // It starts programs, ours among them, and calls nothing of ours.
             "cableway-compare",
         ],
@@ -44,11 +56,8 @@ const ARROWS: &[(&str, &[&str])] = &[
             "cableway-common-cuda",
             "cableway-datatype",
             "cableway-btl",
-            "cableway-btl-self",
-            "cableway-btl-sm",
-            "cableway-btl-tcp",
-            "cableway-btl-openib",
             "cableway-pml",
+            "cableway-transports",
         ],
     ),
     // Preloaded into programs: it has to be small, and knows the component by a table of functions alone.

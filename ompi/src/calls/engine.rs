@@ -6,12 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use cableway_btl::{Btl, Job, Modex as _};
-use cableway_btl_self::SelfLoop;
-use cableway_btl_sm::SharedMemory;
-use cableway_btl_tcp::Tcp;
+use cableway_btl::{Job, Modex as _};
 use cableway_common_cuda::{Devices, MemoryClass};
 use cableway_pml::{Communicator, Config, Engine, Explained, Form, Side};
+use cableway_transports::Growth;
 
 use crate::boundary::{Code, JobDescription, guarded};
 use crate::host::HostModex;
@@ -49,23 +47,7 @@ fn start(description: &JobDescription) -> Result<(Arc<Engine>, Job), Box<dyn std
     let job = modex.job().clone();
     let parameters = Arc::new(state::parameters()?);
     let devices = Devices::open(&parameters);
-    let wanted = |name: &str| parameters.btl.is_empty() || parameters.btl.split(',').any(|btl| btl.trim() == name);
-
-    let mut btls: Vec<Arc<dyn Btl>> = vec![SelfLoop::new(&job, &parameters, &devices)];
-    if wanted("sm") {
-        btls.push(SharedMemory::new(&job, &parameters, &devices)?);
-    }
-    // A job on one node has no use for a network, unless it is told to.
-    let beyond = description.local_size < description.size || !parameters.btl.is_empty();
-    if wanted("tcp") && beyond {
-        btls.push(Tcp::new(&job, &parameters, &devices)?);
-    }
-    #[cfg(feature = "openib")]
-    if wanted("openib") && beyond {
-        btls.extend(
-            cableway_btl_openib::Openib::open(&job, &parameters, &devices)?.into_iter().map(|btl| btl as Arc<dyn Btl>),
-        );
-    }
+    let btls = cableway_transports::open(&job, Growth::Spawns, &parameters, &devices)?;
     let config = Config { modex: Arc::new(modex), parameters, devices, btls };
     let engine = if description.threads {
         Engine::new(config)?
