@@ -17,6 +17,16 @@ fn requests_do_what_mpi_allows() {
 }
 
 #[test]
+fn no_send_waits_for_credit_that_must_not() {
+    // A sixth of the messages uses it up, empty ones as well.
+    for (ranks, btl) in [(1, "self,sm"), (2, "self,sm"), (3, "self,sm"), (2, "self,tcp")] {
+        let mut mpirun = support::mpirun(ranks);
+        mpirun.args(["--mca", "pml_cableway_pml_unexpected_limit", "8K", "--mca", "pml_cableway_btl", btl]);
+        support::finish(mpirun.arg(support::program("credit")).arg("400")).assert_success();
+    }
+}
+
+#[test]
 fn derived_types_arrive_as_mpi_packs_them() {
     for ranks in 1..=2 {
         support::run_program(ranks, "types", &[]);

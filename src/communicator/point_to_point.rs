@@ -104,19 +104,20 @@ impl Communicator {
     /// Receives a message of any length.
     ///
     /// # Errors
-    /// As [`recv`](Self::recv); [`ErrorKind::BadBuffer`] for a message that is no whole number of `T`, which is gone then.
-    pub fn recv_vec<T: Data + Clone>(
-        &self,
-        from: impl Into<Sender>,
-        tag: impl Into<Tag>,
-    ) -> Result<(Vec<T>, Status), Error> {
+    /// As [`recv`](Self::recv); [`ErrorKind::BadBuffer`] for a message that is no whole number of `T`, or that there is no
+    /// memory for. It is discarded then.
+    pub fn recv_vec<T: Data>(&self, from: impl Into<Sender>, tag: impl Into<Tag>) -> Result<(Vec<T>, Status), Error> {
         let message = self.mprobe(from, tag)?;
         let Some(count) = message.status().count::<T>() else {
             let (bytes, size) = (message.status().bytes, size_of::<T>());
             return Err(ErrorKind::BadBuffer(format!("a message of {bytes} bytes is no whole number of {size}")).into());
         };
-        let too_long = |_| ErrorKind::BadBuffer(format!("{count} values do not fit in memory"));
-        let mut values = vec![T::new_zeroed(); usize::try_from(count).map_err(too_long)?];
+        // The length is the sender's word alone.
+        let values = usize::try_from(count).ok().and_then(|count| T::new_vec_zeroed(count).ok());
+        let mut values = values.ok_or_else(|| {
+            let bytes = message.status().bytes;
+            ErrorKind::BadBuffer(format!("there is no memory for a message of {bytes} bytes, which is discarded"))
+        })?;
         let status = message.recv(&mut values)?;
         Ok((values, status))
     }

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use cableway::{Any, AttachedBuffer, Communicator, EngineError, World};
+use cableway::{Any, AttachedBuffer, Communicator, Datatype, EngineError, Predefined, TypedSlice, World};
 
 use crate::support::{Role, Test, finish, role_job, transports};
 
@@ -397,10 +397,29 @@ fn mistakes() -> Outcome {
     expect(on.send(&[1_u8, 2, 3], peer, 5).is_ok(), true)?;
     let error = on.recv_vec::<u16>(peer, 5).map(drop).err().map(|error| error.to_string()).unwrap_or_default();
     expect(error.contains("3 bytes"), true).map_err(|_| error)?;
+    no_memory_for_a_message(on, world.rank())?;
     if World::init().is_ok() {
         return Err("a process joined its job twice".into());
     }
     Ok(on.barrier()?)
+}
+
+/// A message of 2^60 bytes: the sender has a mebibyte of them and sends it over and over.
+fn no_memory_for_a_message(on: &Communicator, me: u32) -> Outcome {
+    let memory = vec![0_u8; 1 << 20];
+    let mebibyte = Datatype::contiguous(memory.len() as i64, &Predefined::Byte.datatype())?;
+    let layout = Datatype::resized(&mebibyte, 0, 0)?.commit();
+    let error = if me == 0 {
+        on.send(&TypedSlice::new(&memory, 1 << 40, &layout)?, 1, 6)
+    } else {
+        on.recv_vec::<u8>(0, 6).map(drop)
+    };
+    let error = error.err().ok_or("there is no room for such a message")?.to_string();
+    let reason = if me == 0 { "discarded" } else { "no memory for a message of 1152921504606846976 bytes" };
+    expect(error.contains(reason), true).map_err(|_| error)?;
+    // The next message is received as any other.
+    let next = if me == 0 { on.send(&[4_u8], 1, 6).map(|()| vec![4]) } else { on.recv_vec(0, 6).map(|next| next.0) };
+    expect(next?, vec![4_u8])
 }
 
 static LONG: &[u8] = &[3; 300_000];

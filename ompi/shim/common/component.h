@@ -48,7 +48,7 @@ struct cableway_request {
     size_t count;
     int peer, tag;
     mca_pml_base_send_mode_t mode;
-    void *attached; /* a buffered send's copy, in the program's attached buffer */
+    void *attached; /* a buffered send's copy, in the program's attached buffer; NULL if it is empty */
     _Alignas(64) unsigned char engine[CABLEWAY_REQUEST_BYTES];
 };
 typedef struct cableway_request cableway_request_t;
@@ -79,6 +79,8 @@ void cableway_datatype_close(void);
 cableway_request_t *cableway_request_new(ompi_communicator_t *communicator, const void *address, size_t count,
                                          ompi_datatype_t *datatype, int peer, int tag, bool persistent);
 void cableway_request_release(cableway_request_t *request);
+/* Gives the room of a buffered send's copy back to the attached buffer. */
+void cableway_buffered_left(cableway_request_t *copy);
 int cableway_request_begin(cableway_request_t *request);
 /* The same; of a send, with what is known of its buffer, or NULL. */
 int cableway_request_begin_at(cableway_request_t *request, const struct cableway_place *place);

@@ -146,14 +146,21 @@ static void complete(cableway_request_t *request)
     }
 }
 
+void cableway_buffered_left(cableway_request_t *copy)
+{
+    if (NULL != copy->attached) {
+        (void) mca_pml_base_bsend_request_free(copy->attached);
+        copy->attached = NULL;
+    }
+}
+
 void shim_completed(void *owner, int source, int tag, uint64_t len, bool cancelled, int code)
 {
     cableway_request_t *request = owner;
     const bool counted = CABLEWAY_UNCOUNTED != request->references;
     if (OPAL_UNLIKELY(CABLEWAY_BUFFERED == request->kind)) {
-        (void) mca_pml_base_bsend_request_free(request->attached);
-        request->attached = NULL;
         /* The program's request was complete when the copy was made; what ends here is the engine's part. */
+        cableway_buffered_left(request);
     } else {
         ompi_status_public_t *status = &request->ompi.req_status;
         if (CABLEWAY_RECEIVE == request->kind) {

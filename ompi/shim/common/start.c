@@ -1,14 +1,16 @@
 /* Starts the operations of requests, new ones and persistent ones alike. */
 #include "module.h"
 
-/* Copies a buffered send into the program's attached buffer; the copy then goes out by itself. */
+/* Copies a buffered send into the program's attached buffer; the copy then goes out by itself, however long its receiver
+ * takes. An empty message needs no room there, as with Open MPI's own components, but a request of its own as well. */
 static int begin_buffered(cableway_request_t *request, struct cableway_buffer *buffer)
 {
     uint64_t len = buffer->len;
+    void *attached = NULL;
     cableway_request_t *copy;
     int rc;
     if (0 != len) {
-        void *attached = mca_pml_base_bsend_request_alloc_buf(len);
+        attached = mca_pml_base_bsend_request_alloc_buf(len);
         if (NULL == attached) {
             return MPI_ERR_BUFFER;
         }
@@ -17,20 +19,18 @@ static int begin_buffered(cableway_request_t *request, struct cableway_buffer *b
             (void) mca_pml_base_bsend_request_free(attached);
             return cableway_error(rc);
         }
-        *buffer = (struct cableway_buffer){.address = attached, .len = len};
-        copy = cableway_request_new(request->communicator, attached, len, &ompi_mpi_byte.dt, request->peer,
-                                    request->tag, false);
-        copy->kind = CABLEWAY_BUFFERED;
-        copy->attached = attached;
-        rc = cableway_isend(cableway_handle(copy->communicator), copy->peer, copy->tag, buffer, NULL, CABLEWAY_STANDARD,
-                            copy->engine);
-        if (0 != rc) {
-            (void) mca_pml_base_bsend_request_free(attached);
-            cableway_request_release(copy);
-        }
-        return rc < 0 ? cableway_error(-rc) : OMPI_SUCCESS;
     }
-    rc = cableway_send(cableway_handle(request->communicator), request->peer, request->tag, buffer, CABLEWAY_STANDARD);
+    *buffer = (struct cableway_buffer){.address = attached, .len = len};
+    copy = cableway_request_new(request->communicator, attached, len, &ompi_mpi_byte.dt, request->peer, request->tag,
+                                false);
+    copy->kind = CABLEWAY_BUFFERED;
+    copy->attached = attached;
+    rc = cableway_isend(cableway_handle(copy->communicator), copy->peer, copy->tag, buffer, NULL, CABLEWAY_STANDARD,
+                        copy->engine);
+    if (0 != rc) {
+        cableway_buffered_left(copy);
+        cableway_request_release(copy);
+    }
     return rc < 0 ? cableway_error(-rc) : OMPI_SUCCESS;
 }
 

@@ -206,6 +206,47 @@ static void numbers_used_again(void)
     }
 }
 
+static MPI_Comm pair_of(int one, int other, int tag)
+{
+    const int ranks[2] = {one, other};
+    MPI_Group everybody, two;
+    MPI_Comm pair;
+    MPI_Comm_group(MPI_COMM_WORLD, &everybody);
+    MPI_Group_incl(everybody, 2, ranks, &two);
+    MPI_Comm_create_group(MPI_COMM_WORLD, two, tag, &pair);
+    MPI_Group_free(&two);
+    MPI_Group_free(&everybody);
+    return pair;
+}
+
+/* Nor does a number that others use by then make its sender a stranger. */
+static void number_used_again_by_others(void)
+{
+    MPI_Comm old, other;
+    int value = rank, flag;
+    if (0 == rank) {
+        old = pair_of(0, 1, 1);
+        MPI_Comm_free(&old);
+        other = pair_of(0, 2, 2);
+        MPI_Send(&value, 1, MPI_INT, 1, 12, MPI_COMM_WORLD);
+        MPI_Recv(&value, 1, MPI_INT, 1, 12, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        CHECK_EQUAL(value, 1);
+        MPI_Iprobe(MPI_ANY_SOURCE, 12, other, &flag, MPI_STATUS_IGNORE);
+        CHECK(!flag);
+        MPI_Comm_free(&other);
+    } else if (1 == rank) {
+        old = pair_of(0, 1, 1);
+        MPI_Recv(&value, 1, MPI_INT, 0, 12, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        value = 1;
+        MPI_Send(&value, 1, MPI_INT, 0, 12, old);
+        MPI_Send(&value, 1, MPI_INT, 0, 12, MPI_COMM_WORLD);
+        MPI_Comm_free(&old);
+    } else if (2 == rank) {
+        other = pair_of(0, 2, 2);
+        MPI_Comm_free(&other);
+    }
+}
+
 int main(int argc, char **argv)
 {
     MPI_Init(&argc, &argv);
@@ -221,6 +262,9 @@ int main(int argc, char **argv)
     }
     cancelled();
     numbers_used_again();
+    if (size > 2) {
+        number_used_again_by_others();
+    }
     MPI_Finalize();
     return 0;
 }
