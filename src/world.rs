@@ -85,7 +85,7 @@ impl World {
     }
 
     /// What was sent and how, so far.
-    pub fn counters(&self) -> &Counters {
+    pub fn counters(&self) -> Counters {
         self.inner.engine.counters()
     }
 

@@ -1,6 +1,6 @@
 //! Counters of what the stack did, for `cableway info`, tests and performance variables of a host MPI.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 macro_rules! counters {
     ($( #[doc = $help:literal] $name:ident, )+) => {
@@ -12,6 +12,11 @@ macro_rules! counters {
             /// Every counter as (name, help, value), in the order of the table.
             pub fn rows(&self) -> Vec<(&'static str, &'static str, u64)> {
                 vec![ $( (stringify!($name), $help.trim(), self.$name.get()), )+ ]
+            }
+
+            /// The counts as they are now, apart from the counters.
+            pub fn snapshot(&self) -> Counters {
+                Counters { $( $name: Counter(AtomicU64::new(self.$name.get())), )+ }
             }
         }
     };
@@ -79,8 +84,40 @@ impl Counter {
         self.add(1);
     }
 
+    /// Counts `n` more without an atomic read-modify-write. The caller excludes everybody else who adds, by a lock for
+    /// example; to read needs no lock.
+    #[inline(always)]
+    pub fn add_exclusively(&self, n: u64) {
+        self.0.store(self.get().wrapping_add(n), Ordering::Relaxed);
+    }
+
     /// The count so far.
+    #[inline]
     pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// A length that goes up and down. The caller excludes everybody else who changes it; to read needs no lock.
+#[derive(Debug, Default)]
+pub struct Gauge(AtomicUsize);
+
+impl Gauge {
+    /// Raises it by one.
+    #[inline(always)]
+    pub fn raise(&self) {
+        self.0.store(self.get() + 1, Ordering::Relaxed);
+    }
+
+    /// Lowers it by `n`.
+    #[inline(always)]
+    pub fn lower(&self, n: usize) {
+        self.0.store(self.get() - n, Ordering::Relaxed);
+    }
+
+    /// The length now.
+    #[inline(always)]
+    pub fn get(&self) -> usize {
         self.0.load(Ordering::Relaxed)
     }
 }

@@ -101,6 +101,11 @@ fn performance_variables_count() {
     support::run_program(2, "variables", &[]);
 }
 
+#[test]
+fn a_second_thread_reads_performance_variables_while_messages_pass() {
+    support::run_program(2, "variables_beside", &[]);
+}
+
 fn ompi_info() -> String {
     let mut command = Command::new("ompi_info");
     support::clean(&mut command);

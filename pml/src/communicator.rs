@@ -1,6 +1,7 @@
 //! Communicators: a context, who the ranks are, and what waits there.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use ahash::RandomState;
@@ -9,7 +10,7 @@ use cableway_base::Rank;
 use crate::completion::Active;
 use crate::error::Error;
 use crate::kept::Kept;
-use crate::matching::{Matcher, Pattern};
+use crate::matching::{Lengths, Matcher, Pattern};
 use crate::request::ANY;
 use cableway_base::lock::{Lock, Locking};
 
@@ -22,6 +23,8 @@ pub struct Communicator {
     sources: Sources,
     members: Box<[Member]>,
     pub(crate) matching: Lock<Matching>,
+    /// How much waits there.
+    lengths: Arc<Lengths>,
 }
 
 /// How much waits in a communicator.
@@ -116,7 +119,9 @@ impl Communicator {
             group.iter().map(|&process| Member { epoch: epoch(process), next_seq: AtomicU32::new(0) }).collect();
         let matching =
             Matching { matcher: Matcher::new(group.len()), failed: Vec::new(), absent: Vec::new(), removed: false };
-        Communicator { context, rank, group: group.into(), sources, members, matching: Lock::new(locking, matching) }
+        let lengths = matching.matcher.lengths().clone();
+        let matching = Lock::new(locking, matching);
+        Communicator { context, rank, group: group.into(), sources, members, matching, lengths }
     }
 
     /// The number that messages of this communicator carry.
@@ -129,10 +134,10 @@ impl Communicator {
         self.rank
     }
 
-    /// What waits here.
+    /// How much waits here. May be called from any thread, also of an engine whose calls never overlap otherwise: it takes
+    /// no lock.
     pub fn queue_lengths(&self) -> QueueLengths {
-        let matching = self.matching.lock();
-        QueueLengths { posted: matching.matcher.posted_len(), unexpected: matching.matcher.unexpected_len() }
+        QueueLengths { posted: self.lengths.posted.get(), unexpected: self.lengths.unexpected.get() }
     }
 
     /// The processes that messages go to and come from, in the job's count, by their rank here.

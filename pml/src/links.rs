@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU8, AtomicU64};
 use std::sync::{Arc, OnceLock};
 
-use cableway_base::Rank;
+use cableway_base::counters::Counter;
+use cableway_base::{Counters, Rank};
 use cableway_btl::{Capabilities, Endpoint, Flags, FragmentKind, Sent};
 use slab::Slab;
 use smallvec::SmallVec;
@@ -48,6 +49,28 @@ pub(crate) struct Peer {
     pub(crate) heard: AtomicU64,
     /// How invitations to it stand, as far as was told.
     pub(crate) invitations: AtomicU8,
+    /// What is counted under the peer's lock, in addition to the engine's counters.
+    pub(crate) counters: PeerCounters,
+}
+
+/// Counters that one peer's lock serialises, so that to count costs no atomic read-modify-write. They lie outside the
+/// lock, because whoever reads them holds none.
+#[derive(Default)]
+pub(crate) struct PeerCounters {
+    pub(crate) sends_eager: Counter,
+    pub(crate) bytes_eager: Counter,
+    pub(crate) sends_rendezvous: Counter,
+    pub(crate) device_direct: Counter,
+}
+
+impl PeerCounters {
+    /// Adds what was counted here to a sum over all peers.
+    pub(crate) fn add_to(&self, sum: &Counters) {
+        sum.sends_eager.add(self.sends_eager.get());
+        sum.bytes_eager.add(self.bytes_eager.get());
+        sum.sends_rendezvous.add(self.sends_rendezvous.get());
+        sum.device_direct.add(self.device_direct.get());
+    }
 }
 
 impl Peer {
@@ -61,6 +84,7 @@ impl Peer {
             stored: Sum::new(locking),
             heard: AtomicU64::new(0),
             invitations: AtomicU8::new(invitation::NONE),
+            counters: PeerCounters::default(),
         }
     }
 
@@ -169,11 +193,6 @@ pub(crate) struct Links {
     pub(crate) fetches: Fetches,
     /// Receives whose buffers are told before their messages are announced.
     pub(crate) invitations: Invitations,
-    /// Eager messages sent the short way and their bytes, not yet in the engine's counters.
-    pub(crate) sent_eager: (u64, u64),
-    /// Messages announced and messages moved by one copy that this process made, likewise.
-    pub(crate) announcements: u64,
-    pub(crate) copied: u64,
 }
 
 /// What a busy link left over, in the order in which it is tried again.
@@ -237,9 +256,6 @@ impl Links {
             broken: None,
             fetches: Fetches::default(),
             invitations: Invitations::default(),
-            sent_eager: (0, 0),
-            announcements: 0,
-            copied: 0,
         }
     }
 

@@ -67,7 +67,7 @@ impl Upcalls for Delivery<'_> {
                 Operation::Get { id, offset, len } => engine.get_done(peer, links, (id, offset, len), result, done),
                 Operation::Put(job) => engine.put_done(peer, links, job, result, done),
                 Operation::PutWhole { id, receiver, len } => {
-                    engine.put_whole_done(links, (id, receiver, len), &result, done);
+                    engine.put_whole_done(peer, links, (id, receiver, len), &result, done);
                 }
             }
             if peer.gone().is_some() {

@@ -18,12 +18,16 @@
 //! of kinds that no receive has asked for yet are made when one does.
 
 mod index;
+mod lengths;
 mod posted;
 mod sequence;
 mod unexpected;
 
 pub(crate) use index::Pattern;
+pub(crate) use lengths::Lengths;
 pub(crate) use posted::PostKey;
+
+use std::sync::Arc;
 
 use posted::Posted;
 use sequence::{Admission, Sequence};
@@ -57,15 +61,18 @@ pub(crate) enum Released<P, U> {
 pub(crate) struct Matcher<P, U> {
     posted: Posted<P>,
     unexpected: Unexpected<U>,
+    lengths: Arc<Lengths>,
     sequences: Box<[Sequence<(i32, U)>]>,
 }
 
 impl<P, U> Matcher<P, U> {
     /// An empty one for messages from `sources` ranks.
     pub(crate) fn new(sources: usize) -> Self {
+        let lengths = Arc::<Lengths>::default();
         Matcher {
-            posted: Posted::default(),
-            unexpected: Unexpected::default(),
+            posted: Posted::new(lengths.clone()),
+            unexpected: Unexpected::new(lengths.clone()),
+            lengths,
             sequences: (0..sources).map(|_| Sequence::default()).collect(),
         }
     }
@@ -188,14 +195,16 @@ impl<P, U> Matcher<P, U> {
         (self.posted.drain(), messages)
     }
 
-    /// How many receives are posted.
-    pub(crate) fn posted_len(&self) -> usize {
-        self.posted.len()
+    /// How many receives are posted and how many messages wait for one, to be read at any time.
+    pub(crate) fn lengths(&self) -> &Arc<Lengths> {
+        &self.lengths
     }
 
-    /// How many messages wait for a receive.
-    pub(crate) fn unexpected_len(&self) -> usize {
-        self.unexpected.len()
+    /// Asserts that what is told of the queues is so.
+    #[cfg(test)]
+    pub(crate) fn check(&self) {
+        self.posted.check();
+        self.unexpected.check();
     }
 
     /// How many lists, nodes and slots were looked at so far: what a bound on the work is asserted on.

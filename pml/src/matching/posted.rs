@@ -1,8 +1,10 @@
 //! Receives that wait for a message.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use super::index::{CLASSES, Index, List, Pattern, Slot};
+use super::lengths::Lengths;
 use crate::request::ANY;
 
 /// Names a posted receive, also after it is posted no more: its number is never used again.
@@ -108,16 +110,16 @@ pub(crate) struct Posted<P> {
     queues: Index<Queue<P>>,
     /// How many are posted per class: a class without any is not looked up.
     counts: [usize; CLASSES],
+    /// Their sum is told in `posted`.
+    lengths: Arc<Lengths>,
     last_number: u64,
 }
 
-impl<P> Default for Posted<P> {
-    fn default() -> Self {
-        Posted { queues: Index::default(), counts: [0; CLASSES], last_number: 0 }
-    }
-}
-
 impl<P> Posted<P> {
+    pub(crate) fn new(lengths: Arc<Lengths>) -> Self {
+        Posted { queues: Index::default(), counts: [0; CLASSES], lengths, last_number: 0 }
+    }
+
     #[inline(always)]
     pub(crate) fn push(&mut self, pattern: Pattern, receive: P) -> PostKey {
         self.last_number += 1;
@@ -125,6 +127,7 @@ impl<P> Posted<P> {
         let list = self.queues.find_or_insert(pattern);
         self.queues.change(list, |queue| queue.postings.push_back(Posting { number, receive: Some(receive) }));
         self.counts[class] += 1;
+        self.lengths.posted.raise();
         PostKey { node: list * CLASSES as u32 + class as u32, number }
     }
 
@@ -179,6 +182,7 @@ impl<P> Posted<P> {
     fn pop(&mut self, list: Slot, class: usize) -> Option<P> {
         let receive = self.queues.pop(list, |queue| queue.pop())?;
         self.counts[class] -= 1;
+        self.lengths.posted.lower(1);
         Some(receive)
     }
 
@@ -193,6 +197,7 @@ impl<P> Posted<P> {
         self.queues.get(key.list())?;
         let receive = self.queues.change(key.list(), |queue| queue.withdraw(key.number, is))?;
         self.counts[key.class()] -= 1;
+        self.lengths.posted.lower(1);
         Some(receive)
     }
 
@@ -221,16 +226,18 @@ impl<P> Posted<P> {
         for (pattern, list) in self.queues.patterns().into_iter().filter(|&(pattern, _)| is(pattern)) {
             let before = found.len();
             self.queues.change(list, |queue| found.extend(queue.drain()));
-            self.counts[pattern.class()] -= found.len() - before;
+            let drained = found.len() - before;
+            self.counts[pattern.class()] -= drained;
+            self.lengths.posted.lower(drained);
         }
         found.sort_unstable_by_key(|&(number, _)| number);
         found.into_iter().map(|(_, receive)| receive).collect()
     }
 
-    pub(crate) fn len(&self) -> usize {
-        #[cfg(test)]
+    #[cfg(test)]
+    pub(crate) fn check(&self) {
         self.queues.check();
-        self.counts.iter().sum()
+        assert_eq!(self.counts.iter().sum::<usize>(), self.lengths.posted.get());
     }
 
     #[cfg(test)]

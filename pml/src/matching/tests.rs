@@ -171,7 +171,8 @@ impl Tested {
                 assert_eq!(self.matcher.abandon(source, true), (failed, vec![]));
             }
         }
-        assert_eq!(self.matcher.posted_len(), self.reference.posted.len());
+        self.matcher.check();
+        assert_eq!(self.matcher.lengths().posted.get(), self.reference.posted.len());
     }
 }
 
@@ -282,7 +283,7 @@ fn receives_withdrawn_from_the_middle_leave_the_others_and_no_room_taken() {
             assert_eq!(matcher.cancel(key, |_| true), None, "withdrawn before");
         }
     }
-    assert_eq!(matcher.posted_len(), DEPTH as usize / 100);
+    assert_eq!(matcher.lengths().posted.get(), DEPTH as usize / 100);
     for seq in 0..DEPTH / 100 {
         assert_eq!(matcher.arrive(0, 1, seq), Arrival::Matched(seq * 100));
     }

@@ -1,8 +1,11 @@
 //! Messages that wait for a receive.
 
+use std::sync::Arc;
+
 use slab::Slab;
 
 use super::index::{CLASSES, Index, Linked, NIL, Pattern, Slot};
+use super::lengths::Lengths;
 
 /// A node's place in one of its lists.
 #[derive(Clone, Copy)]
@@ -31,24 +34,21 @@ pub(crate) struct Unexpected<U> {
     index: Index<Linked>,
     /// Which classes have lists.
     listed: [bool; CLASSES],
+    /// The number of nodes is told in `unexpected`.
+    lengths: Arc<Lengths>,
     last_number: u64,
 }
 
-impl<U> Default for Unexpected<U> {
-    fn default() -> Self {
-        Unexpected { nodes: Slab::new(), index: Index::default(), listed: [false; CLASSES], last_number: 0 }
-    }
-}
-
 impl<U> Unexpected<U> {
-    pub(crate) fn len(&self) -> usize {
-        self.nodes.len()
+    pub(crate) fn new(lengths: Arc<Lengths>) -> Self {
+        Unexpected { nodes: Slab::new(), index: Index::default(), listed: [false; CLASSES], lengths, last_number: 0 }
     }
 
     pub(crate) fn push(&mut self, source: u32, tag: i32, message: U) {
         self.last_number += 1;
         let number = self.last_number;
         let node = self.nodes.insert(Node { message, source, tag, number, links: [UNLINKED; CLASSES] }) as u32;
+        self.lengths.unexpected.raise();
         for class in 0..CLASSES {
             if self.listed[class]
                 && let Some(pattern) = Pattern::of_message(source, tag)[class]
@@ -90,6 +90,7 @@ impl<U> Unexpected<U> {
     fn take_waiting(&mut self, pattern: Pattern) -> Option<(u32, i32, U)> {
         let node = self.find(pattern)?;
         let Node { message, source, tag, links, .. } = self.nodes.remove(node as usize);
+        self.lengths.unexpected.lower(1);
         for (class, Link { list, before, after }) in links.into_iter().enumerate() {
             if list == NIL {
                 continue;
@@ -126,7 +127,13 @@ impl<U> Unexpected<U> {
 
     pub(crate) fn drain(&mut self) -> Vec<(u32, U)> {
         self.index.clear();
+        self.lengths.unexpected.lower(self.nodes.len());
         self.nodes.drain().map(|node| (node.source, node.message)).collect()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn check(&self) {
+        assert_eq!(self.nodes.len(), self.lengths.unexpected.get());
     }
 
     #[cfg(test)]

@@ -120,8 +120,8 @@ impl Engine {
             link.carried = true;
             member.advance_seq(seq);
             links.credit.take(cost);
-            links.sent_eager.0 += 1;
-            links.sent_eager.1 += len as u64;
+            peer.counters.sends_eager.add_exclusively(1);
+            peer.counters.bytes_eager.add_exclusively(len as u64);
             return Short::Left;
         }
         Short::Not(Some(location))

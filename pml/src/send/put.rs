@@ -171,14 +171,14 @@ impl Engine {
                 operations.remove(operation);
                 link.carried = true;
                 transfer.busy += 1;
-                self.put_whole_done(links, (id, receiver, len), &Ok(()), done);
+                self.put_whole_done(peer, links, (id, receiver, len), &Ok(()), done);
                 return Ok(true);
             }
             // Not to be tried again: to have met the memory twice means something to the link.
             Err(error @ cableway_btl::Error::Unavailable { .. }) => {
                 operations.remove(operation);
                 transfer.busy += 1;
-                self.put_whole_done(links, (id, receiver, len), &Err(error), done);
+                self.put_whole_done(peer, links, (id, receiver, len), &Err(error), done);
                 return Ok(true);
             }
             Ok(Transfer::Busy) | Err(_) => {}
@@ -192,6 +192,7 @@ impl Engine {
     /// All of a message is stored, or could not be: tells the receiver.
     pub(crate) fn put_whole_done(
         &self,
+        peer: &Peer,
         links: &mut Links,
         (id, receiver, len): (Id, Id, u64),
         result: &Result<(), cableway_btl::Error>,
@@ -200,7 +201,7 @@ impl Engine {
         let Some(transfer) = links.sends.get_mut(id) else { return };
         transfer.busy -= 1;
         let stored = result.is_ok();
-        links.copied += u64::from(stored);
+        peer.counters.device_direct.add_exclusively(u64::from(stored));
         let tell = transfer.failure.is_none() && !transfer.gone;
         // As of a job's pieces.
         if stored && transfer.failure.is_none() {

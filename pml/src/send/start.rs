@@ -44,7 +44,7 @@ impl Engine {
                 self.counters.bytes_eager.add(transfer.len);
             }
             Start::AnnounceWithData => links.credit.take(flow::cost(false, transfer.len as usize)),
-            Start::Expose | Start::Announce => links.announcements += 1,
+            Start::Expose | Start::Announce => peer.counters.sends_rendezvous.add_exclusively(1),
         }
         // Nothing overtakes what waits, though the receiver would put it right.
         let queue = !links.queues.control.is_empty() || !links.queues.starts.is_empty();
