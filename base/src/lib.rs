@@ -1,8 +1,10 @@
-//! What every layer of Cableway shares and what depends on none of them: the parameter table, counters, locks, and
-//! warnings that are given once.
+//! What every layer of Cableway shares and what depends on none of them: the parameter table, counters, locks,
+//! what forked children do not share, and warnings that are given once.
 
 mod cause;
 pub mod counters;
+#[cfg(not(all(test, loom)))]
+pub mod fork;
 pub mod lock;
 pub mod parameters;
 mod signals;
