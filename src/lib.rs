@@ -72,6 +72,8 @@ pub use scope::{Persistent, Request, Scope};
 pub use selector::{Any, Sender, Status, Tag};
 pub use world::{World, WorldOptions};
 
+#[doc(hidden)]
+pub use cableway_base::parameters::FOR_TESTS;
 pub use cableway_base::parameters::{ENVIRONMENT_PREFIX, parse_size};
 pub use cableway_base::{Counters, ParameterError, Parameters, Rank, Source};
 pub use cableway_btl::ModexError;

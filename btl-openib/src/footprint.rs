@@ -109,7 +109,7 @@ mod tests {
 
     fn of(assignment: &str) -> Footprint {
         let mut parameters = Parameters::default();
-        parameters.assign(assignment, cableway_base::Source::Program).unwrap();
+        parameters.assign_internal(assignment).unwrap();
         Footprint::new(&parameters).unwrap()
     }
 
@@ -126,7 +126,7 @@ mod tests {
     #[test]
     fn a_deeper_queue_costs_more() {
         let mut parameters = Parameters::default();
-        parameters.assign("btl_openib_send_depth=127", cableway_base::Source::Program).unwrap();
+        parameters.assign_internal("btl_openib_send_depth=127").unwrap();
         let [deep, usual] = [&parameters, &Parameters::default()].map(|set| Footprint::new(set).unwrap());
         assert!(deep.queues > 2 * usual.queues && deep.shared == usual.shared);
     }

@@ -229,7 +229,7 @@ mod tests {
             ("btl_openib_receive_queues=P,4K,64:S,4K", "entry 2 of 2"),
         ] {
             let mut parameters = Parameters::default();
-            parameters.assign(assignment, cableway_base::Source::Program).unwrap();
+            parameters.assign_internal(assignment).unwrap();
             let error = Settings::new(&parameters).unwrap_err().to_string();
             assert!(error.contains(said), "{error}");
         }

@@ -120,7 +120,6 @@ fn previous_power_of_two(value: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cableway_base::Source;
 
     #[test]
     fn any_parameters_make_a_usable_segment() {
@@ -142,7 +141,7 @@ mod tests {
         ] {
             for local_size in [0, 1, 2, 256, 100_000] {
                 let mut parameters = Parameters::default();
-                parameters.set(name, value, Source::Program).unwrap();
+                parameters.set_internal(name, value).unwrap();
                 let job = Job::new("settings".into(), [0; 32], 0, local_size, local_size);
                 let settings = Settings::new(&job, &parameters);
                 let layout = settings.geometry.layout().unwrap_or_else(|error| panic!("{name}={value}: {error}"));

@@ -166,7 +166,7 @@ pub(crate) fn same_network(a: IpAddr, b: IpAddr, prefix: u8) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use cableway_base::{Parameters, Source};
+    use cableway_base::Parameters;
 
     use super::*;
 
@@ -194,7 +194,7 @@ mod tests {
 
     fn selected(assignment: &str) -> Result<Vec<String>, Error> {
         let mut parameters = Parameters::default();
-        parameters.assign(assignment, Source::Program).unwrap();
+        parameters.assign_internal(assignment).unwrap();
         let addresses = select(host(), &Settings::new(&parameters)?)?;
         Ok(addresses.iter().map(|address| address.ip.to_string()).collect())
     }

@@ -115,7 +115,6 @@ fn list(text: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use cableway_base::Source;
 
     use super::*;
     use crate::NAME;
@@ -123,7 +122,7 @@ mod tests {
     fn settings(assignments: &[&str]) -> Result<Settings, Error> {
         let mut parameters = Parameters::default();
         for assignment in assignments {
-            parameters.assign(assignment, Source::Program).unwrap();
+            parameters.assign_internal(assignment).unwrap();
         }
         Settings::new(&parameters)
     }

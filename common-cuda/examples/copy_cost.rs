@@ -7,9 +7,9 @@ fn main() {
     let mut arguments = std::env::args().skip(1);
     let count: usize = arguments.next().map_or(1000, |count| count.parse().expect("a count"));
     let mut parameters = Parameters::default();
-    parameters.assign("device_costs=default", cableway_base::Source::Program).expect("there is such a parameter");
+    parameters.assign_internal("device_costs=default").expect("there is such a parameter");
     for assignment in arguments {
-        parameters.assign(&assignment, cableway_base::Source::Program).expect("there is such a parameter");
+        parameters.assign_internal(&assignment).expect("there is such a parameter");
     }
     let devices = Devices::open(&parameters);
     devices.initialise().expect("CABLEWAY_CUDA_LIBDIR names the folder of a driver");

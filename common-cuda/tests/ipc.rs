@@ -67,7 +67,7 @@ fn told() -> Option<Vec<Exported>> {
 fn imports(devices: &Devices, assignments: &[&str]) -> Imports {
     let mut parameters = Parameters::default();
     for assignment in assignments {
-        parameters.assign(assignment, cableway_base::Source::Program).unwrap();
+        parameters.assign_internal(assignment).unwrap();
     }
     Imports::new(devices, &parameters)
 }

@@ -40,8 +40,9 @@ fn wrong_input_is_explained() {
         (&["bench", "compare", "--skip", "sm"], "'sm'"),
         (&["pingpong", "--plot", "file.png"], ".svg"),
         (&["pingpong", "--plot", "/no/such/file.svg"], "/no/such"),
-        (&["pingpong", "--set", "pml_pipelin_depth=3"], "pml_pipeline_depth"),
+        (&["pingpong", "--set", "pml_spinn=3"], "pml_spin"),
         (&["info", "--format", "yaml"], "json"),
+        (&["info", "peer_timout"], "peer_timeout"),
         (&["explain", "--src", "devise"], "device"),
     ];
     for (arguments, expected) in cases {
@@ -55,6 +56,16 @@ fn wrong_input_is_explained() {
 }
 
 fn info_tells_parameters_and_their_sources() {
+    let one = finish(cableway().args(["info", "peer_timeout"]).env("CABLEWAY_PEER_TIMEOUT", "3")).assert_success();
+    assert!(one.stdout.starts_with("peer_timeout = 3s (time, environment; default 10s)"), "{one:?}");
+    assert!(one.stdout.contains("fail that much later"), "when to change it: {one:?}");
+    // What no user should need is in no list.
+    let all = finish(cableway().args(["info", "--all"])).assert_success();
+    assert!(all.stdout.contains("peer_timeout") && !all.stdout.contains("device_push_limit"), "{all:?}");
+    let mut internal = cableway();
+    internal.args(["info", "--set", "device_push_limit=1"]);
+    assert_eq!(finish(&mut internal).code(), 0, "tests may set it");
+    assert_eq!(finish(internal.env_remove(cableway::FOR_TESTS)).code(), 2);
     let mut command = cableway();
     command.env("CABLEWAY_PEER_TIMEOUT", "3").args([
         "info",

@@ -46,6 +46,7 @@ pub(crate) fn cableway() -> Command {
     }
     // Nothing is measured, nor kept in anybody's home, unless a test is about it.
     command.env("CABLEWAY_DEVICE_COSTS", "default");
+    command.env(cableway::FOR_TESTS, "");
     command
 }
 

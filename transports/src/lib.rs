@@ -111,7 +111,7 @@ mod tests {
         let names = |local_size, size, growth, list: &str| {
             let job = Job::new("t".into(), [0; 32], 0, size, local_size);
             let mut parameters = Parameters::default();
-            parameters.set("btl", list, cableway_base::Source::Program).unwrap();
+            parameters.set_internal("btl", list).unwrap();
             let opened = open(&job, growth, &parameters, &Devices::none());
             opened.unwrap().iter().map(|btl| btl.name()).collect::<Vec<_>>().join(",")
         };

@@ -3,6 +3,10 @@
 //!
 //! A parameter `btl_sm_eager_limit` is the field of that name, `CABLEWAY_BTL_SM_EAGER_LIMIT` in the environment,
 //! `--set btl_sm_eager_limit=8K` on the command line.
+//!
+//! Internal settings are fields of the same table that no user can know better than a measurement. They are in no list,
+//! and [`Parameters::set`] does not know them. Tests change them by [`Parameters::set_internal`]; where the variable
+//! [`FOR_TESTS`] is set, they are set as parameters are.
 
 pub mod kind;
 mod table;
@@ -35,8 +39,10 @@ pub struct Row {
     pub kind: &'static str,
     /// The default, as a user would write it.
     pub default: &'static str,
-    /// One or more sentences of help.
+    /// One line of help.
     pub help: &'static str,
+    /// When to change it, and what that costs.
+    pub more: &'static str,
 }
 
 /// Why a parameter was not taken.
@@ -79,6 +85,9 @@ pub const ENVIRONMENT_PREFIX: &str = "CABLEWAY_";
 /// Variables with the prefix that are no parameters: they steer the launcher and the search for libraries.
 const OTHER_VARIABLES: [&str; 6] = ["CUDA_LIBDIR", "BIN", "LOG", "JOB", "SIM_CUDA", "TEST"];
 
+/// The variable that lets a process, and the ranks that it starts, set internal settings as parameters.
+pub const FOR_TESTS: &str = "CABLEWAY_TEST_INTERNAL";
+
 impl Parameters {
     /// The defaults, overridden by this process's environment.
     ///
@@ -96,7 +105,11 @@ impl Parameters {
     /// # Errors
     /// As there.
     pub fn from_variables(variables: impl IntoIterator<Item = (String, String)>) -> Result<Self, ParameterError> {
+        let variables: Vec<_> =
+            variables.into_iter().filter(|(name, _)| name.starts_with(ENVIRONMENT_PREFIX)).collect();
+        let for_tests = variables.iter().any(|(name, _)| name == FOR_TESTS);
         let mut parameters = Self::default();
+        parameters.for_tests = for_tests;
         for (variable, value) in variables {
             let Some(name) = variable.strip_prefix(ENVIRONMENT_PREFIX) else { continue };
             let other = OTHER_VARIABLES
@@ -114,20 +127,44 @@ impl Parameters {
     /// # Errors
     /// No `=`, an unknown name, or a value that does not parse.
     pub fn assign(&mut self, assignment: &str, source: Source) -> Result<(), ParameterError> {
-        let (name, value) =
-            assignment.split_once('=').ok_or_else(|| ParameterError::NoAssignment(assignment.to_owned()))?;
-        self.set(name.trim(), value.trim(), source)
+        let (name, value) = split(assignment)?;
+        self.set(name, value, source)
+    }
+
+    /// Applies one `NAME=VALUE` to a parameter or an internal setting, for tests.
+    ///
+    /// # Errors
+    /// As [`assign`](Self::assign).
+    pub fn assign_internal(&mut self, assignment: &str) -> Result<(), ParameterError> {
+        let (name, value) = split(assignment)?;
+        self.set_internal(name, value)
     }
 
     /// Whether somebody has set the parameter, be it to its default. False for a name that is none.
     pub fn is_set(&self, name: &str) -> bool {
         let row = Self::ROWS.iter().position(|row| row.name == name);
+        let internal = Self::INTERNAL.iter().position(|known| *known == name);
         row.is_some_and(|index| self.sources()[index] != Source::Default)
+            || internal.is_some_and(|index| self.changed()[index])
+    }
+
+    /// Finds a row and its place in the table.
+    ///
+    /// # Errors
+    /// There is no such parameter.
+    pub fn find(name: &str) -> Result<(usize, &'static Row), ParameterError> {
+        Self::ROWS.iter().enumerate().find(|(_, row)| row.name == name).ok_or_else(|| Self::unknown(name))
     }
 
     fn unknown(name: &str) -> ParameterError {
         ParameterError::Unknown { name: name.to_owned(), nearest: nearest(name, Self::ROWS.iter().map(|row| row.name)) }
     }
+}
+
+fn split(assignment: &str) -> Result<(&str, &str), ParameterError> {
+    let (name, value) =
+        assignment.split_once('=').ok_or_else(|| ParameterError::NoAssignment(assignment.to_owned()))?;
+    Ok((name.trim(), value.trim()))
 }
 
 #[cfg(test)]
@@ -165,9 +202,41 @@ mod tests {
     fn what_was_set_is_told_from_what_was_not() {
         let mut parameters = Parameters::default();
         assert!(Parameters::ROWS.iter().all(|row| !parameters.is_set(row.name)));
-        parameters.assign("device_push_latency=10us", Source::Environment).unwrap();
-        assert!(parameters.is_set("device_push_latency"), "to its default, but set");
+        parameters.assign("peer_timeout=10s", Source::Environment).unwrap();
+        parameters.assign_internal("device_push_latency=10us").unwrap();
+        assert!(parameters.is_set("peer_timeout"), "to its default, but set");
+        assert!(parameters.is_set("device_push_latency"), "likewise");
         assert!(!parameters.is_set("device_direct_latency") && !parameters.is_set("nonsense"));
+    }
+
+    #[test]
+    fn internal_settings_are_for_tests_alone() {
+        let mut parameters = Parameters::default();
+        assert!(Parameters::INTERNAL.contains(&"btl_sm_fragments"));
+        assert!(Parameters::ROWS.iter().all(|row| !Parameters::INTERNAL.contains(&row.name)));
+        let unknown = parameters.set("btl_sm_fragments", "5", Source::Program);
+        assert!(matches!(unknown, Err(ParameterError::Unknown { .. })), "{unknown:?}");
+        parameters.set_internal("btl_sm_fragments", "5").unwrap();
+        assert_eq!(parameters.btl_sm_fragments, 5);
+        let variable = ("CABLEWAY_BTL_SM_FRAGMENTS".to_owned(), "7".to_owned());
+        assert!(Parameters::from_variables([variable.clone()]).is_err());
+        let mut parameters = Parameters::from_variables([variable, (FOR_TESTS.to_owned(), String::new())]).unwrap();
+        assert_eq!(parameters.btl_sm_fragments, 7);
+        parameters.assign("btl_sm_fragments=8", Source::CommandLine).unwrap();
+        assert_eq!(parameters.btl_sm_fragments, 8);
+    }
+
+    #[test]
+    fn every_parameter_has_one_line_of_help_and_more() {
+        for row in Parameters::ROWS {
+            assert!(row.help.len() < 160 && !row.help.ends_with('.'), "{}: {}", row.name, row.help);
+            assert!(row.more.ends_with('.'), "{}: {}", row.name, row.more);
+        }
+        assert!(
+            Parameters::ROWS.len() <= 60,
+            "a parameter exists only where a user can know better: {}",
+            Parameters::ROWS.len()
+        );
     }
 
     #[test]

@@ -12,7 +12,7 @@ mod random;
 use std::time::Duration;
 
 use arriving::Incast;
-use cableway_base::{Parameters, Source};
+use cableway_base::Parameters;
 use cableway_btl_openib::Footprint;
 use connecting::{Outcome, Pattern, World};
 
@@ -77,7 +77,7 @@ fn connections(processes: u32, world: &World, seed: u64) {
     println!("| peers | default, MiB | btl_openib_send_depth=7, MiB |");
     println!("|---:|---:|---:|");
     let mut shallow = Parameters::default();
-    shallow.assign("btl_openib_send_depth=7", Source::Program).expect("it is a parameter");
+    shallow.assign_internal("btl_openib_send_depth=7").expect("it is a parameter");
     let shallow = Footprint::new(&shallow).expect("it is possible");
     for peers in [1, 10, 100, 1000, 10_000] {
         let mib = |bytes: usize| bytes as f64 / f64::from(1 << 20);

@@ -271,7 +271,7 @@ mod tests {
         let text = std::env::var("CABLEWAY_TEST_OPENIB").unwrap_or_default();
         let mut parameters = Parameters::default();
         for assignment in text.split_whitespace() {
-            parameters.assign(assignment, cableway_base::Source::Program).unwrap();
+            parameters.assign_internal(assignment).unwrap();
         }
         let settings = Settings::new(&parameters).unwrap();
         let port = Port::open_all(&settings, 1).unwrap().unwrap().remove(0);

@@ -1,6 +1,6 @@
 //! On a device of this machine.
 
-use cableway_base::{Parameters, Source};
+use cableway_base::Parameters;
 use cableway_btl::{Endpoint, FragmentKind, Job};
 use cableway_common_cuda::Devices;
 use test_nodes::{Node, pattern, send, until};
@@ -14,7 +14,7 @@ fn node(rank: Rank, list: &str) -> (Node, Arc<Openib>) {
     let mut parameters = Parameters::default();
     let list = format!("btl_openib_receive_queues={list}");
     for assignment in ["peer_timeout=4s", &list] {
-        parameters.assign(assignment, Source::Program).unwrap();
+        parameters.assign_internal(assignment).unwrap();
     }
     let job = Job::new("test-job".to_owned(), [42; 32], rank, PEERS, PEERS);
     let transport = Openib::open(&job, &parameters, &Devices::none()).unwrap().remove(0);

@@ -1,11 +1,10 @@
 use super::*;
-use cableway_base::Source;
 use cableway_common_cuda::{Known, PeerCosts};
 
 fn estimates(assignments: &[(&str, &str)]) -> Estimates {
     let mut parameters = Parameters::default();
     for (name, value) in assignments {
-        parameters.set(name, value, Source::Program).unwrap();
+        parameters.set_internal(name, value).unwrap();
     }
     Estimates::new(&parameters)
 }

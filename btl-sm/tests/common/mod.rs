@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cableway_base::{Parameters, Rank, Source};
+use cableway_base::{Parameters, Rank};
 use cableway_btl::{Btl, Endpoint, Error, FragmentKind, Job, Received, Retained, Sent, Token, Upcalls};
 use cableway_btl_sm::SharedMemory;
 use cableway_common_cuda::Devices;
@@ -21,7 +21,7 @@ pub fn job(rank: Rank, size: u32) -> Job {
 pub fn parameters(assignments: &[&str]) -> Parameters {
     let mut parameters = Parameters::default();
     for assignment in assignments {
-        parameters.assign(assignment, Source::Program).unwrap();
+        parameters.assign_internal(assignment).unwrap();
     }
     parameters
 }

@@ -31,7 +31,7 @@ struct Bench {
 fn devices(assignments: &[&str]) -> Devices {
     let mut parameters = Parameters::default();
     for assignment in assignments {
-        parameters.assign(assignment, cableway_base::Source::Program).expect("a parameter of the table");
+        parameters.assign_internal(assignment).expect("a parameter of the table");
     }
     let devices = Devices::open(&parameters);
     devices.initialise().expect("a driver with devices");

@@ -32,7 +32,7 @@ impl Driver {
         let mut parameters = Parameters::default();
         // Nothing is measured, nor kept in anybody's home.
         for assignment in [&["device_costs=default"], assignments].concat() {
-            parameters.assign(assignment, cableway_base::Source::Program).expect("a parameter");
+            parameters.assign_internal(assignment).expect("a parameter");
         }
         let devices = Devices::open_in(folder.as_deref(), &parameters);
         devices.initialise().expect("the driver has devices");

@@ -1,4 +1,4 @@
-use cableway_base::{Parameters, Source};
+use cableway_base::Parameters;
 use cableway_common_cuda::MemoryClass;
 
 use super::*;
@@ -23,7 +23,7 @@ fn link(flags: Flags) -> Capabilities {
 fn protocols(link: &Capabilities, copy: bool, from: Side, to: Side) -> Vec<(u64, u64, &'static str)> {
     let mut parameters = Parameters::default();
     if copy {
-        parameters.set("device_protocols", "copy", Source::Program).unwrap();
+        parameters.set_internal("device_protocols", "copy").unwrap();
     }
     let rows = explain(link, &parameters, from, to, 0..=1 << 20);
     assert_eq!(*rows[0].sizes.start(), 0);
@@ -167,7 +167,7 @@ fn irregular_blocks_are_moved_by_the_kernel_of_who_has_them() {
     assert_eq!(protocols(&able, false, IRREGULAR, DEVICE), [inline, eager, stored]);
     // What the sender would store in one run comes through the host; what is larger is fetched.
     let mut parameters = Parameters::default();
-    parameters.set("device_push_limit", "64K", Source::Program).unwrap();
+    parameters.set_internal("device_push_limit", "64K").unwrap();
     let rows = explain(&able, &parameters, DEVICE, IRREGULAR, 1..=1 << 20);
     let last = rows.last().unwrap();
     assert_eq!((*last.sizes.start(), last.protocol), (65_537, "rendezvous, get"), "{rows:?}");
@@ -176,7 +176,7 @@ fn irregular_blocks_are_moved_by_the_kernel_of_who_has_them() {
     for (from, to) in [(IRREGULAR, IRREGULAR), (IRREGULAR, STRIDED), (STRIDED, IRREGULAR)] {
         let rows = protocols(&able, false, from, to);
         assert_eq!(rows.last().unwrap().2, "rendezvous, put in pieces", "{from:?} to {to:?}");
-        parameters.set("device_scratch_size", "0", Source::Program).unwrap();
+        parameters.set_internal("device_scratch_size", "0").unwrap();
         let rows = explain(&able, &parameters, from, to, 1..=1 << 20);
         assert_eq!(rows.last().unwrap().protocol, "rendezvous, copied in chunks", "{from:?} to {to:?}");
     }

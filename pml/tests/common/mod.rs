@@ -8,7 +8,7 @@ pub mod net;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cableway_base::{Parameters, Source};
+use cableway_base::Parameters;
 use cableway_common_cuda::Devices;
 use cableway_pml::{ANY, Buffer, Communicator, Config, Engine, Error, Outcome, Request, SendMode, Status};
 
@@ -37,7 +37,7 @@ impl Ranks {
         let net = Net::new(size, links, devices);
         let mut set = Parameters::default();
         for (name, value) in parameters {
-            set.set(name, value, Source::Program).unwrap();
+            set.set_internal(name, value).unwrap();
         }
         let set = Arc::new(set);
         let engines: Vec<Arc<Engine>> = (0..size)

@@ -17,9 +17,13 @@ use section::Section;
 
 /// Show what was detected, and the parameters
 ///
-/// Without --all, parameters are shown only where they differ from their default.
+/// Without --all, parameters are shown only where they differ from their default. With the name of a parameter, show that
+/// one alone: what it does, when to change it, and what that costs.
 #[derive(Args)]
 pub(super) struct Info {
+    /// A parameter to explain
+    name: Option<String>,
+
     /// Show every parameter, with its value, where that came from, and what it means
     #[arg(long)]
     all: bool,
@@ -46,6 +50,9 @@ enum Format {
 impl Info {
     pub(super) fn execute(self) -> Result<ExitCode, Failure> {
         let parameters = self.parameters.resolve()?;
+        if let Some(name) = &self.name {
+            return print(&parameters::explanation(&parameters, name).map_err(Failure::usage)?);
+        }
         let devices = match self.parameters.cuda_libdir() {
             Some(folder) => Devices::open_in(Some(folder), &parameters),
             None => Devices::open(&parameters),
@@ -60,8 +67,12 @@ impl Info {
             Format::Text => sections.iter().map(Section::text).collect::<Vec<_>>().join("\n"),
             Format::Json => section::json(&sections),
         };
-        let written = std::io::stdout().lock().write_all(text.as_bytes());
-        written.map_err(|error| Failure::failed(1, format!("printing: {error}")))?;
-        Ok(ExitCode::SUCCESS)
+        print(&text)
     }
+}
+
+fn print(text: &str) -> Result<ExitCode, Failure> {
+    let written = std::io::stdout().lock().write_all(text.as_bytes());
+    written.map_err(|error| Failure::failed(1, format!("printing: {error}")))?;
+    Ok(ExitCode::SUCCESS)
 }

@@ -1,6 +1,6 @@
 //! The parameters and where their values came from.
 
-use cableway::{Parameters, Source};
+use cableway::{ParameterError, Parameters, Source};
 
 use super::section::{Fact, Section, plain};
 
@@ -24,6 +24,22 @@ fn line(facts: &[Fact]) -> String {
     let fact =
         |wanted| facts.iter().find(|(name, _)| *name == wanted).map(|(_, value)| plain(value)).unwrap_or_default();
     format!("{} = {} ({}, {}): {}", fact("name"), fact("value"), fact("kind"), fact("from"), fact("help"))
+}
+
+/// Describes one parameter: its value, what it does, when to change it and what that costs.
+pub(super) fn explanation(parameters: &Parameters, name: &str) -> Result<String, ParameterError> {
+    let (index, row) = Parameters::find(name)?;
+    let (value, source) = parameters.values().swap_remove(index);
+    let or_empty = |text: &str| if text.is_empty() { "(empty)".to_owned() } else { text.to_owned() };
+    Ok(format!(
+        "{name} = {} ({}, {}; default {})\n\n{}.\n{}\n",
+        or_empty(&value),
+        row.kind,
+        describe(source),
+        or_empty(row.default),
+        row.help,
+        row.more
+    ))
 }
 
 fn describe(source: Source) -> &'static str {

@@ -1,6 +1,6 @@
 //! Device memory for tests.
 
-use cableway_base::{Parameters, Source};
+use cableway_base::Parameters;
 use cableway_common_cuda::Devices;
 
 /// Devices of the simulated driver, or of the one that `CABLEWAY_CUDA_LIBDIR` names; with `CABLEWAY_TEST_REAL_DRIVER=1` of
@@ -19,7 +19,7 @@ pub fn devices() -> Devices {
 pub fn devices_with(assignments: &[&str]) -> Devices {
     let mut parameters = Parameters::default();
     for assignment in assignments {
-        parameters.assign(assignment, Source::Program).expect("a parameter");
+        parameters.assign_internal(assignment).expect("a parameter");
     }
     let devices = Devices::open_in(sim_cuda::tested_folder().as_deref(), &parameters);
     devices.initialise().expect("there is a driver");

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use cableway_base::{Parameters, Rank, Source};
+use cableway_base::{Parameters, Rank};
 use cableway_btl::{Btl, Endpoint, Error, FragmentKind, Received, Region, Retained, Sent, Token, Transfer, Upcalls};
 use cableway_common_cuda::{Location, Order};
 use parking_lot::Mutex;
@@ -109,7 +109,7 @@ impl Node {
 pub fn parameters(assignments: &[&str]) -> Parameters {
     let mut parameters = Parameters::default();
     for assignment in assignments {
-        parameters.assign(assignment, Source::Program).unwrap();
+        parameters.assign_internal(assignment).unwrap();
     }
     parameters
 }
