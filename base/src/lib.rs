@@ -3,6 +3,7 @@
 
 mod cause;
 pub mod counters;
+pub mod descriptors;
 #[cfg(not(all(test, loom)))]
 pub mod fork;
 pub mod lock;

@@ -1,6 +1,6 @@
 //! Doors for fuzzers: every place where bytes of a peer are read. None of them may panic, whatever the bytes.
 
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -10,7 +10,7 @@ use cableway_common_cuda::Devices;
 
 use crate::SharedMemory;
 use crate::card::{Card, SocketName};
-use crate::connection::socket::{self, Received as Packets};
+use crate::connection::socket::{self, Descriptor, Received as Packets};
 use crate::connection::wire::{Hello, Packet};
 use crate::node::Node;
 use crate::ring::fast_box::SLOT;
@@ -58,7 +58,7 @@ pub fn segment(bytes: &[u8]) {
 struct Scene {
     victim: Arc<SharedMemory>,
     to_villain: Box<dyn Endpoint>,
-    _socket: OwnedFd,
+    _socket: Descriptor,
     /// The villain's segment, which the victim reads, and the victim's, which the villain may write.
     villains: Memory,
     victims: Arc<Memory>,

@@ -1,14 +1,14 @@
 //! The socket at which peers find this process, and its name.
 
 use std::io;
-use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
+use cableway_base::fork::Origin;
 use cableway_btl::Job;
 
 use crate::card::SocketName;
-use crate::connection::socket;
+use crate::connection::socket::{self, Descriptor};
 use crate::inner::random;
 
 /// What names in a shared folder look like.
@@ -16,7 +16,7 @@ const PREFIX: &str = "cableway-sm-";
 const SUFFIX: &str = ".sock";
 
 /// Listens under a name that nobody can guess: abstract, or in `folder` if one is named.
-pub(crate) fn listen(job: &Job, folder: &str) -> io::Result<(OwnedFd, SocketName, Option<Unlink>)> {
+pub(crate) fn listen(job: &Job, folder: &str) -> io::Result<(Descriptor, SocketName, Option<Unlink>)> {
     let mut nonce = [0; 8];
     random(&mut nonce)?;
     let name = format!("{PREFIX}{}-{:016x}", job.rank, u64::from_ne_bytes(nonce));
@@ -31,16 +31,21 @@ pub(crate) fn listen(job: &Job, folder: &str) -> io::Result<(OwnedFd, SocketName
     let name = SocketName::Path(path.as_os_str().as_bytes().to_vec());
     let listener = socket::listen(&name, backlog)?;
     rustix::fs::chmod(&path, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR)?;
-    Ok((listener, name, Some(Unlink(path))))
+    Ok((listener, name, Some(Unlink { path, origin: Origin::here() })))
 }
 
-/// Removes a socket's file.
-pub(crate) struct Unlink(PathBuf);
+/// Removes the file of this process's socket when dropped, unless that is in a forked child.
+pub(crate) struct Unlink {
+    path: PathBuf,
+    origin: Origin,
+}
 
 impl Drop for Unlink {
     fn drop(&mut self) {
-        if let Err(error) = std::fs::remove_file(&self.0) {
-            log::debug!("sm: {} was not removed: {error}", self.0.display());
+        if self.origin.is_here()
+            && let Err(error) = std::fs::remove_file(&self.path)
+        {
+            log::debug!("sm: {} was not removed: {error}", self.path.display());
         }
     }
 }

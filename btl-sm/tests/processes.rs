@@ -92,6 +92,9 @@ fn hear() -> String {
 fn a_child_process() {
     let Ok(role) = std::env::var(ROLE) else { return };
     let rank = std::env::var(RANK).unwrap().parse().unwrap();
+    if role == "another_user" {
+        return flood();
+    }
     if role == "unprivileged" {
         become_nobody();
     }
@@ -106,6 +109,25 @@ fn a_child_process() {
         return;
     };
     match role.as_str() {
+        "frugal" => {
+            let mut before = 0;
+            for _ in 0..2 {
+                limit_descriptors(64);
+                say("ready");
+                let heard = std::thread::spawn(hear);
+                until(&[&process], "the word", || heard.is_finished());
+                assert_eq!(heard.join().unwrap(), "open");
+                let mut files = Vec::new();
+                while let Ok(file) = std::fs::File::open("/dev/null") {
+                    files.push(file);
+                }
+                say(&files.len().to_string());
+                before = before.max(files.len());
+            }
+            until(&[&process], "a message arrives", || process.take().is_some_and(|(_, bytes)| bytes == b"start"));
+            send(&[&process], &mut *endpoint, b"start");
+            until(&[&process], "finalized", || process.btl.finalize());
+        }
         "flood" => {
             for index in 0..40_usize {
                 send(&[&process], &mut *endpoint, &pattern(index, 10 * index));
@@ -150,6 +172,46 @@ fn a_child_process() {
         }
         _ => panic!("no role {role}"),
     }
+}
+
+/// Connects to the process whose card is heard, as another user, until there is nothing more to hear.
+fn flood() {
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+    become_nobody();
+    let card = from_hex(&hear());
+    let name = card.windows(12).position(|window| window == b"cableway-sm-").unwrap();
+    let address = SocketAddrUnix::new_abstract_name(&card[name..]).unwrap();
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let (mut held, mut said, mut refused) = (std::collections::VecDeque::new(), false, 0);
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                let kind = SocketType::SEQPACKET;
+                let socket = rustix::net::socket_with(AddressFamily::UNIX, kind, SocketFlags::NONBLOCK, None).unwrap();
+                if rustix::net::connect(&socket, &address).is_ok() {
+                    held.push_back(socket);
+                } else {
+                    refused += 1;
+                    std::thread::yield_now();
+                }
+                // As many as it may open itself, or as the other takes.
+                if (held.len() > 500 || refused > 100_000) && !std::mem::replace(&mut said, true) {
+                    say("flooding");
+                }
+                if held.len() > 500 {
+                    held.pop_front();
+                }
+            }
+        });
+        hear();
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+}
+
+/// Leaves this process room for so many descriptors.
+fn limit_descriptors(most: u64) {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    setrlimit(Resource::Nofile, Rlimit { current: Some(most), ..getrlimit(Resource::Nofile) }).unwrap();
 }
 
 fn endpoint_lost_single_copy(endpoint: &mut dyn cableway_btl::Endpoint) -> bool {
@@ -383,4 +445,38 @@ fn processes_of_another_user_are_turned_away() {
     until(&[&process], "the call is given up", || !process.heard.failures.borrow().is_empty());
     let error = process.heard.failures.borrow()[0].1.to_string();
     assert!(error.contains("user 65534, not 0"), "{error}");
+}
+
+#[test]
+fn a_flood_of_another_user_takes_no_descriptors_and_keeps_nobody_out() {
+    // SAFETY: a plain system call.
+    if unsafe { libc::geteuid() } != 0 {
+        println!("skipped: only root can become somebody else");
+        return;
+    }
+    let process = Process::new(0, 3, &[]);
+    let mut frugal = Other::start(1, "frugal", &[]);
+    let card = frugal.card();
+    frugal.tell(&to_hex(&process.btl.card()));
+    assert_eq!(frugal.line(), "ready");
+    frugal.tell("open");
+    let before: usize = frugal.line().parse().unwrap();
+    assert!(before > 20, "{before} files");
+
+    assert_eq!(frugal.line(), "ready");
+    let mut flooder = Other::start(2, "another_user", &[]);
+    flooder.tell(&to_hex(&card));
+    assert_eq!(flooder.line(), "flooding");
+    frugal.tell("open");
+    let meanwhile: usize = frugal.line().parse().unwrap();
+    assert_eq!(meanwhile, before, "the program opens as many files as before");
+
+    // A peer gets in all the same, and is answered.
+    let mut endpoint = process.connect(1, &card);
+    send(&[&process], &mut *endpoint, b"start");
+    until(&[&process], "the answer arrives", || process.take().is_some_and(|(_, bytes)| bytes == b"start"));
+    assert!(frugal.child.wait().unwrap().success());
+    assert!(process.heard.failures.borrow().is_empty(), "{:?}", process.heard.failures.borrow());
+    flooder.tell("end");
+    assert!(flooder.child.wait().unwrap().success());
 }

@@ -25,8 +25,8 @@ pub(super) struct Key(usize);
 
 pub(super) struct Table {
     entries: Slab<Entry>,
-    /// The file that descriptors stand for in a child. Made with the first entry, because a child may have no room for
-    /// one more.
+    /// The file that descriptors stand for in a child. There is one as long as there are entries, because a child may
+    /// have no room for one more.
     substitute: Option<OwnedFd>,
 }
 
@@ -40,6 +40,9 @@ impl Table {
 
     pub(super) fn remove(&mut self, key: Key) {
         self.entries.remove(key.0);
+        if self.entries.is_empty() {
+            self.substitute = None;
+        }
     }
 
     /// What happens in a child. Allocates nothing, and takes no lock.

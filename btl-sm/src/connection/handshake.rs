@@ -33,7 +33,7 @@ impl Connections {
             _ => files.pop(),
         };
         match (packet, connection.stage) {
-            (Packet::Hello(hello), Stage::Stranger) => {
+            (Packet::Hello(hello), Stage::Accepted) => {
                 let rank = check_greeting(inner, connection.credentials, &hello)?;
                 self.answer(inner, key, rank, &hello, file)
             }
@@ -170,6 +170,7 @@ impl Connections {
         self.by_rank.insert(rank, key);
         peer.advance(Status::Connecting);
         tell(connection, &Packet::Reply(reply), inner.memory.file());
+        self.watch_process(key);
         self.attach(peer, link, false);
         Ok(())
     }

@@ -20,6 +20,7 @@
 //!
 //! All of it happens in progress, on sockets that never block.
 
+mod admission;
 mod handshake;
 pub(crate) mod socket;
 #[cfg(all(test, not(loom)))]
@@ -28,11 +29,12 @@ pub(crate) mod wire;
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cableway_base::Rank;
+use cableway_base::fork::Unshared;
 use cableway_btl::Error;
 use cableway_common_cuda::Wanted;
 use rustix::event::epoll;
@@ -43,17 +45,15 @@ use crate::NAME;
 use crate::inner::Inner;
 use crate::peer::{Link, Peer, Status};
 use crate::segment::DeviceGeometry;
-use socket::{Credentials, Received};
+use socket::{Credentials, Descriptor, Received};
 use wire::Packet;
 
-/// A connection that has not said who it is by then is closed.
-const PATIENCE: Duration = Duration::from_secs(5);
 /// After both sides' calls collided, the peer's call is awaited so long before ours is made again.
 const COLLISION_PAUSE: Duration = Duration::from_millis(100);
-/// Connections that have not said who they are.
-const MOST_STRANGERS: usize = 1024;
-/// The listener's name for epoll.
+/// The listener's name for epoll. Connections are named by their keys.
 const LISTENER: u64 = u64::MAX;
+/// Set in a connection's key: what is meant is the process at its other end.
+const PROCESS: u64 = 1 << 63;
 
 /// What progress must know.
 pub(crate) enum Event {
@@ -68,7 +68,7 @@ pub(crate) enum Event {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
     /// Accepted; nothing was said.
-    Stranger,
+    Accepted,
     /// Our call, not answered yet.
     Called,
     /// Their call, answered.
@@ -78,11 +78,13 @@ enum Stage {
 }
 
 struct Connection {
-    socket: OwnedFd,
+    socket: Descriptor,
+    /// Readable once the peer's process has ended.
+    process: Option<Descriptor>,
     credentials: Credentials,
     stage: Stage,
     since: Instant,
-    /// None as long as it is a stranger.
+    /// None until it has said who it is.
     peer: Option<Arc<Peer>>,
     /// Descriptors that we have asked for, and have no answer to.
     asked: usize,
@@ -90,8 +92,10 @@ struct Connection {
 
 /// The sockets of this process.
 pub(crate) struct Connections {
-    epoll: OwnedFd,
-    listener: Option<OwnedFd>,
+    epoll: Descriptor,
+    listener: Option<Descriptor>,
+    /// Connections that may be accepted and not have said who they are.
+    most_accepted: usize,
     all: Slab<Connection>,
     /// The connection of each peer.
     by_rank: HashMap<Rank, usize>,
@@ -105,12 +109,13 @@ pub(crate) struct Connections {
 }
 
 impl Connections {
-    pub(crate) fn new(listener: OwnedFd) -> io::Result<Self> {
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        epoll::add(&epoll, &listener, EventData::new_u64(LISTENER), EventFlags::IN)?;
+    pub(crate) fn new(listener: Descriptor) -> io::Result<Self> {
+        let epoll = Unshared::open(|| epoll::create(epoll::CreateFlags::CLOEXEC))?;
+        epoll::add(&*epoll, &*listener, EventData::new_u64(LISTENER), EventFlags::IN)?;
         Ok(Connections {
             epoll,
             listener: Some(listener),
+            most_accepted: admission::most_accepted(),
             all: Slab::new(),
             by_rank: HashMap::new(),
             to_call: VecDeque::new(),
@@ -150,14 +155,15 @@ impl Connections {
         let empty = epoll::Event { flags: EventFlags::empty(), data: EventData::new_u64(0) };
         let mut ready = [empty; 32];
         let immediately = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
-        let count = epoll::wait(&self.epoll, &mut ready[..], Some(&immediately)).unwrap_or(0);
+        let count = epoll::wait(&*self.epoll, &mut ready[..], Some(&immediately)).unwrap_or(0);
         for event in &ready[..count] {
             match event.data.u64() {
-                LISTENER => self.accept(now),
+                LISTENER => self.accept(inner, now),
+                key if key & PROCESS != 0 => self.process_ended(inner, (key & !PROCESS) as usize),
                 key => self.receive(inner, key as usize),
             }
         }
-        self.turn_strangers_away(now);
+        self.turn_silent_away(now);
         self.busy = self.offers > 0
             || !self.to_call.is_empty()
             || self.all.iter().any(|(_, connection)| connection.stage != Stage::Open || connection.asked > 0);
@@ -260,38 +266,30 @@ impl Connections {
         let rank = peer.rank;
         if let Some(key) = self.insert(socket, credentials, Stage::Called, Some(peer)) {
             self.by_rank.insert(rank, key);
+            self.watch_process(key);
         }
     }
 
-    fn accept(&mut self, now: Instant) {
-        while let Some(listener) = &self.listener {
-            match socket::accept(listener) {
-                Ok(Some(socket)) => match socket::credentials(socket.as_fd()) {
-                    Ok(credentials) => drop(self.insert(socket, credentials, Stage::Stranger, None)),
-                    Err(error) => log::warn!("{NAME}: turned away a connection that tells no owner: {error}"),
-                },
-                Ok(None) => return,
-                Err(error) => {
-                    // Out of descriptors, say. The connection stays in the queue; its maker waits.
-                    cableway_base::warn_once("sm/accept", || format!("{NAME}: a connection waits: {error}"));
-                    return;
-                }
-            }
-            let strangers = self.all.iter().filter(|(_, connection)| connection.stage == Stage::Stranger).count();
-            if strangers > MOST_STRANGERS {
-                return self.turn_strangers_away(now + PATIENCE);
-            }
+    /// Has a peer's death noticed also where another process keeps its end of the connection open.
+    fn watch_process(&mut self, key: usize) {
+        let Some(connection) = self.all.get_mut(key) else { return };
+        let Some(process) = socket::process(connection.socket.as_fd(), connection.credentials) else { return };
+        let name = EventData::new_u64(key as u64 | PROCESS);
+        match epoll::add(&*self.epoll, &*process, name, EventFlags::IN) {
+            Ok(()) => connection.process = Some(process),
+            Err(error) => log::debug!("{NAME}: process {} is not watched: {error}", connection.credentials.pid),
         }
     }
 
-    fn turn_strangers_away(&mut self, now: Instant) {
-        let late = |connection: &Connection| {
-            connection.stage == Stage::Stranger && now.saturating_duration_since(connection.since) > PATIENCE
-        };
-        let late: Vec<_> = self.all.iter().filter(|(_, connection)| late(connection)).map(|(key, _)| key).collect();
-        for key in late {
-            log::warn!("{NAME}: turned away a connection of {} that says nothing", self.who(key));
-            self.remove(key);
+    /// The process at the other end is said to have ended.
+    fn process_ended(&mut self, inner: &Inner, key: usize) {
+        let ended = |connection: &Connection| connection.process.as_ref().is_some_and(socket::has_ended);
+        // What it had said before comes first: a good-bye, say. The key may be another connection's by then.
+        if self.all.get(key).is_some_and(ended) {
+            self.receive(inner, key);
+            if self.all.get(key).is_some_and(ended) {
+                self.hung_up(key);
+            }
         }
     }
 
@@ -349,14 +347,14 @@ impl Connections {
 
     fn insert(
         &mut self,
-        socket: OwnedFd,
+        socket: Descriptor,
         credentials: Credentials,
         stage: Stage,
         peer: Option<Arc<Peer>>,
     ) -> Option<usize> {
         let entry = self.all.vacant_entry();
         let key = entry.key();
-        if let Err(error) = epoll::add(&self.epoll, &socket, EventData::new_u64(key as u64), EventFlags::IN) {
+        if let Err(error) = epoll::add(&*self.epoll, &*socket, EventData::new_u64(key as u64), EventFlags::IN) {
             log::warn!("{NAME}: a connection cannot be watched: {error}");
             if let Some(peer) = peer {
                 let error = Error::system(NAME, "watching a connection", error.into());
@@ -364,7 +362,8 @@ impl Connections {
             }
             return None;
         }
-        entry.insert(Connection { socket, credentials, stage, since: Instant::now(), peer, asked: 0 });
+        let since = Instant::now();
+        entry.insert(Connection { socket, process: None, credentials, stage, since, peer, asked: 0 });
         Some(key)
     }
 

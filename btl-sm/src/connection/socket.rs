@@ -2,15 +2,20 @@
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
+use cableway_base::fork::Unshared;
 use cableway_common_cuda::MOST_PIECES;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
+
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::wire::RECEIVE_BUFFER;
 use crate::card::SocketName;
@@ -40,32 +45,35 @@ fn address(name: &SocketName) -> io::Result<SocketAddrUnix> {
     })
 }
 
-fn socket() -> io::Result<OwnedFd> {
+/// A descriptor whose file forked children do not have: peers see it close when this process ends.
+pub(crate) type Descriptor = Unshared<OwnedFd>;
+
+fn socket() -> io::Result<Descriptor> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    Ok(rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
+    Ok(Unshared::open(|| rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None))?)
 }
 
 /// Listens on `name`.
-pub(crate) fn listen(name: &SocketName, backlog: i32) -> io::Result<OwnedFd> {
+pub(crate) fn listen(name: &SocketName, backlog: i32) -> io::Result<Descriptor> {
     let socket = socket()?;
-    rustix::net::bind(&socket, &address(name)?)?;
-    rustix::net::listen(&socket, backlog)?;
+    rustix::net::bind(&*socket, &address(name)?)?;
+    rustix::net::listen(&*socket, backlog)?;
     Ok(socket)
 }
 
 /// Connects to `name`. `WouldBlock`: its queue is full, try later.
-pub(crate) fn connect(name: &SocketName) -> io::Result<OwnedFd> {
+pub(crate) fn connect(name: &SocketName) -> io::Result<Descriptor> {
     let socket = socket()?;
-    rustix::net::connect(&socket, &address(name)?)?;
+    rustix::net::connect(&*socket, &address(name)?)?;
     Ok(socket)
 }
 
 /// Accepts one connection, if there is one.
-pub(crate) fn accept(listener: &OwnedFd) -> io::Result<Option<OwnedFd>> {
-    match rustix::net::accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+pub(crate) fn accept(listener: &OwnedFd) -> io::Result<Option<Descriptor>> {
+    match Unshared::open(|| rustix::net::accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)) {
         Ok(socket) => Ok(Some(socket)),
         // A connection that was given up before it was accepted is none.
-        Err(rustix::io::Errno::AGAIN | rustix::io::Errno::CONNABORTED | rustix::io::Errno::INTR) => Ok(None),
+        Err(Errno::AGAIN | Errno::CONNABORTED | Errno::INTR) => Ok(None),
         Err(error) => Err(error.into()),
     }
 }
@@ -85,6 +93,43 @@ pub(crate) fn credentials(socket: BorrowedFd<'_>) -> io::Result<Credentials> {
         return Err(io::Error::last_os_error());
     }
     Ok(Credentials { pid: u32::try_from(peer.pid).unwrap_or(0), uid: peer.uid })
+}
+
+/// A descriptor that becomes readable when the process at the other end ends, which the hang-up does not tell as long as
+/// anybody else has that end open. None: the system cannot tell, or this process has no room for one more descriptor.
+pub(crate) fn process(socket: BorrowedFd<'_>, credentials: Credentials) -> Option<Descriptor> {
+    Unshared::open(|| peer_pidfd(socket).or_else(|_| open_by_pid(credentials.pid))).ok()
+}
+
+/// `SO_PEERPIDFD`, of Linux 6.5: of the very process, whatever pid namespaces the two are in.
+fn peer_pidfd(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    const SO_PEERPIDFD: libc::c_int = 77;
+    let mut descriptor: libc::c_int = -1;
+    let mut len = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: the descriptor is open, and the kernel writes at most `len` bytes to an integer.
+    let result = unsafe {
+        let value = (&raw mut descriptor).cast();
+        libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, SO_PEERPIDFD, value, &mut len)
+    };
+    if result != 0 || descriptor < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: a new descriptor, which nobody else knows.
+    Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
+}
+
+/// The kernel has told the pid in this process's namespace. Another process has it only if the one that connected has
+/// ended, which is what is to be found out.
+fn open_by_pid(pid: u32) -> io::Result<OwnedFd> {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::NotFound)?;
+    Ok(pidfd_open(pid, PidfdFlags::empty())?)
+}
+
+/// Whether such a descriptor is readable.
+pub(crate) fn has_ended(process: &Descriptor) -> bool {
+    let mut source = [PollFd::new(process, PollFlags::IN)];
+    let immediately = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut source, Some(&immediately)).is_ok_and(|ready| ready != 0)
 }
 
 /// Sends a packet, and a file with it.
@@ -120,7 +165,7 @@ fn receive_next(socket: &OwnedFd) -> io::Result<Received> {
     let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
     let message = match rustix::net::recvmsg(socket.as_fd(), &mut [IoSliceMut::new(&mut buffer)], &mut control, flags) {
         Ok(message) => message,
-        Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return Ok(Received::Nothing),
+        Err(Errno::AGAIN | Errno::INTR) => return Ok(Received::Nothing),
         Err(error) => return Err(error.into()),
     };
     let files = control.drain().flat_map(|message| match message {

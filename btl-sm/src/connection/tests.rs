@@ -9,7 +9,7 @@ use cableway_base::{Parameters, Rank};
 use cableway_btl::{Btl as _, Error, Job, Received as Message, Token, Upcalls};
 use cableway_common_cuda::{Devices, Wanted};
 
-use super::socket::{self, Received};
+use super::socket::{self, Descriptor, Received};
 use super::wire::{Gift, Hello, Packet, Refusal, WantedMemory};
 use crate::card::Card;
 use crate::segment::Memory;
@@ -74,7 +74,7 @@ impl House {
         House { btl, heard: Heard::default() }
     }
 
-    fn call(&self) -> OwnedFd {
+    fn call(&self) -> Descriptor {
         socket::connect(&Card::parse(&self.btl.card()).unwrap().socket).unwrap()
     }
 
@@ -207,6 +207,20 @@ fn a_second_connection_of_a_connected_rank_is_turned_away() {
     assert!(house.is_turned_away(&second));
     assert!(matches!(house.answer(&first), Received::Packet(..)), "the first goes on");
     assert!(house.heard.1.borrow().is_empty());
+}
+
+#[test]
+fn of_too_many_that_say_nothing_the_oldest_makes_room() {
+    listen_to_the_log();
+    let house = House::new();
+    let silent: Vec<_> = (0..super::admission::most_accepted()).map(|_| house.call()).collect();
+    let (hello, memory) = introduction();
+    let caller = house.call();
+    socket::send(caller.as_fd(), &Packet::Hello(hello).to_bytes(), memory.file()).unwrap();
+    assert!(matches!(packet(house.answer(&caller)), Some((_, 1))));
+    assert!(house.is_turned_away(&silent[0]));
+    assert!(was_logged("too many others wait"));
+    assert!(matches!(socket::receive(silent.last().unwrap()), Ok(Received::Nothing)), "the others may still speak");
 }
 
 #[test]

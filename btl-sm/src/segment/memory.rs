@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 
+use cableway_base::fork::{Registered, Unshared};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
@@ -12,11 +13,14 @@ use super::layout::{BOX_HEADER, Class, FragmentHeader, Slot};
 use crate::copy::copy_short;
 use crate::ring::fast_box::{PAYLOAD, Slots};
 
-/// A sealed memfd, mapped: this process's own, or a peer's. Unmapped when dropped.
+/// A sealed memfd, mapped: this process's own, or a peer's. Unmapped when dropped. In a forked child it is private
+/// memory.
 pub(crate) struct Memory {
     base: NonNull<u8>,
     len: usize,
-    file: Option<OwnedFd>,
+    file: Option<Unshared<OwnedFd>>,
+    /// Given up before the mapping is.
+    unshared: Option<Registered>,
 }
 
 // SAFETY: all access goes through atomics, or through raw pointers whose users say what orders it.
@@ -33,11 +37,13 @@ const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
 impl Memory {
     /// Makes `len` bytes of zeroes. No page is in use before it is touched.
     pub(crate) fn create(name: &str, len: usize) -> io::Result<Self> {
-        let file = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-        rustix::fs::ftruncate(&file, len as u64)?;
-        rustix::fs::fcntl_add_seals(&file, SEALS)?;
-        let base = map(file.as_fd(), len)?;
-        Ok(Memory { base, len, file: Some(file) })
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file = Unshared::open(|| rustix::fs::memfd_create(name, flags))?;
+        rustix::fs::ftruncate(&*file, len as u64)?;
+        rustix::fs::fcntl_add_seals(&*file, SEALS)?;
+        let mut memory = Self::map(file.as_fd(), len)?;
+        memory.file = Some(file);
+        Ok(memory)
     }
 
     /// Maps a file that a peer passed, if it is what [`create`](Self::create) makes, of just this length.
@@ -53,8 +59,15 @@ impl Memory {
         if rustix::fs::fstat(&file)?.st_size != len as i64 {
             return invalid("the peer's segment has another size than it said");
         }
-        let base = map(file.as_fd(), len)?;
-        Ok(Memory { base, len, file: None })
+        Self::map(file.as_fd(), len)
+    }
+
+    fn map(file: BorrowedFd<'_>, len: usize) -> io::Result<Self> {
+        let base = map(file, len)?;
+        // SAFETY: a mapping of its own; a length that is no multiple of a page ends in the mapping's last one. `drop`
+        // gives this up first. A child's copy of the engine does nothing.
+        let unshared = Some(unsafe { Registered::mapping(base, len) });
+        Ok(Memory { base, len, file: None, unshared })
     }
 
     /// The file, to be passed on. Only the maker has it.
@@ -107,6 +120,7 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
+        self.unshared = None;
         // SAFETY: this is our mapping; whoever points into it holds an `Arc` of it. Only a bad argument could fail.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
     }
