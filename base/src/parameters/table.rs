@@ -76,8 +76,8 @@ parameters! {
     device_chunks: Count = "8", "pieces of a device message in flight per direction";
     device_batch_size: Size = "512K", "pieces of device messages that come together and amount to so many bytes are copied through host memory together; a batch leaves as a whole, while the next one is copied";
     device_landing_patience: Time = "20us", "a small copy from a device to internal buffers is over when its bytes are seen in memory, which is sooner than the driver tells; after so long without them the driver is asked; 0s: always";
-    device_mapped_read_limit: Size = "256", "largest copy from a device that the processor makes by loads, where it can map device memory (a driver from 13.3 on, or gdrcopy's device) and nothing else is under way; they are slow; 0: none";
-    device_mapped_write_limit: Size = "4K", "the same to a device, by stores; 0: none";
+    device_mapped_read_limit: Size = "0", "largest copy from a device that the CPU makes by loads, through a mapping of device memory (a driver from 13.3 on, or gdrcopy's kernel module) while nothing else is under way; 0: none. Never tried on hardware; a self-test runs at first use. 256 is a value to begin with";
+    device_mapped_write_limit: Size = "0", "largest copy to a device that the CPU makes by stores, as device_mapped_read_limit; 0: none. 4K is a value to begin with";
 
     staging_limit: Size = "0", "host memory for copies of device buffers, of calls that Open MPI serves from host memory only; 0 means half of the machine's";
     device_kernels: Flag = "yes", "let kernels of ours make copies between devices where they are faster than copy engines: many at once, and data in blocks; and let them pack and unpack data in blocks that passes through the host; device_protocols=copy has no use for them";
