@@ -1,11 +1,5 @@
 //! What a network device needs in order to reach device memory itself (GPUDirect RDMA).
 
-use std::os::fd::OwnedFd;
-
-use crate::devices::Devices;
-use crate::error::DeviceError;
-use crate::location::{DeviceIndex, Location};
-
 /// An allocation of device memory, as the driver knows it at the moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Allocation {
@@ -34,67 +28,8 @@ pub struct DirectSupport {
 pub enum WritesSeen {
     /// At once.
     AtOnce,
-    /// After [`Devices::flush_remote_writes`].
+    /// After [`Devices::flush_remote_writes`](crate::Devices::flush_remote_writes).
     AfterFlush,
     /// Nobody can tell.
     Never,
-}
-
-impl Devices {
-    /// The allocation around an address of device memory that was located at `at`; none if the driver does not say. It
-    /// is asked anew: the memory may be another by now.
-    pub fn allocation(&self, at: &Location, address: *const u8) -> Option<Allocation> {
-        let vendor = self.vendor()?;
-        let id = vendor.buffer_id(address).filter(|id| *id != 0)?;
-        let (base, len) = vendor.allocation_at(at, address)?;
-        Some(Allocation { base: base as usize, len, id })
-    }
-
-    /// Whether the allocation of this id is still there, at an address where it was.
-    pub fn is_allocated(&self, id: u64, address: usize) -> bool {
-        let address = std::ptr::with_exposed_provenance(address);
-        self.vendor().is_some_and(|vendor| vendor.buffer_id(address) == Some(id))
-    }
-
-    /// What the driver says of a device.
-    ///
-    /// # Errors
-    /// There is no driver, or no such device.
-    pub fn direct_support(&self, device: DeviceIndex) -> Result<DirectSupport, DeviceError> {
-        let object = || format!("device {}", device.0);
-        self.vendor().ok_or_else(|| DeviceError::no_driver("direct_support", object()))?.direct_support(device)
-    }
-
-    /// A dma-buf of `len` bytes at `address`, device memory that was located at `at`; both are multiples of the page
-    /// size. It keeps the memory, freed or not, for as long as it or what was made of it exists.
-    ///
-    /// # Errors
-    /// The driver refused.
-    pub fn dma_buf(&self, at: &Location, address: usize, len: usize) -> Result<OwnedFd, DeviceError> {
-        let vendor = self.vendor().ok_or_else(|| DeviceError::no_driver("dma_buf", format!("{at:?}")))?;
-        vendor.dma_buf(at, address as u64, len)
-    }
-
-    /// Whether the driver lends the allocation around `address` to other drivers at all; none if it does not say.
-    pub fn direct_capable(&self, address: *const u8) -> Option<bool> {
-        self.vendor()?.direct_capable(address)
-    }
-
-    /// Waits until every device sees what a network device has written into memory of the context of `at`, of which
-    /// the CPU has been told: see [`WritesSeen`].
-    ///
-    /// # Errors
-    /// The context is gone.
-    pub fn flush_remote_writes(&self, at: &Location) -> Result<(), DeviceError> {
-        self.vendor().map_or(Ok(()), |vendor| vendor.flush_remote_writes(at))
-    }
-
-    /// Has the driver end what it calls synchronous operations on the allocation around `address` before it returns
-    /// from them, which it does not always do otherwise: others cannot wait for what they do not know of.
-    ///
-    /// # Errors
-    /// The driver does not do so for this memory.
-    pub fn synchronise_operations(&self, at: &Location, address: *const u8) -> Result<(), DeviceError> {
-        self.vendor().map_or(Ok(()), |vendor| vendor.synchronise_operations(at, address))
-    }
 }

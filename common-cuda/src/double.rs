@@ -1,387 +1,196 @@
-//! A second vendor, for tests: it shows that callers of [`Devices`](crate::Devices) know nothing of the first.
+//! A second vendor, for tests: it shows that nothing above the seam knows the first.
 //!
 //! Its device memory is host memory that faults when a CPU touches it: each allocation is mapped twice, once without
 //! any access, which is the address that a program gets, and once for the vendor's own copies. A copy happens as late
-//! as it may: when its completion is asked for the second time, so that who lets go of memory too early is found out.
-//! It has one device, and exports nothing. Not built but by the feature `double`.
+//! as it may: when its event is asked about for the second time, or its stream is waited for, so that whoever lets go of
+//! memory too early is found out. It has one device with one context, no kernels, and exports nothing. Not built but by
+//! the feature `double`, and for tests.
 
-use std::ptr::NonNull;
-use std::sync::Arc;
+mod memory;
+mod streams;
+
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
+use cableway_base::Parameters;
 use parking_lot::Mutex;
 
-use crate::buffer::BufferKind;
-use crate::copy::{Direction, EngineWork, Order, Packing};
+use self::memory::Twice;
+use self::streams::Queue;
 use crate::devices::Devices;
-use crate::error::DeviceError;
-use crate::facts::{DeviceFacts, Facts};
-use crate::ipc::{Exported, Given, NoExport};
-use crate::location::{DeviceIndex, Location, MemoryClass};
-use crate::spread::Spread;
-use crate::vendor::{
-    Vendor, VendorBatch, VendorBuffer, VendorCompletion, VendorMapping, VendorRegistration, VendorScratch,
+use crate::direct::{DirectSupport, WritesSeen};
+use crate::driver::{
+    ContextHandle, Contexts, DeviceInfo, Discovery, Driver, Entered, Failure, FailureKind, Kernels, Library, Limits,
+    Sharing,
 };
+use crate::error::DeviceError;
+use crate::facts::{DeviceFacts, Link};
+use crate::location::DeviceIndex;
+use crate::platform::Platform;
 
 /// The one context.
 const CONTEXT: u64 = 1;
-/// How often a completion says that it is not done.
-const PATIENCE: u32 = 1;
 
 impl Devices {
     /// Devices of the test vendor, with memory of their own.
     pub fn double() -> Devices {
-        Devices::of(Arc::new(Double { state: Arc::default() }))
+        let mut parameters = Parameters::default();
+        // Nothing is measured of a device that is none.
+        let assigned = parameters.assign("device_costs=default", cableway_base::Source::Program);
+        debug_assert!(assigned.is_ok());
+        Devices::of(Platform::new(Box::new(Found(Double::get())), &parameters))
     }
 }
 
-struct Double {
-    state: Arc<State>,
+/// The driver, for tests of what is above it.
+#[cfg(test)]
+pub(crate) fn driver() -> &'static dyn Driver {
+    Double::get()
 }
 
-#[derive(Default)]
-struct State {
-    allocations: Mutex<Vec<Arc<Twice>>>,
-    next_id: AtomicU64,
-    registered: AtomicUsize,
+/// Where the CPU reaches device memory.
+#[cfg(test)]
+pub(crate) fn reachable(address: u64) -> *mut u8 {
+    Double::get().reachable(std::ptr::with_exposed_provenance(address as usize))
 }
 
-impl State {
-    fn around(&self, address: *const u8) -> Option<Arc<Twice>> {
-        self.allocations.lock().iter().find(|allocation| allocation.holds(address)).cloned()
-    }
+/// It is always there.
+struct Found(&'static Double);
 
-    /// Where the vendor itself may touch what a program knows as `address`.
-    fn reachable(&self, address: *const u8) -> *mut u8 {
-        match self.around(address) {
-            Some(allocation) => {
-                allocation.seen.as_ptr().wrapping_add(address as usize - allocation.hidden.addr().get())
-            }
-            None => address.cast_mut(),
-        }
-    }
-}
-
-/// The same pages at two addresses.
-struct Twice {
-    hidden: NonNull<u8>,
-    seen: NonNull<u8>,
-    len: usize,
-    id: u64,
-    class: MemoryClass,
-}
-
-// SAFETY: both addresses are valid in every thread; what lies there is copied as raw memory.
-unsafe impl Send for Twice {}
-// SAFETY: as above.
-unsafe impl Sync for Twice {}
-
-impl Twice {
-    fn new(len: usize, id: u64, class: MemoryClass) -> std::io::Result<Twice> {
-        // SAFETY: the name is a C string, and the descriptor is closed below.
-        let file = unsafe { libc::memfd_create(c"double".as_ptr(), libc::MFD_CLOEXEC) };
-        if file < 0 {
-            return Err(std::io::Error::last_os_error());
-        }
-        let all = libc::PROT_READ | libc::PROT_WRITE;
-        let access = if class == MemoryClass::Pinned { all } else { libc::PROT_NONE };
-        // SAFETY: new mappings at addresses of the kernel's choice, of a file that is ours.
-        let made = unsafe {
-            let sized = libc::ftruncate(file, i64::try_from(len).unwrap_or(i64::MAX)) == 0;
-            sized.then(|| (map(file, len, access), map(file, len, all)))
-        };
-        let error = std::io::Error::last_os_error();
-        // SAFETY: mappings keep the file alive.
-        unsafe { libc::close(file) };
-        match made {
-            Some((Some(hidden), Some(seen))) => Ok(Twice { hidden, seen, len, id, class }),
-            _ => Err(error),
-        }
-    }
-
-    fn holds(&self, address: *const u8) -> bool {
-        (address as usize).checked_sub(self.hidden.addr().get()).is_some_and(|offset| offset < self.len)
-    }
-}
-
-/// # Safety
-/// The file has `len` bytes.
-unsafe fn map(file: i32, len: usize, access: i32) -> Option<NonNull<u8>> {
-    // SAFETY: a new mapping at an address of the kernel's choice.
-    let address = unsafe { libc::mmap(std::ptr::null_mut(), len, access, libc::MAP_SHARED, file, 0) };
-    if address == libc::MAP_FAILED { None } else { NonNull::new(address.cast()) }
-}
-
-impl Drop for Twice {
-    fn drop(&mut self) {
-        // SAFETY: both mappings, which nobody uses any more.
-        unsafe {
-            libc::munmap(self.hidden.as_ptr().cast(), self.len);
-            libc::munmap(self.seen.as_ptr().cast(), self.len);
-        }
-    }
-}
-
-fn refused(call: &'static str, object: impl Into<String>, reason: impl Into<String>) -> DeviceError {
-    DeviceError { call, object: object.into(), reason: reason.into() }
-}
-
-impl Vendor for Double {
+impl Discovery for Found {
     fn expected(&self) -> &'static AtomicBool {
         static YES: AtomicBool = AtomicBool::new(true);
         &YES
     }
 
-    fn present(&self) -> bool {
-        true
-    }
-
-    fn classify(&self, address: *const u8, _len: usize) -> Location {
-        self.state.around(address).map_or(Location::HOST, |allocation| Location {
-            class: allocation.class,
-            device: Some(DeviceIndex(0)),
-            context: CONTEXT,
-            buffer_id: allocation.id,
-        })
-    }
-
-    fn allocation(&self, address: *const u8) -> Option<(*const u8, usize)> {
-        self.state.around(address).map(|allocation| (allocation.hidden.as_ptr().cast_const(), allocation.len))
-    }
-
-    fn batch(&self, at: &Location, _direction: Direction, _order: Order) -> Result<Box<dyn VendorBatch>, DeviceError> {
-        self.context_id(at)?;
-        Ok(Box::new(Batch { state: self.state.clone(), rows: Vec::new() }))
-    }
-
-    fn kernel_reaches(&self, at: &Location, _address: *const u8) -> bool {
-        at.context == CONTEXT
-    }
-
-    /// It likes to do all that it is offered.
-    fn kernel_packs(&self, at: &Location, _host: (*const u8, usize), _work: EngineWork) -> bool {
-        at.context == CONTEXT
-    }
-
-    fn packs_between(&self, at: &Location, _spread: &Spread) -> bool {
-        at.context == CONTEXT
-    }
-
-    fn scratch(&self, _at: &Location, len: usize) -> Result<Option<Box<dyn VendorScratch>>, DeviceError> {
-        let id = self.state.next_id.fetch_add(1, Ordering::Relaxed) + 1;
-        let made = Twice::new(len, id, MemoryClass::Device);
-        let allocation =
-            Arc::new(made.map_err(|error| refused("allocate", format!("{len} bytes"), error.to_string()))?);
-        self.state.allocations.lock().push(allocation.clone());
-        Ok(Some(Box::new(Buffer { allocation, state: self.state.clone() })))
-    }
-
-    fn default_stream(&self, _at: &Location) -> Result<Option<Box<dyn VendorCompletion>>, DeviceError> {
-        Ok(None)
-    }
-
-    /// Nothing is ever pending in a default stream.
-    fn moment(&self) -> u64 {
-        0
-    }
-
-    fn settled_since(&self, _at: &Location, _moment: u64) -> bool {
-        true
-    }
-
-    fn ask_default_stream(&self, _at: &Location) -> Result<bool, DeviceError> {
-        Ok(true)
-    }
-
-    fn context_id(&self, at: &Location) -> Result<u64, DeviceError> {
-        if at.context == CONTEXT { Ok(CONTEXT) } else { Err(refused("context_id", format!("{at:?}"), "not ours")) }
-    }
-
-    fn buffer_id(&self, address: *const u8) -> Option<u64> {
-        self.state.around(address).map(|allocation| allocation.id)
-    }
-
-    fn export(&self, _at: &Location, _address: *const u8, _buffer_id: u64) -> Result<Exported, NoExport> {
-        Err(NoExport::Kind)
-    }
-
-    fn import(
-        &self,
-        exported: &Exported,
-        _given: &[Given],
-        _into: &Location,
-    ) -> Result<Box<dyn VendorMapping>, DeviceError> {
-        Err(refused("import", format!("{exported:?}"), "this vendor maps no other process's memory"))
-    }
-
-    unsafe fn register_host(&self, _address: *mut u8, _len: usize) -> Box<dyn VendorRegistration> {
-        self.state.registered.fetch_add(1, Ordering::Relaxed);
-        Box::new(Registration(self.state.clone()))
+    fn driver(&self) -> Option<&'static dyn Driver> {
+        Some(self.0)
     }
 
     fn initialise(&self) -> Result<(), DeviceError> {
         Ok(())
     }
+}
 
-    fn facts(&self) -> Result<Facts, DeviceError> {
-        let device = DeviceFacts {
-            index: DeviceIndex(0),
-            name: "double".to_owned(),
-            uuid: self.uuid(DeviceIndex(0))?,
-            pci: "0000:00:00.0".to_owned(),
-            memory: 0,
-            compute_capability: (0, 0),
-            direct: self.direct_support(DeviceIndex(0))?,
-            mapped: Err("the double maps none".to_owned()),
-        };
-        Ok(Facts {
-            path: "double".into(),
-            version: "0".to_owned(),
-            simulated: true,
-            devices: vec![device],
-            links: Vec::new(),
+/// The driver.
+struct Double {
+    library: Library,
+    allocations: Mutex<Vec<Arc<Twice>>>,
+    next_id: AtomicU64,
+    registered: AtomicUsize,
+    queues: Mutex<Vec<(usize, Queue)>>,
+    next_handle: AtomicUsize,
+}
+
+impl Double {
+    fn get() -> &'static Double {
+        static DOUBLE: OnceLock<Double> = OnceLock::new();
+        DOUBLE.get_or_init(|| Double {
+            library: Library { path: "double".into(), version: "0".to_owned(), simulated: true },
+            allocations: Mutex::default(),
+            next_id: AtomicU64::new(1),
+            registered: AtomicUsize::new(0),
+            queues: Mutex::default(),
+            // The default stream is 1.
+            next_handle: AtomicUsize::new(2),
         })
     }
 
-    fn uuid(&self, device: DeviceIndex) -> Result<[u8; 16], DeviceError> {
-        if device.0 == 0 { Ok([0xdb; 16]) } else { Err(refused("uuid", format!("{device:?}"), "there is one device")) }
+    fn handle(&self) -> usize {
+        self.next_handle.fetch_add(1, Ordering::Relaxed)
     }
 
-    fn allocate(
-        &self,
-        device: DeviceIndex,
-        kind: BufferKind,
-        len: usize,
-    ) -> Result<Box<dyn VendorBuffer>, DeviceError> {
-        self.uuid(device)?;
-        let class = match kind {
-            BufferKind::Pinned => MemoryClass::Pinned,
-            BufferKind::Managed => return Err(refused("allocate", format!("{kind:?}"), "there is no such memory")),
-            _ => MemoryClass::Device,
-        };
-        let id = self.state.next_id.fetch_add(1, Ordering::Relaxed) + 1;
-        let made = Twice::new(len, id, class);
-        let allocation =
-            Arc::new(made.map_err(|error| refused("allocate", format!("{len} bytes"), error.to_string()))?);
-        self.state.allocations.lock().push(allocation.clone());
-        Ok(Box::new(Buffer { allocation, state: self.state.clone() }))
+    fn check(&self, call: &'static str, device: DeviceIndex) -> Result<(), Failure> {
+        if device.0 == 0 { Ok(()) } else { Err(Failure::found(call, FailureKind::NotSupported)) }
     }
 }
 
-struct Batch {
-    state: Arc<State>,
-    /// Destination, source, bytes.
-    rows: Vec<(*mut u8, *const u8, usize)>,
-}
-
-impl VendorBatch for Batch {
-    unsafe fn copy(&mut self, dst: *mut u8, src: *const u8, len: usize) {
-        self.rows.push((dst, src, len));
-    }
-
-    unsafe fn copy_2d(&mut self, dst: (*mut u8, usize), src: (*const u8, usize), width: usize, rows: usize) {
-        let row = |index| (dst.0.wrapping_add(index * dst.1), src.0.wrapping_add(index * src.1), width);
-        self.rows.extend((0..rows).map(row));
-    }
-
-    unsafe fn copy_packed(&mut self, packing: &Packing<'_>) {
-        packing.spread.rows(packing.position, packing.len, |rows| {
-            let packed = (packing.packed.wrapping_offset(rows.to.0 as isize), rows.to.1);
-            let user = (packing.user.wrapping_offset(rows.from.0 as isize), rows.from.1);
-            let (to, from) = if packing.unpack { (user, packed) } else { (packed, user) };
-            // SAFETY: rows of the stretch, which the caller vouches for.
-            unsafe { self.copy_2d(to, (from.0.cast_const(), from.1), rows.width, rows.rows) };
-        });
-    }
-
-    fn finish(self: Box<Self>) -> Result<Option<Box<dyn VendorCompletion>>, DeviceError> {
-        if self.rows.is_empty() {
-            return Ok(None);
-        }
-        Ok(Some(Box::new(Copies { state: self.state, rows: self.rows, patience: PATIENCE })))
+impl Driver for Double {
+    fn reason(&self, failure: Failure) -> String {
+        format!("{:?}", failure.kind)
     }
 }
 
-struct Copies {
-    state: Arc<State>,
-    rows: Vec<(*mut u8, *const u8, usize)>,
-    patience: u32,
-}
+impl Kernels for Double {}
 
-// SAFETY: the addresses mean the same in every thread, and whoever began the copies left the memory to them.
-unsafe impl Send for Copies {}
+impl Sharing for Double {}
 
-impl VendorCompletion for Copies {
-    fn poll(&mut self) -> Result<bool, DeviceError> {
-        if self.patience > 0 {
-            self.patience -= 1;
-            return Ok(false);
-        }
-        for (dst, src, len) in self.rows.drain(..) {
-            // SAFETY: whoever began the copy keeps both ranges allocated until this says that it is done.
-            unsafe { std::ptr::copy_nonoverlapping(self.state.reachable(src), self.state.reachable(dst), len) };
-        }
-        Ok(true)
+impl DeviceInfo for Double {
+    fn library(&self) -> &Library {
+        &self.library
     }
 
-    fn recycle(self: Box<Self>) {}
-}
+    fn versions(&self) -> String {
+        "0 simulated".to_owned()
+    }
 
-struct Registration(Arc<State>);
+    fn device_count(&self) -> Result<u32, Failure> {
+        Ok(1)
+    }
 
-impl VendorRegistration for Registration {
-    fn registered(&self) -> bool {
-        self.0.registered.load(Ordering::Relaxed) > 0
+    fn uuid(&self, device: DeviceIndex) -> Result<[u8; 16], Failure> {
+        self.check("uuid", device).map(|()| [0xdb; 16])
+    }
+
+    fn device_facts(&self, device: DeviceIndex) -> Result<DeviceFacts, Failure> {
+        Ok(DeviceFacts {
+            index: device,
+            name: "double".to_owned(),
+            uuid: self.uuid(device)?,
+            pci: "0000:00:00.0".to_owned(),
+            memory: 0,
+            compute_capability: (0, 0),
+            direct: self.direct_support(device)?,
+            mapped: Err(String::new()),
+        })
+    }
+
+    fn link(&self, from: DeviceIndex, to: DeviceIndex) -> Link {
+        Link { from, to, peer_access: false, native_atomics: false, performance_rank: 0 }
+    }
+
+    fn direct_support(&self, device: DeviceIndex) -> Result<DirectSupport, Failure> {
+        self.check("direct_support", device)?;
+        Ok(DirectSupport { dma_buf: false, peer_memory: false, writes: WritesSeen::Never })
+    }
+
+    fn limits(&self, _device: DeviceIndex) -> Result<Limits, Failure> {
+        Ok(Limits { multiprocessors: 1, max_pitch: 1 << 20 })
     }
 }
 
-impl Drop for Registration {
-    fn drop(&mut self) {
-        self.0.registered.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-struct Buffer {
-    allocation: Arc<Twice>,
-    state: Arc<State>,
-}
-
-impl VendorBuffer for Buffer {
-    fn address(&self) -> *mut u8 {
-        self.allocation.hidden.as_ptr()
+impl Contexts for Double {
+    fn current_context(&self) -> Result<Option<ContextHandle>, Failure> {
+        Ok(Some(ContextHandle(CONTEXT as usize)))
     }
 
-    unsafe fn write(&self, offset: usize, source: *const u8, len: usize) -> Result<(), DeviceError> {
-        // SAFETY: the caller's promise.
-        unsafe { std::ptr::copy_nonoverlapping(source, self.allocation.seen.as_ptr().add(offset), len) };
+    fn current_device(&self) -> Result<DeviceIndex, Failure> {
+        Ok(DeviceIndex(0))
+    }
+
+    fn context_id(&self, context: ContextHandle) -> Result<u64, Failure> {
+        Ok(context.0 as u64)
+    }
+
+    fn active_primary(&self, device: DeviceIndex) -> Result<Option<ContextHandle>, Failure> {
+        self.retain_primary(device).map(Some)
+    }
+
+    fn retain_primary(&self, device: DeviceIndex) -> Result<ContextHandle, Failure> {
+        self.check("retain_primary", device).map(|()| ContextHandle(CONTEXT as usize))
+    }
+
+    fn release_primary(&self, _device: DeviceIndex) -> Result<(), Failure> {
         Ok(())
     }
 
-    unsafe fn read(&self, offset: usize, destination: *mut u8, len: usize) -> Result<(), DeviceError> {
-        // SAFETY: the caller's promise.
-        unsafe { std::ptr::copy_nonoverlapping(self.allocation.seen.as_ptr().add(offset), destination, len) };
-        Ok(())
+    fn enter(&self, _context: ContextHandle) -> Result<Entered, Failure> {
+        Ok(self.enter_none())
     }
 
-    fn fill(&self, byte: u8) -> Result<(), DeviceError> {
-        // SAFETY: the whole allocation, which lives as long as this.
-        unsafe { std::ptr::write_bytes(self.allocation.seen.as_ptr(), byte, self.allocation.len) };
-        Ok(())
-    }
-}
-
-impl VendorScratch for Buffer {
-    fn address(&self) -> *mut u8 {
-        self.allocation.hidden.as_ptr()
+    fn enter_none(&self) -> Entered {
+        Entered { pushed: false, capture_mode: None }
     }
 
-    fn lives(&self) -> bool {
-        true
-    }
-}
-
-impl Drop for Buffer {
-    fn drop(&mut self) {
-        self.state.allocations.lock().retain(|allocation| !Arc::ptr_eq(allocation, &self.allocation));
-    }
+    fn leave(&self, _entered: Entered) {}
 }

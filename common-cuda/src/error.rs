@@ -14,17 +14,13 @@ pub struct DeviceError {
 }
 
 /// What was called where a kernel was needed and there was none, or no room for it.
-#[cfg(feature = "cuda")]
 pub(crate) const KERNEL: &str = "a kernel";
 
 impl DeviceError {
     /// Whether it says only that no kernel could do the work now: none of it is under way any more, and it may be done in
     /// another way.
     pub fn wants_kernel(&self) -> bool {
-        #[cfg(feature = "cuda")]
-        return self.call == KERNEL;
-        #[cfg(not(feature = "cuda"))]
-        false
+        self.call == KERNEL
     }
 
     /// Something was asked of devices in a process that has none.

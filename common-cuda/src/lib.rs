@@ -1,47 +1,75 @@
 //! Device memory: what a pointer is, copies between device and host, host memory registered with the device's driver.
 //!
-//! Callers see [`Devices`], never a vendor. A vendor (CUDA today) is found at run time; without one every pointer is
-//! host memory and nothing here costs more than a branch.
+//! Callers see [`Devices`], never a vendor. A vendor's driver is found at run time; without one every pointer is host
+//! memory and nothing here costs more than a branch.
 //!
 //! No CPU ever dereferences a device pointer: a buffer is classified once, and its [`Location`] travels with it.
+//!
+//! # Layers
+//! Each uses those below it only.
+//!
+//! | layer | modules |
+//! |---|---|
+//! | what other crates use | `devices`, `ipc` |
+//! | one vendor's devices | `platform` |
+//! | measured costs of copies | `measure` |
+//! | copies and their mechanisms | `copies`; `kernels`, `copier`, `cpu_mapping` |
+//! | memory of our own, registered host memory | `memory` |
+//! | order after the program's work | `order` |
+//! | contexts of the program | `context` |
+//! | vendors | `cuda`, `double` |
+//! | the seam | `driver` |
+//! | plain types | the rest |
+
+#![cfg_attr(
+    not(any(feature = "cuda", feature = "double", test)),
+    allow(dead_code, unused_imports, reason = "without a vendor nothing above the seam is ever made")
+)]
 
 #[cfg(feature = "rocm")]
 compile_error!("the feature `rocm` is a reserved name: devices of this vendor are not supported yet");
 
-mod buffer;
+mod context;
+mod copier;
+mod copies;
 mod copy;
 mod costs;
+mod cpu_mapping;
 #[cfg(feature = "cuda")]
 mod cuda;
 mod devices;
 mod direct;
-#[cfg(feature = "double")]
+#[cfg(any(feature = "double", test))]
 mod double;
+mod driver;
 mod error;
+mod exported;
 mod facts;
-mod host;
-mod host_pool;
 mod host_ranges;
 mod ipc;
+mod kernels;
+mod loader;
 mod location;
-mod scratch;
-mod spread;
+mod mapping_counts;
+mod measure;
+mod memo;
+mod memory;
+mod order;
+mod platform;
+mod settings;
 mod strided;
-mod vendor;
 
-pub use buffer::{BufferKind, DeviceBuffer};
-pub use copy::{Completion, CopyBatch, Direction, EngineWork, Order, Packing, Within};
+pub use copy::{Direction, EngineWork, Order, Within};
 pub use costs::{CopyCost, CostOrigin, CostReport, Costs, DeviceCosts, Known, PeerCosts};
-pub use devices::{Devices, LIBDIR_VARIABLE, Moment};
+pub use devices::{Completion, CopyBatch, DeviceBuffer, Devices, LIBDIR_VARIABLE, Moment, Scratch};
 pub use direct::{Allocation, DirectSupport, WritesSeen};
 pub use error::DeviceError;
+pub use exported::{ExportKind, Exported, Given};
 pub use facts::{DeviceFacts, Facts, Link};
-pub use host::{BounceBuffer, BouncePool, HostRegistration};
-pub use host_pool::{HostMemory, HostPool};
-pub use ipc::{
-    Answer, ExportKind, Exported, Exports, Given, Imports, MOST_PIECES, Mapped, MappingCounts, Reach, Wanted, WasMapped,
+pub use ipc::{Answer, Exports, Imports, MOST_PIECES, Mapped, Reach, Wanted, WasMapped};
+pub use location::{BufferKind, DeviceIndex, Location, MemoryClass};
+pub use mapping_counts::MappingCounts;
+pub use memory::{
+    BlockList, BounceBuffer, BouncePool, HostMemory, HostPool, HostRegistration, MOST_LISTED_BLOCKS, Packing, Spread,
 };
-pub use location::{DeviceIndex, Location, MemoryClass};
-pub use scratch::Scratch;
-pub use spread::{BlockList, MOST_LISTED_BLOCKS, Spread};
 pub use strided::{MAX_STRIDED_DIMENSIONS, Strided};

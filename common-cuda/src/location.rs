@@ -43,3 +43,39 @@ impl Location {
         matches!(self.class, MemoryClass::Device | MemoryClass::Managed)
     }
 }
+
+/// How device memory is allocated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum BufferKind {
+    /// As `cudaMalloc`.
+    Device,
+    /// From the device's default stream-ordered pool, as `cudaMallocAsync`.
+    Pool,
+    /// From a pool of ours on the device that was made to be shared with other processes by file descriptor.
+    PoolShared,
+    /// Virtual memory management: an address range with physical memory mapped into it, which was made to be shared with
+    /// other processes by file descriptor where the device can do that.
+    Vmm,
+    /// The same, not made to be shared.
+    VmmPrivate,
+    /// The same, made to be shared, of as many pieces of physical memory as there can be.
+    VmmPieces,
+    /// Managed memory, as `cudaMallocManaged`.
+    Managed,
+    /// Page-locked host memory, as `cudaMallocHost`.
+    Pinned,
+}
+
+impl BufferKind {
+    /// Every kind.
+    pub const ALL: [BufferKind; 8] = [
+        Self::Device,
+        Self::Pool,
+        Self::PoolShared,
+        Self::Vmm,
+        Self::VmmPrivate,
+        Self::VmmPieces,
+        Self::Managed,
+        Self::Pinned,
+    ];
+}

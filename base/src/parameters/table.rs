@@ -160,12 +160,12 @@ parameters {
     device_invitations: Flag = "no",
         "tell senders the address of a posted device receive before the message is announced",
         "No gain was measured so far (docs/decisions/004-invitations.md).";
-    device_mapped_read_limit: Size = "256",
+    device_mapped_read_limit: Size = "0",
         "largest copy from a device that the CPU makes by loads, where it can map device memory; 0: none",
-        "Needs driver 13.3 or gdrcopy. Not yet met on hardware.";
-    device_mapped_write_limit: Size = "4K",
+        "Needs driver 13.3 or gdrcopy; never tried on hardware, so a self-test runs at first use. 256 is a value to begin with.";
+    device_mapped_write_limit: Size = "0",
         "largest copy to a device that the CPU makes by stores, where it can map device memory; 0: none",
-        "Needs driver 13.3 or gdrcopy. Not yet met on hardware.";
+        "As device_mapped_read_limit. 4K is a value to begin with.";
 
     pml_unexpected_limit: Size = "4M",
         "bytes of messages without a posted receive that a peer may have here; beyond it their data stays with the sender",

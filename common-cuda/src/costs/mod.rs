@@ -5,9 +5,7 @@
 //! processes believe may differ (one has read a file that the other has not); each decision is made by one of them, and
 //! the other does as it is told, so that a bad figure costs time, never a message.
 
-#[cfg(feature = "cuda")]
 pub(crate) mod folder;
-#[cfg(feature = "cuda")]
 pub(crate) mod text;
 
 use std::sync::OnceLock;
@@ -83,7 +81,6 @@ pub struct DeviceCosts {
 
 impl DeviceCosts {
     /// The same without refusals, which may be a container's and none of the device.
-    #[cfg(feature = "cuda")]
     pub(crate) fn figures(&self) -> DeviceCosts {
         fn figure<T: Copy>(known: Known<T>) -> Known<T> {
             known.figure().map_or(Known::Nothing, Known::Is)
@@ -203,7 +200,6 @@ impl Costs {
     }
 
     /// Believed from now on; what was set before stays.
-    #[cfg(feature = "cuda")]
     pub(crate) fn set(&self, device: DeviceIndex, costs: DeviceCosts) {
         let place = self.devices.get(device.0 as usize);
         if place.is_some_and(|place| place.set(costs).is_ok()) {
@@ -252,7 +248,6 @@ mod tests {
     }
 
     #[test]
-    #[cfg(feature = "cuda")]
     fn what_is_known_is_set_once() {
         let costs = Costs::default();
         assert!(costs.of_any().is_none() && costs.of(DeviceIndex(u32::MAX)).is_none());

@@ -17,23 +17,18 @@ use std::os::fd::{FromRawFd, OwnedFd};
 
 use cudarc::driver::sys::{
     CUGPUDirectRDMAWritesOrdering_enum as Ordering, CUdevice_attribute_enum as Device,
-    CUflushGPUDirectRDMAWritesOptions_enum as Options, CUflushGPUDirectRDMAWritesScope_enum as Scope,
-    CUflushGPUDirectRDMAWritesTarget_enum as Target, CUmemRangeHandleType_enum as RangeHandle,
-    CUpointer_attribute_enum as Pointer,
+    CUflushGPUDirectRDMAWritesOptions_enum as Options, CUmemRangeHandleType_enum as RangeHandle,
 };
 
-use super::context::Context;
-use super::driver::Driver;
-use super::info;
-use super::status::Failure;
+use super::library::CudaDriver;
 use crate::direct::{DirectSupport, WritesSeen};
-use crate::error::DeviceError;
+use crate::driver::{Failure, FailureKind};
 use crate::location::DeviceIndex;
 
-pub(super) fn support(driver: &Driver, index: DeviceIndex) -> Result<DirectSupport, Failure> {
-    let device = info::handle(driver, index)?;
+pub(super) fn support(driver: &CudaDriver, index: DeviceIndex) -> Result<DirectSupport, Failure> {
+    let device = driver.device(index)?;
     // What a driver is too old to know, it does not have.
-    let number = |which| info::attribute(driver, device, which).unwrap_or(0);
+    let number = |which| driver.attribute(device, which).unwrap_or(0);
     let ordering = number(Device::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING);
     let options = number(Device::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS) as c_uint;
     let by_host = Options::CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_HOST as c_uint;
@@ -51,50 +46,18 @@ pub(super) fn support(driver: &Driver, index: DeviceIndex) -> Result<DirectSuppo
     })
 }
 
-pub(super) fn dma_buf(context: &Context, address: u64, len: usize) -> Result<OwnedFd, DeviceError> {
-    let driver = context.driver;
+/// The context is current.
+pub(super) fn dma_buf(driver: &CudaDriver, address: u64, len: usize) -> Result<OwnedFd, Failure> {
     let kind = RangeHandle::CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD as c_int;
     let mut descriptor: c_int = -1;
     let place: *mut c_void = (&raw mut descriptor).cast();
-    let object = || format!("{len} bytes of device memory at {address:#x}");
-    let made = context.enter().and_then(|_scope| {
-        // SAFETY: fills in a descriptor, which is what a handle of this kind is; the driver checks the range.
-        unsafe { driver.cuMemGetHandleForAddressRange(place, address, len, kind, 0) }
-    });
-    made.map_err(|failure| driver.error(context.note(failure), object()))?;
-    if descriptor < 0 {
-        let reason = "the driver gave no descriptor".to_owned();
-        return Err(DeviceError { call: "cuMemGetHandleForAddressRange", object: object(), reason });
-    }
-    // SAFETY: a descriptor that the driver has just made for us, which nobody else closes.
-    Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
+    // SAFETY: fills in a descriptor, which is what a handle of this kind is; the driver checks the range.
+    unsafe { driver.cuMemGetHandleForAddressRange(place, address, len, kind, 0) }?;
+    owned(descriptor).ok_or(Failure::found("cuMemGetHandleForAddressRange", FailureKind::Other))
 }
 
-pub(super) fn capable(driver: &Driver, address: *const u8) -> Option<bool> {
-    let mut capable: c_uint = 0;
-    let mut attribute = Pointer::CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE as c_int;
-    let mut place: *mut c_void = (&raw mut capable).cast();
-    // SAFETY: one attribute and its place; any address may be asked about.
-    unsafe { driver.cuPointerGetAttributes(1, &raw mut attribute, &raw mut place, address as u64) }.ok()?;
-    Some(capable != 0)
-}
-
-pub(super) fn flush(context: &Context) -> Result<(), DeviceError> {
-    let driver = context.driver;
-    let target = Target::CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX as c_int;
-    let scope = Scope::CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_ALL_DEVICES as c_int;
-    // SAFETY: waits for writes to the current context, which is this one.
-    let flushed = context.enter().and_then(|_scope| unsafe { driver.cuFlushGPUDirectRDMAWrites(target, scope) });
-    flushed.map_err(|failure| driver.error(context.note(failure), "what was written from outside"))
-}
-
-pub(super) fn synchronise(context: &Context, address: *const u8) -> Result<(), DeviceError> {
-    let driver = context.driver;
-    let yes: c_uint = 1;
-    let attribute = Pointer::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS as c_int;
-    let set = context.enter().and_then(|_scope| {
-        // SAFETY: reads the attribute's unsigned integer; the driver checks the address.
-        unsafe { driver.cuPointerSetAttribute((&raw const yes).cast(), attribute, address as u64) }
-    });
-    set.map_err(|failure| driver.error(failure, format!("the allocation around {address:p}")))
+/// A descriptor that the driver has just made for us; none if it has not.
+pub(super) fn owned(descriptor: c_int) -> Option<OwnedFd> {
+    // SAFETY: nobody else closes it.
+    (descriptor >= 0).then(|| unsafe { OwnedFd::from_raw_fd(descriptor) })
 }

@@ -8,8 +8,8 @@ use cudarc::driver::sys::{
     CUmemAllocationType_enum, CUmemLocation, CUmemLocationType_enum,
 };
 
-use super::driver::Driver;
-use super::status::Failure;
+use super::library::CudaDriver;
+use crate::driver::{Driver as _, Failure};
 
 /// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`.
 pub(super) const BY_DESCRIPTOR: c_int =
@@ -17,18 +17,22 @@ pub(super) const BY_DESCRIPTOR: c_int =
 
 /// A handle of physical memory, as the driver counts it; given back when dropped. What is mapped stays.
 pub(super) struct Physical<'d> {
-    driver: &'d Driver,
+    driver: &'d CudaDriver,
     pub(super) handle: u64,
 }
 
 impl<'d> Physical<'d> {
     /// Takes charge of a handle that the driver has just given out.
-    pub(super) fn new(driver: &'d Driver, handle: u64) -> Self {
+    pub(super) fn new(driver: &'d CudaDriver, handle: u64) -> Self {
         Physical { driver, handle }
     }
 
     /// Makes `len` bytes, a multiple of what [`granularity`] says.
-    pub(super) fn create(driver: &'d Driver, properties: &CUmemAllocationProp, len: usize) -> Result<Self, Failure> {
+    pub(super) fn create(
+        driver: &'d CudaDriver,
+        properties: &CUmemAllocationProp,
+        len: usize,
+    ) -> Result<Self, Failure> {
         let mut handle = 0;
         // SAFETY: fills in a handle; the driver checks the rest.
         unsafe { driver.cuMemCreate(&raw mut handle, len, properties, 0) }?;
@@ -74,7 +78,7 @@ pub(super) fn properties(device: CUdevice, handle_types: c_int) -> CUmemAllocati
 }
 
 /// What the sizes of such memory are multiples of.
-pub(super) fn granularity(driver: &Driver, properties: &CUmemAllocationProp) -> Result<usize, Failure> {
+pub(super) fn granularity(driver: &CudaDriver, properties: &CUmemAllocationProp) -> Result<usize, Failure> {
     let minimum = CUmemAllocationGranularity_flags_enum::CU_MEM_ALLOC_GRANULARITY_MINIMUM as c_int;
     let mut granularity = 0;
     // SAFETY: fills in the granularity.
@@ -83,7 +87,7 @@ pub(super) fn granularity(driver: &Driver, properties: &CUmemAllocationProp) -> 
 }
 
 /// Reserves addresses for so many bytes.
-pub(super) fn reserve(driver: &Driver, len: usize) -> Result<u64, Failure> {
+pub(super) fn reserve(driver: &CudaDriver, len: usize) -> Result<u64, Failure> {
     let mut base = 0;
     // SAFETY: fills in an address.
     unsafe { driver.cuMemAddressReserve(&raw mut base, len, 0, 0, 0) }?;
@@ -93,7 +97,7 @@ pub(super) fn reserve(driver: &Driver, len: usize) -> Result<u64, Failure> {
 /// Maps the whole of a handle's memory, so many bytes, at addresses that are reserved; of use to `device`. Nothing is left
 /// behind by what fails.
 pub(super) fn map_at(
-    driver: &Driver,
+    driver: &CudaDriver,
     device: CUdevice,
     at: u64,
     (physical, len): &(Physical<'_>, usize),
@@ -111,7 +115,7 @@ pub(super) fn map_at(
 
 /// Reserves addresses and maps there, one after the other, the whole of each: a handle and its bytes. Of use to
 /// `device`. The first address; nothing is left behind by what fails.
-pub(super) fn map(driver: &Driver, device: CUdevice, pieces: &[(Physical<'_>, usize)]) -> Result<u64, Failure> {
+pub(super) fn map(driver: &CudaDriver, device: CUdevice, pieces: &[(Physical<'_>, usize)]) -> Result<u64, Failure> {
     let whole = pieces.iter().map(|(_, len)| len).sum();
     let base = reserve(driver, whole)?;
     let mut mapped = 0;
@@ -122,25 +126,16 @@ pub(super) fn map(driver: &Driver, device: CUdevice, pieces: &[(Physical<'_>, us
     });
     done.map(|()| base).inspect_err(|_| {
         // SAFETY: all that was mapped there, and addresses that were just reserved; nobody has seen either.
-        let _ = unsafe { unmap_part(driver, base, mapped, whole) };
+        let _ = unsafe { unmap(driver, base, mapped, whole) };
     })
 }
 
-/// Takes back what [`map`] made.
+/// Takes back addresses, of which the first `mapped` bytes have memory.
 ///
 /// # Safety
-/// `address` came from `map`, for `len` bytes in all, and nobody uses the memory there.
-pub(super) unsafe fn unmap(driver: &Driver, address: u64, len: usize) -> Result<(), Failure> {
-    // SAFETY: the caller's promise.
-    unsafe { unmap_part(driver, address, len, len) }
-}
-
-/// Takes back addresses of which only the first `mapped` bytes have memory.
-///
-/// # Safety
-/// `address` came from [`reserve`] for `reserved` bytes, memory was mapped there one piece behind the other, and nobody
-/// uses it.
-pub(super) unsafe fn unmap_part(driver: &Driver, address: u64, mapped: usize, reserved: usize) -> Result<(), Failure> {
+/// `address` came from [`reserve`] for `reserved` bytes, or from [`map`]; memory was mapped there one piece behind the
+/// other, and nobody uses it.
+pub(super) unsafe fn unmap(driver: &CudaDriver, address: u64, mapped: usize, reserved: usize) -> Result<(), Failure> {
     if mapped != 0 {
         // SAFETY: the caller's promise.
         unsafe { driver.cuMemUnmap(address, mapped) }?;

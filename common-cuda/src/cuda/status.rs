@@ -1,63 +1,54 @@
-//! The driver's status codes, kept as the integers that they are.
+//! The driver's status codes.
 
 use std::ffi::c_int;
 
 use cudarc::driver::sys::cudaError_enum as Code;
 
-/// A call of the driver that did not succeed. [`Driver::error`](super::driver::Driver::error) makes it readable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Failure {
-    pub(crate) call: &'static str,
-    pub(crate) code: c_int,
+use crate::driver::{Failure, FailureKind};
+
+/// Checks what a function has returned.
+#[inline]
+pub(super) fn check(call: &'static str, code: c_int) -> Result<(), Failure> {
+    if code == 0 { Ok(()) } else { Err(Failure { call, kind: kind(code), code }) }
 }
 
-impl Failure {
-    /// The loaded driver does not have the function.
-    pub(crate) const MISSING: c_int = -1;
-
-    /// No kernel could be launched, or none found room on its device.
-    pub(crate) const NO_KERNEL: Failure = Failure { call: crate::error::KERNEL, code: -2 };
-
-    pub(crate) const INVALID_VALUE: c_int = Code::CUDA_ERROR_INVALID_VALUE as c_int;
-    pub(crate) const OUT_OF_MEMORY: c_int = Code::CUDA_ERROR_OUT_OF_MEMORY as c_int;
-    pub(crate) const NOT_INITIALIZED: c_int = Code::CUDA_ERROR_NOT_INITIALIZED as c_int;
-    pub(crate) const DEINITIALIZED: c_int = Code::CUDA_ERROR_DEINITIALIZED as c_int;
-    pub(crate) const INVALID_CONTEXT: c_int = Code::CUDA_ERROR_INVALID_CONTEXT as c_int;
-    pub(crate) const INVALID_HANDLE: c_int = Code::CUDA_ERROR_INVALID_HANDLE as c_int;
-    pub(crate) const NOT_READY: c_int = Code::CUDA_ERROR_NOT_READY as c_int;
-    pub(crate) const CONTEXT_IS_DESTROYED: c_int = Code::CUDA_ERROR_CONTEXT_IS_DESTROYED as c_int;
-    pub(crate) const INVALID_DEVICE: c_int = Code::CUDA_ERROR_INVALID_DEVICE as c_int;
-    pub(crate) const PEER_ACCESS_UNSUPPORTED: c_int = Code::CUDA_ERROR_PEER_ACCESS_UNSUPPORTED as c_int;
-    pub(crate) const NOT_PERMITTED: c_int = Code::CUDA_ERROR_NOT_PERMITTED as c_int;
-    pub(crate) const NOT_SUPPORTED: c_int = Code::CUDA_ERROR_NOT_SUPPORTED as c_int;
-    pub(crate) const ALREADY_REGISTERED: c_int = Code::CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED as c_int;
-    pub(crate) const NOT_REGISTERED: c_int = Code::CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED as c_int;
-    pub(crate) const CAPTURE_UNSUPPORTED: c_int = Code::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED as c_int;
-    pub(crate) const CAPTURE_IMPLICIT: c_int = Code::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT as c_int;
-
-    #[inline]
-    pub(crate) fn check(call: &'static str, code: c_int) -> Result<(), Failure> {
-        if code == 0 { Ok(()) } else { Err(Failure { call, code }) }
+/// Reads the answer to whether something is done.
+#[inline]
+pub(super) fn is_done(answer: Result<(), Failure>) -> Result<bool, Failure> {
+    match answer {
+        Ok(()) => Ok(true),
+        Err(Failure { code, .. }) if code == Code::CUDA_ERROR_NOT_READY as c_int => Ok(false),
+        Err(failure) => Err(failure),
     }
+}
 
-    /// Whether the same call will fail so again: what it asks for is not there, or not allowed, on this machine.
-    pub(crate) fn is_for_good(self) -> bool {
-        matches!(
-            self.code,
-            Self::MISSING
-                | Self::INVALID_VALUE
-                | Self::INVALID_DEVICE
-                | Self::PEER_ACCESS_UNSUPPORTED
-                | Self::NOT_PERMITTED
-                | Self::NOT_SUPPORTED
-        )
-    }
+/// Whether a capture in any thread keeps the default stream from being used.
+pub(super) fn is_capture_elsewhere(failure: Failure) -> bool {
+    failure.code == Code::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT as c_int
+}
 
-    /// Whether it says that the context, or the whole driver, is no more: there is nothing left to clean up in it.
-    pub(crate) fn context_gone(self) -> bool {
-        matches!(
-            self.code,
-            Self::DEINITIALIZED | Self::INVALID_CONTEXT | Self::INVALID_HANDLE | Self::CONTEXT_IS_DESTROYED
-        )
+/// What the codes mean that anybody above asks about.
+const KINDS: [(Code, FailureKind); 14] = [
+    (Code::CUDA_ERROR_INVALID_VALUE, FailureKind::InvalidValue),
+    (Code::CUDA_ERROR_OUT_OF_MEMORY, FailureKind::OutOfMemory),
+    (Code::CUDA_ERROR_NOT_INITIALIZED, FailureKind::NotInitialised),
+    (Code::CUDA_ERROR_DEINITIALIZED, FailureKind::Deinitialised),
+    (Code::CUDA_ERROR_INVALID_CONTEXT, FailureKind::InvalidHandle),
+    (Code::CUDA_ERROR_INVALID_HANDLE, FailureKind::InvalidHandle),
+    (Code::CUDA_ERROR_CONTEXT_IS_DESTROYED, FailureKind::ContextDestroyed),
+    (Code::CUDA_ERROR_INVALID_DEVICE, FailureKind::NotSupported),
+    (Code::CUDA_ERROR_PEER_ACCESS_UNSUPPORTED, FailureKind::NotSupported),
+    (Code::CUDA_ERROR_NOT_PERMITTED, FailureKind::NotSupported),
+    (Code::CUDA_ERROR_NOT_SUPPORTED, FailureKind::NotSupported),
+    (Code::CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED, FailureKind::AlreadyRegistered),
+    (Code::CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED, FailureKind::NotRegistered),
+    (Code::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, FailureKind::Capturing),
+];
+
+fn kind(code: c_int) -> FailureKind {
+    // The answer of most questions about work that is under way.
+    if code == Code::CUDA_ERROR_NOT_READY as c_int {
+        return FailureKind::Other;
     }
+    KINDS.iter().find(|(known, _)| *known as c_int == code).map_or(FailureKind::Other, |(_, kind)| *kind)
 }

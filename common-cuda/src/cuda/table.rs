@@ -6,7 +6,7 @@
 //!
 //! Our types return `c_int`, and whatever the driver fills in is an integer: a newer driver returns codes that no
 //! enumeration of ours lists. A function that is missing is a capability that is missing: its method fails with
-//! [`Failure::MISSING`].
+//! [`FailureKind::Missing`](crate::driver::FailureKind::Missing).
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
@@ -16,7 +16,8 @@ use cudarc::driver::sys::{
     CUstreamBatchMemOpParams,
 };
 
-use super::status::Failure;
+use super::status::check;
+use crate::driver::Failure;
 
 /// What the table says about one function.
 #[derive(Clone, Copy, Debug)]
@@ -77,8 +78,8 @@ macro_rules! functions {
                 pub(crate) unsafe fn $name(&self, $($argument: $type),*) -> Result<(), Failure> {
                     match self.$name {
                         // SAFETY: the address is this function's (see `fill`), the arguments are the caller's promise.
-                        Some(function) => Failure::check(stringify!($name), unsafe { function($($argument),*) }),
-                        None => Err(Failure { call: stringify!($name), code: Failure::MISSING }),
+                        Some(function) => check(stringify!($name), unsafe { function($($argument),*) }),
+                        None => Err(Failure::missing(stringify!($name))),
                     }
                 }
             )+

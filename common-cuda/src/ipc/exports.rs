@@ -6,11 +6,12 @@ use ahash::{AHashMap, AHashSet};
 use parking_lot::Mutex;
 
 use super::pools::Pool;
-use super::{Answer, ExportKind, Exported, Given, NoExport, POOL, Wanted, is_run};
+use super::{Answer, Wanted, is_run};
 use crate::devices::Devices;
 use crate::error::DeviceError;
+use crate::exported::{ExportKind, Exported, Given, NoExport, POOL};
 use crate::location::Location;
-use crate::vendor::Vendor;
+use crate::platform::Platform;
 
 /// Pieces that are kept for each allocation that may be: each is asked about now and then.
 const PIECES: usize = 8;
@@ -55,8 +56,8 @@ pub(super) struct Piece {
 }
 
 impl Piece {
-    pub(super) fn is_there(&self, vendor: &dyn Vendor) -> bool {
-        vendor.buffer_id(std::ptr::with_exposed_provenance(self.base as usize)) == Some(self.buffer_id)
+    pub(super) fn is_there(&self, platform: &Platform) -> bool {
+        platform.buffer_id(std::ptr::with_exposed_provenance(self.base as usize)) == Some(self.buffer_id)
     }
 }
 
@@ -78,8 +79,8 @@ impl Exports {
     /// `at` was found out in the operation that this is for, so that the memory cannot have been freed since: it tells
     /// which allocation it is.
     pub fn export(&self, at: &Location, address: *const u8, len: usize, peer: u32) -> Option<Exported> {
-        let vendor = self.devices.vendor()?;
-        let buffer_id = if at.buffer_id != 0 { at.buffer_id } else { vendor.buffer_id(address)? };
+        let platform = self.devices.platform()?;
+        let buffer_id = if at.buffer_id != 0 { at.buffer_id } else { platform.buffer_id(address)? };
         if buffer_id == 0 {
             return None;
         }
@@ -89,9 +90,9 @@ impl Exports {
         let known = match state.known.get_mut(&buffer_id) {
             Some(known) => known,
             None => {
-                let mut known = Known::new(vendor, at, address, buffer_id)?;
-                state.make_room(vendor, self.most);
-                state.number_pool(vendor, &mut known, self.most);
+                let mut known = Known::new(platform, at, address, buffer_id)?;
+                state.make_room(platform, self.most);
+                state.number_pool(platform, &mut known, self.most);
                 state.known.entry(buffer_id).or_insert(known)
             }
         };
@@ -114,14 +115,14 @@ impl Exports {
             return None;
         }
         let run = address as u64..(address as u64).checked_add(len as u64)?;
-        let known = state.run(vendor, self.most, at, &run)?;
+        let known = state.run(platform, self.most, at, &run)?;
         known.told.insert(peer);
         known.exported
     }
 
     /// What `peer` gets that asks for a descriptor of something it was told of.
     pub fn answer(&self, wanted: &Wanted, peer: u32) -> Answer {
-        let Some(vendor) = self.devices.vendor() else { return Answer::Gone };
+        let Some(platform) = self.devices.platform() else { return Answer::Gone };
         let (at, exported, pieces) = {
             let state = self.state.lock();
             if wanted.buffer_id & !(POOL - 1) == POOL && (wanted.base, wanted.len) == (0, 0) {
@@ -136,7 +137,7 @@ impl Exports {
         }
         let mut given = Vec::with_capacity(pieces.len());
         for Piece { base, len, buffer_id } in pieces {
-            match vendor.descriptor(&at, &Exported { base, len, buffer_id, ..exported }) {
+            match platform.descriptor(&at, &Exported { base, len, buffer_id, ..exported }) {
                 Ok(Some(descriptor)) => given.push(Given { descriptor, len }),
                 Ok(None) => return Answer::Gone,
                 Err(error) => {
@@ -158,8 +159,8 @@ impl Exports {
     /// What cannot be said now stays for the next time.
     pub fn tell_gone(&self, mut say: impl FnMut(u32, u64) -> bool) {
         let mut state = self.state.lock();
-        if let Some(vendor) = self.devices.vendor() {
-            state.forget_freed(vendor, self.most);
+        if let Some(platform) = self.devices.platform() {
+            state.forget_freed(platform, self.most);
         }
         for (peer, ids) in &mut state.gone {
             while ids.front().is_some_and(|id| say(*peer, *id)) {
@@ -182,8 +183,8 @@ impl Exports {
 impl Known {
     /// None for memory of a kind that has no export.
     #[cold]
-    fn new(vendor: &dyn Vendor, at: &Location, address: *const u8, buffer_id: u64) -> Option<Known> {
-        let exported = match vendor.export(at, address, buffer_id) {
+    fn new(platform: &Platform, at: &Location, address: *const u8, buffer_id: u64) -> Option<Known> {
+        let exported = match platform.export(at, address, buffer_id) {
             Ok(exported) => Some(exported),
             Err(NoExport::Kind) => {
                 say_once("cuda/ipc/kind", || {
@@ -210,8 +211,8 @@ impl Known {
 
 impl State {
     /// Forgets what was freed, and what was not used for longest until there is room for one more.
-    pub(super) fn make_room(&mut self, vendor: &dyn Vendor, most: usize) {
-        self.forget_freed(vendor, most);
+    pub(super) fn make_room(&mut self, platform: &Platform, most: usize) {
+        self.forget_freed(platform, most);
         let pieces = |known: &AHashMap<u64, Known>| known.values().map(|known| known.pieces.len()).sum::<usize>();
         while self.known.len() >= most || pieces(&self.known) >= most.saturating_mul(PIECES) {
             let Some(oldest) = self.known.iter().min_by_key(|(_, known)| known.used).map(|(id, _)| *id) else { return };
@@ -224,21 +225,21 @@ impl State {
     }
 
     /// Puts the number of a pool in the place of its handle.
-    fn number_pool(&mut self, vendor: &dyn Vendor, known: &mut Known, most: usize) {
+    fn number_pool(&mut self, platform: &Platform, known: &mut Known, most: usize) {
         if let Some(exported) = known.exported.filter(|exported| exported.kind == ExportKind::Pool) {
-            let number = self.pool(vendor, &known.at, exported.pool, known.pieces[0], most);
+            let number = self.pool(platform, &known.at, exported.pool, known.pieces[0], most);
             known.exported = number.map(|pool| Exported { pool, ..exported });
         }
     }
 
     /// Forgets what was freed, all of it or a piece.
-    fn forget_freed(&mut self, vendor: &dyn Vendor, most: usize) {
-        let freed = |known: &Known| !known.pieces.iter().all(|piece| piece.is_there(vendor));
+    fn forget_freed(&mut self, platform: &Platform, most: usize) {
+        let freed = |known: &Known| !known.pieces.iter().all(|piece| piece.is_there(platform));
         let gone: Vec<u64> = self.known.iter().filter(|(_, known)| freed(known)).map(|(id, _)| *id).collect();
         for id in gone {
             self.forget(id, most);
         }
-        self.forget_empty_pools(vendor, most);
+        self.forget_empty_pools(platform, most);
     }
 
     fn forget(&mut self, id: u64, most: usize) {

@@ -9,9 +9,10 @@ use cableway_base::Parameters;
 use parking_lot::Mutex;
 
 use super::mapped::{Mapped, Open, Reach, WasMapped};
-use super::{Answer, ExportKind, Exported, Given, Wanted, is_run};
+use super::{Answer, Wanted, is_run};
 use crate::devices::Devices;
 use crate::error::DeviceError;
+use crate::exported::{ExportKind, Exported, Given};
 use crate::location::Location;
 
 /// Failed openings in a row after which nothing more of a kind is opened of a peer.
@@ -100,8 +101,8 @@ impl Imports {
                         Reach::Mapped(Mapped { open: Open::new(mapping) })
                     }
                     Err(error) => {
-                        if let Some(vendor) = self.devices.vendor() {
-                            vendor.context_id(into)?;
+                        if let Some(platform) = self.devices.platform() {
+                            platform.context_id(into)?;
                         }
                         self.state.lock().count_failure(&self.troubled, peer, exported.kind, &error);
                         Reach::Refused
@@ -114,14 +115,14 @@ impl Imports {
 
     /// The same of what stays mapped.
     fn reach_whole(&self, peer: u32, exported: &Exported, into: &Location, len: u64) -> Result<Reach, DeviceError> {
-        let Some(vendor) = self.devices.vendor() else { return Ok(Reach::Refused) };
-        let context = if into.context != 0 { into.context } else { vendor.context_id(into)? };
+        let Some(platform) = self.devices.platform() else { return Ok(Reach::Refused) };
+        let context = if into.context != 0 { into.context } else { platform.context_id(into)? };
         let key = Key { peer, kind: exported.kind, buffer_id: exported.buffer_id, context };
         if let Some(mapped) = self.use_again(&key, exported) {
             return Ok(Reach::Mapped(mapped));
         }
         // Only now whether it exists still: of what is mapped into one that does not, the copy will say so.
-        vendor.context_id(into)?;
+        platform.context_id(into)?;
         let closed;
         {
             let mut guard = self.state.lock();
@@ -212,9 +213,9 @@ impl Imports {
 
     /// Maps it, or records that it cannot be.
     fn open_now(&self, key: Key, exported: &Exported, into: &Location, given: &[Given]) -> Reach {
-        let Some(vendor) = self.devices.vendor() else { return Reach::Refused };
+        let Some(platform) = self.devices.platform() else { return Reach::Refused };
         let begun = Instant::now();
-        let opened = vendor.import(exported, given, into);
+        let opened = platform.import(exported, given, into);
         let peer = key.peer;
         let mut state = self.state.lock();
         let (found, reach) = match opened {
@@ -224,7 +225,7 @@ impl Imports {
                 log::debug!("mapped {} bytes of process {peer} in {:?}", exported.len, begun.elapsed());
                 state.failures.insert((peer, key.kind), 0);
                 self.devices.mappings().made.fetch_add(1, Ordering::Relaxed);
-                let open = Open::new(mapping.into());
+                let open = Open::new(mapping);
                 (Found::Open(open.clone()), Reach::Mapped(Mapped { open }))
             }
             Err(error) => {

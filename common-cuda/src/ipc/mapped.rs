@@ -1,24 +1,10 @@
 //! What comes of a look at memory of peers.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 
 use super::Wanted;
-use crate::vendor::VendorMapping;
-
-/// How often peers' memory was mapped, and found mapped already.
-#[derive(Debug, Default)]
-pub struct MappingCounts {
-    pub(super) made: AtomicU64,
-    pub(super) hits: AtomicU64,
-}
-
-impl MappingCounts {
-    /// Mappings made and mappings used again since this was last asked.
-    pub fn take(&self) -> (u64, u64) {
-        (self.made.swap(0, Ordering::Relaxed), self.hits.swap(0, Ordering::Relaxed))
-    }
-}
+use crate::platform::Mapping;
 
 /// Whether an allocation of a peer can be reached.
 #[derive(Debug)]
@@ -35,13 +21,13 @@ pub enum Reach {
 
 /// A mapping that is open.
 pub(super) struct Open {
-    pub(super) mapping: Arc<dyn VendorMapping>,
+    pub(super) mapping: Arc<Mapping>,
     /// It was used without a look-up since somebody looked.
     pub(super) used: AtomicBool,
 }
 
 impl Open {
-    pub(super) fn new(mapping: Arc<dyn VendorMapping>) -> Arc<Open> {
+    pub(super) fn new(mapping: Arc<Mapping>) -> Arc<Open> {
         Arc::new(Open { mapping, used: AtomicBool::new(false) })
     }
 }

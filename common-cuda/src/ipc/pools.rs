@@ -8,10 +8,11 @@ use std::os::fd::OwnedFd;
 
 use ahash::AHashSet;
 
+use super::Answer;
 use super::exports::{Piece, State, warn_refused};
-use super::{Answer, Given};
+use crate::exported::{Given, POOL};
 use crate::location::Location;
-use crate::vendor::Vendor;
+use crate::platform::Platform;
 
 /// Pools that are kept; the one that was not used for longest is forgotten.
 const MOST: usize = 16;
@@ -33,7 +34,7 @@ impl State {
     /// that nothing is left of were just forgotten.
     pub(super) fn pool(
         &mut self,
-        vendor: &dyn Vendor,
+        platform: &Platform,
         at: &Location,
         handle: u64,
         piece: Piece,
@@ -42,7 +43,7 @@ impl State {
         if let Some((&number, _)) = self.pools.iter().find(|(_, pool)| pool.handle == handle) {
             return Some(number);
         }
-        let descriptor = match vendor.pool_descriptor(at, handle) {
+        let descriptor = match platform.pool_descriptor(at, handle) {
             Ok(descriptor) => descriptor,
             Err(error) => {
                 warn_refused("cuda/ipc/pool", &error);
@@ -80,9 +81,9 @@ impl State {
     }
 
     /// Forgets the pools that nothing is left of; what is known is still there.
-    pub(super) fn forget_empty_pools(&mut self, vendor: &dyn Vendor, most: usize) {
+    pub(super) fn forget_empty_pools(&mut self, platform: &Platform, most: usize) {
         let is_known = |number: u64| self.known.values().any(|known| known.is_of_pool(number));
-        let empty = self.pools.iter().filter(|(number, pool)| !pool.witness.is_there(vendor) && !is_known(**number));
+        let empty = self.pools.iter().filter(|(number, pool)| !pool.witness.is_there(platform) && !is_known(**number));
         for number in empty.map(|(number, _)| *number).collect::<Vec<_>>() {
             self.forget_pool(number, most);
         }
@@ -91,7 +92,7 @@ impl State {
     fn forget_pool(&mut self, number: u64, most: usize) {
         self.known.retain(|_, known| !known.is_of_pool(number));
         if let Some(pool) = self.pools.remove(&number) {
-            self.say_gone(super::POOL | number, pool.told, most);
+            self.say_gone(POOL | number, pool.told, most);
         }
     }
 

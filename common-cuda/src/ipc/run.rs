@@ -9,29 +9,30 @@ use std::ops::Range;
 use ahash::AHashSet;
 
 use super::exports::{Known, Piece, State, say_once, warn_refused};
-use super::{ExportKind, Exported, MOST_PIECES, NoExport, RUN};
+use super::{MOST_PIECES, RUN};
+use crate::exported::{ExportKind, Exported, NoExport};
 use crate::location::Location;
-use crate::vendor::Vendor;
+use crate::platform::Platform;
 
 impl State {
     /// A run around the addresses, whose first lies in memory at `at` that is passed by descriptor; none if there is none
     /// to be had, of which one line says why.
     pub(super) fn run(
         &mut self,
-        vendor: &dyn Vendor,
+        platform: &Platform,
         most: usize,
         at: &Location,
         addresses: &Range<u64>,
     ) -> Option<&mut Known> {
-        let number = match self.known_run(vendor, addresses) {
+        let number = match self.known_run(platform, addresses) {
             Some(number) => number,
             None => {
-                let pieces = pieces(vendor, at, addresses)?;
+                let pieces = pieces(platform, at, addresses)?;
                 if self.is_refused(&pieces) {
                     return None;
                 }
-                let exported = export(vendor, at, &pieces);
-                self.make_room(vendor, most);
+                let exported = export(platform, at, &pieces);
+                self.make_room(platform, most);
                 self.numbers += 1;
                 let number = RUN | self.numbers;
                 let exported = exported.map(|exported| Exported { buffer_id: number, ..exported });
@@ -45,7 +46,7 @@ impl State {
     }
 
     /// The number of a run that holds the addresses, and still does.
-    fn known_run(&self, vendor: &dyn Vendor, addresses: &Range<u64>) -> Option<u64> {
+    fn known_run(&self, platform: &Platform, addresses: &Range<u64>) -> Option<u64> {
         let holds = |known: &&Known| {
             known.exported.is_some_and(|exported| {
                 known.pieces.len() > 1
@@ -54,7 +55,7 @@ impl State {
             })
         };
         let meant = |piece: &&Piece| piece.base < addresses.end && addresses.start < piece.base + piece.len;
-        let still = |known: &&Known| known.pieces.iter().filter(meant).all(|piece| piece.is_there(vendor));
+        let still = |known: &&Known| known.pieces.iter().filter(meant).all(|piece| piece.is_there(platform));
         let known = self.known.values().filter(holds).find(still)?;
         known.exported.map(|exported| exported.buffer_id)
     }
@@ -66,7 +67,7 @@ impl State {
 }
 
 /// What the addresses lie in, side by side.
-fn pieces(vendor: &dyn Vendor, at: &Location, addresses: &Range<u64>) -> Option<Vec<Piece>> {
+fn pieces(platform: &Platform, at: &Location, addresses: &Range<u64>) -> Option<Vec<Piece>> {
     let (mut pieces, mut next) = (Vec::new(), addresses.start);
     while next < addresses.end {
         if pieces.len() == MOST_PIECES {
@@ -79,8 +80,8 @@ fn pieces(vendor: &dyn Vendor, at: &Location, addresses: &Range<u64>) -> Option<
             return None;
         }
         let address = std::ptr::with_exposed_provenance(next as usize);
-        let (base, len) = vendor.allocation_at(at, address)?;
-        let (base, len, buffer_id) = (base as u64, len as u64, vendor.buffer_id(address)?);
+        let (base, len) = platform.allocation_at(at, address)?;
+        let (base, len, buffer_id) = (base as u64, len as u64, platform.buffer_id(address)?);
         // The first may begin before.
         let begins = if pieces.is_empty() { base <= next } else { base == next };
         next = base.checked_add(len).filter(|end| begins && *end > next)?;
@@ -91,11 +92,11 @@ fn pieces(vendor: &dyn Vendor, at: &Location, addresses: &Range<u64>) -> Option<
 
 /// The export of all of them, but for its number; none if one of them has none, which is warned of.
 #[cold]
-fn export(vendor: &dyn Vendor, at: &Location, pieces: &[Piece]) -> Option<Exported> {
+fn export(platform: &Platform, at: &Location, pieces: &[Piece]) -> Option<Exported> {
     let mut whole: Option<Exported> = None;
     for piece in pieces {
         let address = std::ptr::with_exposed_provenance(piece.base as usize);
-        let exported = match vendor.export(at, address, piece.buffer_id) {
+        let exported = match platform.export(at, address, piece.buffer_id) {
             Ok(exported) => Some(exported).filter(|exported| exported.kind == ExportKind::Descriptor),
             Err(NoExport::Kind) => None,
             Err(NoExport::Refused(error)) => {

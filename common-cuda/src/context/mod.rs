@@ -1,0 +1,144 @@
+//! Contexts of the program: known by their ids, entered for the length of a few calls, never created.
+//!
+//! A driver uses handles of contexts again; ids it does not. So whatever is kept for a context is keyed by its id, and
+//! the handle is used only while the driver says that it still has that id. What belonged to a context that is gone
+//! (`cuCtxDestroy`, `cudaDeviceReset`) went with it, and is forgotten without a call.
+
+mod primary;
+
+pub(crate) use primary::{Primaries, Primary};
+
+use std::marker::PhantomData;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::driver::{ContextHandle, Driver, Entered, Event, Failure, FailureKind, Limits};
+use crate::error::DeviceError;
+
+/// A context of the program's.
+pub(crate) struct Context {
+    pub(crate) driver: &'static dyn Driver,
+    pub(crate) id: u64,
+    handle: ContextHandle,
+    gone: AtomicBool,
+    /// The driver answers about events in their context only.
+    asks_within: AtomicBool,
+    limits: OnceLock<Limits>,
+}
+
+impl Context {
+    /// A context that the driver has just named.
+    pub(crate) fn new(driver: &'static dyn Driver, handle: ContextHandle, id: u64) -> Context {
+        let (gone, asks_within) = (AtomicBool::new(false), AtomicBool::new(!driver.ids_are_unique()));
+        Context { driver, id, handle, gone, asks_within, limits: OnceLock::new() }
+    }
+
+    pub(crate) fn has_handle(&self, handle: ContextHandle) -> bool {
+        self.handle == handle
+    }
+
+    /// Whether it is not known to be gone. Asks nobody.
+    pub(crate) fn seems_alive(&self) -> bool {
+        !self.gone.load(Ordering::Relaxed)
+    }
+
+    /// Whether the context of this id still exists.
+    pub(crate) fn alive(&self) -> bool {
+        if !self.seems_alive() {
+            return false;
+        }
+        let alive = self.driver.context_id(self.handle).is_ok_and(|id| id == self.id);
+        if !alive {
+            self.gone.store(true, Ordering::Relaxed);
+        }
+        alive
+    }
+
+    pub(crate) fn check_alive(&self) -> Result<(), Failure> {
+        if self.alive() { Ok(()) } else { Err(Failure::context_destroyed("cuCtxGetId")) }
+    }
+
+    /// Makes it this thread's current context, in a mode in which our calls cannot invalidate a capture.
+    pub(crate) fn enter(&self) -> Result<Scope, Failure> {
+        self.check_alive()?;
+        Scope::enter(self.driver, self.handle)
+    }
+
+    /// Whether the work that an event follows is done, with any current context or none.
+    ///
+    /// The driver's reference has `cuEventQuery` answer that the current context is invalid in no case, unlike
+    /// `cuStreamQuery` and `cuEventRecord`; and the runtime's (`cudaEventQuery`) may ask about another device's event.
+    /// A driver that sees it otherwise is asked within the context from then on. To push and pop one takes as long as
+    /// to ask about what is not done yet.
+    pub(crate) fn is_over(&self, event: &Event) -> Result<bool, Failure> {
+        // Where there are no ids, to enter a context is what shows that it is gone.
+        if !self.asks_within.load(Ordering::Relaxed) {
+            self.check_alive()?;
+            let answer = {
+                let _scope = Scope::without_context(self.driver);
+                self.driver.is_done(event)
+            };
+            match answer {
+                Ok(answer) => return Ok(answer),
+                Err(Failure { kind: FailureKind::InvalidHandle, .. }) => {
+                    self.asks_within.store(true, Ordering::Relaxed);
+                }
+                // Of the current context, perhaps: what is wrong with this one shows within it.
+                Err(_) => {}
+            }
+        }
+        let _scope = self.enter()?;
+        self.driver.is_done(event)
+    }
+
+    /// What limits its device has, as far as the driver says. The context is current.
+    pub(crate) fn limits(&self) -> Limits {
+        *self.limits.get_or_init(|| {
+            let limits = self.driver.current_device().and_then(|device| self.driver.limits(device));
+            limits.unwrap_or_default()
+        })
+    }
+
+    /// Records that the driver refused something because the context is gone.
+    pub(crate) fn note(&self, failure: Failure) -> Failure {
+        if failure.context_gone() {
+            // Drivers without ids tell it in no other way.
+            self.gone.store(true, Ordering::Relaxed);
+        }
+        failure
+    }
+
+    /// Makes an error of a failure in this context.
+    pub(crate) fn error(&self, failure: Failure, object: impl Into<String>) -> DeviceError {
+        self.driver.error(self.note(failure), object)
+    }
+}
+
+/// Calls of ours, in a context made current for them or not, until dropped. Bound to its thread.
+pub(crate) struct Scope {
+    driver: &'static dyn Driver,
+    /// None only while it is dropped.
+    entered: Option<Entered>,
+    /// What it restores is the thread's.
+    _thread: PhantomData<*mut ()>,
+}
+
+impl Scope {
+    /// Enters a context that the caller knows to be alive.
+    fn enter(driver: &'static dyn Driver, handle: ContextHandle) -> Result<Scope, Failure> {
+        Ok(Scope { driver, entered: Some(driver.enter(handle)?), _thread: PhantomData })
+    }
+
+    /// For calls that need no current context: the thread keeps its own, and captures are left alone.
+    pub(crate) fn without_context(driver: &'static dyn Driver) -> Scope {
+        Scope { driver, entered: Some(driver.enter_none()), _thread: PhantomData }
+    }
+}
+
+impl Drop for Scope {
+    fn drop(&mut self) {
+        if let Some(entered) = self.entered.take() {
+            self.driver.leave(entered);
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Primary contexts that we retain, because the program asks for device memory of ours.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::Scope;
+use crate::driver::{Allocated, ContextHandle, Driver, Failure, Pool};
+use crate::location::{BufferKind, DeviceIndex};
+
+/// The primary contexts that buffers of ours are in. Each is retained until the end, not from buffer to buffer: to
+/// make one takes a tenth of a second.
+#[derive(Default)]
+pub(crate) struct Primaries {
+    retained: Mutex<HashMap<DeviceIndex, Arc<Primary>>>,
+}
+
+impl Primaries {
+    /// A device's primary context, activated if need be.
+    pub(crate) fn of(&self, driver: &'static dyn Driver, device: DeviceIndex) -> Result<Arc<Primary>, Failure> {
+        let mut retained = self.retained.lock();
+        if let Some(primary) = retained.get(&device).filter(|primary| primary.alive()) {
+            return Ok(primary.clone());
+        }
+        let primary = Arc::new(Primary::retain(driver, device)?);
+        retained.insert(device, primary.clone());
+        Ok(primary)
+    }
+}
+
+/// A device's primary context, retained.
+pub(crate) struct Primary {
+    pub(crate) driver: &'static dyn Driver,
+    device: DeviceIndex,
+    handle: ContextHandle,
+    id: u64,
+    /// A pool on the device whose memory can be shared. Made when something is first allocated in it.
+    shared_pool: Mutex<Option<Pool>>,
+}
+
+impl Primary {
+    /// The device's primary context, if that is what this id is of: it stays until this is dropped, but for a reset of the
+    /// device. None is activated.
+    pub(crate) fn if_it_is(driver: &'static dyn Driver, device: DeviceIndex, id: u64) -> Option<Primary> {
+        driver.active_primary(device).ok()??;
+        Primary::retain(driver, device).ok().filter(|primary| primary.id == id)
+    }
+
+    fn retain(driver: &'static dyn Driver, device: DeviceIndex) -> Result<Primary, Failure> {
+        let handle = driver.retain_primary(device)?;
+        let id = driver.context_id(handle)?;
+        Ok(Primary { driver, device, handle, id, shared_pool: Mutex::default() })
+    }
+
+    /// Whether it is what it was when we retained it: a reset of the device has ended it, and our claim on it.
+    fn alive(&self) -> bool {
+        self.driver.context_id(self.handle) == Ok(self.id)
+    }
+
+    pub(crate) fn enter(&self) -> Result<Scope, Failure> {
+        if !self.alive() {
+            return Err(Failure::context_destroyed("cuCtxGetId"));
+        }
+        Scope::enter(self.driver, self.handle)
+    }
+
+    /// Allocates memory of a kind in it.
+    pub(crate) fn allocate(&self, kind: BufferKind, len: usize) -> Result<Allocated, Failure> {
+        let _scope = self.enter()?;
+        self.driver.allocate_kind(kind, len, self.device, &mut self.shared_pool.lock())
+    }
+}
+
+impl Drop for Primary {
+    fn drop(&mut self) {
+        let driver = self.driver;
+        if let Some(pool) = self.shared_pool.get_mut().take()
+            && let Err(failure) = driver.destroy_pool(pool)
+        {
+            log::debug!("destroying a memory pool: {}", driver.reason(failure));
+        }
+        if !self.alive() {
+            return;
+        }
+        if let Err(failure) = driver.release_primary(self.device) {
+            log::debug!("releasing a primary context: {}", driver.reason(failure));
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! Small copies between devices by the kernel that stays for a while.
+
+use super::gathered::Gathered;
+use super::mechanism::{Entry, Mechanism, Progress};
+use super::workspace::Workspace;
+use crate::copier::{self, Posted};
+use crate::copy::{Direction, Within};
+use crate::driver::{Failure, Piece};
+use crate::order::After;
+
+/// What the copier has of one operation.
+#[derive(Default)]
+pub(super) struct ByCopier {
+    posted: Posted,
+    pieces: Vec<Piece>,
+}
+
+impl Mechanism for ByCopier {
+    fn suits(&self, workspace: &Workspace, copies: &Gathered) -> bool {
+        workspace.settings.copier
+            && copies.reachable == Some(Within::OneNode)
+            && copies.direction == Direction::DeviceToDevice
+            && copies.bytes <= copier::MOST
+            && copies.is_plain()
+    }
+
+    fn begin(&mut self, workspace: &Workspace, copies: &mut Gathered, entry: &mut Entry<'_>) -> Result<(), Failure> {
+        let copier = &workspace.copier;
+        // It waits for no stream: what must be ordered is its own if the default stream is found idle.
+        if copier.runs() && entry.may_begin()? && copier.post(&copies.pieces, &mut self.posted) {
+            std::mem::swap(&mut self.pieces, &mut copies.pieces);
+            return Ok(());
+        }
+        entry.enter()?;
+        copier.want();
+        Ok(())
+    }
+
+    fn poll(&mut self, workspace: &Workspace, copies: &mut Gathered) -> Result<Progress, Failure> {
+        if !self.posted.any() {
+            return Ok(Progress::Done);
+        }
+        Ok(match workspace.copier.look(&mut self.posted)? {
+            copier::Progress::Pending => Progress::Pending,
+            copier::Progress::Done => Progress::Done,
+            // Those that it did make are made again, which does no harm.
+            copier::Progress::Lost => {
+                copies.pieces.append(&mut self.pieces);
+                copies.after = After::Nothing;
+                Progress::PutBack
+            }
+        })
+    }
+
+    fn abandon(&mut self, workspace: &Workspace) {
+        workspace.copier.forget(&mut self.posted);
+    }
+
+    fn clear(&mut self) {
+        self.pieces.clear();
+    }
+}

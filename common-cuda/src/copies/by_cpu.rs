@@ -1,0 +1,50 @@
+//! Small copies by loads and stores of the CPU, through a mapping of the device's memory.
+
+use std::sync::atomic::Ordering;
+
+use super::gathered::Gathered;
+use super::mechanism::{Entry, Mechanism, Progress};
+use super::workspace::Workspace;
+use crate::driver::Failure;
+use crate::location::MemoryClass;
+use crate::order::After;
+
+/// Copies are over when they were begun.
+#[derive(Default)]
+pub(super) struct ByCpu;
+
+impl Mechanism for ByCpu {
+    fn suits(&self, workspace: &Workspace, copies: &Gathered) -> bool {
+        let [piece] = copies.pieces[..] else { return false };
+        piece.rows == 1
+            && copies.bytes == piece.width
+            && workspace.mapping.may_copy(copies.direction, piece.width)
+            && copies.at.class == MemoryClass::Device
+            && copies.at.context == workspace.context.id
+            // Without anything of ours under way an earlier batch of the operation has not only waited, but is over. And
+            // where there is something, copies follow each other, which streams have overlap.
+            && workspace.under_way.load(Ordering::Acquire) == 0
+    }
+
+    fn begin(&mut self, workspace: &Workspace, copies: &mut Gathered, entry: &mut Entry<'_>) -> Result<(), Failure> {
+        let piece = copies.pieces[0];
+        let ready = || match copies.after {
+            After::Nothing => Ok(workspace.context.alive()),
+            After::NoCapture | After::DefaultStream => entry.may_begin(),
+        };
+        // SAFETY: one row between host memory and an allocation of the context's own, both valid and left alone by the
+        // promise of whoever added it.
+        if unsafe { workspace.mapping.copy(&piece, copies.direction, ready) }? {
+            copies.pieces.clear();
+        }
+        Ok(())
+    }
+
+    fn poll(&mut self, _: &Workspace, _: &mut Gathered) -> Result<Progress, Failure> {
+        Ok(Progress::Done)
+    }
+
+    fn abandon(&mut self, _: &Workspace) {}
+
+    fn clear(&mut self) {}
+}

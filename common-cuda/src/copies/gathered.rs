@@ -1,0 +1,76 @@
+//! What was gathered for an operation, and is not begun yet.
+
+use super::stretch::Stretch;
+use crate::copy::{Direction, Within};
+use crate::driver::Piece;
+use crate::location::Location;
+use crate::order::After;
+use crate::strided::{Strided, rows};
+
+/// Copies that no mechanism has taken yet, and what holds for all of the operation's.
+pub(super) struct Gathered {
+    /// The device's side, at least of the first copy.
+    pub(super) at: Location,
+    pub(super) direction: Direction,
+    /// What whoever begins them has to come after.
+    pub(super) after: After,
+    pub(super) pieces: Vec<Piece>,
+    pub(super) blocks: Vec<Blocks>,
+    pub(super) stretches: Vec<Stretch>,
+    /// Bytes of all copies that were gathered.
+    pub(super) bytes: usize,
+    /// The host's side of all pieces is page-locked.
+    pub(super) page_locked: bool,
+    /// Kernels reach the memory of all pieces.
+    pub(super) reachable: Option<Within>,
+    /// Something that only a kernel does is left undone.
+    pub(super) lost: bool,
+}
+
+impl Gathered {
+    pub(super) fn is_empty(&self) -> bool {
+        self.pieces.is_empty() && self.blocks.is_empty() && self.stretches.is_empty()
+    }
+
+    /// Whether all of them are single rows.
+    pub(super) fn is_plain(&self) -> bool {
+        self.blocks.is_empty() && self.stretches.is_empty() && self.pieces.iter().all(|piece| piece.rows == 1)
+    }
+
+    /// Forgets everything but the room that it takes.
+    pub(super) fn clear(&mut self) {
+        self.pieces.clear();
+        self.blocks.clear();
+        self.stretches.clear();
+        (self.bytes, self.page_locked, self.reachable, self.lost) = (0, false, None, false);
+    }
+}
+
+/// The first `len` bytes of blocks at regular distances to copy, which a kernel reaches.
+#[derive(Clone, Copy)]
+pub(super) struct Blocks {
+    pub(super) dst: (*mut u8, Strided),
+    pub(super) src: (*const u8, Strided),
+    pub(super) len: u64,
+}
+
+// SAFETY: as for `Piece`.
+unsafe impl Send for Blocks {}
+
+impl Blocks {
+    /// For copy engines.
+    pub(super) fn pieces(&self) -> Vec<Piece> {
+        let mut pieces = Vec::new();
+        rows(&self.dst.1, &self.src.1, self.len, |rows| {
+            pieces.push(Piece {
+                dst: self.dst.0.wrapping_offset(rows.to.0 as isize),
+                dst_pitch: rows.to.1,
+                src: self.src.0.wrapping_offset(rows.from.0 as isize),
+                src_pitch: rows.from.1,
+                width: rows.width,
+                rows: rows.rows,
+            });
+        });
+        pieces
+    }
+}

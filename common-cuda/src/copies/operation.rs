@@ -1,0 +1,311 @@
+//! An operation: copies that are gathered, begun together, and over together.
+//!
+//! It is one box that serves in turn as the batch and as its completion, and goes back to its context's queue with its
+//! event: after the first few, neither costs an allocation, and there are as many as are needed.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{AcqRel, Release};
+
+use parking_lot::Mutex;
+
+use super::by_copier::ByCopier;
+use super::by_cpu::ByCpu;
+use super::by_engines::ByEngines;
+use super::by_kernels::ByKernels;
+use super::gathered::{Blocks, Gathered};
+use super::mechanism::{Entry, Mechanism, Progress};
+use super::stretch::Stretch;
+use super::workspace::Workspace;
+use crate::copy::{Direction, Within};
+use crate::driver::{Failure, FailureKind, Piece};
+use crate::error::DeviceError;
+use crate::location::Location;
+use crate::memory::Packing;
+use crate::order::After;
+use crate::strided::Strided;
+
+/// Makes copies in one context.
+pub(crate) struct CopyQueue {
+    pub(crate) workspace: Workspace,
+    /// Operations that are over, for the next ones.
+    #[expect(clippy::vec_box, reason = "the boxes themselves are what is kept")]
+    idle: Mutex<Vec<Box<Operation>>>,
+}
+
+/// How an operation begins.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Start {
+    /// The device's side, at least of the first copy.
+    pub(crate) at: Location,
+    pub(crate) direction: Direction,
+    pub(crate) after: After,
+}
+
+impl Start {
+    /// Of what copies nothing; memory and direction say nothing then.
+    const NO_COPY: Start =
+        Start { at: Location::HOST, direction: Direction::DeviceToDevice, after: After::DefaultStream };
+}
+
+impl CopyQueue {
+    pub(crate) fn new(workspace: Workspace) -> CopyQueue {
+        CopyQueue { workspace, idle: Mutex::default() }
+    }
+
+    /// Begins to gather copies.
+    pub(crate) fn operation(self: &Arc<Self>, start: Start) -> Box<Operation> {
+        let idle = self.idle.lock().pop();
+        let mut operation = idle.unwrap_or_else(|| Box::new(Operation::new(start)));
+        let Start { at, direction, after } = start;
+        (operation.copies.at, operation.copies.direction, operation.copies.after) = (at, direction, after);
+        operation.queue = Some(self.clone());
+        operation
+    }
+
+    /// An operation that copies nothing, and is over once the work is that the default stream holds now. None if it is
+    /// already.
+    pub(crate) fn after_default_stream(self: &Arc<Self>) -> Result<Option<Box<Operation>>, DeviceError> {
+        let workspace = &self.workspace;
+        let idle = self.ask(|| {
+            // Cheaper than an event where the stream is idle, as it mostly is: an event is waited for 1.5 us at least.
+            if workspace.ask_default_stream()? != Some(false) {
+                return Ok(None);
+            }
+            let mut operation = self.operation(Start::NO_COPY);
+            match operation.engines.follow_default_stream(workspace) {
+                Ok(true) => Ok(Some(operation)),
+                answer => {
+                    operation.rest();
+                    answer.map(|_| None)
+                }
+            }
+        })?;
+        Ok(idle)
+    }
+
+    /// Whether the default stream has nothing left to do.
+    pub(crate) fn default_stream_is_idle(&self) -> Result<bool, DeviceError> {
+        self.ask(|| Ok(self.workspace.ask_default_stream()? == Some(true)))
+    }
+
+    /// Puts questions about the default stream in the context, on a thread that must not be capturing.
+    fn ask<T>(&self, questions: impl FnOnce() -> Result<T, Failure>) -> Result<T, DeviceError> {
+        let mut entry = Entry::new(&self.workspace, After::DefaultStream);
+        let answer = entry.enter().and_then(|()| questions());
+        answer.map_err(|failure| self.workspace.error(failure, Direction::DeviceToDevice, 0))
+    }
+}
+
+impl Drop for CopyQueue {
+    fn drop(&mut self) {
+        let Ok(_scope) = self.workspace.context.enter() else { return };
+        for operation in self.idle.get_mut() {
+            operation.kernels.destroy(&self.workspace);
+            operation.engines.destroy(&self.workspace);
+        }
+    }
+}
+
+impl Workspace {
+    fn error(&self, failure: Failure, direction: Direction, bytes: usize) -> DeviceError {
+        let between = match direction {
+            Direction::DeviceToHost => "from device to host",
+            Direction::HostToDevice => "from host to device",
+            Direction::DeviceToDevice => "between devices",
+        };
+        let object = format!("a copy of {bytes} bytes {between} in context {}", self.context.id);
+        let mut error = self.context.error(failure, object);
+        match failure.kind {
+            FailureKind::Capturing => error.reason.push_str(
+                ": the calling thread captures a stream into a graph, and messages cannot be part of one; end the \
+                 capture first",
+            ),
+            FailureKind::ContextDestroyed => error.reason.push_str(": the context that the buffer was in is gone"),
+            _ => {}
+        }
+        error
+    }
+}
+
+/// A batch of copies, first in the making, then under way.
+pub(crate) struct Operation {
+    /// None while it lies in its queue.
+    queue: Option<Arc<CopyQueue>>,
+    copies: Gathered,
+    cpu: ByCpu,
+    copier: ByCopier,
+    kernels: ByKernels,
+    engines: ByEngines,
+    /// The workspace counts it.
+    under_way: bool,
+}
+
+impl Operation {
+    fn new(start: Start) -> Operation {
+        let Start { at, direction, after } = start;
+        Operation {
+            queue: None,
+            copies: Gathered {
+                at,
+                direction,
+                after,
+                pieces: Vec::new(),
+                blocks: Vec::new(),
+                stretches: Vec::new(),
+                bytes: 0,
+                page_locked: false,
+                reachable: None,
+                lost: false,
+            },
+            cpu: ByCpu,
+            copier: ByCopier::default(),
+            kernels: ByKernels::default(),
+            engines: ByEngines::default(),
+            under_way: false,
+        }
+    }
+
+    /// As [`CopyBatch::copy_2d`](crate::CopyBatch::copy_2d).
+    ///
+    /// # Safety
+    /// As there.
+    pub(crate) unsafe fn copy_2d(&mut self, dst: (*mut u8, usize), src: (*const u8, usize), width: usize, rows: usize) {
+        if width == 0 || rows == 0 {
+            return;
+        }
+        self.copies.bytes = self.copies.bytes.saturating_add(width.saturating_mul(rows));
+        let dense = dst.1 == width && src.1 == width;
+        let (width, rows) = if dense { (width * rows, 1) } else { (width, rows) };
+        self.copies.pieces.push(Piece { dst: dst.0, dst_pitch: dst.1, src: src.0, src_pitch: src.1, width, rows });
+    }
+
+    /// As [`CopyBatch::copy_strided`](crate::CopyBatch::copy_strided).
+    ///
+    /// # Safety
+    /// As there.
+    pub(crate) unsafe fn copy_strided(&mut self, dst: (*mut u8, &Strided), src: (*const u8, &Strided), len: u64) {
+        if len != 0 {
+            self.copies.bytes = self.copies.bytes.saturating_add(len as usize);
+            self.copies.blocks.push(Blocks { dst: (dst.0, *dst.1), src: (src.0, *src.1), len });
+        }
+    }
+
+    /// As [`CopyBatch::copy_packed`](crate::CopyBatch::copy_packed).
+    ///
+    /// # Safety
+    /// As there.
+    pub(crate) unsafe fn copy_packed(&mut self, packing: &Packing<'_>) {
+        if packing.len != 0 {
+            self.copies.bytes = self.copies.bytes.saturating_add(packing.len as usize);
+            self.copies.stretches.push(Stretch::new(packing));
+        }
+    }
+
+    pub(crate) fn page_locked(&mut self) {
+        self.copies.page_locked = true;
+    }
+
+    pub(crate) fn reachable(&mut self, within: Within) {
+        self.copies.reachable = Some(within);
+    }
+
+    /// Begins the copies. None if there were none, or they are done already.
+    pub(crate) fn finish(mut self: Box<Self>) -> Result<Option<Box<Operation>>, DeviceError> {
+        let Some(queue) = self.queue.clone().filter(|_| !self.copies.is_empty()) else {
+            self.rest();
+            return Ok(None);
+        };
+        let workspace = &queue.workspace;
+        match self.begin(workspace) {
+            Ok(Progress::Done) => {
+                self.rest();
+                Ok(None)
+            }
+            Ok(_) => {
+                self.under_way = true;
+                workspace.under_way.fetch_add(1, AcqRel);
+                Ok(Some(self))
+            }
+            Err(failure) => {
+                let error = workspace.error(failure, self.copies.direction, self.copies.bytes);
+                self.rest();
+                Err(error)
+            }
+        }
+    }
+
+    /// Offers the copies to one mechanism after the other.
+    fn begin(&mut self, workspace: &Workspace) -> Result<Progress, Failure> {
+        let copies = &mut self.copies;
+        let mut entry = Entry::new(workspace, copies.after);
+        if self.cpu.suits(workspace, copies) {
+            self.cpu.begin(workspace, copies, &mut entry)?;
+            if copies.is_empty() {
+                return Ok(Progress::Done);
+            }
+        } else {
+            workspace.mapping.look_after();
+        }
+        let others: [&mut dyn Mechanism; 3] = [&mut self.copier, &mut self.kernels, &mut self.engines];
+        for mechanism in others {
+            if mechanism.suits(workspace, copies) {
+                mechanism.begin(workspace, copies, &mut entry)?;
+                if copies.is_empty() {
+                    break;
+                }
+            }
+        }
+        Ok(Progress::Pending)
+    }
+
+    /// Whether it is over. Not asked again after an answer other than `Ok(false)`.
+    pub(crate) fn poll(&mut self) -> Result<bool, DeviceError> {
+        let Some(queue) = self.queue.clone() else { return Ok(true) };
+        let workspace = &queue.workspace;
+        let answer = match self.look(workspace) {
+            // Only now: until then its memory is in use.
+            Ok(true) if self.copies.lost => Err(Failure::NO_KERNEL),
+            answer => answer,
+        };
+        answer.map_err(|failure| {
+            let all: [&mut dyn Mechanism; 3] = [&mut self.copier, &mut self.kernels, &mut self.engines];
+            for mechanism in all {
+                mechanism.abandon(workspace);
+            }
+            workspace.error(failure, self.copies.direction, self.copies.bytes)
+        })
+    }
+
+    fn look(&mut self, workspace: &Workspace) -> Result<bool, Failure> {
+        let copies = &mut self.copies;
+        let first: [&mut dyn Mechanism; 2] = [&mut self.copier, &mut self.kernels];
+        for mechanism in first {
+            match mechanism.poll(workspace, copies)? {
+                Progress::Done => {}
+                Progress::Pending => return Ok(false),
+                Progress::PutBack => {
+                    if !copies.pieces.is_empty() {
+                        self.engines.begin(workspace, copies, &mut Entry::new(workspace, After::Nothing))?;
+                    }
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(self.engines.poll(workspace, copies)? == Progress::Done)
+    }
+
+    /// Goes back to its queue, event and all, once it is over.
+    pub(crate) fn rest(mut self: Box<Self>) {
+        self.copies.clear();
+        let all: [&mut dyn Mechanism; 3] = [&mut self.copier, &mut self.kernels, &mut self.engines];
+        for mechanism in all {
+            mechanism.clear();
+        }
+        if let Some(queue) = self.queue.take() {
+            if std::mem::take(&mut self.under_way) {
+                queue.workspace.under_way.fetch_sub(1, Release);
+            }
+            queue.idle.lock().push(self);
+        }
+    }
+}

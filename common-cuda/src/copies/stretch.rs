@@ -1,0 +1,66 @@
+//! A stretch of packed bytes that a kernel moves, or copy engines block by block.
+
+use super::workspace::Workspace;
+use crate::copy::Direction;
+use crate::driver::Piece;
+use crate::kernels::Packed;
+use crate::memory::{Packing, Spread};
+
+/// What [`Packing`] says, kept until it is done.
+pub(super) struct Stretch {
+    user: *mut u8,
+    /// Keeps the list, which the kernel reads.
+    spread: Spread,
+    position: u64,
+    packed: *mut u8,
+    len: u64,
+    unpack: bool,
+    by_engines: bool,
+}
+
+// SAFETY: the addresses are handed to the driver, never dereferenced here; that they stay good is the promise of whoever
+// added the stretch, on whatever thread.
+unsafe impl Send for Stretch {}
+
+impl Stretch {
+    pub(super) fn new(packing: &Packing<'_>) -> Stretch {
+        let Packing { user, spread, position, packed, len, unpack, by_engines } = *packing;
+        Stretch { user, spread: spread.clone(), position, packed, len, unpack, by_engines }
+    }
+
+    /// Whether it is left undone where no kernel does it.
+    pub(super) fn wants_kernel(&self, direction: Direction) -> bool {
+        direction == Direction::DeviceToDevice && !self.by_engines
+    }
+
+    /// For a kernel of the current context; none if it does not reach all of it.
+    pub(super) fn for_kernel(&self, workspace: &Workspace, direction: Direction) -> Option<Packed> {
+        let on_device = |address: *mut u8| workspace.context.driver.device_address(address).ok();
+        let packed = match direction {
+            Direction::DeviceToDevice => self.packed as u64,
+            _ => on_device(self.packed)?,
+        };
+        let entries = match &self.spread {
+            Spread::Regular(_) => 0,
+            Spread::Listed(list, _) => match list.on_device(&workspace.lists) {
+                Some(address) => address,
+                None => on_device(list.entries())?,
+            },
+        };
+        let (blocks, bytes) = ((self.user as u64, &self.spread, entries), (self.position, self.len, packed));
+        Packed::new(blocks, bytes, self.unpack)
+    }
+
+    /// For copy engines.
+    pub(super) fn pieces(&self) -> Vec<Piece> {
+        let mut pieces = Vec::new();
+        self.spread.rows(self.position, self.len, |rows| {
+            let packed = (self.packed.wrapping_offset(rows.to.0 as isize), rows.to.1);
+            let user = (self.user.wrapping_offset(rows.from.0 as isize), rows.from.1);
+            let (dst, src) = if self.unpack { (user, packed) } else { (packed, user) };
+            let (width, rows) = (rows.width, rows.rows);
+            pieces.push(Piece { dst: dst.0, dst_pitch: dst.1, src: src.0, src_pitch: src.1, width, rows });
+        });
+        pieces
+    }
+}

@@ -1,0 +1,94 @@
+//! What we keep in one context of the program's to make copies there.
+
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, OnceLock};
+
+use super::streams::CopyStreams;
+use crate::context::Context;
+use crate::copier::Copier;
+use crate::costs::{Costs, DeviceCosts};
+use crate::cpu_mapping::CpuMapping;
+use crate::driver::Failure;
+use crate::kernels::Kernels;
+use crate::location::DeviceIndex;
+use crate::memory::ListMemory;
+use crate::order::{DefaultStream, Settled};
+use crate::settings::Settings;
+
+/// Streams, kernels and memory of ours in a context. Each gives back what it has when it is dropped.
+pub(crate) struct Workspace {
+    pub(crate) context: Arc<Context>,
+    pub(crate) default_stream: Arc<DefaultStream>,
+    pub(crate) settings: Settings,
+    pub(super) streams: CopyStreams,
+    pub(crate) kernels: Kernels,
+    pub(super) copier: Copier,
+    pub(crate) lists: Arc<ListMemory>,
+    pub(super) mapping: CpuMapping,
+    /// Operations that have begun to copy and are not over.
+    pub(super) under_way: AtomicUsize,
+    costs: Arc<Costs>,
+    /// Its device, where costs are known by it.
+    device: OnceLock<DeviceIndex>,
+}
+
+impl Workspace {
+    pub(crate) fn new(context: Arc<Context>, settled: Arc<Settled>, settings: Settings, costs: Arc<Costs>) -> Self {
+        let default_stream = Arc::new(DefaultStream::new(context.clone(), settled));
+        Workspace {
+            settings,
+            streams: CopyStreams::new(context.clone()),
+            kernels: Kernels::new(context.clone(), default_stream.clone(), settings.kernels),
+            copier: Copier::new(context.clone(), settings),
+            lists: Arc::new(ListMemory::new(context.clone(), default_stream.clone(), settings.list_memory)),
+            mapping: CpuMapping::new(context.clone(), default_stream.clone(), settings),
+            under_way: AtomicUsize::new(0),
+            costs,
+            device: OnceLock::new(),
+            default_stream,
+            context,
+        }
+    }
+
+    /// What was measured of its device.
+    pub(crate) fn costs(&self) -> Option<&DeviceCosts> {
+        self.costs.of(*self.device.get()?)
+    }
+
+    /// Whose context it is: from now on what is measured of that device decides.
+    pub(crate) fn known_as(&self, device: DeviceIndex) {
+        let _ = self.device.set(device);
+    }
+
+    /// Loads the kernels unless that was tried, if the default stream is idle, or has just been found `idle`. The context
+    /// is current.
+    #[inline]
+    pub(crate) fn load_kernels(&self, idle: bool) {
+        if self.kernels.load(idle) && self.settings.copier {
+            self.copier.load();
+        }
+    }
+
+    /// Asks whether the default stream has nothing left to do; none where a capture forbids to ask. The context is
+    /// current.
+    pub(crate) fn ask_default_stream(&self) -> Result<Option<bool>, Failure> {
+        let idle = self.default_stream.is_idle()?;
+        if idle == Some(true) {
+            self.load_kernels(true);
+        }
+        Ok(idle)
+    }
+
+    /// Whether kernels make copies in the context at present.
+    pub(crate) fn has_kernels(&self) -> bool {
+        if !self.settings.kernels {
+            return false;
+        }
+        if !self.kernels.tried()
+            && let Ok(_scope) = self.context.enter()
+        {
+            self.load_kernels(false);
+        }
+        self.kernels.ready()
+    }
+}

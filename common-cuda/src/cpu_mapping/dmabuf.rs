@@ -1,0 +1,74 @@
+//! dma-bufs that the driver lets be mapped.
+//!
+//! Driver 580 gives a descriptor, and refuses to map it (`ENOTSUPP`). That drivers from 13.3 on do map it we have not
+//! seen; they are asked for one, and believed when they refuse.
+
+use std::os::fd::AsRawFd;
+
+use crate::driver::{Driver, Mapper, Refusal, View};
+use crate::location::DeviceIndex;
+
+pub(super) struct DmaBuf {
+    driver: &'static dyn Driver,
+}
+
+impl DmaBuf {
+    pub(super) fn find(driver: &'static dyn Driver, device: DeviceIndex) -> Result<DmaBuf, String> {
+        driver.maps_dma_bufs(device).map(|()| DmaBuf { driver })
+    }
+}
+
+impl Mapper for DmaBuf {
+    fn name(&self) -> &'static str {
+        "dma-buf"
+    }
+
+    fn map(&self, base: u64, len: usize) -> Result<Box<dyn View>, Refusal> {
+        let page = crate::memory::page_size() as u64;
+        let first = base & !(page - 1);
+        let skipped = (base - first) as usize;
+        let whole = (skipped + len).next_multiple_of(page as usize);
+        let descriptor =
+            self.driver.dma_buf(first, whole).map_err(|failure| Refusal::Allocation(self.driver.reason(failure)))?;
+        // SAFETY: a new mapping at an address of the kernel's choice. The descriptor is closed below: the mapping keeps
+        // what it needs.
+        let address = unsafe {
+            let protection = libc::PROT_READ | libc::PROT_WRITE;
+            libc::mmap(std::ptr::null_mut(), whole, protection, libc::MAP_SHARED, descriptor.as_raw_fd(), 0)
+        };
+        if address == libc::MAP_FAILED {
+            let error = std::io::Error::last_os_error();
+            return Err(match error.raw_os_error() {
+                // What it has room for differs from one to the next.
+                Some(libc::ENOMEM | libc::EAGAIN | libc::ENOSPC) => Refusal::Allocation(error.to_string()),
+                _ => Refusal::All(error.to_string()),
+            });
+        }
+        Ok(Box::new(Pages { address: address.cast(), len: whole, skipped }))
+    }
+}
+
+/// The pages around an allocation.
+struct Pages {
+    address: *mut u8,
+    len: usize,
+    /// Bytes before the allocation.
+    skipped: usize,
+}
+
+// SAFETY: an address, which its users touch with nobody else doing so.
+unsafe impl Send for Pages {}
+
+impl View for Pages {
+    fn address(&self) -> *mut u8 {
+        self.address.wrapping_add(self.skipped)
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        crate::host_ranges::forget(self.address as usize, self.len);
+        // SAFETY: the whole mapping, which nobody uses any more.
+        unsafe { libc::munmap(self.address.cast(), self.len) };
+    }
+}

@@ -1,0 +1,282 @@
+//! Device memory that the CPU reaches, and small copies by its loads and stores.
+//!
+//! **Never met on hardware.** No machine of the project has a driver that maps dma-bufs, nor gdrcopy's kernel module. So it
+//! is off unless `device_mapped_read_limit` or `device_mapped_write_limit` is set, and each mapper has to pass a self-test
+//! ([`self_test`]) in each context before it maps memory of a program.
+//!
+//! A copy engine takes 5 to 7 us for a few bytes, nearly all of which the driver spends. Through a mapping a store takes
+//! as long as it takes to leave the processor, a load one way there and back over PCIe.
+//!
+//! # What makes it right
+//! - No stream orders what the CPU does. So nothing of ours is under way in the context, and the default stream is idle,
+//!   or is known to have been since the operation began.
+//! - A mapping belongs to an allocation, not to an address: the driver's id of it is asked for anew each time, and is never
+//!   used for another.
+//! - When a copy to the device is over, everybody sees it ([`words::store`]).
+//!
+//! A mapped dma-buf keeps the memory, freed or not. So allocations are mapped that are not large, few of them, and each
+//! copy that is made otherwise looks whether one of them is gone.
+
+mod cache;
+mod dmabuf;
+mod self_test;
+mod words;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+
+use self::cache::{Cache, Entry};
+use self::dmabuf::DmaBuf;
+use self::self_test::{Outcome, self_test};
+use crate::context::Context;
+use crate::copy::Direction;
+use crate::driver::{Driver, Failure, Mapper, Piece, Refusal, View};
+use crate::location::DeviceIndex;
+use crate::order::DefaultStream;
+use crate::settings::Settings;
+
+/// What a context keeps mapped.
+pub(crate) struct CpuMapping {
+    context: Arc<Context>,
+    default_stream: Arc<DefaultStream>,
+    /// Largest copies to the host, and to the device.
+    read_limit: usize,
+    write_limit: usize,
+    /// Nothing can be mapped here.
+    off: AtomicBool,
+    /// How many allocations are.
+    count: AtomicUsize,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// The mappers that have not refused, the best first; none before they were looked for.
+    mappers: Option<Vec<Box<dyn Mapper>>>,
+    /// The first of them has passed the self-test.
+    tested: bool,
+    cache: Cache<Box<dyn View>>,
+    /// Allocations in a row that the first of the mappers has refused.
+    refused: usize,
+}
+
+/// So many allocations that are refused one after the other say that all will be.
+const PATIENCE: usize = 8;
+
+impl CpuMapping {
+    pub(crate) fn new(context: Arc<Context>, default_stream: Arc<DefaultStream>, settings: Settings) -> CpuMapping {
+        CpuMapping {
+            context,
+            default_stream,
+            read_limit: settings.mapped_read,
+            write_limit: settings.mapped_write,
+            off: AtomicBool::new(settings.mapped_read.max(settings.mapped_write) == 0),
+            count: AtomicUsize::new(0),
+            state: Mutex::default(),
+        }
+    }
+
+    /// Whether a copy of so many bytes could be made.
+    pub(crate) fn may_copy(&self, direction: Direction, len: usize) -> bool {
+        let limit = match direction {
+            Direction::DeviceToHost => self.read_limit,
+            Direction::HostToDevice => self.write_limit,
+            Direction::DeviceToDevice => 0,
+        };
+        len <= limit && !self.off.load(Ordering::Relaxed)
+    }
+
+    /// Makes a copy to or from the context's own memory if that is mapped, and `ready` says that the CPU may touch it. At
+    /// the second meeting of an allocation it is mapped: that takes as long as many small copies.
+    ///
+    /// # Safety
+    /// The piece is one row, between host memory and an allocation of the context; nobody but the caller touches the
+    /// destination or writes the source, once `ready` has said yes.
+    pub(crate) unsafe fn copy(
+        &self,
+        piece: &Piece,
+        direction: Direction,
+        ready: impl FnOnce() -> Result<bool, Failure>,
+    ) -> Result<bool, Failure> {
+        let to_device = direction == Direction::HostToDevice;
+        let device = if to_device { piece.dst as u64 } else { piece.src as u64 };
+        // Held until the copy is made: a mapping that is in use is not let go of.
+        let mut state = self.state.lock();
+        if self.mappers(&mut state)?.is_empty() {
+            self.off.store(true, Ordering::Relaxed);
+            return Ok(false);
+        }
+        let Some(id) = self.context.driver.buffer_id(device) else { return Ok(false) };
+        let mut ready = Some(ready);
+        let entry = if state.cache.holds(id) {
+            state.cache.find(id)
+        } else {
+            // Nor is memory mapped while a kernel may wait for this very message: that may wait for the device.
+            let may = !state.cache.has_refused(id) && ready.take().map_or(Ok(true), |ready| ready())?;
+            if may { self.meet(&mut state, id, device)? } else { None }
+        };
+        let place = entry.and_then(|entry| place(entry, device, piece.width));
+        self.count.store(state.cache.len(), Ordering::Relaxed);
+        let Some(place) = place else { return Ok(false) };
+        if !ready.map_or(Ok(true), |ready| ready())? {
+            return Ok(false);
+        }
+        // SAFETY: `place` is where the device's side is mapped, of an allocation that has this id at the moment; it stays
+        // so while the lock is held. The rest is the caller's promise.
+        unsafe {
+            match to_device {
+                true => words::store(place, piece.src, piece.width),
+                false => words::load(piece.dst, place, piece.width),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Looks whether the allocation is still there whose turn it is. Called with every copy that is made otherwise.
+    #[inline]
+    pub(crate) fn look_after(&self) {
+        if self.count.load(Ordering::Relaxed) != 0
+            && let Some(mut state) = self.state.try_lock()
+        {
+            state.cache.check_next(|id, base| self.is_there(id, base));
+            self.count.store(state.cache.len(), Ordering::Relaxed);
+        }
+    }
+
+    fn is_there(&self, id: u64, base: u64) -> bool {
+        self.context.driver.buffer_id(base) == Some(id)
+    }
+
+    /// The mappers that are left. They are looked for when this is first asked.
+    fn mappers<'s>(&self, state: &'s mut State) -> Result<&'s [Box<dyn Mapper>], Failure> {
+        if state.mappers.is_none() {
+            let _scope = self.context.enter()?;
+            let found = self.context.driver.current_device().map(|device| find(self.context.driver, device));
+            let mappers = match found {
+                Ok(Ok(mappers)) => mappers,
+                Ok(Err(reason)) => {
+                    log::debug!("context {}: device memory is not mapped: {reason}", self.context.id);
+                    Vec::new()
+                }
+                Err(_) => Vec::new(),
+            };
+            state.mappers = Some(mappers);
+        }
+        Ok(state.mappers.as_deref().unwrap_or_default())
+    }
+
+    /// An allocation that is not mapped, around an address: if this is the second meeting, and it can be, it is from now on.
+    #[cold]
+    fn meet<'s>(
+        &self,
+        state: &'s mut State,
+        id: u64,
+        address: u64,
+    ) -> Result<Option<&'s Entry<Box<dyn View>>>, Failure> {
+        if state.cache.has_refused(id) {
+            return Ok(None);
+        }
+        state.cache.retain(|id, base| self.is_there(id, base));
+        if !state.cache.meet(id) {
+            return Ok(None);
+        }
+        let _scope = self.context.enter()?;
+        if let Ok((base, len)) = self.context.driver.range(address)
+            && len <= cache::LARGEST
+        {
+            match self.map(state, base, len) {
+                Ok(Some(view)) => return Ok(Some(state.cache.add(Entry { id, base, len, view }))),
+                Ok(None) => {}
+                // Another time: the memory itself is not refused.
+                Err(NotNow) => return Ok(None),
+            }
+        }
+        state.cache.refuse(id);
+        Ok(None)
+    }
+
+    /// Maps an allocation by the first mapper that passes the self-test and does not refuse. The context is current.
+    fn map(&self, state: &mut State, base: u64, len: usize) -> Result<Option<Box<dyn View>>, NotNow> {
+        let id = self.context.id;
+        let Some(mappers) = state.mappers.as_mut() else { return Ok(None) };
+        while let Some(mapper) = mappers.first() {
+            if !state.tested {
+                match self_test(&self.context, &self.default_stream, &**mapper) {
+                    Outcome::Passed => state.tested = true,
+                    Outcome::NotNow => return Err(NotNow),
+                    Outcome::Failed(reason) => {
+                        cableway_base::warn_once(&format!("device/mapping/{}", mapper.name()), || {
+                            format!("device memory is not mapped by {}: its self-test failed: {reason}", mapper.name())
+                        });
+                        mappers.remove(0);
+                        continue;
+                    }
+                    Outcome::Refused(reason) => {
+                        log::info!("device memory is not mapped by {}: {reason}", mapper.name());
+                        mappers.remove(0);
+                        continue;
+                    }
+                }
+            }
+            let reason = match mapper.map(base, len) {
+                Ok(view) => {
+                    log::debug!("context {id}: {len} bytes at {base:#x} are mapped by {}", mapper.name());
+                    state.refused = 0;
+                    return Ok(Some(view));
+                }
+                Err(Refusal::Allocation(reason)) => {
+                    state.refused += 1;
+                    log::debug!("context {id}: {len} bytes at {base:#x} are not mapped: {reason}");
+                    if state.refused < PATIENCE {
+                        return Ok(None);
+                    }
+                    reason
+                }
+                Err(Refusal::All(reason)) => reason,
+            };
+            log::info!("device memory is not mapped by {}: {reason}", mapper.name());
+            mappers.remove(0);
+            (state.refused, state.tested) = (0, false);
+        }
+        Ok(None)
+    }
+}
+
+/// The device is busy with work of the program's.
+struct NotNow;
+
+/// Where `len` bytes at an address of the device's are mapped.
+fn place(entry: &Entry<Box<dyn View>>, device: u64, len: usize) -> Option<*mut u8> {
+    let offset = device.checked_sub(entry.base)?;
+    let fits = offset.checked_add(len as u64).is_some_and(|end| end <= entry.len as u64);
+    fits.then(|| entry.view.address().wrapping_add(offset as usize))
+}
+
+/// The mappers that may work for a device, the best first; else why there is none.
+fn find(driver: &'static dyn Driver, device: DeviceIndex) -> Result<Vec<Box<dyn Mapper>>, String> {
+    let dma_buf = DmaBuf::find(driver, device).map(|mapper| Box::new(mapper) as Box<dyn Mapper>);
+    let mut mappers = Vec::new();
+    let mut reasons = Vec::new();
+    for found in [dma_buf, driver.module_mapper()] {
+        match found {
+            Ok(mapper) => mappers.push(mapper),
+            Err(reason) => reasons.push(reason),
+        }
+    }
+    if mappers.is_empty() { Err(reasons.join("; ")) } else { Ok(mappers) }
+}
+
+/// For people: by what a device's memory is mapped, or why it is not.
+pub(crate) fn describe(driver: &'static dyn Driver, device: DeviceIndex) -> Result<String, String> {
+    let dma_buf = match DmaBuf::find(driver, device) {
+        // Whether it refuses shows when there is memory to map.
+        Ok(mapper) => return Ok(format!("{}, if the driver lets it be mapped", mapper.name())),
+        Err(reason) => reason,
+    };
+    match driver.module_mapper() {
+        Ok(mapper) => Ok(mapper.name().to_owned()),
+        Err(reason) => Err(format!("{dma_buf}; {reason}")),
+    }
+}

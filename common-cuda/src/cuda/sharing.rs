@@ -1,0 +1,141 @@
+//! How allocations are passed to other processes.
+//!
+//! - Memory of `cuMemAlloc` by a handle that any process of the user may open.
+//! - Memory of virtual memory management (`cuMemCreate`, `cuMemMap`) by file descriptor. What is shared is physical
+//!   memory: a mapping of it that outlives its owner's shows old bytes, never memory of somebody else.
+//! - Memory of pools that were made to be shared: the pool by file descriptor, an allocation by a handle. The driver
+//!   wants each importer to have freed an allocation before its owner frees it.
+
+use std::ffi::{c_int, c_uint, c_void};
+use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
+
+use cudarc::driver::sys::{
+    CUipcMem_flags_enum, CUipcMemHandle, CUmemLocationType_enum as Place, CUmemPoolPtrExportData,
+    CUpointer_attribute_enum as Attribute,
+};
+
+use super::direct::owned;
+use super::library::CudaDriver;
+use super::mapping::{self, BY_DESCRIPTOR, Physical};
+use super::pool;
+use crate::driver::{DeviceInfo, Failure, FailureKind, Memory, Pool, Sharing};
+use crate::exported::{ExportKind, Exported, Given};
+use crate::location::DeviceIndex;
+
+impl Sharing for CudaDriver {
+    fn export(&self, device: DeviceIndex, address: u64, buffer_id: u64) -> Result<Option<Exported>, Failure> {
+        // An address of which nothing is said may be a pool's, which is no mapping of its own.
+        let (kind, pool) = match pool::of(self, address) {
+            _ if self.has_handle(address) => (ExportKind::Legacy, 0),
+            Ok(0) if self.is_shareable(device, address) => (ExportKind::Descriptor, 0),
+            Ok(pool @ 1..) if pool::is_shareable(self, address) => (ExportKind::Pool, pool),
+            _ => return Ok(None),
+        };
+        let (base, len) = self.range(address)?;
+        let handle = match kind {
+            ExportKind::Legacy => self.handle_of(base)?,
+            ExportKind::Descriptor => [0; 64],
+            ExportKind::Pool => pool::export_pointer(self, pool, base)?,
+        };
+        let device = self.uuid(device)?;
+        Ok(Some(Exported { kind, device, base, len: len as u64, buffer_id, handle, pool }))
+    }
+
+    fn descriptor(&self, exported: &Exported) -> Result<Option<OwnedFd>, Failure> {
+        // Ids come once: if the same one is there after the memory was taken hold of, it is what was taken hold of.
+        let physical = self.physical(exported.base);
+        let there = self.buffer_id(exported.base);
+        if there != Some(exported.buffer_id) || self.range(exported.base)? != (exported.base, exported.len as usize) {
+            return Ok(None);
+        }
+        let mut descriptor: c_int = -1;
+        let place = (&raw mut descriptor).cast();
+        // SAFETY: fills in a descriptor, which is what a handle of this kind is.
+        unsafe { self.cuMemExportToShareableHandle(place, physical?.handle, BY_DESCRIPTOR, 0) }?;
+        owned(descriptor).map(Some).ok_or(Failure::found("cuMemExportToShareableHandle", FailureKind::Other))
+    }
+
+    fn pool_descriptor(&self, pool: u64) -> Result<OwnedFd, Failure> {
+        pool::descriptor(self, pool)
+    }
+
+    fn open_handle(&self, handle: &[u8; 64]) -> Result<u64, Failure> {
+        let handle = CUipcMemHandle { reserved: handle.map(|byte| byte as _) };
+        let flags = CUipcMem_flags_enum::CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS as c_uint;
+        let mut address = 0;
+        // SAFETY: fills in the address; the driver checks the handle.
+        unsafe { self.cuIpcOpenMemHandle(&raw mut address, handle, flags) }?;
+        Ok(address)
+    }
+
+    unsafe fn close_handle(&self, address: u64) -> Result<(), Failure> {
+        // SAFETY: the caller's promise.
+        unsafe { self.cuIpcCloseMemHandle(address) }
+    }
+
+    fn map_descriptors(&self, given: &[Given], user: DeviceIndex) -> Result<u64, Failure> {
+        let user = self.device(user)?;
+        let physical = given.iter().map(|Given { descriptor, len }| {
+            let mut handle = 0;
+            let shareable: *mut c_void = std::ptr::without_provenance_mut(descriptor.as_raw_fd() as usize);
+            // SAFETY: a handle of this kind is the descriptor itself, which is open; a handle is filled in.
+            unsafe { self.cuMemImportFromShareableHandle(&raw mut handle, shareable, BY_DESCRIPTOR) }?;
+            Ok((Physical::new(self, handle), *len as usize))
+        });
+        mapping::map(self, user, &physical.collect::<Result<Vec<_>, Failure>>()?)
+    }
+
+    fn import_pool(&self, descriptor: BorrowedFd<'_>, user: DeviceIndex) -> Result<Pool, Failure> {
+        pool::import(self, descriptor, user)
+    }
+
+    fn import_pointer(&self, pool: &Pool, handle: &[u8; 64]) -> Result<u64, Failure> {
+        let mut exported = CUmemPoolPtrExportData { reserved: *handle };
+        let mut address = 0;
+        // SAFETY: fills in an address; the driver checks what was exported.
+        unsafe { self.cuMemPoolImportPointer(&raw mut address, pool::raw(pool), &raw mut exported) }?;
+        Ok(address)
+    }
+
+    fn destroy_pool(&self, pool: Pool) -> Result<(), Failure> {
+        // SAFETY: made or imported by us, and given away by its owner; what is allocated in it stays until it is freed.
+        unsafe { self.cuMemPoolDestroy(pool::raw(&pool)) }
+    }
+}
+
+impl CudaDriver {
+    /// Whether a legacy handle can be had. A driver that does not say is asked for the handle itself.
+    fn has_handle(&self, address: u64) -> bool {
+        let capable = self.pointer_attribute(Attribute::CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, address);
+        capable.is_ok_and(|capable| capable != 0) || capable.is_err()
+    }
+
+    /// The handle of the allocation that begins at `base`.
+    fn handle_of(&self, base: u64) -> Result<[u8; 64], Failure> {
+        let mut handle = CUipcMemHandle { reserved: [0; 64] };
+        // SAFETY: the first byte of an allocation, whose handle is filled in.
+        unsafe { self.cuIpcGetMemHandle(&raw mut handle, base) }?;
+        Ok(handle.reserved.map(|byte| byte as u8))
+    }
+
+    /// The physical memory that is mapped at an address, kept until it is dropped.
+    fn physical(&self, address: u64) -> Result<Physical<'_>, Failure> {
+        let mut handle = 0;
+        let place: *mut c_void = std::ptr::with_exposed_provenance_mut(address as usize);
+        // SAFETY: fills in a handle; any address may be asked about.
+        unsafe { self.cuMemRetainAllocationHandle(&raw mut handle, place) }?;
+        Ok(Physical::new(self, handle))
+    }
+
+    /// Whether what is mapped at an address, which is of no pool, is memory of the device that was made to be passed by
+    /// descriptor.
+    fn is_shareable(&self, device: DeviceIndex, address: u64) -> bool {
+        let made = || {
+            let device = self.device(device)?;
+            let made = self.physical(address)?.properties()?;
+            let here = made.location.type_ == Place::CU_MEM_LOCATION_TYPE_DEVICE && made.location.id == device;
+            Ok::<_, Failure>(here && made.requestedHandleTypes.0 as c_int & BY_DESCRIPTOR != 0)
+        };
+        made().unwrap_or(false)
+    }
+}

@@ -1,0 +1,134 @@
+//! Streams, events and captures.
+
+use std::ffi::{c_int, c_uint};
+
+use cudarc::driver::sys::{CUevent, CUevent_flags_enum, CUstream, CUstream_flags_enum, CUstreamCaptureMode_enum};
+
+use super::library::CudaDriver;
+use super::status::{is_capture_elsewhere, is_done};
+use crate::driver::{Event, Failure, FailureKind, Priority, Stream, Streams};
+
+/// The context's legacy default stream.
+static LEGACY: Stream = Stream::new(1);
+
+/// The first driver on which freeing nothing is refused during a capture.
+const FREES_NOTHING_IN_CAPTURES: c_int = 13_000;
+
+pub(super) fn raw(stream: &Stream) -> CUstream {
+    std::ptr::with_exposed_provenance_mut(stream.raw())
+}
+
+fn raw_event(event: &Event) -> CUevent {
+    std::ptr::with_exposed_provenance_mut(event.raw())
+}
+
+impl Streams for CudaDriver {
+    /// `CU_STREAM_NON_BLOCKING`: a blocking stream would wait for kernels that have nothing to do with the message, and
+    /// make the application's later kernels wait for us.
+    fn new_stream(&self, priority: Priority) -> Result<Stream, Failure> {
+        let (mut least, mut greatest): (c_int, c_int) = (0, 0);
+        let mut stream: CUstream = std::ptr::null_mut();
+        let flags = CUstream_flags_enum::CU_STREAM_NON_BLOCKING as c_uint;
+        // SAFETY: fills in two integers and the new stream.
+        unsafe {
+            match priority {
+                Priority::Normal => self.cuStreamCreate(&raw mut stream, flags)?,
+                Priority::Highest => {
+                    self.cuCtxGetStreamPriorityRange(&raw mut least, &raw mut greatest)?;
+                    self.cuStreamCreateWithPriority(&raw mut stream, flags, greatest)?;
+                }
+            }
+        }
+        Ok(Stream::new(stream.expose_provenance()))
+    }
+
+    fn destroy_stream(&self, stream: Stream) -> Result<(), Failure> {
+        // SAFETY: made by `new_stream`, and given away by its owner.
+        unsafe { self.cuStreamDestroy(raw(&stream)) }
+    }
+
+    fn is_idle(&self, stream: &Stream) -> Result<bool, Failure> {
+        // SAFETY: a stream of the current context.
+        is_done(unsafe { self.cuStreamQuery(raw(stream)) })
+    }
+
+    fn synchronise(&self, stream: &Stream) -> Result<(), Failure> {
+        // SAFETY: a stream of the current context.
+        unsafe { self.cuStreamSynchronize(raw(stream)) }
+    }
+
+    fn new_event(&self) -> Result<Event, Failure> {
+        let mut event: CUevent = std::ptr::null_mut();
+        let flags = CUevent_flags_enum::CU_EVENT_DISABLE_TIMING as c_uint;
+        // SAFETY: fills in the new event.
+        unsafe { self.cuEventCreate(&raw mut event, flags) }?;
+        Ok(Event::new(event.expose_provenance()))
+    }
+
+    fn destroy_event(&self, event: Event) -> Result<(), Failure> {
+        // SAFETY: made by `new_event`, and given away by its owner.
+        unsafe { self.cuEventDestroy(raw_event(&event)) }
+    }
+
+    fn record(&self, event: &Event, stream: &Stream) -> Result<(), Failure> {
+        // SAFETY: event and stream are of the current context.
+        unsafe { self.cuEventRecord(raw_event(event), raw(stream)) }
+    }
+
+    fn is_done(&self, event: &Event) -> Result<bool, Failure> {
+        // SAFETY: an event that is not destroyed.
+        is_done(unsafe { self.cuEventQuery(raw_event(event)) })
+    }
+
+    fn wait(&self, stream: &Stream, event: &Event) -> Result<(), Failure> {
+        // SAFETY: event and stream are of the current context.
+        unsafe { self.cuStreamWaitEvent(raw(stream), raw_event(event), 0) }
+    }
+
+    fn default_stream(&self) -> &Stream {
+        &LEGACY
+    }
+
+    fn default_stream_is_usable(&self) -> Result<bool, Failure> {
+        let mut status: c_int = 0;
+        // SAFETY: fills in the status. This question leaves captures alone.
+        match unsafe { self.cuStreamIsCapturing(raw(&LEGACY), &raw mut status) } {
+            Err(failure) if is_capture_elsewhere(failure) => Ok(false),
+            // Missing before CUDA 10.0, which has no captures either.
+            Ok(()) | Err(Failure { kind: FailureKind::Missing, .. }) => Ok(true),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    fn capture_test_needs_event(&self) -> bool {
+        self.version < FREES_NOTHING_IN_CAPTURES
+    }
+
+    /// The driver has no such question. But a call that is unsafe in a capture is refused in the thread-local mode exactly
+    /// if this thread has begun a capture (other than a relaxed one), and captures of other threads are left alone. The
+    /// refusal invalidates this thread's capture, as its own unsafe calls would.
+    ///
+    /// To free nothing is such a call on the drivers where that was tried, and costs 0.02 us; the query of an event costs
+    /// 1.3 us.
+    fn refuse_capture(&self, event: Option<&Event>) -> Result<(), Failure> {
+        let mut mode = CUstreamCaptureMode_enum::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL as c_int;
+        // SAFETY: exchanges this thread's mode with `mode`.
+        if unsafe { self.cuThreadExchangeStreamCaptureMode(&raw mut mode) }.is_err() {
+            // Drivers before 10.1; `enter` has found that out too.
+            return Ok(());
+        }
+        let answer = match event {
+            // SAFETY: an event of the current context.
+            Some(event) => unsafe { self.cuEventQuery(raw_event(event)) },
+            // SAFETY: an address of 0 is nothing to free.
+            None => unsafe { self.cuMemFree(0) },
+        };
+        // SAFETY: gives the mode back that `enter` has set.
+        unsafe { self.cuThreadExchangeStreamCaptureMode(&raw mut mode) }?;
+        match answer {
+            Err(Failure { kind: FailureKind::Capturing, .. }) => answer,
+            // Whatever else is wrong will show when something is asked for.
+            _ => Ok(()),
+        }
+    }
+}

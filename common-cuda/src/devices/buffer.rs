@@ -1,0 +1,145 @@
+//! Device memory that a program allocates through us.
+
+use std::sync::Arc;
+
+use super::Devices;
+use crate::context::Primary;
+use crate::driver::{Allocated, Driver, Failure, FailureKind};
+use crate::error::DeviceError;
+use crate::location::{BufferKind, DeviceIndex, Location};
+
+/// An allocation in a device's primary context, which it keeps active. Freed by dropping.
+///
+/// The driver must be initialised: by the program itself, or by [`Devices::initialise`].
+pub struct DeviceBuffer {
+    context: Arc<Primary>,
+    memory: Allocated,
+    devices: Devices,
+    len: usize,
+}
+
+impl DeviceBuffer {
+    /// Allocates `len` bytes, whose content is undefined.
+    ///
+    /// # Errors
+    /// No driver, no such device, a length of 0, not enough memory, or a kind that the device does not have.
+    pub fn new(devices: &Devices, device: DeviceIndex, kind: BufferKind, len: usize) -> Result<Self, DeviceError> {
+        let object = || format!("{len} bytes of {kind:?} memory on device {}", device.0);
+        let platform = devices.platform().ok_or_else(|| DeviceError::no_driver("allocate", object()))?;
+        if len == 0 {
+            let reason = "an allocation cannot be empty".to_owned();
+            return Err(DeviceError { call: "allocate", object: object(), reason });
+        }
+        let context = platform.primary(device)?;
+        let made = context.allocate(kind, len);
+        let memory = made.map_err(|failure| context.driver.error(failure, object()))?;
+        Ok(DeviceBuffer { context, memory, devices: devices.clone(), len })
+    }
+
+    /// The first byte's address. Only of [`BufferKind::Pinned`] and [`BufferKind::Managed`] may the CPU touch it.
+    pub fn as_device_ptr(&self) -> *mut u8 {
+        std::ptr::with_exposed_provenance_mut(self.memory.address as usize)
+    }
+
+    /// Bytes.
+    #[expect(clippy::len_without_is_empty, reason = "an allocation is never empty")]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// How it was allocated.
+    pub fn kind(&self) -> BufferKind {
+        self.memory.kind
+    }
+
+    /// What the driver says about it.
+    pub fn location(&self) -> Location {
+        self.devices.classify(self.as_device_ptr(), self.len)
+    }
+
+    /// Copies host memory into it, from byte `offset` on. Returns when `source` may be written again, which for
+    /// ordinary memory can be *before* the bytes have arrived: the rest of the way is ordered in the legacy default
+    /// stream only, as after a program's own `cudaMemcpy`. In [`BufferKind::Pinned`] memory they have arrived.
+    ///
+    /// # Errors
+    /// The range does not lie in the buffer, or the driver refused.
+    pub fn copy_from_host(&mut self, offset: usize, source: &[u8]) -> Result<(), DeviceError> {
+        self.check("copy_from_host", offset, source.len())?;
+        // SAFETY: the range was checked, and the slice has as many bytes.
+        self.with(source.len(), |driver| unsafe {
+            driver.write(self.as_device_ptr().wrapping_add(offset), source.as_ptr(), source.len())?;
+            self.settle(driver)
+        })
+    }
+
+    /// Copies bytes from `offset` on to host memory; done when it returns.
+    ///
+    /// # Errors
+    /// As [`copy_from_host`](Self::copy_from_host).
+    pub fn copy_to_host(&self, offset: usize, destination: &mut [u8]) -> Result<(), DeviceError> {
+        self.check("copy_to_host", offset, destination.len())?;
+        // SAFETY: as above.
+        self.with(destination.len(), |driver| unsafe {
+            driver.read(destination.as_mut_ptr(), self.as_device_ptr().wrapping_add(offset), destination.len())
+        })
+    }
+
+    /// Sets every byte, as `cudaMemset`: ordered in the legacy default stream, perhaps not done when it returns.
+    ///
+    /// # Errors
+    /// The driver refused.
+    pub fn fill(&mut self, byte: u8) -> Result<(), DeviceError> {
+        self.with(self.len, |driver| {
+            // SAFETY: the whole allocation.
+            unsafe { driver.fill(self.as_device_ptr(), byte, self.len) }?;
+            self.settle(driver)
+        })
+    }
+
+    /// Runs a call of the driver's on `bytes` of it, in its context.
+    fn with(&self, bytes: usize, call: impl FnOnce(&dyn Driver) -> Result<(), Failure>) -> Result<(), DeviceError> {
+        let driver = self.context.driver;
+        let done = self.context.enter().and_then(|_scope| call(driver));
+        let object = || format!("{bytes} of {} bytes of {:?} memory", self.len, self.kind());
+        done.map_err(|failure| driver.error(failure, object()))
+    }
+
+    /// Waits for what was written if the CPU may look at once; else the default stream's order is enough.
+    fn settle(&self, driver: &dyn Driver) -> Result<(), Failure> {
+        match self.kind() {
+            BufferKind::Pinned => driver.synchronise(driver.default_stream()),
+            _ => Ok(()),
+        }
+    }
+
+    fn check(&self, call: &'static str, offset: usize, len: usize) -> Result<(), DeviceError> {
+        if offset.checked_add(len).is_some_and(|end| end <= self.len) {
+            return Ok(());
+        }
+        let object = format!("{len} bytes at offset {offset}");
+        Err(DeviceError { call, object, reason: format!("the buffer has {} bytes", self.len) })
+    }
+}
+
+impl Drop for DeviceBuffer {
+    fn drop(&mut self) {
+        let driver = self.context.driver;
+        // SAFETY: allocated in this context and freed once; device work on it is the owner's to have finished.
+        match self.context.enter().and_then(|_scope| unsafe { driver.free_kind(&self.memory) }) {
+            Ok(()) => {}
+            // A reset of the device has freed it already.
+            Err(failure) if failure.context_gone() || failure.kind == FailureKind::InvalidValue => {}
+            Err(failure) => log::warn!("freeing {:?} memory: {}", self.kind(), driver.reason(failure)),
+        }
+    }
+}
+
+impl std::fmt::Debug for DeviceBuffer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DeviceBuffer")
+            .field("kind", &self.kind())
+            .field("address", &self.as_device_ptr())
+            .field("len", &self.len)
+            .finish()
+    }
+}

@@ -1,0 +1,87 @@
+//! Copies between any two kinds of memory.
+
+use std::marker::PhantomData;
+
+use super::{CopyBatch, Devices};
+use crate::copy::{Direction, Order};
+use crate::error::DeviceError;
+use crate::location::Location;
+
+impl Devices {
+    /// Begins copies in the context of `at`, the device side's location.
+    ///
+    /// # Errors
+    /// `at` is host memory, or its context is gone. That the calling thread captures a graph (a message cannot be part
+    /// of one) is told by [`CopyBatch::finish`].
+    pub fn batch(&self, at: &Location, direction: Direction, order: Order) -> Result<CopyBatch<'_>, DeviceError> {
+        let platform = self.platform().ok_or_else(|| DeviceError::no_driver("batch", format!("{at:?}")))?;
+        Ok(CopyBatch { operation: platform.batch(at, direction, order)?, devices: PhantomData })
+    }
+
+    /// Copies `len` bytes between any two kinds of memory, after the default stream's work, and waits.
+    ///
+    /// # Safety
+    /// Both ranges are allocated and do not overlap, and nobody writes the source or touches the destination meanwhile.
+    ///
+    /// # Errors
+    /// The driver refused.
+    pub unsafe fn copy(&self, dst: *mut u8, src: *const u8, len: usize) -> Result<(), DeviceError> {
+        let (to, from) = (self.classify(dst, len), self.classify(src, len));
+        let (at, direction) = match (from.on_device(), to.on_device()) {
+            (false, false) => {
+                // SAFETY: both are host memory, and the caller's promise covers the rest.
+                unsafe { std::ptr::copy_nonoverlapping(src, dst, len) };
+                return Ok(());
+            }
+            (true, false) => (from, Direction::DeviceToHost),
+            (false, true) => (to, Direction::HostToDevice),
+            (true, true) => (from, Direction::DeviceToDevice),
+        };
+        // SAFETY: the caller's promise.
+        match unsafe { self.copy_and_wait(&at, direction, dst, src, len) } {
+            // A driver refuses pool and virtual memory of another device unless its owner granted access.
+            // SAFETY: the caller's promise.
+            Err(_) if from.on_device() && to.on_device() && from.device != to.device => unsafe {
+                self.copy_through_host((dst, &to), (src, &from), len)
+            },
+            result => result,
+        }
+    }
+
+    /// # Safety
+    /// As [`copy`](Self::copy).
+    unsafe fn copy_and_wait(
+        &self,
+        at: &Location,
+        direction: Direction,
+        dst: *mut u8,
+        src: *const u8,
+        len: usize,
+    ) -> Result<(), DeviceError> {
+        let mut batch = self.batch(at, direction, Order::AfterDefaultStream)?;
+        // SAFETY: the caller's promise; the completion is waited for below.
+        unsafe { batch.copy(dst, src, len) }?;
+        batch.finish()?.wait()
+    }
+
+    /// # Safety
+    /// As [`copy`](Self::copy); both are device memory, located as given.
+    unsafe fn copy_through_host(
+        &self,
+        (dst, to): (*mut u8, &Location),
+        (src, from): (*const u8, &Location),
+        len: usize,
+    ) -> Result<(), DeviceError> {
+        const PIECE: usize = 4 << 20;
+        let mut piece = vec![0; len.min(PIECE)];
+        for offset in (0..len).step_by(PIECE) {
+            let now = PIECE.min(len - offset);
+            // SAFETY: within both ranges, and the piece is ours.
+            unsafe {
+                self.copy_and_wait(from, Direction::DeviceToHost, piece.as_mut_ptr(), src.add(offset), now)?;
+                self.copy_and_wait(to, Direction::HostToDevice, dst.add(offset), piece.as_ptr(), now)?;
+            }
+        }
+        Ok(())
+    }
+}

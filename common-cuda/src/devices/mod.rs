@@ -1,0 +1,279 @@
+//! The handle through which every other crate reaches device memory.
+
+mod batch;
+mod buffer;
+mod copy;
+mod direct;
+mod order;
+mod pools;
+mod scratch;
+
+pub use batch::{Completion, CopyBatch};
+pub use buffer::DeviceBuffer;
+pub use order::Moment;
+pub use scratch::Scratch;
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use cableway_base::Parameters;
+
+use crate::copy::EngineWork;
+use crate::costs::{CostReport, Costs};
+use crate::error::DeviceError;
+use crate::facts::Facts;
+use crate::host_ranges::{self, Asking};
+use crate::location::{DeviceIndex, Location, MemoryClass};
+use crate::mapping_counts::MappingCounts;
+use crate::memory::{HostPool, Spread};
+use crate::platform::Platform;
+
+/// The environment variable that names the folder of the driver library, as Open MPI's `--with-cuda-libdir` does.
+pub const LIBDIR_VARIABLE: &str = "CABLEWAY_CUDA_LIBDIR";
+
+/// The devices of this process. Clones share one state; every method may be called from any thread.
+#[derive(Clone)]
+pub struct Devices {
+    /// One, because messages hold clones.
+    state: Arc<State>,
+    /// Whether the driver can turn up, a branch away for every host buffer.
+    expected: &'static AtomicBool,
+}
+
+#[derive(Default)]
+struct State {
+    /// None: every pointer is host memory.
+    platform: Option<Platform>,
+    mappings: Arc<MappingCounts>,
+    /// Memory for lists of blocks.
+    lists: OnceLock<HostPool>,
+}
+
+impl Default for Devices {
+    fn default() -> Self {
+        Self::none()
+    }
+}
+
+impl Devices {
+    /// No devices: every pointer is host memory.
+    pub fn none() -> Self {
+        static NO: AtomicBool = AtomicBool::new(false);
+        Devices { state: Arc::default(), expected: &NO }
+    }
+
+    /// Devices of a platform.
+    #[cfg(any(feature = "cuda", feature = "double", test))]
+    pub(crate) fn of(platform: Platform) -> Self {
+        let expected = platform.expected();
+        Devices { state: Arc::new(State { platform: Some(platform), ..State::default() }), expected }
+    }
+
+    /// Finds the driver: in the folder that `CABLEWAY_CUDA_LIBDIR` names, else the one that the program has loaded or
+    /// will load. Never fails and creates nothing: without a driver it says one line at level info, and every pointer
+    /// is host memory until the program loads one. On a machine that has no device it is so for ever, unless the
+    /// variable is set or [`initialise`](Self::initialise) finds a driver.
+    pub fn open(parameters: &Parameters) -> Self {
+        let folder = std::env::var_os(LIBDIR_VARIABLE).filter(|folder| !folder.is_empty());
+        Self::opened(folder.as_deref().map(Path::new), parameters, folder.is_some())
+    }
+
+    /// [`open`](Self::open) with the folder named by the caller instead of the environment, whatever the machine has.
+    pub fn open_in(folder: Option<&Path>, parameters: &Parameters) -> Self {
+        Self::opened(folder, parameters, true)
+    }
+
+    #[cfg(feature = "cuda")]
+    fn opened(folder: Option<&Path>, parameters: &Parameters, expected: bool) -> Self {
+        Self::of(Platform::new(Box::new(crate::cuda::Cuda::find(folder, expected)), parameters))
+    }
+
+    #[cfg(not(feature = "cuda"))]
+    fn opened(_folder: Option<&Path>, _parameters: &Parameters, _expected: bool) -> Self {
+        Self::none()
+    }
+
+    /// Whether device memory can turn up in this process: its machine may have a device, or a driver was named or found.
+    pub fn expected(&self) -> bool {
+        self.expected.load(Ordering::Relaxed)
+    }
+
+    /// Whether a driver is in the process at present. True does not mean that it is initialised or has devices.
+    pub fn present(&self) -> bool {
+        self.platform().is_some_and(|platform| platform.present())
+    }
+
+    /// Loads the driver by the loader's own search if it is not loaded yet, and initialises it. For programs that use
+    /// our [`DeviceBuffer`](crate::DeviceBuffer)s or ask for [`facts`](Self::facts); sending and receiving never needs
+    /// it, because whoever has device memory has initialised the driver.
+    ///
+    /// # Errors
+    /// There is no driver, or it has no device.
+    pub fn initialise(&self) -> Result<(), DeviceError> {
+        match self.platform() {
+            Some(platform) => platform.initialise(),
+            None => Err(DeviceError::no_driver("initialise", "the driver")),
+        }
+    }
+
+    /// What the driver says about itself and its devices. [`initialise`](Self::initialise) first.
+    ///
+    /// # Errors
+    /// There is no driver, it is not initialised, or it fails to answer.
+    pub fn facts(&self) -> Result<Facts, DeviceError> {
+        match self.platform() {
+            Some(platform) => platform.facts(),
+            None => Err(DeviceError::no_driver("facts", "the driver")),
+        }
+    }
+
+    /// The identity of a device that holds across processes and containers; a MIG instance has its own.
+    ///
+    /// # Errors
+    /// There is no such device, or the driver is older than 11.4.
+    pub fn uuid(&self, device: DeviceIndex) -> Result<[u8; 16], DeviceError> {
+        match self.platform() {
+            Some(platform) => platform.uuid(device),
+            None => Err(DeviceError::no_driver("uuid", format!("device {}", device.0))),
+        }
+    }
+
+    /// What copies by devices cost, as far as that is known: a file is read, or a measurement begun, when a context of a
+    /// device is first seen.
+    pub fn costs(&self) -> Arc<Costs> {
+        self.platform().map(|platform| platform.costs().clone()).unwrap_or_default()
+    }
+
+    /// What is known of each device, and where from. On those that are to be measured contexts are made where there are
+    /// none, and what is not known of them is measured and kept before this returns. [`initialise`](Self::initialise)
+    /// first.
+    ///
+    /// # Errors
+    /// There is no driver, or a device has no room for a context.
+    pub fn report_costs(&self, measure: &[DeviceIndex]) -> Result<Vec<CostReport>, DeviceError> {
+        match self.platform() {
+            Some(platform) => platform.report_costs(measure),
+            None => Err(DeviceError::no_driver("report_costs", "the driver")),
+        }
+    }
+
+    /// Ends what is being measured, for a program that is about to end; nothing is measured after that.
+    pub fn stop_measuring(&self) {
+        if let Some(platform) = self.platform() {
+            platform.stop_measuring();
+        }
+    }
+
+    /// Tells where `len` bytes at `address` live. A zero-length buffer is host memory and never queried.
+    ///
+    /// Answers for the first byte: whether the rest lies with it, [`one_allocation`](Self::one_allocation) tells.
+    #[inline]
+    pub fn classify(&self, address: *const u8, len: usize) -> Location {
+        if self.expected() { self.look_up(address, len) } else { Location::HOST }
+    }
+
+    fn look_up(&self, address: *const u8, len: usize) -> Location {
+        match self.platform() {
+            Some(platform) if len != 0 && !platform.is_absent() && !host_ranges::certain(address as usize, len) => {
+                let asking = Asking::begin();
+                let location = platform.classify(address);
+                if location.class == MemoryClass::Host {
+                    asking.found_host(address as usize, len);
+                }
+                location
+            }
+            _ => Location::HOST,
+        }
+    }
+
+    /// Whether all of `len` bytes at `address`, classified as `at`, lie in one allocation: a datatype's true extent
+    /// from `MPI_BOTTOM` may span several, of which a copy must not cross the borders. Host memory counts as one, up
+    /// to a last byte on a device.
+    pub fn one_allocation(&self, at: &Location, address: *const u8, len: usize) -> bool {
+        let Some(platform) = self.platform().filter(|_| len > 1) else { return true };
+        if !at.on_device() {
+            return !self.classify(address.wrapping_add(len - 1), 1).on_device();
+        }
+        // No context needs to be current for this question, and it takes a tenth of the other's time.
+        let last = self.classify(address.wrapping_add(len - 1), 1).buffer_id;
+        if last == at.buffer_id && last != 0 {
+            return true;
+        }
+        platform.allocation(address).map_or(last == at.buffer_id, |(base, bytes)| {
+            bytes.checked_sub(len).is_some_and(|room| address as usize - base as usize <= room)
+        })
+    }
+
+    /// From now on remembers which ranges are host memory, in this process and for every `Devices` in it, so that a
+    /// repeated question costs a few nanoseconds.
+    ///
+    /// # Safety
+    /// From now on [`forget_host_range`](Self::forget_host_range) is called for every range before it is unmapped: a
+    /// stale answer would have the CPU touch device memory.
+    pub unsafe fn remember_host_ranges() {
+        host_ranges::begin_remembering();
+    }
+
+    /// Pages are about to be unmapped. Allocates nothing and takes no lock, so that it may be called from within an
+    /// allocator.
+    pub fn forget_host_range(address: *const u8, len: usize) {
+        host_ranges::forget(address as usize, len);
+    }
+
+    /// Whether kernels make copies in the context of the device memory at `at` at present. They are loaded when this is
+    /// asked, or anything done, while the default stream is idle.
+    pub fn kernels(&self, at: &Location) -> bool {
+        self.platform().is_some_and(|platform| platform.kernels(at))
+    }
+
+    /// Whether a kernel had better pack or unpack ([`CopyBatch::copy_packed`]) between device memory at `at` and `len`
+    /// bytes of host memory at `host` than copy engines, whose work that would be, and can do so now: it reaches the host
+    /// memory, registered by [`register_host`](Self::register_host), and none of ours waits for room.
+    pub fn kernel_packs(&self, at: &Location, host: *const u8, len: usize, work: EngineWork) -> bool {
+        self.platform().is_some_and(|platform| platform.kernel_packs(at, host, len, work))
+    }
+
+    /// Whether kernels in the context of `at` may read and write the device memory at `address`, which was found to be
+    /// there. Where a copy engine would refuse, a kernel would destroy the program's context.
+    pub fn kernel_reaches(&self, at: &Location, address: *const u8) -> bool {
+        self.platform().is_some_and(|platform| platform.kernel_reaches(at, address))
+    }
+
+    /// Whether kernels in the context of device memory at `at` can pack such blocks of it into other device memory, and
+    /// unpack them from there, at present: they are loaded, none of ours waits for room, and the device reaches the list.
+    /// [`CopyBatch::copy_packed`] in a batch between devices has them do so.
+    pub fn packs_between(&self, at: &Location, spread: &Spread) -> bool {
+        self.platform().is_some_and(|platform| platform.packs_between(at, spread))
+    }
+
+    /// What became of the mappings of peers' memory.
+    pub fn mappings(&self) -> &MappingCounts {
+        &self.state.mappings
+    }
+
+    #[inline]
+    pub(crate) fn platform(&self) -> Option<&Platform> {
+        self.state.platform.as_ref()
+    }
+}
+
+impl std::fmt::Debug for Devices {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Devices").field("driver", &self.present()).finish()
+    }
+}
+
+#[cfg(all(test, not(feature = "cuda")))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn built_without_devices_all_memory_is_host_memory() {
+        let devices = Devices::open(&Parameters::default());
+        assert!(!devices.present());
+        let bytes = vec![0_u8; 1 << 20];
+        assert_eq!(devices.classify(bytes.as_ptr(), bytes.len()), Location::HOST);
+        assert!(devices.initialise().is_err());
+    }
+}

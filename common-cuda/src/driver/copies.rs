@@ -1,0 +1,83 @@
+//! Copies, and host memory that devices copy from and to.
+
+use super::{Failure, Stream};
+use crate::copy::Direction;
+
+/// Rows to copy; a plain copy is one row.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Piece {
+    pub(crate) dst: *mut u8,
+    pub(crate) dst_pitch: usize,
+    pub(crate) src: *const u8,
+    pub(crate) src_pitch: usize,
+    pub(crate) width: usize,
+    pub(crate) rows: usize,
+}
+
+// SAFETY: a piece's addresses are handed to the driver, never dereferenced here; that they stay good is the promise of
+// whoever added the piece, on whatever thread.
+unsafe impl Send for Piece {}
+
+impl Piece {
+    /// One row.
+    pub(crate) fn plain(dst: *mut u8, src: *const u8, len: usize) -> Piece {
+        Piece { dst, dst_pitch: len, src, src_pitch: len, width: len, rows: 1 }
+    }
+}
+
+/// Copies by the driver. For all: the context is current, both ranges stay valid, and nobody writes the source or
+/// touches the destination until the stream has done the copy.
+pub(crate) trait Copies {
+    /// Copies `len` bytes in the order of a stream.
+    ///
+    /// # Safety
+    /// As above.
+    unsafe fn copy(&self, dst: *mut u8, src: *const u8, len: usize, stream: &Stream) -> Result<(), Failure>;
+
+    /// Copies rows by one call. The pitches are no smaller than the width and within the device's limit.
+    ///
+    /// # Safety
+    /// As above, for every row.
+    unsafe fn copy_rows(&self, piece: &Piece, direction: Direction, stream: &Stream) -> Result<(), Failure>;
+
+    /// Copies pieces of one row each by one call, in no order among themselves. After a failure some may be under way.
+    ///
+    /// # Safety
+    /// As above, for every piece.
+    unsafe fn copy_together(&self, _pieces: &[Piece], _stream: &Stream) -> Result<(), Failure> {
+        Err(Failure::missing("copy_together"))
+    }
+
+    /// Copies from host memory as a program's own synchronous call does: on return the source may be written again.
+    ///
+    /// # Safety
+    /// Both ranges are valid.
+    unsafe fn write(&self, dst: *mut u8, src: *const u8, len: usize) -> Result<(), Failure>;
+
+    /// Copies to host memory; done on return.
+    ///
+    /// # Safety
+    /// Both ranges are valid.
+    unsafe fn read(&self, dst: *mut u8, src: *const u8, len: usize) -> Result<(), Failure>;
+
+    /// Sets bytes, in the order of the default stream.
+    ///
+    /// # Safety
+    /// The range is valid, and nobody else touches it until that stream has come so far.
+    unsafe fn fill(&self, dst: *mut u8, byte: u8, len: usize) -> Result<(), Failure>;
+
+    /// Registers host memory for every context: page-locked, and mapped for kernels. The context is current.
+    ///
+    /// # Safety
+    /// The range stays mapped until it is unregistered, or the context is gone.
+    unsafe fn register_host(&self, address: *mut u8, len: usize) -> Result<(), Failure>;
+
+    /// Ends a registration. The context in which it was made is current.
+    ///
+    /// # Safety
+    /// We have registered the range, and no device uses it.
+    unsafe fn unregister_host(&self, address: *mut u8) -> Result<(), Failure>;
+
+    /// Where kernels find registered host memory.
+    fn device_address(&self, host: *const u8) -> Result<u64, Failure>;
+}

@@ -1,0 +1,48 @@
+//! What a driver says about itself and its devices.
+
+use std::path::PathBuf;
+
+use super::Failure;
+use crate::direct::DirectSupport;
+use crate::facts::{DeviceFacts, Link};
+use crate::location::DeviceIndex;
+
+/// The library that was loaded.
+#[derive(Clone, Debug)]
+pub(crate) struct Library {
+    pub(crate) path: PathBuf,
+    /// The version of its interface, as people write it.
+    pub(crate) version: String,
+    /// Whether it is a test double.
+    pub(crate) simulated: bool,
+}
+
+/// Limits of a device that decide how work is divided.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Limits {
+    pub(crate) multiprocessors: u32,
+    /// The longest distance between rows that one call copies; 0 if the driver does not say.
+    pub(crate) max_pitch: usize,
+}
+
+/// Questions about devices. None needs a current context, and none creates one.
+pub(crate) trait DeviceInfo {
+    fn library(&self) -> &Library;
+
+    /// Names the versions that measured costs hold for: the interface's, and the kernel module's where it can be read.
+    fn versions(&self) -> String;
+
+    fn device_count(&self) -> Result<u32, Failure>;
+
+    /// The identity of a device across processes and containers.
+    fn uuid(&self, device: DeviceIndex) -> Result<[u8; 16], Failure>;
+
+    fn device_facts(&self, device: DeviceIndex) -> Result<DeviceFacts, Failure>;
+
+    /// What is not known about a link is reported as absent.
+    fn link(&self, from: DeviceIndex, to: DeviceIndex) -> Link;
+
+    fn direct_support(&self, device: DeviceIndex) -> Result<DirectSupport, Failure>;
+
+    fn limits(&self, device: DeviceIndex) -> Result<Limits, Failure>;
+}

@@ -1,0 +1,68 @@
+//! A call of a driver that failed, in terms that hold for every vendor.
+
+use std::ffi::c_int;
+
+/// A failed call. [`Driver::reason`](super::Driver::reason) describes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Failure {
+    pub(crate) call: &'static str,
+    pub(crate) kind: FailureKind,
+    /// The vendor's own code.
+    pub(crate) code: c_int,
+}
+
+/// What a failure means to the caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FailureKind {
+    /// The loaded library does not have the function.
+    Missing,
+    /// The device or the machine does not support it, or does not permit it.
+    NotSupported,
+    /// The driver refuses an argument.
+    InvalidValue,
+    OutOfMemory,
+    /// Nobody has initialised the driver.
+    NotInitialised,
+    /// The driver is shutting down, with its process.
+    Deinitialised,
+    /// The context is destroyed.
+    ContextDestroyed,
+    /// There is no such context, stream or event, or it is not of the current context.
+    InvalidHandle,
+    /// The calling thread captures a stream, and the call is unsafe in a capture.
+    Capturing,
+    AlreadyRegistered,
+    NotRegistered,
+    /// No kernel can be launched, or none has found room on its device.
+    NoKernel,
+    Other,
+}
+
+impl Failure {
+    pub(crate) const NO_KERNEL: Failure = Failure { call: crate::error::KERNEL, kind: FailureKind::NoKernel, code: -2 };
+
+    /// The library lacks a function.
+    pub(crate) const fn missing(call: &'static str) -> Failure {
+        Failure { call, kind: FailureKind::Missing, code: -1 }
+    }
+
+    /// The context in which something was to be called is gone.
+    pub(crate) const fn context_destroyed(call: &'static str) -> Failure {
+        Failure { call, kind: FailureKind::ContextDestroyed, code: -3 }
+    }
+
+    /// A failure that this side of the driver has found.
+    pub(crate) const fn found(call: &'static str, kind: FailureKind) -> Failure {
+        Failure { call, kind, code: -4 }
+    }
+
+    /// Whether the same call will fail again on this machine.
+    pub(crate) fn is_permanent(self) -> bool {
+        matches!(self.kind, FailureKind::Missing | FailureKind::NotSupported | FailureKind::InvalidValue)
+    }
+
+    /// Whether the context, or the whole driver, is gone: nothing is left to clean up in it.
+    pub(crate) fn context_gone(self) -> bool {
+        matches!(self.kind, FailureKind::Deinitialised | FailureKind::ContextDestroyed | FailureKind::InvalidHandle)
+    }
+}

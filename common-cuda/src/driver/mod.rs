@@ -1,0 +1,58 @@
+//! The seam between vendors and what decides about device memory.
+//!
+//! Below it a vendor implements [`Driver`] over its library's functions and nothing else: no policy, no caches, no
+//! threads. Above it everything is written once, for all vendors: which engine copies, in what order, what is kept.
+//! `cuda/` is one vendor; `double.rs` is another, for tests. Two vendors may be at work in one process.
+//!
+//! Contract of a vendor:
+//! - Every method may be called from any thread. Those whose documentation says *the context is current* act in the
+//!   context that [`Contexts::enter`] has entered; the others need none.
+//! - No method creates a context, except [`Contexts::retain_primary`].
+//! - No method aborts or panics. A function that the loaded library lacks is [`FailureKind::Missing`].
+//! - Handles are opaque, and only their vendor reads them. A handle that is destroyed is passed by value.
+//!
+//! A call of a driver takes 30 ns at least, so that a virtual call beside it costs nothing. `dyn Driver` keeps one copy
+//! of the code above, and types that do not name a vendor.
+
+mod contexts;
+mod copies;
+mod devices;
+mod discovery;
+mod failure;
+mod handles;
+mod kernels;
+mod memory;
+mod sharing;
+mod streams;
+
+pub(crate) use contexts::{Contexts, Entered};
+pub(crate) use copies::{Copies, Piece};
+pub(crate) use devices::{DeviceInfo, Library, Limits};
+pub(crate) use discovery::Discovery;
+pub(crate) use failure::{Failure, FailureKind};
+pub(crate) use handles::{ContextHandle, Event, Function, Module, Pool, Stream};
+pub(crate) use kernels::{Image, Kernels};
+pub(crate) use memory::{Allocated, Attributes, Mapper, Memory, Refusal, View};
+pub(crate) use sharing::Sharing;
+pub(crate) use streams::{Priority, Streams};
+
+use crate::error::DeviceError;
+
+/// A loaded driver.
+pub(crate) trait Driver:
+    DeviceInfo + Contexts + Streams + Copies + Memory + Kernels + Sharing + Send + Sync
+{
+    /// Describes a failure: the driver's own name for the code.
+    fn reason(&self, failure: Failure) -> String;
+}
+
+impl dyn Driver {
+    /// Makes an error of a failure that concerns `object`.
+    pub(crate) fn error(&self, failure: Failure, object: impl Into<String>) -> DeviceError {
+        let reason = match failure.kind {
+            FailureKind::NoKernel => "none can be launched, or none has found room on the device".to_owned(),
+            _ => self.reason(failure),
+        };
+        DeviceError { call: failure.call, object: object.into(), reason }
+    }
+}

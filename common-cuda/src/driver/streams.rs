@@ -1,0 +1,54 @@
+//! Streams, events, and captures of streams into graphs.
+
+use super::{Event, Failure, Stream};
+
+/// How urgently a stream's kernels get room on the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Priority {
+    Normal,
+    Highest,
+}
+
+/// Streams and events of the current context.
+pub(crate) trait Streams {
+    /// Makes a stream that never waits for the default stream by itself. The context is current.
+    fn new_stream(&self, priority: Priority) -> Result<Stream, Failure>;
+
+    /// The context is current, and nothing is in the stream.
+    fn destroy_stream(&self, stream: Stream) -> Result<(), Failure>;
+
+    /// Whether everything in the stream is done. The context is current.
+    fn is_idle(&self, stream: &Stream) -> Result<bool, Failure>;
+
+    /// Waits until everything in the stream is done. The context is current.
+    fn synchronise(&self, stream: &Stream) -> Result<(), Failure>;
+
+    /// Makes an event that measures no time. The context is current.
+    fn new_event(&self) -> Result<Event, Failure>;
+
+    fn destroy_event(&self, event: Event) -> Result<(), Failure>;
+
+    /// Has the event follow what the stream holds now. The context is current.
+    fn record(&self, event: &Event, stream: &Stream) -> Result<(), Failure>;
+
+    /// Whether what the event follows is done.
+    fn is_done(&self, event: &Event) -> Result<bool, Failure>;
+
+    /// Has the stream wait for the event. The context is current.
+    fn wait(&self, stream: &Stream, event: &Event) -> Result<(), Failure>;
+
+    /// The legacy default stream of the current context, which waits for all blocking streams of it.
+    fn default_stream(&self) -> &Stream;
+
+    /// Whether the default stream of the current context can be used: not while a stream that synchronises with it
+    /// captures, in any thread. To record in it would invalidate that capture.
+    fn default_stream_is_usable(&self) -> Result<bool, Failure>;
+
+    /// Whether [`refuse_capture`](Self::refuse_capture) needs an event of the current context.
+    fn capture_test_needs_event(&self) -> bool {
+        false
+    }
+
+    /// Fails with [`FailureKind::Capturing`](super::FailureKind::Capturing) if the calling thread captures a stream.
+    fn refuse_capture(&self, event: Option<&Event>) -> Result<(), Failure>;
+}

@@ -1,0 +1,76 @@
+//! Allocations as they are named to other processes.
+
+use std::os::fd::OwnedFd;
+
+use crate::error::DeviceError;
+
+/// How an allocation is passed to another process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum ExportKind {
+    /// By a handle that any process of the user may open: `cudaMalloc`'s memory.
+    Legacy = 1,
+    /// By file descriptors, for which the owner is asked: memory of `cuMemCreate` that was made to be shared so. One, or
+    /// one for each piece of a run.
+    Descriptor = 2,
+    /// Memory of a pool that was made to be shared so: the pool by a file descriptor, for which the owner is asked, what is
+    /// allocated in it by a handle.
+    Pool = 3,
+}
+
+impl ExportKind {
+    /// The kind of this number; none if there is none.
+    pub fn from_number(number: u8) -> Option<ExportKind> {
+        [ExportKind::Legacy, ExportKind::Descriptor, ExportKind::Pool].into_iter().find(|kind| *kind as u8 == number)
+    }
+}
+
+/// An allocation as its owner names it to other processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exported {
+    /// How it is passed on.
+    pub kind: ExportKind,
+    /// The device that it lies on: the UUID, a MIG instance's own.
+    pub device: [u8; 16],
+    /// Its first byte's address in the owner's process, which tells nothing but where an offset counts from.
+    pub base: u64,
+    /// Bytes.
+    pub len: u64,
+    /// The driver's id of it in the owner's process, or the number of a run; never 0, never reused.
+    pub buffer_id: u64,
+    /// What the driver made of it; nothing for what is passed by descriptor.
+    pub handle: [u8; 64],
+    /// The number of the pool that it is allocated in, below 2^48; 0 if it is of none.
+    pub pool: u64,
+}
+
+impl Exported {
+    /// What its owner is asked for, and what stays mapped: itself, or the pool that it is allocated in.
+    pub(crate) fn whole(&self) -> Exported {
+        match self.kind {
+            ExportKind::Legacy | ExportKind::Descriptor => *self,
+            ExportKind::Pool => Exported { base: 0, len: 0, buffer_id: POOL | self.pool, handle: [0; 64], ..*self },
+        }
+    }
+}
+
+/// The numbers of pools have this bit, where they stand in the place of an id.
+pub(crate) const POOL: u64 = 1 << 62;
+
+/// Physical memory that its owner passes on.
+#[derive(Debug)]
+pub struct Given {
+    /// What stands for it.
+    pub descriptor: OwnedFd,
+    /// Bytes of it that are mapped.
+    pub len: u64,
+}
+
+/// Why an allocation has no export.
+#[derive(Debug)]
+pub(crate) enum NoExport {
+    /// It is of a kind that the driver passes on in another way, or in none.
+    Kind,
+    /// The driver refused.
+    Refused(DeviceError),
+}

@@ -1,0 +1,180 @@
+//! The words by which the host and a job agree whether it copies.
+//!
+//! A job says that it has started, and then looks whether it is revoked; [`Job::revoke`] says that it is, and then the
+//! host looks whether it has started. With a full fence between each pair at least one side sees the other: a job that
+//! the host does not find started copies nothing, and one that it does find so is waited for.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::time::{Duration, Instant};
+
+use crate::driver::{Driver, Failure};
+use crate::memory::HostWords;
+
+/// Jobs that may be under way, revoked ones included, and which words of a job are what, as in kernels/copy.cu.
+const JOBS: usize = 128;
+const REVOKED: usize = 0;
+const STARTED: usize = 16;
+const ENDED: usize = 32;
+/// Words between two jobs.
+const WORDS: usize = 64;
+
+/// The words of all jobs of a context.
+pub(super) struct Words {
+    /// Kept by operations, which keep the context, and it keeps this.
+    memory: HostWords,
+    free: Vec<usize>,
+    /// The latest job of each place.
+    numbers: Vec<u32>,
+    /// Places and numbers of jobs that were launched, in the stream's order. Those in front may have ended.
+    line: VecDeque<(usize, u32)>,
+    /// When the first of the line was found to be that.
+    first_since: Instant,
+}
+
+const BYTES: usize = JOBS * WORDS * size_of::<u32>();
+
+impl Words {
+    /// The context is current.
+    pub(super) fn new(driver: &dyn Driver) -> Result<Words, Failure> {
+        Ok(Words {
+            memory: HostWords::new(driver, BYTES)?,
+            free: (0..JOBS).collect(),
+            numbers: vec![0; JOBS],
+            line: VecDeque::new(),
+            first_since: Instant::now(),
+        })
+    }
+
+    /// A word of a place, from the first of this number on.
+    fn word(&self, place: usize, word: usize) -> *mut AtomicU32 {
+        // SAFETY: a word of one of the places, which lie within the memory.
+        unsafe { self.memory.address::<AtomicU32>().add(place * WORDS + word) }
+    }
+
+    /// A job; none if too many are under way.
+    pub(super) fn job(&mut self) -> Option<Job> {
+        let place = self.free.pop()?;
+        let words = self.word(place, 0);
+        let device = self.memory.device() + (place * WORDS * size_of::<u32>()) as u64;
+        let number = next_number();
+        self.numbers[place] = number;
+        Some(Job { words, device, place, number })
+    }
+
+    /// A job is in the stream.
+    pub(super) fn launched(&mut self, job: &Job) {
+        self.advance();
+        if self.line.is_empty() {
+            self.first_since = Instant::now();
+        }
+        self.line.push_back((job.place, job.number));
+    }
+
+    /// Whether the first job that has not ended has waited so long for room on the device. Those behind it wait for its
+    /// end, which says nothing about room.
+    pub(super) fn stalled(&mut self, patience: Duration) -> bool {
+        self.advance();
+        let waits = self.line.front().is_some_and(|&(place, number)| !self.says(place, STARTED, number));
+        waits && self.first_since.elapsed() > patience
+    }
+
+    fn advance(&mut self) {
+        while let Some(&(place, number)) = self.line.front() {
+            if self.numbers[place] == number && !self.says(place, ENDED, number) {
+                break;
+            }
+            self.line.pop_front();
+            self.first_since = Instant::now();
+        }
+    }
+
+    fn says(&self, place: usize, word: usize, number: u32) -> bool {
+        // SAFETY: an atomic of the memory's.
+        unsafe { &*self.word(place, word) }.load(Ordering::SeqCst) == number
+    }
+
+    /// Of a job that has ended, or was never launched.
+    pub(super) fn give_back(&mut self, job: Job) {
+        self.free.push(job.place);
+    }
+
+    /// Lets the driver forget them in their context, which is current and in which no job is.
+    pub(super) fn destroy(&self, driver: &dyn Driver) {
+        self.memory.destroy(driver);
+    }
+}
+
+/// A job that was launched, or is about to be.
+pub(super) struct Job {
+    words: *mut AtomicU32,
+    /// Where the device finds them.
+    device: u64,
+    place: usize,
+    number: u32,
+}
+
+// SAFETY: the words are atomics, which any thread may touch.
+unsafe impl Send for Job {}
+
+impl Job {
+    fn says(&self, word: usize) -> bool {
+        // SAFETY: one of the job's words, which stay until it is given back.
+        unsafe { &*self.words.add(word) }.load(Ordering::SeqCst) == self.number
+    }
+
+    /// Whether it will not touch anything any more. If it was not revoked, all has been copied.
+    pub(super) fn ended(&self) -> bool {
+        self.says(ENDED)
+    }
+
+    /// Whether it has not found room on its device yet.
+    pub(super) fn waits(&self) -> bool {
+        !self.says(STARTED)
+    }
+
+    /// From now on it copies nothing if it has not started. It may have: [`quiet`](Self::quiet).
+    pub(super) fn revoke(&self) {
+        // SAFETY: as above; the host alone writes this word.
+        unsafe { &*self.words.add(REVOKED) }.store(self.number, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+    }
+
+    /// Of a revoked job: whether it does not copy, nor will.
+    pub(super) fn quiet(&self) -> bool {
+        self.waits() || self.ended()
+    }
+}
+
+/// Threads of a block of every kernel that runs as a job.
+pub(super) const THREADS: u32 = 512;
+
+/// What a kernel is told of its job: where the words are, the number and the place.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(super) struct Name {
+    words: u64,
+    number: u32,
+    place: u32,
+}
+
+impl Name {
+    pub(super) const NONE: Name = Name { words: 0, number: 0, place: 0 };
+
+    pub(super) fn of(job: &Job) -> Name {
+        Name { words: job.device, number: job.number, place: job.place as u32 }
+    }
+}
+
+/// Numbers of jobs, one sequence for all contexts.
+static NUMBERS: AtomicU64 = AtomicU64::new(1);
+
+/// A number that no job whose words still lie somewhere has; never 0.
+fn next_number() -> u32 {
+    loop {
+        let number = NUMBERS.fetch_add(1, Ordering::Relaxed) as u32;
+        if number != 0 {
+            return number;
+        }
+    }
+}

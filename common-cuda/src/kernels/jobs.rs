@@ -1,0 +1,118 @@
+//! The part of an operation that kernels do.
+
+use std::time::{Duration, Instant};
+
+use super::job::Job;
+use super::launch::Work;
+use super::loaded::Kernels;
+use crate::context::Context;
+use crate::driver::{Event, Failure, Stream};
+use crate::order::{DefaultStream, destroy_event};
+
+/// After so long without a sign of a job, and each time after twice as long, the driver is asked whether it failed.
+const SILENCE: Duration = Duration::from_millis(1);
+
+/// The jobs of one operation.
+#[derive(Default)]
+pub(crate) struct Jobs {
+    running: Vec<Job>,
+    launched: Option<Instant>,
+    asked: Duration,
+    revoked: bool,
+    /// What they wait for, recorded in the default stream: whoever does their work in their stead waits for the same.
+    order: Option<Event>,
+    ordered: bool,
+}
+
+impl Jobs {
+    /// Launches one; false if that cannot be now. With `after`, all of them wait for the default stream's work. The
+    /// context is current.
+    pub(crate) fn launch(
+        &mut self,
+        context: &Context,
+        kernels: &Kernels,
+        work: &mut Work,
+        after: Option<&DefaultStream>,
+    ) -> Result<bool, Failure> {
+        let first = after.filter(|_| self.running.is_empty());
+        let job = kernels.launch(work, |stream| match first {
+            Some(default_stream) => self.wait(context, default_stream, stream),
+            None => Ok(()),
+        })?;
+        let Some(job) = job else { return Ok(false) };
+        if self.running.is_empty() {
+            (self.launched, self.asked) = (Some(Instant::now()), SILENCE);
+        }
+        self.running.push(job);
+        Ok(true)
+    }
+
+    fn wait(&mut self, context: &Context, default_stream: &DefaultStream, stream: &Stream) -> Result<(), Failure> {
+        let event = match &self.order {
+            Some(event) => event,
+            None => self.order.insert(context.driver.new_event()?),
+        };
+        self.ordered = default_stream.record(event)?;
+        self.order(context, stream)
+    }
+
+    /// Has a stream wait for what the jobs wait for. The context is current.
+    pub(crate) fn order(&self, context: &Context, stream: &Stream) -> Result<(), Failure> {
+        match self.order.as_ref().filter(|_| self.ordered) {
+            Some(event) => context.driver.wait(stream, event),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether none of them touches anything any more.
+    pub(crate) fn look(&mut self, context: &Context, kernels: &Kernels) -> Result<bool, Failure> {
+        let revoked = self.revoked;
+        for job in self.running.extract_if(.., |job| if revoked { job.quiet() } else { job.ended() }) {
+            kernels.give_back(job);
+        }
+        let Some(launched) = self.launched.filter(|_| !self.running.is_empty()) else {
+            (self.launched, self.revoked, self.ordered) = (None, false, false);
+            return Ok(true);
+        };
+        if launched.elapsed() > self.asked {
+            self.asked *= 2;
+            let _scope = context.enter()?;
+            kernels.check()?;
+        }
+        Ok(false)
+    }
+
+    /// Whether one has waited for room for too long.
+    pub(crate) fn are_late(&self, kernels: &Kernels, patience: Duration) -> bool {
+        let late = self.launched.is_some_and(|launched| launched.elapsed() > patience);
+        late && !self.revoked && self.running.iter().any(Job::waits) && kernels.stalled(patience)
+    }
+
+    /// From now on nothing more is begun.
+    pub(crate) fn revoke(&mut self) {
+        self.revoked = true;
+        for job in &self.running {
+            job.revoke();
+        }
+    }
+
+    /// Revokes them and waits until they touch nothing: what failed must leave the memory to its owner.
+    pub(crate) fn withdraw(&mut self, context: &Context, kernels: &Kernels) {
+        self.revoke();
+        // Where the driver says that they failed, no more signs of them come.
+        while let Ok(false) = self.look(context, kernels) {
+            std::thread::yield_now();
+        }
+        for job in self.running.drain(..) {
+            kernels.give_back(job);
+        }
+        *self = Jobs { order: self.order.take(), ..Jobs::default() };
+    }
+
+    /// Destroys what it holds; the context is current.
+    pub(crate) fn destroy(&mut self, context: &Context) {
+        if let Some(event) = self.order.take() {
+            destroy_event(context, event);
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! What the kernels are told, as kernels/copy.cu declares it.
+
+use std::ffi::c_void;
+
+use super::job::{Job, Name, THREADS};
+use super::packed::Packed;
+use crate::strided::{MAX_STRIDED_DIMENSIONS, Strided};
+
+/// Threads of a block that copy a tile together, and bytes of a tile.
+const LANES: u32 = 32;
+const TILE: u64 = 4096;
+/// Plain copies in one job.
+const MOST_PIECES: usize = 64;
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Piece {
+    to: u64,
+    from: u64,
+    len: u64,
+    /// The number of its first tile.
+    tile: u64,
+}
+
+/// Plain copies.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Pieces {
+    job: Name,
+    tiles: u64,
+    count: u64,
+    pieces: [Piece; MOST_PIECES],
+}
+const _: () = assert!(size_of::<Pieces>() == 32 + MOST_PIECES * 32);
+
+impl Pieces {
+    pub(crate) fn new() -> Pieces {
+        let none = Piece { to: 0, from: 0, len: 0, tile: 0 };
+        Pieces { job: Name::NONE, tiles: 0, count: 0, pieces: [none; MOST_PIECES] }
+    }
+
+    /// Adds a copy; false if there is no room.
+    pub(crate) fn push(&mut self, to: *mut u8, from: *const u8, len: u64) -> bool {
+        let Some(piece) = self.pieces.get_mut(self.count as usize) else { return false };
+        *piece = Piece { to: to as u64, from: from as u64, len, tile: self.tiles };
+        self.tiles += len.div_ceil(TILE);
+        self.count += 1;
+        true
+    }
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Side {
+    address: u64,
+    stride: [i64; MAX_STRIDED_DIMENSIONS],
+    /// In elements.
+    block: u32,
+    count: [u32; MAX_STRIDED_DIMENSIONS],
+}
+
+/// Blocks at regular distances.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Strides {
+    job: Name,
+    elements: u32,
+    width: u32,
+    to: Side,
+    from: Side,
+}
+const _: () = assert!(size_of::<Strides>() == 24 + 2 * 48);
+
+impl Strides {
+    pub(super) const NOTHING: Strides = {
+        let side = Side { address: 0, stride: [0; 3], block: 1, count: [1; 3] };
+        Strides { job: Name::NONE, elements: 0, width: 1, to: side, from: side }
+    };
+
+    /// The first `len` bytes of both sides; none if the kernel does not count so far.
+    pub(crate) fn new(to: (*mut u8, &Strided), from: (*const u8, &Strided), len: u64) -> Option<Strides> {
+        let (to, from) = ((to.0 as u64, to.1.simplified()), (from.0 as u64, from.1.simplified()));
+        let width = width(to, from, len);
+        let side = |(address, side): (u64, Strided)| -> Option<Side> {
+            let number = |count: u64| u32::try_from(count).ok();
+            let mut count = [1; MAX_STRIDED_DIMENSIONS];
+            for (count, dimension) in count.iter_mut().zip(side.dimensions) {
+                *count = number(dimension.0)?;
+            }
+            let address = address.wrapping_add_signed(side.offset);
+            Some(Side {
+                address,
+                stride: side.dimensions.map(|dimension| dimension.1),
+                block: number(side.block / width)?,
+                count,
+            })
+        };
+        let elements = u32::try_from(len / width).ok()?;
+        Some(Strides { job: Name::NONE, elements, width: width as u32, to: side(to)?, from: side(from)? })
+    }
+}
+
+/// The largest element that both sides are made of.
+fn width(to: (u64, Strided), from: (u64, Strided), len: u64) -> u64 {
+    let mut bits = 16 | len;
+    for (address, side) in [to, from] {
+        bits |= address.wrapping_add_signed(side.offset) | side.block;
+        bits = side
+            .dimensions
+            .iter()
+            .filter(|dimension| dimension.0 > 1)
+            .fold(bits, |bits, dimension| bits | dimension.1 as u64);
+    }
+    1 << bits.trailing_zeros()
+}
+
+/// Which kernel.
+#[derive(Clone, Copy)]
+pub(super) enum Kernel {
+    Pieces,
+    Strided,
+    Packed,
+}
+
+/// A job's work.
+pub(crate) enum Work {
+    Pieces(Box<Pieces>),
+    Strided(Strides),
+    Packed(Packed),
+}
+
+impl Work {
+    /// As many blocks of threads as serve it, on a device that runs one on each of so many.
+    pub(super) fn blocks(&mut self, multiprocessors: u32) -> u32 {
+        let wanted = match self {
+            Work::Packed(packed) => return packed.divide(multiprocessors),
+            // A group for each tile, but blocks that are not all of them full spread over more of the device.
+            Work::Pieces(pieces) => pieces.tiles.div_ceil(u64::from(THREADS / LANES) / 2),
+            Work::Strided(strides) => u64::from(strides.elements.div_ceil(THREADS)),
+        };
+        wanted.clamp(1, u64::from(multiprocessors)) as u32
+    }
+
+    /// The kernel that does it for a job, and its argument.
+    pub(super) fn for_job(&mut self, job: &Job) -> (Kernel, *mut c_void) {
+        match self {
+            Work::Pieces(pieces) => {
+                pieces.job = Name::of(job);
+                (Kernel::Pieces, (&raw mut **pieces).cast())
+            }
+            Work::Strided(strides) => {
+                strides.job = Name::of(job);
+                (Kernel::Strided, (&raw mut *strides).cast())
+            }
+            Work::Packed(packed) => {
+                packed.job = Name::of(job);
+                (Kernel::Packed, (&raw mut *packed).cast())
+            }
+        }
+    }
+}

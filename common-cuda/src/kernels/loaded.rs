@@ -1,0 +1,279 @@
+//! The kernels of one context: loaded, launched, unloaded.
+
+use std::ffi::CStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use super::job::{Job, THREADS, Words};
+use super::launch::{Pieces, Strides, Work};
+use super::packed::Packed;
+use crate::context::Context;
+use crate::driver::{Driver, Failure, Function, Image, Module, Priority, Stream};
+use crate::order::DefaultStream;
+
+/// Looks at a busy default stream before the kernels are loaded; each next one comes after twice as many chances.
+const LOOKS: u32 = 16;
+
+/// The kernels of a context, if there are any yet.
+pub(crate) struct Kernels {
+    context: Arc<Context>,
+    default_stream: Arc<DefaultStream>,
+    /// Whether there are to be any.
+    wanted: bool,
+    state: Mutex<State>,
+    /// Chances to load that are let pass.
+    pass: AtomicU32,
+}
+
+#[derive(Default)]
+enum State {
+    /// Not loaded; so many looks found the default stream busy.
+    Waiting(u32),
+    #[default]
+    Untried,
+    Loaded(Box<Loaded>),
+    /// They cannot be.
+    Off,
+}
+
+/// A module and what its jobs need.
+struct Loaded {
+    module: Module,
+    functions: [Function; NAMES.len()],
+    /// Of its own, so that no copy waits behind a job that does not start; of high priority, so that jobs get the room
+    /// that other kernels leave.
+    stream: Stream,
+    multiprocessors: u32,
+    words: Words,
+    /// Jobs that copy nothing, by which the driver has everything in place for later ones.
+    first: Vec<Job>,
+    /// Revoked jobs that are still in the stream.
+    revoked: Vec<Job>,
+    /// The driver has refused to launch one.
+    off: bool,
+}
+
+/// By the numbers of [`Kernel`].
+const NAMES: [&CStr; 3] = [c"cableway_copy_pieces", c"cableway_copy_strided", c"cableway_copy_packed"];
+
+impl Kernels {
+    pub(crate) fn new(context: Arc<Context>, default_stream: Arc<DefaultStream>, wanted: bool) -> Kernels {
+        Kernels { context, default_stream, wanted, state: Mutex::default(), pass: AtomicU32::new(0) }
+    }
+
+    /// Loads them unless that was tried, if the device is free, or the default stream has just been found `idle`.
+    /// Whether they are loaded now and were not before. The context is current.
+    #[inline]
+    pub(crate) fn load(&self, idle: bool) -> bool {
+        self.wanted && !self.tried() && self.look_and_load(idle)
+    }
+
+    /// Whether they are loaded, or never will be.
+    pub(crate) fn tried(&self) -> bool {
+        self.pass.load(Ordering::Relaxed) == u32::MAX
+    }
+
+    #[cold]
+    fn look_and_load(&self, idle: bool) -> bool {
+        match self.pass.load(Ordering::Relaxed) {
+            left @ 1.. if !idle => {
+                self.pass.store(left - 1, Ordering::Relaxed);
+                false
+            }
+            _ => self.load_slowly(idle),
+        }
+    }
+
+    fn load_slowly(&self, idle: bool) -> bool {
+        let Some(mut state) = self.state.try_lock() else { return false };
+        let looks = match &*state {
+            State::Untried => 0,
+            State::Waiting(looks) => *looks,
+            State::Loaded(_) | State::Off => return false,
+        };
+        if !idle && !matches!(self.default_stream.is_idle(), Ok(Some(true))) {
+            *state = State::Waiting(looks + 1);
+            self.pass.store(1 << looks.min(LOOKS), Ordering::Relaxed);
+            return false;
+        }
+        let (begun, driver) = (Instant::now(), self.context.driver);
+        *state = match Loaded::new(driver) {
+            Ok(loaded) => {
+                log::debug!("context {}: kernels loaded in {:?}", self.context.id, begun.elapsed());
+                State::Loaded(Box::new(loaded))
+            }
+            Err(failure) => {
+                let (call, reason) = (failure.call, driver.reason(failure));
+                log::info!("copies are left to copy engines, as kernels cannot be loaded: {call}: {reason}");
+                State::Off
+            }
+        };
+        self.pass.store(u32::MAX, Ordering::Relaxed);
+        matches!(*state, State::Loaded(_))
+    }
+
+    /// Whether a job launched now would run, as far as can be seen. Asks nobody.
+    pub(crate) fn ready(&self) -> bool {
+        if self.pass.load(Ordering::Relaxed) != u32::MAX {
+            return false;
+        }
+        match &mut *self.state.lock() {
+            State::Loaded(loaded) => loaded.ready(),
+            _ => false,
+        }
+    }
+
+    /// Whether none will ever run.
+    pub(crate) fn are_off(&self) -> bool {
+        match &*self.state.lock() {
+            State::Off => true,
+            State::Loaded(loaded) => loaded.off,
+            State::Untried | State::Waiting(_) => false,
+        }
+    }
+
+    /// Launches a job; none where that cannot be now. `first` is called with the stream just before. The context is
+    /// current.
+    pub(super) fn launch(
+        &self,
+        work: &mut Work,
+        first: impl FnOnce(&Stream) -> Result<(), Failure>,
+    ) -> Result<Option<Job>, Failure> {
+        let driver = self.context.driver;
+        let mut state = self.state.lock();
+        let State::Loaded(loaded) = &mut *state else { return Ok(None) };
+        if !loaded.ready() {
+            return Ok(None);
+        }
+        let Some(job) = loaded.words.job() else { return Ok(None) };
+        let Err(failure) = first(&loaded.stream).and_then(|()| loaded.launch(driver, work, &job)) else {
+            loaded.words.launched(&job);
+            return Ok(Some(job));
+        };
+        loaded.words.give_back(job);
+        if failure.context_gone() {
+            return Err(failure);
+        }
+        // Copy engines will tell if it is not the kernels' fault.
+        log::info!("copies are left to copy engines from here on: {}: {}", failure.call, driver.reason(failure));
+        loaded.off = true;
+        Ok(None)
+    }
+
+    /// Whether the first job of the stream has waited so long for room on the device.
+    pub(super) fn stalled(&self, patience: Duration) -> bool {
+        match &mut *self.state.lock() {
+            State::Loaded(loaded) => loaded.words.stalled(patience),
+            _ => false,
+        }
+    }
+
+    /// Whether something has gone wrong with the jobs of the stream. The context is current.
+    pub(super) fn check(&self) -> Result<(), Failure> {
+        let State::Loaded(loaded) = &*self.state.lock() else { return Ok(()) };
+        self.context.driver.is_idle(&loaded.stream).map(|_| ())
+    }
+
+    /// Takes a job back that has ended, or one that was revoked.
+    pub(super) fn give_back(&self, job: Job) {
+        if let State::Loaded(loaded) = &mut *self.state.lock() {
+            if job.ended() { loaded.words.give_back(job) } else { loaded.revoked.push(job) }
+        }
+    }
+}
+
+impl Drop for Kernels {
+    /// Nothing is in their stream but revoked jobs.
+    fn drop(&mut self) {
+        let State::Loaded(loaded) = std::mem::replace(self.state.get_mut(), State::Off) else { return };
+        // What a context that is gone had went with it.
+        if let Ok(_scope) = self.context.enter() {
+            loaded.destroy(self.context.driver);
+        }
+    }
+}
+
+impl Loaded {
+    fn new(driver: &dyn Driver) -> Result<Loaded, Failure> {
+        let multiprocessors = driver.limits(driver.current_device()?)?.multiprocessors;
+        let module = driver.load_module(Image::Copy)?;
+        let made = (|| {
+            let [pieces, strided, packed] = NAMES.map(|name| driver.function(&module, name));
+            let functions = [pieces?, strided?, packed?];
+            let words = Words::new(driver)?;
+            let stream = driver.new_stream(Priority::Highest).inspect_err(|_| words.destroy(driver))?;
+            Ok((functions, words, stream))
+        })();
+        let (functions, words, stream) = match made {
+            Ok(made) => made,
+            Err(failure) => {
+                unload(driver, module);
+                return Err(failure);
+            }
+        };
+        let (first, revoked) = (Vec::new(), Vec::new());
+        let mut loaded = Loaded { module, functions, stream, multiprocessors, words, first, revoked, off: false };
+        match loaded.launch_first(driver) {
+            Ok(()) => Ok(loaded),
+            Err(failure) => {
+                loaded.destroy(driver);
+                Err(failure)
+            }
+        }
+    }
+
+    /// A driver may load a kernel no earlier than when it is launched.
+    fn launch_first(&mut self, driver: &dyn Driver) -> Result<(), Failure> {
+        let nothing =
+            [Work::Pieces(Box::new(Pieces::new())), Work::Strided(Strides::NOTHING), Work::Packed(Packed::NOTHING)];
+        for mut work in nothing {
+            let Some(job) = self.words.job() else { continue };
+            self.launch(driver, &mut work, &job)?;
+            self.words.launched(&job);
+            self.first.push(job);
+        }
+        Ok(())
+    }
+
+    /// Whether its first jobs have run, and none that was revoked is in the stream.
+    fn ready(&mut self) -> bool {
+        for jobs in [&mut self.first, &mut self.revoked] {
+            for job in jobs.extract_if(.., |job| job.ended()) {
+                self.words.give_back(job);
+            }
+        }
+        !self.off && self.first.is_empty() && self.revoked.is_empty()
+    }
+
+    fn launch(&self, driver: &dyn Driver, work: &mut Work, job: &Job) -> Result<(), Failure> {
+        let blocks = work.blocks(self.multiprocessors);
+        let (kernel, argument) = work.for_job(job);
+        let function = self.functions[kernel as usize];
+        // SAFETY: the kernel's argument as it declares it; what it touches is the promise of whoever added the copies.
+        unsafe { driver.launch(function, blocks, THREADS, argument, &self.stream) }
+    }
+
+    fn destroy(mut self, driver: &dyn Driver) {
+        self.ready();
+        if !self.first.is_empty() || !self.revoked.is_empty() {
+            // A revoked job waits for room on the device still, perhaps for ever; it will look at its words then.
+            std::mem::forget(self.words);
+            return;
+        }
+        let _ = driver.synchronise(&self.stream);
+        if let Err(failure) = driver.destroy_stream(self.stream) {
+            log::debug!("destroying a stream: {}", driver.reason(failure));
+        }
+        self.words.destroy(driver);
+        unload(driver, self.module);
+    }
+}
+
+fn unload(driver: &dyn Driver, module: Module) {
+    if let Err(failure) = driver.unload_module(module) {
+        log::debug!("unloading kernels: {}", driver.reason(failure));
+    }
+}

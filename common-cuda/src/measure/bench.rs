@@ -1,0 +1,234 @@
+//! A stream for a measurement, its memory, and the time that there is.
+//!
+//! Device memory is made by `cuMemCreate`, which, unlike `cuMemAlloc`, waits for nobody when it is given back; on another
+//! device, too, which needs no context there. Nothing is waited for longer than [`LATE`]: memory that a copy might still
+//! touch is left to the end of the process.
+
+use std::time::{Duration, Instant};
+
+use super::halt::Halt;
+use crate::copies::Workspace;
+use crate::costs::Known;
+use crate::driver::{Failure, FailureKind, Piece, Priority, Stream};
+use crate::kernels::{Jobs, Pieces, Work};
+use crate::location::DeviceIndex;
+
+/// After so long nothing more is begun.
+const LIMIT: Duration = Duration::from_millis(250);
+/// What takes so long waits for something.
+const LATE: Duration = Duration::from_millis(100);
+
+/// Why there is no figure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ended {
+    Refused(Failure),
+    /// No time, no room on the device, or figures that make no sense: another time it may be otherwise.
+    NotNow,
+}
+
+impl From<Failure> for Ended {
+    fn from(failure: Failure) -> Self {
+        Ended::Refused(failure)
+    }
+}
+
+/// A stream, and the time that there is.
+pub(super) struct Bench<'w> {
+    pub(super) workspace: &'w Workspace,
+    device: DeviceIndex,
+    /// None only while it is dropped.
+    stream: Option<Stream>,
+    begun: Instant,
+    halt: &'w Halt,
+}
+
+impl<'w> Bench<'w> {
+    /// The context is current.
+    pub(super) fn new(workspace: &'w Workspace, device: DeviceIndex, halt: &'w Halt) -> Result<Self, Failure> {
+        let stream = Some(workspace.context.driver.new_stream(Priority::Normal)?);
+        Ok(Bench { workspace, device, stream, begun: Instant::now(), halt })
+    }
+
+    /// The stream in which copies are measured.
+    pub(super) fn stream(&self) -> Result<&Stream, Failure> {
+        self.stream.as_ref().ok_or(Failure::missing("new_stream"))
+    }
+
+    /// What a row becomes without a figure.
+    pub(super) fn row<T>(&self, ended: Ended) -> Known<T> {
+        match ended {
+            Ended::Refused(failure) if failure.is_permanent() => {
+                log::debug!("no figure: {}: {}", failure.call, self.workspace.context.driver.reason(failure));
+                Known::Refused
+            }
+            Ended::Refused(_) | Ended::NotNow => Known::Nothing,
+        }
+    }
+
+    /// The shortest time from the call until the stream has nothing left to do.
+    pub(super) fn fastest(
+        &self,
+        times: usize,
+        mut issue: impl FnMut() -> Result<(), Failure>,
+    ) -> Result<Duration, Ended> {
+        let mut fastest = Duration::MAX;
+        for _ in 0..times {
+            self.go_on()?;
+            let begun = Instant::now();
+            issue()?;
+            while !self.is_idle()? {
+                if begun.elapsed() > LATE {
+                    return Err(Ended::NotNow);
+                }
+                std::hint::spin_loop();
+            }
+            fastest = fastest.min(begun.elapsed());
+        }
+        Ok(fastest)
+    }
+
+    /// The shortest time that a kernel takes for copies.
+    pub(super) fn kernel(&self, times: usize, copies: &[Piece]) -> Result<Duration, Ended> {
+        let Workspace { context, kernels, default_stream, .. } = self.workspace;
+        // To load them waits for kernels that fill the device, of which one may wait for a message.
+        if !kernels.tried() && default_stream.is_quiet()? {
+            self.workspace.load_kernels(true);
+        }
+        if kernels.are_off() {
+            return Err(Ended::Refused(Failure::found("cuModuleLoadData", FailureKind::NotSupported)));
+        }
+        let mut fastest = Duration::MAX;
+        for _ in 0..times {
+            // The first jobs of a context may be running still.
+            let asked = Instant::now();
+            while !kernels.ready() {
+                if asked.elapsed() > LATE || !kernels.tried() {
+                    return Err(Ended::NotNow);
+                }
+                std::thread::yield_now();
+            }
+            self.go_on()?;
+            let mut work = Box::new(Pieces::new());
+            for piece in copies {
+                work.push(piece.dst, piece.src, piece.width as u64);
+            }
+            let (mut jobs, begun) = (Jobs::default(), Instant::now());
+            if !jobs.launch(context, kernels, &mut Work::Pieces(work), None)? {
+                return Err(Ended::NotNow);
+            }
+            loop {
+                match jobs.look(context, kernels) {
+                    Ok(true) => break,
+                    Ok(false) if begun.elapsed() <= LATE => std::hint::spin_loop(),
+                    failed => {
+                        jobs.withdraw(context, kernels);
+                        return Err(failed.map_or_else(Ended::Refused, |_| Ended::NotNow));
+                    }
+                }
+            }
+            fastest = fastest.min(begun.elapsed());
+        }
+        Ok(fastest)
+    }
+
+    fn go_on(&self) -> Result<(), Ended> {
+        if self.begun.elapsed() > LIMIT || self.halt.is_halted() { Err(Ended::NotNow) } else { Ok(()) }
+    }
+
+    fn is_idle(&self) -> Result<bool, Failure> {
+        // The device may be reset meanwhile, and the stream with it.
+        self.workspace.context.check_alive()?;
+        self.workspace.context.driver.is_idle(self.stream()?)
+    }
+
+    /// Whether nothing of ours is under way any more, waited for a little.
+    fn is_over(&self) -> bool {
+        let asked = Instant::now();
+        while asked.elapsed() < LATE {
+            match self.is_idle() {
+                Ok(true) => return true,
+                Ok(false) => std::thread::yield_now(),
+                Err(_) => return false,
+            }
+        }
+        false
+    }
+
+    /// So many bytes and a few more on a device, which the bench's device reaches.
+    pub(super) fn device_memory(&self, on: DeviceIndex, bytes: usize) -> Result<Lent<'_, 'w>, Ended> {
+        self.go_on()?;
+        let driver = self.workspace.context.driver;
+        let len = bytes.next_multiple_of(driver.granularity(on)?);
+        let address = driver.reserve(len)?;
+        driver.map(address, len, on, self.device).inspect_err(|_| {
+            // SAFETY: just reserved, and nothing is mapped there.
+            let _ = unsafe { driver.unmap(address, 0, len) };
+        })?;
+        Ok(Lent { bench: self, address, len, on_host: false })
+    }
+
+    /// So many bytes of host memory that the driver knows.
+    pub(super) fn host_memory(&self, bytes: usize) -> Result<Lent<'_, 'w>, Ended> {
+        self.go_on()?;
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let memory = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, -1, 0) };
+        if memory == libc::MAP_FAILED {
+            return Err(Ended::NotNow);
+        }
+        // SAFETY: ours, and mapped until it is unregistered.
+        let registered = unsafe { self.workspace.context.driver.register_host(memory.cast(), bytes) };
+        if let Err(failure) = registered {
+            // SAFETY: the mapping made above, which nobody else knows.
+            unsafe { libc::munmap(memory, bytes) };
+            return Err(failure.into());
+        }
+        Ok(Lent { bench: self, address: memory.expose_provenance() as u64, len: bytes, on_host: true })
+    }
+}
+
+impl Drop for Bench<'_> {
+    fn drop(&mut self) {
+        if self.is_over()
+            && let Some(stream) = self.stream.take()
+        {
+            let _ = self.workspace.context.driver.destroy_stream(stream);
+        }
+    }
+}
+
+/// Memory of a measurement.
+pub(super) struct Lent<'b, 'w> {
+    bench: &'b Bench<'w>,
+    pub(super) address: u64,
+    len: usize,
+    on_host: bool,
+}
+
+impl Drop for Lent<'_, '_> {
+    fn drop(&mut self) {
+        if !self.bench.is_over() {
+            log::debug!("a copy that was to be measured has not ended; its memory is left to it");
+            return;
+        }
+        let driver = self.bench.workspace.context.driver;
+        if !self.on_host {
+            // SAFETY: mapped by `device_memory`; nothing that touches it is under way.
+            if let Err(failure) = unsafe { driver.unmap(self.address, self.len, self.len) } {
+                log::debug!("giving back memory: {}", driver.reason(failure));
+            }
+            return;
+        }
+        let memory: *mut u8 = std::ptr::with_exposed_provenance_mut(self.address as usize);
+        // SAFETY: registered by `host_memory`; nothing that touches it is under way.
+        match unsafe { driver.unregister_host(memory) } {
+            Ok(()) => {
+                crate::host_ranges::forget(self.address as usize, self.len);
+                // SAFETY: the mapping made by `host_memory`, which nobody else knows.
+                unsafe { libc::munmap(memory.cast(), self.len) };
+            }
+            Err(failure) => log::debug!("giving back memory: {}", driver.reason(failure)),
+        }
+    }
+}

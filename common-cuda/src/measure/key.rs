@@ -1,0 +1,24 @@
+//! What figures of a device hold for: the driver, the device and its place, and which others it reaches how.
+
+use crate::costs::text::Key;
+use crate::driver::{Driver, Failure};
+use crate::location::DeviceIndex;
+
+/// What figures of a device hold for now. Fails for a device that has no identity, as on drivers before 11.4.
+pub(super) fn of(driver: &dyn Driver, device: DeviceIndex) -> Result<Key, Failure> {
+    let uuid = driver.uuid(device)?;
+    let facts = driver.device_facts(device)?;
+    let others = (0..driver.device_count()?).map(DeviceIndex).filter(|other| *other != device);
+    let peers = others.filter_map(|other| {
+        let link = driver.link(device, other);
+        let kind = if link.native_atomics { "nvlink" } else { "pcie" };
+        let identity = driver.uuid(other).ok().filter(|_| link.peer_access)?;
+        Some((identity, format!("{kind} {}", link.performance_rank)))
+    });
+    let place = one_line(&format!("{} {}", facts.pci, facts.name));
+    Ok(Key { driver: driver.versions(), uuid, device: place, peers: peers.collect() })
+}
+
+fn one_line(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}

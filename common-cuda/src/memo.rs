@@ -1,0 +1,106 @@
+//! What is known of a few things by their numbers, read without a lock: locks that nobody else holds take longer than
+//! what is looked up for each message.
+
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+use parking_lot::Mutex;
+
+/// How many are remembered; each in the place that its number chooses, from which it drives out another.
+const PLACES: usize = 64;
+
+/// Pairs of words by numbers other than 0.
+pub(crate) struct Memo {
+    places: [Place; PLACES],
+    writing: Mutex<()>,
+}
+
+struct Place {
+    /// Odd while the others are written, and never the same again: to find one number twice does not say that no other
+    /// was there meanwhile.
+    version: AtomicU64,
+    number: AtomicU64,
+    words: [AtomicU64; 2],
+}
+
+impl Default for Memo {
+    fn default() -> Self {
+        let zero = AtomicU64::default;
+        let place = |_| Place { version: zero(), number: zero(), words: [zero(), zero()] };
+        Memo { places: std::array::from_fn(place), writing: Mutex::new(()) }
+    }
+}
+
+impl Memo {
+    fn place(&self, number: u64) -> &Place {
+        &self.places[number as usize % PLACES]
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, number: u64) -> Option<[u64; 2]> {
+        let place = self.place(number);
+        let version = place.version.load(Ordering::Acquire);
+        if number == 0 || place.number.load(Ordering::Relaxed) != number {
+            return None;
+        }
+        let words = [place.words[0].load(Ordering::Relaxed), place.words[1].load(Ordering::Relaxed)];
+        // Whoever has seen anything of a later writing sees its version, too.
+        fence(Ordering::Acquire);
+        let whole = version.is_multiple_of(2) && place.version.load(Ordering::Relaxed) == version;
+        whole.then_some(words)
+    }
+
+    pub(crate) fn set(&self, number: u64, words: [u64; 2]) {
+        let _alone = self.writing.lock();
+        let place = self.place(number);
+        let version = place.version.load(Ordering::Relaxed);
+        place.version.store(version + 1, Ordering::Relaxed);
+        fence(Ordering::Release);
+        place.number.store(number, Ordering::Relaxed);
+        place.words[0].store(words[0], Ordering::Relaxed);
+        place.words[1].store(words[1], Ordering::Relaxed);
+        place.version.store(version + 2, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+
+    use super::*;
+
+    #[test]
+    fn what_is_found_is_of_its_number() {
+        let memo = Memo::default();
+        assert_eq!(memo.get(0), None);
+        memo.set(7, [1, 2]);
+        assert_eq!(memo.get(7), Some([1, 2]));
+        assert_eq!(memo.get(7 + PLACES as u64), None);
+        memo.set(7, [1, 3]);
+        assert_eq!(memo.get(7), Some([1, 3]));
+        memo.set(7 + PLACES as u64, [4, 5]);
+        assert_eq!((memo.get(7), memo.get(7 + PLACES as u64)), (None, Some([4, 5])));
+    }
+
+    #[test]
+    fn words_of_two_numbers_are_never_mixed() {
+        let (memo, over) = (Memo::default(), AtomicBool::new(false));
+        let numbers = [3, 3 + PLACES as u64, 3 + 2 * PLACES as u64];
+        std::thread::scope(|scope| {
+            for writer in 0..2 {
+                let (memo, over) = (&memo, &over);
+                scope.spawn(move || {
+                    for round in 0..20_000 {
+                        let number = numbers[(round + writer) % numbers.len()];
+                        memo.set(number, [number, 10 * number]);
+                    }
+                    over.store(true, Ordering::Relaxed);
+                });
+            }
+            while !over.load(Ordering::Relaxed) {
+                for number in numbers {
+                    assert!(memo.get(number).is_none_or(|words| words == [number, 10 * number]));
+                }
+            }
+        });
+    }
+}

@@ -1,0 +1,59 @@
+//! Host memory of ours that devices reach, for words by which the two talk.
+
+use std::ffi::c_void;
+
+use crate::driver::{Driver, Failure, FailureKind};
+
+/// Zeroes at first. The memory is this process's own: a context that the program destroys does not take it along, so that
+/// the words can be read at any time.
+pub(crate) struct HostWords {
+    memory: *mut c_void,
+    len: usize,
+    /// Where the device finds it.
+    device: u64,
+}
+
+// SAFETY: an address, which whoever asks for it uses as atomics.
+unsafe impl Send for HostWords {}
+
+impl HostWords {
+    /// So many bytes, aligned to a page. The context is current.
+    pub(crate) fn new(driver: &dyn Driver, len: usize) -> Result<HostWords, Failure> {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE;
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let memory = unsafe { libc::mmap(std::ptr::null_mut(), len, protection, flags, -1, 0) };
+        if memory == libc::MAP_FAILED {
+            return Err(Failure::found("mmap", FailureKind::OutOfMemory));
+        }
+        let mut words = HostWords { memory, len, device: 0 };
+        // SAFETY: mapped until `drop`, which is after `destroy` or after the context's end.
+        unsafe { driver.register_host(memory.cast(), len) }?;
+        words.device = driver.device_address(memory.cast()).inspect_err(|_| words.destroy(driver))?;
+        Ok(words)
+    }
+
+    pub(crate) fn address<T>(&self) -> *mut T {
+        self.memory.cast()
+    }
+
+    pub(crate) fn device(&self) -> u64 {
+        self.device
+    }
+
+    /// Lets the driver forget them in their context, which is current and in which nothing uses them any more.
+    pub(crate) fn destroy(&self, driver: &dyn Driver) {
+        // SAFETY: registered by `new`; no device uses it any more.
+        if let Err(failure) = unsafe { driver.unregister_host(self.memory.cast()) } {
+            log::debug!("unregistering words in host memory: {}", driver.reason(failure));
+        }
+    }
+}
+
+impl Drop for HostWords {
+    fn drop(&mut self) {
+        crate::host_ranges::forget(self.memory as usize, self.len);
+        // SAFETY: the whole mapping, which only this referred to.
+        unsafe { libc::munmap(self.memory, self.len) };
+    }
+}

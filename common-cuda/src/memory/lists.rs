@@ -1,0 +1,209 @@
+//! Lists of blocks, copied to the devices whose kernels read them.
+//!
+//! A list is made in host memory, and serves from there. But a kernel takes eight bytes of it for every block: 16 MiB in
+//! blocks of 8 bytes, read and packed on an H200, took 350 us, as long as the list takes over PCIe, and the data 50. So
+//! what is used again is copied to the device, while the kernels go on reading it where it is.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use parking_lot::Mutex;
+
+use super::arena::{Arena, Part};
+use crate::context::{Context, Scope};
+use crate::driver::{Event, Failure, Priority, Stream};
+use crate::order::{DefaultStream, destroy_event};
+
+/// A context's device memory for lists, and what copies them there.
+pub(crate) struct ListMemory {
+    context: Arc<Context>,
+    default_stream: Arc<DefaultStream>,
+    /// Bytes at most.
+    limit: usize,
+    /// None until it is of use.
+    arena: Mutex<Option<Arena>>,
+    uploads: Mutex<Uploads>,
+}
+
+/// A stream of its own, in which nothing ever waits for the program's: who drops a list waits for its copy.
+#[derive(Default)]
+struct Uploads {
+    stream: Option<Stream>,
+    /// Those that nobody uses.
+    events: Vec<Event>,
+}
+
+impl ListMemory {
+    pub(crate) fn new(context: Arc<Context>, default_stream: Arc<DefaultStream>, limit: usize) -> ListMemory {
+        ListMemory { context, default_stream, limit, arena: Mutex::default(), uploads: Mutex::default() }
+    }
+
+    /// So many bytes and their address; none while there is no room, or while the default stream has work to do: to map
+    /// memory is not free of charge for it. The context is current.
+    fn take(&self, len: usize) -> Result<Option<(Part, u64)>, Failure> {
+        if self.limit == 0 || self.default_stream.is_idle()? != Some(true) {
+            return Ok(None);
+        }
+        let mut arena = self.arena.lock();
+        let arena = match &mut *arena {
+            Some(arena) => arena,
+            none => none.insert(Arena::reserve(self.context.driver, self.limit)?),
+        };
+        Ok(arena.take(len)?.map(|part| (part.clone(), arena.address(&part))))
+    }
+
+    fn give_back(&self, part: Part) {
+        if let Some(arena) = &mut *self.arena.lock() {
+            arena.give_back(part);
+        }
+    }
+
+    fn lives(&self) -> bool {
+        self.arena.lock().as_ref().is_some_and(Arena::lives)
+    }
+
+    /// Begins to copy, and answers the event that follows. The context is current.
+    ///
+    /// # Safety
+    /// Both ranges stay as they are until the event is over.
+    unsafe fn upload(&self, to: *mut u8, from: *const u8, len: usize) -> Result<Event, Failure> {
+        let driver = self.context.driver;
+        let mut uploads = self.uploads.lock();
+        let Uploads { stream, events } = &mut *uploads;
+        let stream = match stream {
+            Some(stream) => stream,
+            none => none.insert(driver.new_stream(Priority::Normal)?),
+        };
+        let event = match events.pop() {
+            Some(event) => event,
+            None => driver.new_event()?,
+        };
+        // SAFETY: the caller's promise.
+        let begun = unsafe { driver.copy(to, from, len, stream) }.and_then(|()| {
+            // What fails behind the copy leaves it under way, and the memory is about to be another's.
+            driver.record(&event, stream).inspect_err(|_| {
+                let _ = driver.synchronise(stream);
+            })
+        });
+        match begun {
+            Ok(()) => Ok(event),
+            Err(failure) => {
+                events.push(event);
+                Err(failure)
+            }
+        }
+    }
+}
+
+impl Drop for ListMemory {
+    /// No list is there any more: each in device memory has a share of this.
+    fn drop(&mut self) {
+        let driver = self.context.driver;
+        // The arena's memory is the device's and not the context's.
+        if let Some(arena) = self.arena.get_mut().take() {
+            let _scope = Scope::without_context(driver);
+            // SAFETY: no part is in use without a list.
+            unsafe { arena.unmap() };
+        }
+        let Uploads { stream, events } = std::mem::take(self.uploads.get_mut());
+        let Ok(_scope) = self.context.enter() else { return };
+        for event in events {
+            destroy_event(&self.context, event);
+        }
+        if let Some(Err(failure)) = stream.map(|stream| driver.destroy_stream(stream)) {
+            log::debug!("destroying a stream: {}", driver.reason(failure));
+        }
+    }
+}
+
+/// A list's copies in device memory.
+#[derive(Default)]
+pub(crate) struct Copies {
+    /// How often kernels were given the list where it is.
+    uses: AtomicU32,
+    made: Mutex<Vec<OnDevice>>,
+}
+
+/// One of them.
+struct OnDevice {
+    memory: Arc<ListMemory>,
+    /// Over once the copy is; none from then on.
+    upload: Option<Event>,
+    part: Part,
+    address: u64,
+}
+
+impl Copies {
+    /// Where kernels in a context read the list of `len` bytes at `entries`, other than where it is. The copy is made when
+    /// it is used again, and if it cannot be then, later: each time it was used twice as often.
+    ///
+    /// The list stays as it is, and there, as long as this does.
+    pub(crate) fn address(&self, memory: &Arc<ListMemory>, entries: *mut u8, len: usize) -> Option<u64> {
+        let mut made = self.made.lock();
+        made.retain(|copy| copy.memory.context.alive());
+        if let Some(index) = made.iter().position(|copy| Arc::ptr_eq(&copy.memory, memory)) {
+            match made[index].look() {
+                Some(there) => return there,
+                None => drop(made.swap_remove(index)),
+            }
+        }
+        let uses = self.uses.fetch_add(1, Ordering::Relaxed).saturating_add(1);
+        if uses < 2 || !uses.is_power_of_two() {
+            return None;
+        }
+        match OnDevice::make(memory, entries, len) {
+            Ok(copy) => made.extend(copy),
+            Err(failure) => {
+                let Context { id, driver, .. } = &*memory.context;
+                log::debug!("context {id}: a list stays in host memory: {}", driver.reason(failure));
+            }
+        }
+        None
+    }
+}
+
+impl std::fmt::Debug for Copies {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Copies").field("made", &self.made.lock().len()).finish()
+    }
+}
+
+impl OnDevice {
+    /// Begins to copy.
+    fn make(memory: &Arc<ListMemory>, entries: *mut u8, len: usize) -> Result<Option<OnDevice>, Failure> {
+        let _scope = memory.context.enter()?;
+        let Some((part, address)) = memory.take(len)? else { return Ok(None) };
+        let mut copy = OnDevice { memory: memory.clone(), upload: None, part, address };
+        let to = std::ptr::with_exposed_provenance_mut(address as usize);
+        // SAFETY: the list stays as it is longer than this copy of it, which is waited for; the memory is its own.
+        copy.upload = Some(unsafe { memory.upload(to, entries, len) }?);
+        Ok(Some(copy))
+    }
+
+    /// Its address once it is there; none if it is of no use any more.
+    fn look(&mut self) -> Option<Option<u64>> {
+        if !self.memory.context.alive() || !self.memory.lives() {
+            return None;
+        }
+        Some(self.is_there().ok()?.then_some(self.address))
+    }
+
+    fn is_there(&mut self) -> Result<bool, Failure> {
+        let Some(event) = &self.upload else { return Ok(true) };
+        let over = self.memory.context.is_over(event)?;
+        if over {
+            self.memory.uploads.lock().events.extend(self.upload.take());
+        }
+        Ok(over)
+    }
+}
+
+impl Drop for OnDevice {
+    fn drop(&mut self) {
+        // It is over before the memory is given away. Of a copy that failed nothing is under way.
+        while let Ok(false) = self.is_there() {
+            std::thread::yield_now();
+        }
+        self.memory.give_back(self.part.clone());
+    }
+}

@@ -1,0 +1,21 @@
+//! Memory that we keep: device memory of our own, and host memory that devices reach.
+
+mod arena;
+mod bounce;
+mod host_pool;
+mod host_words;
+mod lists;
+mod registrations;
+mod scratch;
+mod spread;
+
+pub use bounce::{BounceBuffer, BouncePool};
+pub use host_pool::{HostMemory, HostPool};
+pub use registrations::HostRegistration;
+pub use spread::{BlockList, MOST_LISTED_BLOCKS, Packing, Spread};
+
+pub(crate) use bounce::page_size;
+pub(crate) use host_words::HostWords;
+pub(crate) use lists::ListMemory;
+pub(crate) use registrations::{Registrar, Registrations};
+pub(crate) use scratch::ScratchMemory;

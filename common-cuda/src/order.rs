@@ -1,0 +1,196 @@
+//! The order of our work after the program's own. Decided here alone; everybody else asks.
+//!
+//! A program that has written a buffer by a copy or a kernel in its default stream may hand it to us at once. With
+//! `default_stream_order=legacy`, whatever touches the buffer first comes after what that stream holds:
+//! - A stream of ours waits for an event in the default stream ([`DefaultStream::precede`]). On an H200 that adds 1.0 us
+//!   to a copy.
+//! - What no stream orders (a CPU, a network device, another process, a kernel that must start now) begins when the
+//!   default stream was found idle ([`DefaultStream::is_idle`]). To ask takes 1.3 us. One answer serves all operations
+//!   that began before the question ([`moment`]).
+//!
+//! An MPI call on a thread that captures a stream is refused.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use cableway_base::parameters::DefaultStreamOrder;
+use parking_lot::Mutex;
+
+use crate::context::Context;
+use crate::copy::Order;
+use crate::driver::{Event, Failure, Stream};
+use crate::memo::Memo;
+
+/// What an operation comes after.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum After {
+    /// Nothing: an earlier part of the same operation has waited.
+    Nothing,
+    /// Nothing, but the calling thread must not be capturing a stream.
+    NoCapture,
+    /// What the context's default stream holds, and the calling thread must not be capturing.
+    DefaultStream,
+}
+
+/// The rule that the parameter `default_stream_order` sets.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OrderRule {
+    default_stream: bool,
+}
+
+impl OrderRule {
+    pub(crate) fn new(parameter: DefaultStreamOrder) -> OrderRule {
+        OrderRule { default_stream: parameter == DefaultStreamOrder::Legacy }
+    }
+
+    /// Whether anything ever waits for a default stream.
+    pub(crate) fn is_ordered(self) -> bool {
+        self.default_stream
+    }
+
+    /// What a batch of copies comes after.
+    pub(crate) fn of(self, order: Order) -> After {
+        match order {
+            Order::None => After::Nothing,
+            Order::AfterDefaultStream if self.default_stream => After::DefaultStream,
+            Order::AfterDefaultStream => After::NoCapture,
+        }
+    }
+}
+
+/// Questions that were put to default streams so far, by which moments are told apart.
+static QUESTIONS: AtomicU64 = AtomicU64::new(1);
+
+/// This moment: before every question yet to be put.
+pub(crate) fn moment() -> u64 {
+    QUESTIONS.load(Ordering::Acquire)
+}
+
+/// The moments of the last questions to which default streams were idle, by ids of contexts, for callers that have an id
+/// alone: to find the context takes a lock. A memo forgets, and two threads may leave the older answer in it; then one
+/// question more is asked.
+pub(crate) type Settled = Memo;
+
+/// Whether what the default stream of the context of this id held at a moment is known to be done; none if nothing is
+/// known of it.
+pub(crate) fn settled_since(settled: &Settled, context: u64, moment: u64) -> Option<bool> {
+    settled.get(context).map(|[_, settled]| settled > moment)
+}
+
+/// The legacy default stream of one context.
+pub(crate) struct DefaultStream {
+    context: Arc<Context>,
+    /// The moment of the last question to which it was idle. Unlike `all`, it forgets nothing, so that who asks until it
+    /// is answered comes to an end.
+    settled: AtomicU64,
+    all: Arc<Settled>,
+    /// What streams of ours wait for.
+    event: Mutex<Option<Event>>,
+}
+
+impl DefaultStream {
+    pub(crate) fn new(context: Arc<Context>, all: Arc<Settled>) -> DefaultStream {
+        DefaultStream { context, settled: AtomicU64::new(0), all, event: Mutex::default() }
+    }
+
+    /// Whether what it held at a moment is known to be done.
+    pub(crate) fn settled_since(&self, moment: u64) -> bool {
+        self.settled.load(Ordering::Acquire) > moment
+    }
+
+    /// Asks whether it has nothing left to do; none where a capture forbids to ask. The context is current.
+    ///
+    /// The answer covers the work that the stream waits for, as seen on driver 580: blocking streams and per-thread
+    /// default streams, but no non-blocking ones.
+    pub(crate) fn is_idle(&self) -> Result<Option<bool>, Failure> {
+        let driver = self.context.driver;
+        let question = QUESTIONS.fetch_add(1, Ordering::AcqRel) + 1;
+        if !driver.default_stream_is_usable()? {
+            warn_of_capture();
+            return Ok(None);
+        }
+        let idle = driver.is_idle(driver.default_stream())?;
+        if idle {
+            let before = self.settled.fetch_max(question, Ordering::AcqRel);
+            self.all.set(self.context.id, [0, question.max(before)]);
+        }
+        Ok(Some(idle))
+    }
+
+    /// The same for work of ours that no message needs, which can wait for the end of a capture.
+    pub(crate) fn is_quiet(&self) -> Result<bool, Failure> {
+        let driver = self.context.driver;
+        Ok(driver.default_stream_is_usable()? && driver.is_idle(driver.default_stream())?)
+    }
+
+    /// Has later work in `stream` wait for what it holds now. The context is current.
+    ///
+    /// By an event, always: on an H200 it adds 1.0 us to a copy, a query that finds the stream idle 1.3 us.
+    pub(crate) fn precede(&self, stream: &Stream) -> Result<(), Failure> {
+        let driver = self.context.driver;
+        if !driver.default_stream_is_usable()? {
+            warn_of_capture();
+            return Ok(());
+        }
+        // Locked from record to wait only to keep the pair together; either order of two threads' pairs is right.
+        self.with_event(|event| {
+            driver.record(event, driver.default_stream())?;
+            driver.wait(stream, event)
+        })
+    }
+
+    /// Records `event` after what it holds now; false where a capture forbids it. The context is current.
+    pub(crate) fn record(&self, event: &Event) -> Result<bool, Failure> {
+        let driver = self.context.driver;
+        let usable = driver.default_stream_is_usable()?;
+        if usable {
+            driver.record(event, driver.default_stream())?;
+        } else {
+            warn_of_capture();
+        }
+        Ok(usable)
+    }
+
+    /// Fails if the calling thread captures a stream. The context is current.
+    pub(crate) fn refuse_capture(&self) -> Result<(), Failure> {
+        let driver = self.context.driver;
+        if driver.capture_test_needs_event() {
+            self.with_event(|event| driver.refuse_capture(Some(event)))
+        } else {
+            driver.refuse_capture(None)
+        }
+    }
+
+    fn with_event(&self, call: impl FnOnce(&Event) -> Result<(), Failure>) -> Result<(), Failure> {
+        let mut event = self.event.lock();
+        if event.is_none() {
+            *event = Some(self.context.driver.new_event()?);
+        }
+        event.as_ref().map_or(Ok(()), call)
+    }
+}
+
+impl Drop for DefaultStream {
+    fn drop(&mut self) {
+        let Some(event) = self.event.get_mut().take() else { return };
+        // The event of a context that is gone went with it.
+        if let Ok(_scope) = self.context.enter() {
+            destroy_event(&self.context, event);
+        }
+    }
+}
+
+/// Destroys an event of a context, which is current.
+pub(crate) fn destroy_event(context: &Context, event: Event) {
+    if let Err(failure) = context.driver.destroy_event(event) {
+        log::debug!("destroying an event: {}", context.driver.reason(failure));
+    }
+}
+
+fn warn_of_capture() {
+    cableway_base::warn_once("cuda/order-in-capture", || {
+        "a stream capture keeps the default stream from being waited for; device buffers are copied without that order \
+         while it lasts"
+            .to_owned()
+    });
+}

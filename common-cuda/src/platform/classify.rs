@@ -1,0 +1,67 @@
+//! What a pointer is, as the driver knows it.
+
+use super::contexts::Contexts;
+use crate::driver::{Failure, FailureKind};
+use crate::location::{Location, MemoryClass};
+
+/// Asks the driver about an address: for no more than the id of its allocation where that turns out to be known.
+pub(super) fn classify(contexts: &Contexts, address: *const u8) -> Location {
+    if contexts.is_near_known(address)
+        && let Some(location) = contexts.driver.buffer_id(address as u64).and_then(|id| contexts.locate(id))
+    {
+        return location;
+    }
+    ask(contexts, address)
+}
+
+/// Asks for all that there is to know.
+fn ask(contexts: &Contexts, address: *const u8) -> Location {
+    let found = match contexts.driver.attributes(address as u64) {
+        Ok(found) => found,
+        // Nobody has initialised the driver, or the process is at its end: no device memory exists.
+        Err(Failure { kind: FailureKind::NotInitialised | FailureKind::Deinitialised, .. }) => return Location::HOST,
+        Err(failure) => return unknown(contexts, address, failure),
+    };
+    let (class, device, buffer_id) = (found.class, found.device, found.buffer_id);
+    if matches!(class, MemoryClass::Host | MemoryClass::Pinned) {
+        return Location { class, ..Location::HOST };
+    }
+    let context = match found.context {
+        Some(handle) => contexts.see_allocation(handle, buffer_id).unwrap_or(0),
+        // Pools and VMM name none. Where the device's primary context is not active, which happens to programs that
+        // make contexts of their own, only the caller's thread knows which one the memory is used in.
+        None => match device.and_then(|device| contexts.active_primary(device)) {
+            Some(_) => 0,
+            None => contexts.current().map_or(0, |queue| queue.workspace.context.id),
+        },
+    };
+    let location = Location { class, device, context, buffer_id };
+    // Of other memory the context may be another one next time, or the device.
+    if found.context.is_some() && class == MemoryClass::Device && context != 0 {
+        contexts.remember(address, &location);
+    }
+    location
+}
+
+/// An address about which the driver fails to answer, as it does once a kernel has crashed: not to be touched by the
+/// CPU unless the CPU can.
+fn unknown(contexts: &Contexts, address: *const u8, failure: Failure) -> Location {
+    cableway_base::warn_once(&format!("device/classify/{}", failure.code), || {
+        format!("the device driver does not tell what memory is: {}", contexts.driver.reason(failure))
+    });
+    if readable_by_cpu(address) {
+        return Location::HOST;
+    }
+    Location { class: MemoryClass::Device, device: None, context: 0, buffer_id: 0 }
+}
+
+/// Whether a byte can be read without a fault: the kernel tries.
+fn readable_by_cpu(address: *const u8) -> bool {
+    let mut byte = 0_u8;
+    let local = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
+    let remote = libc::iovec { iov_base: address.cast_mut().cast(), iov_len: 1 };
+    // SAFETY: reads at most one byte into `byte`; a bad remote address is an error, not a fault.
+    let read = unsafe { libc::process_vm_readv(libc::getpid(), &raw const local, 1, &raw const remote, 1, 0) };
+    // Refused for another reason than the address (seccomp): as the class of nearly every buffer.
+    read == 1 || std::io::Error::last_os_error().raw_os_error() != Some(libc::EFAULT)
+}

@@ -1,0 +1,235 @@
+//! Other processes' memory, mapped here.
+
+use std::sync::Arc;
+
+use ahash::AHashMap;
+use parking_lot::Mutex;
+
+use crate::context::{Context, Scope};
+use crate::driver::{Driver, Failure, FailureKind, Pool};
+use crate::error::DeviceError;
+use crate::exported::{ExportKind, Exported, Given};
+
+/// Another process's allocation, or its pool, mapped here until it is dropped.
+pub(crate) struct Mapping {
+    context: Arc<Context>,
+    mapped: Mapped,
+}
+
+enum Mapped {
+    /// By a handle.
+    Opened { address: u64 },
+    /// Physical memory, by descriptors.
+    Physical { address: u64, len: usize },
+    /// A pool, which stays imported. An allocation in it is imported only while a message is copied: whoever copies drops
+    /// it before anybody is told of the message's end, because the owner may free it from then on, and the driver wants
+    /// each importer to have freed it first. To free such memory neither waits nor orders anything.
+    Pool {
+        /// None only while it is dropped.
+        pool: Option<Pool>,
+        /// By their owner's ids. Locked while one is imported or freed, so that none is imported twice at a time.
+        in_use: Mutex<AHashMap<u64, InUse>>,
+    },
+    /// An allocation in a pool, while it is used.
+    InPool { pool: Arc<Mapping>, buffer_id: u64, address: u64 },
+}
+
+struct InUse {
+    address: u64,
+    /// The driver's id of it in this process.
+    id: Option<u64>,
+    len: u64,
+    users: usize,
+}
+
+impl Mapping {
+    /// Maps what was exported into a context, with what was given of it.
+    pub(super) fn open(
+        context: Arc<Context>,
+        exported: &Exported,
+        given: &[Given],
+    ) -> Result<Arc<Mapping>, DeviceError> {
+        let mapped = match exported.kind {
+            ExportKind::Legacy => open_handle(&context, exported),
+            ExportKind::Descriptor => map_descriptors(&context, exported, given),
+            ExportKind::Pool => import_pool(&context, given),
+        }?;
+        Ok(Arc::new(Mapping { context, mapped }))
+    }
+
+    /// Its first byte; of a pool null.
+    pub(crate) fn address(&self) -> *mut u8 {
+        let (Mapped::Opened { address } | Mapped::Physical { address, .. } | Mapped::InPool { address, .. }) =
+            self.mapped
+        else {
+            return std::ptr::null_mut();
+        };
+        std::ptr::with_exposed_provenance_mut(address as usize)
+    }
+
+    /// If it is a pool, what was exported that is allocated in it. Its owner may free that when the last of these is
+    /// dropped.
+    pub(crate) fn within(self: Arc<Self>, exported: &Exported) -> Result<Arc<Mapping>, DeviceError> {
+        let object = || format!("{} bytes of a memory pool of another process", exported.len);
+        let refused = |call, reason: &str| DeviceError { call, object: object(), reason: reason.to_owned() };
+        let Mapped::Pool { pool: Some(pool), in_use } = &self.mapped else {
+            return Err(refused("within", "what is mapped is no pool"));
+        };
+        let mut in_use = in_use.lock();
+        let address = match in_use.get_mut(&exported.buffer_id) {
+            Some(found) if found.len == exported.len => {
+                found.users += 1;
+                found.address
+            }
+            Some(_) => return Err(refused("cuMemPoolImportPointer", "its length has changed")),
+            None => {
+                let driver = self.context.driver;
+                let imported = self.context.enter().and_then(|_scope| import_pointer(driver, pool, exported));
+                let address = imported.map_err(|failure| driver.error(failure, object()))?;
+                let id = driver.buffer_id(address);
+                in_use.insert(exported.buffer_id, InUse { address, id, len: exported.len, users: 1 });
+                address
+            }
+        };
+        drop(in_use);
+        let context = self.context.clone();
+        Ok(Arc::new(Mapping { context, mapped: Mapped::InPool { pool: self, buffer_id: exported.buffer_id, address } }))
+    }
+
+    /// Lets go of an allocation of a pool.
+    fn release(&self, buffer_id: u64) {
+        let Mapped::Pool { in_use, .. } = &self.mapped else { return };
+        let mut in_use = in_use.lock();
+        let Some(found) = in_use.get_mut(&buffer_id) else { return };
+        found.users -= 1;
+        if found.users != 0 {
+            return;
+        }
+        let Some(InUse { address, id, .. }) = in_use.remove(&buffer_id) else { return };
+        // Where the context is gone, the device may have been reset, and the address be another's.
+        let Some(_scope) = calls(&self.context) else { return };
+        if id.is_some() && self.context.driver.buffer_id(address) == id {
+            free(self.context.driver, address);
+        }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        let driver = self.context.driver;
+        match &mut self.mapped {
+            Mapped::Opened { address } => {
+                // SAFETY: opened once in this context; whoever copies from or to it holds the mapping.
+                let closed = self.context.enter().and_then(|_scope| unsafe { driver.close_handle(*address) });
+                match closed {
+                    Ok(()) => {}
+                    // It went with its context.
+                    Err(failure) if failure.context_gone() || failure.kind == FailureKind::InvalidValue => {}
+                    Err(failure) => {
+                        log::debug!("closing a mapping of another process's memory: {}", driver.reason(failure));
+                    }
+                }
+            }
+            Mapped::Physical { address, len } => {
+                // It belongs to no context, but the driver wants one.
+                let scope = self.context.enter();
+                // SAFETY: mapped once; whoever copies from or to it holds the mapping.
+                if let Err(failure) = unsafe { driver.unmap(*address, *len, *len) } {
+                    log::debug!("unmapping another process's memory: {}", driver.reason(failure));
+                }
+                drop(scope);
+            }
+            Mapped::Pool { pool, .. } => {
+                // A reset of the device destroys its pools, whose handles may be others' by now.
+                if let (Some(pool), Some(_scope)) = (pool.take(), calls(&self.context))
+                    && self.context.alive()
+                    && let Err(failure) = driver.destroy_pool(pool)
+                {
+                    log::debug!("destroying a memory pool: {}", driver.reason(failure));
+                }
+            }
+            Mapped::InPool { pool, buffer_id, .. } => pool.release(*buffer_id),
+        }
+    }
+}
+
+fn open_handle(context: &Arc<Context>, exported: &Exported) -> Result<Mapped, DeviceError> {
+    let driver = context.driver;
+    let object = || format!("{} bytes of another process", exported.len);
+    let opened = context.enter().and_then(|_scope| driver.open_handle(&exported.handle));
+    // Codes that elsewhere tell of a context's end say here that the handle is not for this process or context.
+    let address = opened.map_err(|failure| driver.error(failure, object()))?;
+    if !holds(driver, address, exported.len) {
+        drop(Mapping { context: context.clone(), mapped: Mapped::Opened { address } });
+        let reason = "what the handle opens is shorter than its owner says".to_owned();
+        return Err(DeviceError { call: "cuIpcOpenMemHandle", object: object(), reason });
+    }
+    Ok(Mapped::Opened { address })
+}
+
+/// Maps what the descriptors stand for, side by side.
+fn map_descriptors(context: &Context, exported: &Exported, given: &[Given]) -> Result<Mapped, DeviceError> {
+    let driver = context.driver;
+    let object = || format!("{} bytes of another process", exported.len);
+    let refused = |reason: &str| {
+        let reason = reason.to_owned();
+        DeviceError { call: "cuMemImportFromShareableHandle", object: object(), reason }
+    };
+    let whole = given.iter().try_fold(0_u64, |whole, piece| whole.checked_add(piece.len));
+    if whole != Some(exported.len) || given.iter().any(|piece| piece.len == 0) {
+        return Err(refused("what was given of it is less, or more"));
+    }
+    let len = usize::try_from(exported.len).map_err(|_| refused("it is longer than any memory"))?;
+    let opened = context.enter().and_then(|_scope| driver.map_descriptors(given, driver.current_device()?));
+    let address = opened.map_err(|failure| driver.error(failure, object()))?;
+    Ok(Mapped::Physical { address, len })
+}
+
+/// Imports what the descriptor stands for, for the device of a context.
+fn import_pool(context: &Context, given: &[Given]) -> Result<Mapped, DeviceError> {
+    use std::os::fd::AsFd;
+    let driver = context.driver;
+    let object = || "a memory pool of another process".to_owned();
+    let [Given { descriptor, .. }] = given else {
+        let reason = "its descriptor is not there".to_owned();
+        return Err(DeviceError { call: "cuMemPoolImportFromShareableHandle", object: object(), reason });
+    };
+    let opened = context.enter().and_then(|_scope| driver.import_pool(descriptor.as_fd(), driver.current_device()?));
+    let pool = opened.map_err(|failure| driver.error(failure, object()))?;
+    Ok(Mapped::Pool { pool: Some(pool), in_use: Mutex::default() })
+}
+
+/// The context is current.
+fn import_pointer(driver: &dyn Driver, pool: &Pool, exported: &Exported) -> Result<u64, Failure> {
+    let address = driver.import_pointer(pool, &exported.handle)?;
+    if holds(driver, address, exported.len) {
+        return Ok(address);
+    }
+    free(driver, address);
+    Err(Failure::found("cuMemPoolImportPointer", FailureKind::InvalidValue))
+}
+
+/// Whether so many bytes are at an address, as far as the driver tells.
+fn holds(driver: &dyn Driver, address: u64, len: u64) -> bool {
+    let Ok((base, mapped)) = driver.range(address) else { return true };
+    base.saturating_add(mapped as u64) >= address.saturating_add(len)
+}
+
+/// A scope in which to let go of something, in the context or, if that is gone, in none.
+fn calls(context: &Context) -> Option<Scope> {
+    match context.enter() {
+        Ok(scope) => Some(scope),
+        Err(failure) if failure.context_gone() => Some(Scope::without_context(context.driver)),
+        Err(_) => None,
+    }
+}
+
+/// In such a scope.
+fn free(driver: &dyn Driver, address: u64) {
+    // SAFETY: imported by us and freed once; copies from and to it are done.
+    match unsafe { driver.free(address) } {
+        Ok(()) => {}
+        Err(failure) if failure.context_gone() => {}
+        Err(failure) => log::debug!("letting go of memory of another process's pool: {}", driver.reason(failure)),
+    }
+}

@@ -1,0 +1,41 @@
+//! Questions of messages about the default stream.
+
+use super::Platform;
+use crate::copies::Operation;
+use crate::error::DeviceError;
+use crate::location::Location;
+use crate::order;
+
+impl Platform {
+    /// What is over once the work is that the default stream of `at`'s context holds now; none if that is now.
+    pub(crate) fn default_stream(&self, at: &Location) -> Result<Option<Box<Operation>>, DeviceError> {
+        if !self.order.is_ordered() {
+            return Ok(None);
+        }
+        self.queue_to_enter(at)?.after_default_stream()
+    }
+
+    /// Whether the work that the default stream of `at`'s context held at a moment is known to be done.
+    pub(crate) fn settled_since(&self, at: &Location, moment: u64) -> bool {
+        if !self.order.is_ordered() {
+            return true;
+        }
+        // Of a context that is gone nothing is claimed; whether it is shows when something is copied.
+        match at.context {
+            0 => self.queue(at).is_ok_and(|queue| queue.workspace.default_stream.settled_since(moment)),
+            id => self.contexts().is_some_and(|contexts| {
+                let known =
+                    || contexts.by_id(id).is_some_and(|queue| queue.workspace.default_stream.settled_since(moment));
+                order::settled_since(contexts.settled(), id, moment).unwrap_or_else(known)
+            }),
+        }
+    }
+
+    /// Asks whether that stream has nothing left to do.
+    pub(crate) fn ask_default_stream(&self, at: &Location) -> Result<bool, DeviceError> {
+        if !self.order.is_ordered() {
+            return Ok(true);
+        }
+        self.queue_to_enter(at)?.default_stream_is_idle()
+    }
+}
