@@ -10,8 +10,6 @@ use cableway_base::Rank;
 pub struct Job {
     /// Names the job among those of its user; equal in all its processes.
     pub id: String,
-    /// Known to the job's processes alone.
-    pub secret: [u8; 32],
     /// This process.
     pub rank: Rank,
     /// Processes of the job.
@@ -20,7 +18,16 @@ pub struct Job {
     pub local_size: u32,
     /// How many processes of other jobs may be met besides. They are numbered here from `size` on.
     pub strangers: u32,
-    names: Option<Arc<dyn Names>>,
+    peers: Peers,
+}
+
+/// The processes that can be met.
+#[derive(Clone)]
+enum Peers {
+    /// Those of the job, which go by their ranks. They know this secret, and nobody else does.
+    OfJob { secret: [u8; 32] },
+    /// Those that the host names.
+    OfHost(Arc<dyn Names>),
 }
 
 /// How a host names processes, where those of several jobs may meet: each process counts them in its own way, and
@@ -32,20 +39,20 @@ pub trait Names: Send + Sync {
     /// Its number here, which it is given now if it has none. None: it cannot be met.
     fn rank(&self, name: u64) -> Option<Rank>;
 
-    /// What this process and `peer` know, and no process of another user does. None: there is no such thing.
+    /// What this process and `peer` know, and no process of another user does: the secret of this job if `peer` is in it.
+    /// None: there is no such thing.
     fn secret(&self, peer: Rank) -> Option<[u8; 32]>;
 }
 
 impl Job {
-    /// See the fields. No processes but the job's.
+    /// Describes a process that meets no others than its job's, which alone know `secret`. See the fields.
     pub fn new(id: String, secret: [u8; 32], rank: Rank, size: u32, local_size: u32) -> Self {
-        Job { id, secret, rank, size, local_size, strangers: 0, names: None }
+        Job { id, rank, size, local_size, strangers: 0, peers: Peers::OfJob { secret } }
     }
 
-    /// The same, where `strangers` processes of other jobs may be met.
-    #[must_use]
-    pub fn with_names(self, names: Arc<dyn Names>, strangers: u32) -> Self {
-        Job { strangers, names: Some(names), ..self }
+    /// Describes a process of a host that has its own names for processes, and the secrets that they share.
+    pub fn of_host(id: String, names: Arc<dyn Names>, rank: Rank, size: u32, local_size: u32) -> Self {
+        Job { id, rank, size, local_size, strangers: 0, peers: Peers::OfHost(names) }
     }
 
     /// What this process is called by others.
@@ -55,25 +62,25 @@ impl Job {
 
     /// What a process is called by others.
     pub fn name_of(&self, peer: Rank) -> Option<u64> {
-        match &self.names {
-            None => Some(peer.into()),
-            Some(names) => names.name(peer),
+        match &self.peers {
+            Peers::OfJob { .. } => Some(peer.into()),
+            Peers::OfHost(names) => names.name(peer),
         }
     }
 
     /// The process that others call so.
     pub fn rank_of(&self, name: u64) -> Option<Rank> {
-        match &self.names {
-            None => Rank::try_from(name).ok().filter(|&rank| rank < self.size),
-            Some(names) => names.rank(name),
+        match &self.peers {
+            Peers::OfJob { .. } => Rank::try_from(name).ok().filter(|&rank| rank < self.size),
+            Peers::OfHost(names) => names.rank(name),
         }
     }
 
-    /// What proves to be that process, and of this job or one that may be met.
+    /// The secret that this process and `peer` share. None: there is none, so that nothing can be proved.
     pub fn secret_with(&self, peer: Rank) -> Option<[u8; 32]> {
-        match &self.names {
-            Some(names) if peer >= self.size => names.secret(peer),
-            _ => Some(self.secret),
+        match &self.peers {
+            Peers::OfJob { secret } => Some(*secret),
+            Peers::OfHost(names) => names.secret(peer),
         }
     }
 }

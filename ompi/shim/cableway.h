@@ -31,7 +31,6 @@ enum cableway_mode { CABLEWAY_STANDARD = 0, CABLEWAY_SYNCHRONOUS = 1, CABLEWAY_R
 
 struct cableway_job {
     const char *id;       /* equal in all processes of the job */
-    uint8_t secret[32];   /* likewise, known to them alone */
     uint32_t number;      /* of the job; processes go by number << 32 | rank among all jobs */
     uint32_t rank, size, local_size;
     uint32_t architecture; /* of this process; those that it talks to must have the same */
@@ -67,6 +66,8 @@ struct cableway_status {
 int cableway_start(const struct cableway_job *job, const char **reason);
 /* Ends the engine; true when all that was sent has left. */
 bool cableway_stop(void);
+/* Ends an engine that Open MPI did not select, and withdraws what it published. Nothing else may use it, or have. */
+void cableway_discard(void);
 /* Lets all that was sent leave; true when it has. The engine can be used again. */
 bool cableway_drain(void);
 int cableway_progress(void);

@@ -56,7 +56,6 @@ impl From<&Error> for Code {
 #[repr(C)]
 pub(crate) struct JobDescription {
     pub(crate) id: *const c_char,
-    pub(crate) secret: [u8; 32],
     pub(crate) number: u32,
     pub(crate) rank: u32,
     pub(crate) size: u32,

@@ -1,9 +1,10 @@
 //! Open MPI as the engine's host: its modex, and how it names processes.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ffi::{CStr, CString};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
+use cableway_base::warn_once;
 use cableway_btl::{Job, Modex, ModexError, Names, Rank};
 use parking_lot::Mutex;
 
@@ -13,8 +14,10 @@ use crate::boundary::{JobDescription, shim_modex_get, shim_modex_put};
 const STRANGERS: u32 = 1 << 16;
 /// What a process is built for, as Open MPI encodes it.
 const ARCHITECTURE_KEY: &str = "architecture";
+/// The secret that all processes of a job share. Rank 0 makes it.
+const JOB_SECRET_KEY: &str = "secret";
 /// Half of the secret that two processes of different jobs share.
-const SECRET_KEY: &str = "half_secret";
+const HALF_SECRET_KEY: &str = "half_secret";
 
 /// Open MPI's own exchange of addresses. It fences by itself, between the components' start and their first use.
 pub(crate) struct HostModex {
@@ -27,13 +30,12 @@ impl HostModex {
     pub(crate) fn new(description: &JobDescription) -> Result<Self, ModexError> {
         // SAFETY: the shim passes a string that is valid for the call.
         let id = unsafe { CStr::from_ptr(description.id) }.to_string_lossy().into_owned();
-        let secret = random()?;
-        put(SECRET_KEY, &secret)?;
         put(ARCHITECTURE_KEY, &description.architecture.to_ne_bytes())?;
-        let names =
-            HostNames { number: description.number, size: description.size, secret, strangers: Mutex::default() };
-        let job = Job::new(id, description.secret, description.rank, description.size, description.local_size);
-        Ok(HostModex { job: job.with_names(Arc::new(names), STRANGERS), architecture: description.architecture })
+        let names = Arc::new(HostNames::publish(description)?);
+        let &JobDescription { rank, size, local_size, architecture, .. } = description;
+        let mut job = Job::of_host(id, names, rank, size, local_size);
+        job.strangers = STRANGERS;
+        Ok(HostModex { job, architecture })
     }
 }
 
@@ -70,8 +72,10 @@ impl Modex for HostModex {
 struct HostNames {
     number: u32,
     size: u32,
-    /// This process's half.
-    secret: [u8; 32],
+    /// Published by rank 0, and read when it is first used: before that, the addresses have not been exchanged.
+    job_secret: OnceLock<[u8; 32]>,
+    /// What this process adds to the secrets that it shares with processes of other jobs.
+    half_secret: [u8; 32],
     strangers: Mutex<Strangers>,
 }
 
@@ -79,6 +83,33 @@ struct HostNames {
 struct Strangers {
     names: Vec<u64>,
     ranks: HashMap<u64, Rank>,
+}
+
+impl HostNames {
+    /// Publishes what is secret. Only processes of the same user can read it.
+    fn publish(&JobDescription { number, rank, size, .. }: &JobDescription) -> Result<Self, ModexError> {
+        let (job_secret, half_secret) = (OnceLock::new(), random()?);
+        put(HALF_SECRET_KEY, &half_secret)?;
+        if rank == 0 {
+            let secret = random()?;
+            put(JOB_SECRET_KEY, &secret)?;
+            let _ = job_secret.set(secret);
+        }
+        Ok(HostNames { number, size, job_secret, half_secret, strangers: Mutex::default() })
+    }
+
+    fn job_secret(&self) -> Result<[u8; 32], ModexError> {
+        if let Some(secret) = self.job_secret.get() {
+            return Ok(*secret);
+        }
+        let secret = published_secret(u64::from(self.number) << 32, JOB_SECRET_KEY)?;
+        Ok(*self.job_secret.get_or_init(|| secret))
+    }
+
+    fn secret_between_jobs(&self, name: u64) -> Result<[u8; 32], ModexError> {
+        let theirs = published_secret(name, HALF_SECRET_KEY)?;
+        Ok(std::array::from_fn(|index| theirs[index] ^ self.half_secret[index]))
+    }
 }
 
 impl Names for HostNames {
@@ -103,40 +134,73 @@ impl Names for HostNames {
         Some(self.size + index)
     }
 
-    /// Each process publishes a half where only its user's processes can read it.
     fn secret(&self, peer: Rank) -> Option<[u8; 32]> {
-        let theirs: [u8; 32] = match get(self.name(peer)?, SECRET_KEY) {
-            Ok(found) => found?.try_into().ok()?,
-            Err(error) => {
-                log::warn!("{error}");
-                return None;
-            }
+        let name = self.name(peer)?;
+        let (key, secret) = if peer < self.size {
+            (JOB_SECRET_KEY, self.job_secret())
+        } else {
+            (HALF_SECRET_KEY, self.secret_between_jobs(name))
         };
-        Some(std::array::from_fn(|index| theirs[index] ^ self.secret[index]))
+        let warn = |error: &ModexError| {
+            warn_once(key, || format!("{error}; without a secret no connection to rank {peer} is possible"));
+        };
+        secret.inspect_err(warn).ok()
     }
 }
 
+/// A secret that a process has published. There is none in its place: without it nothing is proved.
+fn published_secret(process: u64, key: &str) -> Result<[u8; 32], ModexError> {
+    let refused = |reason: String| ModexError { what: format!("reading '{key}' of process {process:#x}"), reason };
+    let bytes = get(process, key)?.ok_or_else(|| refused("it has published none".to_owned()))?;
+    <[u8; 32]>::try_from(bytes).map_err(|bytes| refused(format!("it has {} bytes, not 32", bytes.len())))
+}
+
+/// The keys under which this process has published something.
+static PUBLISHED: Mutex<BTreeSet<CString>> = Mutex::new(BTreeSet::new());
+
+/// Stands before each published value, which may be empty. Nothing at all stands for what was withdrawn.
+const PRESENT: u8 = 1;
+
 fn put(key: &str, value: &[u8]) -> Result<(), ModexError> {
     let name = c_key(key)?;
-    // SAFETY: both are valid for the call, which copies them.
-    match unsafe { shim_modex_put(name.as_ptr(), value.as_ptr(), value.len()) } {
-        0 => Ok(()),
+    match put_raw(&name, &[&[PRESENT], value].concat()) {
+        0 => {
+            PUBLISHED.lock().insert(name);
+            Ok(())
+        }
         code => Err(error(format!("publishing '{key}'"), code)),
     }
 }
 
+/// Withdraws all that was published. Open MPI cannot remove a key, so its value is replaced.
+pub(crate) fn withdraw() {
+    for name in std::mem::take(&mut *PUBLISHED.lock()) {
+        let code = put_raw(&name, &[]);
+        if code != 0 {
+            log::debug!("withdrawing {name:?}: open mpi answered {code}");
+        }
+    }
+}
+
+fn put_raw(name: &CStr, value: &[u8]) -> i32 {
+    // SAFETY: both are valid for the call, which copies them.
+    unsafe { shim_modex_put(name.as_ptr(), value.as_ptr(), value.len()) }
+}
+
+/// What a process has published and not withdrawn.
 fn get(process: u64, key: &str) -> Result<Option<Vec<u8>>, ModexError> {
     let name = c_key(key)?;
     let (mut bytes, mut len) = (std::ptr::null_mut(), 0);
     // SAFETY: the out-pointers are valid for the call.
     match unsafe { shim_modex_get(process, name.as_ptr(), &mut bytes, &mut len) } {
-        0 if bytes.is_null() => Ok(Some(Vec::new())),
+        0 if bytes.is_null() => Ok(None),
         0 => {
             // SAFETY: the shim hands over `len` bytes from malloc.
-            let value = unsafe { std::slice::from_raw_parts(bytes, len) }.to_vec();
+            let raw = unsafe { std::slice::from_raw_parts(bytes, len) };
+            let value = raw.strip_prefix(&[PRESENT]).map(<[u8]>::to_vec);
             // SAFETY: as above; freed once.
             unsafe { libc::free(bytes.cast()) };
-            Ok(Some(value))
+            Ok(value)
         }
         1 => Ok(None),
         code => Err(error(format!("reading '{key}' of process {process:#x}"), code)),

@@ -28,6 +28,16 @@ pub(crate) fn install(engine: Arc<Engine>, job: Job) {
     ENGINE.store(Arc::into_raw(engine).cast_mut(), Ordering::Release);
 }
 
+/// Takes the engine out, which is dropped then.
+///
+/// # Safety
+/// Nobody has been given a reference by [`engine`], and nobody is given one meanwhile.
+pub(crate) unsafe fn uninstall() -> Option<Arc<Engine>> {
+    let engine = ENGINE.swap(std::ptr::null_mut(), Ordering::AcqRel);
+    // SAFETY: not null, so from `install`, and taken out once.
+    (!engine.is_null()).then(|| unsafe { Arc::from_raw(engine) })
+}
+
 /// The engine's number for a process that Open MPI calls so.
 pub(crate) fn rank_of(name: u64) -> Option<Rank> {
     JOB.get()?.rank_of(name)

@@ -24,11 +24,11 @@ fn exchange() -> Result<(), Box<dyn Error>> {
     let started_by = StartedBy::detect();
     let modex = started_by.join()?;
     let job = modex.job();
-    let secret: String = job.secret.iter().map(|byte| format!("{byte:02x}")).collect();
+    let shared = job.secret_with(job.rank).ok_or("the job has no secret")?;
+    let secret: String = shared.iter().map(|byte| format!("{byte:02x}")).collect();
     for file in ["environ", "cmdline"] {
         let content = std::fs::read(format!("/proc/self/{file}"))?;
-        if content.windows(32).any(|window| window == job.secret) || String::from_utf8_lossy(&content).contains(&secret)
-        {
+        if content.windows(32).any(|window| window == shared) || String::from_utf8_lossy(&content).contains(&secret) {
             return Err(format!("the job's secret is in /proc/self/{file}").into());
         }
     }

@@ -151,10 +151,13 @@ fn an_installation_for_a_user_is_undone_exactly() {
         }
         assert!(!own.join("components/mca_accelerator_cableway.so").exists(), "it has no such component");
         let settings = text(&own.join("mca-params.conf"));
-        assert!(settings.starts_with(before.unwrap_or("")) && settings.contains("\npml = cableway\n"), "{settings}");
+        assert!(settings.starts_with(before.unwrap_or("")), "{settings}");
+        // Only what the user's own line says has to be overruled.
+        assert_eq!(settings.contains("\npml = cableway\n"), before.is_some(), "{settings}");
+        let selected = if before.is_some() { "in place of pml = ob1" } else { "Open MPI prefers it" };
+        assert!(finished.stdout.contains(selected), "{finished:?}");
         assert_eq!(settings.contains("opal_mca_base_component_path"), version.starts_with('5'), "{settings}");
         assert_eq!(settings.contains(&format!("\n-x LD_PRELOAD={}\n", preload.display())), told, "{settings}");
-        assert!(text(&own.join("components/help-cableway.txt")).contains("[bad-parameter]"));
         assert!(text(&own.join("cableway/include/mpi-ext.h")).contains("MPIX_CUDA_AWARE_SUPPORT 1"));
 
         let finished = machine.ompi(&["uninstall"]).assert_success();
@@ -178,7 +181,8 @@ fn an_installation_in_a_prefix_is_undone_exactly() {
     let arguments = ["install", "--prefix", prefix, "--component", component.to_str().expect("plain")];
     machine.ompi(&arguments).assert_success();
     assert!(machine.root.join("prefix/lib/openmpi/mca_pml_cableway.so").exists());
-    assert!(text(&machine.root.join("prefix/etc/openmpi-mca-params.conf")).ends_with("# cableway: end\n"));
+    let settings = text(&machine.root.join("prefix/etc/openmpi-mca-params.conf"));
+    assert!(settings.ends_with("# cableway: end\n") && !settings.contains("pml = cableway"), "{settings}");
     assert!(!machine.root.join("home/.openmpi").exists());
     machine.ompi(&["uninstall", "--prefix", prefix]).assert_success();
     assert_eq!(machine.files(), was);
@@ -255,10 +259,7 @@ fn status_says_what_to_do() {
     assert_eq!(line(&finished, "loadable"), "NO  loadable   ompi_info does not list it");
     fs::remove_file(machine.root.join("complaint")).expect("just written");
 
-    // Somebody removes the texts, and one name.
-    fs::remove_file(machine.root.join("home/.openmpi/components/help-cableway.txt")).expect("installed above");
-    let finished = machine.ompi(&["status"]);
-    assert!(line(&finished, "component").starts_with("NO  component  "), "{finished:?}");
+    // Somebody removes one name.
     fs::remove_file(machine.root.join("home/.openmpi/components/mca_coll_cableway.so")).expect("installed above");
     let finished = machine.ompi(&["status"]);
     assert!(line(&finished, "component").starts_with("NO  component  "), "{finished:?}");

@@ -303,19 +303,19 @@ pub(super) mod tests {
 
     #[test]
     fn processes_of_two_jobs_meet_by_their_names() {
-        let of = |own, others, secret, half| {
-            let job = Job::new(format!("job {own}"), [secret; 32], 1, 2, 2);
-            Identity::new(&job.with_names(Arc::new(TwoJobs { own, others, half: [half; 32] }), 2))
+        let of = |own, others, half| {
+            let names = Arc::new(TwoJobs { own, others, half: [half; 32] });
+            Identity::new(&Job::of_host(format!("job {own}"), names, 1, 2, 2))
         };
-        let (here, there) = (of(5, 6, 1, 9), of(6, 5, 2, 9));
+        let (here, there) = (of(5, 6, 9), of(6, 5, 9));
         let hello = some_hello();
         // Rank 1 of each is rank 3 to the other.
         assert_eq!(Hello::decode(&there, &hello.encode(&here, 3).unwrap()), Ok((3, hello.clone())));
         assert_eq!(Hello::decode(&here, &hello.encode(&there, 3).unwrap()), Ok((3, hello.clone())));
         assert!(hello.encode(&here, 4).is_err(), "nobody has that number");
-        let liar = of(6, 5, 2, 8);
+        let liar = of(6, 5, 8);
         assert!(Hello::decode(&here, &hello.encode(&liar, 3).unwrap()).unwrap_err().contains("secret"));
-        let elsewhere = of(7, 5, 2, 9);
+        let elsewhere = of(7, 5, 9);
         assert!(Hello::decode(&here, &hello.encode(&elsewhere, 3).unwrap()).unwrap_err().contains("nobody knows"));
     }
 

@@ -11,7 +11,7 @@ enum { PRIORITY = 95 };
 static int init_query(bool progress_threads, bool threads)
 {
     (void) progress_threads, (void) threads;
-    if (mca_pml.pml_send == cableway_module.pml_send) {
+    if (cableway_is_selected()) {
         cableway_preload_offer();
     }
     return OMPI_SUCCESS;
@@ -61,7 +61,7 @@ static mca_coll_base_module_t *communicator_query(ompi_communicator_t *communica
 {
     (void) communicator;
     /* Under another PML the engine does not run, and device memory could not be sent anyway. */
-    if (mca_pml.pml_send != cableway_module.pml_send) {
+    if (!cableway_is_selected()) {
         return NULL;
     }
     *priority = PRIORITY;

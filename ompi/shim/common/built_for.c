@@ -8,19 +8,13 @@
 static const char built_for[] = "cableway component for Open MPI " QUOTE(OMPI_MAJOR_VERSION) "." QUOTE(
     OMPI_MINOR_VERSION) "." QUOTE(OMPI_RELEASE_VERSION);
 
-/* Another major version is refused before: it lacks symbols that this one needs. */
-bool cableway_same_structures(void)
+/* Another major version never gets here: it lacks symbols that this one needs. */
+const char *cableway_other_structures(void)
 {
-    if (sizeof(ompi_communicator_t) == ompi_communicator_t_class.cls_sizeof
-        && sizeof(ompi_datatype_t) == ompi_datatype_t_class.cls_sizeof
-        && sizeof(ompi_request_t) == ompi_request_t_class.cls_sizeof
-        && sizeof(opal_free_list_t) == opal_free_list_t_class.cls_sizeof
-        && sizeof(opal_mutex_t) == opal_mutex_t_class.cls_sizeof) {
-        return true;
-    }
-    opal_output(0,
-                "cableway: this is the %s, and the Open MPI that loads it has other structures; it is not used. "
-                "`cableway ompi status` says more",
-                built_for);
-    return false;
+    const bool same = sizeof(ompi_communicator_t) == ompi_communicator_t_class.cls_sizeof
+                      && sizeof(ompi_datatype_t) == ompi_datatype_t_class.cls_sizeof
+                      && sizeof(ompi_request_t) == ompi_request_t_class.cls_sizeof
+                      && sizeof(opal_free_list_t) == opal_free_list_t_class.cls_sizeof
+                      && sizeof(opal_mutex_t) == opal_mutex_t_class.cls_sizeof;
+    return same ? NULL : built_for;
 }

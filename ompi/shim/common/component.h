@@ -60,16 +60,29 @@ extern opal_free_list_t cableway_requests;
 extern mca_pml_base_module_t cableway_module;
 
 /* Describes the job to the engine; its id is written to `id`. */
-int cableway_job(struct cableway_job *job, char *id, size_t room);
-/* Whether Open MPI's structures are as this was built with; if not, says so. */
-bool cableway_same_structures(void);
+void cableway_job(struct cableway_job *job, char *id, size_t room);
+/* The version that this was built for if Open MPI's structures differ from it, else NULL. */
+const char *cableway_other_structures(void);
 extern int cableway_priority;
 extern bool cableway_explain_wanted;
 int cableway_variables_register(const mca_base_component_t *self);
-int cableway_variables_apply(void);
-void cableway_variables_release(void);
-/* Shows a text of help-cableway.txt, or where that is not installed the detail alone. */
-void cableway_show_help(const char *topic, const char *detail);
+/* NULL, or why a value cannot be used. */
+const char *cableway_variables_apply(void);
+
+/* Open MPI opens the component, initialises it, perhaps selects another, and closes this one. */
+int cableway_selection_open(void);
+void cableway_selection_initialized(void);
+/* The name of the PML that was selected if that is another one, else NULL. */
+const char *cableway_selected_instead(void);
+void cableway_selection_close(void);
+
+enum cableway_occurrence {
+    CABLEWAY_ON_THIS_PROCESS,
+    CABLEWAY_ON_EVERY_PROCESS, /* of this node, so that one process tells it */
+};
+/* Tells the user in one line why this component is not used. */
+void cableway_refuse(enum cableway_occurrence occurrence, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 
 int cableway_error(int code);
 /* Describes a program's buffer to the engine. */
@@ -139,6 +152,12 @@ static inline void cableway_hold_communicator(ompi_communicator_t *communicator)
     if (OPAL_UNLIKELY(!OMPI_COMM_IS_INTRINSIC(communicator))) {
         OBJ_RETAIN(communicator);
     }
+}
+
+/* Whether Open MPI has selected this PML. */
+static inline bool cableway_is_selected(void)
+{
+    return mca_pml.pml_send == cableway_module.pml_send;
 }
 
 static inline void *cableway_handle(ompi_communicator_t *communicator)

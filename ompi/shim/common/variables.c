@@ -1,22 +1,18 @@
 /* What a user can set and read through Open MPI: parameters (`ompi_info --param pml cableway --level 9`), performance
- * variables (MPI_T), and the texts in help-cableway.txt. */
-#define _GNU_SOURCE
+ * variables (MPI_T). */
 #include "component.h"
 
 #include "opal/mca/base/mca_base_pvar.h"
 #include "opal/mca/base/mca_base_var.h"
-#include "opal/util/show_help.h"
 
-#include <dlfcn.h>
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 int cableway_priority = 60;
 bool cableway_explain_wanted;
 static int verbose;
-/* Storage of the parameters, which Open MPI writes; index as in the table. */
+/* Storage of the parameters; index as in the table. Open MPI writes here, and frees the strings when it deregisters the
+ * variables. It does that after it has closed the component, or before, or both. So this is allocated once and kept. */
 static char **values;
 /* What Open MPI calls each. */
 static int *indices;
@@ -24,7 +20,8 @@ static int *indices;
 static int counter_value(const mca_base_pvar_t *variable, void *value, void *object)
 {
     (void) object;
-    *(unsigned long long *) value = cableway_counter_value((size_t) (uintptr_t) variable->ctx);
+    *(unsigned long long *) value =
+        cableway_is_selected() ? cableway_counter_value((size_t) (uintptr_t) variable->ctx) : 0;
     return OMPI_SUCCESS;
 }
 
@@ -33,7 +30,7 @@ static int queue_value(const mca_base_pvar_t *variable, void *value, void *objec
 {
     uint32_t lengths[2] = {0, 0};
     ompi_communicator_t *communicator = object;
-    if (NULL != communicator->c_pml_comm) {
+    if (cableway_is_selected() && NULL != communicator->c_pml_comm) {
         cableway_queue_lengths(cableway_handle(communicator), &lengths[0], &lengths[1]);
     }
     *(unsigned *) value = lengths[(uintptr_t) variable->ctx];
@@ -113,7 +110,7 @@ static bool is_set(int index)
 }
 
 /* Hands every parameter that somebody set to the engine. */
-int cableway_variables_apply(void)
+const char *cableway_variables_apply(void)
 {
     const char *name, *value, *help;
     cableway_set_verbosity(verbose);
@@ -123,38 +120,8 @@ int cableway_variables_apply(void)
             continue;
         }
         if (0 != cableway_set_parameter(name, values[i], &reason)) {
-            cableway_show_help("bad-parameter", reason);
-            return OMPI_ERR_BAD_PARAM;
+            return reason;
         }
     }
-    return OMPI_SUCCESS;
-}
-
-void cableway_variables_release(void)
-{
-    free(values);
-    free(indices);
-    values = NULL;
-    indices = NULL;
-}
-
-/* The texts lie beside the component, as it was installed, by whatever name it was loaded. */
-void cableway_show_help(const char *topic, const char *detail)
-{
-    Dl_info self;
-    char folder[PATH_MAX], file[PATH_MAX + 32];
-    char *end;
-    folder[0] = '\0';
-    if (0 != dladdr((void *) cableway_show_help, &self) && NULL != self.dli_fname) {
-        snprintf(folder, sizeof folder, "%s", self.dli_fname);
-    }
-    if (NULL != (end = strrchr(folder, '/'))) {
-        *end = '\0';
-        snprintf(file, sizeof file, "%s/help-cableway.txt", folder);
-        if (0 == access(file, R_OK) && OPAL_SUCCESS == opal_show_help_add_dir(folder)) {
-            (void) opal_show_help("help-cableway.txt", topic, true, detail);
-            return;
-        }
-    }
-    opal_output(0, "cableway: %s", detail);
+    return NULL;
 }

@@ -5,28 +5,14 @@
 #include "opal/runtime/opal_progress.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-/* mpirun gives each job a random 128-bit key in its ranks' environment, meant for transports that need one. */
-static void job_secret(uint8_t secret[32])
-{
-    const char *key = getenv("OMPI_MCA_orte_precondition_transports");
-    memset(secret, 0, 32);
-    for (size_t i = 0; NULL != key && '\0' != key[i]; i++) {
-        secret[i % 32] = (uint8_t) (secret[i % 32] * 31 + (uint8_t) key[i]);
-    }
-}
-
-int cableway_job(struct cableway_job *job, char *id, size_t room)
+void cableway_job(struct cableway_job *job, char *id, size_t room)
 {
     job->rank = OMPI_PROC_MY_NAME->vpid;
     job->size = ompi_process_info.num_procs;
     job->local_size = ompi_process_info.num_local_peers + 1;
     job->id = id;
     snprintf(id, room, "ompi-%lx", (unsigned long) OMPI_PROC_MY_NAME->jobid);
-    job_secret(job->secret);
-    return OMPI_SUCCESS;
 }
 
 int shim_modex_put(const char *key, const uint8_t *bytes, size_t len)

@@ -52,24 +52,23 @@ static void stop(void)
     (void) cableway_stop();
 }
 
-int cableway_enter(bool threads)
+const char *cableway_enter(bool threads)
 {
     if (!entered) {
         /* A session that ends may be followed by an MPI_Init_thread that wants more. */
         with_threads = threads || ompi_mpi_state < OMPI_MPI_STATE_INIT_STARTED;
-        return OMPI_SUCCESS;
+        return NULL;
     }
     if (threads && !with_threads) {
-        opal_output(0, "cableway: this process was initialised without MPI_THREAD_MULTIPLE before, and cannot be with it");
-        return OMPI_ERR_NOT_SUPPORTED;
+        return "this process was initialised without MPI_THREAD_MULTIPLE before, and cannot be with it now";
     }
     again = true;
     for (const struct published *one = published; NULL != one; one = one->next) {
         if (0 != shim_modex_put(one->key, one->bytes, one->len)) {
-            return OMPI_ERROR;
+            return "its addresses cannot be published again";
         }
     }
-    return OMPI_SUCCESS;
+    return NULL;
 }
 
 void cableway_leave(void)

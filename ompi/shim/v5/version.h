@@ -64,7 +64,8 @@ mca_pml_transports_t *cableway_get_transports(ompi_communicator_t *communicator,
 void cableway_enabled(void);
 
 /* Sessions come one after another, and each initialises the PML again: see sessions.c. */
-int cableway_enter(bool threads);
+/* NULL, or why this session cannot use the engine. */
+const char *cableway_enter(bool threads);
 bool cableway_entered(void);
 bool cableway_with_threads(void);
 void cableway_leave(void);

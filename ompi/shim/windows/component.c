@@ -24,7 +24,7 @@ static int query(ompi_win_t *win, void **base, size_t size, int unit, ompi_commu
                  opal_info_t *info, int flavor)
 {
     (void) win, (void) base, (void) size, (void) unit, (void) communicator, (void) info, (void) flavor;
-    return mca_pml.pml_send == cableway_module.pml_send ? INT_MAX : -1;
+    return cableway_is_selected() ? INT_MAX : -1;
 }
 
 /* The component that would serve the window without us. */

@@ -13,7 +13,7 @@ use cableway_transports::Growth;
 
 use crate::boundary::{Code, JobDescription, guarded};
 use crate::host::HostModex;
-use crate::{state, waiting};
+use crate::{host, state, waiting};
 
 /// How long finalize waits for what was sent to leave.
 const FINALIZE_LIMIT: Duration = Duration::from_secs(10);
@@ -33,12 +33,26 @@ unsafe extern "C" fn cableway_start(job: *const JobDescription, reason: *mut *co
                 0
             }
             Err(error) => {
+                host::withdraw();
                 // SAFETY: as above.
                 unsafe { *reason = state::words(&error.to_string()) };
                 Code::Internal.refused()
             }
         }
     })
+}
+
+/// # Safety
+/// No other call has been made since [`cableway_start`], nor is one made meanwhile.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cableway_discard() {
+    guarded((), || {
+        // SAFETY: the caller's promise.
+        if let Some(engine) = unsafe { state::uninstall() } {
+            engine.finalize(FINALIZE_LIMIT);
+        }
+        host::withdraw();
+    });
 }
 
 fn start(description: &JobDescription) -> Result<(Arc<Engine>, Job), Box<dyn std::error::Error>> {

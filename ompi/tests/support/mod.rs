@@ -9,6 +9,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -30,8 +31,6 @@ pub(crate) fn components() -> &'static Path {
             let _ = std::fs::remove_file(&link);
             std::os::unix::fs::symlink(object(), &link).expect("a link can be made");
         }
-        let help = Path::new(env!("CARGO_MANIFEST_DIR")).join("shim/help-cableway.txt");
-        std::fs::copy(help, folder.join("help-cableway.txt")).expect("the texts can be copied");
         folder
     })
 }
@@ -110,6 +109,37 @@ pub(crate) fn mpirun_as_is(ranks: u32) -> Command {
     command.args(["--allow-run-as-root", "--oversubscribe", "-np", &ranks.to_string()]);
     command.args(["--mca", path_parameter(), &component_path()]);
     command
+}
+
+/// The program alone, a job of one that nobody started: what it says, and how it ends, comes through no `mpirun`, which
+/// loses the last words of processes that end with an error, and their exit status.
+pub(crate) fn singleton(program: &Path) -> Command {
+    let mut command = Command::new(program);
+    clean(&mut command);
+    command.env("CABLEWAY_DEVICE_COSTS", "default");
+    command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+    command.env(format!("OMPI_MCA_{}", path_parameter()), component_path());
+    command
+}
+
+/// Adds a program to an `mpirun` of so many ranks, and runs it. Answers what each rank wrote to stderr, which goes past
+/// `mpirun` into a file.
+pub(crate) fn run_apart(
+    mpirun: &mut Command,
+    ranks: u32,
+    program: &Path,
+    arguments: &[&str],
+) -> (Finished, Vec<String>) {
+    static RUNS: AtomicU32 = AtomicU32::new(0);
+    let run = RUNS.fetch_add(1, Ordering::Relaxed);
+    let folder = scratch().join(format!("stderr-{}-{run}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("cargo's folder for tests can be written");
+    let script = format!("exec \"$0\" \"$@\" 2>'{}'/$OMPI_COMM_WORLD_RANK", folder.display());
+    let finished = finish(mpirun.args(["sh", "-c", &script]).arg(program).args(arguments));
+    let said =
+        (0..ranks).map(|rank| std::fs::read_to_string(folder.join(rank.to_string())).unwrap_or_default()).collect();
+    let _ = std::fs::remove_dir_all(folder);
+    (finished, said)
 }
 
 /// 5.0's mpirun gives the short name, which PMIx knows, too, a value of its own on some distributions.

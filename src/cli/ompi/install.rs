@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use super::component::{Component, PRELOAD, all_names};
 use super::host::OpenMpi;
 use super::place::Place;
+use super::selection::Selection;
 use super::{settings, trouble};
 
 /// Answers for the library what is true with the component. The library's own header is the next of its name.
@@ -17,9 +18,6 @@ const MPI_EXT: &str = "\
 #undef MPIX_CUDA_AWARE_SUPPORT
 #define MPIX_CUDA_AWARE_SUPPORT 1
 ";
-
-/// What the component says where it cannot start; one text for all versions.
-const HELP: &str = include_str!("../../../ompi/shim/help-cableway.txt");
 
 /// Lays out the given component, or the one that fits.
 pub(super) fn install(open_mpi: &OpenMpi, place: &Place, given: Option<&Path>) -> Result<(), String> {
@@ -48,11 +46,10 @@ pub(super) fn install(open_mpi: &OpenMpi, place: &Place, given: Option<&Path>) -
     for name in component.names() {
         link(&place.components.join(name), &place.object())?;
     }
-    put(&place.help(), HELP.as_bytes())?;
-    select(open_mpi, place)?;
+    let selected = select(open_mpi, place)?;
 
     println!("installed {} (for Open MPI {})", place.object().display(), component.built_for);
-    println!("selected it in {}", place.settings.display());
+    println!("{selected}");
     println!("{}", place.preload_in_words(open_mpi.version));
     println!("for programs that look at MPIX_CUDA_AWARE_SUPPORT, compile with -I{}", place.headers().display());
     println!("`cableway ompi status` says whether all is well, `cableway ompi uninstall` undoes this");
@@ -69,7 +66,7 @@ pub(super) fn uninstall(place: &Place) -> Result<(), String> {
             remove(&path, &mut removed)?;
         }
     }
-    for path in [place.object(), place.preload(), place.help(), place.headers().join("mpi-ext.h")] {
+    for path in [place.object(), place.preload(), place.headers().join("mpi-ext.h")] {
         remove(&path, &mut removed)?;
     }
     match fs::read_to_string(&place.settings) {
@@ -106,21 +103,35 @@ pub(super) fn uninstall(place: &Place) -> Result<(), String> {
     Ok(())
 }
 
-/// Our lines in Open MPI's parameters.
-fn select(open_mpi: &OpenMpi, place: &Place) -> Result<(), String> {
+/// Writes our lines into Open MPI's parameters, and says what they do.
+///
+/// Open MPI prefers the component wherever it finds it, and goes on without it where it cannot run. Only if somebody has
+/// named other PMLs, the component must be named, too.
+fn select(open_mpi: &OpenMpi, place: &Place) -> Result<String, String> {
     let text = match fs::read_to_string(&place.settings) {
         Ok(text) => text,
         Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
         Err(error) => return Err(trouble("reading", &place.settings, error)),
     };
-    let mut lines = vec!["pml = cableway".to_owned()];
+    let mut lines = Vec::new();
     if open_mpi.version.major >= 5 {
         // mpirun sets the search path in its ranks' environment to PMIx's own (Debian does), under its short name.
         // The long name, which Open MPI alone knows, wins over that.
         lines.push(format!("opal_mca_base_component_path = {}", place.components.display()));
     }
     lines.extend(place.preload_setting(open_mpi.version));
-    put(&place.settings, settings::with(&text, &lines).as_bytes())
+    put(&place.settings, settings::with(&text, &lines).as_bytes())?;
+
+    let selection = Selection::read(&open_mpi.framework("pml").0);
+    if selection.leaves_a_choice() || selection.is_from_environment() {
+        return Ok("Open MPI prefers it from now on; a job in which it cannot run goes on under another pml".to_owned());
+    }
+    lines.insert(0, "pml = cableway".to_owned());
+    put(&place.settings, settings::with(&text, &lines).as_bytes())?;
+    Ok(format!(
+        "selected it in {} in place of {selection}; Open MPI ends a job in which it cannot run",
+        place.settings.display()
+    ))
 }
 
 /// Writes a file at once: who reads it sees the old one or the new one.

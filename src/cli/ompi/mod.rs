@@ -5,6 +5,7 @@ mod component;
 mod host;
 mod install;
 mod place;
+mod selection;
 mod settings;
 mod status;
 
@@ -32,7 +33,7 @@ pub(super) struct Ompi {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// Lay the component where Open MPI finds it, and select it
+    /// Lay the component where Open MPI finds it and prefers it
     Install {
         #[command(flatten)]
         wanted: Wanted,

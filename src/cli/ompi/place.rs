@@ -46,11 +46,6 @@ impl Place {
         self.store.join("include")
     }
 
-    /// The component's texts, which it looks for beside the name that it was loaded by.
-    pub(super) fn help(&self) -> PathBuf {
-        self.components.join("help-cableway.txt")
-    }
-
     /// The library for what no component reaches; there only if there was one to install.
     pub(super) fn preload(&self) -> PathBuf {
         self.store.join(PRELOAD)

@@ -10,6 +10,7 @@ use super::applications;
 use super::component::{Component, PRELOAD, all_names};
 use super::host::OpenMpi;
 use super::place::Place;
+use super::selection::Selection;
 
 /// One line of the answer.
 struct Finding {
@@ -78,9 +79,6 @@ fn installed(open_mpi: &OpenMpi, place: &Place) -> Finding {
     let leads_there =
         |name: &String| fs::canonicalize(place.components.join(name)).ok() == fs::canonicalize(place.object()).ok();
     match component.names().find(|name| !leads_there(name)) {
-        None if !place.help().is_file() => {
-            Finding::bad(about, format!("there is no {}", place.help().display()), "cableway ompi install")
-        }
         None => Finding::good(about, text),
         Some(name) => {
             let text =
@@ -93,7 +91,7 @@ fn installed(open_mpi: &OpenMpi, place: &Place) -> Finding {
 /// Whether `ompi_info`, which loads components as programs do, has it.
 fn loadable(listed: &str, complaints: &str) -> Finding {
     let about = "loadable";
-    if listed.lines().any(|line| line.starts_with("mca:pml:cableway:version")) {
+    if lists_component(listed) {
         return Finding::good(about, "ompi_info lists it");
     }
     match why_refused(complaints) {
@@ -104,6 +102,10 @@ fn loadable(listed: &str, complaints: &str) -> Finding {
             "cableway ompi install; an Open MPI that was built without dlopen loads no component from outside",
         ),
     }
+}
+
+fn lists_component(listed: &str) -> bool {
+    listed.lines().any(|line| line.starts_with("mca:pml:cableway:version"))
 }
 
 /// What the loader says of a component's file; or, where it loaded one, what that says of this Open MPI.
@@ -118,16 +120,18 @@ fn why_refused(complaints: &str) -> Option<&str> {
 
 fn selected(listed: &str, place: &Place) -> Finding {
     let about = "selected";
-    let of = |what: &str| listed.lines().find_map(|line| line.strip_prefix(&format!("mca:pml:base:param:pml:{what}:")));
-    let (value, source) = (of("value").unwrap_or(""), of("source").unwrap_or("unknown"));
-    let text = format!("pml = {value}, from {source}");
-    if value == "cableway" {
-        Finding::good(about, text)
-    } else if source.starts_with("environment") {
-        Finding::bad(about, text, "unset OMPI_MCA_pml")
+    let selection = Selection::read(listed);
+    if !lists_component(listed) {
+        Finding::bad(about, "Open MPI does not find it", "cableway ompi install")
+    } else if selection.leaves_a_choice() {
+        Finding::good(about, "by its priority; where it cannot run, Open MPI uses another pml")
+    } else if selection.requires_the_component() {
+        Finding::good(about, format!("{selection}; where it cannot run, Open MPI ends the job"))
+    } else if selection.is_from_environment() {
+        Finding::bad(about, selection.to_string(), "unset OMPI_MCA_pml")
     } else {
         let remedy = format!("cableway ompi install, or the line `pml = cableway` in {}", place.settings.display());
-        Finding::bad(about, text, remedy)
+        Finding::bad(about, selection.to_string(), remedy)
     }
 }
 
