@@ -29,11 +29,19 @@ pub trait Names: Send + Sync {
     /// The name of a process, the same for everybody.
     fn name(&self, peer: Rank) -> Option<u64>;
 
-    /// Its number here, which it is given now if it has none. None: it cannot be met.
+    /// Its number here, which it is given now if it has none. None: it cannot be met. Numbers of other jobs' processes
+    /// are few, so a name that a process only claims is not asked for.
     fn rank(&self, name: u64) -> Option<Rank>;
 
-    /// What this process and `peer` know, and no process of another user does. None: there is no such thing.
-    fn secret(&self, peer: Rank) -> Option<[u8; 32]>;
+    /// Whether that is the name of a process of this job.
+    fn is_member(&self, name: u64) -> bool;
+
+    /// By what processes of other jobs prove to this one that they are its user's. Each process makes its own, and
+    /// publishes it where only processes of its user can read it.
+    fn own_secret(&self) -> [u8; 32];
+
+    /// The same of `peer`, a process of another job. May ask the modex. None: it has published none.
+    fn secret_of(&self, peer: Rank) -> Option<[u8; 32]>;
 }
 
 impl Job {
@@ -69,11 +77,25 @@ impl Job {
         }
     }
 
-    /// What proves to be that process, and of this job or one that may be met.
-    pub fn secret_with(&self, peer: Rank) -> Option<[u8; 32]> {
+    /// Whether a process of this job is called so.
+    pub fn is_member(&self, name: u64) -> bool {
+        self.names.as_ref().is_none_or(|names| names.is_member(name))
+    }
+
+    /// What this process must know for `peer` to hear it. None: that cannot be had.
+    pub fn secret_for(&self, peer: Rank) -> Option<[u8; 32]> {
         match &self.names {
-            Some(names) if peer >= self.size => names.secret(peer),
+            Some(names) if peer >= self.size => names.secret_of(peer),
             _ => Some(self.secret),
+        }
+    }
+
+    /// What the process of that name must know for this one to hear it. Asks nobody, and notes nothing: it is what a
+    /// claim is checked by before anything else is done about it.
+    pub fn secret_from(&self, name: u64) -> [u8; 32] {
+        match &self.names {
+            Some(names) if !names.is_member(name) => names.own_secret(),
+            _ => self.secret,
         }
     }
 }

@@ -13,8 +13,8 @@ use crate::boundary::{JobDescription, shim_modex_get, shim_modex_put};
 const STRANGERS: u32 = 1 << 16;
 /// What a process is built for, as Open MPI encodes it.
 const ARCHITECTURE_KEY: &str = "architecture";
-/// Half of the secret that two processes of different jobs share.
-const SECRET_KEY: &str = "half_secret";
+/// By what processes of other jobs of this user prove to be such.
+const SECRET_KEY: &str = "secret";
 
 /// Open MPI's own exchange of addresses. It fences by itself, between the components' start and their first use.
 pub(crate) struct HostModex {
@@ -70,7 +70,7 @@ impl Modex for HostModex {
 struct HostNames {
     number: u32,
     size: u32,
-    /// This process's half.
+    /// Published where only this user's processes can read it.
     secret: [u8; 32],
     strangers: Mutex<Strangers>,
 }
@@ -90,7 +90,7 @@ impl Names for HostNames {
     }
 
     fn rank(&self, name: u64) -> Option<Rank> {
-        if (name >> 32) as u32 == self.number {
+        if self.is_member(name) {
             return Some(name as u32).filter(|&rank| rank < self.size);
         }
         let strangers = &mut *self.strangers.lock();
@@ -103,16 +103,22 @@ impl Names for HostNames {
         Some(self.size + index)
     }
 
-    /// Each process publishes a half where only its user's processes can read it.
-    fn secret(&self, peer: Rank) -> Option<[u8; 32]> {
-        let theirs: [u8; 32] = match get(self.name(peer)?, SECRET_KEY) {
-            Ok(found) => found?.try_into().ok()?,
+    fn is_member(&self, name: u64) -> bool {
+        (name >> 32) as u32 == self.number
+    }
+
+    fn own_secret(&self) -> [u8; 32] {
+        self.secret
+    }
+
+    fn secret_of(&self, peer: Rank) -> Option<[u8; 32]> {
+        match get(self.name(peer)?, SECRET_KEY) {
+            Ok(found) => found?.try_into().ok(),
             Err(error) => {
                 log::warn!("{error}");
-                return None;
+                None
             }
-        };
-        Some(std::array::from_fn(|index| theirs[index] ^ self.secret[index]))
+        }
     }
 }
 
