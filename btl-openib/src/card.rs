@@ -9,8 +9,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::gid::{Gid, Kind};
 use crate::partitions;
-use crate::process::Process;
 use crate::receive_queues::MOST_QUEUES;
+use cableway_btl::process::Process;
 
 /// Of card and datagrams.
 pub(crate) const VERSION: u16 = 5;

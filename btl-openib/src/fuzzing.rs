@@ -13,7 +13,7 @@ pub fn card(bytes: &[u8]) {
     if let Ok(ports) = Address::decode(bytes) {
         assert_eq!(ports.iter().flat_map(Address::publish).collect::<Vec<_>>(), bytes);
         let _ = crate::networks::partner(&ports, 0, &ports, true);
-        let _ = ports[0].process.find(&crate::process::Process::own());
+        let _ = ports[0].process.find(&cableway_btl::process::Process::own());
     }
 }
 

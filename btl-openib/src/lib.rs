@@ -57,7 +57,6 @@ mod order;
 mod partitions;
 mod port;
 mod ports;
-mod process;
 mod progress;
 mod receive_queues;
 mod receives;

@@ -66,7 +66,7 @@ fn is_link_local(ip: IpAddr) -> bool {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::process::Process;
+    use cableway_btl::process::Process;
 
     /// A port with that address.
     pub(crate) fn of(kind: Kind, ip: &str) -> Address {

@@ -143,7 +143,7 @@ impl Inner {
     /// None: it is not to be spoken to.
     pub(crate) fn hello(&self, rank: Rank, index: u16) -> Option<Hello> {
         Some(Hello {
-            secret: self.job.secret_with(rank)?,
+            secret: self.job.secret_for(rank)?,
             from: self.job.own_name().into(),
             to: self.job.name_of(rank)?.into(),
             index: u32::from(index).into(),

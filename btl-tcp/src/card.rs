@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use cableway_btl::process::Process;
 use zerocopy::byteorder::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -26,6 +27,7 @@ struct CardHeader {
     port_v6: U16,
     addresses: U16,
     reserved: U16,
+    process: Process,
 }
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -44,12 +46,13 @@ struct CardAddress {
 
 const _: () = {
     use memoffset::offset_of;
-    assert!(size_of::<CardHeader>() == 40 && size_of::<CardAddress>() == 28);
+    assert!(size_of::<CardHeader>() == 68 && size_of::<CardAddress>() == 28);
     assert!(offset_of!(CardHeader, max_message) == 4);
     assert!(offset_of!(CardHeader, boot) == 8);
     assert!(offset_of!(CardHeader, namespace) == 24);
     assert!(offset_of!(CardHeader, port_v4) == 32);
     assert!(offset_of!(CardHeader, addresses) == 36);
+    assert!(offset_of!(CardHeader, process) == 40);
     assert!(offset_of!(CardAddress, family) == 8);
     assert!(offset_of!(CardAddress, address) == 12);
 };
@@ -96,6 +99,8 @@ pub(crate) struct Card {
     pub(crate) port_v4: u16,
     pub(crate) port_v6: u16,
     pub(crate) addresses: Vec<Address>,
+    /// The process itself, for others of its node.
+    pub(crate) process: Process,
 }
 
 impl Card {
@@ -115,6 +120,7 @@ impl Card {
             port_v6: U16::new(self.port_v6),
             addresses: U16::new(addresses.len() as u16),
             reserved: U16::ZERO,
+            process: self.process,
         };
         let mut bytes = header.as_bytes().to_vec();
         for address in addresses {
@@ -180,6 +186,7 @@ impl Card {
             port_v4: header.port_v4.get(),
             port_v6: header.port_v6.get(),
             addresses: addresses.iter().map(CardAddress::check).collect::<Result<_, _>>()?,
+            process: header.process,
         })
     }
 }
@@ -228,7 +235,8 @@ mod tests {
     prop_compose! {
         fn card()(boot in any::<[u8; 16]>(), namespace in any::<u64>(), links in 1usize..=64, max_message in any::<u32>(),
                   port_v4 in any::<u16>(), port_v6 in any::<u16>(), addresses in proptest::collection::vec(address(), 0..5)) -> Card {
-            Card { host: Host { boot, namespace }, links, max_message: max_message as usize, port_v4, port_v6, addresses }
+            let (host, process) = (Host { boot, namespace }, Process::own());
+            Card { host, links, max_message: max_message as usize, port_v4, port_v6, addresses, process }
         }
     }
 
@@ -252,7 +260,8 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_said() {
-        let card = Card { host: Host::default(), links: 1, max_message: 1, port_v4: 1, port_v6: 0, addresses: vec![] };
+        let (host, process) = (Host::default(), Process::default());
+        let card = Card { host, links: 1, max_message: 1, port_v4: 1, port_v6: 0, addresses: vec![], process };
         let mut bytes = card.encode();
         bytes[0] = 9;
         assert!(Card::decode(&bytes).unwrap_err().contains("version 9"));

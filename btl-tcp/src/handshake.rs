@@ -3,11 +3,16 @@
 //! ```text
 //! client                                server
 //!   Hello  (job, from, to, link, nonce)   ->
-//!                                         <-  Challenge (nonce, proof that the server knows the job's secret)
-//!   Proof  (that the client knows it)     ->
-//!                                         <-  Verdict (accept, already connected, or closed for good)
+//!                                         <-  Challenge (nonce)
+//!   Proof  (that the client knows the     ->
+//!           server's secret)
+//!                                         <-  Verdict (accept, already connected, or closed for good; proof that
+//!                                             the server knows the client's secret)
 //!   Confirm, if the client's rank is the lower  ->
 //! ```
+//!
+//! The client proves itself first. What the server needs to check that, it has itself ([`Identity::is_proof`]): before
+//! the proof holds it gives the client no number, and asks no other process about it.
 //!
 //! Both ends may connect at once. Of two ranks the lower one is the arbiter: of the connections for one link, the
 //! first that is complete in its eyes carries the link. It says so as a server by its verdict, as a client by
@@ -46,24 +51,25 @@ struct Hello {
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-struct Challenge {
-    nonce: [u8; 32],
-    proof: [u8; 32],
+struct WireVerdict {
+    word: U32,
+    proof: [u8; PROOF],
 }
 
 const HELLO: usize = size_of::<Hello>();
-const CHALLENGE: usize = size_of::<Challenge>();
+const CHALLENGE: usize = size_of::<Nonce>();
 const PROOF: usize = Identity::PROOF;
+const VERDICT: usize = size_of::<WireVerdict>();
 /// Whose proof one is: neither end's can be sent back as the other's.
 const SERVER: &[u8] = b"server";
 const CLIENT: &[u8] = b"client";
-const WORD: usize = size_of::<U32>();
+const CONFIRMATION: usize = size_of::<U32>();
 /// The longest message.
 pub(crate) const LONGEST: usize = 64;
 
 const _: () = {
     use memoffset::offset_of;
-    assert!(HELLO == LONGEST && CHALLENGE == LONGEST);
+    assert!(HELLO == LONGEST && CHALLENGE <= LONGEST && PROOF <= LONGEST && VERDICT <= LONGEST);
     assert!(offset_of!(Hello, magic) == 0);
     assert!(offset_of!(Hello, version) == 8);
     assert!(offset_of!(Hello, link) == 10);
@@ -71,16 +77,17 @@ const _: () = {
     assert!(offset_of!(Hello, to) == 20);
     assert!(offset_of!(Hello, job) == 28);
     assert!(offset_of!(Hello, nonce) == 44);
-    assert!(offset_of!(Challenge, proof) == 32);
+    assert!(offset_of!(WireVerdict, proof) == 4);
 };
 
 /// One connection's handshake, either end's.
 pub(crate) struct Handshake {
     state: State,
-    /// Who is at the other end, or says to be.
+    /// Who is at the other end: the server knows once the client has proved it.
     peer: Rank,
     hello: Hello,
-    nonce: [u8; 32],
+    /// The server's. The client's is in its hello.
+    nonce: Nonce,
     inbox: [u8; LONGEST],
     have: usize,
 }
@@ -163,6 +170,8 @@ pub(crate) enum Refusal {
     Link(usize),
     #[error("it does not know the job's secret")]
     Secret,
+    #[error("its secret cannot be had from the launcher")]
+    NoSecret,
 }
 
 /// Random bytes that a handshake is started with.
@@ -200,7 +209,8 @@ impl Handshake {
             State::AwaitHello => HELLO,
             State::AwaitChallenge => CHALLENGE,
             State::AwaitProof => PROOF,
-            State::AwaitVerdict | State::AwaitConfirm => WORD,
+            State::AwaitVerdict => VERDICT,
+            State::AwaitConfirm => CONFIRMATION,
             State::Over => 0,
         };
         length.saturating_sub(self.have)
@@ -226,13 +236,16 @@ impl Handshake {
             State::AwaitProof => self.on_proof(identity).map(Some),
             State::AwaitConfirm => self.on_confirm().map(Some),
             State::AwaitChallenge => self.on_challenge(identity).map(Some),
-            State::AwaitVerdict => self.on_verdict().map(Some),
+            State::AwaitVerdict => self.on_verdict(identity).map(Some),
             State::Over => Ok(None),
         }
     }
 
     /// Server, once [`Told::Proved`]: whether the link is to be carried by this connection.
-    pub(crate) fn judge(&mut self, identity: &Identity, verdict: Verdict) -> Reply {
+    ///
+    /// # Errors
+    /// The client's secret cannot be had, so that it would not believe the answer.
+    pub(crate) fn judge(&mut self, identity: &Identity, verdict: Verdict) -> Result<Reply, Refusal> {
         let arbiter = identity.decides(self.peer);
         self.state = if verdict == Verdict::Accept && !arbiter { State::AwaitConfirm } else { State::Over };
         let word = match verdict {
@@ -240,7 +253,9 @@ impl Handshake {
             Verdict::Duplicate => DUPLICATE,
             Verdict::Left => LEFT,
         };
-        Reply::new(word.as_bytes())
+        let words: &[&[u8]] = &[SERVER, self.hello.as_bytes(), &self.nonce, word.as_bytes()];
+        let proof = identity.prove(self.peer, words).ok_or(Refusal::NoSecret)?;
+        Ok(Reply::new(WireVerdict { word, proof }.as_bytes()))
     }
 
     /// Client that is the arbiter, once [`Told::Accepted`]: this connection carries the link.
@@ -248,9 +263,9 @@ impl Handshake {
         Reply::new(CONFIRM.as_bytes())
     }
 
-    /// Server: who the client says to be, if it has come so far.
-    pub(crate) fn claimed(&self) -> Option<Rank> {
-        (self.state != State::AwaitHello).then_some(self.peer)
+    /// Server: who the client has proved to be.
+    pub(crate) fn proved(&self) -> Option<Rank> {
+        (!matches!(self.state, State::AwaitHello | State::AwaitProof)).then_some(self.peer)
     }
 
     /// Whether the other end is the arbiter and needs no further word of ours to choose this connection: frames of its
@@ -275,48 +290,50 @@ impl Handshake {
         if hello.job != identity.digest() && identity.job().strangers == 0 {
             return Err(Refusal::Job);
         }
-        let (from, to, name) = (hello.from.get(), hello.to.get(), identity.job().own_name());
-        let refusal = Refusal::Name { from, to, name, size: identity.job().size };
-        if to != name || from == name {
-            return Err(refusal);
+        let (from, to, job) = (hello.from.get(), hello.to.get(), identity.job());
+        // The numbers of this job's own processes are known. Others get one when they are proved.
+        let nobody = job.is_member(from) && job.rank_of(from).is_none();
+        if to != job.own_name() || from == to || nobody {
+            return Err(Self::unknown(identity, &hello));
         }
-        let peer = identity.job().rank_of(from).ok_or(refusal)?;
         if usize::from(hello.link.get()) >= MAX_LINKS {
             return Err(Refusal::Link(hello.link.get().into()));
         }
-        (self.hello, self.peer) = (hello, peer);
+        self.hello = hello;
         self.state = State::AwaitProof;
-        let proof = self.prove(identity, SERVER, &self.nonce)?;
-        Ok(Told::Reply(Reply::new(Challenge { nonce: self.nonce, proof }.as_bytes())))
+        Ok(Told::Reply(Reply::new(&self.nonce)))
     }
 
     fn on_challenge(&mut self, identity: &Identity) -> Result<Told, Refusal> {
-        let challenge: Challenge = zerocopy::transmute!(self.inbox);
-        self.check(identity, SERVER, &challenge.nonce, &challenge.proof)?;
+        self.nonce.copy_from_slice(&self.inbox[..CHALLENGE]);
         self.state = State::AwaitVerdict;
-        let proof = self.prove(identity, CLIENT, &challenge.nonce)?;
-        Ok(Told::Reply(Reply::new(&proof)))
+        let proof = identity.prove(self.peer, &[CLIENT, self.hello.as_bytes(), &self.nonce]);
+        Ok(Told::Reply(Reply::new(&proof.ok_or(Refusal::NoSecret)?)))
     }
 
     fn on_proof(&mut self, identity: &Identity) -> Result<Told, Refusal> {
         self.state = State::Over;
-        self.check(identity, CLIENT, &self.nonce, &self.inbox[..PROOF])?;
+        let (from, words): (_, &[&[u8]]) = (self.hello.from.get(), &[CLIENT, self.hello.as_bytes(), &self.nonce]);
+        if !identity.is_proof(from, words, &self.inbox[..PROOF]) {
+            return Err(Refusal::Secret);
+        }
+        self.peer = identity.job().rank_of(from).ok_or_else(|| Self::unknown(identity, &self.hello))?;
         Ok(Told::Proved { from: self.peer, link: self.hello.link.get().into() })
     }
 
-    /// A proof for one role, over both sides' words of this connection.
-    fn prove(&self, identity: &Identity, role: &[u8], nonce: &Nonce) -> Result<[u8; PROOF], Refusal> {
-        identity.prove(self.peer, &[role, self.hello.as_bytes(), nonce]).ok_or(Refusal::Secret)
+    fn unknown(identity: &Identity, hello: &Hello) -> Refusal {
+        let (name, size) = (identity.job().own_name(), identity.job().size);
+        Refusal::Name { from: hello.from.get(), to: hello.to.get(), name, size }
     }
 
-    fn check(&self, identity: &Identity, role: &[u8], nonce: &Nonce, proof: &[u8]) -> Result<(), Refusal> {
-        let proved = identity.is_proof(self.peer, &[role, self.hello.as_bytes(), nonce], proof);
-        if proved { Ok(()) } else { Err(Refusal::Secret) }
-    }
-
-    fn on_verdict(&mut self) -> Result<Told, Refusal> {
+    fn on_verdict(&mut self, identity: &Identity) -> Result<Told, Refusal> {
         self.state = State::Over;
-        match self.word() {
+        let word = self.word();
+        let words: &[&[u8]] = &[SERVER, self.hello.as_bytes(), &self.nonce, word.as_bytes()];
+        if !identity.is_proof(self.hello.to.get(), words, &self.inbox[size_of::<U32>()..VERDICT]) {
+            return Err(Refusal::Secret);
+        }
+        match word {
             ACCEPT => Ok(Told::Accepted),
             DUPLICATE => Ok(Told::Duplicate),
             LEFT => Ok(Told::Left),

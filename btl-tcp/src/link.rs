@@ -1,13 +1,14 @@
 //! Peers, their links, and what one link's sending side is up to.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
+use crate::sys::Socket;
 use cableway_base::Rank;
+use cableway_btl::process::Process;
 use cableway_btl::{Error, Token};
 use parking_lot::Mutex;
-use socket2::Socket;
 
 use crate::NAME;
 use crate::fragments::Fragments;
@@ -30,6 +31,10 @@ pub(crate) struct Peer {
     pub(crate) agreed_links: AtomicUsize,
     /// Why nothing can reach it any more.
     pub(crate) gone: Mutex<Option<Error>>,
+    /// The process itself, once its card was seen.
+    pub(crate) process: OnceLock<Process>,
+    /// The end of that process will be noticed.
+    pub(crate) watched: AtomicBool,
 }
 
 /// One connection to a peer, whether it exists yet or not.
@@ -114,7 +119,14 @@ impl Mailbox {
 
 impl Peer {
     pub(crate) fn new(rank: Rank) -> Self {
-        Peer { rank, links: Mutex::default(), agreed_links: AtomicUsize::new(0), gone: Mutex::default() }
+        Peer {
+            rank,
+            links: Mutex::default(),
+            agreed_links: AtomicUsize::new(0),
+            gone: Mutex::default(),
+            process: OnceLock::new(),
+            watched: AtomicBool::new(false),
+        }
     }
 
     /// The link of that number, made if need be.

@@ -4,12 +4,14 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
+use cableway_base::fork::Unshared;
 use cableway_btl::Error;
-use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, TcpKeepalive, Type};
+use socket2::{Domain, Protocol, SockAddr, SockRef, TcpKeepalive, Type};
 
 use crate::card::Address;
 use crate::pairing::Route;
 use crate::settings::{Settings, SocketSettings};
+use crate::sys::Socket;
 use crate::{NAME, sys};
 
 /// Connections that wait to be accepted; the system may allow fewer.
@@ -104,7 +106,7 @@ fn spare_pacing(socket: &Socket) {
 
 fn stream_socket(address: &SocketAddr) -> io::Result<Socket> {
     let domain = if address.is_ipv6() { Domain::IPV6 } else { Domain::IPV4 };
-    Socket::new(domain, Type::STREAM.nonblocking().cloexec(), Some(Protocol::TCP))
+    Unshared::open(|| socket2::Socket::new(domain, Type::STREAM.nonblocking().cloexec(), Some(Protocol::TCP)))
 }
 
 /// Prepares a connection, ours or accepted. What the system does not grant is done without.

@@ -6,9 +6,9 @@
 use std::collections::{HashMap, VecDeque};
 use std::io;
 
+use crate::sys::Socket;
 use cableway_btl::Token;
 use smallvec::SmallVec;
-use socket2::Socket;
 
 use crate::pool::Buffer;
 use crate::sys::{self, Slice};

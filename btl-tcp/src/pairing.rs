@@ -120,6 +120,7 @@ mod tests {
     fn card(namespace: u64, addresses: &[(u32, &str, u8)]) -> Card {
         Card {
             host: Host { boot: [1; 16], namespace },
+            process: cableway_btl::process::Process::default(),
             links: 2,
             max_message: 1 << 20,
             port_v4: 4000 + namespace as u16,

@@ -4,7 +4,10 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
-use socket2::Socket;
+use cableway_base::fork::Unshared;
+
+/// A socket that forked children do not have: peers see it close when this process ends.
+pub(crate) type Socket = Unshared<socket2::Socket>;
 
 /// Memory for one vectored call.
 #[derive(Clone, Copy)]
@@ -116,6 +119,8 @@ pub(crate) struct Liveness {
     pub(crate) probes: u8,
     /// Since anything came from the other end's kernel.
     pub(crate) silent: Duration,
+    /// Since data came.
+    pub(crate) since_data: Duration,
 }
 
 /// # Errors
@@ -135,6 +140,7 @@ pub(crate) fn liveness(socket: &Socket) -> io::Result<Liveness> {
         unacknowledged: info.tcpi_unacked,
         probes: info.tcpi_probes,
         silent: Duration::from_millis(info.tcpi_last_ack_recv.min(info.tcpi_last_data_recv).into()),
+        since_data: Duration::from_millis(info.tcpi_last_data_recv.into()),
     })
 }
 
@@ -143,9 +149,22 @@ pub(crate) fn liveness(socket: &Socket) -> io::Result<Liveness> {
 /// # Errors
 /// As `ioctl(2)`.
 pub(crate) fn unacknowledged_bytes(socket: &Socket) -> io::Result<usize> {
+    // The value of SIOCOUTQ.
+    count(socket, libc::TIOCOUTQ)
+}
+
+/// Bytes that have come and were not read.
+///
+/// # Errors
+/// As `ioctl(2)`.
+pub(crate) fn unread_bytes(socket: &Socket) -> io::Result<usize> {
+    count(socket, libc::FIONREAD)
+}
+
+fn count(socket: &Socket, request: libc::Ioctl) -> io::Result<usize> {
     let mut bytes: libc::c_int = 0;
-    // SAFETY: SIOCOUTQ (the value of TIOCOUTQ) stores one integer.
-    if unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) } != 0 {
+    // SAFETY: either request stores one integer.
+    if unsafe { libc::ioctl(socket.as_raw_fd(), request, &raw mut bytes) } != 0 {
         return Err(io::Error::last_os_error());
     }
     Ok(usize::try_from(bytes).unwrap_or(0))

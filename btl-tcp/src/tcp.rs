@@ -1,18 +1,19 @@
 //! The transport as `pml` holds it.
 
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use cableway_base::{Parameters, Rank};
+use cableway_btl::process::Process;
 use cableway_btl::{Btl, Endpoint, Error, Identity, Job, Upcalls};
 use cableway_common_cuda::Devices;
 use parking_lot::Mutex;
 
 use crate::card::{Card, Host};
 use crate::endpoint::TcpEndpoint;
-use crate::engine::{Engine, SCRATCH};
+use crate::engine::{Engine, Epoll, SCRATCH};
 use crate::link::{Mailbox, State};
 use crate::pool::Pool;
 use crate::settings::Settings;
@@ -27,7 +28,7 @@ pub struct Tcp {
     shared: Arc<Shared>,
     engine: Mutex<Engine>,
     /// The engine's.
-    epoll: Arc<OwnedFd>,
+    epoll: Arc<Epoll>,
 }
 
 impl Tcp {
@@ -52,6 +53,7 @@ impl Tcp {
             port_v4: v4.as_ref().map_or(0, |(_, port)| *port),
             port_v6: v6.as_ref().map_or(0, |(_, port)| *port),
             addresses,
+            process: Process::own(),
         };
         let shared = Arc::new(Shared {
             identity: Identity::new(job),
@@ -88,6 +90,7 @@ impl Btl for Tcp {
         let routes = pairing::routes(&self.shared.card, &theirs);
         let links = pairing::links_per_route(&self.shared.card, &theirs, routes.len());
         let peer = self.shared.peer(rank);
+        let _ = peer.process.set(theirs.process);
         peer.agreed_links.store(links * routes.len(), Ordering::Relaxed);
         let mut endpoints: Vec<Box<dyn Endpoint>> = Vec::new();
         for (index, route) in routes.iter().enumerate() {

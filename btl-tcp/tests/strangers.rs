@@ -86,7 +86,7 @@ fn a_hello_without_the_secret_leads_nowhere() {
     let nodes = [&pair.a, &pair.b];
     let mut stranger = dial(&pair.a);
     stranger.write_all(&hello("test-job", 1, 0, 1)).unwrap();
-    assert!(read(&nodes, &mut stranger, 64).is_some(), "a challenge");
+    assert!(read(&nodes, &mut stranger, 32).is_some(), "a challenge");
     stranger.write_all(&[0; 32]).unwrap();
     assert_eq!(read(&nodes, &mut stranger, 1), None);
     assert!(logged("does not know the job's secret"));
@@ -186,8 +186,8 @@ fn a_peer_that_breaks_the_framing_is_disconnected() {
         let mut again = dial(&a);
         let greeting = hello("test-job", 1, 0, 0);
         again.write_all(&greeting).unwrap();
-        let challenge = read(&nodes, &mut again, 64).unwrap();
-        again.write_all(&common::raw::proof(b"client", &greeting, &challenge[..32])).unwrap();
+        let nonce = read(&nodes, &mut again, 32).unwrap();
+        again.write_all(&common::raw::proof(&[b"client", &greeting, &nonce])).unwrap();
         assert_eq!(read(&nodes, &mut again, 4), None);
     }
 }

@@ -6,8 +6,10 @@ use crate::Job;
 
 /// This process, to peers that take nobody's word for it: what handshakes say of it, and how they prove it.
 ///
-/// A proof is an HMAC-SHA-256 (RFC 2104) under the secret that the two processes share. It proves nothing but that who
-/// made it knows the secret and said these words; that they are fresh, and whose they are, the words must say.
+/// A proof is an HMAC-SHA-256 (RFC 2104) under the secret of the process that it is made for: the job's, or what that
+/// process has published for other jobs of its user. So a process checks a proof without asking anybody about who made
+/// it. It proves nothing but that its maker knows the secret and said these words; that they are fresh, and whose they
+/// are, the words must say.
 pub struct Identity {
     job: Job,
     digest: [u8; 16],
@@ -44,23 +46,27 @@ impl Identity {
         self.job.name_of(peer).is_some_and(|name| self.job.own_name() < name)
     }
 
-    /// A proof of having said `words`, one after the other, to `peer`. None: there is no secret that both know.
+    /// Proves to `peer` that this process says `words`, one after the other. None: the peer's secret cannot be had.
     pub fn prove(&self, peer: Rank, words: &[&[u8]]) -> Option<[u8; Self::PROOF]> {
-        Some(self.mac(peer, words)?.finalize().into_bytes().into())
+        let secret = self.job.secret_for(peer)?;
+        Some(mac(&secret, words).finalize().into_bytes().into())
     }
 
-    /// Whether `proof` is `peer`'s, of having said `words`. Takes the same time whatever is wrong with it.
-    pub fn is_proof(&self, peer: Rank, words: &[&[u8]], proof: &[u8]) -> bool {
-        self.mac(peer, words).is_some_and(|mac| mac.verify_slice(proof).is_ok())
+    /// What the process of that name proves by that it says `words` to this one. None: the job has no secret.
+    pub fn expected(&self, name: u64, words: &[&[u8]]) -> Option<[u8; Self::PROOF]> {
+        Some(mac(&self.job.secret_from(name)?, words).finalize().into_bytes().into())
     }
 
-    fn mac(&self, peer: Rank, words: &[&[u8]]) -> Option<Hmac<Sha256>> {
-        let secret = self.job.secret_with(peer)?;
-        // The hash takes keys of every length.
-        let mut mac = <Hmac<Sha256> as Mac>::new_from_slice(&secret).ok()?;
-        words.iter().for_each(|word| mac.update(word));
-        Some(mac)
+    /// Whether `proof` is the [expected](Self::expected) one. Takes the same time whatever is wrong with it.
+    pub fn is_proof(&self, name: u64, words: &[&[u8]], proof: &[u8]) -> bool {
+        self.job.secret_from(name).is_some_and(|secret| mac(&secret, words).verify_slice(proof).is_ok())
     }
+}
+
+fn mac(secret: &[u8; 32], words: &[&[u8]]) -> Hmac<Sha256> {
+    let mut mac = <Hmac<Sha256> as Mac>::new_from_slice(secret).expect("HMAC takes keys of every length");
+    words.iter().for_each(|word| mac.update(word));
+    mac
 }
 
 #[cfg(test)]
@@ -73,7 +79,7 @@ mod tests {
 
     #[test]
     fn a_proof_holds_for_its_words_and_its_secret_alone() {
-        let proof = identity([7; 32], 0).prove(1, &[b"who", b"what"]).expect("they share a secret");
+        let proof = identity([7; 32], 0).prove(1, &[b"who", b"what"]).expect("a job has a secret");
         let peer = identity([7; 32], 1);
         assert!(peer.is_proof(0, &[b"who", b"what"], &proof));
         assert!(peer.is_proof(0, &[b"whowhat"], &proof), "words are one text");
@@ -85,9 +91,16 @@ mod tests {
     #[test]
     fn a_proof_is_hmac_sha_256() {
         // Computed by Python's hmac module.
-        let proof = identity([7; 32], 0).prove(1, &[b"cableway"]).expect("they share a secret");
+        let proof = identity([7; 32], 0).prove(1, &[b"cableway"]).expect("a job has a secret");
         let text: String = proof.iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(text, "713ace782e74a177a95dea8e216867374b2fff0c9cda4367de48bdbd947629ab");
+    }
+
+    #[test]
+    fn a_proof_is_the_one_that_is_expected() {
+        let proof = identity([7; 32], 0).prove(1, &[b"who"]);
+        assert!(proof.is_some());
+        assert_eq!(proof, identity([7; 32], 1).expected(0, &[b"who"]));
     }
 
     #[test]

@@ -63,6 +63,7 @@ mod error;
 mod fragment;
 mod identity;
 mod modex;
+pub mod process;
 mod received;
 mod region;
 mod remains;

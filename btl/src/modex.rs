@@ -36,12 +36,23 @@ pub trait Names: Send + Sync {
     /// The name of a process, the same for everybody.
     fn name(&self, peer: Rank) -> Option<u64>;
 
-    /// Its number here, which it is given now if it has none. None: it cannot be met.
+    /// Its number here, which it is given now if it has none. None: it cannot be met. Numbers of other jobs' processes
+    /// are few, so a name that a process only claims is not asked for.
     fn rank(&self, name: u64) -> Option<Rank>;
 
-    /// What this process and `peer` know, and no process of another user does: the secret of this job if `peer` is in it.
-    /// None: there is no such thing.
-    fn secret(&self, peer: Rank) -> Option<[u8; 32]>;
+    /// Whether that is the name of a process of this job.
+    fn is_member(&self, name: u64) -> bool;
+
+    /// The secret that the processes of this job share, and nobody else knows. May ask the modex, once. None: there is
+    /// none, so that nothing can be proved.
+    fn job_secret(&self) -> Option<[u8; 32]>;
+
+    /// The secret that processes of other jobs use to prove to this one that they are its user's. Each process makes its
+    /// own, and publishes it where only processes of its user can read it.
+    fn own_secret(&self) -> [u8; 32];
+
+    /// The same of `peer`, a process of another job. May ask the modex. None: it has published none.
+    fn secret_of(&self, peer: Rank) -> Option<[u8; 32]>;
 }
 
 impl Job {
@@ -76,11 +87,30 @@ impl Job {
         }
     }
 
-    /// The secret that this process and `peer` share. None: there is none, so that nothing can be proved.
-    pub fn secret_with(&self, peer: Rank) -> Option<[u8; 32]> {
+    /// Whether a process of this job is called so.
+    pub fn is_member(&self, name: u64) -> bool {
+        match &self.peers {
+            Peers::OfJob { .. } => true,
+            Peers::OfHost(names) => names.is_member(name),
+        }
+    }
+
+    /// The secret that this process uses to prove itself to `peer`. None: it cannot be had, so nothing can be proved.
+    pub fn secret_for(&self, peer: Rank) -> Option<[u8; 32]> {
         match &self.peers {
             Peers::OfJob { secret } => Some(*secret),
-            Peers::OfHost(names) => names.secret(peer),
+            Peers::OfHost(names) if peer < self.size => names.job_secret(),
+            Peers::OfHost(names) => names.secret_of(peer),
+        }
+    }
+
+    /// The secret that the process of that name must prove to know. Asks nothing about that process and notes nothing: a
+    /// claim is checked by it before anything else is done about the claim. None: there is none.
+    pub fn secret_from(&self, name: u64) -> Option<[u8; 32]> {
+        match &self.peers {
+            Peers::OfJob { secret } => Some(*secret),
+            Peers::OfHost(names) if names.is_member(name) => names.job_secret(),
+            Peers::OfHost(names) => Some(names.own_secret()),
         }
     }
 }

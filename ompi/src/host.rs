@@ -16,8 +16,8 @@ const STRANGERS: u32 = 1 << 16;
 const ARCHITECTURE_KEY: &str = "architecture";
 /// The secret that all processes of a job share. Rank 0 makes it.
 const JOB_SECRET_KEY: &str = "secret";
-/// Half of the secret that two processes of different jobs share.
-const HALF_SECRET_KEY: &str = "half_secret";
+/// The secret that processes of other jobs use to prove to a process that they are its user's.
+const OWN_SECRET_KEY: &str = "own_secret";
 
 /// Open MPI's own exchange of addresses. It fences by itself, between the components' start and their first use.
 pub(crate) struct HostModex {
@@ -74,8 +74,8 @@ struct HostNames {
     size: u32,
     /// Published by rank 0, and read when it is first used: before that, the addresses have not been exchanged.
     job_secret: OnceLock<[u8; 32]>,
-    /// What this process adds to the secrets that it shares with processes of other jobs.
-    half_secret: [u8; 32],
+    /// Published by this process where only this user's processes can read it.
+    own_secret: [u8; 32],
     strangers: Mutex<Strangers>,
 }
 
@@ -88,27 +88,14 @@ struct Strangers {
 impl HostNames {
     /// Publishes what is secret. Only processes of the same user can read it.
     fn publish(&JobDescription { number, rank, size, .. }: &JobDescription) -> Result<Self, ModexError> {
-        let (job_secret, half_secret) = (OnceLock::new(), random()?);
-        put(HALF_SECRET_KEY, &half_secret)?;
+        let (job_secret, own_secret) = (OnceLock::new(), random()?);
+        put(OWN_SECRET_KEY, &own_secret)?;
         if rank == 0 {
             let secret = random()?;
             put(JOB_SECRET_KEY, &secret)?;
             let _ = job_secret.set(secret);
         }
-        Ok(HostNames { number, size, job_secret, half_secret, strangers: Mutex::default() })
-    }
-
-    fn job_secret(&self) -> Result<[u8; 32], ModexError> {
-        if let Some(secret) = self.job_secret.get() {
-            return Ok(*secret);
-        }
-        let secret = published_secret(u64::from(self.number) << 32, JOB_SECRET_KEY)?;
-        Ok(*self.job_secret.get_or_init(|| secret))
-    }
-
-    fn secret_between_jobs(&self, name: u64) -> Result<[u8; 32], ModexError> {
-        let theirs = published_secret(name, HALF_SECRET_KEY)?;
-        Ok(std::array::from_fn(|index| theirs[index] ^ self.half_secret[index]))
+        Ok(HostNames { number, size, job_secret, own_secret, strangers: Mutex::default() })
     }
 }
 
@@ -121,7 +108,7 @@ impl Names for HostNames {
     }
 
     fn rank(&self, name: u64) -> Option<Rank> {
-        if (name >> 32) as u32 == self.number {
+        if self.is_member(name) {
             return Some(name as u32).filter(|&rank| rank < self.size);
         }
         let strangers = &mut *self.strangers.lock();
@@ -134,25 +121,38 @@ impl Names for HostNames {
         Some(self.size + index)
     }
 
-    fn secret(&self, peer: Rank) -> Option<[u8; 32]> {
-        let name = self.name(peer)?;
-        let (key, secret) = if peer < self.size {
-            (JOB_SECRET_KEY, self.job_secret())
-        } else {
-            (HALF_SECRET_KEY, self.secret_between_jobs(name))
-        };
-        let warn = |error: &ModexError| {
-            warn_once(key, || format!("{error}; without a secret no connection to rank {peer} is possible"));
-        };
-        secret.inspect_err(warn).ok()
+    fn is_member(&self, name: u64) -> bool {
+        (name >> 32) as u32 == self.number
+    }
+
+    fn job_secret(&self) -> Option<[u8; 32]> {
+        if let Some(secret) = self.job_secret.get() {
+            return Some(*secret);
+        }
+        let secret = published_secret(u64::from(self.number) << 32, JOB_SECRET_KEY)?;
+        Some(*self.job_secret.get_or_init(|| secret))
+    }
+
+    fn own_secret(&self) -> [u8; 32] {
+        self.own_secret
+    }
+
+    fn secret_of(&self, peer: Rank) -> Option<[u8; 32]> {
+        published_secret(self.name(peer)?, OWN_SECRET_KEY)
     }
 }
 
 /// A secret that a process has published. There is none in its place: without it nothing is proved.
-fn published_secret(process: u64, key: &str) -> Result<[u8; 32], ModexError> {
+fn published_secret(process: u64, key: &'static str) -> Option<[u8; 32]> {
     let refused = |reason: String| ModexError { what: format!("reading '{key}' of process {process:#x}"), reason };
-    let bytes = get(process, key)?.ok_or_else(|| refused("it has published none".to_owned()))?;
-    <[u8; 32]>::try_from(bytes).map_err(|bytes| refused(format!("it has {} bytes, not 32", bytes.len())))
+    let found = get(process, key).and_then(|bytes| {
+        let bytes = bytes.ok_or_else(|| refused("it has published none".to_owned()))?;
+        <[u8; 32]>::try_from(bytes).map_err(|bytes| refused(format!("it has {} bytes, not 32", bytes.len())))
+    });
+    let warn = |error: &ModexError| {
+        warn_once(key, || format!("{error}; without it no connection to it is possible"));
+    };
+    found.inspect_err(warn).ok()
 }
 
 /// The keys under which this process has published something.

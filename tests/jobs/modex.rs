@@ -24,7 +24,7 @@ fn exchange() -> Result<(), Box<dyn Error>> {
     let started_by = StartedBy::detect();
     let modex = started_by.join()?;
     let job = modex.job();
-    let shared = job.secret_with(job.rank).ok_or("the job has no secret")?;
+    let shared = job.secret_for(job.rank).ok_or("the job has no secret")?;
     let secret: String = shared.iter().map(|byte| format!("{byte:02x}")).collect();
     for file in ["environ", "cmdline"] {
         let content = std::fs::read(format!("/proc/self/{file}"))?;

@@ -261,7 +261,7 @@ mod tests {
     use cableway_base::Parameters;
 
     use super::*;
-    use crate::process::Process;
+    use cableway_btl::process::Process;
 
     /// A port for datagrams, what leads to `datagrams` there, and patience for it. None: there is none, as is said.
     fn port() -> Option<(Port, Settings)> {

@@ -14,11 +14,11 @@ use crate::NAME;
 use crate::card::Address;
 use crate::cells::Cell;
 use crate::link::{Connection, Link, State};
-use crate::process::{Found, Watch};
 use crate::receives::{Inbound, Receives, Taker};
 use crate::shared::Shared;
 use crate::verbs::{QueuePair, QueuePairOptions};
 use crate::work::Lane;
+use cableway_btl::process::{Found, Watch};
 
 pub(super) struct Ends {
     pub(super) shared: Arc<Shared>,

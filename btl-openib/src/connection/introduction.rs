@@ -85,6 +85,13 @@ pub(crate) enum Part<'a> {
     Reply { question: &'a [u8] },
 }
 
+impl<'a> Part<'a> {
+    fn about(self) -> &'a [u8] {
+        let (Part::Question { card: about } | Part::Reply { question: about }) = self;
+        about
+    }
+}
+
 impl Introduction {
     /// One that offers nothing.
     pub(crate) fn refusal(kind: Kind) -> Self {
@@ -110,7 +117,8 @@ impl Introduction {
             proof: [0; PROOF],
         };
         let name = identity.job().name_of(to).ok_or("it has no name")?;
-        wire.proof = proof(identity, to, &wire.as_bytes()[..SIGNED], name, part)?;
+        let proof = identity.prove(to, &[&wire.as_bytes()[..SIGNED], &name.to_le_bytes(), part.about()]);
+        wire.proof.copy_from_slice(&proof.ok_or("its secret cannot be had")?[..PROOF]);
         let mut bytes = [0; INTRODUCTION];
         bytes.copy_from_slice(wire.as_bytes());
         Ok(bytes)
@@ -127,13 +135,14 @@ impl Introduction {
             return Err("it belongs to something else".to_owned());
         }
         let (name, own) = (wire.from.get(), identity.job().own_name());
-        let from = identity.job().rank_of(name).filter(|_| name != own);
-        let from = from.ok_or_else(|| format!("process {name:#x} sent it, whom nobody knows"))?;
-        let expected = proof(identity, from, &bytes[..SIGNED], own, part)?;
+        let expected = identity.expected(name, &[&bytes[..SIGNED], &own.to_le_bytes(), part.about()]);
+        let expected = expected.ok_or("the job has no secret")?;
         // Takes the same time whatever is wrong with it.
         if wire.proof.iter().zip(expected).fold(0, |differs, (a, b)| differs | (a ^ b)) != 0 {
             return Err("its sender does not know the job's secret".to_owned());
         }
+        let from = identity.job().rank_of(name).filter(|_| name != own);
+        let from = from.ok_or_else(|| format!("process {name:#x} sent it, whom nobody knows"))?;
         let kind = match wire.kind {
             0 => Kind::Question,
             1 => Kind::Answer,
@@ -164,26 +173,29 @@ impl Introduction {
     }
 }
 
-/// That whoever knows the secret has said `words` to the process named `to`.
-fn proof(identity: &Identity, peer: Rank, words: &[u8], to: u64, part: Part<'_>) -> Result<[u8; PROOF], String> {
-    let (Part::Question { card: about } | Part::Reply { question: about }) = part;
-    let whole = identity.prove(peer, &[words, &to.to_le_bytes(), about]);
-    let mut part = [0; PROOF];
-    part.copy_from_slice(&whole.ok_or("there is no secret that both know")?[..PROOF]);
-    Ok(part)
-}
-
 /// What stands for a word between the two ends of a connection whose network has none beside messages: a message that
-/// nobody else can know. `words` begins with the question and its answer.
-pub(crate) fn sign(identity: &Identity, peer: Rank, words: &[&[u8]]) -> Result<[u8; Identity::PROOF], String> {
-    identity.prove(peer, words).ok_or_else(|| "there is no secret that both know".to_owned())
+/// nobody else can know. `words` begins with the question and its answer. Both ends make the same, under the secret of
+/// the one that was asked.
+pub(crate) fn sign(
+    identity: &Identity,
+    peer: Rank,
+    asked_here: bool,
+    words: &[&[u8]],
+) -> Result<[u8; Identity::PROOF], String> {
+    if asked_here {
+        let name = identity.job().name_of(peer).ok_or("it has no name")?;
+        return identity.expected(name, words).ok_or_else(|| "the job has no secret".to_owned());
+    }
+    identity.prove(peer, words).ok_or_else(|| "its secret cannot be had".to_owned())
 }
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::wire::tests::identity;
+    use std::sync::atomic::Ordering;
+
+    use super::super::wire::tests::{identity, of_two_jobs};
     use super::*;
 
     prop_compose! {
@@ -246,5 +258,23 @@ mod tests {
         let outside = Identity::new(&Job::new("a job".into(), [7; 32], 9, 4, 1));
         let bytes = said.encode(&outside, 1, part).unwrap();
         assert!(Introduction::decode(&identity(1), &bytes, part).unwrap_err().contains("0x9"));
+    }
+
+    #[test]
+    fn processes_of_two_jobs_meet_and_who_proves_nothing_is_not_looked_up() {
+        let ((here, met), (there, _)) = (of_two_jobs(5, 6, [50, 60]), of_two_jobs(6, 5, [60, 50]));
+        let size = LARGEST as u32;
+        let said = Introduction { kind: Kind::Question, number: 1, size, window: 1, cell: 0, cell_key: 0 };
+        let part = Part::Question { card: b"a card" };
+        let question = said.encode(&there, 3, part).unwrap();
+        assert_eq!(Introduction::decode(&here, &question, part), Ok((3, said)));
+        // Both ends sign alike, under the secret of the one that was asked.
+        let words: &[&[u8]] = &[b"greeting", &question];
+        assert_eq!(sign(&here, 3, true, words), sign(&there, 3, false, words));
+        let before = met.met.load(Ordering::Relaxed);
+        let (liar, _) = of_two_jobs(6, 5, [60, 51]);
+        let question = said.encode(&liar, 3, part).unwrap();
+        assert!(Introduction::decode(&here, &question, part).unwrap_err().contains("secret"));
+        assert_eq!(met.met.load(Ordering::Relaxed), before);
     }
 }

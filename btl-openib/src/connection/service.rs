@@ -18,10 +18,10 @@ use super::{events, making, managed};
 use crate::card::Address;
 use crate::link::Link;
 use crate::port::Port;
-use crate::process::Process;
 use crate::settings::{ConnectionManager, Settings};
 use crate::shared::Shared;
 use crate::{NAME, invalid, networks};
+use cableway_btl::process::Process;
 
 /// The thread, which ends when this is dropped.
 pub(crate) struct Service {

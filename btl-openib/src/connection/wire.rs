@@ -141,7 +141,7 @@ impl Hello {
                 window: U32::new(queue.window),
             };
         }
-        wire.proof = identity.prove(to, &[&wire.as_bytes()[..SIGNED]]).ok_or("there is no secret that both know")?;
+        wire.proof = identity.prove(to, &[&wire.as_bytes()[..SIGNED]]).ok_or("its secret cannot be had")?;
         let mut bytes = [0; HELLO];
         bytes.copy_from_slice(wire.as_bytes());
         Ok(bytes)
@@ -162,11 +162,11 @@ impl Hello {
         if wire.to.get() != own || name == own {
             return Err(format!("it goes from process {name:#x} to process {:#x}", wire.to));
         }
-        let from =
-            identity.job().rank_of(name).ok_or_else(|| format!("process {name:#x} sent it, whom nobody knows"))?;
-        if !identity.is_proof(from, &[&bytes[..SIGNED]], &wire.proof) {
+        if !identity.is_proof(name, &[&bytes[..SIGNED]], &wire.proof) {
             return Err("its sender does not know the job's secret".to_owned());
         }
+        let from =
+            identity.job().rank_of(name).ok_or_else(|| format!("process {name:#x} sent it, whom nobody knows"))?;
         let refusal = match wire.flags & !ASKS {
             0 => None,
             CLOSED => Some(Refusal::Closed),
@@ -222,6 +222,7 @@ impl WireHello {
 #[cfg(test)]
 pub(super) mod tests {
     use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     use cableway_btl::{Job, Names};
     use proptest::prelude::*;
@@ -280,10 +281,13 @@ pub(super) mod tests {
     }
 
     /// A host's names: a job of two processes, whose own number is in the upper half.
-    struct TwoJobs {
+    pub(in super::super) struct TwoJobs {
         own: u64,
         others: u64,
-        half: [u8; 32],
+        /// Published by this process, and by those of the other job.
+        secrets: [[u8; 32]; 2],
+        /// Claims of other jobs' processes that were taken for true, and how often their secrets were asked for.
+        pub(in super::super) met: AtomicUsize,
     }
 
     impl Names for TwoJobs {
@@ -293,29 +297,51 @@ pub(super) mod tests {
         }
 
         fn rank(&self, name: u64) -> Option<Rank> {
+            self.met.fetch_add(1, Ordering::Relaxed);
             (0..4).find(|&rank| self.name(rank) == Some(name))
         }
 
-        fn secret(&self, _peer: Rank) -> Option<[u8; 32]> {
-            Some(self.half)
+        fn is_member(&self, name: u64) -> bool {
+            name >> 32 == self.own
         }
+
+        fn job_secret(&self) -> Option<[u8; 32]> {
+            Some([self.own as u8; 32])
+        }
+
+        fn own_secret(&self) -> [u8; 32] {
+            self.secrets[0]
+        }
+
+        fn secret_of(&self, _peer: Rank) -> Option<[u8; 32]> {
+            self.met.fetch_add(1, Ordering::Relaxed);
+            Some(self.secrets[1])
+        }
+    }
+
+    /// Rank 1 of job `own`, which may meet those of job `others`; and its names.
+    pub(in super::super) fn of_two_jobs(own: u64, others: u64, secrets: [u8; 2]) -> (Identity, Arc<TwoJobs>) {
+        let secrets = secrets.map(|secret| [secret; 32]);
+        let names = Arc::new(TwoJobs { own, others, secrets, met: AtomicUsize::new(0) });
+        let mut job = Job::of_host(format!("job {own}"), names.clone(), 1, 2, 2);
+        job.strangers = 2;
+        (Identity::new(&job), names)
     }
 
     #[test]
     fn processes_of_two_jobs_meet_by_their_names() {
-        let of = |own, others, half| {
-            let names = Arc::new(TwoJobs { own, others, half: [half; 32] });
-            Identity::new(&Job::of_host(format!("job {own}"), names, 1, 2, 2))
-        };
-        let (here, there) = (of(5, 6, 9), of(6, 5, 9));
+        let ((here, met), (there, _)) = (of_two_jobs(5, 6, [50, 60]), of_two_jobs(6, 5, [60, 50]));
         let hello = some_hello();
         // Rank 1 of each is rank 3 to the other.
         assert_eq!(Hello::decode(&there, &hello.encode(&here, 3).unwrap()), Ok((3, hello.clone())));
         assert_eq!(Hello::decode(&here, &hello.encode(&there, 3).unwrap()), Ok((3, hello.clone())));
         assert!(hello.encode(&here, 4).is_err(), "nobody has that number");
-        let liar = of(6, 5, 8);
+        // Who does not know what this process published is not looked up, whatever it calls itself.
+        let before = met.met.load(Ordering::Relaxed);
+        let (liar, _) = of_two_jobs(6, 5, [60, 51]);
         assert!(Hello::decode(&here, &hello.encode(&liar, 3).unwrap()).unwrap_err().contains("secret"));
-        let elsewhere = of(7, 5, 9);
+        assert_eq!(met.met.load(Ordering::Relaxed), before);
+        let (elsewhere, _) = of_two_jobs(7, 5, [60, 50]);
         assert!(Hello::decode(&here, &hello.encode(&elsewhere, 3).unwrap()).unwrap_err().contains("nobody knows"));
     }
 
@@ -330,7 +356,7 @@ pub(super) mod tests {
             datagrams: 2,
             datagram_key: 3,
             max_message: 4096,
-            process: crate::process::Process::default(),
+            process: cableway_btl::process::Process::default(),
             listener: None,
             pkey: 0,
             network: 0,

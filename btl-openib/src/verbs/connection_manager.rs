@@ -9,6 +9,7 @@ use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use cableway_base::fork::Registered;
 use rdma_mummy_sys::{
     ibv_qp_attr, ibv_qp_state, rdma_cm_event, rdma_cm_event_type as kind, rdma_cm_id, rdma_conn_param,
     rdma_event_channel, rdma_port_space,
@@ -45,6 +46,8 @@ functions! {
 pub(crate) struct Events {
     manager: &'static Manager,
     raw: NonNull<rdma_event_channel>,
+    /// Given up before the channel is destroyed.
+    unshared: Option<Registered>,
 }
 
 // SAFETY: the manager's functions are thread-safe (rdma_cm(7)).
@@ -115,7 +118,9 @@ impl Events {
         let failed = |error: io::Error| format!("the kernel's connection manager does not answer: {error}");
         // SAFETY: no arguments.
         let raw = made(unsafe { (manager.rdma_create_event_channel)() }).map_err(failed)?;
-        let events = Events { manager, raw };
+        // SAFETY: the channel's own descriptor, which its drop closes after it has given this up.
+        let unshared = unsafe { Registered::descriptor(BorrowedFd::borrow_raw(raw.as_ref().fd)) };
+        let events = Events { manager, raw, unshared: Some(unshared) };
         let descriptor = events.descriptor();
         let flags = fcntl_getfl(descriptor).map_err(|errno| failed(errno.into()))?;
         fcntl_setfl(descriptor, flags | OFlags::NONBLOCK).map_err(|errno| failed(errno.into()))?;
@@ -194,6 +199,7 @@ impl Events {
 
 impl Drop for Events {
     fn drop(&mut self) {
+        self.unshared = None;
         // SAFETY: its ids kept it, and are gone.
         unsafe { (self.manager.rdma_destroy_event_channel)(self.raw.as_ptr()) };
     }

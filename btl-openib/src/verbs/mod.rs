@@ -6,6 +6,7 @@
 //! return is an integer here, never a Rust enumeration.
 
 mod connection_manager;
+mod forks;
 mod library;
 mod objects;
 mod queue_pair;

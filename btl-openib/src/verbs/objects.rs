@@ -6,12 +6,14 @@ use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use cableway_base::fork::Registered;
 use rdma_mummy_sys::{
     ibv_ah, ibv_ah_attr, ibv_comp_channel, ibv_context, ibv_cq, ibv_device_attr, ibv_gid, ibv_pd, ibv_port_attr,
     ibv_recv_wr, ibv_sge, ibv_srq, ibv_srq_attr, ibv_srq_init_attr, ibv_transport_type,
 };
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
+use super::forks::unshare;
 use super::{Completion, Library, Path};
 
 /// An open device.
@@ -19,6 +21,8 @@ pub(crate) struct Context {
     pub(super) library: &'static Library,
     pub(super) raw: NonNull<ibv_context>,
     pub(crate) name: String,
+    /// Given up before the device is closed.
+    unshared: Option<[Registered; 2]>,
 }
 
 // SAFETY: verbs are thread-safe (ibv_*(3)); so for every object below.
@@ -66,7 +70,7 @@ impl Context {
             }
             // SAFETY: a device of the list, which an open context keeps beyond it.
             match NonNull::new(unsafe { (library.ibv_open_device)(device) }) {
-                Some(raw) => contexts.push(Arc::new(Context { library, raw, name })),
+                Some(raw) => contexts.push(Arc::new(Context { library, raw, name, unshared: Some(unshare(raw)) })),
                 None => log::info!("openib: {name} cannot be opened: {}", io::Error::last_os_error()),
             }
         }
@@ -163,6 +167,7 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
+        self.unshared = None;
         // SAFETY: opened by us; whatever was made in it kept it, and is gone.
         unsafe { (self.library.ibv_close_device)(self.raw.as_ptr()) };
     }
@@ -229,6 +234,8 @@ impl Drop for Protection {
 pub(crate) struct Channel {
     context: Arc<Context>,
     raw: NonNull<ibv_comp_channel>,
+    /// Given up before the channel is destroyed.
+    unshared: Option<Registered>,
 }
 
 // SAFETY: see `Context`.
@@ -242,7 +249,9 @@ impl Channel {
     pub(crate) fn new(context: &Arc<Context>) -> io::Result<Arc<Self>> {
         // SAFETY: the context is open.
         let raw = made(unsafe { (context.library.ibv_create_comp_channel)(context.raw.as_ptr()) })?;
-        let channel = Arc::new(Channel { context: Arc::clone(context), raw });
+        // SAFETY: the channel's own descriptor, which its drop closes after it has given this up.
+        let unshared = unsafe { Registered::descriptor(BorrowedFd::borrow_raw(raw.as_ref().fd)) };
+        let channel = Arc::new(Channel { context: Arc::clone(context), raw, unshared: Some(unshared) });
         fcntl_setfl(channel.descriptor(), fcntl_getfl(channel.descriptor())? | OFlags::NONBLOCK)?;
         Ok(channel)
     }
@@ -268,6 +277,7 @@ impl Channel {
 
 impl Drop for Channel {
     fn drop(&mut self) {
+        self.unshared = None;
         // SAFETY: the queues that use it kept it, and are gone.
         unsafe { (self.context.library.ibv_destroy_comp_channel)(self.raw.as_ptr()) };
     }

@@ -212,12 +212,10 @@ fn check_greeting(inner: &Inner, credentials: Credentials, hello: &Hello) -> Res
     if to != own || from == own {
         return Err(strange());
     }
-    let rank = inner.job.rank_of(from).ok_or_else(strange)?;
-    let secret = inner.job.secret_with(rank).ok_or_else(strange)?;
-    if !wire::same_secret(&hello.secret, &secret) {
+    if !inner.job.secret_from(from).is_some_and(|secret| wire::same_secret(&hello.secret, &secret)) {
         return Err("it does not know the job's secret".to_owned());
     }
-    Ok(rank)
+    inner.job.rank_of(from).ok_or_else(strange)
 }
 
 fn link(

@@ -38,7 +38,7 @@ struct Prefix {
 #[derive(Clone, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub(crate) struct Hello {
-    /// The job's.
+    /// The secret of the process that it is said to.
     pub(crate) secret: [u8; 32],
     /// The name of who says it: within a job, its rank.
     pub(crate) from: U64,

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use cableway_base::Rank;
+use crate::sys::Socket;
+use cableway_base::fork::Unshared;
+use cableway_base::{Rank, descriptors};
 use rustix::event::epoll::{self, EventFlags};
-use socket2::Socket;
 
 use super::pending::{Attempt, Failure, Heard, Next, Pending, Phase, Side};
 use super::reader::Reader;
@@ -17,12 +18,17 @@ use crate::{NAME, listener};
 
 /// Connections accepted in one call.
 const ACCEPTED_AT_ONCE: usize = 64;
-/// Connections that have not proved to be of our job; the oldest makes room for the next.
+/// Connections that may not have proved to be a peer's, where descriptors are plenty; the oldest makes room for the next.
 const UNPROVED: usize = 256;
 
 impl Engine {
     /// Starts, or goes on with, an attempt.
     pub(super) fn connect(&mut self, mut attempt: Attempt) {
+        if self.watch_process(&attempt.link.peer) {
+            let peer = Arc::clone(&attempt.link.peer);
+            let error = peer.unreachable("its process has ended".to_owned());
+            return self.failures.push((peer, error));
+        }
         while wanted(&attempt.link) {
             let route = attempt.link.routes.lock().get(attempt.way).copied();
             let Some(route) = route else { return };
@@ -80,8 +86,14 @@ impl Engine {
 
     pub(super) fn accept(&mut self, listener: &Arc<Socket>) {
         for _ in 0..ACCEPTED_AT_ONCE {
-            let (socket, from) = match listener.accept() {
-                Ok(accepted) => accepted,
+            let mut from = None;
+            let accepted = Unshared::open(|| {
+                let (socket, address) = listener.accept()?;
+                from = address.as_socket();
+                Ok::<_, std::io::Error>(socket)
+            });
+            let socket = match accepted {
+                Ok(socket) => socket,
                 Err(error) => {
                     if error.kind() != std::io::ErrorKind::WouldBlock {
                         log::debug!("{NAME}: accept: {error}");
@@ -89,8 +101,8 @@ impl Engine {
                     return;
                 }
             };
-            if let Err(error) = self.admit(socket, from.as_socket()) {
-                self.watch.stranger(from.as_socket(), &error.to_string());
+            if let Err(error) = self.admit(socket, from) {
+                self.clock.stranger(from, &error.to_string());
             }
         }
     }
@@ -105,7 +117,7 @@ impl Engine {
             _ => None,
         };
         let strangers = || self.entries.iter().filter_map(|(key, entry)| Some((unproved(&entry.source)?, key)));
-        if strangers().count() >= UNPROVED
+        if strangers().count() >= descriptors::share(UNPROVED)
             && let Some((_, oldest)) = strangers().min()
         {
             self.turn_away(oldest, "too many others wait");
@@ -126,7 +138,7 @@ impl Engine {
         if let Some(Source::Pending(pending)) = self.remove(key)
             && let Side::Server { from, .. } = pending.side
         {
-            self.watch.stranger(from, reason);
+            self.clock.stranger(from, reason);
         }
     }
 
@@ -237,7 +249,10 @@ impl Engine {
             return;
         };
         *proved = true;
-        let reply = handshake.judge(&self.shared.identity, verdict);
+        let reply = match handshake.judge(&self.shared.identity, verdict) {
+            Ok(reply) => reply,
+            Err(refusal) => return self.turn_away(key, &refusal.to_string()),
+        };
         let awaits_confirmation = handshake.wants() != 0;
         if pending.say(reply.as_bytes()).is_err() || verdict != Verdict::Accept {
             self.remove(key);
@@ -270,6 +285,7 @@ impl Engine {
         }
         self.heat(key);
         self.forget_attempts(link);
+        self.watch_process(&link.peer);
     }
 
     /// Ends our other attempts for a link.
@@ -333,12 +349,11 @@ impl Pending {
         matches!(&self.phase, Phase::Talking(handshake) if handshake.may_carry())
     }
 
-    /// Whom this connection is, or claims to be, with.
+    /// Whom this connection is with. None: nobody knows yet.
     pub(super) fn peer(&self) -> Option<Rank> {
         match (&self.side, &self.phase) {
             (Side::Client(attempt), _) => Some(attempt.link.peer.rank),
-            // Until it is proved, anybody may claim to be a peer.
-            (Side::Server { proved: true, .. }, Phase::Talking(handshake)) => handshake.claimed(),
+            (Side::Server { .. }, Phase::Talking(handshake)) => handshake.proved(),
             _ => None,
         }
     }

@@ -1,29 +1,33 @@
 //! Progress: the one place where connections are made, watched and read. Only one thread at a time is inside.
 
 mod admission;
+mod parting;
 mod pending;
+mod processes;
 mod reader;
 mod watch;
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::sys::Socket;
 use cableway_base::Rank;
+use cableway_base::fork::Unshared;
+use cableway_btl::process::Watch;
 use cableway_btl::{Error, Upcalls};
 use rustix::event::{Timespec, epoll};
 use slab::Slab;
-use socket2::Socket;
 
-use crate::link::{Letters, Link, Peer, State};
+use crate::link::{Letters, Peer, State};
 use crate::pool::Buffer;
 use crate::shared::Shared;
 use crate::{NAME, gather};
 use pending::{Attempt, Pending};
-use reader::{End, Reader, Turn};
-use watch::Watch;
+use reader::{Reader, Turn};
+use watch::Clock;
 
 /// Small messages are parsed where they were read to: in a buffer of so many bytes, registered with the driver so that
 /// a device copies out of it as fast as from elsewhere.
@@ -41,10 +45,12 @@ const EPOLL_EVERY: u32 = 16;
 const IDLE_AFTER: u32 = 4_000;
 const IDLE_EVERY: u32 = 8;
 
+pub(crate) type Epoll = Unshared<OwnedFd>;
+
 pub(crate) struct Engine {
     shared: Arc<Shared>,
     /// Readable when a connection is.
-    epoll: Arc<OwnedFd>,
+    epoll: Arc<Epoll>,
     entries: Slab<Entry>,
     /// Tells an entry from an earlier one in the same place.
     stamp: u32,
@@ -55,12 +61,14 @@ pub(crate) struct Engine {
     failures: Vec<(Arc<Peer>, Error)>,
     /// Peers that have said goodbye on a link and are not reported yet: others may still have something to deliver.
     leaving: Vec<Arc<Peer>>,
+    /// Peers on this node whose processes have ended.
+    ended: Vec<Arc<Peer>>,
     scratch: Buffer,
     /// Empty between calls; kept for its memory.
     letters: Letters,
     idle: u32,
     polls: u32,
-    watch: Watch,
+    clock: Clock,
 }
 
 struct Entry {
@@ -70,22 +78,24 @@ struct Entry {
 
 enum Source {
     Listener(Arc<Socket>),
+    /// The end of a peer's process.
+    Process(Watch, Arc<Peer>),
     Pending(Box<Pending>),
     Reader(Box<Reader>),
 }
 
 impl Engine {
-    pub(crate) fn epoll() -> Result<Arc<OwnedFd>, Error> {
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC);
+    pub(crate) fn epoll() -> Result<Arc<Epoll>, Error> {
+        let epoll = Unshared::open(|| epoll::create(epoll::CreateFlags::CLOEXEC));
         epoll.map(Arc::new).map_err(|errno| Error::system(NAME, "cannot set up epoll", errno.into()))
     }
 
     pub(crate) fn new(
         shared: Arc<Shared>,
-        epoll: Arc<OwnedFd>,
+        epoll: Arc<Epoll>,
         listeners: impl Iterator<Item = Socket>,
     ) -> Result<Self, Error> {
-        let watch = Watch::new(shared.settings.socket.peer_timeout);
+        let clock = Clock::new(shared.settings.socket.peer_timeout);
         let mut engine = Engine {
             epoll,
             scratch: shared.pool.take(SCRATCH)?,
@@ -96,10 +106,11 @@ impl Engine {
             retries: Vec::new(),
             failures: Vec::new(),
             leaving: Vec::new(),
+            ended: Vec::new(),
             letters: Letters::default(),
             idle: 0,
             polls: 0,
-            watch,
+            clock,
         };
         for listener in listeners {
             engine
@@ -141,7 +152,8 @@ impl Engine {
     /// Whether all that there is to do will make epoll's descriptor readable. The next call looks there.
     pub(crate) fn may_sleep(&mut self) -> bool {
         self.idle = 0;
-        self.failures.is_empty() && self.leaving.is_empty() && self.retries.is_empty() && self.shared.mailbox.is_empty()
+        let waits = self.failures.is_empty() && self.leaving.is_empty() && self.ended.is_empty();
+        waits && self.retries.is_empty() && self.shared.mailbox.is_empty()
     }
 
     fn read_mail(&mut self, upcalls: &dyn Upcalls) -> usize {
@@ -212,6 +224,7 @@ impl Engine {
             let Some(entry) = self.entries.get(key).filter(|entry| entry.stamp == stamp) else { continue };
             match &entry.source {
                 Source::Listener(listener) => self.accept(&Arc::clone(listener)),
+                Source::Process(..) => self.process_ended(key),
                 Source::Pending(_) => self.pending_ready(key),
                 Source::Reader(_) => {
                     events += self.read(key, upcalls);
@@ -254,139 +267,12 @@ impl Engine {
         self.hot.truncate(HOT);
     }
 
-    /// Writing on a link failed: reads what is left, after which the connection has ended.
-    fn suspect(&mut self, link: &Arc<Link>, upcalls: &dyn Upcalls) {
-        let reason = match &link.tx.lock().state {
-            State::Broken(reason) => reason.clone(),
-            _ => return,
-        };
-        let Some(key) = self.reader_of(link) else {
-            self.failures.push((Arc::clone(&link.peer), link.peer.error(reason)));
-            return;
-        };
-        loop {
-            let Some(Entry { source: Source::Reader(reader), .. }) = self.entries.get_mut(key) else { return };
-            reader.suspect = Some(reason.clone());
-            match reader.turn(&mut self.scratch, &self.shared, upcalls) {
-                Turn::More(_) => {}
-                Turn::Drained(_) => return self.ended(key, End::Io(io::Error::other(reason)), upcalls),
-                Turn::Ended(_, end) => return self.ended(key, end, upcalls),
-            }
-        }
-    }
-
-    fn reader_of(&self, link: &Arc<Link>) -> Option<usize> {
-        self.entries.iter().find_map(|(key, entry)| match &entry.source {
-            Source::Reader(reader) if Arc::ptr_eq(&reader.link, link) => Some(key),
-            _ => None,
-        })
-    }
-
-    /// A link's connection is over: in good order if either end said goodbye, else its peer has failed.
-    fn ended(&mut self, key: usize, end: End, upcalls: &dyn Upcalls) {
-        let Some(Source::Reader(reader)) = self.remove(key) else { return };
-        let Reader { link, left, suspect, .. } = *reader;
-        let peer = Arc::clone(&link.peer);
-        let mut tx = link.tx.lock();
-        if (left || tx.closing) && !matches!(end, End::Violation(_)) {
-            let finished = tx.outbox.take_finished();
-            let lost = tx.outbox.abandon();
-            tx.state = State::Left(None);
-            if tx.closing {
-                peer.links.lock().remove(&link.number);
-            }
-            drop(tx);
-            for token in finished {
-                upcalls.completed(token, Ok(()));
-            }
-            for token in lost {
-                upcalls.completed(token, Err(peer.left()));
-            }
-            if left {
-                self.leaving.push(peer);
-            }
-            return;
-        }
-        drop(tx);
-        let error = match (end, suspect) {
-            (End::Violation(reason), _) => {
-                log::warn!("{NAME}: peer {} is disconnected: {reason}", peer.rank);
-                Error::Malformed { btl: NAME, peer: peer.rank, reason }
-            }
-            (_, Some(reason)) => peer.error(reason),
-            (End::Io(error), None) => peer.error(error.to_string()),
-            (End::Eof, None) => peer.error("it closed the connection without a goodbye"),
-        };
-        self.failures.push((peer, error));
-    }
-
-    /// Reports peers that have said goodbye on all their links; returns how many.
-    #[cold]
-    fn report_leaving(&mut self, upcalls: &dyn Upcalls) -> usize {
-        let mut leaving = std::mem::take(&mut self.leaving);
-        leaving.sort_unstable_by_key(|peer| peer.rank);
-        leaving.dedup_by_key(|peer| peer.rank);
-        let (still, gone): (Vec<_>, Vec<_>) = leaving.into_iter().partition(|peer| {
-            self.entries.iter().any(|(_, entry)| match &entry.source {
-                Source::Listener(_) => false,
-                Source::Pending(pending) => pending.may_carry() && pending.peer() == Some(peer.rank),
-                Source::Reader(reader) => reader.link.peer.rank == peer.rank && !reader.left,
-            })
-        });
-        self.leaving = still;
-        for peer in &gone {
-            self.part(peer, peer.left(), upcalls);
-        }
-        gone.len()
-    }
-
-    /// Ends everything that has to do with a peer that failed or left, and reports it.
-    fn part(&mut self, peer: &Arc<Peer>, error: Error, upcalls: &dyn Upcalls) {
-        {
-            let mut gone = peer.gone.lock();
-            if gone.is_some() {
-                return;
-            }
-            *gone = Some(error.clone());
-        }
-        let theirs: Vec<usize> = self
-            .entries
-            .iter()
-            .filter(|(_, entry)| entry.source.peer() == Some(peer.rank))
-            .map(|(key, _)| key)
-            .collect();
-        for key in theirs {
-            self.remove(key);
-        }
-        self.retries.retain(|(_, attempt)| attempt.link.peer.rank != peer.rank);
-        for link in peer.all_links() {
-            let mut tx = link.tx.lock();
-            let finished = tx.outbox.take_finished();
-            let lost = tx.outbox.abandon();
-            tx.state = State::Gone(error.clone());
-            drop(tx);
-            for token in finished {
-                upcalls.completed(token, Ok(()));
-            }
-            for token in lost {
-                upcalls.completed(token, Err(error.clone()));
-            }
-        }
-        match error {
-            Error::PeerLeft { .. } => upcalls.peer_left(peer.rank),
-            error => upcalls.peer_failed(peer.rank, error),
-        }
-    }
-
     fn insert(&mut self, source: Source, interest: epoll::EventFlags) -> io::Result<usize> {
         self.stamp = self.stamp.wrapping_add(1);
-        let socket = Arc::clone(source.socket());
-        let entry = Entry { stamp: self.stamp, source };
-        let key = self.entries.insert(entry);
-        if let Err(errno) = epoll::add(&self.epoll, &*socket, event_data(key, self.stamp), interest) {
-            self.entries.remove(key);
-            return Err(errno.into());
-        }
+        let place = self.entries.vacant_entry();
+        let key = place.key();
+        epoll::add(&self.epoll, source.descriptor(), event_data(key, self.stamp), interest)?;
+        place.insert(Entry { stamp: self.stamp, source });
         Ok(key)
     }
 
@@ -394,7 +280,7 @@ impl Engine {
     fn remove(&mut self, key: usize) -> Option<Source> {
         let entry = self.entries.try_remove(key)?;
         self.hot.retain(|&hot| hot != key);
-        if let Err(errno) = epoll::delete(&self.epoll, &**entry.source.socket()) {
+        if let Err(errno) = epoll::delete(&self.epoll, entry.source.descriptor()) {
             log::debug!("{NAME}: epoll_ctl: {errno}");
         }
         Some(entry.source)
@@ -402,17 +288,19 @@ impl Engine {
 }
 
 impl Source {
-    fn socket(&self) -> &Arc<Socket> {
+    fn descriptor(&self) -> BorrowedFd<'_> {
         match self {
-            Source::Listener(socket) => socket,
-            Source::Pending(pending) => &pending.socket,
-            Source::Reader(reader) => &reader.socket,
+            Source::Listener(socket) => socket.as_fd(),
+            Source::Process(watch, _) => watch.as_fd(),
+            Source::Pending(pending) => pending.socket.as_fd(),
+            Source::Reader(reader) => reader.socket.as_fd(),
         }
     }
 
     fn peer(&self) -> Option<Rank> {
         match self {
             Source::Listener(_) => None,
+            Source::Process(_, peer) => Some(peer.rank),
             Source::Pending(pending) => pending.peer(),
             Source::Reader(reader) => Some(reader.link.peer.rank),
         }

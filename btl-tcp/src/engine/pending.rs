@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use socket2::Socket;
+use crate::sys::Socket;
 
 use crate::handshake::{Handshake, LONGEST, Refusal, Told};
 use crate::link::Link;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
+use crate::sys::Socket;
 use cableway_btl::{Received, Retain, SharedBytes, Upcalls};
-use socket2::Socket;
 
 use crate::decode::{Body, Decoder, Step, Violation};
 use crate::link::Link;

@@ -19,7 +19,7 @@ const LONGEST_INTERVAL: Duration = Duration::from_millis(500);
 const LOGGED: u32 = 8;
 const WINDOW: Duration = Duration::from_secs(10);
 
-pub(super) struct Watch {
+pub(super) struct Clock {
     peer_timeout: Duration,
     calls: u32,
     next_round: Instant,
@@ -28,10 +28,10 @@ pub(super) struct Watch {
     strangers: u32,
 }
 
-impl Watch {
+impl Clock {
     pub(super) fn new(peer_timeout: Duration) -> Self {
         let now = Instant::now();
-        Watch { peer_timeout, calls: 0, next_round: now, next_question: now, window: now, strangers: 0 }
+        Clock { peer_timeout, calls: 0, next_round: now, next_question: now, window: now, strangers: 0 }
     }
 
     /// Logs who was turned away, so that a flood of strangers does not flood the log.
@@ -68,19 +68,20 @@ impl Watch {
 
 impl Engine {
     pub(super) fn look_around(&mut self) {
-        self.watch.calls = self.watch.calls.wrapping_add(1);
-        if !self.watch.calls.is_multiple_of(CALLS) {
+        self.clock.calls = self.clock.calls.wrapping_add(1);
+        if !self.clock.calls.is_multiple_of(CALLS) {
             return;
         }
         let now = Instant::now();
-        if now < self.watch.next_round {
+        if now < self.clock.next_round {
             return;
         }
-        self.watch.next_round = now + ROUND;
+        self.clock.next_round = now + ROUND;
         self.retry(now);
+        self.look_after_ended();
         self.limit_pending(now);
-        if now >= self.watch.next_question {
-            self.watch.next_question = now + (self.watch.peer_timeout / 16).min(LONGEST_INTERVAL);
+        if now >= self.clock.next_question {
+            self.clock.next_question = now + (self.clock.peer_timeout / 16).min(LONGEST_INTERVAL);
             self.ask_after_peers(now);
         }
     }
@@ -99,7 +100,7 @@ impl Engine {
 
     /// Gives up attempts without an answer, and strangers that do not say who they are.
     fn limit_pending(&mut self, now: Instant) {
-        let timeout = self.watch.peer_timeout;
+        let timeout = self.clock.peer_timeout;
         let mut late = Vec::new();
         for (key, entry) in &self.entries {
             let Source::Pending(pending) = &entry.source else { continue };
@@ -136,7 +137,7 @@ impl Engine {
                 _ => continue,
             };
             if let Ok(liveness) = sys::liveness(socket)
-                && self.watch.is_dead(liveness, silent_since, now)
+                && self.clock.is_dead(liveness, silent_since, now)
             {
                 dead.push((key, liveness.silent));
             }
@@ -160,28 +161,28 @@ mod tests {
     use super::*;
 
     fn liveness(unacknowledged: u32, probes: u8, silent: u64) -> Liveness {
-        Liveness { unacknowledged, probes, silent: Duration::from_secs(silent) }
+        Liveness { unacknowledged, probes, silent: Duration::from_secs(silent), since_data: Duration::ZERO }
     }
 
     #[test]
     fn silence_alone_is_no_death() {
-        let watch = Watch::new(Duration::from_secs(10));
+        let clock = Clock::new(Duration::from_secs(10));
         let (mut since, now) = (None, Instant::now());
-        assert!(!watch.is_dead(liveness(0, 0, 1000), &mut since, now));
+        assert!(!clock.is_dead(liveness(0, 0, 1000), &mut since, now));
         // After an hour of silence something is sent: the answer is owed from now on.
-        assert!(!watch.is_dead(liveness(1, 0, 3600), &mut since, now));
-        assert!(!watch.is_dead(liveness(1, 0, 3601), &mut since, now + Duration::from_secs(4)));
-        assert!(!watch.is_dead(liveness(0, 0, 0), &mut since, now + Duration::from_secs(5)));
+        assert!(!clock.is_dead(liveness(1, 0, 3600), &mut since, now));
+        assert!(!clock.is_dead(liveness(1, 0, 3601), &mut since, now + Duration::from_secs(4)));
+        assert!(!clock.is_dead(liveness(0, 0, 0), &mut since, now + Duration::from_secs(5)));
         assert_eq!(since, None);
     }
 
     #[test]
     fn an_answer_owed_for_the_timeout_is() {
-        let watch = Watch::new(Duration::from_secs(10));
+        let clock = Clock::new(Duration::from_secs(10));
         for (unacknowledged, probes) in [(1, 0), (0, 2)] {
             let (mut since, start) = (None, Instant::now());
             let dead_at = (2..20).find(|&second| {
-                watch.is_dead(liveness(unacknowledged, probes, second), &mut since, start + Duration::from_secs(second))
+                clock.is_dead(liveness(unacknowledged, probes, second), &mut since, start + Duration::from_secs(second))
             });
             assert!(dead_at.is_some_and(|second| second <= 10), "{dead_at:?}");
         }

@@ -41,7 +41,7 @@ fn until_proved(from: Rank, to: Rank) -> (Handshake, Handshake) {
 #[test]
 fn the_lower_rank_decides_as_server() {
     let (mut client, mut server) = until_proved(2, 1);
-    let verdict = server.judge(&identity(1), Verdict::Accept);
+    let verdict = server.judge(&identity(1), Verdict::Accept).unwrap();
     assert_eq!(server.wants(), 0);
     assert!(matches!(feed(&mut client, &identity(2), verdict.as_bytes()), Ok(Told::Accepted)));
 }
@@ -49,7 +49,7 @@ fn the_lower_rank_decides_as_server() {
 #[test]
 fn the_lower_rank_decides_as_client() {
     let (mut client, mut server) = until_proved(1, 2);
-    let verdict = server.judge(&identity(2), Verdict::Accept);
+    let verdict = server.judge(&identity(2), Verdict::Accept).unwrap();
     assert!(matches!(feed(&mut client, &identity(1), verdict.as_bytes()), Ok(Told::Accepted)));
     let told = feed(&mut server, &identity(2), Handshake::confirm().as_bytes());
     assert!(matches!(told, Ok(Told::Confirmed { from: 1, link: 3 })), "{told:?}");
@@ -58,14 +58,14 @@ fn the_lower_rank_decides_as_client() {
 #[test]
 fn a_second_connection_is_a_duplicate() {
     let (mut client, mut server) = until_proved(2, 1);
-    let verdict = server.judge(&identity(1), Verdict::Duplicate);
+    let verdict = server.judge(&identity(1), Verdict::Duplicate).unwrap();
     assert!(matches!(feed(&mut client, &identity(2), verdict.as_bytes()), Ok(Told::Duplicate)));
 }
 
 #[test]
 fn a_link_that_was_closed_stays_closed() {
     let (mut client, mut server) = until_proved(2, 1);
-    let verdict = server.judge(&identity(1), Verdict::Left);
+    let verdict = server.judge(&identity(1), Verdict::Left).unwrap();
     assert!(matches!(feed(&mut client, &identity(2), verdict.as_bytes()), Ok(Told::Left)));
 }
 
@@ -98,8 +98,24 @@ fn both_ends_must_know_the_secret() {
     let (mut client, hello) = Handshake::client(&stranger, 2, 0, [1; 32]);
     let mut server = Handshake::server([2; 32]);
     let challenge = reply(feed(&mut server, &identity(2), hello.as_bytes()));
-    assert_eq!(client.receive(&stranger, &challenge).unwrap_err(), Refusal::Secret);
-    assert_eq!(server.receive(&identity(2), &[0; 32]).unwrap_err(), Refusal::Secret);
+    let proof = reply(feed(&mut client, &stranger, &challenge));
+    assert_eq!(server.receive(&identity(2), &proof).unwrap_err(), Refusal::Secret);
+    // A server that does not know it takes any client, and is not believed.
+    let stranger = Identity::new(&Job::new("job".into(), [8; 32], 2, 4, 4));
+    let (mut client, _) = Handshake::client(&identity(1), 2, 0, [1; 32]);
+    reply(feed(&mut client, &identity(1), &[2; 32]));
+    let (_, mut server) = until_proved(1, 2);
+    let verdict = server.judge(&stranger, Verdict::Accept).unwrap();
+    assert_eq!(client.receive(&identity(1), verdict.as_bytes()).unwrap_err(), Refusal::Secret);
+}
+
+#[test]
+fn a_verdict_cannot_be_changed() {
+    let (mut client, mut server) = until_proved(2, 1);
+    let verdict = server.judge(&identity(1), Verdict::Accept).unwrap();
+    let mut changed = verdict.as_bytes().to_vec();
+    changed[..4].copy_from_slice(b"LEFT");
+    assert_eq!(client.receive(&identity(2), &changed).unwrap_err(), Refusal::Secret);
 }
 
 #[test]
@@ -111,10 +127,84 @@ fn a_proof_cannot_be_replayed() {
     let mut another = Handshake::server([3; 32]);
     reply(feed(&mut another, &server_id, hello.as_bytes()));
     assert_eq!(another.receive(&server_id, &proof).unwrap_err(), Refusal::Secret);
-    // Nor does what a server says serve as what a client must say.
-    let mut another = Handshake::server([2; 32]);
-    let challenge = reply(feed(&mut another, &server_id, hello.as_bytes()));
-    assert_eq!(another.receive(&server_id, &challenge[32..]).unwrap_err(), Refusal::Secret);
+    // Nor does what a client proves serve as what a server must prove.
+    let word = [&ACCEPT.to_bytes()[..], &proof].concat();
+    assert_eq!(client.receive(&client_id, &word).unwrap_err(), Refusal::Secret);
+}
+
+/// Names of a host where processes of several jobs may meet: those of job 5 are this job's.
+#[derive(Default)]
+struct Host {
+    /// Names that were given a number, and peers whose secret was asked for.
+    asked: parking_lot::Mutex<(Vec<u64>, Vec<Rank>)>,
+}
+
+impl cableway_btl::Names for Host {
+    fn name(&self, peer: Rank) -> Option<u64> {
+        let named = || self.asked.lock().0.get(peer as usize - 4).copied();
+        if peer < 4 { Some(5 << 32 | u64::from(peer)) } else { named() }
+    }
+
+    fn rank(&self, name: u64) -> Option<Rank> {
+        if self.is_member(name) {
+            return Some(name as u32).filter(|&rank| rank < 4);
+        }
+        let given = &mut self.asked.lock().0;
+        given.push(name);
+        Some(4 + given.len() as u32 - 1)
+    }
+
+    fn is_member(&self, name: u64) -> bool {
+        name >> 32 == 5
+    }
+
+    fn job_secret(&self) -> Option<[u8; 32]> {
+        Some([7; 32])
+    }
+
+    fn own_secret(&self) -> [u8; 32] {
+        [50; 32]
+    }
+
+    fn secret_of(&self, peer: Rank) -> Option<[u8; 32]> {
+        self.asked.lock().1.push(peer);
+        Some([60; 32])
+    }
+}
+
+#[test]
+fn who_proves_nothing_leaves_nothing_behind() {
+    use std::sync::Arc;
+    let host = Arc::new(Host::default());
+    let mut job = Job::of_host("five".to_owned(), host.clone(), 1, 4, 4);
+    job.strangers = 1 << 16;
+    let here = Identity::new(&job);
+    let hello = |from: u64| {
+        let (_, hello) = Handshake::client(&identity(0), 1, 0, [1; 32]);
+        let mut hello = Hello::read_from_bytes(hello.as_bytes()).unwrap();
+        (hello.from, hello.to) = (U64::new(from), U64::new(5 << 32 | 1));
+        hello
+    };
+    for number in 0..100_000_u64 {
+        let mut server = Handshake::server([2; 32]);
+        reply(server.receive(&here, hello(6 << 32 | number).as_bytes()).map(Option::unwrap));
+        assert_eq!(server.receive(&here, &[0; 32]).unwrap_err(), Refusal::Secret);
+    }
+    assert_eq!(*host.asked.lock(), (vec![], vec![]));
+
+    // Who knows what this process has published for its user is met, and then asked for.
+    let knows = Identity::new(&Job::new("six".to_owned(), [50; 32], 0, 4, 4));
+    let hello = hello(6 << 32);
+    let mut server = Handshake::server([2; 32]);
+    let nonce = reply(server.receive(&here, hello.as_bytes()).map(Option::unwrap));
+    let proof = knows.prove(1, &[CLIENT, hello.as_bytes(), &nonce]).unwrap();
+    let told = server.receive(&here, &proof);
+    assert!(matches!(told, Ok(Some(Told::Proved { from: 4, link: 0 }))), "{told:?}");
+    let verdict = server.judge(&here, Verdict::Accept).unwrap();
+    assert_eq!(*host.asked.lock(), (vec![6 << 32], vec![4]));
+    let words: &[&[u8]] = &[SERVER, hello.as_bytes(), &nonce, &verdict.as_bytes()[..4]];
+    let expected = Identity::new(&Job::new("six".to_owned(), [60; 32], 0, 4, 4)).expected(5 << 32 | 1, words).unwrap();
+    assert_eq!(verdict.as_bytes()[4..], expected);
 }
 
 proptest! {
@@ -127,7 +217,8 @@ proptest! {
             let (now, later) = rest.split_at(end.wants().min(rest.len()));
             rest = later;
             match end.receive(&identity, now) {
-                Ok(told) => prop_assert!(told.is_none()),
+                // A client answers any challenge.
+                Ok(told) => prop_assert!(told.is_none() || matches!(told, Some(Told::Reply(_)))),
                 Err(_) => break,
             }
         }

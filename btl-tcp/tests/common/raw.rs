@@ -33,7 +33,7 @@ pub(crate) fn dial(node: &Node) -> TcpStream {
 /// The first message of a handshake.
 pub(crate) fn hello(job: &str, from: u32, to: u32, link: u16) -> Vec<u8> {
     let mut bytes = b"CABLEWAY".to_vec();
-    bytes.extend(2u16.to_le_bytes());
+    bytes.extend(3u16.to_le_bytes());
     bytes.extend(link.to_le_bytes());
     bytes.extend(u64::from(from).to_le_bytes());
     bytes.extend(u64::from(to).to_le_bytes());
@@ -42,9 +42,10 @@ pub(crate) fn hello(job: &str, from: u32, to: u32, link: u16) -> Vec<u8> {
     bytes
 }
 
-pub(crate) fn proof(role: &[u8], hello: &[u8], nonce: &[u8]) -> Vec<u8> {
+/// What either end proves itself by: the words are its role, the hello, the nonce, and of a server the verdict.
+pub(crate) fn proof(words: &[&[u8]]) -> Vec<u8> {
     let mut mac = <Hmac<Sha256> as Mac>::new_from_slice(&[42; 32]).unwrap();
-    for part in [role, hello, nonce] {
+    for part in words {
         mac.update(part);
     }
     mac.finalize().into_bytes().to_vec()
@@ -75,12 +76,12 @@ pub(crate) fn connect(nodes: &[&Node], node: &Node, from: u32, link: u16) -> (Tc
     let mut stream = dial(node);
     let hello = hello("test-job", from, node.rank, link);
     stream.write_all(&hello).unwrap();
-    let challenge = read(nodes, &mut stream, 64).unwrap();
-    let (nonce, server) = challenge.split_at(32);
-    assert_eq!(server, proof(b"server", &hello, nonce));
-    stream.write_all(&proof(b"client", &hello, nonce)).unwrap();
-    let verdict = read(nodes, &mut stream, 4).unwrap();
-    (stream, verdict)
+    let nonce = read(nodes, &mut stream, 32).unwrap();
+    stream.write_all(&proof(&[b"client", &hello, &nonce])).unwrap();
+    let verdict = read(nodes, &mut stream, 36).unwrap();
+    let (word, server) = verdict.split_at(4);
+    assert_eq!(server, proof(&[b"server", &hello, &nonce, word]));
+    (stream, word.to_vec())
 }
 
 /// A frame's header.

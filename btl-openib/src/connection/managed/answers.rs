@@ -98,7 +98,7 @@ impl Maker {
         let number = ours.number();
         if shared.port.context.is_iwarp() {
             // Before the greeting can come.
-            let mut signs = shared.signs(link.rank, &[question, &answer])?;
+            let mut signs = shared.signs(link.rank, false, &[question, &answer])?;
             signs.accepted = end.take().map(|end| end.connected(theirs.queues(), (theirs.cell, theirs.cell_key)));
             *link.signs.lock() = Some(Box::new(signs));
         }

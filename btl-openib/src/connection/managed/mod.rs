@@ -277,9 +277,10 @@ impl Shared {
         connected.map_err(|error| format!("the queue pair cannot be connected: {error}"))
     }
 
-    fn signs(&self, peer: Rank, words: &[&[u8]]) -> Result<Signs, String> {
-        let of = |name: &'static [u8]| sign(&self.identity, peer, &[&[name], words].concat());
-        Ok(Signs { greeting: of(b"greeting")?, goodbye: of(b"goodbye")?, greets: false, accepted: None })
+    /// For a connection that the peer asked for, or this end, which then greets.
+    fn signs(&self, peer: Rank, greets: bool, words: &[&[u8]]) -> Result<Signs, String> {
+        let of = |name: &'static [u8]| sign(&self.identity, peer, !greets, &[&[name], words].concat());
+        Ok(Signs { greeting: of(b"greeting")?, goodbye: of(b"goodbye")?, greets, accepted: None })
     }
 
     /// No connection is to be greeted.

@@ -8,7 +8,7 @@ use cableway_btl::Error;
 use super::super::introduction::{INTRODUCTION, Introduction, Kind, Part};
 use super::super::meeting::Meeting;
 use super::{Maker, aside};
-use crate::link::{Link, Signs};
+use crate::link::Link;
 use crate::verbs::{Id, Param, Reads};
 
 impl Maker {
@@ -88,7 +88,7 @@ impl Maker {
             id.establish().map_err(|error| format!("it hears nothing of the connection: {error}"))?;
         } else {
             let words = [&pending.question[..], &said[..INTRODUCTION]];
-            *pending.link.signs.lock() = Some(Box::new(Signs { greets: true, ..shared.signs(rank, &words)? }));
+            *pending.link.signs.lock() = Some(Box::new(shared.signs(rank, true, &words)?));
         }
         pending.theirs = Some(theirs);
         self.establish(rank);

@@ -1,18 +1,19 @@
-//! Peers that are processes of this node: the system tells at once when one ends, which a network finds out by silence.
+//! Processes of one node: the system tells at once when one ends, which a network finds out by silence.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::linux::fs::MetadataExt as _;
 
+use cableway_base::fork::Unshared;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
 use sha2::{Digest, Sha256};
 use zerocopy::byteorder::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// A process, named so that others of its node recognise it. All zeros: nobody can tell.
+/// Names a process so that others of its node recognise it. All zeros: unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-pub(crate) struct Process {
+pub struct Process {
     /// Of the node, this boot of it, and where in it pids mean the same.
     node: [u8; 16],
     /// When it started, in the system's ticks: pids are used again.
@@ -21,27 +22,29 @@ pub(crate) struct Process {
 }
 
 /// Whether a peer is a process of this node.
-pub(crate) enum Found {
-    /// It is not, or the system does not let us know.
+pub enum Found {
+    /// It is not, or the system does not say.
     Elsewhere,
+    /// It runs.
     Alive(Watch),
+    /// It has ended.
     Ended,
 }
 
-/// Becomes readable when the process ends.
-pub(crate) struct Watch(OwnedFd);
+/// A descriptor that becomes readable when the process ends.
+pub struct Watch(Unshared<OwnedFd>);
 
 impl Process {
-    /// This one.
-    pub(crate) fn own() -> Self {
+    /// Names the calling process.
+    pub fn own() -> Self {
         own().unwrap_or_default()
     }
 
     /// Looks for this process from the process `by`.
-    pub(crate) fn find(&self, by: &Process) -> Found {
+    pub fn find(&self, by: &Process) -> Found {
         let pid = self.pid.get().try_into().ok().and_then(Pid::from_raw);
         let Some(pid) = pid.filter(|_| self.node == by.node && by.pid != U32::ZERO) else { return Found::Elsewhere };
-        let descriptor = match pidfd_open(pid, PidfdFlags::empty()) {
+        let descriptor = match Unshared::open(|| pidfd_open(pid, PidfdFlags::empty())) {
             Ok(descriptor) => descriptor,
             Err(Errno::SRCH) => return Found::Ended,
             Err(_) => return Found::Elsewhere,

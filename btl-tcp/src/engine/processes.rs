@@ -1,0 +1,69 @@
+//! Peers on this node whose processes end. The system tells so at once, also where some other process, such as a forked
+//! child, has a peer's sockets open, so that the connection stays up.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use cableway_btl::process::Found;
+use rustix::event::epoll::EventFlags;
+
+use super::{Engine, Source};
+use crate::link::Peer;
+use crate::{NAME, sys};
+
+/// What a process had sent before it ended may still arrive for as long.
+const QUIET: Duration = Duration::from_millis(100);
+
+impl Engine {
+    /// Has the end of a peer's process noticed, if that is a process of this node. Whether it has ended already.
+    pub(super) fn watch_process(&mut self, peer: &Arc<Peer>) -> bool {
+        let Some(process) = peer.process.get() else { return false };
+        if peer.watched.load(Ordering::Relaxed) {
+            return false;
+        }
+        match process.find(&self.shared.card.process) {
+            Found::Elsewhere => false,
+            Found::Ended => true,
+            Found::Alive(watch) => {
+                match self.insert(Source::Process(watch, Arc::clone(peer)), EventFlags::IN) {
+                    Ok(_) => peer.watched.store(true, Ordering::Relaxed),
+                    Err(error) => log::debug!("{NAME}: the process of peer {} is not watched: {error}", peer.rank),
+                }
+                false
+            }
+        }
+    }
+
+    pub(super) fn process_ended(&mut self, key: usize) {
+        if let Some(Source::Process(_, peer)) = self.remove(key) {
+            self.ended.push(peer);
+        }
+    }
+
+    /// Fails peers whose processes have ended once all that they had sent was read. A connection that closes with its
+    /// process is found closed before that.
+    pub(super) fn look_after_ended(&mut self) {
+        for peer in std::mem::take(&mut self.ended) {
+            if peer.gone().is_some() {
+                continue;
+            }
+            let mut sockets = self.entries.iter().filter_map(|(_, entry)| match &entry.source {
+                Source::Reader(reader) if Arc::ptr_eq(&reader.link.peer, &peer) => Some(&reader.socket),
+                _ => None,
+            });
+            if sockets.all(|socket| is_quiet(socket)) {
+                let error = peer.unreachable("its process has ended".to_owned());
+                self.failures.push((peer, error));
+            } else {
+                self.ended.push(peer);
+            }
+        }
+    }
+}
+
+/// Whether nothing more is to be expected from the other end of a connection, if its process has ended.
+fn is_quiet(socket: &sys::Socket) -> bool {
+    let unread = sys::unread_bytes(socket).unwrap_or(0);
+    unread == 0 && sys::liveness(socket).is_ok_and(|liveness| liveness.since_data >= QUIET)
+}
