@@ -16,6 +16,13 @@ fn finalize_does_not_wait_for_what_nobody_answers() {
     }
 }
 
+#[test]
+fn a_request_that_cannot_be_started_fails() {
+    support::run_program(1, "errors", &["unstarted"]);
+    // Threads wait in a way of their own.
+    support::run_program(1, "errors", &["unstarted", "threads"]);
+}
+
 /// `mpirun` ends a job of which a rank dies, so that it has to be told not to.
 #[test]
 fn a_killed_rank_is_an_error_to_those_who_wait_for_it() {

@@ -1,6 +1,8 @@
 /* Starts the operations of requests, new ones and persistent ones alike. */
 #include "module.h"
 
+#include "ompi/errhandler/errcode-internal.h"
+
 /* Copies a buffered send into the program's attached buffer; the copy then goes out by itself, however long its receiver
  * takes. An empty message needs no room there, as with Open MPI's own components, but a request of its own as well. */
 static int begin_buffered(cableway_request_t *request, struct cableway_buffer *buffer)
@@ -34,7 +36,8 @@ static int begin_buffered(cableway_request_t *request, struct cableway_buffer *b
     return rc < 0 ? cableway_error(-rc) : OMPI_SUCCESS;
 }
 
-/* Starts a request's operation. It becomes complete by itself, at once perhaps. */
+/* Starts a request's operation. It becomes complete by itself, at once perhaps. If it cannot be started, nobody completes
+ * the request. */
 int cableway_request_begin(cableway_request_t *request)
 {
     return cableway_request_begin_at(request, NULL);
@@ -80,6 +83,18 @@ int cableway_request_begin_at(cableway_request_t *request, const struct cableway
     return rc < 0 ? cableway_error(-rc) : OMPI_SUCCESS;
 }
 
+/* Completes a request that could not be started. */
+static void complete_with_error(cableway_request_t *request, int error)
+{
+    request->ompi.req_state = OMPI_REQUEST_ACTIVE;
+    request->ompi.req_status = ompi_status_empty;
+    request->ompi.req_status.MPI_ERROR = ompi_errcode_get_mpi_code(error);
+    (void) ompi_request_complete(&request->ompi, false);
+    cableway_note_failure();
+}
+
+/* Errors are reported by whoever waits for the request. Open MPI passes none to an error handler here, and MPI_Startall
+ * ignores what this returns. */
 int cableway_pml_start(size_t count, ompi_request_t **requests)
 {
     for (size_t i = 0; i < count; i++) {
@@ -88,7 +103,7 @@ int cableway_pml_start(size_t count, ompi_request_t **requests)
         }
         int rc = cableway_request_begin((cableway_request_t *) requests[i]);
         if (OMPI_SUCCESS != rc) {
-            return rc;
+            complete_with_error((cableway_request_t *) requests[i], rc);
         }
     }
     return OMPI_SUCCESS;

@@ -42,6 +42,47 @@ static void truncated(int rank)
     MPI_Barrier(MPI_COMM_WORLD);
 }
 
+/* A request that cannot be started: the wait for it returns the error. Open MPI frees a request that it reports an error
+ * of, persistent or not. */
+static void failed_start(MPI_Request *request, int class)
+{
+    int code = MPI_Start(request);
+    CHECK_EQUAL(code, MPI_SUCCESS);
+    code = MPI_Wait(request, MPI_STATUS_IGNORE);
+    CHECK(MPI_SUCCESS != code && (0 == class || class_of(code) == class));
+    if (MPI_REQUEST_NULL != *request) {
+        MPI_Request_free(request);
+    }
+}
+
+/* No buffer is attached for a buffered send. */
+static void unstarted(int rank)
+{
+    static char room[MPI_BSEND_OVERHEAD + 1000];
+    char out[100] = "sent", in[100] = "";
+    void *detached;
+    int size;
+    MPI_Status statuses[2];
+    MPI_Request requests[2];
+    MPI_Bsend_init(out, sizeof out, MPI_BYTE, rank, 1, MPI_COMM_WORLD, &requests[1]);
+    failed_start(&requests[1], MPI_ERR_BUFFER);
+
+    MPI_Recv_init(in, sizeof in, MPI_BYTE, rank, 1, MPI_COMM_WORLD, &requests[0]);
+    MPI_Bsend_init(out, sizeof out, MPI_BYTE, rank, 1, MPI_COMM_WORLD, &requests[1]);
+    CHECK_EQUAL(MPI_Startall(2, requests), MPI_SUCCESS);
+    CHECK_EQUAL(class_of(MPI_Waitall(2, requests, statuses)), MPI_ERR_IN_STATUS);
+    CHECK_EQUAL(class_of(statuses[0].MPI_ERROR), MPI_ERR_PENDING);
+    CHECK_EQUAL(class_of(statuses[1].MPI_ERROR), MPI_ERR_BUFFER);
+
+    /* The other one still waits for its message. */
+    MPI_Buffer_attach(room, sizeof room);
+    MPI_Bsend(out, sizeof out, MPI_BYTE, rank, 1, MPI_COMM_WORLD);
+    CHECK_EQUAL(MPI_Wait(&requests[0], MPI_STATUS_IGNORE), MPI_SUCCESS);
+    CHECK(0 == strcmp(in, "sent"));
+    MPI_Buffer_detach(&detached, &size);
+    MPI_Request_free(&requests[0]);
+}
+
 /* Rank 1 dies; rank 0 waits for it, has a message under way to it, and sends to it. */
 static void killed(int rank)
 {
@@ -56,6 +97,8 @@ static void killed(int rank)
     CHECK(MPI_SUCCESS != MPI_Recv(&byte, 1, MPI_BYTE, 1, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
     CHECK(MPI_SUCCESS != MPI_Wait(&request, MPI_STATUS_IGNORE));
     CHECK(MPI_SUCCESS != MPI_Send(&byte, 1, MPI_BYTE, 1, 2, MPI_COMM_WORLD));
+    MPI_Send_init(&byte, 1, MPI_BYTE, 1, 3, MPI_COMM_WORLD, &request);
+    failed_start(&request, 0);
     printf("all three failed with an error\n");
     fflush(stdout);
     _exit(0);
@@ -96,9 +139,9 @@ static void unfinished(int rank)
 
 int main(int argc, char **argv)
 {
-    int rank;
+    int rank, provided;
     const char *what = argc > 1 ? argv[1] : "";
-    MPI_Init(&argc, &argv);
+    MPI_Init_thread(&argc, &argv, argc > 2 ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE, &provided);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     if (0 != strcmp(what, "fatal")) {
         MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
@@ -107,6 +150,8 @@ int main(int argc, char **argv)
         truncated(rank);
     } else if (0 == strcmp(what, "unfinished")) {
         unfinished(rank);
+    } else if (0 == strcmp(what, "unstarted")) {
+        unstarted(rank);
     } else if (0 == strcmp(what, "never-met")) {
         never_met(rank);
     } else {
