@@ -16,6 +16,16 @@ fn requests_do_what_mpi_allows() {
     }
 }
 
+/// What is freed is overwritten, so that a use of it does not go unnoticed.
+#[test]
+fn a_message_taken_by_a_probe_keeps_its_communicator() {
+    for ranks in 1..=2 {
+        let mut command = support::mpirun(ranks);
+        command.env("MALLOC_PERTURB_", "165").arg(support::program("matched"));
+        support::finish(&mut command).assert_success();
+    }
+}
+
 #[test]
 fn no_send_waits_for_credit_that_must_not() {
     // A sixth of the messages uses it up, empty ones as well.

@@ -146,11 +146,20 @@ static inline void cableway_set_status(ompi_status_public_t *to, const struct ca
     to->_cancelled = from->cancelled;
 }
 
-/* A request keeps its communicator alive; the predefined ones are never freed. */
+/* A request keeps its communicator alive, and so does a message that a probe took; the predefined ones are never freed. */
 static inline void cableway_hold_communicator(ompi_communicator_t *communicator)
 {
     if (OPAL_UNLIKELY(!OMPI_COMM_IS_INTRINSIC(communicator))) {
         OBJ_RETAIN(communicator);
+    }
+}
+
+/* The end of an operation, which failed or not. Open MPI tells the communicator's error handler of a failure after this, so
+ * that such a communicator must not end with the operation: it is never freed. */
+static inline void cableway_done_with_communicator(ompi_communicator_t *communicator, int error)
+{
+    if (OPAL_UNLIKELY(!OMPI_COMM_IS_INTRINSIC(communicator)) && OPAL_LIKELY(OMPI_SUCCESS == error)) {
+        OBJ_RELEASE(communicator);
     }
 }
 

@@ -24,6 +24,7 @@ static int look(int source, int tag, ompi_communicator_t *communicator, int *fou
         if (NULL == made) {
             return OMPI_ERR_OUT_OF_RESOURCE;
         }
+        cableway_hold_communicator(communicator);
         made->comm = communicator;
         made->req_ptr = taken;
         made->peer = result.source;

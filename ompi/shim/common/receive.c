@@ -46,7 +46,7 @@ int cableway_pml_recv(void *address, size_t count, ompi_datatype_t *datatype, in
     return finish_receive(&result, status);
 }
 
-/* Takes the engine's message out of Open MPI's, which is done with. */
+/* Takes the engine's message out of Open MPI's, which is done with. The caller owns its reference to the communicator. */
 static void *take_message(ompi_message_t **message)
 {
     void *taken = (*message)->req_ptr;
@@ -58,24 +58,34 @@ static void *take_message(ompi_message_t **message)
 int cableway_pml_imrecv(void *address, size_t count, ompi_datatype_t *datatype, ompi_message_t **message,
                         ompi_request_t **out)
 {
+    ompi_communicator_t *communicator = (*message)->comm;
     struct cableway_buffer buffer;
     cableway_request_t *request;
     int rc = cableway_describe(&buffer, address, count, datatype);
     if (OMPI_SUCCESS != rc) {
         return rc;
     }
-    request = cableway_request_new((*message)->comm, address, count, datatype, (*message)->peer, MPI_ANY_TAG, false);
+    request = cableway_request_new(communicator, address, count, datatype, (*message)->peer, MPI_ANY_TAG, false);
     request->kind = CABLEWAY_RECEIVE;
     request->ompi.req_state = OMPI_REQUEST_ACTIVE;
     (void) OPAL_THREAD_ADD_FETCH32(&request->references, 1);
-    *out = &request->ompi;
     rc = cableway_imrecv(take_message(message), &buffer, request->engine);
-    return rc < 0 ? cableway_error(-rc) : OMPI_SUCCESS;
+    if (OPAL_UNLIKELY(rc < 0)) {
+        /* The engine's reference, and the program's. */
+        cableway_request_release(request);
+        cableway_request_release(request);
+        rc = cableway_error(-rc);
+    } else {
+        *out = &request->ompi;
+    }
+    cableway_done_with_communicator(communicator, rc);
+    return rc;
 }
 
 int cableway_pml_mrecv(void *address, size_t count, ompi_datatype_t *datatype, ompi_message_t **message,
                        ompi_status_public_t *status)
 {
+    ompi_communicator_t *communicator = (*message)->comm;
     struct cableway_buffer buffer;
     struct cableway_status result;
     int rc = cableway_describe(&buffer, address, count, datatype);
@@ -83,5 +93,7 @@ int cableway_pml_mrecv(void *address, size_t count, ompi_datatype_t *datatype, o
         return rc;
     }
     cableway_mrecv(take_message(message), &buffer, &result);
-    return finish_receive(&result, status);
+    rc = finish_receive(&result, status);
+    cableway_done_with_communicator(communicator, rc);
+    return rc;
 }

@@ -50,9 +50,7 @@ static void recycle(cableway_request_t *request)
     if (!ompi_datatype_is_predefined(request->datatype)) {
         OBJ_RELEASE(request->datatype);
     }
-    if (OPAL_UNLIKELY(!OMPI_COMM_IS_INTRINSIC(request->communicator))) {
-        OBJ_RELEASE(request->communicator);
-    }
+    cableway_done_with_communicator(request->communicator, request->ompi.req_status.MPI_ERROR);
     OMPI_REQUEST_FINI(&request->ompi);
     opal_free_list_return(&cableway_requests, &request->ompi.super);
 }
