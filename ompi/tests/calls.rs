@@ -52,7 +52,7 @@ const SERVED_BY: &[(&str, &str)] = &[
     ("preload", "through host copies, with `libcableway_mpi.so` preloaded; without it they crash"),
     ("error", "refused with an error that says why (`MPI_Buffer_attach` with the library preloaded)"),
     ("none", "has no buffer that could be device memory"),
-    (ABSENT, "has no such call"),
+    (ABSENT, "no such call"),
 ];
 
 /// Every function of MPI's headers that takes or gives an address.
@@ -90,8 +90,8 @@ fn every_call_that_takes_an_address_is_in_the_table() {
     assert!(missing.is_empty(), "not in calls.tsv: {missing:?}");
 }
 
-/// The table as the README has it: calls that are served alike under each version. Of collectives the blocking form stands
-/// for all.
+/// The table as docs/open-mpi.md has it: calls that are served alike under each version. Of collectives the blocking form
+/// stands for all.
 fn section() -> String {
     let table = table();
     let mut text = "| calls | under Open MPI 4.1 | under 5.0 |\n|---|---|---|\n".to_owned();
@@ -106,7 +106,7 @@ fn section() -> String {
         let names: Vec<_> = shown.map(|call| format!("`{}`", call.name.trim_start_matches("MPI_"))).collect();
         let [four, five] = served_by.map(|by| SERVED_BY.iter().find(|(known, _)| *known == by).unwrap().1);
         if !names.is_empty() {
-            text += &format!("| {} | {four} | {} |\n", names.join(" "), if four == five { "likewise" } else { five });
+            text += &format!("| {} | {four} | {} |\n", names.join(" "), if four == five { "same" } else { five });
         }
     }
     text
@@ -117,11 +117,11 @@ fn is_blocking(name: &str) -> bool {
 }
 
 #[test]
-fn the_readme_shows_the_table() {
-    let readme =
-        std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../README.md")).expect("there is a README");
+fn the_documentation_shows_the_table() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/open-mpi.md");
+    let text = std::fs::read_to_string(&page).expect("there is a page about Open MPI");
     let section = section();
-    assert!(readme.contains(&section), "the README does not have this:\n{section}");
+    assert!(text.contains(&section), "{} does not have this:\n{section}", page.display());
 }
 
 /// Runs the rows that the arguments ask for; their names.
