@@ -58,10 +58,12 @@ const ARROWS: &[(&str, &[&str])] = &[
             "cableway-btl",
             "cableway-pml",
             "cableway-transports",
+            "cableway-ompi-intercept",
         ],
     ),
-    // Preloaded into programs: it has to be small, and knows the component by a table of functions alone.
-    ("cableway-ompi-preload", &[]),
+    // Preloaded into programs, too: it has to be small, and knows the component by a table of functions alone.
+    ("cableway-ompi-intercept", &[]),
+    ("cableway-ompi-preload", &["cableway-ompi-intercept"]),
     ("cableway-compare", &[]),
     // The driver double is no help if it shares code with what it tests.
     ("sim-cuda", &[]),

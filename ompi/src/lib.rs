@@ -9,6 +9,7 @@ mod boundary;
 mod buffer;
 mod calls;
 mod host;
+mod intercept;
 mod staging;
 mod state;
 mod symbol;

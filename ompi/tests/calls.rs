@@ -1,4 +1,4 @@
-//! The table of MPI's calls (`calls.tsv`): complete, shown in the README, and true on device memory.
+//! The table of MPI's calls (`calls.tsv`): complete, shown in `docs/open-mpi.md`, and true on device memory.
 
 mod support;
 
@@ -20,9 +20,9 @@ impl Call {
         Some(self.served_by[usize::from(support::major_version() >= 5)]).filter(|&served_by| served_by != ABSENT)
     }
 
-    /// Whether only with the library preloaded.
-    fn needs_preload(&self) -> bool {
-        self.served_here() == Some("preload") || self.remark.starts_with("preload:")
+    /// Whether a function before Open MPI's serves it.
+    fn is_intercepted(&self) -> bool {
+        self.served_here() == Some("intercept") || self.remark.starts_with("intercept:")
     }
 }
 
@@ -43,17 +43,20 @@ fn table() -> Vec<Call> {
 
 const ABSENT: &str = "-";
 
-/// Who serves a call on device memory, and what the README says of it.
+/// Who serves a call on device memory, and what the documentation says of it.
 const SERVED_BY: &[(&str, &str)] = &[
     ("pml", "messages, straight from and to device memory"),
-    ("coll", "through host copies; so are the non-blocking (`MPI_I...`) and persistent (`..._init`) forms"),
+    ("coll", "through host copies"),
     ("osc", "through host copies of this process's buffers"),
     ("accelerator", "by Open MPI itself, through host copies piece by piece"),
-    ("preload", "through host copies, with `libcableway_mpi.so` preloaded; without it they crash"),
-    ("error", "refused with an error that says why (`MPI_Buffer_attach` with the library preloaded)"),
+    ("intercept", "through host copies, by [intercepted calls](#intercepted-calls)"),
+    ("error", "refused with an error that says why"),
     ("none", "has no buffer that could be device memory"),
     (ABSENT, "no such call"),
 ];
+
+/// What stands behind the names of collectives.
+const FORMS: &str = ", with their non-blocking (`MPI_I...`) and persistent (`..._init`) forms";
 
 /// Every function of MPI's headers that takes or gives an address.
 fn prototypes() -> BTreeSet<String> {
@@ -90,7 +93,7 @@ fn every_call_that_takes_an_address_is_in_the_table() {
     assert!(missing.is_empty(), "not in calls.tsv: {missing:?}");
 }
 
-/// The table as docs/open-mpi.md has it: calls that are served alike under each version. Of collectives the blocking form
+/// The table as the documentation has it: calls that are served alike under each version. Of collectives the blocking form
 /// stands for all.
 fn section() -> String {
     let table = table();
@@ -106,7 +109,9 @@ fn section() -> String {
         let names: Vec<_> = shown.map(|call| format!("`{}`", call.name.trim_start_matches("MPI_"))).collect();
         let [four, five] = served_by.map(|by| SERVED_BY.iter().find(|(known, _)| *known == by).unwrap().1);
         if !names.is_empty() {
-            text += &format!("| {} | {four} | {} |\n", names.join(" "), if four == five { "same" } else { five });
+            let forms = if served_by.contains(&"coll") { FORMS } else { "" };
+            text +=
+                &format!("| {}{forms} | {four} | {} |\n", names.join(" "), if four == five { "same" } else { five });
         }
     }
     text
@@ -119,52 +124,81 @@ fn is_blocking(name: &str) -> bool {
 #[test]
 fn the_documentation_shows_the_table() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/open-mpi.md");
-    let text = std::fs::read_to_string(&page).expect("there is a page about Open MPI");
+    let page = std::fs::read_to_string(page).expect("the documentation is part of the checkout");
     let section = section();
-    assert!(text.contains(&section), "{} does not have this:\n{section}", page.display());
+    assert!(page.contains(&section), "docs/open-mpi.md does not have this:\n{section}");
 }
 
-/// Runs the rows that the arguments ask for; their names.
-fn walk(ranks: u32, preload: bool, rows: &[String]) -> BTreeSet<String> {
+/// Runs `calls` with a driver. Answers the names of the rows that passed.
+fn walk(command: &mut Command, folder: &str, rows: &[String]) -> BTreeSet<String> {
     // Walks run side by side, and each writes files.
-    let folder = support::scratch().join(format!("calls-{ranks}-{preload}"));
+    let folder = support::scratch().join(format!("calls-{folder}"));
     std::fs::create_dir_all(&folder).expect("cargo's folder for tests can be written");
-    let mut command = support::mpirun(ranks);
-    if preload {
-        command.args(["-x", &format!("LD_PRELOAD={}", support::preloaded().display())]);
-    }
-    command.env("CABLEWAY_CUDA_LIBDIR", support::driver()).env("CALLS_FOLDER", folder);
-    command.arg(support::program("calls")).args(rows);
+    command.env("CABLEWAY_CUDA_LIBDIR", support::driver()).env("CALLS_FOLDER", folder).args(rows);
     // Thousands of calls, each several times.
-    let run = support::finish_within(&mut command, Duration::from_secs(900)).assert_success();
+    let run = support::finish_within(command, Duration::from_secs(900)).assert_success();
     assert!(!run.stderr.contains("panicked"), "{}", run.stderr);
     run.stdout.lines().filter_map(|line| line.strip_prefix("ok ")).map(str::to_owned).collect()
 }
 
+/// Rows that are in no table.
 const READ_PAST_THE_END: &str = "MPI_File_read_at:short";
+const CUDA_SUPPORT: &str = "MPIX_Query_cuda_support";
 
-/// Those that need the library with it, and all others without.
-fn every_row_works(ranks: u32) {
-    let table = table();
-    let mut preloaded: Vec<_> =
-        table.iter().filter(|call| call.needs_preload()).map(|call| call.name.to_owned()).collect();
-    // Reads that are asynchronous never come back from the end of a file under 5.0, not into host memory either, and it
-    // reads into device memory by them. Under 4.1 nobody else says that device memory is understood.
-    let another = if support::major_version() >= 5 { READ_PAST_THE_END } else { "MPIX_Query_cuda_support" };
-    preloaded.push(another.to_owned());
-    let others: Vec<_> = preloaded.iter().map(|name| format!("-{name}")).collect();
-    let mut rows = walk(ranks, false, &others);
-    rows.extend(walk(ranks, true, &preloaded));
+/// The calls of the table that did not run.
+fn idle<'t>(table: &'t [Call], rows: &BTreeSet<String>) -> Vec<&'t str> {
     let ran = |name: &str| rows.contains(name) || rows.contains(&name.replace("_end", "_begin"));
-    let idle: Vec<_> = table
-        .iter()
-        .filter(|call| call.served_here().is_some_and(|by| by != "none") && !ran(call.name))
-        .map(|call| call.name)
-        .collect();
+    let served = table.iter().filter(|call| call.served_here().is_some_and(|by| by != "none"));
+    served.map(|call| call.name).filter(|name| !ran(name)).collect()
+}
+
+fn every_row_works(ranks: u32) {
+    let rows = walk(support::mpirun(ranks).arg(support::program("calls")), &ranks.to_string(), &[]);
+    let table = table();
+    let idle = idle(&table, &rows);
     assert!(idle.is_empty(), "in the table, but not run: {idle:?}");
-    for further in [READ_PAST_THE_END, "MPIX_Query_cuda_support"] {
+    for further in [READ_PAST_THE_END, CUDA_SUPPORT] {
         assert!(rows.contains(further), "{further} did not run");
     }
+}
+
+/// Runs rows that functions before Open MPI's serve: all, or those of these names.
+fn intercepted_rows_work(command: &mut Command, folder: &str, only: &[&str]) {
+    let mut table: Vec<Call> = table().into_iter().filter(Call::is_intercepted).collect();
+    table.retain(|call| only.is_empty() || only.contains(&call.name));
+    let mut names: Vec<String> = table.iter().map(|call| call.name.to_owned()).collect();
+    names.push(CUDA_SUPPORT.to_owned());
+    let rows = walk(command, folder, &names);
+    let idle = idle(&table, &rows);
+    assert!(idle.is_empty() && rows.contains(CUDA_SUPPORT), "not run: {idle:?}");
+}
+
+/// Nobody could preload a library into it.
+#[test]
+fn intercepted_rows_work_without_mpirun() {
+    let mut program = support::singleton(&support::program("calls"));
+    intercepted_rows_work(program.env("OMPI_MCA_pml", "cableway"), "singleton", &[]);
+}
+
+#[test]
+fn intercepted_rows_work_by_the_preload_library_alone() {
+    let mut command = support::mpirun(2);
+    command.args(["--mca", "pml_cableway_intercept", "no"]);
+    command.args(["-x", &format!("LD_PRELOAD={}", support::preloaded().display())]);
+    intercepted_rows_work(command.arg(support::program("calls")), "preloaded", &[]);
+}
+
+#[test]
+fn intercepted_rows_work_under_slurm() {
+    let slurm = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/slurm/run");
+    let mut command = support::singleton(&slurm);
+    command.env("OMPI_MCA_pml", "cableway");
+    command.args(["srun", "--mpi=pmix", "-n", "2", "--overcommit"]).arg(support::program("calls"));
+    let began = support::finish(Command::new(&slurm).arg("true"));
+    if began.status.code() == Some(77) {
+        return support::skip(began.stdout.lines().next_back().unwrap_or("no reason was given"));
+    }
+    intercepted_rows_work(&mut command, "slurm", &["MPI_Pack", "MPI_Sendrecv_replace", "MPI_File_write"]);
 }
 
 #[test]
@@ -182,29 +216,14 @@ fn every_row_works_among_three_processes() {
     every_row_works(3);
 }
 
-/// A line as `cableway ompi install` writes it.
-#[test]
-fn open_mpis_parameters_name_the_library_to_preload() {
-    if support::major_version() >= 5 {
-        return support::skip("Open MPI 5.0 takes no variables from its parameters' files");
-    }
-    let home = support::scratch().join("home-that-preloads");
-    std::fs::create_dir_all(home.join(".openmpi")).expect("cargo's folder for tests can be written");
-    let line = format!("-x LD_PRELOAD={}\n", support::preloaded().display());
-    std::fs::write(home.join(".openmpi/mca-params.conf"), line).expect("just made");
-    let mut command = support::mpirun(1);
-    command.env("HOME", home).env("CABLEWAY_CUDA_LIBDIR", support::driver());
-    // Beside others on the command line.
-    command.args(["-x", "OTHER=1"]).arg(support::program("calls")).arg("MPI_Pack");
-    let run = support::finish(&mut command).assert_success();
-    assert!(run.stdout.contains("ok MPI_Pack"), "{run:?}");
-}
-
 #[test]
 fn without_a_driver_everything_passes_through() {
-    let mut command = support::mpirun(2);
-    command.args(["-x", &format!("LD_PRELOAD={}", support::preloaded().display())]);
-    support::finish(command.arg(support::program("ring"))).assert_success();
+    let preload = format!("LD_PRELOAD={}", support::preloaded().display());
+    let preloaded: [&[&str]; 2] = [&[], &["-x", &preload]];
+    for options in preloaded {
+        let mut command = support::mpirun(2);
+        support::finish(command.args(options).arg(support::program("ring"))).assert_success();
+    }
 }
 
 #[test]

@@ -127,6 +127,9 @@ parameters {
     staging_limit: Size = "0",
         "host memory for copies of device buffers in calls that Open MPI serves from host memory; 0 means half of the machine's",
         "Lower it where several jobs share a node. A call that needs more fails.";
+    intercept: Flag = "yes",
+        "let the component for Open MPI redirect calls that no component serves, such as MPI_Pack and MPI_File_read, to its own functions",
+        "Use no if another tool must be the last to change where calls go. Such calls then crash on device memory, unless libcableway_mpi.so is preloaded.";
     device_kernels: Flag = "yes",
         "let kernels make copies where they are faster than copy engines: many at once, and data in blocks",
         "Use no if a profile must show the program's kernels only, or if the program fills the device for long. Data in short blocks becomes slow.";

@@ -11,9 +11,6 @@ enum { PRIORITY = 95 };
 static int init_query(bool progress_threads, bool threads)
 {
     (void) progress_threads, (void) threads;
-    if (cableway_is_selected()) {
-        cableway_preload_offer();
-    }
     return OMPI_SUCCESS;
 }
 

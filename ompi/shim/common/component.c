@@ -129,6 +129,7 @@ static mca_pml_base_module_t *component_init(int *priority, bool progress_thread
 static int component_finalize(void)
 {
     const char *instead = cableway_selected_instead();
+    cableway_calls_end();
     cableway_waiting_end();
     if (NULL == instead || cableway_entered()) {
         cableway_leave();

@@ -99,6 +99,10 @@ int cableway_request_begin(cableway_request_t *request);
 int cableway_request_begin_at(cableway_request_t *request, const struct cableway_place *place);
 int cableway_pml_start(size_t count, ompi_request_t **requests);
 
+/* Has calls that no component is asked about, such as MPI_Pack, take device memory, or crash on it again. */
+void cableway_calls_begin(void);
+void cableway_calls_end(void);
+
 /* Has threads that wait for requests wait our way, or Open MPI's again. */
 void cableway_waiting_begin(bool threads);
 void cableway_waiting_end(void);

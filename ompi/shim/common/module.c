@@ -24,6 +24,7 @@ static int enable(bool on)
 {
     if (on) {
         cableway_enabled();
+        cableway_calls_begin();
     }
     return OMPI_SUCCESS;
 }

@@ -37,7 +37,4 @@ int cableway_staging_finish(void *staging, int rc);
  * call wrote as it completes. Persistent: one that copies in as it starts, too. On failure the staging is freed. */
 int cableway_staging_request(ompi_request_t **request, void *staging, bool persistent);
 
-/* Offers all this to the preloaded library, where there is one. */
-void cableway_preload_offer(void);
-
 #endif

@@ -12,7 +12,7 @@
 
 #include "calls/windows.h"
 
-#include "calls/preloaded.h"
+#include "calls/intercepted.h"
 
 /* Where the buffers of a run are. */
 enum place { HOST, DEVICE };

@@ -19,6 +19,8 @@ static void around(int rank, int size, int bytes)
         CHECK_EQUAL(in[i], (unsigned char) (previous * 31 + i));
     }
     CHECK_EQUAL(in[bytes], 0);
+    MPI_Sendrecv_replace(out, bytes, MPI_BYTE, next, bytes, previous, bytes, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    CHECK_EQUAL(memcmp(out, in, bytes), 0);
     free(out);
     free(in);
 }

@@ -65,27 +65,30 @@ pub(crate) fn scratch() -> &'static Path {
 
 /// The executable of `tests/programs/NAME.c`, built now if it is older than that.
 pub(crate) fn program(name: &str) -> PathBuf {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(format!("{name}.c"));
-    let executable = scratch().join(name);
+    build(name, &format!("{name}.c"), &["-rdynamic"])
+}
+
+/// The file of this name that `mpicc` makes of a source in `tests/programs`, built now if it is older than that.
+pub(crate) fn build(file: &str, source: &str, flags: &[&str]) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(source);
+    let built = scratch().join(file);
     let changed = |path: &Path| std::fs::metadata(path).and_then(|data| data.modified()).ok();
     // A program of several files has them in a folder of its name.
     let folders = [source.parent().expect("a folder").to_owned(), source.with_extension("")];
     let files = folders.iter().filter_map(|folder| std::fs::read_dir(folder).ok()).flatten().flatten();
     let newest = files.filter_map(|entry| changed(&entry.path())).max();
-    if changed(&executable) < newest {
+    if changed(&built) < newest {
+        std::fs::create_dir_all(built.parent().expect("a folder")).expect("cargo's folder for tests can be written");
         // Other tests may be building the same one.
-        let fresh = scratch().join(format!("{name}.{}.{:?}", std::process::id(), std::thread::current().id()));
+        let fresh = format!("{}.{}.{:?}", built.display(), std::process::id(), std::thread::current().id());
         let mut mpicc = Command::new("mpicc");
-        mpicc
-            .args(["-O1", "-g", "-pthread", "-Wall", "-Wextra", "-Werror", "-rdynamic", "-o"])
-            .arg(&fresh)
-            .arg(&source)
-            .arg("-ldl");
+        mpicc.args(["-O1", "-g", "-pthread", "-Wall", "-Wextra", "-Werror", "-o", &fresh]).arg(&source);
+        mpicc.args(flags).arg("-ldl");
         let output = mpicc.output().unwrap_or_else(|error| panic!("{mpicc:?}: {error}"));
         assert!(output.status.success(), "{mpicc:?}: {}", String::from_utf8_lossy(&output.stderr));
-        std::fs::rename(&fresh, &executable).expect("both are in one folder");
+        std::fs::rename(&fresh, &built).expect("both are in one folder");
     }
-    executable
+    built
 }
 
 /// `mpirun` of so many ranks with the component selected; the program and its arguments are to be added.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::host::Version;
 
-/// The library for calls that no component reaches, beside the component's file where there is one.
+/// The library for calls that the component cannot redirect, beside the component's file where there is one.
 pub(super) const PRELOAD: &str = "libcableway_mpi.so";
 
 /// The frameworks of any version for which there is a component.

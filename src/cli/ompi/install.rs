@@ -50,7 +50,7 @@ pub(super) fn install(open_mpi: &OpenMpi, place: &Place, given: Option<&Path>) -
 
     println!("installed {} (for Open MPI {})", place.object().display(), component.built_for);
     println!("{selected}");
-    println!("{}", place.preload_in_words(open_mpi.version));
+    println!("{}", place.preload_in_words());
     println!("for programs that look at MPIX_CUDA_AWARE_SUPPORT, compile with -I{}", place.headers().display());
     println!("`cableway ompi status` says whether all is well, `cableway ompi uninstall` undoes this");
     Ok(())
@@ -119,19 +119,29 @@ fn select(open_mpi: &OpenMpi, place: &Place) -> Result<String, String> {
         // The long name, which Open MPI alone knows, wins over that.
         lines.push(format!("opal_mca_base_component_path = {}", place.components.display()));
     }
-    lines.extend(place.preload_setting(open_mpi.version));
-    put(&place.settings, settings::with(&text, &lines).as_bytes())?;
+    write_lines(place, &text, &lines)?;
 
     let selection = Selection::read(&open_mpi.framework("pml").0);
     if selection.leaves_a_choice() || selection.is_from_environment() {
         return Ok("Open MPI prefers it from now on; a job in which it cannot run goes on under another pml".to_owned());
     }
     lines.insert(0, "pml = cableway".to_owned());
-    put(&place.settings, settings::with(&text, &lines).as_bytes())?;
+    write_lines(place, &text, &lines)?;
     Ok(format!(
         "selected it in {} in place of {selection}; Open MPI ends a job in which it cannot run",
         place.settings.display()
     ))
+}
+
+/// Has these be our lines in Open MPI's parameters, where the text is what was there. Without lines, and without others'
+/// there, there is no file.
+fn write_lines(place: &Place, text: &str, lines: &[String]) -> Result<(), String> {
+    let fresh = settings::with(text, lines);
+    match fresh.as_str() {
+        same if same == text => Ok(()),
+        "" => remove(&place.settings, &mut Vec::new()),
+        fresh => put(&place.settings, fresh.as_bytes()),
+    }
 }
 
 /// Writes a file at once: who reads it sees the old one or the new one.

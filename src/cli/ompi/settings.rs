@@ -9,9 +9,12 @@ const BEGIN_AFTER_OPEN_LINE: &str =
     "# cableway: begin, after a line without an end (`cableway ompi uninstall` removes it)";
 const END: &str = "# cableway: end";
 
-/// The text with these lines as ours, in place of those that were.
+/// The text with these lines as ours, in place of those that were. Without lines there are no marks either.
 pub(super) fn with(text: &str, lines: &[String]) -> String {
     let mut text = without(text);
+    if lines.is_empty() {
+        return text;
+    }
     let begin = if text.is_empty() || text.ends_with('\n') {
         BEGIN
     } else {
@@ -70,6 +73,7 @@ mod tests {
     fn lines_of_an_earlier_installation_are_replaced() {
         let once = with("a = b\n", &["pml = other".to_owned()]);
         assert_eq!(with(&once, &lines()), with("a = b\n", &lines()));
+        assert_eq!(with(&once, &[]), "a = b\n");
     }
 
     #[test]

@@ -40,7 +40,7 @@ pub(super) fn print(open_mpi: &OpenMpi, place: &Place) -> bool {
         loadable(&listed, &complaints),
         selected(&listed, place),
         driver(),
-        preload(open_mpi, place),
+        preload(place),
         headers(place),
     ];
     let mut text = String::new();
@@ -154,15 +154,15 @@ fn driver() -> Finding {
     }
 }
 
-/// Never bad: only programs that make such calls on device memory need it, and say so when they start.
-fn preload(open_mpi: &OpenMpi, place: &Place) -> Finding {
+/// Never bad: few programs need it.
+fn preload(place: &Place) -> Finding {
     let preloaded = std::env::var("LD_PRELOAD").unwrap_or_default();
     let ours = preloaded.split([':', ' ']).find(|name| Path::new(name).file_name().is_some_and(|name| name == PRELOAD));
     Finding::good(
         "preload",
         match ours {
             Some(path) => format!("LD_PRELOAD={path} is set here"),
-            None => format!("not set here; {}", place.preload_in_words(open_mpi.version)),
+            None => format!("not set here; {}", place.preload_in_words()),
         },
     )
 }

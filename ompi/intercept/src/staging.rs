@@ -1,4 +1,4 @@
-//! Host copies, made by the component.
+//! Host copies, which the component makes.
 
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
@@ -9,10 +9,11 @@ use crate::interpose::{Handle, SUCCESS};
 pub(crate) const READ: c_int = 1;
 pub(crate) const WRITTEN: c_int = 2;
 
-/// `struct cableway_preload` of `shim/preload.h`: functions that answer MPI's error codes.
+/// The component's functions: `struct cableway_staging` of `shim/intercept.h`. They answer MPI's error codes.
 #[repr(C)]
-pub(crate) struct Component {
-    /// Of this layout.
+#[derive(Debug)]
+pub struct Component {
+    /// The version of this layout.
     version: u32,
     present: unsafe extern "C" fn() -> bool,
     on_device: unsafe extern "C" fn(*const c_void, u64) -> bool,
@@ -24,24 +25,25 @@ pub(crate) struct Component {
     release: unsafe extern "C" fn(Handle),
 }
 
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 static COMPONENT: AtomicPtr<Component> = AtomicPtr::new(null_mut());
 
-/// Called by the component when it is loaded.
+/// Has calls use a component; false if its functions are of another version, and then calls go straight on.
 ///
 /// # Safety
 /// `component` is valid as long as the process runs.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cableway_preload_attach(component: *mut Component) {
+pub unsafe fn attach(component: *const Component) -> bool {
     // SAFETY: the version comes first in every version.
-    if unsafe { (*component).version } == VERSION {
-        COMPONENT.store(component, Ordering::Release);
+    let known = unsafe { (*component).version } == VERSION;
+    if known {
+        COMPONENT.store(component.cast_mut(), Ordering::Release);
     }
+    known
 }
 
 /// The component, once it is loaded and a driver is.
 fn component() -> Option<&'static Component> {
-    // SAFETY: null, or what `cableway_preload_attach` was given.
+    // SAFETY: null, or what `attach` was given.
     let component = unsafe { COMPONENT.load(Ordering::Acquire).as_ref() }?;
     // SAFETY: the component's function.
     unsafe { (component.present)() }.then_some(component)

@@ -1,15 +1,14 @@
-/* What the preloaded library calls of the component. It is found by its one exported function, of which the component
- * is told nothing else; a library of another version ignores the call. */
-#ifndef CABLEWAY_PRELOAD_H
-#define CABLEWAY_PRELOAD_H
+/* What functions that stand before Open MPI's own use of the component: host copies of buffers. */
+#ifndef CABLEWAY_INTERCEPT_H
+#define CABLEWAY_INTERCEPT_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 /* Functions that return an int return MPI's error codes. Types and requests are MPI's handles. */
-struct cableway_preload {
-    uint32_t version; /* 1 */
+struct cableway_intercept {
+    uint32_t version; /* 2 */
     bool (*present)(void);
     bool (*on_device)(const void *address, uint64_t len);
     int (*stage)(void **staging, void **base, size_t count, void *datatype, int access);
@@ -22,6 +21,13 @@ struct cableway_preload {
     void (*release)(void *staging);
 };
 
-typedef void cableway_preload_attach_fn(const struct cableway_preload *component);
+/* What the preload library exports as cableway_intercept_attach. False: it is of another version, and serves nothing. */
+typedef bool cableway_intercept_attach_fn(const struct cableway_intercept *component);
+
+/* Redirects the program's calls to our functions, if the parameter `intercept` does not forbid it. The library is the
+ * one that has the given code. */
+void cableway_intercept_begin(const struct cableway_intercept *component, const void *code);
+/* Undoes that. */
+void cableway_intercept_end(void);
 
 #endif

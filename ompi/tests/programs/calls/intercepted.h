@@ -1,4 +1,4 @@
-/* Rows: the calls that are served by the preloaded library. */
+/* Rows: the calls that functions before Open MPI's serve. */
 
 #define PACKED (C * 6 * (int) sizeof(int))
 

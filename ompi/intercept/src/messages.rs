@@ -1,12 +1,12 @@
-//! Packing, a message sent and received in one buffer, the buffer for buffered sends, and the question of all.
+//! Packing, `MPI_Sendrecv_replace`, `MPI_Buffer_attach` and `MPIX_Query_cuda_support`.
 
 use std::ffi::{c_char, c_int, c_void};
 
-use crate::interpose::{Aint, ERR_BUFFER, Handle, SUCCESS, communicator_error, interpose, world};
+use crate::interpose::{Aint, Call, ERR_BUFFER, Handle, Next, SUCCESS, communicator_error, interpose, world};
 use crate::staging::{self, READ, Staged, WRITTEN};
 
-/// A call of the program's between `stage`, which makes host copies, and copying back; errors of ours go to the handler
-/// of the communicator.
+/// Fills the host copies, makes the call, and copies back what it wrote. Errors of the copies go to the communicator's
+/// error handler.
 ///
 /// # Safety
 /// MPI's rules for the call.
@@ -24,7 +24,7 @@ unsafe fn run(mut copies: Staged, communicator: Handle, call: impl FnOnce() -> c
     code
 }
 
-/// Where packed data begins; nowhere if the program gave no position, which is MPI's to refuse.
+/// Returns where packed data begins; -1 if the program gave no position, which MPI refuses.
 ///
 /// # Safety
 /// Null, or valid.
@@ -34,12 +34,14 @@ unsafe fn at<T: Copy + Into<i64>>(position: *const T) -> isize {
 }
 
 interpose! {
-    MPI_Pack PMPI_Pack next (
+    export_messages;
+
+    MPI_Pack / PMPI_Pack => (next) (
         inbuf: *mut c_void, count: c_int, datatype: Handle, outbuf: *mut c_void, size: c_int, position: *mut c_int,
         communicator: Handle,
     ) {
         let (mut from, mut to, mut copies) = (inbuf, outbuf, Staged::new());
-        // SAFETY: the program's call, here and below. What lies behind the packed data is copied in to be kept.
+        // SAFETY: the program's call, here and below. Bytes behind the packed data are copied in, so that they keep their values.
         unsafe {
             copies.elements(&mut from, count, datatype, READ);
             copies.bytes(&mut to, at(position), size as isize, READ | WRITTEN);
@@ -47,7 +49,7 @@ interpose! {
         }
     }
 
-    MPI_Unpack PMPI_Unpack next (
+    MPI_Unpack / PMPI_Unpack => (next) (
         inbuf: *mut c_void, size: c_int, position: *mut c_int, outbuf: *mut c_void, count: c_int, datatype: Handle,
         communicator: Handle,
     ) {
@@ -60,7 +62,7 @@ interpose! {
         }
     }
 
-    MPI_Pack_external PMPI_Pack_external next (
+    MPI_Pack_external / PMPI_Pack_external => (next) (
         representation: *const c_char, inbuf: *mut c_void, count: c_int, datatype: Handle, outbuf: *mut c_void,
         size: Aint, position: *mut Aint,
     ) {
@@ -73,7 +75,7 @@ interpose! {
         }
     }
 
-    MPI_Unpack_external PMPI_Unpack_external next (
+    MPI_Unpack_external / PMPI_Unpack_external => (next) (
         representation: *const c_char, inbuf: *mut c_void, size: Aint, position: *mut Aint, outbuf: *mut c_void,
         count: c_int, datatype: Handle,
     ) {
@@ -86,7 +88,7 @@ interpose! {
         }
     }
 
-    MPI_Sendrecv_replace PMPI_Sendrecv_replace next (
+    MPI_Sendrecv_replace / PMPI_Sendrecv_replace => (next) (
         buffer: *mut c_void, count: c_int, datatype: Handle, dest: c_int, send_tag: c_int, source: c_int,
         receive_tag: c_int, communicator: Handle, status: Handle,
     ) {
@@ -100,10 +102,10 @@ interpose! {
         }
     }
 
-    MPI_Buffer_attach PMPI_Buffer_attach next (buffer: *mut c_void, size: c_int) {
+    MPI_Buffer_attach / PMPI_Buffer_attach => (next) (buffer: *mut c_void, size: c_int) {
         if staging::on_device(buffer, usize::try_from(size).unwrap_or(0)) {
             eprintln!("cableway: the buffer for buffered sends cannot be device memory; attach host memory");
-            // SAFETY: of every communicator, this one's handler serves calls without one.
+            // SAFETY: MPI has calls without a communicator use this one's handler.
             return unsafe { communicator_error(world(), ERR_BUFFER) };
         }
         // SAFETY: the program's call.
@@ -111,8 +113,13 @@ interpose! {
     }
 }
 
-/// Whether device buffers may be handed to MPI: 1 or 0.
-#[unsafe(no_mangle)]
-extern "C" fn MPIX_Query_cuda_support() -> c_int {
+/// Answers 1 if device buffers may be handed to MPI, else 0.
+#[allow(non_snake_case)] // the name is Open MPI's
+pub extern "C" fn MPIX_Query_cuda_support() -> c_int {
     c_int::from(staging::attached())
 }
+
+pub(crate) static QUERY: Call = {
+    static NEXT: Next = Next::new(c"MPIX_Query_cuda_support");
+    Call { entry: || MPIX_Query_cuda_support as *const () as usize, next: &NEXT }
+};

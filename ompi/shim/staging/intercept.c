@@ -1,9 +1,10 @@
-/* Offers the staging of buffers to the preloaded library, where there is one. */
+/* Has calls that no component is asked about run on host copies, too. */
 #include "staged.h"
 
-#include "../preload.h"
+#include "../intercept.h"
 
 #include "ompi/errhandler/errcode-internal.h"
+#include "ompi/errhandler/errhandler.h"
 
 #include <dlfcn.h>
 
@@ -38,8 +39,8 @@ static int request(void **handle, void *staging)
     return code(cableway_staging_request((ompi_request_t **) handle, staging, false));
 }
 
-static const struct cableway_preload component = {
-    .version = 1,
+static const struct cableway_intercept component = {
+    .version = 2,
     .present = cableway_devices_present,
     .on_device = cableway_on_device,
     .stage = stage,
@@ -50,11 +51,19 @@ static const struct cableway_preload component = {
     .release = cableway_staging_free,
 };
 
-void cableway_preload_offer(void)
+void cableway_calls_begin(void)
 {
-    cableway_preload_attach_fn *attach;
-    *(void **) &attach = dlsym(RTLD_DEFAULT, "cableway_preload_attach");
-    if (NULL != attach) {
-        attach(&component);
+    cableway_intercept_attach_fn *attach;
+    *(void **) &attach = dlsym(RTLD_DEFAULT, "cableway_intercept_attach");
+    if (NULL != attach && attach(&component)) {
+        /* The preload library stands before every call. */
+        return;
     }
+    /* A function of Open MPI's library that no tool replaces. */
+    cableway_intercept_begin(&component, (const void *) ompi_errhandler_invoke);
+}
+
+void cableway_calls_end(void)
+{
+    cableway_intercept_end();
 }
