@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use cableway_base::fork::Origin;
 use cableway_pml::Engine;
 
 use crate::{Error, ErrorKind};
@@ -17,6 +18,7 @@ const NAP: Duration = Duration::from_micros(50);
 
 /// The parameter `progress_thread`. Ends when dropped.
 pub(crate) struct ProgressThread {
+    origin: Origin,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -28,7 +30,7 @@ impl ProgressThread {
         let thread = std::thread::Builder::new().name("cableway progress".into());
         let thread = cableway_base::without_signals(|| thread.spawn(move || run(&engine, &stopped)))
             .map_err(|source| ErrorKind::System { what: "starting the progress thread", source })?;
-        Ok(ProgressThread { stop, thread: Some(thread) })
+        Ok(ProgressThread { origin: Origin::here(), stop, thread: Some(thread) })
     }
 }
 
@@ -49,7 +51,12 @@ fn run(engine: &Engine, stopped: &AtomicBool) {
 impl Drop for ProgressThread {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
-        if let Some(thread) = self.thread.take()
+        let thread = self.thread.take();
+        if !self.origin.is_here() {
+            // A forked child has no such thread, so it would wait for ever.
+            return std::mem::forget(thread);
+        }
+        if let Some(thread) = thread
             && thread.join().is_err()
         {
             log::error!("the progress thread has panicked");

@@ -193,7 +193,11 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        if !self.finalize() {
+        if self.engine.is_forked() {
+            // What it has of the parent's is not the child's to close, and its threads are not there to be ended.
+            std::mem::forget(self.engine.clone());
+            std::mem::forget(self.modex.clone());
+        } else if !self.finalize() {
             log::warn!("the job was left before everything that was sent had gone out");
         }
     }

@@ -88,6 +88,8 @@ pub(crate) struct Mailbox {
 pub(crate) struct Letters {
     /// Links to connect.
     pub(crate) connect: Vec<Arc<Link>>,
+    /// Peers whose cards were seen.
+    pub(crate) met: Vec<Arc<Peer>>,
     /// Links that have something to write.
     pub(crate) blocked: Vec<Arc<Link>>,
     /// Links on which writing failed.

@@ -90,7 +90,9 @@ impl Btl for Tcp {
         let routes = pairing::routes(&self.shared.card, &theirs);
         let links = pairing::links_per_route(&self.shared.card, &theirs, routes.len());
         let peer = self.shared.peer(rank);
-        let _ = peer.process.set(theirs.process);
+        if peer.process.set(theirs.process).is_ok() {
+            self.shared.mailbox.post(|letters| letters.met.push(Arc::clone(&peer)));
+        }
         peer.agreed_links.store(links * routes.len(), Ordering::Relaxed);
         let mut endpoints: Vec<Box<dyn Endpoint>> = Vec::new();
         for (index, route) in routes.iter().enumerate() {

@@ -51,6 +51,9 @@ impl Engine {
     /// nobody received are dropped, their senders told if they still wait; sends under way go on. A message that a peer has
     /// begun to store in one of these receives is waited for, so that other operations may complete meanwhile.
     pub fn remove_communicator(&self, communicator: &Communicator) {
+        if self.is_forked() {
+            return;
+        }
         let known = |other: &Arc<Communicator>| std::ptr::eq(&**other, communicator);
         if !self.registry.read(|registry| registry.get(communicator.context()).is_some_and(known)) {
             return;

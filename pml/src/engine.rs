@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
+use cableway_base::fork::Origin;
 use cableway_base::{Counters, Parameters, Rank};
 use cableway_btl::{Btl, Modex};
 use cableway_common_cuda::{BouncePool, Devices};
@@ -36,7 +37,7 @@ pub struct Config {
 
 /// The messaging engine of one process. Every method may be called from any thread, also from a completion hook,
 /// unless it was made by [`new_serialized`](Self::new_serialized). It owns no thread: messages move while somebody
-/// is in [`progress`](Self::progress) or in one of the calls that wait.
+/// is in [`progress`](Self::progress) or in one of the calls that wait. A forked child's copy moves none (see `forked`).
 ///
 /// # Locks
 /// A lock per communicator guards what waits there to be matched, a lock per peer what is sent to it and the transfers
@@ -75,6 +76,8 @@ pub struct Engine {
     /// How often `progress` was called; idle transports are polled in some of the calls only.
     turns: AtomicUsize,
     pub(crate) finalized: AtomicBool,
+    /// The process that messages are moved in.
+    pub(crate) origin: Origin,
     pub(crate) me: Weak<Engine>,
 }
 
@@ -179,6 +182,7 @@ impl Engine {
             instalment: (window / 2).max(1),
             turns: AtomicUsize::new(0),
             finalized: AtomicBool::new(false),
+            origin: Origin::here(),
             me: me.clone(),
         }))
     }
@@ -225,6 +229,9 @@ impl Engine {
     #[inline(always)]
     fn progress_those(&self, which: impl Fn(&BtlSlot) -> bool) -> usize {
         let mut events = 0;
+        if self.is_forked() {
+            return events;
+        }
         for (index, slot) in self.btls.iter().enumerate() {
             if !which(slot) {
                 continue;
@@ -331,6 +338,9 @@ impl Engine {
     /// Lets what was sent before leave, then tells peers that this process ends in good order. Waits at most `limit`;
     /// returns whether all left. Afterwards every operation answers [`Error::Finalized`].
     pub fn finalize(&self, limit: Duration) -> bool {
+        if self.is_forked() {
+            return true;
+        }
         let end = Instant::now() + limit;
         self.finalized.store(true, Ordering::Release);
         // A thread that calls the driver must not while the process ends.
@@ -360,6 +370,9 @@ impl Engine {
 
     /// Lets what was sent before leave, and stays as it is. Waits at most `limit`; returns whether all left.
     pub fn drain(&self, limit: Duration) -> bool {
+        if self.is_forked() {
+            return true;
+        }
         let end = Instant::now() + limit;
         loop {
             self.progress();
@@ -384,14 +397,18 @@ impl Engine {
     }
 
     /// # Errors
-    /// The engine was finalized.
+    /// The engine was finalized, or is a forked child's copy.
     #[inline]
     pub(crate) fn check_open(&self) -> Result<(), Error> {
-        if self.is_finalized() { Err(Error::Finalized) } else { Ok(()) }
+        match self.is_open() {
+            true => Ok(()),
+            false if self.is_forked() => Err(Error::Forked),
+            false => Err(Error::Finalized),
+        }
     }
 
     #[inline(always)]
-    pub(crate) fn is_finalized(&self) -> bool {
-        self.finalized.load(Ordering::Relaxed)
+    pub(crate) fn is_open(&self) -> bool {
+        !self.finalized.load(Ordering::Relaxed) && !self.is_forked()
     }
 }

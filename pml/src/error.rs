@@ -116,6 +116,9 @@ pub enum Error {
         /// Why not.
         reason: &'static str,
     },
+    /// This process was forked from the one that takes part in the job, and does not take part itself.
+    #[error("this process was forked from a process of the job; only that one sends and receives")]
+    Forked,
     /// `finalize` was called.
     #[error("the engine was finalized")]
     Finalized,

@@ -19,6 +19,7 @@ mod error;
 mod failover;
 mod failure;
 mod flow;
+mod forked;
 #[doc(hidden)]
 pub mod fuzzing;
 mod gathered;

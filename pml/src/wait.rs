@@ -26,6 +26,9 @@ impl Engine {
             }
             first == requests.len()
         });
+        if self.is_forked() {
+            self.end_in_child(requests);
+        }
     }
 
     /// Progresses until one of the requests is complete, and answers its index; none if none is active or complete.
@@ -38,7 +41,7 @@ impl Engine {
         found
     }
 
-    /// Progresses until `done` answers true.
+    /// Progresses until `done` answers true. In a forked child it does not wait.
     #[inline]
     pub fn wait_until(&self, mut done: impl FnMut() -> bool) {
         let mut idle = 0;
@@ -47,6 +50,8 @@ impl Engine {
         while !done() {
             if self.progress() != 0 {
                 idle = 0;
+            } else if self.is_forked() {
+                return;
             } else if idle < self.spin {
                 idle += 1;
                 // The hint has some processors rest for as long as a small message takes.

@@ -6,6 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use cableway_base::Rank;
+use cableway_base::fork::Unshared;
 use cableway_btl::{Job, Modex, ModexError};
 use parking_lot::Mutex;
 use rustix::io::FdFlags;
@@ -31,14 +32,15 @@ pub(crate) fn announce(socket: BorrowedFd<'_>) -> std::io::Result<String> {
 
 pub(super) struct BuiltIn {
     job: Job,
-    launcher: Mutex<UnixStream>,
+    launcher: Mutex<Unshared<UnixStream>>,
 }
 
 impl BuiltIn {
     pub(super) fn join() -> Result<Self, ModexError> {
         let socket = inherited_socket().map_err(|reason| modex_error("joining the job", reason))?;
-        let mut launcher = UnixStream::from(socket);
-        let asked = ask(&mut launcher, &Request::Join { version: VERSION });
+        // The launcher is to see it close when this process ends, whatever children it has.
+        let launcher = Unshared::new(UnixStream::from(socket));
+        let asked = ask(&launcher, &Request::Join { version: VERSION });
         let job = match asked.map_err(|reason| modex_error("joining the job", reason))? {
             Reply::Welcome { id, secret, rank, size } => Job::new(id, secret, rank, size, size),
             other => return Err(unexpected("joining the job", other)),
@@ -47,7 +49,7 @@ impl BuiltIn {
     }
 
     fn ask(&self, what: impl Fn() -> String, request: &Request) -> Result<Reply, ModexError> {
-        ask(&mut self.launcher.lock(), request).map_err(|reason| modex_error(what(), reason))
+        ask(&self.launcher.lock(), request).map_err(|reason| modex_error(what(), reason))
     }
 }
 
@@ -61,7 +63,7 @@ impl Modex for BuiltIn {
         let sent = if bytes.len() - 4 > MAX_FRAME {
             Err(format!("{} bytes are more than the launcher takes", value.len()))
         } else {
-            self.launcher.lock().write_all(&bytes).map_err(lost)
+            (&**self.launcher.lock()).write_all(&bytes).map_err(lost)
         };
         sent.map_err(|reason| modex_error(format!("publishing '{key}'"), reason))
     }
@@ -111,7 +113,7 @@ fn inherited_socket() -> Result<OwnedFd, String> {
     Ok(socket)
 }
 
-fn ask(launcher: &mut UnixStream, request: &Request) -> Result<Reply, String> {
+fn ask(mut launcher: &UnixStream, request: &Request) -> Result<Reply, String> {
     launcher.write_all(&request.encode()).map_err(lost)?;
     let mut bytes = vec![0; 4];
     launcher.read_exact(&mut bytes).map_err(lost)?;

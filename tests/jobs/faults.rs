@@ -19,7 +19,7 @@ pub(crate) const ROLES: &[Role] =
 type Outcome = Result<(), Box<dyn Error>>;
 
 /// Ranks 0 and 2 survive rank 1, which is killed by a signal of its own.
-fn every_transport(role: &str) {
+pub(crate) fn every_transport(role: &str) {
     for btl in &transports() {
         let options = over(btl);
         let options: Vec<&str> = std::iter::once("--keep-going").chain(options.iter().map(String::as_str)).collect();
@@ -40,7 +40,7 @@ pub(crate) fn kill_myself() -> Outcome {
 }
 
 /// That `operation` ends with an error about rank 1, soon.
-fn fails_soon(what: &str, operation: impl FnOnce() -> Result<(), cableway::Error>) -> Outcome {
+pub(crate) fn fails_soon(what: &str, operation: impl FnOnce() -> Result<(), cableway::Error>) -> Outcome {
     let start = Instant::now();
     let error = operation().err().ok_or_else(|| format!("{what} worked with a dead peer"))?;
     if start.elapsed() > soon() {

@@ -11,6 +11,7 @@ mod device_shapes;
 mod device_shared;
 mod failover;
 mod faults;
+mod forks;
 mod huge;
 mod launcher;
 mod leaving;
@@ -35,6 +36,7 @@ fn main() -> std::process::ExitCode {
                 device_shapes::ROLES,
                 failover::ROLES,
                 faults::ROLES,
+                forks::ROLES,
                 leaving::ROLES,
                 huge::ROLES,
             ]
@@ -55,6 +57,7 @@ fn main() -> std::process::ExitCode {
         device_shared::TESTS,
         failover::TESTS,
         faults::TESTS,
+        forks::TESTS,
         leaving::TESTS,
         huge::TESTS,
         pingpong::TESTS,

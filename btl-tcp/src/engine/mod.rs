@@ -183,6 +183,9 @@ impl Engine {
                 upcalls.completed(token, Ok(()));
             }
         }
+        for peer in letters.met.drain(..) {
+            self.met(&peer);
+        }
         for link in letters.connect.drain(..) {
             self.connect(Attempt::new(link));
         }

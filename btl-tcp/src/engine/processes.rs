@@ -8,7 +8,8 @@ use std::time::Duration;
 use cableway_btl::process::Found;
 use rustix::event::epoll::EventFlags;
 
-use super::{Engine, Source};
+use super::pending::Side;
+use super::{Engine, Entry, Source};
 use crate::link::Peer;
 use crate::{NAME, sys};
 
@@ -35,6 +36,13 @@ impl Engine {
         }
     }
 
+    /// The card of a peer was seen, whose connection may stand already.
+    pub(super) fn met(&mut self, peer: &Arc<Peer>) {
+        if self.sockets(peer).next().is_some() {
+            self.watch_process(peer);
+        }
+    }
+
     pub(super) fn process_ended(&mut self, key: usize) {
         if let Some(Source::Process(_, peer)) = self.remove(key) {
             self.ended.push(peer);
@@ -45,20 +53,35 @@ impl Engine {
     /// process is found closed before that.
     pub(super) fn look_after_ended(&mut self) {
         for peer in std::mem::take(&mut self.ended) {
-            if peer.gone().is_some() {
-                continue;
-            }
-            let mut sockets = self.entries.iter().filter_map(|(_, entry)| match &entry.source {
-                Source::Reader(reader) if Arc::ptr_eq(&reader.link.peer, &peer) => Some(&reader.socket),
-                _ => None,
-            });
-            if sockets.all(|socket| is_quiet(socket)) {
+            // Another transport may be in use with it: then nothing is to be heard of it from this one.
+            let used = peer.gone().is_none() && (self.sockets(&peer).next().is_some() || self.is_called(&peer));
+            if used && self.sockets(&peer).all(is_quiet) {
                 let error = peer.unreachable("its process has ended".to_owned());
                 self.failures.push((peer, error));
-            } else {
+            } else if used {
                 self.ended.push(peer);
             }
         }
+    }
+
+    /// Those of its links that stand.
+    fn sockets(&self, peer: &Arc<Peer>) -> impl Iterator<Item = &sys::Socket> {
+        self.entries.iter().filter_map(move |(_, entry)| match &entry.source {
+            Source::Reader(reader) if Arc::ptr_eq(&reader.link.peer, peer) => Some(&*reader.socket),
+            _ => None,
+        })
+    }
+
+    /// Whether this process tries to connect to it.
+    fn is_called(&self, peer: &Arc<Peer>) -> bool {
+        let calls = |entry: &Entry| match &entry.source {
+            Source::Pending(pending) => {
+                matches!(&pending.side, Side::Client(attempt) if Arc::ptr_eq(&attempt.link.peer, peer))
+            }
+            _ => false,
+        };
+        self.entries.iter().any(|(_, entry)| calls(entry))
+            || self.retries.iter().any(|(_, attempt)| Arc::ptr_eq(&attempt.link.peer, peer))
     }
 }
 

@@ -162,6 +162,10 @@ impl Engine {
         if !request.is_active() {
             return request.forgive_absence();
         }
+        if self.is_forked() {
+            self.end_in_child(&[request]);
+            return false;
+        }
         let context = request.context().load(Ordering::Relaxed);
         let Some(on) = self.registry.read(|registry| registry.get(context).cloned()) else { return false };
         if !self.may_cancel(request) {

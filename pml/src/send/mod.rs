@@ -87,7 +87,7 @@ impl Engine {
         const NOT: Short = Short::Not(None);
         let Some(&process) = to.group().get(dest as usize) else { return NOT };
         let (Some(peer), Some((address, len))) = (self.known_peer(process), buffer.contiguous()) else { return NOT };
-        if tag == ANY || self.is_finalized() || peer.gone().is_some() {
+        if tag == ANY || !self.is_open() || peer.gone().is_some() {
             return NOT;
         }
         let cost = flow::cost(true, len as usize);
