@@ -298,7 +298,8 @@ fn a_link_follows_what_becomes_known_of_its_devices() {
     let (start, mut text) = (std::time::Instant::now(), String::new());
     let file = || std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());
     let is_file = |path: &std::path::PathBuf| path.extension().is_some_and(|extension| extension == "txt");
-    while !text.contains("\npush ") || !text.contains("\npull ") {
+    let figures = ["within", "to_host", "from_host", "push", "pull"];
+    while !figures.iter().all(|name| text.contains(&format!("\n{name} "))) {
         assert!(start.elapsed() < common::PATIENCE, "{text}");
         let measuring = devices_with(&["device_costs=measure", &set]);
         measuring.report_costs(&[DeviceIndex(0)]).unwrap();

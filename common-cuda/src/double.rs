@@ -12,12 +12,10 @@ mod streams;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use cableway_base::Parameters;
 use parking_lot::Mutex;
 
 use self::memory::Twice;
 use self::streams::Queue;
-use crate::devices::Devices;
 use crate::direct::{DirectSupport, WritesSeen};
 use crate::driver::{
     ContextHandle, Contexts, DeviceInfo, Discovery, Driver, Entered, Failure, FailureKind, Kernels, Library, Limits,
@@ -26,21 +24,9 @@ use crate::driver::{
 use crate::error::DeviceError;
 use crate::facts::{DeviceFacts, Link};
 use crate::location::DeviceIndex;
-use crate::platform::Platform;
 
 /// The one context.
 const CONTEXT: u64 = 1;
-
-impl Devices {
-    /// Devices of the test vendor, with memory of their own.
-    pub fn double() -> Devices {
-        let mut parameters = Parameters::default();
-        // Nothing is measured of a device that is none.
-        let assigned = parameters.assign("device_costs=default", cableway_base::Source::Program);
-        debug_assert!(assigned.is_ok());
-        Devices::of(Platform::new(Box::new(Found(Double::get())), &parameters))
-    }
-}
 
 /// The driver, for tests of what is above it.
 #[cfg(test)]
@@ -54,8 +40,8 @@ pub(crate) fn reachable(address: u64) -> *mut u8 {
     Double::get().reachable(std::ptr::with_exposed_provenance(address as usize))
 }
 
-/// It is always there.
-struct Found(&'static Double);
+/// Finds the driver, which is always there.
+pub(crate) struct Found;
 
 impl Discovery for Found {
     fn expected(&self) -> &'static AtomicBool {
@@ -64,7 +50,7 @@ impl Discovery for Found {
     }
 
     fn driver(&self) -> Option<&'static dyn Driver> {
-        Some(self.0)
+        Some(Double::get())
     }
 
     fn initialise(&self) -> Result<(), DeviceError> {
@@ -106,7 +92,7 @@ impl Double {
 }
 
 impl Driver for Double {
-    fn reason(&self, failure: Failure) -> String {
+    fn code_name(&self, failure: Failure) -> String {
         format!("{:?}", failure.kind)
     }
 }

@@ -55,13 +55,23 @@ impl Context {
     }
 
     pub(crate) fn check_alive(&self) -> Result<(), Failure> {
-        if self.alive() { Ok(()) } else { Err(Failure::context_destroyed("cuCtxGetId")) }
+        if self.alive() { Ok(()) } else { Err(Failure::CONTEXT_DESTROYED) }
     }
 
     /// Makes it this thread's current context, in a mode in which our calls cannot invalidate a capture.
     pub(crate) fn enter(&self) -> Result<Scope, Failure> {
-        self.check_alive()?;
-        Scope::enter(self.driver, self.handle)
+        if !self.seems_alive() {
+            return Err(Failure::CONTEXT_DESTROYED);
+        }
+        match self.driver.enter_alive(self.handle, self.id) {
+            Ok(entered) => Ok(Scope { driver: self.driver, entered: Some(entered), _thread: PhantomData }),
+            Err(failure) => {
+                if failure.kind == FailureKind::ContextDestroyed {
+                    self.gone.store(true, Ordering::Relaxed);
+                }
+                Err(failure)
+            }
+        }
     }
 
     /// Whether the work that an event follows is done, with any current context or none.
@@ -72,13 +82,8 @@ impl Context {
     /// to ask about what is not done yet.
     pub(crate) fn is_over(&self, event: &Event) -> Result<bool, Failure> {
         // Where there are no ids, to enter a context is what shows that it is gone.
-        if !self.asks_within.load(Ordering::Relaxed) {
-            self.check_alive()?;
-            let answer = {
-                let _scope = Scope::without_context(self.driver);
-                self.driver.is_done(event)
-            };
-            match answer {
+        if self.seems_alive() && !self.asks_within.load(Ordering::Relaxed) {
+            match self.driver.is_done_anywhere(self.handle, self.id, event) {
                 Ok(answer) => return Ok(answer),
                 Err(Failure { kind: FailureKind::InvalidHandle, .. }) => {
                     self.asks_within.store(true, Ordering::Relaxed);

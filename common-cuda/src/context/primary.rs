@@ -60,7 +60,7 @@ impl Primary {
 
     pub(crate) fn enter(&self) -> Result<Scope, Failure> {
         if !self.alive() {
-            return Err(Failure::context_destroyed("cuCtxGetId"));
+            return Err(Failure::CONTEXT_DESTROYED);
         }
         Scope::enter(self.driver, self.handle)
     }

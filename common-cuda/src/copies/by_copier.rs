@@ -36,6 +36,7 @@ impl Mechanism for ByCopier {
         Ok(())
     }
 
+    #[inline]
     fn poll(&mut self, workspace: &Workspace, copies: &mut Gathered) -> Result<Progress, Failure> {
         if !self.posted.any() {
             return Ok(Progress::Done);

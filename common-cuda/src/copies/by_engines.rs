@@ -42,7 +42,11 @@ impl Mechanism for ByEngines {
         // What is begun later, in place of a kernel, is behind the rest in the stream.
         let first = matches!(self.state, State::Idle);
         let begun = self.pieces.len();
-        self.pieces.append(&mut copies.pieces);
+        if begun == 0 {
+            std::mem::swap(&mut self.pieces, &mut copies.pieces);
+        } else {
+            self.pieces.append(&mut copies.pieces);
+        }
         let patient = !workspace.settings.landing.is_zero();
         let landing = first && copies.page_locked && direction == Direction::DeviceToHost && patient;
         // SAFETY: valid for as long as the copies are under way, and nobody else's until then, by the promise of
@@ -70,6 +74,7 @@ impl Mechanism for ByEngines {
         followed
     }
 
+    #[inline]
     fn poll(&mut self, workspace: &Workspace, copies: &mut Gathered) -> Result<Progress, Failure> {
         if let State::Landing(landing) = &mut self.state {
             // SAFETY: the pieces that it was made for, whose destinations only the device touches.

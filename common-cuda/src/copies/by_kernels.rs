@@ -29,7 +29,11 @@ impl Mechanism for ByKernels {
         self.launch(workspace, copies).inspect_err(|_| self.abandon(workspace))
     }
 
+    #[inline]
     fn poll(&mut self, workspace: &Workspace, copies: &mut Gathered) -> Result<Progress, Failure> {
+        if self.jobs.is_empty() {
+            return Ok(Progress::Done);
+        }
         let (context, patience) = (&*workspace.context, workspace.settings.patience);
         if self.jobs.look(context, &workspace.kernels)? {
             return Ok(Progress::Done);

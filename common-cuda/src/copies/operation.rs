@@ -227,7 +227,7 @@ impl Operation {
                 Ok(Some(self))
             }
             Err(failure) => {
-                let error = workspace.error(failure, self.copies.direction, self.copies.bytes);
+                let error = self.abandon(workspace, failure);
                 self.rest();
                 Err(error)
             }
@@ -246,15 +246,9 @@ impl Operation {
         } else {
             workspace.mapping.look_after();
         }
-        let others: [&mut dyn Mechanism; 3] = [&mut self.copier, &mut self.kernels, &mut self.engines];
-        for mechanism in others {
-            if mechanism.suits(workspace, copies) {
-                mechanism.begin(workspace, copies, &mut entry)?;
-                if copies.is_empty() {
-                    break;
-                }
-            }
-        }
+        let _all_begun = offer(&mut self.copier, workspace, copies, &mut entry)?
+            || offer(&mut self.kernels, workspace, copies, &mut entry)?
+            || offer(&mut self.engines, workspace, copies, &mut entry)?;
         Ok(Progress::Pending)
     }
 
@@ -267,38 +261,41 @@ impl Operation {
             Ok(true) if self.copies.lost => Err(Failure::NO_KERNEL),
             answer => answer,
         };
-        answer.map_err(|failure| {
-            let all: [&mut dyn Mechanism; 3] = [&mut self.copier, &mut self.kernels, &mut self.engines];
-            for mechanism in all {
-                mechanism.abandon(workspace);
-            }
-            workspace.error(failure, self.copies.direction, self.copies.bytes)
-        })
+        answer.map_err(|failure| self.abandon(workspace, failure))
+    }
+
+    /// Ends what is under way after a failure: the memory must be the caller's again when it hears of it.
+    fn abandon(&mut self, workspace: &Workspace, failure: Failure) -> DeviceError {
+        for mechanism in self.mechanisms() {
+            mechanism.abandon(workspace);
+        }
+        workspace.error(failure, self.copies.direction, self.copies.bytes)
+    }
+
+    /// Those that have copies under way, in the order in which copies are offered to them.
+    fn mechanisms(&mut self) -> [&mut dyn Mechanism; 3] {
+        [&mut self.copier, &mut self.kernels, &mut self.engines]
     }
 
     fn look(&mut self, workspace: &Workspace) -> Result<bool, Failure> {
         let copies = &mut self.copies;
-        let first: [&mut dyn Mechanism; 2] = [&mut self.copier, &mut self.kernels];
-        for mechanism in first {
-            match mechanism.poll(workspace, copies)? {
-                Progress::Done => {}
-                Progress::Pending => return Ok(false),
-                Progress::PutBack => {
-                    if !copies.pieces.is_empty() {
-                        self.engines.begin(workspace, copies, &mut Entry::new(workspace, After::Nothing))?;
-                    }
-                    return Ok(false);
-                }
-            }
+        let mut progress = self.copier.poll(workspace, copies)?;
+        if progress == Progress::Done {
+            progress = self.kernels.poll(workspace, copies)?;
         }
-        Ok(self.engines.poll(workspace, copies)? == Progress::Done)
+        if progress == Progress::Done {
+            progress = self.engines.poll(workspace, copies)?;
+        }
+        if progress == Progress::PutBack && !copies.pieces.is_empty() {
+            self.engines.begin(workspace, copies, &mut Entry::new(workspace, After::Nothing))?;
+        }
+        Ok(progress == Progress::Done)
     }
 
     /// Goes back to its queue, event and all, once it is over.
     pub(crate) fn rest(mut self: Box<Self>) {
         self.copies.clear();
-        let all: [&mut dyn Mechanism; 3] = [&mut self.copier, &mut self.kernels, &mut self.engines];
-        for mechanism in all {
+        for mechanism in self.mechanisms() {
             mechanism.clear();
         }
         if let Some(queue) = self.queue.take() {
@@ -308,4 +305,19 @@ impl Operation {
             queue.idle.lock().push(self);
         }
     }
+}
+
+/// Offers copies to a mechanism; whether none are left. Not by `dyn`: these are calls for each message.
+#[inline]
+fn offer(
+    mechanism: &mut impl Mechanism,
+    workspace: &Workspace,
+    copies: &mut Gathered,
+    entry: &mut Entry<'_>,
+) -> Result<bool, Failure> {
+    if !mechanism.suits(workspace, copies) {
+        return Ok(false);
+    }
+    mechanism.begin(workspace, copies, entry)?;
+    Ok(copies.is_empty())
 }

@@ -36,6 +36,7 @@ impl Contexts for CudaDriver {
         indices.find(same).ok_or(Failure::found("cuCtxGetDevice", FailureKind::InvalidValue))
     }
 
+    #[inline]
     fn context_id(&self, context: ContextHandle) -> Result<u64, Failure> {
         let mut id = 0;
         // SAFETY: the driver checks the handle and fills in the id.
@@ -79,6 +80,7 @@ impl Contexts for CudaDriver {
         unsafe { self.cuDevicePrimaryCtxRelease(device) }
     }
 
+    #[inline]
     fn enter(&self, context: ContextHandle) -> Result<Entered, Failure> {
         let mut entered = self.enter_none();
         let enter = || {
@@ -103,6 +105,7 @@ impl Contexts for CudaDriver {
         }
     }
 
+    #[inline]
     fn enter_none(&self) -> Entered {
         let mut mode = CUstreamCaptureMode_enum::CU_STREAM_CAPTURE_MODE_RELAXED as c_int;
         // SAFETY: exchanges this thread's mode with `mode`. Missing before 10.1, where modes are unknown too.
@@ -110,6 +113,7 @@ impl Contexts for CudaDriver {
         Entered { pushed: false, capture_mode: exchanged.is_ok().then_some(mode) }
     }
 
+    #[inline]
     fn leave(&self, entered: Entered) {
         if entered.pushed {
             let mut popped: CUcontext = std::ptr::null_mut();

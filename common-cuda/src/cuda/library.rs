@@ -21,7 +21,7 @@ use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 use parking_lot::Mutex;
 
 use super::table::{Row, Table};
-use crate::driver::{self, Driver, Failure, FailureKind};
+use crate::driver::{self, Driver, Failure};
 use crate::loader::{objects_loaded, path_of};
 
 /// The name that every driver library carries.
@@ -45,10 +45,7 @@ impl Deref for CudaDriver {
 }
 
 impl Driver for CudaDriver {
-    fn reason(&self, failure: Failure) -> String {
-        if failure.kind == FailureKind::Missing {
-            return format!("driver {} does not have this function", version_text(self.version));
-        }
+    fn code_name(&self, failure: Failure) -> String {
         let mut name: *const c_char = std::ptr::null();
         // SAFETY: the pointer is written with the address of a static string, or left null.
         let named = unsafe { self.cuGetErrorName(failure.code, &raw mut name) };

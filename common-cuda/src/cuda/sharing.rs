@@ -106,8 +106,7 @@ impl Sharing for CudaDriver {
 impl CudaDriver {
     /// Whether a legacy handle can be had. A driver that does not say is asked for the handle itself.
     fn has_handle(&self, address: u64) -> bool {
-        let capable = self.pointer_attribute(Attribute::CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, address);
-        capable.is_ok_and(|capable| capable != 0) || capable.is_err()
+        self.pointer_attribute(Attribute::CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, address) != Ok(0)
     }
 
     /// The handle of the allocation that begins at `base`.

@@ -47,6 +47,7 @@ impl Streams for CudaDriver {
         unsafe { self.cuStreamDestroy(raw(&stream)) }
     }
 
+    #[inline]
     fn is_idle(&self, stream: &Stream) -> Result<bool, Failure> {
         // SAFETY: a stream of the current context.
         is_done(unsafe { self.cuStreamQuery(raw(stream)) })
@@ -70,25 +71,30 @@ impl Streams for CudaDriver {
         unsafe { self.cuEventDestroy(raw_event(&event)) }
     }
 
+    #[inline]
     fn record(&self, event: &Event, stream: &Stream) -> Result<(), Failure> {
         // SAFETY: event and stream are of the current context.
         unsafe { self.cuEventRecord(raw_event(event), raw(stream)) }
     }
 
+    #[inline]
     fn is_done(&self, event: &Event) -> Result<bool, Failure> {
         // SAFETY: an event that is not destroyed.
         is_done(unsafe { self.cuEventQuery(raw_event(event)) })
     }
 
+    #[inline]
     fn wait(&self, stream: &Stream, event: &Event) -> Result<(), Failure> {
         // SAFETY: event and stream are of the current context.
         unsafe { self.cuStreamWaitEvent(raw(stream), raw_event(event), 0) }
     }
 
+    #[inline]
     fn default_stream(&self) -> &Stream {
         &LEGACY
     }
 
+    #[inline]
     fn default_stream_is_usable(&self) -> Result<bool, Failure> {
         let mut status: c_int = 0;
         // SAFETY: fills in the status. This question leaves captures alone.

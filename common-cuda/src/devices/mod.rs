@@ -94,6 +94,16 @@ impl Devices {
         Self::none()
     }
 
+    /// Devices of the vendor for tests, whose memory is the host's but faults when a CPU touches it.
+    #[cfg(feature = "double")]
+    pub fn double() -> Self {
+        let mut parameters = Parameters::default();
+        // Nothing is measured of a device that is none.
+        let assigned = parameters.assign("device_costs=default", cableway_base::Source::Program);
+        debug_assert!(assigned.is_ok());
+        Self::of(Platform::new(Box::new(crate::double::Found), &parameters))
+    }
+
     /// Whether device memory can turn up in this process: its machine may have a device, or a driver was named or found.
     pub fn expected(&self) -> bool {
         self.expected.load(Ordering::Relaxed)

@@ -7,7 +7,7 @@ use std::ffi::c_int;
 pub(crate) struct Failure {
     pub(crate) call: &'static str,
     pub(crate) kind: FailureKind,
-    /// The vendor's own code.
+    /// The vendor's own code; negative if this side of the driver has found the failure.
     pub(crate) code: c_int,
 }
 
@@ -47,13 +47,17 @@ impl Failure {
     }
 
     /// The context in which something was to be called is gone.
-    pub(crate) const fn context_destroyed(call: &'static str) -> Failure {
-        Failure { call, kind: FailureKind::ContextDestroyed, code: -3 }
-    }
+    pub(crate) const CONTEXT_DESTROYED: Failure =
+        Failure { call: "enter_context", kind: FailureKind::ContextDestroyed, code: -3 };
 
     /// A failure that this side of the driver has found.
     pub(crate) const fn found(call: &'static str, kind: FailureKind) -> Failure {
         Failure { call, kind, code: -4 }
+    }
+
+    /// Whether this side of the driver has found it, so that no code of the vendor's describes it.
+    pub(crate) fn is_found_here(self) -> bool {
+        self.code < 0
     }
 
     /// Whether the same call will fail again on this machine.

@@ -12,7 +12,8 @@
 //! - Handles are opaque, and only their vendor reads them. A handle that is destroyed is passed by value.
 //!
 //! A call of a driver takes 30 ns at least, so that a virtual call beside it costs nothing. `dyn Driver` keeps one copy
-//! of the code above, and types that do not name a vendor.
+//! of the code above, and types that do not name a vendor. What each message asks for is one virtual call: provided
+//! methods put verbs together, and are compiled for each vendor.
 
 mod contexts;
 mod copies;
@@ -42,17 +43,47 @@ use crate::error::DeviceError;
 pub(crate) trait Driver:
     DeviceInfo + Contexts + Streams + Copies + Memory + Kernels + Sharing + Send + Sync
 {
-    /// Describes a failure: the driver's own name for the code.
-    fn reason(&self, failure: Failure) -> String;
+    /// The driver's own name for the code of a failed call.
+    fn code_name(&self, failure: Failure) -> String;
+
+    /// Describes a failure.
+    fn reason(&self, failure: Failure) -> String {
+        let text = match failure.kind {
+            _ if !failure.is_found_here() => return self.code_name(failure),
+            FailureKind::Missing => return format!("driver {} does not have this function", self.library().version),
+            FailureKind::NoKernel => "none can be launched, or none has found room on the device",
+            FailureKind::ContextDestroyed => "the context is destroyed",
+            FailureKind::OutOfMemory => "no memory is left",
+            FailureKind::NotSupported => "it is not supported",
+            FailureKind::InvalidValue => "the driver's answer makes no sense",
+            _ => "the driver gave no descriptor",
+        };
+        text.to_owned()
+    }
+
+    /// Enters a context if it is still the one of this id.
+    fn enter_alive(&self, context: ContextHandle, id: u64) -> Result<Entered, Failure> {
+        match self.context_id(context) {
+            Ok(found) if found == id => self.enter(context),
+            _ => Err(Failure::CONTEXT_DESTROYED),
+        }
+    }
+
+    /// Whether an event of a context is done, asked with whatever context is current.
+    fn is_done_anywhere(&self, context: ContextHandle, id: u64, event: &Event) -> Result<bool, Failure> {
+        if self.context_id(context) != Ok(id) {
+            return Err(Failure::CONTEXT_DESTROYED);
+        }
+        let entered = self.enter_none();
+        let answer = self.is_done(event);
+        self.leave(entered);
+        answer
+    }
 }
 
 impl dyn Driver {
     /// Makes an error of a failure that concerns `object`.
     pub(crate) fn error(&self, failure: Failure, object: impl Into<String>) -> DeviceError {
-        let reason = match failure.kind {
-            FailureKind::NoKernel => "none can be launched, or none has found room on the device".to_owned(),
-            _ => self.reason(failure),
-        };
-        DeviceError { call: failure.call, object: object.into(), reason }
+        DeviceError { call: failure.call, object: object.into(), reason: self.reason(failure) }
     }
 }

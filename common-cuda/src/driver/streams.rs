@@ -44,6 +44,31 @@ pub(crate) trait Streams {
     /// captures, in any thread. To record in it would invalidate that capture.
     fn default_stream_is_usable(&self) -> Result<bool, Failure>;
 
+    /// Whether everything in the default stream is done; none where a capture forbids to ask. The context is current.
+    fn default_stream_is_idle(&self) -> Result<Option<bool>, Failure> {
+        if self.default_stream_is_usable()? { self.is_idle(self.default_stream()).map(Some) } else { Ok(None) }
+    }
+
+    /// Has the event follow what the default stream holds now; false where a capture forbids it. The context is current.
+    #[inline]
+    fn record_default_stream(&self, event: &Event) -> Result<bool, Failure> {
+        let usable = self.default_stream_is_usable()?;
+        if usable {
+            self.record(event, self.default_stream())?;
+        }
+        Ok(usable)
+    }
+
+    /// Has the stream wait, by the event, for what the default stream holds now; false where a capture forbids it. The
+    /// context is current.
+    fn wait_for_default_stream(&self, stream: &Stream, event: &Event) -> Result<bool, Failure> {
+        let recorded = self.record_default_stream(event)?;
+        if recorded {
+            self.wait(stream, event)?;
+        }
+        Ok(recorded)
+    }
+
     /// Whether [`refuse_capture`](Self::refuse_capture) needs an event of the current context.
     fn capture_test_needs_event(&self) -> bool {
         false

@@ -64,6 +64,12 @@ impl Jobs {
         }
     }
 
+    /// Whether there are none.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.launched.is_none()
+    }
+
     /// Whether none of them touches anything any more.
     pub(crate) fn look(&mut self, context: &Context, kernels: &Kernels) -> Result<bool, Failure> {
         let revoked = self.revoked;

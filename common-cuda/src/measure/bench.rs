@@ -13,7 +13,8 @@ use crate::driver::{Failure, FailureKind, Piece, Priority, Stream};
 use crate::kernels::{Jobs, Pieces, Work};
 use crate::location::DeviceIndex;
 
-/// After so long nothing more is begun.
+/// After so much of the thread's own time nothing more is begun. Time in which other programs have the processor does not
+/// count: on a busy machine a measurement takes longer, and gives figures all the same.
 const LIMIT: Duration = Duration::from_millis(250);
 /// What takes so long waits for something.
 const LATE: Duration = Duration::from_millis(100);
@@ -22,8 +23,10 @@ const LATE: Duration = Duration::from_millis(100);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ended {
     Refused(Failure),
-    /// No time, no room on the device, or figures that make no sense: another time it may be otherwise.
+    /// No time, or no room on the device: another time it may be otherwise.
     NotNow,
+    /// Figures that make no sense, because something else has disturbed the copies.
+    Senseless,
 }
 
 impl From<Failure> for Ended {
@@ -38,7 +41,7 @@ pub(super) struct Bench<'w> {
     device: DeviceIndex,
     /// None only while it is dropped.
     stream: Option<Stream>,
-    begun: Instant,
+    begun: Duration,
     halt: &'w Halt,
 }
 
@@ -46,7 +49,7 @@ impl<'w> Bench<'w> {
     /// The context is current.
     pub(super) fn new(workspace: &'w Workspace, device: DeviceIndex, halt: &'w Halt) -> Result<Self, Failure> {
         let stream = Some(workspace.context.driver.new_stream(Priority::Normal)?);
-        Ok(Bench { workspace, device, stream, begun: Instant::now(), halt })
+        Ok(Bench { workspace, device, stream, begun: own_time(), halt })
     }
 
     /// The stream in which copies are measured.
@@ -61,7 +64,7 @@ impl<'w> Bench<'w> {
                 log::debug!("no figure: {}: {}", failure.call, self.workspace.context.driver.reason(failure));
                 Known::Refused
             }
-            Ended::Refused(_) | Ended::NotNow => Known::Nothing,
+            Ended::Refused(_) | Ended::NotNow | Ended::Senseless => Known::Nothing,
         }
     }
 
@@ -95,7 +98,7 @@ impl<'w> Bench<'w> {
             self.workspace.load_kernels(true);
         }
         if kernels.are_off() {
-            return Err(Ended::Refused(Failure::found("cuModuleLoadData", FailureKind::NotSupported)));
+            return Err(Ended::Refused(Failure::found("load_module", FailureKind::NotSupported)));
         }
         let mut fastest = Duration::MAX;
         for _ in 0..times {
@@ -132,7 +135,7 @@ impl<'w> Bench<'w> {
     }
 
     fn go_on(&self) -> Result<(), Ended> {
-        if self.begun.elapsed() > LIMIT || self.halt.is_halted() { Err(Ended::NotNow) } else { Ok(()) }
+        if own_time().saturating_sub(self.begun) > LIMIT || self.halt.is_halted() { Err(Ended::NotNow) } else { Ok(()) }
     }
 
     fn is_idle(&self) -> Result<bool, Failure> {
@@ -231,4 +234,12 @@ impl Drop for Lent<'_, '_> {
             Err(failure) => log::debug!("giving back memory: {}", driver.reason(failure)),
         }
     }
+}
+
+/// The processor time of the calling thread.
+fn own_time() -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: fills in the time of a clock that every thread has.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
+    Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
 }

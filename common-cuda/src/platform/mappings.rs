@@ -81,7 +81,7 @@ impl Mapping {
                 found.users += 1;
                 found.address
             }
-            Some(_) => return Err(refused("cuMemPoolImportPointer", "its length has changed")),
+            Some(_) => return Err(refused("import_pointer", "its length has changed")),
             None => {
                 let driver = self.context.driver;
                 let imported = self.context.enter().and_then(|_scope| import_pointer(driver, pool, exported));
@@ -162,7 +162,7 @@ fn open_handle(context: &Arc<Context>, exported: &Exported) -> Result<Mapped, De
     if !holds(driver, address, exported.len) {
         drop(Mapping { context: context.clone(), mapped: Mapped::Opened { address } });
         let reason = "what the handle opens is shorter than its owner says".to_owned();
-        return Err(DeviceError { call: "cuIpcOpenMemHandle", object: object(), reason });
+        return Err(DeviceError { call: "open_handle", object: object(), reason });
     }
     Ok(Mapped::Opened { address })
 }
@@ -173,7 +173,7 @@ fn map_descriptors(context: &Context, exported: &Exported, given: &[Given]) -> R
     let object = || format!("{} bytes of another process", exported.len);
     let refused = |reason: &str| {
         let reason = reason.to_owned();
-        DeviceError { call: "cuMemImportFromShareableHandle", object: object(), reason }
+        DeviceError { call: "map_descriptors", object: object(), reason }
     };
     let whole = given.iter().try_fold(0_u64, |whole, piece| whole.checked_add(piece.len));
     if whole != Some(exported.len) || given.iter().any(|piece| piece.len == 0) {
@@ -192,7 +192,7 @@ fn import_pool(context: &Context, given: &[Given]) -> Result<Mapped, DeviceError
     let object = || "a memory pool of another process".to_owned();
     let [Given { descriptor, .. }] = given else {
         let reason = "its descriptor is not there".to_owned();
-        return Err(DeviceError { call: "cuMemPoolImportFromShareableHandle", object: object(), reason });
+        return Err(DeviceError { call: "import_pool", object: object(), reason });
     };
     let opened = context.enter().and_then(|_scope| driver.import_pool(descriptor.as_fd(), driver.current_device()?));
     let pool = opened.map_err(|failure| driver.error(failure, object()))?;
@@ -206,7 +206,7 @@ fn import_pointer(driver: &dyn Driver, pool: &Pool, exported: &Exported) -> Resu
         return Ok(address);
     }
     free(driver, address);
-    Err(Failure::found("cuMemPoolImportPointer", FailureKind::InvalidValue))
+    Err(Failure::found("import_pointer", FailureKind::InvalidValue))
 }
 
 /// Whether so many bytes are at an address, as far as the driver tells.
