@@ -6,6 +6,8 @@ use cableway_base::Rank;
 use cableway_common_cuda::DeviceError;
 use cableway_datatype::Convertor;
 
+use crate::status::Status;
+
 /// Why an operation failed. Returned by the call that began the operation, or found in its request.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
@@ -139,6 +141,13 @@ impl From<cableway_btl::Error> for Error {
 }
 
 impl Error {
+    /// What is wrong with a receive of `room` bytes if its message is longer.
+    #[inline]
+    pub(crate) fn truncated(status: &Status, room: u64) -> Option<Self> {
+        let &Status { source, tag, len, .. } = status;
+        (len > room).then_some(Error::Truncated { source_rank: source, tag, sent: len, room })
+    }
+
     /// What a convertor answered; where a device is to blame, it names the buffer.
     #[cold]
     pub(crate) fn of_copy(error: cableway_datatype::Error, convertor: &Convertor) -> Self {

@@ -4,53 +4,27 @@
 //! by two hosts, a Rust library and a component of Open MPI, and so owns neither the memory of [`Request`]s, nor a
 //! thread, nor the way in which processes find each other. Buffers are raw memory here; lifetimes and types are the
 //! hosts' concern.
+//!
+//! # Layers
+//! Each uses only those above it in this list; `tests/repository.rs` holds them to it.
+//! - `error`, `status`, `buffer`, `wire`: words that all share, and the bytes of headers.
+//! - `core`: peers, links, operations, the control queue, flow control, failover, completion, device copies.
+//! - `protocol`: how a message's data moves, one file for each protocol.
+//! - `tag`: matching, communicators, requests, and the calls of [`Engine`].
 
-mod batches;
 mod buffer;
-mod buffered;
-mod communicator;
-mod communicators;
-mod completion;
-mod connect;
-mod copies;
-mod detour;
-mod engine;
+mod core;
 mod error;
-mod failover;
-mod failure;
-mod flow;
-mod forked;
 #[doc(hidden)]
 pub mod fuzzing;
-mod gathered;
-mod invitation;
-mod kept;
-mod links;
-mod matching;
-mod orders;
-mod persistent;
-mod probe;
 mod protocol;
-mod reach;
-mod receive;
-mod region;
-mod registry;
-mod request;
-mod room;
-mod scratch;
-mod send;
-mod sleep;
-mod table;
-mod upcalls;
-mod wait;
+mod status;
+mod tag;
 mod wire;
 
+pub use crate::core::Config;
 pub use buffer::Buffer;
-pub use buffered::AttachedBuffer;
-pub use communicator::{Communicator, QueueLengths};
-pub use engine::{Config, Engine};
 pub use error::{Abort, Error};
-pub use probe::Message;
 pub use protocol::{Explained, Form, Side, explain};
-pub use request::{ANY, Hook, Outcome, PROC_NULL, Request, Status};
-pub use send::{SendMode, Short};
+pub use status::{ANY, Outcome, PROC_NULL, Status};
+pub use tag::{AttachedBuffer, Communicator, Engine, Hook, Message, QueueLengths, Request, SendMode, Short};

@@ -3,14 +3,14 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use cableway_base::Parameters;
 use cableway_base::parameters::DeviceProtocols;
-use cableway_base::{Parameters, Rank};
 use cableway_btl::{Capabilities, Cost, Flags, Operation};
 use cableway_common_cuda::{Location, MemoryClass};
 
-use super::{Data, Incoming, Outgoing, Shape, Start, addressable, data, packs, start};
-use crate::engine::Engine;
-use crate::error::Error;
+use super::choice::{Announcement, Data, Message, Shape, Start, addressable, data, packs, start};
+use super::context::{Links, Shared};
+use crate::core::{Abilities, Core};
 use crate::wire::MATCH_LEN;
 
 /// A buffer to explain the choice for.
@@ -34,7 +34,7 @@ pub enum Form {
 }
 
 impl Side {
-    pub(super) fn shape(self, any: Flags) -> Shape {
+    pub(crate) fn shape(self, any: Flags) -> Shape {
         let on_device = matches!(self.class, MemoryClass::Device | MemoryClass::Managed);
         let device = self.class == MemoryClass::Device;
         let one_run = self.form == Form::Run;
@@ -103,10 +103,7 @@ const SOME_DEVICE: Location = Location { class: MemoryClass::Device, ..Location:
 /// What links to a peer can do together.
 struct Able<'l> {
     main: &'l Capabilities,
-    any: Flags,
-    min_rdma_size: usize,
-    device_min_rdma_size: usize,
-    device_max_rdma_size: usize,
+    links: Abilities,
     copy_only: bool,
     push_limit: u64,
     /// There is to be scratch memory on devices.
@@ -140,10 +137,7 @@ pub fn explain(
     let same = Cost { fixed: capabilities.latency, bytes_per_second: capabilities.bandwidth };
     let able = Able {
         main: capabilities,
-        any: capabilities.flags,
-        min_rdma_size: capabilities.min_rdma_size,
-        device_min_rdma_size: capabilities.device_min_rdma_size,
-        device_max_rdma_size: capabilities.device_max_rdma_size,
+        links: Abilities::NONE.with(capabilities),
         copy_only: parameters.device_protocols == DeviceProtocols::Copy,
         push_limit: parameters.device_push_limit as u64,
         scratch: parameters.device_scratch_size != 0,
@@ -152,70 +146,36 @@ pub fn explain(
     able.rows(from, to, sizes)
 }
 
-impl Engine {
-    /// The rows for messages to `peer`, whose links are made for it if there are none yet; the peer's ends of them are
-    /// taken to be like ours.
-    ///
-    /// # Errors
-    /// The peer cannot be reached.
-    pub fn explain(
-        &self,
-        peer: Rank,
-        from: Side,
-        to: Side,
-        sizes: RangeInclusive<u64>,
-    ) -> Result<Vec<Explained>, Error> {
-        let peer = self.peer(peer)?;
-        let links = peer.links.lock();
-        let Some(main) = links.active.first() else {
-            peer.check()?;
-            return Ok(Vec::new());
-        };
-        let on_device = [from, to].iter().any(|side| side.shape(links.flags()).on_device);
-        let location = if on_device { SOME_DEVICE } else { Location::HOST };
-        let able = Able {
-            main: main.capabilities(),
-            any: links.flags(),
-            min_rdma_size: links.min_rdma_size(),
-            device_min_rdma_size: links.device_min_rdma_size(),
-            device_max_rdma_size: links.device_max_rdma_size(),
-            copy_only: self.copy_only(),
-            push_limit: self.parameters.device_push_limit as u64,
-            scratch: self.scratch.slot() != 0,
-            costs: Costs::of(|operation| main.endpoint.cost(operation, &location)),
-        };
-        Ok(able.rows(from, to, sizes))
-    }
-
-    /// What there is to say to people about the links to `peer`, a line each.
-    ///
-    /// # Errors
-    /// The peer cannot be reached.
-    pub fn notes(&self, peer: Rank) -> Result<Vec<String>, Error> {
-        let peer = self.peer(peer)?;
-        peer.check()?;
-        Ok(peer.links.lock().active.iter().flat_map(|link| link.endpoint.notes()).collect())
-    }
-
-    /// The names of the transports that carry messages to `peer`, the one for headers first.
-    ///
-    /// # Errors
-    /// The peer cannot be reached.
-    pub fn transports(&self, peer: Rank) -> Result<Vec<&'static str>, Error> {
-        let peer = self.peer(peer)?;
-        peer.check()?;
-        let mut names: Vec<_> = peer.links.lock().active.iter().map(|link| self.btls[link.btl].btl.name()).collect();
-        names.dedup();
-        Ok(names)
-    }
+/// The rows for messages over these links; the peer's ends of them are taken to be like ours.
+pub(crate) fn explain_links(
+    core: &Core,
+    shared: &Shared,
+    links: &Links,
+    (from, to): (Side, Side),
+    sizes: RangeInclusive<u64>,
+) -> Vec<Explained> {
+    let Some(main) = links.active.first() else { return Vec::new() };
+    let together = links.abilities();
+    let on_device = [from, to].iter().any(|side| side.shape(together.any).on_device);
+    let location = if on_device { SOME_DEVICE } else { Location::HOST };
+    let able = Able {
+        main: main.capabilities(),
+        links: together,
+        copy_only: core.copy_only(),
+        push_limit: core.parameters.device_push_limit as u64,
+        scratch: shared.scratch.slot() != 0,
+        costs: Costs::of(|operation| main.endpoint.cost(operation, &location)),
+    };
+    able.rows(from, to, sizes)
 }
 
 impl Able<'_> {
     fn rows(&self, from: Side, to: Side, sizes: RangeInclusive<u64>) -> Vec<Explained> {
         let header = MATCH_LEN as u64;
         let after = |limit: usize| (limit as u64 + 1).saturating_sub(header);
-        let changes = [1, after(self.main.inline_limit), after(self.main.eager_limit), self.min_rdma_size as u64];
-        let device = [self.device_min_rdma_size as u64, (self.device_max_rdma_size as u64).saturating_add(1)];
+        let changes = [1, after(self.main.inline_limit), after(self.main.eager_limit), self.links.min_rdma_size as u64];
+        let device =
+            [self.links.device_min_rdma_size as u64, (self.links.device_max_rdma_size as u64).saturating_add(1)];
         let changes = changes.into_iter().chain(device).chain([self.push_limit.saturating_add(1)]);
         let mut starts: Vec<u64> = changes.filter(|size| sizes.contains(size)).collect();
         starts.push(*sizes.start());
@@ -238,21 +198,18 @@ impl Able<'_> {
     }
 
     fn decide(&self, len: u64, from: Side, to: Side) -> Decision {
-        let mixed = from.shape(self.any).on_device != to.shape(self.any).on_device;
-        let out = Outgoing {
+        let mixed = from.shape(self.links.any).on_device != to.shape(self.links.any).on_device;
+        let out = Message {
             len,
-            from: from.shape(self.any),
+            from: from.shape(self.links.any),
             synchronous: false,
             credit: true,
             copy_only: self.copy_only,
             main: self.main,
-            any: self.any,
-            min_rdma_size: self.min_rdma_size,
-            device_min_rdma_size: self.device_min_rdma_size,
-            device_max_rdma_size: self.device_max_rdma_size,
-            reachable: from.shape(self.any).on_device,
+            links: self.links,
+            reachable: from.shape(self.links.any).on_device,
             stores: len <= self.push_limit && self.costs.put.of(len) <= self.costs.get.of(len),
-            fetches: !mixed || !self.any.contains(Flags::DEVICE_TO_DEVICE),
+            fetches: !mixed || !self.links.any.contains(Flags::DEVICE_TO_DEVICE),
         };
         let (start, why) = start(&out);
         let inline = len + MATCH_LEN as u64 <= self.main.inline_limit as u64;
@@ -266,17 +223,17 @@ impl Able<'_> {
         if let Some(protocol) = eager {
             return Decision { protocol, reason: why.to_owned(), before: 0, cost: self.costs.send };
         }
-        let incoming = Incoming {
+        let incoming = Announcement {
             exposed: start == Start::Expose,
             in_blocks: !out.from.one_run,
             addressable: (start == Start::Announce || out.from.on_device) && addressable(&out),
             packs: start == Start::Announce && packs(&out),
             scratch: self.scratch,
-            to: to.shape(self.any),
+            to: to.shape(self.links.any),
             copy_only: self.copy_only,
             attentive: true,
-            any: self.any,
-            too_large: len > self.device_max_rdma_size as u64,
+            any: self.links.any,
+            too_large: len > self.links.device_max_rdma_size as u64,
             mixed,
             get: self.costs.get.of(len),
             put: self.costs.put.of(len),
@@ -307,3 +264,6 @@ struct Decision {
     /// Of moving its data.
     cost: Cost,
 }
+
+#[cfg(test)]
+mod tests;

@@ -11,8 +11,8 @@ use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::headers::kind;
-use super::parse::reserved;
-use super::{BtlTag, Id, Malformed};
+use super::message::{BtlTag, Id};
+use super::parse::{Malformed, reserved};
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]

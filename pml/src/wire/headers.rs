@@ -8,9 +8,16 @@ use memoffset::offset_of;
 use zerocopy::little_endian::{I32, I64, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::{Ack, Announced, Envelope, Exposed, Header, Invite, Put};
+use super::message::{Ack, Announced, Envelope, Exposed, Header, Invite, Put};
 use crate::error::Abort;
-use crate::request::ANY;
+use crate::status::ANY;
+
+/// Length of the header of an eager message.
+pub(crate) const MATCH_LEN: usize = size_of::<Match>();
+/// Length of the header of a fragment.
+pub(crate) const FRAGMENT_LEN: usize = size_of::<Fragment>();
+/// Length of the header that announces a message.
+pub(crate) const RENDEZVOUS_LEN: usize = size_of::<Rendezvous>();
 
 /// The first byte of every header.
 pub(super) mod kind {

@@ -9,9 +9,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 use super::headers::{
     self, FLAG_ADDRESSABLE, FLAG_BLOCKS, FLAG_INVITABLE, FLAG_OFFERED, FLAG_PACKS, FLAG_TO_DEVICE, kind,
 };
-use super::{Ack, Announced, BtlTag, Envelope, Exposed, Header, Id, Invite, Put};
+use super::message::{Ack, Announced, BtlTag, Envelope, Exposed, Header, Id, Invite, Put};
 use crate::error::Abort;
-use crate::request::ANY;
+use crate::status::ANY;
 
 /// Why a message cannot be what a correct engine sends.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

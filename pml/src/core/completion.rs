@@ -1,0 +1,210 @@
+//! Completion of operations: a flag, an outcome, and a hook of the host.
+
+use std::cell::UnsafeCell;
+use std::ffi::c_void;
+use std::marker::PhantomPinned;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use smallvec::SmallVec;
+
+use crate::error::Error;
+use crate::status::Status;
+
+/// Called with the completion's address when its operation completes, with no lock held.
+pub(crate) type Hook = unsafe fn(completion: *const Completion, user: *mut c_void);
+
+const INACTIVE: u32 = 0;
+const ACTIVE: u32 = 1;
+const COMPLETE: u32 = 2;
+
+/// The part of a request that any operation has. It comes first in a request, so that their addresses are the same.
+#[repr(C)]
+pub(crate) struct Completion {
+    phase: AtomicU32,
+    hook: UnsafeCell<Option<(Hook, *mut c_void)>>,
+    outcome: UnsafeCell<Outcome>,
+    _pinned: PhantomPinned,
+}
+
+/// How an operation ended.
+pub(crate) struct Outcome {
+    pub(crate) status: Status,
+    pub(crate) error: Option<Box<Error>>,
+}
+
+// SAFETY: the host leaves an active request alone but for its phase; the engine hands a request from thread to thread
+// only under its locks.
+unsafe impl Send for Completion {}
+// SAFETY: as above; the accessors of the outcome check the phase.
+unsafe impl Sync for Completion {}
+
+impl Completion {
+    pub(crate) const fn new() -> Self {
+        Completion {
+            phase: AtomicU32::new(INACTIVE),
+            hook: UnsafeCell::new(None),
+            outcome: UnsafeCell::new(Outcome { status: Status::EMPTY, error: None }),
+            _pinned: PhantomPinned,
+        }
+    }
+
+    /// # Safety
+    /// The operation is not active. `hook` may be called with its argument from any thread that calls the engine.
+    pub(crate) unsafe fn set_hook(&self, hook: Option<(Hook, *mut c_void)>) {
+        // SAFETY: the caller says that nobody else uses it.
+        unsafe { *self.hook.get() = hook }
+    }
+
+    #[inline]
+    pub(crate) fn is_complete(&self) -> bool {
+        self.phase.load(Ordering::Acquire) == COMPLETE
+    }
+
+    #[inline]
+    pub(crate) fn is_active(&self) -> bool {
+        self.phase.load(Ordering::Acquire) == ACTIVE
+    }
+
+    /// How the operation ended; none unless complete.
+    #[inline]
+    pub(crate) fn outcome(&self) -> Option<&Outcome> {
+        // SAFETY: nobody writes to the outcome of a complete operation until the host starts it again, for which it must
+        // give up this borrow.
+        self.is_complete().then(|| unsafe { &*self.outcome.get() })
+    }
+
+    /// # Safety
+    /// Nobody else uses the outcome: the caller starts or completes the operation, or it is complete and the caller is
+    /// its host.
+    #[inline]
+    #[expect(clippy::mut_from_ref, reason = "exclusive by the engine's protocol")]
+    pub(crate) unsafe fn outcome_mut(&self) -> &mut Outcome {
+        // SAFETY: the caller's promise.
+        unsafe { &mut *self.outcome.get() }
+    }
+
+    /// The last that the engine does to an operation without a hook: its memory may be gone right after.
+    #[inline]
+    fn finish(&self) {
+        self.phase.store(COMPLETE, Ordering::Release);
+    }
+}
+
+/// An active operation in the engine's hands. There is one value for each: its owner may complete the operation.
+pub(crate) struct Active(NonNull<Completion>);
+
+// SAFETY: the host leaves an active request alone; see `Completion`.
+unsafe impl Send for Active {}
+
+impl Active {
+    /// Marks the operation active.
+    ///
+    /// # Safety
+    /// It is inactive or complete, and stays valid until it is completed.
+    #[inline]
+    pub(crate) unsafe fn new(completion: NonNull<Completion>) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe { completion.as_ref() }.phase.store(ACTIVE, Ordering::Relaxed);
+        Active(completion)
+    }
+
+    /// Where the operation's request is.
+    #[inline]
+    pub(crate) fn address(&self) -> NonNull<Completion> {
+        self.0
+    }
+
+    #[inline]
+    fn completion(&self) -> &Completion {
+        // SAFETY: valid until completed, which consumes `self`.
+        unsafe { self.0.as_ref() }
+    }
+
+    /// Makes the operation inactive again, as if it had never begun.
+    pub(crate) fn retract(self) {
+        self.completion().phase.store(INACTIVE, Ordering::Relaxed);
+    }
+
+    /// Ends the operation well.
+    #[inline(always)]
+    pub(crate) fn succeed(self, status: Status, done: &mut Done) {
+        // SAFETY: `self` is the only one of this operation, and the host leaves it alone.
+        let outcome = unsafe { self.completion().outcome_mut() };
+        // Field by field: copied whole, the padding would be read back before it is written.
+        outcome.status.source = status.source;
+        outcome.status.tag = status.tag;
+        outcome.status.len = status.len;
+        outcome.status.cancelled = status.cancelled;
+        outcome.error = None;
+        self.finish(done);
+    }
+
+    /// Ends the operation.
+    pub(crate) fn complete(self, status: Status, error: Option<Error>, done: &mut Done) {
+        self.end(status, error.map(Box::new), done);
+    }
+
+    /// Ends the operation with an error that is boxed already.
+    #[inline]
+    pub(crate) fn end(self, status: Status, error: Option<Box<Error>>, done: &mut Done) {
+        // SAFETY: as in `succeed`.
+        *unsafe { self.completion().outcome_mut() } = Outcome { status, error };
+        self.finish(done);
+    }
+
+    #[inline(always)]
+    fn finish(self, done: &mut Done) {
+        // SAFETY: a hook is set only while the operation is inactive.
+        match unsafe { *self.completion().hook.get() } {
+            None => self.completion().finish(),
+            Some((hook, user)) => done.hooks.push(Called { request: self.0, hook, user }),
+        }
+    }
+}
+
+struct Called {
+    request: NonNull<Completion>,
+    hook: Hook,
+    user: *mut c_void,
+}
+
+/// Completed requests whose hooks are to be called once no lock is held. A request without a hook is complete as soon
+/// as its flag is set and never gets here.
+#[derive(Default)]
+pub(crate) struct Done {
+    hooks: SmallVec<[Called; 4]>,
+    /// Control messages may wait for others: the call that made this sends them.
+    pub(crate) gathers: bool,
+}
+
+impl Done {
+    /// For one call of a transport's `progress`.
+    #[inline]
+    pub(crate) fn gathering() -> Self {
+        Done { gathers: true, ..Done::default() }
+    }
+
+    /// Calls the hooks. No lock may be held.
+    #[inline]
+    pub(crate) fn run(mut self) {
+        self.run_now();
+    }
+
+    /// As [`run`](Self::run), and leaves none behind.
+    #[inline]
+    pub(crate) fn run_now(&mut self) {
+        if !self.hooks.is_empty() {
+            self.call();
+        }
+    }
+
+    fn call(&mut self) {
+        for Called { request, hook, user } in self.hooks.drain(..) {
+            // SAFETY: a request with a hook stays valid until the hook is called.
+            unsafe { request.as_ref() }.finish();
+            // SAFETY: whoever set the hook said that it may be called so.
+            unsafe { hook(request.as_ptr(), user) };
+        }
+    }
+}

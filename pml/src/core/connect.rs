@@ -1,0 +1,144 @@
+//! Finding peers and the links to them.
+
+use std::sync::OnceLock;
+use std::sync::atomic::Ordering;
+
+use cableway_base::Rank;
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+
+use super::link::Link;
+use super::links::Links;
+use super::peer::{Above, Gone, Slot};
+use super::shared::Core;
+use crate::error::Error;
+use crate::wire::Card;
+
+type Places<A> = Box<[OnceLock<Box<Slot<A>>>]>;
+
+/// The peers of an engine. Each is met at first use.
+pub(crate) struct Peers<A: Above> {
+    of_job: Places<A>,
+    /// Processes of other jobs, numbered on from those of this one; there are none in most programs.
+    of_other_jobs: OnceLock<Places<A>>,
+    /// Held while a peer is met, so that each is met once.
+    meeting: Mutex<()>,
+}
+
+impl<A: Above> Peers<A> {
+    /// For a job of `size` processes.
+    pub(crate) fn new(size: usize) -> Self {
+        let of_job = (0..size).map(|_| OnceLock::new()).collect();
+        Peers { of_job, of_other_jobs: OnceLock::new(), meeting: Mutex::new(()) }
+    }
+
+    /// A peer that was met before.
+    #[inline]
+    pub(crate) fn known(&self, rank: Rank) -> Option<&Slot<A>> {
+        match self.of_job.get(rank as usize) {
+            Some(place) => place.get().map(|slot| &**slot),
+            None => self.known_of_other_jobs(rank),
+        }
+    }
+
+    #[cold]
+    fn known_of_other_jobs(&self, rank: Rank) -> Option<&Slot<A>> {
+        let index = (rank as usize).checked_sub(self.of_job.len())?;
+        self.of_other_jobs.get()?.get(index)?.get().map(|slot| &**slot)
+    }
+
+    /// Every peer that was met.
+    pub(crate) fn met(&self) -> impl Iterator<Item = &Slot<A>> {
+        let places = self.of_job.iter().chain(self.of_other_jobs.get().into_iter().flatten());
+        places.filter_map(|place| place.get()).map(|slot| &**slot)
+    }
+
+    /// How many processes could be met: those of the job, and of others that the modex knows.
+    pub(crate) fn most(&self, core: &Core) -> usize {
+        self.of_job.len() + core.modex.job().strangers as usize
+    }
+
+    fn place(&self, core: &Core, rank: Rank) -> Option<&OnceLock<Box<Slot<A>>>> {
+        let rank = rank as usize;
+        self.of_job.get(rank).or_else(|| {
+            let most = core.modex.job().strangers;
+            let others = self.of_other_jobs.get_or_init(|| (0..most).map(|_| OnceLock::new()).collect());
+            others.get(rank.checked_sub(self.of_job.len())?)
+        })
+    }
+
+    /// A peer; met now if it was not before.
+    #[inline]
+    pub(crate) fn get(&self, core: &Core, rank: Rank) -> Result<&Slot<A>, Error> {
+        match self.known(rank) {
+            Some(slot) => Ok(slot),
+            None => self.meet(core, rank),
+        }
+    }
+
+    #[cold]
+    fn meet(&self, core: &Core, rank: Rank) -> Result<&Slot<A>, Error> {
+        let no_such_rank = || Error::NoSuchRank { rank: rank as i32, size: self.most(core) };
+        let place = self.place(core, rank).ok_or_else(no_such_rank)?;
+        let _meeting = self.meeting.lock();
+        if place.get().is_none() {
+            let slot = connect(core, rank)?;
+            // Nobody else sets it: we hold the lock.
+            let _ = place.set(Box::new(slot));
+        }
+        self.known(rank).ok_or_else(no_such_rank)
+    }
+}
+
+fn connect<A: Above>(core: &Core, rank: Rank) -> Result<Slot<A>, Error> {
+    if let Some(reason) = core.modex.refusal(rank)? {
+        let slot = Slot::new(rank, Links::new(SmallVec::new(), Vec::new(), 0), core.locking);
+        slot.peer.mark_gone(Gone::Unreachable(reason.into()));
+        return Ok(slot);
+    }
+    let unreachable = |reason: String| Error::Unreachable { peer: rank, reason: reason.into() };
+    let card = core.modex.get(rank, Card::KEY)?.ok_or_else(|| unreachable("it published no address yet".to_owned()))?;
+    let card = Card::parse(&card).map_err(&unreachable)?;
+    let mut links = links_to(core, rank)?;
+    // The best last, so that `pop` yields it.
+    links.sort_by_key(|link| std::cmp::Reverse((link.capabilities().exclusivity, u32::MAX - link.serial)));
+    links.reverse();
+    let Some(best) = links.last().map(|link| link.capabilities().exclusivity) else {
+        let tried: Vec<&str> = core.btls.iter().map(|slot| slot.btl.name()).collect();
+        return Err(unreachable(format!("none of the transports {tried:?} leads to it")));
+    };
+    let standby_len = links.partition_point(|link| link.capabilities().exclusivity < best);
+    let mut active: SmallVec<[Link; 1]> = links.drain(standby_len..).rev().collect();
+    // Headers take the link with the least latency.
+    active.sort_by_key(|link| link.capabilities().latency);
+    for link in &active {
+        core.btls[link.btl].links.fetch_add(1, Ordering::Relaxed);
+    }
+    Ok(Slot::new(rank, Links::new(active, links, card.window), core.locking))
+}
+
+fn links_to(core: &Core, rank: Rank) -> Result<Vec<Link>, Error> {
+    let mut links = Vec::new();
+    // Modules of one name, which are neighbours, have one card.
+    let mut last: Option<(&str, Option<Vec<u8>>)> = None;
+    for (index, slot) in core.btls.iter().enumerate() {
+        if last.as_ref().is_none_or(|(key, _)| *key != slot.key) {
+            last = Some((&slot.key, core.modex.get(rank, &slot.key)?));
+        }
+        let Some((_, Some(card))) = &last else { continue };
+        let endpoints = match slot.btl.connect(rank, card) {
+            Ok(endpoints) => endpoints,
+            Err(error) => {
+                log::warn!("peer {rank} will not be reached by {}: {error}", slot.btl.name());
+                continue;
+            }
+        };
+        let Some(tag) = slot.tag(rank) else { continue };
+        // A header cannot name more links than that; nobody has as many.
+        for (ordinal, endpoint) in (0..=u8::MAX).zip(endpoints) {
+            let serial = core.next_link.fetch_add(1, Ordering::Relaxed);
+            links.push(Link { endpoint, btl: index, tag, ordinal, serial, load: 0.0, carried: false });
+        }
+    }
+    Ok(links)
+}

@@ -1,0 +1,84 @@
+//! The control queue of a peer: headers without payload, in the order in which they are said, and messages that were
+//! made for a link that broke.
+//!
+//! Some answers leave together, when all that one call of a transport's progress brought has been looked at: to hand
+//! over a message of its own for each takes longer than finding out what it says. They are about device memory, whose
+//! messages come in windows. No other answer overtakes them; messages may.
+
+use std::collections::VecDeque;
+
+use crate::wire::{BtlTag, Id, List, Puts, WholePut};
+
+#[derive(Default)]
+pub(crate) struct Control {
+    pub(crate) waiting: VecDeque<Box<[u8]>>,
+    /// Whole messages, made for a link that broke meanwhile. They leave after what waits.
+    pub(crate) late: VecDeque<Box<[u8]>>,
+    gathered: Option<Box<Gathered>>,
+    has_gathered: bool,
+}
+
+struct Gathered {
+    puts: Puts,
+    stored: List,
+    finished: List,
+}
+
+impl Control {
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiting.is_empty() && !self.has_gathered && self.late.is_empty()
+    }
+
+    /// Whether answers wait to leave together.
+    #[inline]
+    pub(crate) fn has_gathered(&self) -> bool {
+        self.has_gathered
+    }
+
+    pub(crate) fn clear(&mut self) {
+        *self = Control::default();
+    }
+
+    /// Adds a request to store a message; false if that does not go with what is there.
+    pub(super) fn add_put(&mut self, put: &WholePut<'_>, via: (BtlTag, u8)) -> bool {
+        self.gathered().puts.add(put, via)
+    }
+
+    /// Adds the report that a message is stored.
+    pub(super) fn add_stored(&mut self, receiver: Id, len: u64) -> bool {
+        self.gathered().stored.add_stored(receiver, len)
+    }
+
+    /// Adds the report that a message is where it belongs.
+    pub(super) fn add_finished(&mut self, sender: Id) -> bool {
+        self.gathered().finished.add_finished(sender)
+    }
+
+    fn gathered(&mut self) -> &mut Gathered {
+        self.has_gathered = true;
+        self.gathered.get_or_insert_with(|| {
+            Box::new(Gathered { puts: Puts::EMPTY, stored: List::STORED, finished: List::FINISHED })
+        })
+    }
+
+    /// Hands each message that has gathered to `send`, and forgets it.
+    pub(super) fn drain_gathered(&mut self, mut send: impl FnMut(&mut Self, &[u8])) {
+        if !std::mem::take(&mut self.has_gathered) {
+            return;
+        }
+        let Some(mut gathered) = self.gathered.take() else { return };
+        let Gathered { puts, stored, finished } = &mut *gathered;
+        if !puts.batch().is_empty() {
+            send(self, puts.finish());
+            puts.batch().clear();
+        }
+        for list in [stored, finished] {
+            if !list.batch().is_empty() {
+                send(self, list.finish());
+                list.batch().clear();
+            }
+        }
+        self.gathered = Some(gathered);
+    }
+}

@@ -1,0 +1,233 @@
+//! A link that broke is replaced by one of another transport, or of another module of it, and the messages of both go on
+//! as if it had not.
+//!
+//! The transport must be able to say what became of its messages ([`Flags::FAILOVER`]). At the first sign of a failure its
+//! links are put away, so that all that is to be sent waits; what was being fetched or stored will be asked for as
+//! fragments. When the transport has reported the failure, [`Detour`] has the two processes find out which
+//! messages are missing, by a link that stood by.
+//!
+//! Should that link break, too, before that is over, the next takes over from both: the messages that went by the second
+//! come first, which are some of those of the first. All that either side has to say of any link it says again at once,
+//! by the new one: were it only made up for like messages, both might wait for what the other says later. Should no link
+//! stand by any more, or the last one not be able to tell what became of its messages, the peer is gone.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::detour::{Detour, Next};
+use super::link::Link;
+use super::links::Links;
+use super::peer::{Above, Channel, Peer};
+use super::replacement::{Break, Failover, turn};
+use super::shared::Core;
+use crate::wire::{BtlTag, Header, HeaderBuffer, Malformed};
+use cableway_btl::{Error, Flags, Sent};
+
+/// Puts the links of a transport away that failed, if another may take over, and says whether so. The transport is
+/// to report the failure.
+pub(crate) fn suspend<A: Above>(core: &Core, peer: &Peer, channel: &mut Channel<A>, btl: usize, error: &Error) -> bool {
+    let links = &mut channel.links;
+    if links.is_suspended(btl) {
+        return true;
+    }
+    let in_use = links.in_use();
+    let survivable = match error {
+        Error::PeerGone { .. } => true,
+        // Of a link that was never used nothing can be missing.
+        Error::System { .. } => in_use.iter().any(|link| link.carried),
+        _ => false,
+    };
+    let ours = |link: &Link| link.btl == btl && link.capabilities().flags.contains(Flags::FAILOVER);
+    if !survivable
+        || peer.gone().is_some()
+        || in_use.is_empty()
+        || !in_use.iter().all(ours)
+        || links.substitute().is_none()
+    {
+        return false;
+    }
+    put_away(core, channel, btl, error.to_string().into());
+    true
+}
+
+fn put_away<A: Above>(core: &Core, channel: &mut Channel<A>, btl: usize, cause: Arc<str>) {
+    let Channel { links, above } = channel;
+    links.longest = links.in_use().iter().map(Link::longest).max().unwrap_or(0);
+    core.btls[btl].links.fetch_sub(links.in_use().len(), Ordering::Relaxed);
+    links.active.clear();
+    above.links_put_away();
+    let failover = links.failover.get_or_insert_default();
+    failover.by = None;
+    failover.breaks.iter_mut().filter_map(|broke| broke.detour.as_mut()).for_each(Detour::tell_again);
+    failover.breaks.push(Break { btl, cause, heard: None, detour: None });
+}
+
+/// The transport has reported that the link that broke failed: finds what takes over. False: nothing can.
+pub(crate) fn find_substitute<O>(
+    core: &Core,
+    peer: &Peer,
+    links: &mut Links<O>,
+    btl: usize,
+) -> Result<bool, Malformed> {
+    let mut heard = Ok(());
+    if links.broke(btl).is_some_and(|broke| broke.detour.is_none()) {
+        let Some(remains) = core.btls[btl].btl.remains(peer.rank) else {
+            end(core, links);
+            return Ok(false);
+        };
+        if let Some(broke) = links.broke(btl) {
+            let mut detour = Detour::new(remains);
+            heard = broke.heard.take().map_or(Ok(()), |received| detour.hear(received));
+            broke.detour = Some(detour);
+        }
+    }
+    let ready = |failover: &Failover| failover.breaks.iter().all(|broke| broke.detour.is_some());
+    if links.failover.as_ref().is_some_and(|failover| failover.by.is_none() && ready(failover)) {
+        let Some(link) = take_substitute(core, links) else {
+            end(core, links);
+            return Ok(false);
+        };
+        links.failover.get_or_insert_default().by = Some(link);
+    }
+    heard.map(|()| true)
+}
+
+fn take_substitute<O>(core: &Core, links: &mut Links<O>) -> Option<Link> {
+    let link = links.standby.remove(links.substitute()?);
+    core.btls[link.btl].links.fetch_add(1, Ordering::Relaxed);
+    Some(link)
+}
+
+/// The peer's link has failed, and `received` messages of this process had come by it.
+pub(crate) fn resumed<A: Above>(
+    core: &Core,
+    peer: &Peer,
+    channel: &mut Channel<A>,
+    tag: BtlTag,
+    received: u64,
+) -> Result<(), Malformed> {
+    let unknown = Malformed::Resume { received, delivered: 0, sent: 0 };
+    let btl = core.btls.iter().position(|slot| slot.tag(peer.rank) == Some(tag)).ok_or(unknown.clone())?;
+    if let Some((_, before)) = channel.links.replaced.iter().find(|replaced| replaced.0 == btl) {
+        return if *before == received { Ok(()) } else { Err(unknown) };
+    }
+    if channel.links.is_suspended(btl) {
+        // It was expected.
+    } else if channel.links.in_use().iter().any(|link| link.btl == btl) {
+        let reason = "its end of the connection failed".to_owned();
+        let error = Error::PeerGone { btl: core.btls[btl].btl.name(), peer: peer.rank, reason };
+        if !suspend(core, peer, channel, btl, &error) {
+            return Err(unknown);
+        }
+        core.btls[btl].btl.break_off(peer.rank);
+    } else if !suspend_unused(core, peer, &mut channel.links, btl) {
+        return Err(unknown);
+    }
+    match channel.links.broke(btl) {
+        Some(Break { detour: Some(detour), .. }) => detour.hear(received),
+        Some(Break { heard, .. }) if heard.is_none_or(|before| before == received) => {
+            *heard = Some(received);
+            Ok(())
+        }
+        _ => Err(unknown),
+    }
+}
+
+/// The peer's end of a link failed by which nothing was sent from here: it stood by, or was given up. False: there is no
+/// such link.
+fn suspend_unused<O>(core: &Core, peer: &Peer, links: &mut Links<O>, btl: usize) -> bool {
+    let survives = |link: &Link| link.btl == btl && link.capabilities().flags.contains(Flags::FAILOVER);
+    let stands_by = links.standby.iter().any(survives);
+    let remains = core.btls[btl].btl.remains(peer.rank);
+    if remains.is_none() {
+        if !stands_by {
+            return false;
+        }
+        core.btls[btl].btl.break_off(peer.rank);
+    }
+    if links.failover.is_none() {
+        if links.active.len() != 1 {
+            return false;
+        }
+        let Some(link) = links.active.pop() else { return false };
+        links.failover = Some(Box::new(Failover { by: Some(link), ..Failover::default() }));
+    }
+    links.standby.retain(|link| link.btl != btl);
+    let broke = Break { btl, cause: "its other end failed".into(), heard: None, detour: remains.map(Detour::new) };
+    links.failover.get_or_insert_default().breaks.push(broke);
+    true
+}
+
+/// Goes on with a replacement; returns how many messages left.
+pub(crate) fn advance<O>(core: &Core, peer: &Peer, links: &mut Links<O>) -> usize {
+    let mut sent = 0;
+    let mut over = None;
+    let Some(failover) = &mut links.failover else { return 0 };
+    let Failover { breaks, by: Some(link) } = &mut **failover else { return 0 };
+    while let Some(at) = turn(breaks) {
+        let broke = &mut breaks[at];
+        let Some(detour) = &mut broke.detour else { return sent };
+        let outcome = match detour.next() {
+            Next::Tell(received) => {
+                let Some(btl) = core.btls[broke.btl].tag(peer.rank) else { return sent };
+                let header = HeaderBuffer::new(&Header::Resume { btl, received });
+                link.send_small(header.as_bytes(), &[])
+            }
+            Next::Send(message) => link.send_small(message, &[]),
+            Next::Wait => return sent,
+            Next::Over => {
+                links.replaced.extend(detour.heard().map(|heard| (broke.btl, heard)));
+                over = breaks.pop();
+                continue;
+            }
+        };
+        match outcome {
+            Ok(Sent::Done) => detour.sent(),
+            Ok(Sent::Busy) => return sent,
+            Err(error) => {
+                links.broken = Some((link.btl, error));
+                return sent;
+            }
+        }
+        sent += 1;
+    }
+    let link = links.failover.take().and_then(|failover| failover.by);
+    if let (Some(Break { btl, cause, .. }), Some(link)) = (over, link) {
+        let (from, to) = (core.btls[btl].btl.label(), core.btls[link.btl].btl.label());
+        cableway_base::warn_once(&format!("fail over from {from}"), || {
+            format!("peer {} is reached by {to} from here on: {cause}", peer.rank)
+        });
+        core.counters.failovers.increment();
+        links.active.push(link);
+    }
+    sent + 1
+}
+
+/// The link of a transport fails, which was to take over: if nothing ever went by it, the next does. None: it was not to.
+///
+/// # Errors
+/// Why the peer is gone: no other can.
+pub(crate) fn replace_substitute<O>(
+    core: &Core,
+    links: &mut Links<O>,
+    btl: usize,
+    error: &Error,
+) -> Option<Result<(), Arc<str>>> {
+    let failover = links.failover.as_ref()?;
+    let link = failover.by.as_ref().filter(|link| link.btl == btl)?;
+    let cause = failover.breaks.first().map_or_else(|| error.to_string().into(), |broke| Arc::clone(&broke.cause));
+    let connected = link.carried || matches!(error, Error::PeerGone { .. } | Error::Malformed { .. });
+    let next = if connected { None } else { take_substitute(core, links) };
+    let Some(next) = next else { return Some(Err(cause)) };
+    log::debug!("it is not {} that takes over: {error}", core.btls[btl].btl.label());
+    core.btls[btl].links.fetch_sub(1, Ordering::Relaxed);
+    links.failover.get_or_insert_default().by = Some(next);
+    Some(Ok(()))
+}
+
+/// The peer is gone: there is nothing to replace any more.
+pub(crate) fn end<O>(core: &Core, links: &mut Links<O>) {
+    if let Some(link) = links.failover.take().and_then(|failover| failover.by) {
+        core.btls[link.btl].links.fetch_sub(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,181 @@
+//! The links to a peer, and what waits for them.
+
+use cableway_btl::{Error, Sent};
+use slab::Slab;
+use smallvec::SmallVec;
+
+use super::control::Control;
+use super::flow::Credit;
+use super::link::{Abilities, Link};
+use super::replacement::{Break, Failover};
+use crate::wire::{BtlTag, Header, HeaderBuffer, Id, WholePut};
+
+/// `O` is what the layers above keep for an operation of a link.
+pub(crate) struct Links<O> {
+    /// Those that carry messages, the first being that of headers.
+    pub(crate) active: SmallVec<[Link; 1]>,
+    /// Those of lower exclusivity, the best last, should the active ones turn out unusable before their first message.
+    pub(crate) standby: Vec<Link>,
+    pub(crate) credit: Credit,
+    /// Each `put`, `get` or `send_in_place` under way; its index, with the peer's rank, makes its token.
+    pub(crate) operations: Slab<O>,
+    pub(crate) control: Control,
+    /// The peer is in the engine's list of those with work waiting.
+    pub(crate) listed: bool,
+    /// A link that broke is being replaced; `active` is empty meanwhile.
+    pub(crate) failover: Option<Box<Failover>>,
+    /// The longest message of such a link.
+    pub(crate) longest: usize,
+    /// Transports whose links were replaced, and what the peer said of each.
+    pub(crate) replaced: Vec<(usize, u64)>,
+    /// A link's error that the next turn of progress deals with.
+    pub(crate) broken: Option<(usize, Error)>,
+}
+
+impl<O> Links<O> {
+    pub(crate) fn new(active: SmallVec<[Link; 1]>, standby: Vec<Link>, window: u64) -> Self {
+        Links {
+            active,
+            standby,
+            credit: Credit::new(window),
+            operations: Slab::new(),
+            control: Control::default(),
+            listed: false,
+            failover: None,
+            longest: 0,
+            replaced: Vec::new(),
+            broken: None,
+        }
+    }
+
+    /// Nothing of the core's waits for a link.
+    #[inline]
+    pub(crate) fn are_idle(&self) -> bool {
+        self.control.is_empty() && self.failover.is_none() && self.broken.is_none()
+    }
+
+    #[inline]
+    pub(crate) fn abilities(&self) -> Abilities {
+        Abilities::of(&self.active)
+    }
+
+    /// The link that has a serial number.
+    pub(crate) fn by_serial(&mut self, serial: u32) -> Option<&mut Link> {
+        self.active.iter_mut().find(|link| link.serial == serial)
+    }
+
+    /// The link that a peer's header names, if it can do what `usable` asks.
+    pub(crate) fn named(&self, tag: BtlTag, ordinal: u8, usable: impl Fn(&Link) -> bool) -> Option<u32> {
+        let link = self.active.iter().find(|link| link.tag == tag && link.ordinal == ordinal)?;
+        usable(link).then_some(link.serial)
+    }
+
+    /// The link of headers has failed.
+    pub(crate) fn main_broke(&mut self, error: Error) {
+        if let Some(link) = self.active.first() {
+            self.broken = Some((link.btl, error));
+        }
+    }
+
+    /// Those that carry messages, or the one that is to.
+    pub(super) fn in_use(&self) -> &[Link] {
+        self.failover.as_ref().map_or(&self.active, |failover| failover.by.as_slice())
+    }
+
+    /// Whether a link of the transport broke and is being made up for.
+    pub(crate) fn is_suspended(&self, btl: usize) -> bool {
+        self.failover.as_ref().is_some_and(|failover| failover.breaks.iter().any(|broke| broke.btl == btl))
+    }
+
+    pub(super) fn broke(&mut self, btl: usize) -> Option<&mut Break> {
+        self.failover.as_mut()?.breaks.iter_mut().find(|broke| broke.btl == btl)
+    }
+
+    /// Which of the links that stand by could carry every message of those that broke.
+    pub(super) fn substitute(&self) -> Option<usize> {
+        let longest = self.in_use().iter().map(Link::longest).max().unwrap_or(self.longest);
+        self.standby.iter().rposition(|link| link.capabilities().max_send_size >= longest)
+    }
+
+    /// Sends a header without payload, now or as soon as the link takes it.
+    pub(crate) fn send_control(&mut self, header: &Header) {
+        self.send_gathered();
+        self.send_or_queue(HeaderBuffer::new(header).as_bytes());
+    }
+
+    /// Queues a header without payload, to leave with those that follow.
+    pub(crate) fn queue_control(&mut self, header: &Header) {
+        self.control.waiting.push_back(HeaderBuffer::new(header).as_bytes().into());
+    }
+
+    fn send_or_queue(&mut self, bytes: &[u8]) {
+        if !self.control.waiting.is_empty() || !self.send_small(bytes) {
+            self.control.waiting.push_back(bytes.into());
+        }
+    }
+
+    /// Asks the sender to store a message by a link.
+    pub(crate) fn ask_to_put(&mut self, put: &WholePut<'_>, via: (BtlTag, u8)) {
+        self.gather(|control| control.add_put(put, via));
+    }
+
+    /// Tells the receiver that a message is stored.
+    pub(crate) fn tell_stored(&mut self, receiver: Id, len: u64) {
+        self.gather(|control| control.add_stored(receiver, len));
+    }
+
+    /// Tells the sender that a message is where it belongs.
+    pub(crate) fn tell_finished(&mut self, sender: Id) {
+        self.gather(|control| control.add_finished(sender));
+    }
+
+    /// Adds an answer; where it does not go with what is there, that leaves first.
+    fn gather(&mut self, add: impl Fn(&mut Control) -> bool) {
+        if !add(&mut self.control) {
+            self.send_gathered();
+            let added = add(&mut self.control);
+            debug_assert!(added, "a message of several headers has room for any one");
+        }
+    }
+
+    /// Hands over what has gathered, behind what waits.
+    pub(crate) fn send_gathered(&mut self) {
+        let Links { active, broken, control, .. } = self;
+        control.drain_gathered(|control, bytes| {
+            if !control.waiting.is_empty() || !send_by_first(active, broken, bytes) {
+                control.waiting.push_back(bytes.into());
+            }
+        });
+    }
+
+    /// Sends queued headers, then messages that were made for a broken link; false if some are left.
+    pub(crate) fn flush_control(&mut self) -> bool {
+        self.send_gathered();
+        let Links { active, control, broken, .. } = self;
+        for queue in [&mut control.waiting, &mut control.late] {
+            while let Some(message) = queue.front() {
+                if !send_by_first(active, broken, message) {
+                    return false;
+                }
+                queue.pop_front();
+            }
+        }
+        true
+    }
+
+    /// Sends a message of few host bytes; false if the link is busy or broken.
+    pub(crate) fn send_small(&mut self, message: &[u8]) -> bool {
+        send_by_first(&mut self.active, &mut self.broken, message)
+    }
+}
+
+fn send_by_first(active: &mut [Link], broken: &mut Option<(usize, Error)>, message: &[u8]) -> bool {
+    let Some(link) = active.first_mut() else { return false };
+    match link.send_small(message, &[]) {
+        Ok(sent) => sent == Sent::Done,
+        Err(error) => {
+            *broken = Some((link.btl, error));
+            false
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! A peer: what is known of it without a lock, and what its lock guards.
+
+use std::sync::atomic::{AtomicU8, AtomicU64};
+use std::sync::{Arc, OnceLock};
+
+use cableway_base::counters::Counter;
+use cableway_base::lock::{Lock, Locking, Sum};
+use cableway_base::{Counters, Rank};
+use cableway_btl::Token;
+
+use super::completion::Done;
+use super::links::Links;
+use super::shared::Core;
+use crate::error::Error;
+
+/// Why nothing is sent to a process any more, nor comes from it.
+#[derive(Clone, Debug)]
+pub(crate) enum Gone {
+    /// It died, or was disconnected.
+    Failed(Arc<str>),
+    /// It ended in good order, and all that it had sent is here.
+    Left,
+    /// It was never connected.
+    Unreachable(Arc<str>),
+}
+
+/// A process that messages go to or come from.
+pub(crate) struct Peer {
+    pub(crate) rank: Rank,
+    gone: OnceLock<Gone>,
+    /// Cost of the eager messages of this peer that were received.
+    pub(crate) consumed: Sum,
+    /// How much of that it was told.
+    pub(crate) credited: AtomicU64,
+    /// Cost of those that wait here.
+    pub(crate) stored: Sum,
+    /// Counts what came from it, but for eager messages.
+    pub(crate) heard: AtomicU64,
+    /// A hint of the layer above that can be read without the lock.
+    pub(crate) hint: AtomicU8,
+    /// What is counted under the peer's lock, in addition to the engine's counters.
+    pub(crate) counters: PeerCounters,
+}
+
+/// Counters that one peer's lock serialises, so that to count costs no atomic read-modify-write. They lie outside the
+/// lock, because whoever reads them holds none.
+#[derive(Default)]
+pub(crate) struct PeerCounters {
+    pub(crate) sends_eager: Counter,
+    pub(crate) bytes_eager: Counter,
+    pub(crate) sends_rendezvous: Counter,
+    pub(crate) device_direct: Counter,
+}
+
+impl PeerCounters {
+    /// Adds what was counted here to a sum over all peers.
+    pub(crate) fn add_to(&self, sum: &Counters) {
+        sum.sends_eager.add(self.sends_eager.get());
+        sum.bytes_eager.add(self.bytes_eager.get());
+        sum.sends_rendezvous.add(self.sends_rendezvous.get());
+        sum.device_direct.add(self.device_direct.get());
+    }
+}
+
+impl Peer {
+    /// Why it is gone, if it is.
+    #[inline]
+    pub(crate) fn gone(&self) -> Option<&Gone> {
+        self.gone.get()
+    }
+
+    pub(crate) fn has_left(&self) -> bool {
+        matches!(self.gone.get(), Some(Gone::Left))
+    }
+
+    /// Marks it gone; false if it was already.
+    pub(crate) fn mark_gone(&self, gone: Gone) -> bool {
+        self.gone.set(gone).is_ok()
+    }
+
+    /// # Errors
+    /// It is gone.
+    #[inline]
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        match self.gone.get() {
+            None => Ok(()),
+            Some(gone) => Err(self.error(gone)),
+        }
+    }
+
+    #[cold]
+    fn error(&self, gone: &Gone) -> Error {
+        let peer = self.rank;
+        match gone {
+            Gone::Failed(reason) => Error::PeerFailed { peer, reason: reason.clone() },
+            Gone::Left => Error::PeerLeft { peer },
+            Gone::Unreachable(reason) => Error::Unreachable { peer, reason: reason.clone() },
+        }
+    }
+
+    /// The name under which the completion of an operation is reported.
+    pub(crate) fn token(&self, operation: usize) -> Token {
+        Token(u64::from(self.rank) << 32 | operation as u64)
+    }
+}
+
+/// What the layers above keep of a peer, under its lock.
+pub(crate) trait Above: Default + Send {
+    /// What they keep for an operation of a link.
+    type Operation: Send;
+
+    /// Nothing waits to be tried again.
+    fn is_idle(&self) -> bool;
+
+    /// The links were put away, and will be replaced.
+    fn links_put_away(&mut self);
+
+    /// Forgets all that waits for a link.
+    fn clear_queues(&mut self);
+}
+
+/// What a peer's lock guards.
+pub(crate) struct Channel<A: Above> {
+    pub(crate) links: Links<A::Operation>,
+    pub(crate) above: A,
+}
+
+impl<A: Above> Channel<A> {
+    /// Nothing waits to be tried again.
+    #[inline]
+    pub(crate) fn is_idle(&self) -> bool {
+        self.links.are_idle() && self.above.is_idle()
+    }
+}
+
+/// A peer and its channel.
+pub(crate) struct Slot<A: Above> {
+    pub(crate) peer: Peer,
+    /// Serialises what is sent to this peer, and its transfers. Never held together with a matching lock.
+    pub(crate) channel: Lock<Channel<A>>,
+}
+
+impl<A: Above> Slot<A> {
+    pub(crate) fn new(rank: Rank, links: Links<A::Operation>, locking: Locking) -> Self {
+        Slot {
+            peer: Peer {
+                rank,
+                gone: OnceLock::new(),
+                consumed: Sum::new(locking),
+                credited: AtomicU64::new(0),
+                stored: Sum::new(locking),
+                heard: AtomicU64::new(0),
+                hint: AtomicU8::new(0),
+                counters: PeerCounters::default(),
+            },
+            channel: Lock::new(locking, Channel { links, above: A::default() }),
+        }
+    }
+
+    /// Runs `act` with the peer's channel, and has progress see to what it leaves behind: queued work, a broken link.
+    #[inline]
+    pub(crate) fn with<R>(&self, core: &Core, done: &mut Done, act: impl FnOnce(&mut Channel<A>, &mut Done) -> R) -> R {
+        let mut channel = self.channel.lock();
+        let result = act(&mut channel, done);
+        if channel.links.control.has_gathered() && !done.gathers {
+            channel.links.flush_control();
+        }
+        self.note_work(core, &mut channel);
+        result
+    }
+
+    /// Lists the peer if something of it waits.
+    #[inline]
+    pub(crate) fn note_work(&self, core: &Core, channel: &mut Channel<A>) {
+        if !channel.is_idle() && !channel.links.listed {
+            channel.links.listed = true;
+            core.waiting.add(self.peer.rank);
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! The progress engine: polls the transports, hands what they report to the layers above, and goes on with what waited.
+
+use std::cell::RefCell;
+use std::sync::atomic::Ordering::Relaxed;
+
+use cableway_base::Rank;
+use cableway_btl::{Error, Received, Token, Upcalls};
+
+use super::completion::Done;
+use super::failover;
+use super::failure::{self, drop_links};
+use super::host::Host;
+use super::peer::{Above, Channel, Slot};
+
+/// Moves messages; returns how many events there were. Never blocks.
+#[inline]
+pub(crate) fn turn<H: Host>(host: &H) -> usize {
+    let with_idle = host.core().next_turn();
+    turn_of(host, with_idle)
+}
+
+/// As [`turn`], of those transports, too, that nobody uses yet.
+pub(super) fn turn_all<H: Host>(host: &H) -> usize {
+    turn_of(host, true)
+}
+
+#[inline(always)]
+fn turn_of<H: Host>(host: &H, with_idle: bool) -> usize {
+    let core = host.core();
+    let mut events = 0;
+    if core.is_forked() {
+        return events;
+    }
+    for (index, slot) in core.btls.iter().enumerate() {
+        if !with_idle && slot.is_idle() {
+            continue;
+        }
+        let mut delivery = Delivery { host, btl: index, done: RefCell::new(Done::gathering()) };
+        events += slot.btl.progress(&delivery);
+        delivery.done.get_mut().run_now();
+    }
+    if !core.waiting.is_empty() {
+        events += retry(host);
+    }
+    if host.has_copies() {
+        events += host.poll_copies();
+    }
+    if events == 0 && !core.orders.is_empty() {
+        core.orders.ask(&core.devices);
+    }
+    events
+}
+
+/// Whether there is something to do that no transport tells of.
+pub(super) fn has_work<H: Host>(host: &H) -> bool {
+    let core = host.core();
+    !core.waiting.is_empty() || host.has_copies() || !core.orders.is_empty()
+}
+
+/// Tries what busy links left over, and deals with those that broke.
+#[cold]
+fn retry<H: Host>(host: &H) -> usize {
+    let core = host.core();
+    let mut events = 0;
+    let mut done = Done::default();
+    for slot in core.waiting.take().into_iter().filter_map(|rank| host.peers().known(rank)) {
+        let (moved, broken) = slot.with(core, &mut done, |channel, done| {
+            channel.links.listed = false;
+            // What broke before is dealt with first, or it would be tried again.
+            let moved = if channel.links.broken.is_none() { advance(host, slot, channel, done) } else { 0 };
+            (moved, channel.links.broken.take())
+        });
+        events += moved;
+        if let Some((btl, error)) = broken {
+            failure::link_broke(host, slot, btl, error, &mut done);
+        }
+    }
+    done.run();
+    events
+}
+
+/// Sends what waits for the peer's links, as far as they take it; returns how much they took.
+fn advance<H: Host>(host: &H, slot: &Slot<H::Above>, channel: &mut Channel<H::Above>, done: &mut Done) -> usize {
+    let Channel { links, above } = channel;
+    if slot.peer.gone().is_some() {
+        links.control.clear();
+        above.clear_queues();
+        return 0;
+    }
+    let resent = failover::advance(host.core(), &slot.peer, links);
+    let gathered = links.control.has_gathered();
+    links.send_gathered();
+    let resent = resent + usize::from(gathered && links.control.waiting.is_empty());
+    let before = links.control.waiting.len();
+    let free = links.flush_control();
+    let moved = resent + before.saturating_sub(links.control.waiting.len());
+    if free { moved + host.advance(slot, channel, done) } else { moved }
+}
+
+/// One call of a transport's `progress`. What completes in it is announced after it, when no lock of the engine or the
+/// transport is held.
+struct Delivery<'h, H> {
+    host: &'h H,
+    /// Which transport.
+    btl: usize,
+    done: RefCell<Done>,
+}
+
+impl<H: Host> Upcalls for Delivery<'_, H> {
+    #[inline]
+    fn receive(&self, rank: Rank, message: Received<'_>) {
+        let done = &mut *self.done.borrow_mut();
+        let slot = match self.host.peers().known(rank) {
+            Some(slot) => slot,
+            None => match self.heard_from(rank) {
+                Some(slot) => slot,
+                None => return,
+            },
+        };
+        if slot.peer.gone().is_some() {
+            return;
+        }
+        if let Err(malformed) = self.host.received(slot, &message, done) {
+            failure::disconnect(self.host, slot, &malformed, done);
+        }
+    }
+
+    fn completed(&self, token: Token, result: Result<(), Error>) {
+        let done = &mut *self.done.borrow_mut();
+        let (rank, operation) = ((token.0 >> 32) as Rank, token.0 as u32 as usize);
+        let Some(slot) = self.host.peers().known(rank) else { return };
+        let core = self.host.core();
+        slot.with(core, done, |channel, done| {
+            let btl = &core.btls[self.btl].btl;
+            let Some(operation) = channel.links.operations.try_remove(operation) else {
+                log::error!("{} completed an operation that nobody began", btl.name());
+                return;
+            };
+            // What another transport will do is refused by this one.
+            let result = result.map_err(|error| {
+                if !failover::suspend(core, &slot.peer, channel, self.btl, &error) {
+                    return error;
+                }
+                btl.break_off(rank);
+                Error::Unavailable { btl: btl.name(), operation: "a transfer", reason: error.to_string() }
+            });
+            self.host.completed(slot, channel, operation, result, done);
+            if slot.peer.gone().is_some() {
+                drop_links(core, &mut channel.links);
+            }
+        });
+    }
+
+    fn peer_failed(&self, rank: Rank, error: Error) {
+        let done = &mut *self.done.borrow_mut();
+        if let Some(slot) = self.gone(rank) {
+            failure::peer_failed(self.host, slot, self.btl, error, done);
+        }
+    }
+
+    fn peer_left(&self, rank: Rank) {
+        let done = &mut *self.done.borrow_mut();
+        if let Some(slot) = self.gone(rank) {
+            failure::peer_left(self.host, slot, self.btl, done);
+        }
+    }
+}
+
+impl<H: Host> Delivery<'_, H> {
+    /// The first message of a peer.
+    #[cold]
+    fn heard_from(&self, rank: Rank) -> Option<&Slot<H::Above>> {
+        let core = self.host.core();
+        core.btls[self.btl].heard.store(true, Relaxed);
+        match self.host.peers().get(core, rank) {
+            Ok(slot) => Some(slot),
+            Err(error) => {
+                // Without a link there is no answer, and nothing that could be received in order.
+                log::error!("a message from peer {rank} is lost: {error}");
+                None
+            }
+        }
+    }
+
+    /// A peer that is gone. One that was never met had connected only to see whether this process is there; receives
+    /// may name it, so that it is met now.
+    #[cold]
+    fn gone(&self, rank: Rank) -> Option<&Slot<H::Above>> {
+        if let Some(slot) = self.host.peers().known(rank) {
+            return Some(slot);
+        }
+        let core = self.host.core();
+        core.check_open().ok()?;
+        let met = self.host.peers().get(core, rank);
+        met.inspect_err(|error| log::debug!("peer {rank} is gone, and was never met: {error}")).ok()
+    }
+}

@@ -1,0 +1,209 @@
+//! What all peers of an engine share.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+
+use cableway_base::fork::Origin;
+use cableway_base::lock::{Lock, Locking};
+use cableway_base::parameters::DeviceProtocols;
+use cableway_base::{Counters, Parameters, Rank};
+use cableway_btl::{Btl, Modex};
+use cableway_common_cuda::{BouncePool, Devices};
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+
+use super::orders::Orders;
+use crate::error::Error;
+use crate::wire::{BtlTag, Card};
+
+/// What an engine is made of.
+pub struct Config {
+    /// Where addresses of processes are published and found.
+    pub modex: Arc<dyn Modex>,
+    /// Run-time parameters.
+    pub parameters: Arc<Parameters>,
+    /// The devices whose memory may be sent.
+    pub devices: Devices,
+    /// The transports, in any order.
+    pub btls: Vec<Arc<dyn Btl>>,
+}
+
+/// See the module.
+pub(crate) struct Core {
+    pub(crate) modex: Arc<dyn Modex>,
+    pub(crate) parameters: Arc<Parameters>,
+    pub(crate) devices: Devices,
+    pub(crate) btls: Vec<BtlSlot>,
+    pub(crate) locking: Locking,
+    pub(crate) next_link: AtomicU32,
+    pub(crate) waiting: Waiting,
+    pub(crate) orders: Orders,
+    /// What arrives in memory that cannot wait for a device is kept here; small messages by the window.
+    pub(crate) small_bounce: BouncePool,
+    pub(crate) bounce: BouncePool,
+    pub(crate) counters: Counters,
+    /// Polls without an event before a waiting call yields its processor.
+    pub(crate) spin: u64,
+    /// Held by the thread that sleeps on the transports.
+    pub(crate) sleeping: Mutex<()>,
+    /// Processes of this node outnumber its processors.
+    pub(crate) crowded: bool,
+    /// Credit is given back once so much of it has gathered.
+    pub(crate) instalment: u64,
+    /// How often progress was called; idle transports are polled in some of the calls only.
+    turns: AtomicUsize,
+    finalized: AtomicBool,
+    /// The process that messages are moved in.
+    origin: Origin,
+}
+
+/// A transport, as the engine keeps it.
+pub(crate) struct BtlSlot {
+    pub(crate) btl: Arc<dyn Btl>,
+    /// Where its address is published, with those of other modules of its name.
+    pub(crate) key: String,
+    /// How many links of it carry messages.
+    pub(crate) links: AtomicUsize,
+    /// Whether a peer uses it to reach this process, whatever this process uses.
+    pub(crate) heard: AtomicBool,
+}
+
+impl BtlSlot {
+    /// What stands for it in headers to and from a peer; none if it has no link there.
+    pub(crate) fn tag(&self, peer: Rank) -> Option<BtlTag> {
+        Some(BtlTag::of(self.btl.name(), self.btl.place(peer)?))
+    }
+
+    /// Whether links of it carry messages.
+    #[inline(always)]
+    pub(crate) fn is_in_use(&self) -> bool {
+        self.links.load(Ordering::Relaxed) != 0
+    }
+
+    /// Nobody uses it yet.
+    #[inline(always)]
+    pub(crate) fn is_idle(&self) -> bool {
+        !self.is_in_use() && !self.heard.load(Ordering::Relaxed)
+    }
+}
+
+/// Peers with work that progress is to see to.
+pub(crate) struct Waiting {
+    ranks: Lock<SmallVec<[Rank; 4]>>,
+    len: AtomicUsize,
+}
+
+impl Waiting {
+    pub(crate) fn add(&self, rank: Rank) {
+        self.ranks.lock().push(rank);
+        self.len.fetch_add(1, Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len.load(Ordering::Relaxed) == 0
+    }
+
+    pub(crate) fn take(&self) -> SmallVec<[Rank; 4]> {
+        let ranks = std::mem::take(&mut *self.ranks.lock());
+        self.len.fetch_sub(ranks.len(), Ordering::Relaxed);
+        ranks
+    }
+}
+
+/// A transport that nobody uses yet may still be found by a peer, so it is polled once in so many turns.
+const IDLE_TURNS: usize = 64;
+
+/// Size of a small bounce buffer, and how many there are for each large one.
+const SMALL_BOUNCE: usize = 16 << 10;
+const SMALL_BOUNCE_SHARE: usize = 16;
+
+impl Core {
+    /// Publishes the transports' addresses (`btl.<name>`) and the engine's own card (`pml`).
+    ///
+    /// # Errors
+    /// The modex refused.
+    pub(crate) fn new(config: Config, locking: Locking) -> Result<Self, Error> {
+        let Config { modex, parameters, devices, btls } = config;
+        let window = parameters.pml_unexpected_limit as u64;
+        modex.put(Card::KEY, &Card { window }.to_bytes())?;
+        let mut slots = Vec::with_capacity(btls.len());
+        for btl in btls {
+            let key = format!("btl.{}", btl.name());
+            if slots.iter().all(|slot: &BtlSlot| slot.key != key) {
+                modex.put(&key, &btl.card())?;
+            }
+            slots.push(BtlSlot { btl, key, links: AtomicUsize::new(0), heard: AtomicBool::new(false) });
+        }
+        let crowded = modex.job().local_size as usize > cores();
+        let small = SMALL_BOUNCE.min(parameters.device_chunk_size);
+        let small_count = parameters.device_chunks.saturating_mul(SMALL_BOUNCE_SHARE);
+        Ok(Core {
+            btls: slots,
+            locking,
+            next_link: AtomicU32::new(0),
+            waiting: Waiting { ranks: Lock::new(locking, SmallVec::new()), len: AtomicUsize::new(0) },
+            orders: Orders::new(locking),
+            small_bounce: BouncePool::new(&devices, small, small_count),
+            bounce: BouncePool::new(&devices, parameters.device_chunk_size, parameters.device_chunks),
+            counters: Counters::default(),
+            spin: if crowded { 0 } else { parameters.pml_spin as u64 },
+            sleeping: Mutex::new(()),
+            crowded,
+            instalment: (window / 2).max(1),
+            turns: AtomicUsize::new(0),
+            finalized: AtomicBool::new(false),
+            origin: Origin::here(),
+            modex,
+            parameters,
+            devices,
+        })
+    }
+
+    /// Counts a turn of progress, and says whether idle transports are polled in it.
+    #[inline]
+    pub(super) fn next_turn(&self) -> bool {
+        let turn = self.turns.load(Ordering::Relaxed).wrapping_add(1);
+        // Relaxed and not one step: a lost count only shifts when idle transports are looked at.
+        self.turns.store(turn, Ordering::Relaxed);
+        turn.is_multiple_of(IDLE_TURNS)
+    }
+
+    /// # Errors
+    /// The engine was finalized, or is a forked child's copy.
+    #[inline]
+    pub(crate) fn check_open(&self) -> Result<(), Error> {
+        match self.is_open() {
+            true => Ok(()),
+            false if self.is_forked() => Err(Error::Forked),
+            false => Err(Error::Finalized),
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_open(&self) -> bool {
+        !self.finalized.load(Ordering::Relaxed) && !self.is_forked()
+    }
+
+    /// Whether this is a copy in a forked child.
+    #[inline(always)]
+    pub(crate) fn is_forked(&self) -> bool {
+        !self.origin.is_here()
+    }
+
+    pub(crate) fn set_finalized(&self) {
+        self.finalized.store(true, Ordering::Release);
+    }
+
+    /// `device_protocols=copy`.
+    pub(crate) fn copy_only(&self) -> bool {
+        self.parameters.device_protocols == DeviceProtocols::Copy
+    }
+}
+
+/// Processors that are online, whether or not this process may use them.
+fn cores() -> usize {
+    // SAFETY: asks the system for a number.
+    let online = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
+    usize::try_from(online).unwrap_or(1)
+}

@@ -1,0 +1,125 @@
+//! The rendezvous, at the sender: a header that announces a message (RTS), which is answered by a receiver that asks for
+//! its data.
+
+use cableway_btl::Flags;
+
+use super::choice::{self, Message, Shape, Start};
+use super::context::{Context, Then, default_stream};
+use super::invitation;
+use super::transfer::{Channel, OneCopy, Outgoing, Stage, State};
+use crate::core::{Abilities, Core, Link};
+use crate::wire::{self, Announced, Id};
+
+/// How an attempt to send a first header ended.
+pub(crate) enum Attempt {
+    /// The link is busy, or broke: again later.
+    Busy,
+    /// The message has left and its buffer is free.
+    Gone,
+    /// It goes on by itself: an operation, a copy or the receiver will say more.
+    Under,
+}
+
+/// Announces the message, and nothing more. A message that failed here is announced too: its number is taken, and its
+/// receiver waits for it.
+pub(crate) fn attempt(cx: &mut Context<'_>, channel: &mut Channel, id: Id) -> Attempt {
+    let Channel { links, above: State { sends, invitations, .. } } = channel;
+    let Some(transfer) = sends.get_mut(id) else { return Attempt::Busy };
+    transfer.stage = Stage::Starting(Start::Announce);
+    let able = transfer.failure.is_none();
+    let stores = matches!(transfer.one_copy, OneCopy::Stores { .. });
+    let (addressable, packs) = match able {
+        false => (false, false),
+        // Or the message would not be announced to be stored.
+        true if stores => (true, false),
+        true => storable(cx.core, &links.active, transfer),
+    };
+    // The network that may be asked to store the data knows nothing of the stream, and no kernel is launched that waits.
+    let waits = || packs || links.active.iter().any(|link| link.has(Flags::DEVICE_DIRECT));
+    if addressable && transfer.is_on_device() && waits() && !is_ordered(cx, transfer, id) {
+        return Attempt::Under;
+    }
+    // To find out about the order may have failed it.
+    let able = transfer.failure.is_none();
+    let invitable = able && stores && invitation::is_able(&links.active);
+    match &mut transfer.one_copy {
+        OneCopy::Stores { invitable: told } => *told = invitable,
+        other if packs && able => *other = OneCopy::Packs,
+        OneCopy::Packs => transfer.one_copy = OneCopy::None,
+        _ => {}
+    }
+    let (addressable, packs) = (addressable && able, packs && able);
+    let announced = Announced { len: transfer.len, sender: id, addressable, packs, invitable };
+    let header = wire::rendezvous_bytes(&transfer.envelope, &announced);
+    let unordered = Some(*transfer.convertor.location()).filter(|at| at.on_device() && !transfer.order.is_settled());
+    // What is invited is copied next, which waits for the stream by an event.
+    let unordered = unordered.filter(|_| !invitations.is_invited(&transfer.envelope));
+    let attempt = send_header(channel, id, &header);
+    if let (Attempt::Under, Some(location)) = (&attempt, unordered) {
+        cx.core.orders.note_announced(&location);
+    }
+    attempt
+}
+
+/// Sends the header that announces a message.
+pub(crate) fn send_header(channel: &mut Channel, id: Id, header: &[u8]) -> Attempt {
+    if !channel.links.send_small(header) {
+        return Attempt::Busy;
+    }
+    if let Some(transfer) = channel.above.sends.get_mut(id) {
+        transfer.stage = Stage::Announced;
+    }
+    Attempt::Under
+}
+
+/// Whether the receiver may ask to have the message stored, and whether a kernel packs it then.
+pub(crate) fn storable(core: &Core, active: &[Link], transfer: &Outgoing) -> (bool, bool) {
+    let Some(main) = active.first() else { return (false, false) };
+    let together = Abilities::of(active);
+    // What the network cannot be let read, it does not send either.
+    if matches!(transfer.one_copy, OneCopy::Unreachable) && together.any.contains(Flags::DEVICE_DIRECT) {
+        return (false, false);
+    }
+    let shape = Shape::of(&transfer.convertor, together.any, false, &core.devices);
+    let message = message(core, main, transfer, (shape, together));
+    (choice::addressable(&message), choice::packs(&message))
+}
+
+/// What the protocol is chosen by, where the receiver has room and nothing speaks against one copy.
+pub(crate) fn message<'l>(
+    core: &Core,
+    main: &'l Link,
+    transfer: &Outgoing,
+    (from, links): (Shape, Abilities),
+) -> Message<'l> {
+    Message {
+        len: transfer.len,
+        from,
+        synchronous: transfer.synchronous,
+        credit: true,
+        copy_only: core.copy_only(),
+        main: main.capabilities(),
+        links,
+        reachable: true,
+        stores: false,
+        fetches: true,
+    }
+}
+
+/// Whether the default stream's work on a device's data is done, or nobody can tell, so that the message has failed. If
+/// not, its first header is tried again once it is.
+pub(crate) fn is_ordered(cx: &mut Context<'_>, transfer: &mut Outgoing, id: Id) -> bool {
+    if transfer.order.is_settled() {
+        return true;
+    }
+    match default_stream(cx.core, transfer.convertor.location()) {
+        Ok(Some(completion)) => {
+            transfer.busy += 1;
+            cx.shared.copies.follow(cx.core, completion, 0, Then::Announce { peer: cx.peer.rank, id });
+            return false;
+        }
+        Ok(None) => transfer.order.settle(),
+        Err(source) => transfer.fail_on_device(source),
+    }
+    true
+}

@@ -1,0 +1,217 @@
+//! The receiver's answer to an announced message: by which protocol its data comes.
+
+use std::time::Duration;
+
+use cableway_btl::{Access, Flags, Mover};
+use cableway_common_cuda::{DeviceError, Order};
+
+use super::choice::{self, Announcement, Data, Shape};
+use super::context::{Context, Links, Then, default_stream};
+use super::kept::Offer;
+use super::room::Room;
+use super::transfer::{AfterOrder, Channel, Incoming, Pieces, Remote, Way};
+use super::{fragments, get, invitation, offered, pieces, put, settle};
+use crate::core::Active;
+use crate::error::{Abort, Error};
+use crate::status::Status;
+use crate::wire::{Envelope, Header, Id, Malformed};
+
+/// Asks for the data of a message that was matched.
+pub(crate) fn begin(
+    cx: &mut Context<'_>,
+    channel: &mut Channel,
+    (request, room): (Active, Room),
+    (status, envelope): (Status, &Envelope),
+    offer: &Offer,
+) {
+    let Some((convertor, posted)) = room.into_convertor(&cx.core.devices) else { return };
+    let announced = &offer.announced;
+    let mut transfer = Incoming::new(request, convertor, posted, status, announced.sender);
+    channel.above.invitations.note_matched(transfer.request.address());
+    if let Err(error) = cx.peer.check() {
+        transfer.request.complete(status, Some(error), cx.done);
+        return;
+    }
+    if transfer.wanted == 0 {
+        channel.links.send_control(&Header::Finish { sender: transfer.sender, result: Ok(()) });
+        let truncated = transfer.truncated();
+        transfer.request.complete(status, truncated, cx.done);
+        return;
+    }
+    let shape = Shape::of(&transfer.convertor, channel.links.abilities().any, announced.packs, &cx.core.devices);
+    if shape.on_device {
+        cx.core.orders.note_message(false);
+    }
+    let remote = remote(&channel.links, offer, shape);
+    let (data, _) = choice::data(&announcement(cx, channel, &transfer, offer, (shape, remote)));
+    let would_ask = data == Data::Put && shape.on_device && shape.one_run && remote.is_none();
+    if let Some(given) = invitation::answer(channel, envelope, announced, would_ask) {
+        let id = invitation::receive(channel, *given, transfer);
+        return settle::receive(cx, channel, id);
+    }
+    // Neither the network nor a kernel is let wait for a stream.
+    let direct = || channel.links.abilities().any.contains(Flags::DEVICE_DIRECT);
+    let after = match (data, remote) {
+        (Data::Get, Some(remote)) if !shape.contiguous || (shape.on_device && direct()) => {
+            Some(AfterOrder::Fetch(remote))
+        }
+        (Data::Put, remote) if shape.on_device => Some(AfterOrder::Expose(remote)),
+        // Kernels that were there a moment ago may not be now.
+        (Data::Pieces, _) => {
+            transfer.convertor.spread(&cx.core.devices).map(|spread| AfterOrder::AskForPieces(Pieces::new(spread)))
+        }
+        _ => None,
+    };
+    let ordered = after.map(|after| transfer.way = Way::Ordering(Box::new(after))).is_some();
+    let id = channel.above.receives.insert(transfer);
+    match (data, remote) {
+        _ if ordered => move_in_order(cx, channel, id),
+        (Data::Get | Data::Offered, Some(remote)) => get::begin(cx, channel, (id, remote), data == Data::Offered),
+        (Data::Put, _) => put::expose(channel, id, None),
+        _ => fragments::ask(channel, id, &[]),
+    }
+}
+
+/// What the sender exposed, if this process can fetch from it.
+fn remote(links: &Links, Offer { exposed, .. }: &Offer, shape: Shape) -> Option<Remote> {
+    let mut flag = if shape.on_device { Flags::DEVICE_GET } else { Flags::GET };
+    let exposed = exposed.as_ref()?;
+    let theirs = exposed.blocks.is_some();
+    // No CPU reads a device's blocks.
+    if theirs && !shape.on_device {
+        return None;
+    }
+    if shape.packed && !shape.contiguous {
+        flag |= Flags::DEVICE_PACKED;
+    } else if theirs || (shape.on_device && !shape.one_run) {
+        flag |= Flags::DEVICE_STRIDED;
+    }
+    let link = links.named(exposed.btl, exposed.ordinal, |link| link.has(flag))?;
+    Some(Remote { link, handle: exposed.handle, blocks: exposed.blocks })
+}
+
+/// What the protocol is chosen by.
+fn announcement(
+    cx: &Context<'_>,
+    channel: &Channel,
+    transfer: &Incoming,
+    Offer { announced, exposed }: &Offer,
+    (shape, remote): (Shape, Option<Remote>),
+) -> Announcement {
+    let Channel { links, above } = channel;
+    let abilities = links.abilities();
+    let both = remote.filter(|_| announced.addressable && shape.on_device);
+    let [get, put] = both.map_or([Duration::ZERO; 2], |remote| copy_costs(links, transfer, &remote));
+    let pieces = announced.addressable && shape.packed && !cx.core.copy_only();
+    Announcement {
+        exposed: remote.is_some(),
+        in_blocks: exposed.as_ref().is_some_and(|exposed| exposed.blocks.is_some()),
+        addressable: announced.addressable,
+        packs: announced.packs,
+        scratch: pieces && cx.shared.scratch.promises(transfer.convertor.location()),
+        to: shape,
+        copy_only: cx.core.copy_only(),
+        attentive: !cx.core.crowded && above.sends.is_empty() && above.offers.attentive(cx.peer),
+        any: abilities.any,
+        too_large: transfer.wanted > abilities.device_max_rdma_size as u64,
+        mixed: false,
+        get,
+        put,
+    }
+}
+
+/// What it costs to fetch a message from what the sender exposed, and to have the sender store it.
+fn copy_costs(links: &Links, transfer: &Incoming, remote: &Remote) -> [Duration; 2] {
+    let Some(link) = links.active.iter().find(|other| other.serial == remote.link) else {
+        return [Duration::ZERO; 2];
+    };
+    let local = transfer.convertor.location();
+    [Mover::Fetches, Mover::PeerStores]
+        .map(|mover| link.endpoint.transfer_cost(mover, local, &remote.handle).of(transfer.wanted))
+}
+
+/// Lets the sender store in a device's buffer, or the network or a kernel fetch into it, once the default stream's work on
+/// it is done: they know nothing of that stream.
+fn move_in_order(cx: &mut Context<'_>, channel: &mut Channel, id: Id) {
+    let Some(transfer) = channel.above.receives.get_mut(id) else { return };
+    if transfer.order(&cx.core.devices) == Order::None {
+        return move_ordered(cx, channel, id);
+    }
+    match default_stream(cx.core, transfer.convertor.location()) {
+        Ok(Some(completion)) => {
+            transfer.busy += 1;
+            cx.shared.copies.follow(cx.core, completion, 0, Then::Move { peer: cx.peer.rank, id });
+        }
+        Ok(None) => move_ordered(cx, channel, id),
+        // The copies of fragments will say what is wrong with it.
+        Err(_) => fragments::ask(channel, id, &[]),
+    }
+}
+
+/// The default stream's work on the buffer is done.
+pub(crate) fn ordered(cx: &mut Context<'_>, channel: &mut Channel, id: Id, result: Result<(), DeviceError>) {
+    let Some(transfer) = channel.above.receives.get_mut(id) else { return };
+    transfer.busy -= 1;
+    if !transfer.gone && transfer.failure.is_none() {
+        match result {
+            Ok(()) => move_ordered(cx, channel, id),
+            Err(_) => fragments::ask(channel, id, &[]),
+        }
+    }
+    settle::receive(cx, channel, id);
+}
+
+fn move_ordered(cx: &mut Context<'_>, channel: &mut Channel, id: Id) {
+    let Some(transfer) = channel.above.receives.get_mut(id) else { return };
+    let remote = match std::mem::replace(&mut transfer.way, Way::Fragments) {
+        Way::Ordering(after) => match *after {
+            AfterOrder::AskForPieces(pieces) => {
+                transfer.way = Way::Pieces(pieces);
+                return pieces::ask(cx, channel, id);
+            }
+            AfterOrder::Fetch(remote) => return get::begin(cx, channel, (id, remote), false),
+            AfterOrder::Expose(None) => return put::expose(channel, id, None),
+            AfterOrder::Expose(Some(remote)) => remote,
+        },
+        other => {
+            transfer.way = other;
+            return;
+        }
+    };
+    let whole = transfer.whole(Order::None).map(|whole| whole.0);
+    let registered = whole.zip(channel.links.by_serial(remote.link)).and_then(|(region, link)| {
+        // SAFETY: the buffer is the transfer's until it is settled, which drops the registration first; or it is
+        // dropped before anybody is told of it.
+        unsafe { link.endpoint.register(region, Access::RemoteWrite) }.ok().flatten()
+    });
+    match registered {
+        Some(registration) => put::expose(channel, id, Some((remote.link, registration))),
+        None => get::begin(cx, channel, (id, remote), false),
+    }
+}
+
+/// The sender gives up; `sent` bytes of what it was asked for have left all the same.
+pub(crate) fn aborted(
+    cx: &mut Context<'_>,
+    channel: &mut Channel,
+    (id, sent): (Id, u64),
+    reason: Abort,
+) -> Result<(), Malformed> {
+    let what = "the end of a message";
+    offered::take_back(channel, Some(id));
+    let transfer = channel.above.receives.get_mut(id).ok_or(Malformed::NoTransfer { what, id: id.0 })?;
+    // Of what was sent, some may still be on other links.
+    let coming = sent.checked_sub(transfer.asked - transfer.awaited).filter(|&coming| coming <= transfer.awaited);
+    let coming = coming.ok_or(Malformed::OutOfTurn { what, id: id.0 })?;
+    transfer.arrived += transfer.awaited - coming;
+    let dropped = std::mem::replace(&mut transfer.awaited, coming) - coming;
+    if let Some(pieces) = transfer.pieces() {
+        pieces.put_down_asked();
+    }
+    transfer.give_up_rest();
+    transfer.fail(Error::PeerGaveUp { peer: cx.peer.rank, len: transfer.status.len, reason });
+    transfer.finish = false;
+    channel.above.offers.forget(dropped);
+    settle::receive(cx, channel, id);
+    Ok(())
+}

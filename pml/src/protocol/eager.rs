@@ -1,0 +1,260 @@
+//! Eager: a message leaves with its data, and is copied into the receive that it matches.
+//!
+//! The sender copies into a fragment, or the link takes the data from where it is; a device's data is copied into a
+//! fragment by the device first, and messages that are sent meanwhile overtake it.
+
+use std::sync::atomic::Ordering;
+
+use cableway_btl::{Error as BtlError, Fragment, FragmentKind, Received, Sent, SharedBytes, Transfer};
+use cableway_common_cuda::{DeviceError, Order};
+
+use super::announce::{self, Attempt};
+use super::context::{Context, Held, Operation, Shared, Source, Then, hold};
+use super::kept::Kept;
+use super::room::Room;
+use super::settle;
+use super::transfer::{Channel, Slot, Stage, State};
+use crate::core::{Active, Core, Done};
+use crate::error::Error;
+use crate::status::Status;
+use crate::wire::{self, Header, Id, RENDEZVOUS_LEN};
+
+/// Sends header (that of an eager message if none is given) and data in one message, copied by the CPU.
+pub(crate) fn attempt(
+    cx: &mut Context<'_>,
+    channel: &mut Channel,
+    id: Id,
+    header: Option<&[u8; RENDEZVOUS_LEN]>,
+) -> Result<Attempt, BtlError> {
+    let Channel { links, above: State { sends, .. } } = channel;
+    let (Some(transfer), Some(link)) = (sends.get_mut(id), links.active.first_mut()) else {
+        return Ok(Attempt::Busy);
+    };
+    let eager = wire::match_bytes(&transfer.envelope);
+    let header = header.map_or(&eager[..], |header| &header[..]);
+    let len = transfer.len as usize;
+    let whole = header.len() + len;
+    if whole <= link.capabilities().inline_limit
+        && let Some(payload) = transfer.host_bytes()
+        && link.endpoint.send_inline(header, payload)? == Sent::Done
+    {
+        link.carried = true;
+        return Ok(Attempt::Gone);
+    }
+    let Some(mut fragment) = link.endpoint.alloc(whole, FragmentKind::Host)? else { return Ok(Attempt::Busy) };
+    if let Some(payload) = transfer.host_bytes() {
+        fragment.fill(header, payload);
+    } else {
+        fragment.write(0, header);
+        transfer.convertor.set_position(0);
+        // SAFETY: the fragment has room for the header and `len` bytes, and is ours alone.
+        let packed = unsafe { transfer.convertor.pack(fragment.as_mut_ptr().add(header.len()), len) };
+        if let Err(error) = packed {
+            transfer.fail(Error::of_copy(error, &transfer.convertor));
+            return Ok(announce::attempt(cx, channel, id));
+        }
+    }
+    link.endpoint.send(fragment, whole)?;
+    link.carried = true;
+    Ok(Attempt::Gone)
+}
+
+/// Has the link take the data from where it is.
+pub(crate) fn attempt_in_place(cx: &mut Context<'_>, channel: &mut Channel, id: Id) -> Result<Attempt, BtlError> {
+    let Channel { links, above: State { sends, .. } } = &mut *channel;
+    let (Some(transfer), Some(link)) = (sends.get_mut(id), links.active.first_mut()) else {
+        return Ok(Attempt::Busy);
+    };
+    let Some(region) = transfer.region(0, transfer.len, Order::None) else {
+        return attempt(cx, channel, id, None);
+    };
+    let header = wire::match_bytes(&transfer.envelope);
+    let operation = links.operations.insert(Operation::SendMessage(id));
+    // SAFETY: the buffer stays valid and unwritten until the request completes, which waits for the operation.
+    let sent = unsafe { link.endpoint.send_in_place(&header, region, cx.peer.token(operation)) };
+    if !matches!(sent, Ok(Transfer::Started)) {
+        links.operations.remove(operation);
+    }
+    match sent? {
+        Transfer::Busy => Ok(Attempt::Busy),
+        Transfer::Done => {
+            link.carried = true;
+            Ok(Attempt::Gone)
+        }
+        Transfer::Started => {
+            link.carried = true;
+            transfer.busy += 1;
+            transfer.stage = Stage::Leaving;
+            Ok(Attempt::Under)
+        }
+    }
+}
+
+/// Has the device copy the data into a fragment, which leaves when that is done. Messages sent meanwhile overtake it; their
+/// numbers tell the receiver.
+pub(crate) fn attempt_device(cx: &mut Context<'_>, channel: &mut Channel, id: Id) -> Result<Attempt, BtlError> {
+    let Channel { links, above: State { sends, .. } } = &mut *channel;
+    let (Some(transfer), Some(link)) = (sends.get_mut(id), links.active.first_mut()) else {
+        return Ok(Attempt::Busy);
+    };
+    let header = wire::match_bytes(&transfer.envelope);
+    let (len, whole) = (transfer.len as usize, header.len() + transfer.len as usize);
+    let kind = link.device_kind();
+    let Some(mut fragment) = link.endpoint.alloc(whole, kind)? else { return Ok(Attempt::Busy) };
+    fragment.write(0, &header);
+    let order = transfer.next_order(&cx.core.devices);
+    // SAFETY: the fragment has room for the header.
+    let to = unsafe { fragment.as_mut_ptr().add(header.len()) };
+    let then = |fragment| Then::SendMessage { peer: cx.peer.rank, link: link.serial, id, fragment, len: whole };
+    if let Some(region) = transfer.region(0, transfer.len, order) {
+        // SAFETY: the fragment has room for `len` bytes besides and is ours alone; the buffer stays as it is while the
+        // transfer is busy.
+        unsafe { cx.shared.gather_out(cx.core, region, to, kind == FragmentKind::Device, then(fragment)) };
+    } else {
+        // SAFETY: the fragment has room for `len` bytes besides, is ours alone, and is kept with the completion.
+        match unsafe { transfer.convertor.start_pack(to, len, order) } {
+            Ok((_, completion)) => cx.shared.copies.follow(cx.core, completion, len as u64, then(fragment)),
+            Err(error) => {
+                drop(fragment);
+                transfer.fail(Error::of_copy(error, &transfer.convertor));
+                return Ok(announce::attempt(cx, channel, id));
+            }
+        }
+    }
+    transfer.busy += 1;
+    transfer.stage = Stage::Leaving;
+    Ok(Attempt::Under)
+}
+
+/// The copy of a message's data off the device is done.
+pub(crate) fn message_copied(
+    cx: &mut Context<'_>,
+    channel: &mut Channel,
+    (id, serial): (Id, u32),
+    (mut fragment, len): (Fragment, usize),
+    result: Result<(), DeviceError>,
+) {
+    let Channel { links, above: State { sends, .. } } = &mut *channel;
+    let Some(transfer) = sends.get_mut(id) else { return };
+    transfer.busy -= 1;
+    match result {
+        Err(source) => {
+            transfer.fail_on_device(source);
+            if !transfer.gone && matches!(announce::attempt(cx, channel, id), Attempt::Busy) {
+                channel.above.queues.starts.push_back(id);
+            }
+        }
+        Ok(()) if transfer.gone => {}
+        Ok(()) => match links.by_serial(serial) {
+            Some(link) => {
+                link.carried = true;
+                if let Err(error) = link.endpoint.send(fragment, len) {
+                    links.broken = Some((link.btl, error));
+                }
+            }
+            None => links.control.late.push_back(fragment.copied(len)),
+        },
+    }
+    settle::send(cx, channel, id);
+}
+
+/// A matched message within its upcall, behind a header of so many bytes.
+pub(crate) struct Payload<'m> {
+    pub(crate) message: &'m Received<'m>,
+    pub(crate) header_len: usize,
+}
+
+/// Copies a message within its upcall into its receive.
+#[inline(never)]
+pub(crate) fn deliver(
+    (core, shared): (&Core, &Shared),
+    (request, room): (Active, Room),
+    status: Status,
+    Payload { message, header_len }: Payload<'_>,
+    done: &mut Done,
+) {
+    if room.is_on_device()
+        && let Some(held) = hold(core, message, header_len)
+    {
+        deliver_to_device((core, shared), (request, room), status, held, done);
+    } else {
+        deliver_now((request, room), status, message.bytes().skip(header_len), done);
+    }
+}
+
+/// Copies a message that was kept into its receive.
+pub(crate) fn deliver_kept(
+    (core, shared): (&Core, &Shared),
+    (request, room): (Active, Room),
+    status: Status,
+    kept: Kept,
+    done: &mut Done,
+) {
+    if room.is_on_device() && !kept.payload.is_empty() {
+        // Boxed, because it must not move while the device copies from it.
+        let kept = Box::new(kept);
+        let held = Held { address: kept.payload.as_ptr(), source: Source::Kept { _message: kept } };
+        deliver_to_device((core, shared), (request, room), status, held, done);
+    } else {
+        deliver_now((request, room), status, SharedBytes::from_private(&kept.payload), done);
+    }
+}
+
+/// Copies the message; if to a device, waits for that.
+#[inline]
+fn deliver_now((request, mut room): (Active, Room), status: Status, payload: SharedBytes<'_>, done: &mut Done) {
+    let space = room.len();
+    let len = space.min(payload.len() as u64) as usize;
+    match room.fill(payload, len) {
+        Ok(()) if len == payload.len() => request.succeed(status, done),
+        Ok(()) => request.complete(status, Error::truncated(&status, space), done),
+        Err(error) => request.complete(status, Some(error), done),
+    }
+}
+
+/// Has the device copy the message; the request completes once it has.
+#[cold]
+fn deliver_to_device(
+    (core, shared): (&Core, &Shared),
+    (request, mut room): (Active, Room),
+    status: Status,
+    held: Held,
+    done: &mut Done,
+) {
+    core.orders.note_message(true);
+    let space = room.len();
+    let len = space.min(status.len) as usize;
+    let (truncated, address) = (Error::truncated(&status, space), room.address());
+    if let Some(region) = room.region(len, &core.devices) {
+        let then = |source| Then::Received { request, status, truncated, address, source };
+        // SAFETY: the buffer is the request's until that completes.
+        return unsafe { shared.gather_in(core, held, region, then) };
+    }
+    let Held { address: from, source } = held;
+    // SAFETY: the source keeps the bytes readable and goes where the completion goes.
+    match unsafe { room.start_fill(from, len, &core.devices) } {
+        Ok(completion) => {
+            let then = Then::Received { request, status, truncated, address, source };
+            shared.copies.follow(core, completion, len as u64, then);
+        }
+        Err(error) => request.complete(status, Some(error), done),
+    }
+}
+
+/// Gives the sender its credit back, in instalments of half the window.
+#[inline(always)]
+pub(crate) fn consume(core: &Core, slot: &Slot, cost: u64, done: &mut Done) {
+    let consumed = slot.peer.consumed.add(cost);
+    if consumed.wrapping_sub(slot.peer.credited.load(Ordering::Relaxed)) >= core.instalment {
+        give_credit(core, slot, done);
+    }
+}
+
+#[cold]
+fn give_credit(core: &Core, slot: &Slot, done: &mut Done) {
+    slot.with(core, done, |channel, _| {
+        let consumed = slot.peer.consumed.get();
+        slot.peer.credited.store(consumed, Ordering::Relaxed);
+        channel.links.send_control(&Header::Credit { consumed });
+    });
+}

@@ -1,0 +1,394 @@
+//! Fragments: an announced message's data through internal buffers, or straight from where it is if the link can.
+//!
+//! The receiver asks for ranges; the sender has so many fragments of each message under way, on the link with the least
+//! work.
+
+use cableway_btl::{Error as BtlError, Flags, Fragment, FragmentKind, Received, Region, Transfer};
+use cableway_common_cuda::{Completion, DeviceError, Devices, Order};
+use smallvec::SmallVec;
+
+use super::context::{Context, Held, Links, Operation, Then, hold};
+use super::settle;
+use super::transfer::{Answer, Channel, Incoming, OneCopy, Outgoing, Stage, State, Way};
+use crate::core::Link;
+use crate::error::Error;
+use crate::wire::{Ack, FRAGMENT_LEN, Header, HeaderBuffer, Id, Malformed};
+
+/// How an attempt to send one fragment ended.
+enum Step {
+    /// It is on its way, or being copied.
+    Sent,
+    /// No link takes any.
+    Busy,
+    /// Enough of this message is in flight: its completions go on with it.
+    Deep,
+    /// The message has nothing more to send.
+    Empty,
+}
+
+/// Sends fragments, the oldest message first, until the links are full; returns how many.
+pub(crate) fn advance(cx: &mut Context<'_>, channel: &mut Channel) -> usize {
+    let mut sent = 0;
+    while let Some(&id) = channel.above.queues.streams.front() {
+        match send(cx, channel, id) {
+            Ok(Step::Sent) => sent += 1,
+            Ok(Step::Busy) => break,
+            Ok(Step::Deep | Step::Empty) => {
+                channel.above.queues.streams.pop_front();
+                if let Some(answer) = channel.above.sends.get_mut(id).and_then(Outgoing::answer) {
+                    answer.queued = false;
+                }
+                settle::send(cx, channel, id);
+            }
+            Err(broken) => {
+                channel.links.broken = Some(broken);
+                break;
+            }
+        }
+    }
+    sent
+}
+
+/// A fragment has left, or the receiver has asked for some: settles the message, and goes on with it.
+pub(crate) fn resume(cx: &mut Context<'_>, channel: &mut Channel, id: Id) {
+    settle::send(cx, channel, id);
+    let State { sends, queues, .. } = &mut channel.above;
+    if let Some(answer) = sends.get_mut(id).and_then(Outgoing::answer)
+        && !answer.queued
+        && !answer.ranges.is_empty()
+    {
+        answer.queued = true;
+        queues.streams.push_back(id);
+    }
+    advance(cx, channel);
+}
+
+fn send(cx: &mut Context<'_>, channel: &mut Channel, id: Id) -> Result<Step, (usize, BtlError)> {
+    let Channel { links: Links { active, operations, .. }, above: State { sends, .. } } = channel;
+    let Some(transfer) = sends.get_mut(id) else { return Ok(Step::Empty) };
+    let on_device = transfer.is_on_device();
+    let Stage::Moving(Answer { receiver, ranges, to_device, .. }) = &transfer.stage else { return Ok(Step::Empty) };
+    let Some(&(from, to)) = ranges.front() else { return Ok(Step::Empty) };
+    // Where a device copies on either side, each fragment has the cost of a copy: larger ones suit it.
+    let copied = on_device || *to_device;
+    let parameters = &cx.core.parameters;
+    let depth = if copied { parameters.device_chunks } else { parameters.pml_pipeline_depth };
+    if transfer.busy >= depth.max(1) {
+        return Ok(Step::Deep);
+    }
+    let header = HeaderBuffer::new(&Header::Fragment { receiver: *receiver, offset: from });
+    for at in by_load(active) {
+        let link = &mut active[at];
+        let btl = link.btl;
+        let caps = link.capabilities();
+        let in_place = !on_device && caps.flags.contains(Flags::SEND_IN_PLACE);
+        let kind = if copied { link.device_kind() } else { FragmentKind::Host };
+        let room = match kind {
+            FragmentKind::Device => {
+                let piece = device_piece(parameters.device_chunk_size, transfer.len);
+                caps.device_max_send_size.saturating_sub(FRAGMENT_LEN).min(piece)
+            }
+            _ => caps.max_send_size.saturating_sub(FRAGMENT_LEN),
+        };
+        let len = (to - from).min(room.max(1) as u64);
+        if in_place && let Some(region) = transfer.region(from, len, Order::None) {
+            let operation = operations.insert(Operation::SendFragment(id, len));
+            let token = cx.peer.token(operation);
+            // SAFETY: the buffer stays valid and unwritten until the request completes, which waits for the operation.
+            let sent = unsafe { link.endpoint.send_in_place(header.as_bytes(), region, token) };
+            if !matches!(sent, Ok(Transfer::Started)) {
+                operations.remove(operation);
+            }
+            match sent.map_err(|error| (btl, error))? {
+                Transfer::Busy => continue,
+                Transfer::Done => transfer.note_settled(len),
+                Transfer::Started => transfer.busy += 1,
+            }
+        } else {
+            let whole = FRAGMENT_LEN + len as usize;
+            let Some(mut fragment) = link.endpoint.alloc(whole, kind).map_err(|error| (btl, error))? else {
+                continue;
+            };
+            let (peer, serial) = (cx.peer.rank, link.serial);
+            let then = |fragment| Then::SendFragment { peer, link: serial, id, fragment, len: whole };
+            match pack(transfer, &mut fragment, header.as_bytes(), (from, len), &cx.core.devices) {
+                Ok(Packed::Done) => {
+                    link.endpoint.send(fragment, whole).map_err(|error| (btl, error))?;
+                    transfer.note_settled(len);
+                }
+                Ok(Packed::Copying(completion)) => {
+                    transfer.busy += 1;
+                    cx.shared.copies.follow(cx.core, completion, len, then(fragment));
+                }
+                Ok(Packed::By { to, region }) => {
+                    transfer.busy += 1;
+                    // SAFETY: the fragment has room and is ours alone; the buffer stays as it is while the transfer is
+                    // busy.
+                    unsafe {
+                        cx.shared.gather_out(cx.core, region, to, kind == FragmentKind::Device, then(fragment));
+                    }
+                }
+                Err(error) => {
+                    drop(fragment);
+                    transfer.fail(Error::of_copy(error, &transfer.convertor));
+                    return Ok(Step::Empty);
+                }
+            }
+        }
+        link.load += len as f64 / link.capabilities().bandwidth.max(1.0);
+        link.carried = true;
+        if let Some(answer) = transfer.answer() {
+            match answer.ranges.front_mut() {
+                Some(front) if from + len < to => front.0 = from + len,
+                _ => drop(answer.ranges.pop_front()),
+            }
+        }
+        return Ok(Step::Sent);
+    }
+    Ok(Step::Busy)
+}
+
+/// How much of a message of `len` bytes a device copies at a time. From two pieces on, one side's copies go on beside the
+/// other's; but each piece costs as much as some hundred thousand bytes take.
+fn device_piece(largest: usize, len: u64) -> usize {
+    usize::try_from(len.div_ceil(2)).unwrap_or(largest).clamp(largest.div_ceil(2), largest)
+}
+
+/// How a fragment's data comes into it.
+enum Packed {
+    /// It is there.
+    Done,
+    /// A device copies it.
+    Copying(Completion),
+    /// By a copy that can set out with others.
+    By { to: *mut u8, region: Region },
+}
+
+/// Makes the header and `len` bytes from `from` on the fragment's message, or begins to.
+fn pack(
+    transfer: &mut Outgoing,
+    fragment: &mut Fragment,
+    header: &[u8],
+    (from, len): (u64, u64),
+    devices: &Devices,
+) -> Result<Packed, cableway_datatype::Error> {
+    let (start, end) = (from as usize, (from + len) as usize);
+    if let Some(bytes) = transfer.host_bytes() {
+        fragment.fill(header, &bytes[start..end]);
+        return Ok(Packed::Done);
+    }
+    fragment.write(0, header);
+    transfer.convertor.set_position(from);
+    // SAFETY: the fragment has room for the header and `len` bytes, is ours alone, and is kept with the completion.
+    unsafe {
+        let to = fragment.as_mut_ptr().add(header.len());
+        if !transfer.is_on_device() {
+            return transfer.convertor.pack(to, len as usize).map(|_| Packed::Done);
+        }
+        let order = transfer.next_order(devices);
+        match transfer.region(from, len, order) {
+            Some(region) => Ok(Packed::By { to, region }),
+            None => {
+                let started = transfer.convertor.start_pack(to, len as usize, order);
+                started.map(|(_, completion)| Packed::Copying(completion))
+            }
+        }
+    }
+}
+
+/// A fragment's copy off the device is done.
+pub(crate) fn copied(
+    cx: &mut Context<'_>,
+    channel: &mut Channel,
+    (id, serial): (Id, u32),
+    (mut fragment, len): (Fragment, usize),
+    result: Result<(), DeviceError>,
+) {
+    let Channel { links, above: State { sends, .. } } = &mut *channel;
+    let Some(transfer) = sends.get_mut(id) else { return };
+    transfer.busy -= 1;
+    match result {
+        Err(source) => transfer.fail_on_device(source),
+        // What failed is not sent on; what the receiver has not got it is told of at the end.
+        Ok(()) if transfer.failure.is_some() => {}
+        Ok(()) => {
+            if let Some(link) = links.by_serial(serial) {
+                transfer.note_settled((len - FRAGMENT_LEN) as u64);
+                if let Err(error) = link.endpoint.send(fragment, len) {
+                    links.broken = Some((link.btl, error));
+                }
+            } else if !transfer.gone {
+                transfer.note_settled((len - FRAGMENT_LEN) as u64);
+                links.control.late.push_back(fragment.copied(len));
+            }
+        }
+    }
+    resume(cx, channel, id);
+}
+
+/// A `send_in_place` of a message, or of a fragment of so many bytes, is done.
+pub(crate) fn left_in_place(
+    cx: &mut Context<'_>,
+    channel: &mut Channel,
+    (id, fragment): (Id, Option<u64>),
+    result: Result<(), BtlError>,
+) {
+    let Some(transfer) = channel.above.sends.get_mut(id) else { return };
+    transfer.busy -= 1;
+    match result {
+        Ok(()) => transfer.note_settled(fragment.unwrap_or(0)),
+        Err(error) => transfer.fail(error.into()),
+    }
+    resume(cx, channel, id);
+}
+
+/// The receiver asks for a range as fragments.
+pub(crate) fn asked(
+    cx: &mut Context<'_>,
+    channel: &mut Channel,
+    Ack { sender: id, receiver, from, to, total, to_device, offer }: &Ack,
+) -> Result<(), Malformed> {
+    let what = "an acknowledgement";
+    let transfer = channel.above.sends.get_mut(*id).ok_or(Malformed::NoTransfer { what, id: id.0 })?;
+    let failed = transfer.failure.is_some();
+    let answer = transfer.ask(what, (*id, *receiver), (*from, *to), *total)?;
+    answer.to_device |= to_device;
+    if !failed && from != to {
+        answer.ranges.push_back((*from, *to));
+        cx.core.counters.protocol_fragments.increment();
+        cx.core.counters.bytes_fragments.add(to - from);
+    }
+    // What the receiver asks for as fragments it does not fetch, nor does it have it stored.
+    if offer.is_none() && matches!(transfer.one_copy, OneCopy::Exposed(_) | OneCopy::Stores { .. }) {
+        transfer.one_copy = OneCopy::None;
+        if transfer.is_on_device() {
+            channel.above.fetches.missed();
+        }
+    }
+    resume(cx, channel, *id);
+    Ok(())
+}
+
+/// Asks the sender for ranges; for all if none are named.
+pub(crate) fn ask(channel: &mut Channel, id: Id, ranges: &[(u64, u64)]) {
+    let Channel { links, above: State { receives, .. } } = channel;
+    let Some(transfer) = receives.get_mut(id) else { return };
+    // Of a message that was fetched in part, the sender is asked for the rest only.
+    let fetch = match std::mem::replace(&mut transfer.way, Way::Fragments) {
+        Way::Get(fetch) => Some(fetch),
+        Way::Ordering(_) | Way::Fragments => None,
+        other => {
+            transfer.way = other;
+            None
+        }
+    };
+    // If it has sent some before, it was told then that it may be asked for all.
+    let total = match &fetch {
+        Some(fetch) if !fetch.offered_any => transfer.wanted - fetch.fetched,
+        _ => transfer.wanted,
+    };
+    let whole = [(0, transfer.wanted)];
+    let ranges = if ranges.is_empty() { &whole } else { ranges };
+    transfer.note_asked(ranges.iter().map(|(from, to)| to - from).sum::<u64>());
+    // A device may fail after the sender thinks that all is done: it is told how it went.
+    let (sender, to_device) = (transfer.sender, transfer.is_on_device());
+    transfer.finish = to_device || fetch.is_some_and(|fetch| fetch.offered_any && fetch.fetched != 0);
+    for &(from, to) in ranges {
+        links.send_control(&Header::Ack(Ack { sender, receiver: id, from, to, total, to_device, offer: None }));
+    }
+}
+
+/// A fragment for `offset` arrived, which was asked for.
+pub(crate) fn arrived(
+    cx: &mut Context<'_>,
+    channel: &mut Channel,
+    (id, offset): (Id, u64),
+    message: &Received<'_>,
+    header_len: usize,
+) -> Result<(), Malformed> {
+    let payload = message.bytes().skip(header_len);
+    let len = payload.len() as u64;
+    let transfer = awaiting(channel, id, "a fragment", (offset, len))?;
+    transfer.awaited -= len;
+    transfer.convertor.set_position(offset);
+    let on_device = transfer.is_on_device();
+    if transfer.failure.is_some() {
+        transfer.arrived += len;
+    } else if let Some(held) = on_device.then(|| hold(cx.core, message, header_len)).flatten() {
+        copy_in(cx, transfer, id, (offset, len), held);
+    } else {
+        // SAFETY: the payload is readable and no part of a user's buffer.
+        if let Err(error) = unsafe { transfer.convertor.unpack(payload.as_ptr(), payload.len()) } {
+            transfer.fail(Error::of_copy(error, &transfer.convertor));
+        }
+        transfer.arrived += len;
+    }
+    // Of a message that has failed meanwhile, what was not asked for again is given up.
+    transfer.give_up_pieces_after_failure();
+    Ok(())
+}
+
+/// Has the device copy a fragment's data to where it belongs. The range lies within what is wanted.
+fn copy_in(cx: &Context<'_>, transfer: &mut Incoming, id: Id, (offset, len): (u64, u64), held: Held) {
+    let order = transfer.next_order(&cx.core.devices);
+    let then = |source| Then::Arrived { peer: cx.peer.rank, id, bytes: len, source };
+    if let Some(region) = transfer.region(offset, len, order) {
+        transfer.busy += 1;
+        // SAFETY: the buffer is the transfer's as long as it is busy.
+        return unsafe { cx.shared.gather_in(cx.core, held, region, then) };
+    }
+    let Held { address: from, source } = held;
+    // SAFETY: the source keeps the bytes readable and goes where the completion goes.
+    match unsafe { transfer.convertor.start_unpack(from, len as usize, order) } {
+        Ok((_, completion)) => {
+            transfer.busy += 1;
+            cx.shared.copies.follow(cx.core, completion, len, then(source));
+        }
+        Err(error) => {
+            transfer.arrived += len;
+            transfer.fail(Error::of_copy(error, &transfer.convertor));
+        }
+    }
+}
+
+/// A copy of fragment data into the user's buffer is done.
+pub(crate) fn copied_in(
+    cx: &mut Context<'_>,
+    channel: &mut Channel,
+    (id, bytes): (Id, u64),
+    result: Result<(), DeviceError>,
+) {
+    let Some(transfer) = channel.above.receives.get_mut(id) else { return };
+    transfer.busy -= 1;
+    transfer.arrived += bytes;
+    if let Err(source) = result {
+        transfer.fail_on_device(source);
+        transfer.give_up_pieces_after_failure();
+    }
+    settle::receive(cx, channel, id);
+}
+
+/// The transfer that a range was asked for, if it was.
+pub(crate) fn awaiting<'c>(
+    channel: &'c mut Channel,
+    id: Id,
+    what: &'static str,
+    (offset, len): (u64, u64),
+) -> Result<&'c mut Incoming, Malformed> {
+    let transfer = channel.above.receives.get_mut(id).ok_or(Malformed::NoTransfer { what, id: id.0 })?;
+    let to = offset.saturating_add(len);
+    if to > transfer.wanted {
+        return Err(Malformed::Range { from: offset, to, total: transfer.wanted });
+    }
+    if len > transfer.awaited {
+        return Err(Malformed::OutOfTurn { what, id: id.0 });
+    }
+    Ok(transfer)
+}
+
+/// The links, the one with the least work first: each gets its share of a striped message by its bandwidth.
+fn by_load(links: &[Link]) -> SmallVec<[usize; 4]> {
+    let mut order: SmallVec<[usize; 4]> = (0..links.len()).collect();
+    order.sort_by(|&a, &b| links[a].load.total_cmp(&links[b].load));
+    order
+}

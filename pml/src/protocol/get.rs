@@ -1,0 +1,260 @@
+//! GET: the sender announces a message with a remote key, and the receiver fetches it.
+
+use cableway_btl::{Access, Error, Flags, Packed, Transfer};
+use cableway_common_cuda::{Order, Strided};
+
+use super::announce::{self, Attempt};
+use super::choice::Start;
+use super::context::{Context, Links, Operation};
+use super::region::{self, Local};
+use super::transfer::{Channel, Fetch, OneCopy, Outgoing, Remote, Stage, State, Way};
+use super::{fragments, offered, settle};
+use crate::core::Link;
+use crate::wire::{Announced, Exposed, Header, HeaderBuffer, Id};
+
+/// Has the first link that can make the data reachable for the peer's GET; false if none can.
+pub(crate) fn expose(active: &mut [Link], transfer: &mut Outgoing, flag: Flags) -> Result<bool, Error> {
+    let Some((region, blocks)) = transfer.whole(Order::None) else { return Ok(false) };
+    let flag = if blocks.is_some() { flag | Flags::DEVICE_STRIDED } else { flag };
+    for link in active.iter_mut().filter(|link| link.has(flag)) {
+        // SAFETY: the buffer stays valid and unwritten until the request completes, and the registration is dropped
+        // with the transfer, before that.
+        if let Some(registration) = unsafe { link.endpoint.register(region, Access::RemoteRead)? } {
+            transfer.one_copy = OneCopy::Exposed(Box::new((link.serial, registration)));
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Announces the message with a remote key.
+pub(crate) fn attempt(cx: &mut Context<'_>, channel: &mut Channel, id: Id) -> Result<Attempt, Error> {
+    let Channel { links: Links { active, .. }, above: State { sends, .. } } = &mut *channel;
+    let Some(transfer) = sends.get_mut(id) else { return Ok(Attempt::Under) };
+    let on_device = transfer.is_on_device();
+    // Tried again after a busy link: the registration made then still stands.
+    if !matches!(transfer.one_copy, OneCopy::Exposed(_)) && !on_device {
+        expose(active, transfer, Flags::GET)?;
+    }
+    let addressable = on_device && announce::storable(cx.core, active, transfer).0;
+    let Some(exposed) = exposed(active, transfer) else {
+        transfer.stage = Stage::Starting(Start::Announce);
+        return Ok(announce::attempt(cx, channel, id));
+    };
+    // The peer's copy knows nothing of our default stream.
+    if on_device && !announce::is_ordered(cx, transfer, id) {
+        return Ok(Attempt::Under);
+    }
+    if transfer.failure.is_some() {
+        return Ok(announce::attempt(cx, channel, id));
+    }
+    let announced = Announced { len: transfer.len, sender: id, addressable, packs: false, invitable: false };
+    let header = HeaderBuffer::new(&Header::Get(transfer.envelope, announced, exposed));
+    Ok(announce::send_header(channel, id, header.as_bytes()))
+}
+
+fn exposed(active: &[Link], transfer: &Outgoing) -> Option<Exposed> {
+    let OneCopy::Exposed(exposed) = &transfer.one_copy else { return None };
+    let (serial, registration) = &**exposed;
+    let link = active.iter().find(|link| link.serial == *serial)?;
+    let blocks = transfer.whole(Order::None)?.1;
+    Some(Exposed { btl: link.tag, ordinal: link.ordinal, handle: *registration.handle(), blocks })
+}
+
+/// Sets out to fetch a message, or to offer it to its sender.
+pub(crate) fn begin(cx: &mut Context<'_>, channel: &mut Channel, (id, from): (Id, Remote), offering: bool) {
+    let State { receives, queues, .. } = &mut channel.above;
+    if let Some(transfer) = receives.get_mut(id) {
+        if !offering {
+            cx.core.counters.protocol_get.increment();
+            cx.core.counters.bytes_get.add(transfer.wanted);
+        }
+        transfer.way = Way::Get(Box::new(Fetch::new(from, transfer.wanted, offering)));
+        transfer.finish = !offering;
+    }
+    queues.gets.push_back(id);
+    advance(cx, channel);
+}
+
+/// Goes on with queued fetches; returns how many pieces were handed to links.
+pub(crate) fn advance(cx: &mut Context<'_>, channel: &mut Channel) -> usize {
+    let mut pieces = 0;
+    while let Some(&id) = channel.above.queues.gets.front() {
+        match next(cx, channel, id) {
+            Ok(Some(Transfer::Busy)) => break,
+            Ok(Some(Transfer::Done | Transfer::Started)) => pieces += 1,
+            Ok(None) => {
+                let State { receives, queues, .. } = &mut channel.above;
+                queues.gets.pop_front();
+                if let Some(fetch) = receives.get_mut(id).and_then(|transfer| transfer.fetch()) {
+                    fetch.queued = false;
+                }
+                settle_fetch(cx, channel, id);
+            }
+            Err(broken) => {
+                channel.links.broken = Some(broken);
+                break;
+            }
+        }
+    }
+    pieces
+}
+
+/// Offers the message's next piece, or fetches it; none if there is no more to do now.
+fn next(cx: &Context<'_>, channel: &mut Channel, id: Id) -> Result<Option<Transfer>, (usize, Error)> {
+    let parameters = &cx.core.parameters;
+    let State { receives, offers, .. } = &mut channel.above;
+    let attentive = offers.attentive(cx.peer);
+    let Some(transfer) = receives.get_mut(id) else { return Ok(None) };
+    let deep = transfer.busy >= parameters.pml_pipeline_depth.max(1) || transfer.failure.is_some();
+    let Some(fetch) = transfer.fetch().filter(|fetch| !deep && !fetch.ranges.is_empty()) else { return Ok(None) };
+    if fetch.offering {
+        let left: u64 = fetch.ranges.iter().map(|(from, to)| to - from).sum();
+        if attentive && offered::offer_range(channel, id, parameters.pml_offer_window.max(1) as u64) {
+            return Ok(Some(Transfer::Started));
+        }
+        if attentive && !channel.above.offers.is_empty() {
+            return Ok(Some(Transfer::Busy));
+        }
+        cx.core.counters.protocol_get.increment();
+        cx.core.counters.bytes_get.add(left);
+    }
+    fetch_piece(cx, channel, id)
+}
+
+/// Hands the message's next piece to its link.
+fn fetch_piece(cx: &Context<'_>, channel: &mut Channel, id: Id) -> Result<Option<Transfer>, (usize, Error)> {
+    let Channel { links: Links { active, operations, .. }, above: State { receives, .. } } = channel;
+    let Some(transfer) = receives.get_mut(id) else { return Ok(None) };
+    let on_device = transfer.is_on_device();
+    let one_run = transfer.convertor.contiguous().is_some();
+    let Some(fetch) = transfer.fetch() else { return Ok(None) };
+    fetch.offering = false;
+    let from = fetch.from;
+    let Some(link) = active.iter_mut().find(|link| link.serial == from.link) else { return Ok(None) };
+    let limit = if on_device { link.capabilities().device_rdma_limit } else { link.capabilities().get_limit };
+    let blocks = from.blocks.is_some() || (on_device && !one_run);
+    let packed = blocks && from.blocks.is_none() && transfer.convertor.strided().is_none();
+    let most = match (packed, blocks) {
+        (true, _) => limit.min(region::MOST_PACKED) as u64,
+        (false, true) => u64::MAX,
+        (false, false) => limit as u64,
+    };
+    let Some((offset, end)) = transfer.fetch().and_then(|fetch| fetch.take(most)) else { return Ok(None) };
+    let len = end - offset;
+    let order = transfer.order(&cx.core.devices);
+    let local = match (packed, blocks) {
+        (true, _) => transfer.convertor.spread(&cx.core.devices).map(Local::Spread),
+        (false, true) => transfer.whole(order).map(|(region, ours)| Local::Blocks(region, ours)),
+        (false, false) => transfer.region(offset, len, order).map(Local::Run),
+    };
+    let location = *transfer.convertor.location();
+    let Way::Get(fetch) = &mut transfer.way else { return Ok(None) };
+    let Some(local) = local else {
+        // Kernels are not to be had any more. Nor would they be for the rest.
+        fetch.refuse((offset, end));
+        return Ok(None);
+    };
+    // The sender will not have sent all itself.
+    transfer.finish = true;
+    let operation = operations.insert(Operation::Get { id, offset, len });
+    let token = cx.peer.token(operation);
+    // SAFETY: the buffer is the transfer's until it is settled, which waits for the operation.
+    let got = unsafe {
+        match &local {
+            Local::Spread((user, spread)) => {
+                // The default stream was waited for before.
+                let (position, len, order) = (offset, len as usize, Order::None);
+                let packed = Packed { user: *user, spread, position, len, location, order };
+                link.endpoint.get_packed(&packed, &from.handle, offset, token)
+            }
+            Local::Blocks(region, ours) => {
+                let (run, whole) = (Strided::run(region.len as u64), Strided::run(len));
+                let (ours, theirs) = (ours.as_ref().unwrap_or(&run), from.blocks.as_ref().unwrap_or(&whole));
+                link.endpoint.get_strided((*region, ours), (&from.handle, theirs), len, token)
+            }
+            Local::Run(region) => link.endpoint.get(*region, &from.handle, offset, token),
+        }
+    };
+    if !matches!(got, Ok(Transfer::Started)) {
+        operations.remove(operation);
+    }
+    match got {
+        Ok(Transfer::Busy) => fetch.ranges.push((offset, end)),
+        Ok(Transfer::Done) => {
+            transfer.arrived += len;
+            fetch.fetched += len;
+        }
+        Ok(Transfer::Started) => transfer.busy += 1,
+        Err(Error::Unavailable { .. }) => {
+            // Nor would it be for the rest.
+            fetch.refuse((offset, end));
+            return Ok(None);
+        }
+        Err(error) => {
+            fetch.ranges.push((offset, end));
+            return Err((link.btl, error));
+        }
+    }
+    Ok(got.ok())
+}
+
+/// A piece is done.
+pub(crate) fn completed(
+    cx: &mut Context<'_>,
+    channel: &mut Channel,
+    (id, offset, len): (Id, u64, u64),
+    result: Result<(), Error>,
+) {
+    let State { receives, queues, .. } = &mut channel.above;
+    let Some(transfer) = receives.get_mut(id) else { return };
+    transfer.busy -= 1;
+    match (result, transfer.fetch()) {
+        (Ok(()), fetch) => {
+            if let Some(fetch) = fetch {
+                fetch.fetched += len;
+            }
+            transfer.arrived += len;
+            if transfer.is_on_device() {
+                cx.core.counters.device_direct.increment();
+            }
+        }
+        (Err(Error::Unavailable { .. }), Some(fetch)) => fetch.refused.push((offset, offset + len)),
+        (Err(error), _) => {
+            transfer.arrived += len;
+            transfer.fail(error.into());
+        }
+    }
+    if let Some(fetch) = transfer.fetch()
+        && !fetch.queued
+        && !fetch.ranges.is_empty()
+    {
+        fetch.queued = true;
+        queues.gets.push_back(id);
+    }
+    settle_fetch(cx, channel, id);
+    advance(cx, channel);
+}
+
+/// Ends a fetch of which nothing is under way any more: what was refused comes as fragments.
+fn settle_fetch(cx: &mut Context<'_>, channel: &mut Channel, id: Id) {
+    if channel.above.receives.get_mut(id).is_some_and(|transfer| transfer.failure.is_some()) {
+        offered::take_back(channel, Some(id));
+    }
+    let State { receives, offers, .. } = &mut channel.above;
+    let on_offer = offers.of(id);
+    let Some(transfer) = receives.get_mut(id) else { return };
+    if transfer.busy == 0 && !transfer.gone {
+        let failed = transfer.failure.is_some();
+        if let Some(fetch) = transfer.fetch() {
+            if failed {
+                // Nothing more is fetched.
+                transfer.give_up_rest();
+            } else if fetch.ranges.is_empty() && !on_offer && !fetch.refused.is_empty() {
+                let refused = std::mem::take(&mut fetch.refused);
+                return fragments::ask(channel, id, &refused);
+            }
+        }
+    }
+    settle::receive(cx, channel, id);
+}

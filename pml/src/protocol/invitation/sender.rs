@@ -1,0 +1,81 @@
+//! The sender's side.
+
+use super::state::Invitations;
+use crate::protocol::context::{Context, Links};
+use crate::protocol::put;
+use crate::protocol::transfer::{Channel, OneCopy, Outgoing, State};
+use crate::wire::{Exposed, Id, Invite, Malformed, Put};
+
+/// The receiver says where a message is to be stored.
+pub(crate) fn invited(cx: &mut Context<'_>, channel: &mut Channel, invite: Invite) -> Result<(), Malformed> {
+    let State { sends, invitations, .. } = &mut channel.above;
+    match sends.find(|sent| sent.is_announced() && invite.envelope.names(&sent.envelope)) {
+        Some(id) => accept(cx, channel, id, Box::new(invite)),
+        None => {
+            // For one that will be, or one that went another way; the receiver knows which.
+            invitations.taken = Some(Box::new(invite));
+            Ok(())
+        }
+    }
+}
+
+/// A message was announced. If it is invited already, it is stored at once.
+#[inline]
+pub(crate) fn announced(cx: &mut Context<'_>, channel: &mut Channel, id: Id) {
+    if channel.above.invitations.taken.is_some() {
+        take(cx, channel, id);
+    }
+}
+
+#[inline(never)]
+fn take(cx: &mut Context<'_>, channel: &mut Channel, id: Id) {
+    let State { sends, invitations, .. } = &mut channel.above;
+    let Some(sent) = sends.get_mut(id).filter(|sent| sent.is_announced()) else { return };
+    if let Some(invite) = invitations.taken.take_if(|invite| invite.envelope.names(&sent.envelope)) {
+        // It was not asked for in any other way, and all of it is.
+        let accepted = accept(cx, channel, id, invite);
+        debug_assert!(accepted.is_ok(), "{accepted:?}");
+    }
+}
+
+/// Stores a message that was announced, as soon as the receiver lets it. What the receiver was not told to expect is left:
+/// it asks otherwise.
+fn accept(cx: &mut Context<'_>, channel: &mut Channel, id: Id, invite: Box<Invite>) -> Result<(), Malformed> {
+    let Channel { links: Links { active, .. }, above: State { sends, invitations, .. } } = channel;
+    let invitable = |sent: &Outgoing| matches!(sent.one_copy, OneCopy::Stores { invitable: true });
+    let Some(sent) = sends.get_mut(id).filter(|sent| invitable(sent) && sent.len <= invite.len) else {
+        return Ok(());
+    };
+    if !active.iter_mut().any(|link| link.endpoint.claim(invite.offer)) {
+        // Until it can be, or the receiver asks otherwise, as it does where it took the invitation back.
+        invitations.pending.push((id, invite));
+        return Ok(());
+    }
+    let (len, receiver) = (sent.len, invite.receiver);
+    let Exposed { btl, ordinal, handle, .. } = invite.to;
+    if put::store_whole(cx, channel, (id, receiver, len), (btl, ordinal, &handle), true)? {
+        cx.core.counters.protocol_put.increment();
+        cx.core.counters.bytes_put.add(len);
+        return Ok(());
+    }
+    put::asked(cx, channel, &Put { sender: id, receiver, offset: 0, len, total: len, to: invite.to })
+}
+
+/// Looks whether buffers are free that peers have told of; how many were.
+#[inline]
+pub(crate) fn advance(cx: &mut Context<'_>, channel: &mut Channel) -> usize {
+    if channel.above.invitations.are_pending() { advance_pending(cx, channel) } else { 0 }
+}
+
+fn advance_pending(cx: &mut Context<'_>, channel: &mut Channel) -> usize {
+    let Invitations { pending, .. } = &mut channel.above.invitations;
+    let pending = std::mem::take(pending);
+    let before = pending.len();
+    for (id, invite) in pending {
+        if channel.above.sends.get_mut(id).is_some_and(|sent| sent.is_announced()) {
+            let accepted = accept(cx, channel, id, invite);
+            debug_assert!(accepted.is_ok(), "{accepted:?}");
+        }
+    }
+    before - channel.above.invitations.pending.len()
+}

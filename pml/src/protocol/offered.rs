@@ -1,0 +1,121 @@
+//! Offered: ranges of an announced message that the sender copies into fragments if it attends, and that are fetched if not.
+//!
+//! A sender that is there copies a range into fragments while this process copies the one before out of them, which is
+//! faster than either alone. One that computes, and calls no progress, would keep the message waiting. So a range is
+//! only offered, and if nothing is heard of the sender for a while it is withdrawn and fetched from here; only one of
+//! the two can happen to it.
+
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering::Relaxed;
+
+use cableway_btl::Offer;
+
+use super::context::{Context, Links};
+use super::transfer::{Channel, OpenOffer, State};
+use crate::wire::{Ack, Header, Id};
+
+/// How much longer a sender is waited for that has claimed something and not sent it yet.
+const AT_WORK: usize = 16;
+
+/// Claims a range that the receiver offers, at the sender; false if it is not to be sent. What a device would have to copy
+/// first is left to the receiver, as is what it has taken back.
+pub(crate) fn claim(channel: &mut Channel, id: Id, offer: Offer) -> bool {
+    let Channel { links, above: State { sends, .. } } = channel;
+    let on_host = sends.get_mut(id).is_some_and(|sent| !sent.is_on_device());
+    on_host && links.active.iter_mut().any(|link| link.endpoint.claim(offer))
+}
+
+/// Offers the next range of at most `window` bytes; false if too much is on offer.
+pub(crate) fn offer_range(channel: &mut Channel, id: Id, window: u64) -> bool {
+    let Channel { links, above: State { receives, offers, .. } } = channel;
+    let Some(transfer) = receives.get_mut(id) else { return true };
+    let (sender, total) = (transfer.sender, transfer.wanted);
+    let Some(fetch) = transfer.fetch() else { return true };
+    let Some(link) = links.by_serial(fetch.from.link) else { return true };
+    let Some(offer) = link.endpoint.offer() else { return false };
+    let Some((from, to)) = fetch.take(window) else { return true };
+    fetch.offered_any = true;
+    offers.open.push_back(OpenOffer { id, from, to, link: fetch.from.link, offer });
+    let ack = Ack { sender, receiver: id, from, to, total, to_device: false, offer: Some(offer) };
+    links.send_control(&Header::Ack(ack));
+    true
+}
+
+/// `len` bytes for `offset` have come: the range was claimed. False if it was not.
+pub(crate) fn was_claimed(channel: &mut Channel, id: Id, offset: u64, len: u64) -> bool {
+    let offers = &mut channel.above.offers;
+    let within = |open: &OpenOffer| open.id == id && (open.from..open.to).contains(&offset);
+    if let Some(at) = offers.open.iter().position(within)
+        && let Some(open) = offers.open.remove(at)
+        && end(channel, open)
+    {
+        return false;
+    }
+    channel.above.offers.forget(len);
+    true
+}
+
+/// Takes back what is on offer, of one message or of all, and has not been claimed, to be fetched; how many ranges.
+pub(crate) fn take_back(channel: &mut Channel, only: Option<Id>) -> usize {
+    let offers = &mut channel.above.offers;
+    let (those, others) =
+        std::mem::take(&mut offers.open).into_iter().partition(|open| only.is_none_or(|id| open.id == id));
+    offers.open = others;
+    VecDeque::into_iter(those).filter_map(|open| end(channel, open).then_some(())).count()
+}
+
+/// Ends an offer: true if it was taken back, and is to be fetched. Only a claim lets the sender send the range, so that a
+/// fragment of what nobody claimed is more than is awaited.
+fn end(channel: &mut Channel, open: OpenOffer) -> bool {
+    let Channel { links, above: State { receives, offers, queues, .. } } = channel;
+    let claimed = !withdraw(links, &open);
+    let transfer = receives.get_mut(open.id);
+    if claimed {
+        let len = open.to - open.from;
+        offers.claimed += len;
+        if let Some(transfer) = transfer {
+            transfer.note_asked(len);
+        }
+        return false;
+    }
+    if let Some(fetch) = transfer.and_then(|transfer| transfer.fetch()) {
+        fetch.ranges.push((open.from, open.to));
+        if !std::mem::replace(&mut fetch.queued, true) {
+            queues.gets.push_back(open.id);
+        }
+    }
+    true
+}
+
+fn withdraw(links: &mut Links, open: &OpenOffer) -> bool {
+    let Some(link) = links.by_serial(open.link) else { return false };
+    let (btl, withdrawn) = (link.btl, link.endpoint.withdraw(open.offer));
+    withdrawn.unwrap_or_else(|error| {
+        links.broken = Some((btl, error));
+        false
+    })
+}
+
+/// Looks whether the peer takes what it is offered; how many ranges were taken back.
+pub(crate) fn watch(cx: &Context<'_>, channel: &mut Channel) -> usize {
+    let offers = &mut channel.above.offers;
+    if offers.is_empty() {
+        return 0;
+    }
+    let heard = cx.peer.heard.load(Relaxed);
+    offers.turns = if offers.heard == heard { offers.turns + 1 } else { 0 };
+    offers.heard = heard;
+    // One that has work in hand is not disturbed before that should be done.
+    let longer = if offers.claimed == 0 { 1 } else { AT_WORK };
+    if offers.turns <= cx.core.parameters.pml_offer_patience.saturating_mul(longer) {
+        return 0;
+    }
+    offers.turns = 0;
+    let Some(oldest) = offers.open.pop_front() else { return 0 };
+    if !end(channel, oldest) {
+        // It has just begun.
+        return 0;
+    }
+    channel.above.offers.away = Some(heard);
+    1 + take_back(channel, None)
+}

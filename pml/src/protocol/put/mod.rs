@@ -1,0 +1,12 @@
+//! PUT: the receiver answers an announcement with a remote key (RTR), and the sender stores the data there.
+//!
+//! Most messages between devices are stored whole by one operation ([`whole`]); everything else is a job of several pieces
+//! ([`sender`]).
+
+mod receiver;
+mod sender;
+mod whole;
+
+pub(crate) use receiver::{expose, stored};
+pub(crate) use sender::{advance, asked, completed};
+pub(crate) use whole::{asked_for_several, completed as whole_completed, store as store_whole};

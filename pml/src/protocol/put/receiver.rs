@@ -1,0 +1,127 @@
+//! The receiver: remote keys for the sender, and what it has stored.
+
+use cableway_btl::{Access, Flags, Registration};
+use cableway_common_cuda::Order;
+
+use crate::core::Link;
+use crate::error::Abort;
+use crate::protocol::context::Context;
+use crate::protocol::transfer::{Channel, State, Way};
+use crate::protocol::{fragments, invitation, pieces, settle};
+use crate::wire::Malformed;
+use crate::wire::{Exposed, Header, Id, Put, WholePut};
+
+/// Registers the buffer with every link that can PUT, each for the share that its bandwidth allows; what none takes
+/// comes as fragments. The link of that serial has registered all of it already.
+pub(crate) fn expose(channel: &mut Channel, id: Id, mut registered: Option<(u32, Registration)>) {
+    if expose_whole(channel, id, &mut registered) {
+        return;
+    }
+    // In the order in which it is said.
+    channel.links.send_gathered();
+    let Channel { links, above: State { receives, .. } } = channel;
+    let Some(transfer) = receives.get_mut(id) else { return };
+    transfer.keep(None);
+    let blocks = transfer.whole(Order::None).filter(|whole| whole.1.is_some());
+    let flag = match transfer.is_on_device() {
+        true if blocks.is_some() => Flags::DEVICE_PUT | Flags::DEVICE_STRIDED,
+        true => Flags::DEVICE_PUT,
+        false => Flags::PUT,
+    };
+    let able = |link: &Link| link.has(flag);
+    let total: f64 = links.active.iter().filter(|link| able(link)).map(|link| link.capabilities().bandwidth).sum();
+    let (sender, wanted) = (transfer.sender, transfer.wanted);
+    let mut offset = 0;
+    let mut share = 0.0;
+    let mut requests = Vec::new();
+    for link in links.active.iter_mut().filter(|link| able(link)) {
+        share += link.capabilities().bandwidth / total;
+        // In whole cache lines, the last one ending with the message. A share that is no number is all of it.
+        let partial = share < 1.0 - f64::EPSILON && blocks.is_none();
+        let end = if partial { (wanted as f64 * share) as u64 & !63 } else { wanted };
+        let len = end.clamp(offset, wanted) - offset;
+        let region = match blocks {
+            Some((region, _)) if len != 0 => Some(region),
+            _ => transfer.region(offset, len, Order::None).filter(|region| region.len != 0),
+        };
+        let Some(region) = region else { continue };
+        let registration = match registered.take_if(|(serial, _)| *serial == link.serial && len == wanted) {
+            Some((_, registration)) => Ok(Some(registration)),
+            // SAFETY: the buffer is the transfer's until it is settled, which drops the registration first.
+            None => unsafe { link.endpoint.register(region, Access::RemoteWrite) },
+        };
+        match registration {
+            Ok(Some(registration)) => {
+                let (handle, blocks) = (*registration.handle(), blocks.and_then(|whole| whole.1));
+                let to = Exposed { btl: link.tag, ordinal: link.ordinal, handle, blocks };
+                transfer.keep(registration.into_keeper());
+                transfer.note_asked(len);
+                requests.push(Put { sender, receiver: id, offset, len, total: wanted, to });
+                offset += len;
+            }
+            Ok(None) => break,
+            Err(error) => {
+                links.broken = Some((link.btl, error));
+                break;
+            }
+        }
+    }
+    requests.into_iter().for_each(|put| links.queue_control(&Header::Put(put)));
+    if offset < wanted {
+        let rest = (offset, wanted);
+        fragments::ask(channel, id, &[rest]);
+    }
+    channel.links.flush_control();
+}
+
+/// Has the only link register all of a device's buffer, and the sender asked to store there, with others of its messages;
+/// false, and nothing has happened, where it is not as simple.
+fn expose_whole(channel: &mut Channel, id: Id, registered: &mut Option<(u32, Registration)>) -> bool {
+    let Channel { links, above: State { receives, .. } } = channel;
+    let (Some(transfer), [link]) = (receives.get_mut(id), links.active.as_mut_slice()) else { return false };
+    let able = transfer.is_on_device() && link.has(Flags::DEVICE_PUT);
+    let Some(region) = transfer.region(0, transfer.wanted, Order::None).filter(|_| able) else { return false };
+    let registration = match registered.take_if(|(serial, _)| *serial == link.serial) {
+        Some((_, registration)) => registration,
+        // SAFETY: the buffer is the transfer's until it is settled, which drops the registration first.
+        None => match unsafe { link.endpoint.register(region, Access::RemoteWrite) } {
+            Ok(Some(registration)) => registration,
+            // The long way finds that out again, and what to do.
+            Ok(None) | Err(_) => return false,
+        },
+    };
+    let (sender, wanted, via) = (transfer.sender, transfer.wanted, (link.tag, link.ordinal));
+    links.ask_to_put(&WholePut { sender, receiver: id, len: wanted, handle: registration.handle() }, via);
+    transfer.note_asked(wanted);
+    transfer.keep(registration.into_keeper());
+    true
+}
+
+/// The sender has stored a range, or could not.
+pub(crate) fn stored(
+    cx: &mut Context<'_>,
+    channel: &mut Channel,
+    id: Id,
+    (offset, len): (u64, u64),
+    result: Result<(), Abort>,
+) -> Result<(), Malformed> {
+    let transfer = fragments::awaiting(channel, id, "a report of a store", (offset, len))?;
+    transfer.awaited -= len;
+    if !pieces::stored(cx, channel, id, (offset, len), result.is_ok())
+        && let Some(transfer) = channel.above.receives.get_mut(id)
+    {
+        if result.is_ok() {
+            transfer.arrived += len;
+            let whole = offset == 0 && len == transfer.wanted;
+            let invited = matches!(transfer.way, Way::Put { claimed: Some(_), .. });
+            if whole && !invited && transfer.is_on_device() {
+                invitation::note_stored_whole(cx.peer, &mut channel.above.invitations);
+            }
+        } else {
+            transfer.asked -= len;
+            fragments::ask(channel, id, &[(offset, offset + len)]);
+        }
+    }
+    settle::receive(cx, channel, id);
+    Ok(())
+}

@@ -1,0 +1,221 @@
+//! The sender: jobs of several pieces.
+
+use cableway_btl::{Error, Flags, Mover, Packed, RemoteHandle, Transfer};
+use cableway_common_cuda::{Devices, Location, Order, Strided};
+
+use crate::core::Link;
+use crate::error::Abort;
+use crate::protocol::context::{Context, Links, Operation};
+use crate::protocol::region::{self, Local};
+use crate::protocol::settle;
+use crate::protocol::transfer::{Channel, OneCopy, Outgoing, PutJob, State};
+use crate::wire::{Header, Malformed, Put};
+
+/// The receiver exposes its buffer for a range.
+pub(crate) fn asked(cx: &mut Context<'_>, channel: &mut Channel, put: &Put) -> Result<(), Malformed> {
+    let Put { sender: id, receiver, offset, len, total, to } = *put;
+    let what = "a request to put";
+    let Channel { links, above: State { sends, queues, fetches, .. } } = channel;
+    let transfer = sends.get_mut(id).ok_or(Malformed::NoTransfer { what, id: id.0 })?;
+    transfer.ask(what, (id, receiver), (offset, offset + len), total)?;
+    if transfer.failure.is_none() {
+        let location = *transfer.convertor.location();
+        let (flag, packed) = needed(transfer, put)?;
+        let link = links.named(to.btl, to.ordinal, |link| link.has(flag));
+        if location.on_device()
+            && let Some(link) = link.and_then(|serial| links.by_serial(serial))
+        {
+            fetches.let_peer_copy(peer_copies(link, &location, &to.handle, len));
+        }
+        // Without the link the job fails at once, and the receiver asks for fragments instead.
+        let job = PutJob {
+            id,
+            receiver,
+            offset,
+            len,
+            next: 0,
+            link: link.unwrap_or(u32::MAX),
+            handle: to.handle,
+            blocks: to.blocks,
+            packed,
+            outstanding: 0,
+            failed: link.is_none(),
+        };
+        queues.puts.push_back(queues.put_jobs.insert(job));
+        cx.core.counters.protocol_put.increment();
+        cx.core.counters.bytes_put.add(len);
+    }
+    settle::send(cx, channel, id);
+    advance(cx, channel);
+    Ok(())
+}
+
+/// What a link must be able to do for a request, and whether a kernel packs the data.
+fn needed(transfer: &mut Outgoing, Put { sender: id, offset, to, .. }: &Put) -> Result<(Flags, bool), Malformed> {
+    let out_of_turn = Malformed::OutOfTurn { what: "a request to put", id: id.0 };
+    let on_device = transfer.is_on_device();
+    let flag = if on_device { Flags::DEVICE_PUT } else { Flags::PUT };
+    let one_run = transfer.convertor.contiguous().is_some();
+    // What is in blocks is stored at once, but for what is packed into one run.
+    let packs = matches!(transfer.one_copy, OneCopy::Packs);
+    if packs || (!one_run && to.blocks.is_none() && *offset != 0) {
+        return if to.blocks.is_some() || !on_device {
+            Err(out_of_turn)
+        } else {
+            Ok((flag | Flags::DEVICE_PACKED, true))
+        };
+    }
+    if !one_run && transfer.convertor.strided().is_none() {
+        return Err(out_of_turn);
+    }
+    let blocks = if !one_run || to.blocks.is_some() { Flags::DEVICE_STRIDED } else { Flags::empty() };
+    Ok((flag | blocks, false))
+}
+
+/// Whether it costs less if the peer copies between a buffer at `local` and what the handle names.
+pub(super) fn peer_copies(link: &Link, local: &Location, handle: &RemoteHandle, len: u64) -> bool {
+    let by = |mover| link.endpoint.transfer_cost(mover, local, handle);
+    by(Mover::Stores).exceeds(&by(Mover::PeerFetches), len)
+}
+
+/// Goes on with queued jobs; returns how many pieces were handed to links.
+pub(crate) fn advance(cx: &mut Context<'_>, channel: &mut Channel) -> usize {
+    let mut pieces = 0;
+    while let Some(&index) = channel.above.queues.puts.front() {
+        match store_piece(cx, channel, index) {
+            Ok(Some(Transfer::Busy)) => break,
+            Ok(Some(Transfer::Done | Transfer::Started)) => pieces += 1,
+            Ok(None) => {
+                channel.above.queues.puts.pop_front();
+                settle_job(cx, channel, index);
+            }
+            Err(broken) => {
+                channel.links.broken = Some(broken);
+                break;
+            }
+        }
+    }
+    pieces
+}
+
+/// Hands the job's next piece to its link; none if there is no more to hand over now.
+fn store_piece(cx: &Context<'_>, channel: &mut Channel, index: usize) -> Result<Option<Transfer>, (usize, Error)> {
+    let Channel { links: Links { active, operations, .. }, above: State { sends, queues, .. } } = channel;
+    let Some(job) = queues.put_jobs.get_mut(index) else { return Ok(None) };
+    let (Some(transfer), Some(link)) = (sends.get_mut(job.id), active.iter_mut().find(|link| link.serial == job.link))
+    else {
+        job.failed = true;
+        return Ok(None);
+    };
+    if job.failed || job.next == job.len || job.outstanding >= cx.core.parameters.pml_pipeline_depth.max(1) {
+        return Ok(None);
+    }
+    let on_device = transfer.is_on_device();
+    let blocks = !job.packed && (job.blocks.is_some() || transfer.convertor.contiguous().is_none());
+    let limit = if on_device { link.capabilities().device_rdma_limit } else { link.capabilities().put_limit };
+    let limit = if job.packed { limit.min(region::MOST_PACKED) } else { limit };
+    let len = if blocks { job.len } else { (job.len - job.next).min(limit.max(1) as u64) };
+    let order = transfer.order(&cx.core.devices);
+    let position = job.offset + job.next;
+    let local = match (job.packed, blocks) {
+        // A kernel that waits for a stream cannot be told from one that finds no room.
+        (true, _) if !is_idle(&cx.core.devices, transfer.convertor.location(), order) => None,
+        (true, _) => transfer.convertor.spread(&cx.core.devices).map(Local::Spread),
+        (false, true) => transfer.whole(order).map(|(region, ours)| Local::Blocks(region, ours)),
+        (false, false) => transfer.region(position, len, order).map(Local::Run),
+    };
+    let Some(local) = local else {
+        job.failed = true;
+        return Ok(None);
+    };
+    let operation = operations.insert(Operation::Put(index));
+    let token = cx.peer.token(operation);
+    // SAFETY: the buffer stays valid and unwritten until the request completes, which waits for the operation.
+    let put = unsafe {
+        match &local {
+            Local::Spread((user, spread)) => {
+                let (location, len, order) = (*transfer.convertor.location(), len as usize, Order::None);
+                let packed = Packed { user: *user, spread, position, len, location, order };
+                link.endpoint.put_packed(&packed, &job.handle, job.next, token)
+            }
+            Local::Blocks(region, ours) => {
+                let (run, to) = (Strided::run(region.len as u64), Strided::run(job.len));
+                let (ours, theirs) = (ours.as_ref().unwrap_or(&run), job.blocks.as_ref().unwrap_or(&to));
+                link.endpoint.put_strided((*region, ours), (&job.handle, theirs), len, token)
+            }
+            Local::Run(region) => link.endpoint.put(*region, &job.handle, job.next, token),
+        }
+    };
+    if !matches!(put, Ok(Transfer::Started)) {
+        operations.remove(operation);
+    }
+    match put {
+        Ok(Transfer::Busy) => return Ok(Some(Transfer::Busy)),
+        Ok(Transfer::Done) => {}
+        Ok(Transfer::Started) => {
+            job.outstanding += 1;
+            transfer.busy += 1;
+        }
+        Err(Error::Unavailable { .. }) => {
+            job.failed = true;
+            return Ok(None);
+        }
+        Err(error) => return Err((link.btl, error)),
+    }
+    job.next += len;
+    link.carried = true;
+    Ok(put.ok())
+}
+
+/// Whether nothing is to be waited for, or it is over.
+fn is_idle(devices: &Devices, at: &Location, order: Order) -> bool {
+    order == Order::None || devices.ask_default_stream(at).unwrap_or(false)
+}
+
+/// A piece is done.
+pub(crate) fn completed(cx: &mut Context<'_>, channel: &mut Channel, index: usize, result: Result<(), Error>) {
+    let State { sends, queues, .. } = &mut channel.above;
+    let Some(job) = queues.put_jobs.get_mut(index) else { return };
+    job.outstanding -= 1;
+    job.failed |= result.is_err();
+    let again = !job.failed && job.next < job.len && !queues.puts.contains(&index);
+    if let Some(transfer) = sends.get_mut(job.id) {
+        transfer.busy -= 1;
+        if result.is_ok() && transfer.is_on_device() {
+            cx.core.counters.device_direct.increment();
+        }
+    }
+    if again {
+        queues.puts.push_back(index);
+    }
+    settle_job(cx, channel, index);
+    advance(cx, channel);
+}
+
+/// Tells the receiver if the whole range is stored, or cannot be.
+fn settle_job(cx: &mut Context<'_>, channel: &mut Channel, index: usize) {
+    let Channel { links, above: State { sends, queues, fetches, .. } } = channel;
+    let Some(job) = queues.put_jobs.get(index) else { return };
+    if job.outstanding != 0 || !(job.failed || job.next == job.len) {
+        return;
+    }
+    let PutJob { id, receiver, offset, len, failed, .. } = queues.put_jobs.remove(index);
+    queues.puts.retain(|&other| other != index);
+    let result = if failed { Err(Abort::Transport) } else { Ok(()) };
+    if let Some(transfer) = sends.get_mut(id) {
+        // What could not be stored may be asked for again; and of what was, once the message has failed, the receiver
+        // hears nothing but how much there was without it.
+        if failed || transfer.failure.is_some() {
+            transfer.note_refused(len);
+        } else {
+            transfer.note_settled(len);
+            if transfer.is_on_device() {
+                fetches.fetched();
+            }
+        }
+        if transfer.failure.is_none() && !transfer.gone {
+            links.send_control(&Header::Stored { receiver, offset, len, result });
+        }
+    }
+    settle::send(cx, channel, id);
+}

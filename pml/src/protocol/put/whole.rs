@@ -1,0 +1,133 @@
+//! The sender: all of a message stored by one operation.
+
+use cableway_btl::{Error, Flags, RemoteHandle, Transfer};
+
+use super::sender::{self, peer_copies};
+use crate::error::Abort;
+use crate::protocol::context::{Context, Links, Operation};
+use crate::protocol::settle;
+use crate::protocol::transfer::{Channel, Stage, State};
+use crate::wire::{BtlTag, Exposed, Header, Id, Malformed, Put, PutsReader, WholePut};
+
+/// The receiver exposes buffers for all of several messages.
+pub(crate) fn asked_for_several(
+    cx: &mut Context<'_>,
+    channel: &mut Channel,
+    puts: &mut PutsReader<'_>,
+) -> Result<(), Malformed> {
+    let (btl, ordinal) = puts.via();
+    let mut first = true;
+    let (mut count, mut bytes) = (0, 0);
+    let mut outcome = Ok(());
+    while let Some(request) = puts.next_put() {
+        let WholePut { sender, receiver, len, handle } = match request {
+            Ok(request) => request,
+            Err(malformed) => {
+                outcome = Err(malformed);
+                break;
+            }
+        };
+        match store(cx, channel, (sender, receiver, len), (btl, ordinal, handle), first) {
+            Ok(true) => (count, bytes) = (count + 1, bytes + len),
+            Ok(false) => {
+                let to = Exposed { btl, ordinal, handle: *handle, blocks: None };
+                let put = Put { sender, receiver, offset: 0, len, total: len, to };
+                outcome = sender::asked(cx, channel, &put);
+            }
+            Err(malformed) => outcome = Err(malformed),
+        }
+        if outcome.is_err() {
+            break;
+        }
+        first = false;
+    }
+    cx.core.counters.protocol_put.add(count);
+    cx.core.counters.bytes_put.add(bytes);
+    outcome
+}
+
+/// Stores all of a device's message where the receiver exposes memory for it, if it is as simple as that: the data lies in
+/// one run, and one operation takes it. Else answers false, and nothing has happened.
+pub(crate) fn store(
+    cx: &mut Context<'_>,
+    channel: &mut Channel,
+    (id, receiver, len): (Id, Id, u64),
+    (tag, ordinal, handle): (BtlTag, u8, &RemoteHandle),
+    learn: bool,
+) -> Result<bool, Malformed> {
+    let Channel { links: Links { active, operations, .. }, above: State { sends, fetches, .. } } = channel;
+    let (Some(transfer), [link]) = (sends.get_mut(id), active.as_mut_slice()) else { return Ok(false) };
+    let location = *transfer.convertor.location();
+    let able = link.capabilities();
+    if !location.on_device()
+        || len == 0
+        || !transfer.is_announced()
+        || transfer.failure.is_some()
+        || (link.tag, link.ordinal) != (tag, ordinal)
+        || !able.flags.contains(Flags::DEVICE_PUT)
+        || len > able.device_rdma_limit as u64
+    {
+        return Ok(false);
+    }
+    let order = transfer.order(&cx.core.devices);
+    let Some(region) = transfer.region(0, len, order) else { return Ok(false) };
+    transfer.ask("a request to put", (id, receiver), (0, len), len)?;
+    let operation = operations.insert(Operation::PutWhole { id, receiver, len });
+    // SAFETY: the buffer stays valid and unwritten until the request completes, which waits for the operation.
+    let put = unsafe { link.endpoint.put(region, handle, 0, cx.peer.token(operation)) };
+    if learn && !matches!(put, Ok(Transfer::Busy)) {
+        fetches.let_peer_copy(peer_copies(link, &location, handle, len));
+    }
+    if matches!(put, Ok(Transfer::Started)) {
+        link.carried = true;
+        transfer.busy += 1;
+        return Ok(true);
+    }
+    operations.remove(operation);
+    let result = match put {
+        Ok(Transfer::Done) => {
+            link.carried = true;
+            Ok(())
+        }
+        // Not to be tried again: to have met the memory twice means something to the link.
+        Err(error @ Error::Unavailable { .. }) => Err(error),
+        // The long way waits for the link, or finds its error again.
+        Ok(_) | Err(_) => {
+            transfer.stage = Stage::Announced;
+            return Ok(false);
+        }
+    };
+    transfer.busy += 1;
+    completed(cx, channel, (id, receiver, len), &result);
+    Ok(true)
+}
+
+/// All of a message is stored, or could not be: tells the receiver.
+pub(crate) fn completed(
+    cx: &mut Context<'_>,
+    channel: &mut Channel,
+    (id, receiver, len): (Id, Id, u64),
+    result: &Result<(), Error>,
+) {
+    let Channel { links, above: State { sends, fetches, .. } } = channel;
+    let Some(transfer) = sends.get_mut(id) else { return };
+    transfer.busy -= 1;
+    let stored = result.is_ok();
+    cx.peer.counters.device_direct.add_exclusively(u64::from(stored));
+    // As of a job's pieces.
+    if stored && transfer.failure.is_none() {
+        transfer.note_settled(len);
+        fetches.fetched();
+    } else {
+        transfer.note_refused(len);
+    }
+    if transfer.failure.is_none() && !transfer.gone {
+        match stored {
+            true => links.tell_stored(receiver, len),
+            false => {
+                links.send_control(&Header::Stored { receiver, offset: 0, len, result: Err(Abort::Transport) });
+            }
+        }
+    }
+    settle::send(cx, channel, id);
+}

@@ -1,0 +1,178 @@
+//! Where a posted receive will put its message.
+
+use cableway_btl::{Region, SharedBytes};
+use cableway_common_cuda::{Completion, Devices, Location, Moment, Order};
+use cableway_datatype::Convertor;
+
+use super::region;
+use crate::buffer::Buffer;
+use crate::error::Error;
+
+/// The buffer of a receive that nothing has matched yet.
+pub(crate) enum Room {
+    /// Taken out.
+    None,
+    /// One run of host memory, by far the commonest. All that a small message needs to know of it.
+    Plain { address: *mut u8, len: u64 },
+    /// Anything else, and when it was posted.
+    Converted(Convertor, Moment),
+}
+
+impl Room {
+    /// Becomes what a buffer needs.
+    ///
+    /// # Safety
+    /// The buffer is valid for writes, and nobody else's, until the message is in it.
+    #[inline(always)]
+    pub(crate) unsafe fn renew(&mut self, buffer: Buffer<'_>, devices: &Devices) {
+        let location = buffer.classify(devices);
+        match buffer.contiguous() {
+            Some((address, len)) if !location.on_device() => *self = Room::Plain { address, len },
+            // SAFETY: the caller's promise.
+            _ => *self = unsafe { Self::converted(buffer, location, devices) },
+        }
+    }
+
+    /// # Safety
+    /// As [`renew`](Self::renew).
+    #[inline(never)]
+    unsafe fn converted(buffer: Buffer<'_>, location: Location, devices: &Devices) -> Self {
+        // SAFETY: the caller's promise.
+        let convertor = unsafe { buffer.convertor_to_receive(location, devices) };
+        Room::Converted(convertor, devices.moment())
+    }
+
+    /// Bytes that it takes.
+    #[inline]
+    pub(crate) fn len(&self) -> u64 {
+        match self {
+            Room::None => 0,
+            Room::Plain { len, .. } => *len,
+            Room::Converted(convertor, _) => convertor.packed_size(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn is_on_device(&self) -> bool {
+        self.on_device().is_some()
+    }
+
+    /// Where it is, if that is on a device.
+    #[inline]
+    pub(crate) fn on_device(&self) -> Option<&Location> {
+        match self {
+            Room::Converted(convertor, _) => Some(convertor.location()).filter(|location| location.on_device()),
+            _ => None,
+        }
+    }
+
+    /// Its first byte's address, for messages to people.
+    pub(crate) fn address(&self) -> usize {
+        match self {
+            Room::None => 0,
+            Room::Plain { address, .. } => *address as usize,
+            Room::Converted(convertor, _) => convertor.contiguous().map_or(0, |address| address as usize),
+        }
+    }
+
+    /// Copies all of `from` in if that fits into one run of host memory. False: nothing happened.
+    #[inline(always)]
+    pub(crate) fn take_plain(&mut self, from: SharedBytes<'_>) -> bool {
+        match *self {
+            Room::Plain { address, len } if from.len() as u64 <= len => {
+                // SAFETY: as in `fill`.
+                unsafe { copy(from.as_ptr(), address, from.len()) };
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Copies the first `len` bytes of `from` in, and waits if a device does it. `len` is at most [`len`](Self::len).
+    #[inline]
+    pub(crate) fn fill(&mut self, from: SharedBytes<'_>, len: usize) -> Result<(), Error> {
+        match self {
+            Room::None => Ok(()),
+            Room::Plain { address, len: room } => {
+                let len = len.min(*room as usize).min(from.len());
+                // SAFETY: `len` bytes are readable and, by `renew`'s caller's promise, writable; a payload is no part of
+                // a user's buffer.
+                unsafe { copy(from.as_ptr(), *address, len) };
+                Ok(())
+            }
+            // SAFETY: the payload is readable and no part of a user's buffer.
+            Room::Converted(convertor, _) => match unsafe { convertor.unpack(from.as_ptr(), len.min(from.len())) } {
+                Ok(_) => Ok(()),
+                Err(error) => Err(Error::of_copy(error, convertor)),
+            },
+        }
+    }
+
+    /// The first `len` bytes, which are at most [`len`](Self::len), if they are one run on a device, and what a copy
+    /// there waits for.
+    pub(crate) fn region(&self, len: usize, devices: &Devices) -> Option<Region> {
+        match self {
+            Room::Converted(convertor, posted) if len != 0 && convertor.location().on_device() => {
+                region::run(convertor, 0, len as u64, order(convertor, *posted, devices))
+            }
+            _ => None,
+        }
+    }
+
+    /// As [`fill`](Self::fill), but a device's copies may be under way still.
+    ///
+    /// # Safety
+    /// `len` bytes at `from` stay readable until the completion is done.
+    pub(crate) unsafe fn start_fill(
+        &mut self,
+        from: *const u8,
+        len: usize,
+        devices: &Devices,
+    ) -> Result<Completion, Error> {
+        match self {
+            // SAFETY: the caller's promise.
+            Room::Converted(convertor, posted) => unsafe {
+                let started = convertor.start_unpack(from, len, order(convertor, *posted, devices));
+                started.map(|(_, completion)| completion).map_err(|error| Error::of_copy(error, convertor))
+            },
+            // SAFETY: the caller's promise.
+            _ => self.fill(unsafe { SharedBytes::new(from, len) }, len).map(|()| Completion::DONE),
+        }
+    }
+
+    /// As what a message of many parts is unpacked by, and when it was posted.
+    pub(crate) fn into_convertor(self, devices: &Devices) -> Option<(Convertor, Moment)> {
+        match self {
+            Room::None => None,
+            Room::Plain { address, len } => {
+                let buffer = Buffer::bytes(address, len);
+                // SAFETY: `renew`'s caller's promise.
+                let convertor = unsafe { buffer.convertor_to_receive(buffer.classify(devices), devices) };
+                Some((convertor, devices.moment()))
+            }
+            Room::Converted(convertor, posted) => Some((convertor, posted)),
+        }
+    }
+}
+
+/// What a copy to a buffer waits for that was posted at a moment.
+fn order(convertor: &Convertor, posted: Moment, devices: &Devices) -> Order {
+    let settled = devices.settled_since(convertor.location(), posted) && !convertor.is_mixed();
+    if settled { Order::None } else { Order::AfterDefaultStream }
+}
+
+/// Copies `len` bytes; a single word without a call.
+///
+/// # Safety
+/// As [`std::ptr::copy_nonoverlapping`].
+#[inline]
+unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
+    const WORD: usize = size_of::<u64>();
+    if len == WORD {
+        // SAFETY: the caller's promise.
+        unsafe { from.copy_to_nonoverlapping(to, WORD) }
+    } else if len != 0 {
+        // SAFETY: the caller's promise.
+        unsafe { from.copy_to_nonoverlapping(to, len) }
+    }
+}

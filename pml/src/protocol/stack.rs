@@ -1,0 +1,201 @@
+//! The protocols of an engine: its core, its peers, and what happens to their transfers.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use cableway_base::lock::Locking;
+use cableway_btl::{Error as BtlError, MIN_MESSAGE, Received};
+use cableway_common_cuda::DeviceError;
+
+use super::context::{Context, Operation, Shared, Then};
+use super::scratch::Scratches;
+use super::transfer::{Channel, Slot, State};
+use super::{answer, eager, fragments, get, invitation, offered, pieces, put, settle, start};
+use crate::core::{Config, Copies, Core, Done, Peers, failover};
+use crate::error::Error;
+use crate::wire::{Header, Malformed, Several, parse_batch};
+
+pub(crate) struct Stack {
+    pub(crate) core: Core,
+    pub(crate) shared: Shared,
+    pub(crate) peers: Peers<State>,
+}
+
+impl Stack {
+    pub(crate) fn new(config: Config, locking: Locking) -> Result<Self, Error> {
+        let core = Core::new(config, locking)?;
+        let copies = Copies::new(locking, core.parameters.device_batch_size);
+        let scratch = Scratches::new(core.parameters.device_scratch_size);
+        let peers = Peers::new(core.modex.job().size as usize);
+        Ok(Stack { core, shared: Shared { copies, scratch }, peers })
+    }
+
+    /// Runs `act` with the peer's channel, and has progress see to what it leaves behind.
+    #[inline]
+    pub(crate) fn with<R>(
+        &self,
+        slot: &Slot,
+        done: &mut Done,
+        act: impl FnOnce(&mut Context<'_>, &mut Channel) -> R,
+    ) -> R {
+        let (core, shared, peer) = (&self.core, &self.shared, &slot.peer);
+        slot.with(core, done, |channel, done| act(&mut Context { core, shared, peer, done }, channel))
+    }
+
+    fn context<'c>(&'c self, slot: &'c Slot, done: &'c mut Done) -> Context<'c> {
+        Context { core: &self.core, shared: &self.shared, peer: &slot.peer, done }
+    }
+
+    /// A header has come that belongs to a transfer, or to the core.
+    pub(crate) fn handle(
+        &self,
+        slot: &Slot,
+        header: &Header,
+        (message, header_len): (&Received<'_>, usize),
+        done: &mut Done,
+    ) -> Result<(), Malformed> {
+        self.with(slot, done, |cx, channel| match *header {
+            Header::Match(_) | Header::Rendezvous(..) | Header::Get(..) => Ok(()),
+            Header::Ack(ack) => match ack.offer {
+                Some(offer) if !offered::claim(channel, ack.sender, offer) => Ok(()),
+                _ => fragments::asked(cx, channel, &ack),
+            },
+            Header::Put(put) => put::asked(cx, channel, &put),
+            Header::Fragment { receiver, offset } => {
+                let len = (message.bytes().len() - header_len) as u64;
+                if !offered::was_claimed(channel, receiver, offset, len) {
+                    return Err(Malformed::OutOfTurn { what: "a fragment", id: receiver.0 });
+                }
+                fragments::arrived(cx, channel, (receiver, offset), message, header_len)?;
+                pieces::ask_for_refused(channel, receiver);
+                settle::receive(cx, channel, receiver);
+                // There may be room for more offers.
+                get::advance(cx, channel);
+                Ok(())
+            }
+            Header::Finish { sender, result } => start::finished(cx, channel, sender, result),
+            Header::Stored { receiver, offset, len, result } => {
+                put::stored(cx, channel, receiver, (offset, len), result)
+            }
+            Header::Credit { consumed } => {
+                let known = channel.links.credit.consumed(consumed);
+                known.map_err(|sent| Malformed::Credit { consumed, sent })
+            }
+            Header::Resume { btl, received } => failover::resumed(cx.core, cx.peer, channel, btl, received),
+            Header::Invite(invite) => invitation::invited(cx, channel, invite),
+            Header::Abort { receiver, sent, reason } => answer::aborted(cx, channel, (receiver, sent), reason),
+        })
+    }
+
+    /// A message of several headers has come.
+    pub(crate) fn handle_several(&self, slot: &Slot, message: &Received<'_>, done: &mut Done) -> Result<(), Malformed> {
+        let mut bytes = [0; MIN_MESSAGE];
+        if message.bytes().len() > bytes.len() {
+            return Err(Malformed::TooLong(message.bytes().len()));
+        }
+        let count = message.bytes().copy_to(&mut bytes);
+        let several = parse_batch(&bytes[..count])?;
+        self.with(slot, done, |cx, channel| match several {
+            Several::Puts(mut puts) => put::asked_for_several(cx, channel, &mut puts),
+            Several::Stored(stored) => {
+                stored.iter().try_for_each(|(receiver, len)| put::stored(cx, channel, receiver, (0, len), Ok(())))
+            }
+            Several::Finished(finished) => {
+                finished.iter().try_for_each(|sender| start::finished(cx, channel, sender, Ok(())))
+            }
+        })
+    }
+
+    /// Counts what came from a peer, but for eager messages.
+    pub(crate) fn note_heard(&self, slot: &Slot) {
+        slot.peer.heard.store(slot.peer.heard.load(Relaxed).wrapping_add(1), Relaxed);
+    }
+
+    /// An operation of a link has ended.
+    pub(crate) fn completed(
+        &self,
+        slot: &Slot,
+        channel: &mut Channel,
+        operation: Operation,
+        result: Result<(), BtlError>,
+        done: &mut Done,
+    ) {
+        let cx = &mut self.context(slot, done);
+        match operation {
+            Operation::SendMessage(id) => fragments::left_in_place(cx, channel, (id, None), result),
+            Operation::SendFragment(id, len) => fragments::left_in_place(cx, channel, (id, Some(len)), result),
+            Operation::Get { id, offset, len } => get::completed(cx, channel, (id, offset, len), result),
+            Operation::Put(job) => put::completed(cx, channel, job, result),
+            Operation::PutWhole { id, receiver, len } => {
+                put::whole_completed(cx, channel, (id, receiver, len), &result);
+            }
+        }
+    }
+
+    /// Goes on with what waited for the peer's links; returns how much left.
+    pub(crate) fn advance(&self, slot: &Slot, channel: &mut Channel, done: &mut Done) -> usize {
+        let cx = &mut self.context(slot, done);
+        start::advance(cx, channel)
+            + fragments::advance(cx, channel)
+            + put::advance(cx, channel)
+            + invitation::advance(cx, channel)
+            + offered::watch(cx, channel)
+            + get::advance(cx, channel)
+    }
+
+    /// The peer is gone: ends its transfers.
+    pub(crate) fn abandon(&self, slot: &Slot, channel: &mut Channel, done: &mut Done) {
+        channel.above.offers.open.clear();
+        invitation::forget(channel, &slot.peer);
+        settle::abandon(&mut self.context(slot, done), channel);
+    }
+
+    /// Sees to copies that have ended; returns how many.
+    #[cold]
+    pub(crate) fn poll_copies(&self) -> usize {
+        let ended = self.shared.copies.take_ended(&self.core);
+        let count = ended.len();
+        if count == 0 {
+            return 0;
+        }
+        let mut done = Done::default();
+        for (then, result) in ended {
+            self.copied(then, result, &mut done);
+        }
+        self.shared.copies.followed(&self.core, count);
+        done.run();
+        count
+    }
+
+    fn copied(&self, then: Then, result: Result<(), DeviceError>, done: &mut Done) {
+        let rank = match then {
+            Then::Received { request, status, truncated, address, source } => {
+                drop(source);
+                let failed = result.err().map(|source| Error::Device { address, len: status.len, source });
+                return request.complete(status, failed.or(truncated), done);
+            }
+            Then::SendMessage { peer, .. }
+            | Then::SendFragment { peer, .. }
+            | Then::Announce { peer, .. }
+            | Then::Move { peer, .. }
+            | Then::Arrived { peer, .. }
+            | Then::Unpacked { peer, .. } => peer,
+        };
+        let Some(slot) = self.peers.known(rank) else { return };
+        self.with(slot, done, |cx, channel| match then {
+            Then::SendMessage { link, id, fragment, len, .. } => {
+                eager::message_copied(cx, channel, (id, link), (fragment, len), result);
+            }
+            Then::SendFragment { link, id, fragment, len, .. } => {
+                fragments::copied(cx, channel, (id, link), (fragment, len), result);
+            }
+            Then::Announce { id, .. } => start::ordered(cx, channel, id, result),
+            Then::Move { id, .. } => answer::ordered(cx, channel, id, result),
+            Then::Arrived { id, bytes, source, .. } => {
+                fragments::copied_in(cx, channel, (id, bytes), result);
+                drop(source);
+            }
+            Then::Unpacked { id, lane, bytes, .. } => pieces::unpacked(cx, channel, (id, lane, bytes), result),
+            Then::Received { .. } => {}
+        });
+    }
+}

@@ -1,0 +1,206 @@
+//! The first header of a message.
+
+use cableway_btl::{Error as BtlError, Flags, Operation};
+use cableway_common_cuda::DeviceError;
+
+use super::announce::{self, Attempt};
+use super::choice::{self, Message, Shape, Start};
+use super::context::Context;
+use super::transfer::{Channel, OneCopy, Outgoing, Stage, State};
+use super::{eager, get, invitation, settle};
+use crate::core::{Abilities, Core, flow};
+use crate::error::{Abort, Error};
+use crate::status::{Outcome, Status};
+use crate::wire::{self, Announced, Id, MATCH_LEN, Malformed};
+
+/// Sends a new message's first header, or queues it.
+pub(crate) fn start(cx: &mut Context<'_>, channel: &mut Channel, mut transfer: Outgoing) -> Outcome {
+    let start = choose(cx.core, channel, &mut transfer);
+    transfer.stage = Stage::Starting(start);
+    let Channel { links, above: State { sends, queues, .. } } = channel;
+    match start {
+        Start::Eager | Start::EagerInPlace | Start::EagerDevice => {
+            links.credit.take(flow::cost(true, transfer.len as usize));
+            cx.core.counters.sends_eager.increment();
+            cx.core.counters.bytes_eager.add(transfer.len);
+        }
+        Start::AnnounceWithData => links.credit.take(flow::cost(false, transfer.len as usize)),
+        Start::Expose | Start::Announce => cx.peer.counters.sends_rendezvous.add_exclusively(1),
+    }
+    // Nothing overtakes what waits, though the receiver would put it right.
+    let queue = !links.control.waiting.is_empty() || !queues.starts.is_empty();
+    let id = sends.insert(transfer);
+    match if queue { Attempt::Busy } else { attempt(cx, channel, id) } {
+        Attempt::Gone => {
+            // The caller learns it from the outcome; the request was never seen active.
+            if let Some(transfer) = channel.above.sends.remove(id) {
+                transfer.request.retract();
+            }
+            Outcome::Complete
+        }
+        Attempt::Under => {
+            invitation::announced(cx, channel, id);
+            settle::send(cx, channel, id);
+            Outcome::Started
+        }
+        Attempt::Busy => {
+            cx.core.counters.send_queued.increment();
+            channel.above.queues.starts.push_back(id);
+            Outcome::Started
+        }
+    }
+}
+
+fn choose(core: &Core, channel: &mut Channel, transfer: &mut Outgoing) -> Start {
+    let together = channel.links.abilities();
+    let shape = Shape::of_run(&transfer.convertor, together.any);
+    if is_stored(core, channel, transfer, (shape, together)) {
+        // What the protocol says of such a message, whatever else it is asked.
+        transfer.one_copy = OneCopy::Stores { invitable: false };
+        return Start::Announce;
+    }
+    let reachable = shape.on_device && shape.contiguous && expose_device(core, channel, transfer, (shape, together));
+    let links = &channel.links;
+    let Some(main) = links.active.first() else { return Start::Announce };
+    let cost = flow::cost(true, transfer.len.min(usize::MAX as u64 / 2) as usize);
+    let credit = links.credit.covers(cost);
+    let message = Message { credit, reachable, ..announce::message(core, main, transfer, (shape, together)) };
+    let (start, _) = choice::start(&message);
+    if !credit && start == Start::Announce && message.len + MATCH_LEN as u64 <= message.main.eager_limit as u64 {
+        core.counters.flow_controlled.increment();
+    }
+    start
+}
+
+/// Whether a device's data should be announced for this process to store it.
+fn is_stored(core: &Core, channel: &mut Channel, transfer: &Outgoing, how: (Shape, Abilities)) -> bool {
+    let Channel { links, above: State { fetches, .. } } = channel;
+    let small = transfer.len <= core.parameters.device_push_limit as u64;
+    if !how.0.on_device || !small || fetches.peer_copies() {
+        return false;
+    }
+    let Some(main) = links.active.first() else { return false };
+    let message = Message { stores: true, ..announce::message(core, main, transfer, how) };
+    let cost = |operation| main.endpoint.cost(operation, transfer.convertor.location());
+    if !choice::stores_device(&message) || cost(Operation::Put).exceeds(&cost(Operation::Get), transfer.len) {
+        return false;
+    }
+    choice::stores_device(&Message { fetches: false, ..message }) || fetches.next_is_announced()
+}
+
+/// Has a link make a device's data reachable for the peer, if one copy may be the way to move it.
+fn expose_device(core: &Core, channel: &mut Channel, transfer: &mut Outgoing, how: (Shape, Abilities)) -> bool {
+    let Channel { links, above: State { fetches, .. } } = channel;
+    let Some(main) = links.active.first() else { return false };
+    let message = announce::message(core, main, transfer, how);
+    if !choice::exposes_device(&message)
+        || !(choice::exposes_device(&Message { fetches: false, ..message }) || fetches.next_is_announced())
+    {
+        return false;
+    }
+    let reachable = get::expose(&mut links.active, transfer, Flags::DEVICE_GET).unwrap_or_else(|error| {
+        links.main_broke(error);
+        false
+    });
+    if !reachable {
+        transfer.one_copy = OneCopy::Unreachable;
+    }
+    reachable
+}
+
+/// Tries the queued first headers in order.
+pub(crate) fn advance(cx: &mut Context<'_>, channel: &mut Channel) -> usize {
+    let mut moved = 0;
+    while let Some(&id) = channel.above.queues.starts.front() {
+        match attempt(cx, channel, id) {
+            Attempt::Busy => break,
+            Attempt::Gone => {
+                if let Some(transfer) = channel.above.sends.remove(id) {
+                    transfer.request.complete(Status::EMPTY, None, cx.done);
+                }
+            }
+            Attempt::Under => {
+                invitation::announced(cx, channel, id);
+                settle::send(cx, channel, id);
+            }
+        }
+        channel.above.queues.starts.pop_front();
+        moved += 1;
+    }
+    moved
+}
+
+fn attempt(cx: &mut Context<'_>, channel: &mut Channel, id: Id) -> Attempt {
+    let Some(transfer) = channel.above.sends.get_mut(id) else { return Attempt::Under };
+    let Stage::Starting(start) = transfer.stage else { return Attempt::Under };
+    let attempt = match start {
+        Start::Eager => eager::attempt(cx, channel, id, None),
+        Start::AnnounceWithData => attempt_with_data(cx, channel, id),
+        Start::EagerInPlace => eager::attempt_in_place(cx, channel, id),
+        Start::EagerDevice => eager::attempt_device(cx, channel, id),
+        Start::Expose => get::attempt(cx, channel, id),
+        Start::Announce => Ok(announce::attempt(cx, channel, id)),
+    };
+    attempt.unwrap_or_else(|error| {
+        channel.links.main_broke(error);
+        Attempt::Busy
+    })
+}
+
+fn attempt_with_data(cx: &mut Context<'_>, channel: &mut Channel, id: Id) -> Result<Attempt, BtlError> {
+    let Some(transfer) = channel.above.sends.get_mut(id) else { return Ok(Attempt::Under) };
+    let announced = Announced { len: transfer.len, sender: id, addressable: false, packs: false, invitable: false };
+    let header = wire::rendezvous_bytes(&transfer.envelope, &announced);
+    let attempt = eager::attempt(cx, channel, id, Some(&header))?;
+    if !matches!(attempt, Attempt::Gone) {
+        return Ok(attempt);
+    }
+    if let Some(transfer) = channel.above.sends.get_mut(id) {
+        transfer.stage = Stage::Announced;
+    }
+    Ok(Attempt::Under)
+}
+
+/// The default stream's work on a device's data is done, or has failed: its message can be announced.
+pub(crate) fn ordered(cx: &mut Context<'_>, channel: &mut Channel, id: Id, result: Result<(), DeviceError>) {
+    let Some(transfer) = channel.above.sends.get_mut(id) else { return };
+    transfer.busy -= 1;
+    transfer.order.settle();
+    if let Err(source) = result {
+        transfer.fail_on_device(source);
+        transfer.stage = Stage::Starting(Start::Announce);
+    }
+    if !transfer.gone {
+        match attempt(cx, channel, id) {
+            Attempt::Busy => channel.above.queues.starts.push_back(id),
+            _ => invitation::announced(cx, channel, id),
+        }
+    }
+    settle::send(cx, channel, id);
+}
+
+/// The receiver has all that it wants, or gave up (FIN).
+pub(crate) fn finished(
+    cx: &mut Context<'_>,
+    channel: &mut Channel,
+    id: Id,
+    result: Result<(), Abort>,
+) -> Result<(), Malformed> {
+    let what = "the end of a message";
+    let State { sends, fetches, .. } = &mut channel.above;
+    let transfer = sends.get_mut(id).ok_or(Malformed::NoTransfer { what, id: id.0 })?;
+    if matches!(transfer.stage, Stage::Starting(_) | Stage::Leaving) || transfer.finished {
+        return Err(Malformed::OutOfTurn { what, id: id.0 });
+    }
+    transfer.finished = true;
+    if let OneCopy::Exposed(_) = std::mem::replace(&mut transfer.one_copy, OneCopy::None)
+        && result.is_ok()
+    {
+        fetches.fetched();
+    }
+    if let Err(reason) = result {
+        transfer.fail(Error::PeerGaveUp { peer: cx.peer.rank, len: transfer.len, reason });
+    }
+    settle::send(cx, channel, id);
+    Ok(())
+}

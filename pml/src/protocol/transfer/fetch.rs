@@ -1,0 +1,73 @@
+//! The receiver's state of a GET.
+
+use cableway_btl::RemoteHandle;
+use cableway_common_cuda::Strided;
+use smallvec::{SmallVec, smallvec};
+
+/// Memory of the sender's that can be fetched from.
+#[derive(Clone, Copy)]
+pub(crate) struct Remote {
+    /// The serial of the link that reaches it.
+    pub(crate) link: u32,
+    pub(crate) handle: RemoteHandle,
+    /// Where in it the data is, if that is in blocks.
+    pub(crate) blocks: Option<Strided>,
+}
+
+pub(crate) struct Fetch {
+    pub(crate) from: Remote,
+    /// Ranges that are neither on offer nor handed to the link, in any order.
+    pub(crate) ranges: SmallVec<[(u64, u64); 2]>,
+    /// Ranges that could not be fetched.
+    pub(crate) refused: Vec<(u64, u64)>,
+    /// Whether the queue of gets has it.
+    pub(crate) queued: bool,
+    /// Ranges are offered to the sender, not fetched.
+    pub(crate) offering: bool,
+    /// Some were.
+    pub(crate) offered_any: bool,
+    /// Bytes that were fetched.
+    pub(crate) fetched: u64,
+}
+
+impl Fetch {
+    /// Of `len` bytes, to be queued.
+    pub(crate) fn new(from: Remote, len: u64, offering: bool) -> Self {
+        Fetch {
+            from,
+            ranges: smallvec![(0, len)],
+            refused: Vec::new(),
+            queued: true,
+            offering,
+            offered_any: false,
+            fetched: 0,
+        }
+    }
+
+    /// A range cannot be fetched, nor can what is left.
+    pub(crate) fn refuse(&mut self, range: (u64, u64)) {
+        self.refused.push(range);
+        self.refuse_rest();
+    }
+
+    /// What is left cannot be fetched.
+    pub(crate) fn refuse_rest(&mut self) {
+        self.refused.extend(self.ranges.drain(..).rev());
+    }
+
+    /// Takes the next range off, at most `most` bytes of it.
+    pub(crate) fn take(&mut self, most: u64) -> Option<(u64, u64)> {
+        let (from, to) = self.ranges.last_mut()?;
+        let piece = (*from, (*from + most.max(1)).min(*to));
+        *from = piece.1;
+        if from == to {
+            self.ranges.pop();
+        }
+        Some(piece)
+    }
+
+    /// Gives up what was neither asked for nor fetched; how many bytes.
+    pub(crate) fn give_up(&mut self) -> u64 {
+        self.ranges.drain(..).chain(self.refused.drain(..)).map(|(from, to)| to - from).sum()
+    }
+}

@@ -1,0 +1,13 @@
+//! Messages under way: an envelope, and an enum of states that own their data.
+
+mod fetch;
+mod pieces;
+mod receive;
+mod send;
+mod state;
+
+pub(crate) use fetch::{Fetch, Remote};
+pub(crate) use pieces::{DEPTH, Holds, Lane, Pieces};
+pub(crate) use receive::{Claimed, Incoming, Then as AfterOrder, Way};
+pub(crate) use send::{Answer, OneCopy, Outgoing, Stage};
+pub(crate) use state::{Channel, OpenOffer, PutJob, Slot, State};

@@ -1,0 +1,191 @@
+//! A message whose data is on its way in.
+
+use cableway_btl::{Offer, Region};
+use cableway_common_cuda::{DeviceError, Devices, Moment, Order, Strided};
+use cableway_datatype::Convertor;
+
+use super::fetch::{Fetch, Remote};
+use super::pieces::Pieces;
+use crate::core::Active;
+use crate::error::Error;
+use crate::protocol::order::CopyOrder;
+use crate::protocol::region;
+use crate::status::Status;
+use crate::wire::Id;
+
+pub(crate) struct Incoming {
+    pub(crate) request: Active,
+    pub(crate) convertor: Convertor,
+    pub(crate) order: CopyOrder,
+    pub(crate) status: Status,
+    pub(crate) sender: Id,
+    /// Bytes to be received: no more than the buffer takes.
+    pub(crate) wanted: u64,
+    /// Bytes that are settled: where they belong, or given up.
+    pub(crate) arrived: u64,
+    /// Bytes that the sender was asked to send or store. A range that is on offer counts from its claim on.
+    pub(crate) asked: u64,
+    /// Bytes of these that have not come.
+    pub(crate) awaited: u64,
+    /// Operations and copies that still write to the buffer.
+    pub(crate) busy: usize,
+    pub(crate) way: Way,
+    /// The sender waits for a FIN.
+    pub(crate) finish: bool,
+    pub(crate) failure: Option<Box<Error>>,
+    /// The sender has given up, or is dead.
+    pub(crate) gone: bool,
+}
+
+/// How the data comes.
+pub(crate) enum Way {
+    /// The default stream's work on the buffer is waited for.
+    Ordering(Box<Then>),
+    /// This process fetches it, or offers it to the sender.
+    Get(Box<Fetch>),
+    /// The sender stores it.
+    Put {
+        /// What lets the sender store, where that is to be taken back.
+        keepers: Vec<Box<dyn Send>>,
+        /// What the sender claims before it stores, where it was invited.
+        claimed: Option<Claimed>,
+    },
+    /// The sender stores it in scratch memory.
+    Pieces(Box<Pieces>),
+    /// The sender sends it.
+    Fragments,
+}
+
+/// What follows once the default stream's work is done.
+pub(crate) enum Then {
+    Fetch(Remote),
+    /// The sender stores; where that cannot be, it is fetched.
+    Expose(Option<Remote>),
+    AskForPieces(Box<Pieces>),
+}
+
+/// What a message that is stored by invitation keeps until it is settled.
+pub(crate) struct Claimed {
+    pub(crate) link: u32,
+    pub(crate) offer: Offer,
+}
+
+impl Incoming {
+    pub(crate) fn new(request: Active, convertor: Convertor, posted: Moment, status: Status, sender: Id) -> Self {
+        let room = convertor.packed_size();
+        Incoming {
+            request,
+            status,
+            sender,
+            wanted: room.min(status.len),
+            convertor,
+            order: CopyOrder::new(posted),
+            arrived: 0,
+            asked: 0,
+            awaited: 0,
+            busy: 0,
+            way: Way::Fragments,
+            finish: false,
+            failure: None,
+            gone: false,
+        }
+    }
+
+    pub(crate) fn is_on_device(&self) -> bool {
+        self.convertor.location().on_device()
+    }
+
+    /// `len` bytes of the buffer from `offset` on, if the buffer is one run.
+    pub(crate) fn region(&self, offset: u64, len: u64, order: Order) -> Option<Region> {
+        region::run(&self.convertor, offset, len, order)
+    }
+
+    /// All of the buffer that an operation of a link may touch, and where in it the data belongs if that is in blocks.
+    pub(crate) fn whole(&self, order: Order) -> Option<(Region, Option<Strided>)> {
+        region::whole(&self.convertor, self.wanted, order)
+    }
+
+    /// What an operation of a link on the buffer waits for.
+    pub(crate) fn order(&self, devices: &Devices) -> Order {
+        if self.is_on_device() { self.order.of(self.convertor.location(), devices) } else { Order::None }
+    }
+
+    /// What the next copy to a device waits for.
+    pub(crate) fn next_order(&mut self, devices: &Devices) -> Order {
+        self.order.next(self.convertor.location(), devices)
+    }
+
+    pub(crate) fn fetch(&mut self) -> Option<&mut Fetch> {
+        match &mut self.way {
+            Way::Get(fetch) => Some(fetch),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn pieces(&mut self) -> Option<&mut Pieces> {
+        match &mut self.way {
+            Way::Pieces(pieces) => Some(pieces),
+            _ => None,
+        }
+    }
+
+    /// Keeps what lets the sender store.
+    pub(crate) fn keep(&mut self, keeper: Option<Box<dyn Send>>) {
+        let Way::Put { keepers, .. } = &mut self.way else {
+            self.way = Way::Put { keepers: keeper.into_iter().collect(), claimed: None };
+            return;
+        };
+        keepers.extend(keeper);
+    }
+
+    /// So many bytes more are to come from the sender.
+    pub(crate) fn note_asked(&mut self, bytes: u64) {
+        self.asked += bytes;
+        self.awaited += bytes;
+    }
+
+    /// The first failure stands. What still arrives is counted and dropped.
+    pub(crate) fn fail(&mut self, error: Error) {
+        self.failure.get_or_insert_with(|| Box::new(error));
+    }
+
+    /// A device's copy to the buffer failed.
+    pub(crate) fn fail_on_device(&mut self, source: DeviceError) {
+        let user = self.pieces().map(|pieces| pieces.user as usize);
+        let address = user.or_else(|| self.convertor.contiguous().map(|address| address as usize)).unwrap_or(0);
+        self.fail(Error::Device { address, len: self.wanted, source });
+    }
+
+    /// Gives up what was neither asked for nor fetched; whether there was anything among the pieces.
+    pub(crate) fn give_up_rest(&mut self) -> bool {
+        let wanted = self.wanted;
+        let (given_up, pieces) = match &mut self.way {
+            Way::Get(fetch) => (fetch.give_up(), false),
+            Way::Pieces(pieces) => (pieces.give_up(wanted), true),
+            _ => (0, false),
+        };
+        self.arrived += given_up;
+        pieces && given_up != 0
+    }
+
+    /// Of pieces of a message that has failed here, nothing more is asked for, and the sender must hear that.
+    pub(crate) fn give_up_pieces_after_failure(&mut self) {
+        if self.failure.is_some() && self.pieces().is_some() && self.give_up_rest() {
+            self.finish = true;
+        }
+    }
+
+    /// What is wrong if the message is longer than the buffer.
+    pub(crate) fn truncated(&self) -> Option<Error> {
+        Error::truncated(&self.status, self.wanted)
+    }
+
+    /// Whether nothing more is to come from the sender.
+    pub(crate) fn has_arrived(&self) -> bool {
+        !matches!(self.way, Way::Get(_)) && self.asked == self.wanted && self.awaited == 0
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.busy == 0 && (self.gone || self.arrived == self.wanted)
+    }
+}

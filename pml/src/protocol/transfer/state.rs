@@ -1,0 +1,138 @@
+//! What the protocols keep of a peer.
+
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering::Relaxed;
+
+use cableway_btl::{Offer, RemoteHandle};
+use cableway_common_cuda::Strided;
+use slab::Slab;
+
+use super::receive::Incoming;
+use super::send::Outgoing;
+use crate::core::{self, Above, Peer, Table};
+use crate::protocol::context::Operation;
+use crate::protocol::fetches::Fetches;
+use crate::protocol::invitation::Invitations;
+use crate::wire::Id;
+
+pub(crate) type Channel = core::Channel<State>;
+pub(crate) type Slot = core::Slot<State>;
+
+#[derive(Default)]
+pub(crate) struct State {
+    pub(crate) sends: Table<Outgoing>,
+    pub(crate) receives: Table<Incoming>,
+    pub(crate) queues: Queues,
+    pub(crate) offers: Offers,
+    /// What the peer does with small device messages.
+    pub(crate) fetches: Fetches,
+    /// Receives whose buffers are told before their messages are announced.
+    pub(crate) invitations: Invitations,
+}
+
+/// What a busy link left over, in the order in which it is tried again.
+#[derive(Default)]
+pub(crate) struct Queues {
+    /// Messages whose first header has not left.
+    pub(crate) starts: VecDeque<Id>,
+    /// Messages with fragments to send.
+    pub(crate) streams: VecDeque<Id>,
+    /// Jobs with pieces to put.
+    pub(crate) puts: VecDeque<usize>,
+    /// Messages with pieces to get.
+    pub(crate) gets: VecDeque<Id>,
+    pub(crate) put_jobs: Slab<PutJob>,
+}
+
+impl Queues {
+    #[inline]
+    pub(crate) fn are_empty(&self) -> bool {
+        self.starts.is_empty() && self.streams.is_empty() && self.puts.is_empty() && self.gets.is_empty()
+    }
+}
+
+/// A range that the receiver asked to have stored.
+pub(crate) struct PutJob {
+    pub(crate) id: Id,
+    pub(crate) receiver: Id,
+    /// The range in the message; the handle's memory begins with its first byte.
+    pub(crate) offset: u64,
+    pub(crate) len: u64,
+    /// Bytes of it that were handed to the link.
+    pub(crate) next: u64,
+    pub(crate) link: u32,
+    pub(crate) handle: RemoteHandle,
+    /// Where in the handle's memory the data belongs, if that is in blocks.
+    pub(crate) blocks: Option<Strided>,
+    /// A kernel packs it.
+    pub(crate) packed: bool,
+    pub(crate) outstanding: usize,
+    pub(crate) failed: bool,
+}
+
+/// Ranges of announced messages that are on offer to the peer, as far as is known.
+#[derive(Default)]
+pub(crate) struct Offers {
+    /// The oldest first.
+    pub(crate) open: VecDeque<OpenOffer>,
+    /// The peer's count of what came from it, when it was last seen to change.
+    pub(crate) heard: u64,
+    /// Turns since then.
+    pub(crate) turns: usize,
+    /// Bytes that were claimed, as far as is known, and have not come.
+    pub(crate) claimed: u64,
+    /// That count when the peer was found to be away.
+    pub(crate) away: Option<u64>,
+}
+
+pub(crate) struct OpenOffer {
+    pub(crate) id: Id,
+    pub(crate) from: u64,
+    pub(crate) to: u64,
+    pub(crate) link: u32,
+    pub(crate) offer: Offer,
+}
+
+impl Offers {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.open.is_empty()
+    }
+
+    /// Whether the peer was heard of since it was last found to be away.
+    pub(crate) fn attentive(&self, peer: &Peer) -> bool {
+        self.away != Some(peer.heard.load(Relaxed))
+    }
+
+    /// So many bytes will not come.
+    pub(crate) fn forget(&mut self, bytes: u64) {
+        self.claimed = self.claimed.saturating_sub(bytes);
+    }
+
+    /// Whether anything of a message is on offer.
+    pub(crate) fn of(&self, id: Id) -> bool {
+        self.open.iter().any(|open| open.id == id)
+    }
+}
+
+impl Above for State {
+    type Operation = Operation;
+
+    #[inline]
+    fn is_idle(&self) -> bool {
+        self.queues.are_empty() && self.offers.is_empty() && !self.invitations.are_pending()
+    }
+
+    /// What was being fetched will be asked for as fragments.
+    fn links_put_away(&mut self) {
+        for id in self.receives.ids() {
+            if let Some(fetch) = self.receives.get_mut(id).and_then(|transfer| transfer.fetch()) {
+                fetch.refuse_rest();
+            }
+        }
+    }
+
+    fn clear_queues(&mut self) {
+        let put_jobs = std::mem::take(&mut self.queues.put_jobs);
+        self.queues = Queues { put_jobs, ..Queues::default() };
+    }
+}

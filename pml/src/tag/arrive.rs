@@ -1,0 +1,260 @@
+//! A message's way from the transport to its receive, or to where it waits.
+
+use super::communicator::Communicator;
+use super::deliver::{self, Arrived};
+use super::engine::Engine;
+use super::matching::{Arrival, Released};
+use super::registry::Age;
+use super::request::Receive;
+use crate::core::{self, Done};
+use crate::error::{Abort, Error};
+use crate::protocol::{self, Content, Kept, Slot};
+use crate::wire::{Envelope, Header, Malformed};
+
+/// A message that is looking for its receive.
+pub(super) trait Message {
+    fn envelope(&self) -> Envelope;
+    /// A copy that can wait.
+    fn keep(self) -> Kept;
+    /// Gives it to the receive that it matched.
+    fn deliver(self, engine: &Engine, slot: &Slot, matched: (Receive, u32), done: &mut Done);
+}
+
+impl Message for &Arrived<'_> {
+    #[inline]
+    fn envelope(&self) -> Envelope {
+        self.envelope
+    }
+
+    fn keep(self) -> Kept {
+        Kept::new(self.envelope, self.content.clone(), self.payload())
+    }
+
+    #[inline]
+    fn deliver(self, engine: &Engine, slot: &Slot, matched: (Receive, u32), done: &mut Done) {
+        deliver::arrived(engine, slot, matched, self, done);
+    }
+}
+
+impl Message for Kept {
+    fn envelope(&self) -> Envelope {
+        self.envelope
+    }
+
+    fn keep(self) -> Kept {
+        self
+    }
+
+    fn deliver(self, engine: &Engine, slot: &Slot, matched: (Receive, u32), done: &mut Done) {
+        deliver::kept(engine, slot, matched, self, done);
+    }
+}
+
+/// What was decided about a message under the locks.
+enum Admitted<M> {
+    Matched((Receive, u32), M),
+    Kept,
+    Late(M),
+    NoCommunicator(M),
+}
+
+/// The receive that an eager message goes to, if nothing stands between them: the communicator is known, it is the
+/// message's turn, none was parked behind it, and the receive is posted. Else nothing has happened, and the message
+/// must [`arrive`].
+#[inline(always)]
+pub(super) fn take_awaiting(engine: &Engine, slot: &Slot, envelope: &Envelope) -> Option<(Receive, u32)> {
+    engine.registry.read(|registry| {
+        let communicator = registry.get(envelope.context)?;
+        let source = communicator.rank_of(slot.peer.rank)?;
+        if communicator.member(source).epoch != envelope.epoch {
+            return None;
+        }
+        let receive = communicator.matching.lock().matcher.take_next(source, envelope.tag, envelope.seq)?;
+        Some((receive, source))
+    })
+}
+
+/// Matches a message and delivers it, or keeps it.
+#[inline(never)]
+pub(super) fn arrive(engine: &Engine, slot: &Slot, message: impl Message, done: &mut Done) -> Result<(), Malformed> {
+    let envelope = message.envelope();
+    let (admitted, more) = engine.registry.read(|registry| match registry.get(envelope.context) {
+        Some(communicator) => admit(engine, slot, communicator, envelope, message),
+        None => Ok((Admitted::NoCommunicator(message), false)),
+    })?;
+    match admitted {
+        Admitted::Matched(matched, message) => message.deliver(engine, slot, matched, done),
+        Admitted::Kept => {}
+        Admitted::Late(message) => refuse(engine, slot, &message.keep(), Abort::CommunicatorRemoved, done),
+        Admitted::NoCommunicator(message) => keep_early(engine, slot, message.keep(), done)?,
+    }
+    if more {
+        release_parked(engine, slot, envelope.context, done);
+    }
+    Ok(())
+}
+
+/// Decides about a message of a known communicator; the flag says that parked ones may follow.
+#[inline]
+fn admit<M: Message>(
+    engine: &Engine,
+    slot: &Slot,
+    communicator: &Communicator,
+    envelope: Envelope,
+    message: M,
+) -> Result<(Admitted<M>, bool), Malformed> {
+    let Envelope { context, epoch, tag, seq } = envelope;
+    // The context may be another communicator's by now: the epoch that this process has with the peer decides.
+    let Some(source) = communicator.rank_of(slot.peer.rank) else {
+        return Ok((Admitted::NoCommunicator(message), false));
+    };
+    match Age::of(epoch, communicator.member(source).epoch) {
+        Age::Current => {}
+        Age::Early => return Ok((Admitted::NoCommunicator(message), false)),
+        Age::Late => return Ok((Admitted::Late(message), false)),
+    }
+    let mut matching = communicator.matching.lock();
+    let matcher = &mut matching.matcher;
+    match matcher.arrive(source, tag, seq) {
+        Arrival::Matched(receive) => {
+            let more = matcher.parks(source);
+            Ok((Admitted::Matched((receive, source), message), more))
+        }
+        Arrival::Unexpected => {
+            let kept = message.keep();
+            note_stored(engine, slot, &kept)?;
+            engine.core().counters.unexpected.increment();
+            matcher.store(source, tag, kept);
+            Ok((Admitted::Kept, matcher.parks(source)))
+        }
+        Arrival::Early => {
+            let kept = message.keep();
+            note_stored(engine, slot, &kept)?;
+            engine.core().counters.out_of_order.increment();
+            matcher.park(source, tag, seq, kept);
+            Ok((Admitted::Kept, false))
+        }
+        Arrival::Repeated => Err(Malformed::Repeated { context, seq }),
+    }
+}
+
+/// Delivers what had overtaken the message just admitted.
+#[cold]
+fn release_parked(engine: &Engine, slot: &Slot, context: u32, done: &mut Done) {
+    let Some(communicator) = engine.registry.read(|registry| registry.get(context).cloned()) else { return };
+    let Some(source) = communicator.rank_of(slot.peer.rank) else { return };
+    loop {
+        let released = communicator.matching.lock().matcher.release(source);
+        match released {
+            None => return,
+            Some(Released::Stored) => engine.core().counters.unexpected.increment(),
+            Some(Released::Matched(receive, _, kept)) => {
+                note_taken(slot, &kept);
+                deliver::kept(engine, slot, (receive, source), kept, done);
+            }
+        }
+    }
+}
+
+/// Keeps a message until its communicator is added, or refuses it if that was removed.
+#[cold]
+fn keep_early(engine: &Engine, slot: &Slot, kept: Kept, done: &mut Done) -> Result<(), Malformed> {
+    let (context, rank) = (kept.envelope.context, slot.peer.rank);
+    enum Early {
+        Kept(usize),
+        Late(Kept),
+        Arrived(Kept),
+    }
+    note_stored(engine, slot, &kept)?;
+    let early = engine.registry.write(|registry| {
+        let known = registry.get(context).and_then(|known| known.rank_of(rank).map(|rank| known.member(rank)));
+        let epoch = known.map_or_else(|| registry.epoch(context, rank), |member| member.epoch);
+        match (Age::of(kept.envelope.epoch, epoch), known) {
+            (Age::Late, _) => Early::Late(kept),
+            // It was added since we looked.
+            (Age::Current, Some(_)) => Early::Arrived(kept),
+            _ => Early::Kept(registry.keep_early(rank, kept)),
+        }
+    });
+    match early {
+        Early::Kept(count) if count > engine.core().parameters.pml_early_messages => {
+            Err(Malformed::TooManyEarly(count))
+        }
+        Early::Kept(_) => Ok(()),
+        Early::Late(kept) => {
+            note_taken(slot, &kept);
+            refuse(engine, slot, &kept, Abort::CommunicatorRemoved, done);
+            Ok(())
+        }
+        Early::Arrived(kept) => {
+            note_taken(slot, &kept);
+            arrive(engine, slot, kept, done)
+        }
+    }
+}
+
+/// Delivers the messages that waited for a communicator that was just added.
+pub(super) fn deliver_early(engine: &Engine, context: u32, done: &mut Done) {
+    let early = engine.registry.write(|registry| registry.take_early(context));
+    for (rank, kept) in early {
+        let Some(slot) = engine.known(rank) else { continue };
+        note_taken(slot, &kept);
+        if let Err(malformed) = arrive(engine, slot, kept, done) {
+            core::disconnect(engine, slot, &malformed, done);
+        }
+    }
+}
+
+/// Gives a receive the message that waited for it.
+pub(super) fn deliver_waiting(
+    engine: &Engine,
+    on: &Communicator,
+    (receive, source): (Receive, u32),
+    kept: Kept,
+    done: &mut Done,
+) {
+    match engine.peer(on.group()[source as usize]) {
+        Ok(slot) => {
+            note_taken(slot, &kept);
+            deliver::kept(engine, slot, (receive, source), kept, done);
+        }
+        // It sent the message, so it was met.
+        Err(error) => receive.fail(error, done),
+    }
+}
+
+/// Drops a message that nobody will receive; its sender is told if it waits.
+pub(super) fn refuse(engine: &Engine, slot: &Slot, kept: &Kept, reason: Abort, done: &mut Done) {
+    protocol::consume(engine.core(), slot, kept.cost(), done);
+    if let Content::Announced(offer) = &kept.content {
+        let fin = Header::Finish { sender: offer.announced.sender, result: Err(reason) };
+        engine.stack.with(slot, done, |_, channel| channel.links.send_control(&fin));
+    }
+}
+
+/// Counts a message among those that wait here.
+fn note_stored(engine: &Engine, slot: &Slot, kept: &Kept) -> Result<(), Malformed> {
+    let stored = slot.peer.stored.add(kept.cost());
+    let allowed = engine.core().parameters.pml_unexpected_limit as u64;
+    if stored > allowed { Err(Malformed::OverCredit { stored, allowed }) } else { Ok(()) }
+}
+
+/// A message waits no longer.
+pub(super) fn note_taken(slot: &Slot, kept: &Kept) {
+    slot.peer.stored.sub(kept.cost());
+}
+
+/// Why a receive of `source` that nothing has matched yet would wait for ever.
+#[inline]
+pub(super) fn cannot_wait(
+    engine: &Engine,
+    on: &Communicator,
+    matching: &super::communicator::Matching,
+    source: i32,
+) -> Option<Error> {
+    if matching.removed {
+        return Some(Error::CommunicatorRemoved { context: on.context() });
+    }
+    let rank = matching.gone_source(source)?;
+    engine.known(*on.group().get(rank as usize)?)?.peer.check().err()
+}

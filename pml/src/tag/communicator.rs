@@ -1,0 +1,180 @@
+//! Communicators: a context, who the ranks are, and what waits there.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use ahash::RandomState;
+use cableway_base::Rank;
+use cableway_base::lock::{Lock, Locking};
+
+use super::matching::{Lengths, Matcher, Pattern};
+use super::request::Receive;
+use crate::error::Error;
+use crate::protocol::Kept;
+use crate::status::ANY;
+
+/// A context and a group of processes, as one engine sees them. Made by
+/// [`Engine::add_communicator`](crate::Engine::add_communicator).
+pub struct Communicator {
+    context: u32,
+    rank: u32,
+    group: Box<[Rank]>,
+    sources: Sources,
+    members: Box<[Member]>,
+    pub(crate) matching: Lock<Matching>,
+    /// How much waits there.
+    lengths: Arc<Lengths>,
+}
+
+/// How much waits in a communicator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct QueueLengths {
+    /// Receives that no message has come for.
+    pub posted: usize,
+    /// Messages that nobody has received.
+    pub unexpected: usize,
+}
+
+/// What is kept per rank of a communicator.
+pub(crate) struct Member {
+    /// How many communicators with this context were shared with the process before: tells their messages from ours.
+    pub(crate) epoch: u16,
+    /// Number of the next message to it. Written under the peer's lock.
+    next_seq: AtomicU32,
+}
+
+impl Member {
+    /// The number of a message that leaves now. The caller holds the peer's lock.
+    #[inline]
+    pub(crate) fn next_seq(&self) -> u32 {
+        self.next_seq.load(Ordering::Relaxed)
+    }
+
+    /// That message is on its way. The caller still holds the lock.
+    #[inline]
+    pub(crate) fn advance_seq(&self, seq: u32) {
+        self.next_seq.store(seq.wrapping_add(1), Ordering::Relaxed);
+    }
+}
+
+/// From a process to its rank in the communicator.
+enum Sources {
+    /// They are equal.
+    Same,
+    Map(HashMap<Rank, u32, RandomState>),
+}
+
+/// The receives and messages of one communicator.
+pub(crate) struct Matching {
+    pub(crate) matcher: Matcher<Receive, Kept>,
+    /// Ranks whose processes failed.
+    failed: Vec<u32>,
+    /// Ranks whose processes left, or were never reached.
+    absent: Vec<u32>,
+    pub(crate) removed: bool,
+}
+
+impl Matching {
+    /// A rank is gone; `died` if it was one that receives from any source may have waited for.
+    pub(crate) fn note_gone(&mut self, rank: u32, died: bool) {
+        let list = if died { &mut self.failed } else { &mut self.absent };
+        if !list.contains(&rank) {
+            list.push(rank);
+        }
+    }
+
+    /// A rank that is gone and that a receive of `source` would wait for.
+    #[inline]
+    pub(crate) fn gone_source(&self, source: i32) -> Option<u32> {
+        if self.failed.is_empty() && self.absent.is_empty() {
+            return None;
+        }
+        let failed = self.failed.iter().find(|&&rank| source == ANY || source == rank as i32);
+        failed.or_else(|| self.absent.iter().find(|&&rank| source == rank as i32)).copied()
+    }
+
+    /// Whether a rank is gone.
+    pub(crate) fn is_gone(&self, rank: u32) -> bool {
+        self.failed.contains(&rank) || self.absent.contains(&rank)
+    }
+}
+
+impl Communicator {
+    pub(crate) fn new(
+        context: u32,
+        group: Vec<Rank>,
+        rank: u32,
+        locking: Locking,
+        epoch: impl Fn(Rank) -> u16,
+    ) -> Self {
+        let same = group.iter().enumerate().all(|(rank, &process)| rank as u32 == process);
+        let sources = if same {
+            Sources::Same
+        } else {
+            Sources::Map(group.iter().enumerate().map(|(rank, &process)| (process, rank as u32)).collect())
+        };
+        let members =
+            group.iter().map(|&process| Member { epoch: epoch(process), next_seq: AtomicU32::new(0) }).collect();
+        let matching =
+            Matching { matcher: Matcher::new(group.len()), failed: Vec::new(), absent: Vec::new(), removed: false };
+        let lengths = matching.matcher.lengths().clone();
+        let matching = Lock::new(locking, matching);
+        Communicator { context, rank, group: group.into(), sources, members, matching, lengths }
+    }
+
+    /// The number that messages of this communicator carry.
+    pub fn context(&self) -> u32 {
+        self.context
+    }
+
+    /// This process in the communicator.
+    pub fn rank(&self) -> u32 {
+        self.rank
+    }
+
+    /// How much waits here. May be called from any thread, also of an engine whose calls never overlap otherwise: it takes
+    /// no lock.
+    pub fn queue_lengths(&self) -> QueueLengths {
+        QueueLengths { posted: self.lengths.posted.get(), unexpected: self.lengths.unexpected.get() }
+    }
+
+    /// The processes that messages go to and come from, in the job's count, by their rank here.
+    pub fn group(&self) -> &[Rank] {
+        &self.group
+    }
+
+    /// The rank of a process here.
+    #[inline]
+    pub(crate) fn rank_of(&self, process: Rank) -> Option<u32> {
+        match &self.sources {
+            Sources::Same => ((process as usize) < self.group.len()).then_some(process),
+            Sources::Map(map) => map.get(&process).copied(),
+        }
+    }
+
+    /// What is kept of a rank that is known to be in the group.
+    #[inline]
+    pub(crate) fn member(&self, rank: u32) -> &Member {
+        &self.members[rank as usize]
+    }
+
+    /// The process that a send to rank `dest` goes to.
+    #[inline]
+    pub(crate) fn destination(&self, dest: i32, tag: i32) -> Result<Rank, Error> {
+        if tag == ANY {
+            return Err(Error::BadTag { tag });
+        }
+        self.group.get(dest as usize).copied().ok_or(Error::NoSuchRank { rank: dest, size: self.group.len() })
+    }
+
+    /// What a receive with these arguments asks for.
+    #[inline]
+    pub(crate) fn pattern(&self, source: i32, tag: i32) -> Result<Pattern, Error> {
+        if source != ANY && source as usize >= self.group.len() {
+            return Err(Error::NoSuchRank { rank: source, size: self.group.len() });
+        }
+        Ok(Pattern { source, tag })
+    }
+}

@@ -1,0 +1,84 @@
+//! Adding and removing communicators.
+
+use std::sync::Arc;
+
+use cableway_base::Rank;
+
+use super::arrive::{deliver_early, note_taken, refuse};
+use super::communicator::Communicator;
+use super::engine::Engine;
+use super::invite;
+use crate::core::{Done, Gone};
+use crate::error::{Abort, Error};
+
+impl Engine {
+    /// Makes `context` known: `group[r]` is the process (in the job's count, processes of other jobs after its own) that rank `r` stands for, `rank` is this
+    /// process's own. For an intercommunicator `group` is the remote group. Messages that came before are delivered.
+    ///
+    /// A context may be used again after [`remove_communicator`](Self::remove_communicator), also while messages of
+    /// the old communicator are on their way: two processes count the communicators with one context that they have
+    /// in common, so they must add and remove these in the same order.
+    ///
+    /// # Errors
+    /// The context is in use, or the group names a process that nobody can meet.
+    pub fn add_communicator(&self, context: u32, group: Vec<Rank>, rank: u32) -> Result<Arc<Communicator>, Error> {
+        self.core().check_open()?;
+        let size = self.stack.peers.most(self.core());
+        if let Some(&unknown) = group.iter().find(|&&process| process as usize >= size) {
+            return Err(Error::NoSuchRank { rank: unknown as i32, size });
+        }
+        let added = self.registry.write(|registry| {
+            if registry.get(context).is_some() {
+                return Err(Error::ContextInUse { context });
+            }
+            let epoch = |process| registry.epoch(context, process);
+            let added = Arc::new(Communicator::new(context, group, rank, self.core().locking, epoch));
+            registry.insert(added.clone());
+            Ok(added)
+        })?;
+        // A peer that fails from now on finds the communicator in the registry.
+        for (rank, &process) in added.group().iter().enumerate() {
+            if let Some(gone) = self.known(process).and_then(|slot| slot.peer.gone()) {
+                added.matching.lock().note_gone(rank as u32, matches!(gone, Gone::Failed(_)));
+            }
+        }
+        let mut done = Done::default();
+        deliver_early(self, context, &mut done);
+        done.run();
+        Ok(added)
+    }
+
+    /// Forgets a communicator. Receives that are still posted end with [`Error::CommunicatorRemoved`], messages that
+    /// nobody received are dropped, their senders told if they still wait; sends under way go on. A message that a peer has
+    /// begun to store in one of these receives is waited for, so that other operations may complete meanwhile.
+    pub fn remove_communicator(&self, communicator: &Communicator) {
+        if self.is_forked() {
+            return;
+        }
+        let known = |other: &Arc<Communicator>| std::ptr::eq(&**other, communicator);
+        if !self.registry.read(|registry| registry.get(communicator.context()).is_some_and(known)) {
+            return;
+        }
+        communicator.matching.lock().removed = true;
+        invite::end(self, communicator);
+        if !self.registry.write(|registry| registry.remove(communicator)) {
+            return;
+        }
+        let (receives, messages) = {
+            let mut matching = communicator.matching.lock();
+            matching.matcher.drain()
+        };
+        let mut done = Done::default();
+        for receive in receives {
+            receive.fail(Error::CommunicatorRemoved { context: communicator.context() }, &mut done);
+        }
+        for (source, kept) in messages {
+            let process = communicator.group()[source as usize];
+            if let Some(slot) = self.known(process) {
+                note_taken(slot, &kept);
+                refuse(self, slot, &kept, Abort::CommunicatorRemoved, &mut done);
+            }
+        }
+        done.run();
+    }
+}

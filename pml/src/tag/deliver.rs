@@ -1,0 +1,105 @@
+//! From a matched message to its receive: the protocols take over here.
+
+use cableway_btl::{Received, SharedBytes};
+
+use super::engine::Engine;
+use super::request::Receive;
+use crate::core::{Done, flow};
+use crate::protocol::{self, Content, Kept, Offer, Payload, Slot};
+use crate::status::Status;
+use crate::wire::{Envelope, Header, Id, MATCH_LEN};
+
+/// A message within its upcall.
+pub(super) struct Arrived<'m> {
+    pub(super) envelope: Envelope,
+    pub(super) content: Content,
+    pub(super) message: &'m Received<'m>,
+    pub(super) header_len: usize,
+}
+
+impl Arrived<'_> {
+    #[inline]
+    pub(super) fn payload(&self) -> SharedBytes<'_> {
+        self.message.bytes().skip(self.header_len)
+    }
+}
+
+/// Delivers an eager message within its upcall.
+#[inline(always)]
+pub(super) fn eager(
+    engine: &Engine,
+    slot: &Slot,
+    (mut receive, source): (Receive, u32),
+    tag: i32,
+    message: &Received<'_>,
+    done: &mut Done,
+) {
+    let payload = message.bytes().skip(MATCH_LEN);
+    protocol::consume(engine.core(), slot, flow::cost(true, payload.len()), done);
+    let status = Status { source: source as i32, tag, len: payload.len() as u64, cancelled: false };
+    if receive.room().take_plain(payload) {
+        receive.succeed(status, done);
+    } else {
+        let payload = Payload { message, header_len: MATCH_LEN };
+        protocol::deliver((engine.core(), &engine.stack.shared), receive.into_parts(), status, payload, done);
+    }
+}
+
+/// Delivers a message within its upcall.
+pub(super) fn arrived(
+    engine: &Engine,
+    slot: &Slot,
+    (receive, source): (Receive, u32),
+    arrived: &Arrived<'_>,
+    done: &mut Done,
+) {
+    let payload = arrived.payload();
+    let mut status =
+        Status { source: source as i32, tag: arrived.envelope.tag, len: payload.len() as u64, cancelled: false };
+    match &arrived.content {
+        Content::Eager => protocol::consume(engine.core(), slot, flow::cost(true, payload.len()), done),
+        Content::Announced(offer) => {
+            status.len = offer.announced.len;
+            if payload.is_empty() {
+                return begin(engine, slot, receive, (status, &arrived.envelope), offer, done);
+            }
+            protocol::consume(engine.core(), slot, flow::cost(false, payload.len()), done);
+            confirm(engine, slot, offer.announced.sender, done);
+        }
+    }
+    let payload = Payload { message: arrived.message, header_len: arrived.header_len };
+    protocol::deliver((engine.core(), &engine.stack.shared), receive.into_parts(), status, payload, done);
+}
+
+/// Delivers a message that was kept.
+pub(super) fn kept(engine: &Engine, slot: &Slot, (receive, source): (Receive, u32), kept: Kept, done: &mut Done) {
+    let status = Status { source: source as i32, tag: kept.envelope.tag, len: kept.len(), cancelled: false };
+    protocol::consume(engine.core(), slot, kept.cost(), done);
+    if let Content::Announced(offer) = &kept.content {
+        if kept.payload.is_empty() {
+            return begin(engine, slot, receive, (status, &kept.envelope), offer, done);
+        }
+        confirm(engine, slot, offer.announced.sender, done);
+    }
+    protocol::deliver_kept((engine.core(), &engine.stack.shared), receive.into_parts(), status, kept, done);
+}
+
+fn begin(
+    engine: &Engine,
+    slot: &Slot,
+    receive: Receive,
+    (status, envelope): (Status, &Envelope),
+    offer: &Offer,
+    done: &mut Done,
+) {
+    let parts = receive.into_parts();
+    engine.stack.with(slot, done, |cx, channel| {
+        protocol::begin_receive(cx, channel, parts, (status, envelope), offer);
+    });
+}
+
+/// Tells the sender of a message that came with its data that it was matched.
+fn confirm(engine: &Engine, slot: &Slot, sender: Id, done: &mut Done) {
+    let fin = Header::Finish { sender, result: Ok(()) };
+    engine.stack.with(slot, done, |_, channel| channel.links.send_control(&fin));
+}

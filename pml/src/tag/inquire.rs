@@ -1,0 +1,55 @@
+//! What there is to say to people about the links to a peer.
+
+use std::ops::RangeInclusive;
+
+use cableway_base::Rank;
+
+use super::engine::Engine;
+use crate::error::Error;
+use crate::protocol::{Explained, Side, explain_links};
+
+impl Engine {
+    /// Which protocols messages to `peer` take. Its links are made if there are none yet; the peer's ends of them are taken
+    /// to be like ours.
+    ///
+    /// # Errors
+    /// The peer cannot be reached.
+    pub fn explain(
+        &self,
+        peer: Rank,
+        from: Side,
+        to: Side,
+        sizes: RangeInclusive<u64>,
+    ) -> Result<Vec<Explained>, Error> {
+        let slot = self.peer(peer)?;
+        let channel = slot.channel.lock();
+        if channel.links.active.is_empty() {
+            slot.peer.check()?;
+        }
+        Ok(explain_links(self.core(), &self.stack.shared, &channel.links, (from, to), sizes))
+    }
+
+    /// Notes about the links to `peer`, a line each.
+    ///
+    /// # Errors
+    /// The peer cannot be reached.
+    pub fn notes(&self, peer: Rank) -> Result<Vec<String>, Error> {
+        let slot = self.peer(peer)?;
+        slot.peer.check()?;
+        Ok(slot.channel.lock().links.active.iter().flat_map(|link| link.endpoint.notes()).collect())
+    }
+
+    /// The names of the transports that carry messages to `peer`, the one for headers first.
+    ///
+    /// # Errors
+    /// The peer cannot be reached.
+    pub fn transports(&self, peer: Rank) -> Result<Vec<&'static str>, Error> {
+        let slot = self.peer(peer)?;
+        slot.peer.check()?;
+        let channel = slot.channel.lock();
+        let name = |btl: usize| self.core().btls[btl].btl.name();
+        let mut names: Vec<_> = channel.links.active.iter().map(|link| name(link.btl)).collect();
+        names.dedup();
+        Ok(names)
+    }
+}

@@ -1,0 +1,31 @@
+//! Messages with tags: matching, communicators, requests, and the calls of the engine.
+
+mod arrive;
+mod attached;
+mod buffered;
+mod communicator;
+mod communicators;
+mod deliver;
+mod engine;
+mod forked;
+mod inquire;
+mod invite;
+mod matching;
+mod persistent;
+mod probe;
+mod progress;
+mod reach;
+mod receive;
+mod registry;
+mod request;
+mod send;
+mod start_send;
+mod wait;
+
+pub use attached::AttachedBuffer;
+pub use communicator::{Communicator, QueueLengths};
+pub use engine::Engine;
+pub use probe::Message;
+pub use request::{Hook, Request};
+pub use send::SendMode;
+pub use start_send::Short;

@@ -1,0 +1,184 @@
+//! Probes, and messages taken by them.
+
+use std::ptr::NonNull;
+use std::sync::{Arc, Weak};
+
+use super::arrive::{cannot_wait, deliver_waiting, note_taken, refuse};
+use super::communicator::{Communicator, Matching};
+use super::engine::Engine;
+use super::matching::Pattern;
+use super::reach;
+use super::request::{Receive, Request};
+use super::wait::AbortUnlessComplete;
+use crate::buffer::Buffer;
+use crate::core::Done;
+use crate::error::{Abort, Error};
+use crate::protocol::Kept;
+use crate::status::{PROC_NULL, Status};
+
+/// A message that a matched probe took out of the queue. Dropping it discards the message; its sender is told if it
+/// waits.
+pub struct Message {
+    status: Status,
+    engine: Weak<Engine>,
+    taken: Option<Taken>,
+}
+
+/// None of it for `MPI_MESSAGE_NO_PROC`.
+struct Taken {
+    communicator: Arc<Communicator>,
+    source: u32,
+    kept: Kept,
+}
+
+impl Message {
+    /// What a probe would say about it.
+    pub fn status(&self) -> Status {
+        self.status
+    }
+}
+
+impl Drop for Message {
+    fn drop(&mut self) {
+        let (Some(taken), Some(engine)) = (self.taken.take(), self.engine.upgrade()) else { return };
+        let process = taken.communicator.group()[taken.source as usize];
+        if let Some(slot) = engine.known(process) {
+            let mut done = Done::default();
+            note_taken(slot, &taken.kept);
+            refuse(&engine, slot, &taken.kept, Abort::Discarded, &mut done);
+            done.run();
+        }
+    }
+}
+
+impl Engine {
+    /// Looks for a message that a receive with these arguments would match; it stays where it is. Progresses once if
+    /// there is none.
+    ///
+    /// # Errors
+    /// A bad rank, or the peer failed.
+    pub fn iprobe(&self, on: &Communicator, source: i32, tag: i32) -> Result<Option<Status>, Error> {
+        self.look(on, source, tag, |matching, pattern| {
+            let (source, tag, kept) = matching.matcher.peek(pattern)?;
+            Some(Status { source: source as i32, tag, len: kept.len(), cancelled: false })
+        })
+        .map(|found| found.unwrap_or(Some(Status::EMPTY)))
+    }
+
+    /// Waits for such a message.
+    ///
+    /// # Errors
+    /// As [`iprobe`](Self::iprobe).
+    pub fn probe(&self, on: &Communicator, source: i32, tag: i32) -> Result<Status, Error> {
+        self.wait_for(on, source, || self.iprobe(on, source, tag))
+    }
+
+    /// As [`iprobe`](Self::iprobe), and takes the message: only [`imrecv`](Self::imrecv) can receive it now.
+    ///
+    /// # Errors
+    /// As `iprobe`.
+    pub fn improbe(&self, on: &Arc<Communicator>, source: i32, tag: i32) -> Result<Option<Message>, Error> {
+        let taken = self.look(on, source, tag, |matching, pattern| matching.matcher.take(pattern))?;
+        let Some(taken) = taken else {
+            return Ok(Some(Message { status: Status::EMPTY, engine: Weak::new(), taken: None }));
+        };
+        Ok(taken.map(|(source, tag, kept)| Message {
+            status: Status { source: source as i32, tag, len: kept.len(), cancelled: false },
+            engine: self.me.clone(),
+            taken: Some(Taken { communicator: on.clone(), source, kept }),
+        }))
+    }
+
+    /// Waits for such a message and takes it.
+    ///
+    /// # Errors
+    /// As [`iprobe`](Self::iprobe).
+    pub fn mprobe(&self, on: &Arc<Communicator>, source: i32, tag: i32) -> Result<Message, Error> {
+        self.wait_for(on, source, || self.improbe(on, source, tag))
+    }
+
+    /// Starts to receive a message that a matched probe of this engine took. Errors are found in the request; then the
+    /// message is discarded.
+    ///
+    /// # Safety
+    /// As [`irecv`](Self::irecv).
+    pub unsafe fn imrecv(&self, mut message: Message, buffer: Buffer<'_>, request: *const Request) {
+        let Some(request) = NonNull::new(request.cast_mut()) else { return };
+        // SAFETY: the caller's promise.
+        let mut receive = unsafe { Receive::new(request) };
+        let mut done = Done::default();
+        if let Err(error) = buffer.packed_len() {
+            receive.fail(error, &mut done);
+        } else if message.taken.is_some() && !message.engine.ptr_eq(&self.me) {
+            receive.fail(Error::OtherEngine, &mut done);
+        } else if let Some(Taken { communicator, source, kept }) = message.taken.take() {
+            // SAFETY: the caller's promise lasts until the operation is complete.
+            unsafe { receive.room().renew(buffer, self.devices()) };
+            deliver_waiting(self, &communicator, (receive, source), kept, &mut done);
+        } else {
+            receive.complete(Status::EMPTY, None, &mut done);
+        }
+        done.run();
+    }
+
+    /// Receives a message that a matched probe of this engine took.
+    ///
+    /// # Safety
+    /// The buffer is valid for writes.
+    ///
+    /// # Errors
+    /// Those of the operation.
+    pub unsafe fn mrecv(&self, message: Message, buffer: Buffer<'_>) -> Result<Status, Error> {
+        let request = AbortUnlessComplete::new();
+        // SAFETY: the request is new, and this frame, which lends the buffer, is not left before it is complete.
+        unsafe { self.imrecv(message, buffer, request.started()) };
+        self.wait_until(|| request.is_complete());
+        request.result()
+    }
+
+    /// Has `find` look under the matching lock, at most twice. The outer answer is none for a peer that does not exist.
+    fn look<T>(
+        &self,
+        on: &Communicator,
+        source: i32,
+        tag: i32,
+        find: impl Fn(&mut Matching, Pattern) -> Option<T>,
+    ) -> Result<Option<Option<T>>, Error> {
+        self.core().check_open()?;
+        if source == PROC_NULL {
+            return Ok(None);
+        }
+        let pattern = on.pattern(source, tag)?;
+        let found = find(&mut on.matching.lock(), pattern);
+        if found.is_some() {
+            return Ok(Some(found));
+        }
+        self.progress();
+        let mut matching = on.matching.lock();
+        let found = find(&mut matching, pattern);
+        match cannot_wait(self, on, &matching, source) {
+            Some(error) if found.is_none() => Err(error),
+            _ => Ok(Some(found)),
+        }
+    }
+
+    fn wait_for<T>(
+        &self,
+        on: &Communicator,
+        source: i32,
+        mut find: impl FnMut() -> Result<Option<T>, Error>,
+    ) -> Result<T, Error> {
+        let mut found = Ok(None);
+        let mut rounds = 0;
+        self.wait_until(|| {
+            found = find();
+            rounds += 1;
+            if matches!(found, Ok(None)) && reach::is_due(rounds) {
+                found = reach::look_for(self, on, source).map(|()| None);
+            }
+            !matches!(found, Ok(None))
+        });
+        // `wait_until` ends only once there is an answer.
+        found.and_then(|found| found.ok_or(Error::Finalized))
+    }
+}

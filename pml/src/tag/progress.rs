@@ -1,0 +1,155 @@
+//! What the engine does with what its core reports.
+
+use std::time::{Duration, Instant};
+
+use cableway_btl::{Error as BtlError, MAX_HEADER, Received};
+
+use super::arrive::{arrive, take_awaiting};
+use super::deliver::{self, Arrived};
+use super::engine::Engine;
+use super::reach::end_receives;
+use crate::core::{self, Above, Core, Done, Host, Peers};
+use crate::protocol::{Channel, Content, Slot, State};
+use crate::wire::{Header, MATCH_LEN, Malformed, is_batch, match_envelope, parse};
+
+impl Host for Engine {
+    type Above = State;
+
+    #[inline(always)]
+    fn core(&self) -> &Core {
+        &self.stack.core
+    }
+
+    #[inline(always)]
+    fn peers(&self) -> &Peers<State> {
+        &self.stack.peers
+    }
+
+    #[inline(always)]
+    fn received(&self, slot: &Slot, message: &Received<'_>, done: &mut Done) -> Result<(), Malformed> {
+        if let Some(words) = message.bytes().first_words()
+            && let Some(envelope) = match_envelope(words)
+        {
+            if let Some(matched) = take_awaiting(self, slot, &envelope) {
+                deliver::eager(self, slot, matched, envelope.tag, message, done);
+                return Ok(());
+            }
+            let arrived = Arrived { envelope, content: Content::Eager, message, header_len: MATCH_LEN };
+            return arrive(self, slot, &arrived, done);
+        }
+        received_other(self, slot, message, done)
+    }
+
+    fn completed(
+        &self,
+        slot: &Slot,
+        channel: &mut Channel,
+        operation: <State as Above>::Operation,
+        result: Result<(), BtlError>,
+        done: &mut Done,
+    ) {
+        self.stack.completed(slot, channel, operation, result, done);
+    }
+
+    fn advance(&self, slot: &Slot, channel: &mut Channel, done: &mut Done) -> usize {
+        self.stack.advance(slot, channel, done)
+    }
+
+    fn abandon(&self, slot: &Slot, channel: &mut Channel, done: &mut Done) {
+        self.stack.abandon(slot, channel, done);
+    }
+
+    fn ended(&self, slot: &Slot, done: &mut Done) {
+        end_receives(self, slot, done);
+    }
+
+    #[inline]
+    fn has_copies(&self) -> bool {
+        !self.stack.shared.copies.is_empty()
+    }
+
+    fn poll_copies(&self) -> usize {
+        self.stack.poll_copies()
+    }
+}
+
+#[cold]
+fn received_other(engine: &Engine, slot: &Slot, message: &Received<'_>, done: &mut Done) -> Result<(), Malformed> {
+    engine.stack.note_heard(slot);
+    let mut bytes = [0; MAX_HEADER];
+    let count = message.bytes().copy_to(&mut bytes);
+    if is_batch(bytes[0]) {
+        return engine.stack.handle_several(slot, message, done);
+    }
+    let (header, header_len) = parse(&bytes[..count], message.bytes().len())?;
+    let (envelope, content) = match header {
+        Header::Match(envelope) => (envelope, Content::Eager),
+        Header::Rendezvous(envelope, announced) => (envelope, Content::announced(announced, None)),
+        Header::Get(envelope, announced, exposed) => (envelope, Content::announced(announced, Some(exposed))),
+        header => return engine.stack.handle(slot, &header, (message, header_len), done),
+    };
+    arrive(engine, slot, &Arrived { envelope, content, message, header_len }, done)
+}
+
+impl Engine {
+    /// Moves messages; returns how many events there were. Never blocks.
+    #[inline]
+    pub fn progress(&self) -> usize {
+        core::turn(self)
+    }
+
+    /// Lets what was sent before leave, then tells peers that this process ends in good order. Waits at most `limit`;
+    /// returns whether all left. Afterwards every operation answers [`Error::Finalized`](crate::Error::Finalized).
+    pub fn finalize(&self, limit: Duration) -> bool {
+        let core = self.core();
+        if core.is_forked() {
+            return true;
+        }
+        core.set_finalized();
+        // A thread that calls the driver must not while the process ends.
+        core.devices.stop_measuring();
+        let mut flushed = vec![false; core.btls.len()];
+        self.progress_until(limit, || {
+            if !self.is_quiet() {
+                return false;
+            }
+            // What stands by may have to take over from what has something to deliver.
+            let waits = core.btls.iter().zip(&flushed).any(|(slot, flushed)| slot.is_in_use() && !flushed);
+            for (slot, flushed) in core.btls.iter().zip(&mut flushed) {
+                if slot.is_in_use() || !waits {
+                    *flushed = *flushed || slot.btl.finalize();
+                }
+            }
+            flushed.iter().all(|&flushed| flushed)
+        })
+    }
+
+    /// Lets what was sent before leave, and stays as it is. Waits at most `limit`; returns whether all left.
+    pub fn drain(&self, limit: Duration) -> bool {
+        self.is_forked() || self.progress_until(limit, || self.is_quiet())
+    }
+
+    fn progress_until(&self, limit: Duration, mut over: impl FnMut() -> bool) -> bool {
+        let end = Instant::now() + limit;
+        loop {
+            self.progress();
+            if over() {
+                return true;
+            }
+            if Instant::now() >= end {
+                return false;
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// Whether nothing waits to be sent.
+    fn is_quiet(&self) -> bool {
+        !self.has_copies()
+            && self.stack.peers.met().all(|slot| {
+                let channel = slot.channel.lock();
+                let idle = channel.links.are_idle() && channel.above.queues.are_empty();
+                slot.peer.gone().is_some() || (idle && channel.links.operations.is_empty())
+            })
+    }
+}

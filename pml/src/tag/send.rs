@@ -1,0 +1,189 @@
+//! The calls that send.
+
+use std::sync::Arc;
+
+use cableway_common_cuda::Location;
+
+use super::attached::AttachedBuffer;
+use super::buffered;
+use super::communicator::Communicator;
+use super::engine::Engine;
+use super::request::Request;
+use super::start_send::{Long, Short, leaves_at_once, meet_and_send, start};
+use super::wait::AbortUnlessComplete;
+use crate::buffer::Buffer;
+use crate::error::Error;
+use crate::status::{Outcome, PROC_NULL, Status};
+
+/// MPI's send modes.
+#[derive(Clone, Default)]
+pub enum SendMode {
+    /// Complete when the buffer can be reused.
+    #[default]
+    Standard,
+    /// As standard; the receiver is known to have posted.
+    Ready,
+    /// Complete when the receiver has matched the message.
+    Synchronous,
+    /// Complete at once: what cannot leave now is copied into the attached buffer.
+    Buffered(Arc<AttachedBuffer>),
+}
+
+impl Engine {
+    /// Sends at once if that needs no request: small, and the transport has room. Else nothing happened, and
+    /// [`isend_after`](Self::isend_after) is to be called. Not for synchronous sends.
+    ///
+    /// # Safety
+    /// The buffer is valid for reads.
+    ///
+    /// # Errors
+    /// A bad rank or tag, or the peer failed.
+    #[inline(always)]
+    pub unsafe fn send_now(&self, to: &Communicator, dest: i32, tag: i32, buffer: Buffer<'_>) -> Result<Short, Error> {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match leaves_at_once(self, to, dest, tag, buffer) {
+                Short::Not(None) => meet_and_send(self, to, dest, tag, buffer),
+                tried => Ok(tried),
+            }
+        }
+    }
+
+    /// Starts a send of `buffer` to rank `dest`.
+    ///
+    /// # Safety
+    /// The request is not active; it and the buffer stay valid, and the buffer unwritten, until the request completes,
+    /// or, if the answer is [`Outcome::Complete`], until the call returns.
+    ///
+    /// # Errors
+    /// The operation could not begin: a bad rank or tag, a failed peer, no room in the attached buffer. The request is
+    /// not active then. Later failures are found in the request.
+    #[inline]
+    pub unsafe fn isend(
+        &self,
+        to: &Communicator,
+        dest: i32,
+        tag: i32,
+        buffer: Buffer<'_>,
+        mode: &SendMode,
+        request: *const Request,
+    ) -> Result<Outcome, Error> {
+        let mut location = None;
+        if !matches!(mode, SendMode::Synchronous) {
+            // SAFETY: the caller's promise.
+            match unsafe { leaves_at_once(self, to, dest, tag, buffer) } {
+                Short::Left => return Ok(Outcome::Complete),
+                Short::Not(found) => location = found,
+            }
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.isend_slowly(to, dest, tag, (buffer, location), mode, request) }
+    }
+
+    /// As [`isend`](Self::isend), of a message that did not leave by [`send_now`](Self::send_now) if that answered where
+    /// its buffer is.
+    ///
+    /// # Safety
+    /// As [`isend`](Self::isend); the program has not run since the location was found, so that it is right still.
+    ///
+    /// # Errors
+    /// As [`isend`](Self::isend).
+    pub unsafe fn isend_after(
+        &self,
+        to: &Communicator,
+        dest: i32,
+        tag: i32,
+        (buffer, location): (Buffer<'_>, Option<Location>),
+        mode: &SendMode,
+        request: *const Request,
+    ) -> Result<Outcome, Error> {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match location {
+                Some(_) => self.isend_slowly(to, dest, tag, (buffer, location), mode, request),
+                None => self.isend(to, dest, tag, buffer, mode, request),
+            }
+        }
+    }
+
+    /// The long way, which any message can go.
+    ///
+    /// # Safety
+    /// As [`isend_after`](Self::isend_after).
+    unsafe fn isend_slowly(
+        &self,
+        to: &Communicator,
+        dest: i32,
+        tag: i32,
+        (buffer, location): (Buffer<'_>, Option<Location>),
+        mode: &SendMode,
+        request: *const Request,
+    ) -> Result<Outcome, Error> {
+        if dest == PROC_NULL {
+            return Ok(Outcome::Complete);
+        }
+        self.core().check_open()?;
+        if let SendMode::Buffered(attached) = mode {
+            to.destination(dest, tag)?;
+            // SAFETY: the caller's promise covers the buffer during the call.
+            unsafe { buffered::send(self, to, dest, tag, buffer, attached)? };
+            return Ok(Outcome::Complete);
+        }
+        let synchronous = matches!(mode, SendMode::Synchronous);
+        // SAFETY: the caller's promise.
+        unsafe { start(self, to, Long { dest, tag, buffer, location, synchronous }, request) }
+    }
+
+    /// Sends and waits.
+    ///
+    /// # Safety
+    /// The buffer is valid for reads.
+    ///
+    /// # Errors
+    /// Those of the operation.
+    #[inline]
+    pub unsafe fn send(
+        &self,
+        to: &Communicator,
+        dest: i32,
+        tag: i32,
+        buffer: Buffer<'_>,
+        mode: &SendMode,
+    ) -> Result<(), Error> {
+        let mut location = None;
+        if !matches!(mode, SendMode::Synchronous) {
+            // SAFETY: the caller's promise.
+            match unsafe { leaves_at_once(self, to, dest, tag, buffer) } {
+                Short::Left => return Ok(()),
+                Short::Not(found) => location = found,
+            }
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.send_slowly(to, dest, tag, (buffer, location), mode) }
+    }
+
+    /// # Safety
+    /// As [`send`](Self::send).
+    #[inline(never)]
+    unsafe fn send_slowly(
+        &self,
+        to: &Communicator,
+        dest: i32,
+        tag: i32,
+        (buffer, location): (Buffer<'_>, Option<Location>),
+        mode: &SendMode,
+    ) -> Result<(), Error> {
+        let request = AbortUnlessComplete::new();
+        // SAFETY: the request is new, and this frame, which lends the buffer, is not left before it is complete.
+        match unsafe { self.isend_slowly(to, dest, tag, (buffer, location), mode, request.started())? } {
+            Outcome::Complete => {
+                request.unused();
+                Ok(())
+            }
+            Outcome::Started => {
+                self.wait_until(|| request.is_complete());
+                request.into_result().map(|_: Status| ())
+            }
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! How a send starts: by the short way if nothing stands in its way, else as a transfer.
+
+use std::ptr::NonNull;
+
+use cableway_btl::Sent;
+use cableway_common_cuda::Location;
+
+use super::communicator::Communicator;
+use super::engine::Engine;
+use super::request::Request;
+use crate::buffer::Buffer;
+use crate::core::{Done, flow};
+use crate::error::Error;
+use crate::protocol::{self, Outgoing};
+use crate::status::{ANY, Outcome, PROC_NULL};
+use crate::wire::{self, Envelope};
+
+/// Whether a message has left by the short way ([`Engine::send_now`]).
+#[must_use]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Short {
+    /// It has, and its buffer can be reused.
+    Left,
+    /// Nothing happened. Where its buffer is, if that was asked on the way: for
+    /// [`isend_after`](Engine::isend_after), in the same call of the program's.
+    Not(Option<Location>),
+}
+
+/// The short way, in which nothing goes wrong: whatever is not as usual is left to the long one, untouched.
+///
+/// # Safety
+/// The buffer is valid for reads.
+#[inline(always)]
+pub(super) unsafe fn leaves_at_once(
+    engine: &Engine,
+    to: &Communicator,
+    dest: i32,
+    tag: i32,
+    buffer: Buffer<'_>,
+) -> Short {
+    const NOT: Short = Short::Not(None);
+    let Some(&process) = to.group().get(dest as usize) else { return NOT };
+    let (Some(slot), Some((address, len))) = (engine.known(process), buffer.contiguous()) else { return NOT };
+    if tag == ANY || !engine.core().is_open() || slot.peer.gone().is_some() {
+        return NOT;
+    }
+    let cost = flow::cost(true, len as usize);
+    let links = &mut slot.channel.lock().links;
+    let Some(link) = links.active.first_mut() else { return NOT };
+    let whole = wire::MATCH_LEN as u64 + len;
+    let fits = whole <= link.capabilities().inline_limit as u64;
+    // A peer with work in its queues is listed, some others too; nothing may overtake what waits there.
+    if !fits || links.listed || !links.credit.covers(cost) {
+        return NOT;
+    }
+    let len = len as usize;
+    let location = engine.devices().classify(address, len);
+    if location.on_device() {
+        return Short::Not(Some(location));
+    }
+    let member = to.member(dest as u32);
+    let seq = member.next_seq();
+    let header = wire::match_bytes(&Envelope { context: to.context(), epoch: member.epoch, tag, seq });
+    let payload = if len == 0 {
+        &[]
+    } else {
+        // SAFETY: host memory that the caller says is valid for reads.
+        unsafe { std::slice::from_raw_parts(address, len) }
+    };
+    // A link that fails answers the same again on the long way, which deals with it.
+    let sent = matches!(link.endpoint.send_inline(&header, payload), Ok(Sent::Done));
+    if sent {
+        link.carried = true;
+        member.advance_seq(seq);
+        links.credit.take(cost);
+        slot.peer.counters.sends_eager.add_exclusively(1);
+        slot.peer.counters.bytes_eager.add_exclusively(len as u64);
+        return Short::Left;
+    }
+    Short::Not(Some(location))
+}
+
+/// What is wrong with a send that did not go the short way; if it is only that the peer was not met yet, the send.
+///
+/// # Safety
+/// As [`leaves_at_once`].
+#[inline(never)]
+pub(super) unsafe fn meet_and_send(
+    engine: &Engine,
+    to: &Communicator,
+    dest: i32,
+    tag: i32,
+    buffer: Buffer<'_>,
+) -> Result<Short, Error> {
+    if dest == PROC_NULL {
+        return Ok(Short::Left);
+    }
+    engine.core().check_open()?;
+    let process = to.destination(dest, tag)?;
+    let known = engine.known(process).is_some();
+    engine.peer(process)?.peer.check()?;
+    if known {
+        return Ok(Short::Not(None));
+    }
+    // SAFETY: the caller's promise.
+    Ok(unsafe { leaves_at_once(engine, to, dest, tag, buffer) })
+}
+
+/// A message for [`start`], and where its buffer is if that is known.
+pub(super) struct Long<'b> {
+    pub(super) dest: i32,
+    pub(super) tag: i32,
+    pub(super) buffer: Buffer<'b>,
+    pub(super) location: Option<Location>,
+    pub(super) synchronous: bool,
+}
+
+/// The long way, which any message can go.
+///
+/// # Safety
+/// As [`Engine::isend_after`].
+pub(super) unsafe fn start(
+    engine: &Engine,
+    to: &Communicator,
+    Long { dest, tag, buffer, location, synchronous }: Long<'_>,
+    request: *const Request,
+) -> Result<Outcome, Error> {
+    let core = engine.core();
+    let process = to.destination(dest, tag)?;
+    let slot = engine.peer(process)?;
+    let location = location.unwrap_or_else(|| buffer.classify(&core.devices));
+    buffer.packed_len()?;
+    // SAFETY: the caller's promise lasts until the operation is complete, and with it the convertor's use.
+    let convertor = unsafe { buffer.convertor_to_send(location, &core.devices) };
+    let Some(request) = NonNull::new(request.cast_mut()) else {
+        return Err(Error::BadRequest { reason: "it is null" });
+    };
+    let begun = core.devices.moment();
+    let mut done = Done::default();
+    let outcome = engine.stack.with(slot, &mut done, |cx, channel| {
+        cx.peer.check()?;
+        let member = to.member(dest as u32);
+        let seq = member.next_seq();
+        member.advance_seq(seq);
+        let envelope = Envelope { context: to.context(), epoch: member.epoch, tag, seq };
+        // SAFETY: the caller says that the request is not active and stays valid.
+        let request = unsafe { Request::activate(request) };
+        let transfer = Outgoing::new(request, convertor, begun, envelope, synchronous);
+        Ok(protocol::start_send(cx, channel, transfer))
+    });
+    if location.on_device() {
+        engine.stack.shared.copies.set_out(core);
+    }
+    done.run();
+    outcome
+}
+
+/// Starts a standard send, by whichever way.
+///
+/// # Safety
+/// As [`Engine::isend`].
+pub(super) unsafe fn send(
+    engine: &Engine,
+    to: &Communicator,
+    dest: i32,
+    tag: i32,
+    buffer: Buffer<'_>,
+    request: *const Request,
+) -> Result<Outcome, Error> {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match leaves_at_once(engine, to, dest, tag, buffer) {
+            Short::Left => Ok(Outcome::Complete),
+            Short::Not(location) => {
+                engine.core().check_open()?;
+                start(engine, to, Long { dest, tag, buffer, location, synchronous: false }, request)
+            }
+        }
+    }
+}

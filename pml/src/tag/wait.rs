@@ -1,0 +1,158 @@
+//! Waiting: polling with progress, adapted to who else needs the processor.
+
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
+
+use super::engine::Engine;
+use super::forked;
+use super::reach::{is_due, look_around};
+use super::request::Request;
+use crate::core;
+use crate::error::Error;
+use crate::status::Status;
+
+/// Polls without an event before a waiting call tells the processor that it spins.
+const EAGER_POLLS: u64 = 64;
+
+/// Of so many sleeps in vain, one is for looking after those whom receives wait for.
+const LOOK_AROUND_EVERY: u64 = 64;
+
+impl Engine {
+    /// Progresses until every request is complete. Polls `pml_spin` times without an event, then yields the processor
+    /// between polls; at once where ranks on this node outnumber the cores. After `pml_sleep_after` such polls it sleeps
+    /// until something comes, if all transports in use allow. Inactive requests count as complete.
+    pub fn wait(&self, requests: &[&Request]) {
+        let mut first = 0;
+        self.wait_until(|| {
+            while requests.get(first).is_some_and(|request| !request.is_active()) {
+                first += 1;
+            }
+            first == requests.len()
+        });
+        if self.is_forked() {
+            forked::end_in_child(requests);
+        }
+    }
+
+    /// Progresses until one of the requests is complete, and answers its index; none if none is active or complete.
+    pub fn wait_any(&self, requests: &[&Request]) -> Option<usize> {
+        let mut found = None;
+        self.wait_until(|| {
+            found = requests.iter().position(|request| request.is_complete());
+            found.is_some() || !requests.iter().any(|request| request.is_active())
+        });
+        found
+    }
+
+    /// For a host whose own calls wait, and poll [`progress`](Self::progress): so many rounds of that were in vain. Now and
+    /// then it is looked after whom receives wait for, as this engine's own waiting calls do.
+    #[inline]
+    pub fn waited(&self, rounds: u64) {
+        if is_due(rounds) {
+            look_around(self);
+        }
+    }
+
+    /// Whether a call that has polled so often without an event, and has no other work, may sleep.
+    #[inline]
+    pub fn may_sleep(&self, polls: u64) -> bool {
+        let after = self.core().parameters.pml_sleep_after as u64;
+        after != 0 && polls >= after
+    }
+
+    /// Sleeps until something has come, or `over` answers true, for a moment at most; answers how many events there were.
+    /// None: something is under way that has to be polled, or a transport in use can wake nobody.
+    #[cold]
+    pub fn sleep(&self, over: impl FnOnce() -> bool) -> Option<usize> {
+        core::sleep(self, over)
+    }
+
+    /// Progresses until `done` answers true. In a forked child it does not wait.
+    #[inline]
+    pub fn wait_until(&self, mut done: impl FnMut() -> bool) {
+        let mut idle = 0;
+        let mut rounds = 0;
+        let mut naps: u64 = 0;
+        while !done() {
+            if self.progress() != 0 {
+                idle = 0;
+            } else if self.is_forked() {
+                return;
+            } else if idle < self.core().spin {
+                idle += 1;
+                // The hint has some processors rest for as long as a small message takes.
+                if idle > EAGER_POLLS {
+                    std::hint::spin_loop();
+                }
+                continue;
+            } else {
+                idle += 1;
+                let slept = if self.may_sleep(idle) { self.sleep(&mut done) } else { None };
+                match slept {
+                    None => std::thread::yield_now(),
+                    Some(0) => {
+                        if naps.is_multiple_of(LOOK_AROUND_EVERY) {
+                            look_around(self);
+                        }
+                        naps += 1;
+                    }
+                    Some(_) => idle = 0,
+                }
+            }
+            rounds += 1;
+            if is_due(rounds) {
+                look_around(self);
+            }
+        }
+    }
+}
+
+/// A request on the stack of a call that waits for it. A panic on the way (out of a hook) must not free memory that the
+/// engine, or a peer, still writes to.
+pub(crate) struct AbortUnlessComplete {
+    request: Request,
+    used: std::cell::Cell<bool>,
+}
+
+impl AbortUnlessComplete {
+    pub(crate) fn new() -> Self {
+        AbortUnlessComplete { request: Request::new(), used: std::cell::Cell::new(false) }
+    }
+
+    /// For the call that starts it.
+    pub(crate) fn started(&self) -> &Request {
+        self.used.set(true);
+        &self.request
+    }
+
+    /// Status or error of the operation, which is complete.
+    #[inline(always)]
+    pub(crate) fn into_result(self) -> Result<Status, Error> {
+        debug_assert!(self.is_complete());
+        // A complete request that is not persistent owns nothing but its error.
+        let this = ManuallyDrop::new(self);
+        // SAFETY: complete, so that it is ours alone.
+        unsafe { this.request.take_result() }
+    }
+
+    /// It was not started after all.
+    pub(crate) fn unused(&self) {
+        self.used.set(false);
+    }
+}
+
+impl Deref for AbortUnlessComplete {
+    type Target = Request;
+    fn deref(&self) -> &Request {
+        &self.request
+    }
+}
+
+impl Drop for AbortUnlessComplete {
+    fn drop(&mut self) {
+        if self.used.get() && self.request.is_active() {
+            log::error!("a waiting call unwound while its message was under way");
+            std::process::abort();
+        }
+    }
+}
