@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use cableway_base::Rank;
 use cableway_btl::{
-    Access, Capabilities, Cost, Endpoint, Error, Flags, Fragment, FragmentKind, FragmentOwner, Operation, Region,
-    Registration, RemoteHandle, Sent, Token, Transfer,
+    Access, Capabilities, Cost, Endpoint, Error, Flags, Fragment, FragmentKind, FragmentOwner, Local, Operation,
+    Region, Registration, Remote, RemoteHandle, Sent, Token, Transfer,
 };
 use cableway_common_cuda::Location;
 use parking_lot::Mutex;
@@ -361,19 +361,33 @@ impl Endpoint for OpenibEndpoint {
         Ok(handle.map(|handle| Registration::new(handle, Some(Box::new(memory)))))
     }
 
-    unsafe fn get(&mut self, local: Region, from: &RemoteHandle, offset: u64, token: Token) -> Result<Transfer, Error> {
+    unsafe fn get(&mut self, to: &Local<'_>, from: &Remote<'_>, token: Token) -> Result<Transfer, Error> {
+        let (local, handle, offset) = runs("get", to, from)?;
         let work = |address, key| Work::Read { address, key };
         // Over iWARP the peer's device writes what is read.
         let iwarp = self.shared.port.context.is_iwarp();
         let access = if iwarp { verbs::Access::RemoteWrite } else { verbs::Access::LocalWrite };
         // SAFETY: the caller's promise.
-        unsafe { self.transfer(local, access, work, (from, offset), token) }
+        unsafe { self.transfer(local, access, work, (handle, offset), token) }
     }
 
-    unsafe fn put(&mut self, local: Region, to: &RemoteHandle, offset: u64, token: Token) -> Result<Transfer, Error> {
+    unsafe fn put(&mut self, from: &Local<'_>, to: &Remote<'_>, token: Token) -> Result<Transfer, Error> {
+        let (local, handle, offset) = runs("put", from, to)?;
         let work = |address, key| Work::Write { address, key };
         // SAFETY: the caller's promise.
-        unsafe { self.transfer(local, verbs::Access::LocalRead, work, (to, offset), token) }
+        unsafe { self.transfer(local, verbs::Access::LocalRead, work, (handle, offset), token) }
+    }
+}
+
+/// Both sides, where each is one run.
+fn runs<'h>(
+    operation: &'static str,
+    local: &Local<'_>,
+    remote: &Remote<'h>,
+) -> Result<(Region, &'h RemoteHandle, u64), Error> {
+    match (local, remote) {
+        (&Local::Run(region), &Remote { handle, offset, blocks: None }) => Ok((region, handle, offset)),
+        _ => Err(Error::Unavailable { btl: NAME, operation, reason: "blocks are not supported".into() }),
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use cableway_btl::{
-    Access, Endpoint, Error, Flags, FragmentKind, MAX_HEADER, Received, RemoteHandle, Sent, Token, Upcalls,
+    Access, Endpoint, Error, Flags, FragmentKind, MAX_HEADER, Received, Remote, RemoteHandle, Sent, Token, Upcalls,
 };
 use common::{
     Node, Pair, connect, has_device, is_iwarp, is_managed, node, open, pair, pattern, region, send, transfer, until,
@@ -152,7 +152,7 @@ fn puts_and_gets_go_beside_every_list() {
         let handle = *registration.handle();
         transfer(&nodes, &a, 1, |token| {
             // SAFETY: nobody looks at the destination before it is done.
-            unsafe { to_b.get(region(&mut here), &handle, 0, token) }
+            unsafe { to_b.get(&region(&mut here).into(), &Remote::at(&handle, 0), token) }
         });
         assert!(here == there, "{list}");
     }
@@ -354,7 +354,7 @@ fn puts_and_gets_move_what_they_name() {
     let handle = *registration.handle();
     transfer(&nodes, &a, 1, |token| {
         // SAFETY: the source outlives the put and is not written to.
-        unsafe { to_b.put(region(&mut here), &handle, 50, token) }
+        unsafe { to_b.put(&region(&mut here).into(), &Remote::at(&handle, 50), token) }
     });
     // Visible once the put is done here and a later message has arrived there.
     send(&nodes, &mut *to_b, b"done", b"");
@@ -369,7 +369,7 @@ fn puts_and_gets_move_what_they_name() {
     let mut fetched = vec![0; len];
     transfer(&nodes, &a, 2, |token| {
         // SAFETY: the destination outlives the get, and nobody looks at it before.
-        unsafe { to_b.get(region(&mut fetched), &handle, 50, token) }
+        unsafe { to_b.get(&region(&mut fetched).into(), &Remote::at(&handle, 50), token) }
     });
     assert!(fetched == here);
     assert!(a.seen.completed.lock().iter().all(|(_, result)| result.is_ok()));
@@ -405,7 +405,7 @@ fn memory_mapped_again_is_the_memory_that_is_moved() {
         let handle = *registration.handle();
         transfer(&nodes, &a, round, |token| {
             // SAFETY: nobody looks at it before it is done.
-            unsafe { to_b.get(region(to), &handle, 0, token) }
+            unsafe { to_b.get(&region(to).into(), &Remote::at(&handle, 0), token) }
         });
         drop(registration);
         assert!(to == pattern(len, round), "round {round}");
@@ -437,12 +437,14 @@ fn what_lies_beyond_a_registration_is_refused_here() {
     let registration = unsafe { to_a.register(region(&mut target), Access::RemoteWrite) }.unwrap().unwrap();
     for (len, offset) in [(101, 0), (1, 100), (2, u64::MAX)] {
         // SAFETY: nothing is started.
-        let result = unsafe { to_b.put(region(&mut source[..len]), registration.handle(), offset, Token(0)) };
+        let result = unsafe {
+            to_b.put(&region(&mut source[..len]).into(), &Remote::at(registration.handle(), offset), Token(0))
+        };
         assert!(result.is_err(), "{len} bytes at {offset}");
     }
     let alien = RemoteHandle::new(b"of another transport").unwrap();
     // SAFETY: nothing is started.
-    assert!(unsafe { to_b.put(region(&mut source), &alien, 0, Token(0)) }.is_err());
+    assert!(unsafe { to_b.put(&region(&mut source).into(), &Remote::at(&alien, 0), Token(0)) }.is_err());
 }
 
 #[test]
@@ -459,7 +461,7 @@ fn reaching_for_what_was_never_registered_costs_the_connection() {
     let handle = *registration.handle();
     drop(registration);
     // SAFETY: the source outlives the pair and is not written to.
-    transfer(&nodes, &a, 1, |token| unsafe { to_b.put(region(&mut source), &handle, 0, token) });
+    transfer(&nodes, &a, 1, |token| unsafe { to_b.put(&region(&mut source).into(), &Remote::at(&handle, 0), token) });
     // Over iWARP a write is done when the source may be written to.
     assert!(is_iwarp() || a.seen.completed.lock()[0].1.is_err());
     until(&nodes, "both know", || a.failures() == 1 && b.failures() == 1);

@@ -4,7 +4,7 @@ mod common;
 
 use std::sync::Arc;
 
-use cableway_btl::{Access, Endpoint, Error, Sent, Token, Transfer};
+use cableway_btl::{Access, Endpoint, Error, Remote, Sent, Token, Transfer};
 use cableway_btl_openib::Openib;
 use common::{Node, connect, has_device, node, open, pattern, region, send, until};
 
@@ -88,7 +88,8 @@ fn what_a_device_says_of_its_end_ends_every_link() {
         // SAFETY: the memory outlives the registration and is not written to.
         let registration = unsafe { to_a.register(region(&mut source), Access::RemoteRead) }.unwrap().unwrap();
         // SAFETY: nobody looks at the target before it is over.
-        let started = unsafe { to_b.get(region(&mut target), registration.handle(), 0, Token(7)) }.unwrap();
+        let started =
+            unsafe { to_b.get(&region(&mut target).into(), &Remote::at(registration.handle(), 0), Token(7)) }.unwrap();
         push(&mut *to_b, &forth, &mut sent);
         push(&mut *to_a, &back, &mut answered);
         transport.hear_event(kind);

@@ -6,7 +6,7 @@ mod common;
 
 use std::path::PathBuf;
 
-use cableway_btl::{Access, Error, Flags, Region, Token};
+use cableway_btl::{Access, Error, Flags, Region, Remote, Token};
 use cableway_common_cuda::{BufferKind, DeviceBuffer, DeviceIndex, Devices, Order};
 use common::{Pair, has_device, pair_with, pattern, region, send, transfer, until};
 use libloading::os::unix::Library;
@@ -99,7 +99,7 @@ fn device_memory_goes_from_place_to_place() {
                 let local = if into_host { region(&mut host) } else { part(&devices, &here, 9, len) };
                 let handle = *registration.handle();
                 // SAFETY: as above.
-                transfer(&nodes, &a, token, |token| unsafe { to_b.get(local, &handle, 0, token) });
+                transfer(&nodes, &a, token, |token| unsafe { to_b.get(&local.into(), &Remote::at(&handle, 0), token) });
             }
             drop(registration);
             let mut expected = mine;
@@ -118,7 +118,7 @@ fn device_memory_goes_from_place_to_place() {
                 let local = if from_host { region(&mut source) } else { part(&devices, &here, 9, len) };
                 let handle = *registration.handle();
                 // SAFETY: as above.
-                transfer(&nodes, &a, token, |token| unsafe { to_b.put(local, &handle, 0, token) });
+                transfer(&nodes, &a, token, |token| unsafe { to_b.put(&local.into(), &Remote::at(&handle, 0), token) });
                 send(&nodes, &mut *to_b, b"stored", b"");
                 let received = b.received();
                 until(&nodes, "the message arrives", || b.received() > received);
@@ -162,7 +162,9 @@ fn what_is_allocated_anew_is_registered_anew() {
                     let registration = registered.unwrap().unwrap();
                     let (local, handle) = (part(&devices, &target, 0, len), *registration.handle());
                     // SAFETY: as above.
-                    transfer(&nodes, &a, token, |token| unsafe { to_b.get(local, &handle, 0, token) });
+                    transfer(&nodes, &a, token, |token| unsafe {
+                        to_b.get(&local.into(), &Remote::at(&handle, 0), token)
+                    });
                     assert!(content(&target) == bytes, "round {round}, time {again}, {cache} kept");
                 }
                 let registered = calls(&devices, c"cuPointerSetAttribute") - before;
@@ -233,7 +235,7 @@ fn some_memory_cannot_be_reached_and_some_must_not() {
                 assert!(made.unwrap().is_none(), "{kind:?}");
                 let local = part(&devices, &memory, 0, 10_000);
                 // SAFETY: as above.
-                let refused = unsafe { to_b.get(local, registration.handle(), 0, Token(1)) };
+                let refused = unsafe { to_b.get(&local.into(), &Remote::at(registration.handle(), 0), Token(1)) };
                 assert!(matches!(refused, Err(Error::Unavailable { .. })), "{kind:?}: {refused:?}");
             }
         }
@@ -241,7 +243,9 @@ fn some_memory_cannot_be_reached_and_some_must_not() {
         let memory = buffer(&devices, BufferKind::Device, &[0; 10_000]);
         let local = part(&devices, &memory, 0, 10_000);
         // SAFETY: as above.
-        transfer(&[&a, &b], &a, 2, |token| unsafe { to_b.get(local, registration.handle(), 0, token) });
+        transfer(&[&a, &b], &a, 2, |token| unsafe {
+            to_b.get(&local.into(), &Remote::at(registration.handle(), 0), token)
+        });
         assert!(content(&memory) == host);
     });
 }
@@ -264,11 +268,13 @@ fn nothing_is_written_that_may_not_be_seen() {
         // SAFETY: as above.
         let registration = unsafe { to_a.register(all(), Access::RemoteRead) }.unwrap().unwrap();
         // SAFETY: as above.
-        let refused = unsafe { to_b.get(all(), registration.handle(), 0, Token(1)) };
+        let refused = unsafe { to_b.get(&all().into(), &Remote::at(registration.handle(), 0), Token(1)) };
         assert!(matches!(refused, Err(Error::Unavailable { .. })), "{refused:?}");
         let mut host = vec![0; 10_000];
         // SAFETY: as above.
-        transfer(&[&a, &b], &a, 2, |token| unsafe { to_b.get(region(&mut host), registration.handle(), 0, token) });
+        transfer(&[&a, &b], &a, 2, |token| unsafe {
+            to_b.get(&region(&mut host).into(), &Remote::at(registration.handle(), 0), token)
+        });
         assert!(host == bytes);
     });
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cableway_btl::{
-    Access, Capabilities, Cost, Endpoint, Error, Flags, Fragment, FragmentKind, Operation, Rank, Region, Registration,
-    RemoteHandle, Sent, Token, Transfer,
+    Access, Capabilities, Cost, Endpoint, Error, Flags, Fragment, FragmentKind, Local, Operation, Rank, Region,
+    Registration, Remote, RemoteHandle, Sent, Token, Transfer,
 };
 use cableway_common_cuda::Location;
 
@@ -88,9 +88,13 @@ impl Endpoint for SelfEndpoint {
         Ok(handle.map(|handle| Registration::new(handle, Some(Box::new(keeper)))))
     }
 
-    unsafe fn get(&mut self, local: Region, from: &RemoteHandle, offset: u64, token: Token) -> Result<Transfer, Error> {
+    unsafe fn get(&mut self, to: &Local<'_>, from: &Remote<'_>, token: Token) -> Result<Transfer, Error> {
         let refuse = |reason: String| Error::Unavailable { btl: NAME, operation: "get", reason };
-        let key = from.as_bytes().try_into().map(u64::from_le_bytes).map_err(|_| refuse("malformed handle".into()))?;
+        let (&Local::Run(local), Remote { handle, offset, blocks: None }) = (to, *from) else {
+            return Err(refuse("blocks are not supported".into()));
+        };
+        let key =
+            handle.as_bytes().try_into().map(u64::from_le_bytes).map_err(|_| refuse("malformed handle".into()))?;
         let mut source = usize::try_from(key)
             .ok()
             .and_then(|key| self.shared.registered.lock().get(key).copied())

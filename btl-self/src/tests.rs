@@ -1,6 +1,6 @@
 use std::cell::RefCell;
 
-use cableway_btl::{Access, Flags, FragmentKind, Region, Sent, Transfer};
+use cableway_btl::{Access, Flags, FragmentKind, Region, Remote, Sent, Transfer};
 use cableway_common_cuda::{Location, Order};
 
 use super::*;
@@ -76,11 +76,17 @@ fn get_copies_within_bounds_and_refuses_beyond() {
     unsafe {
         let registration = endpoint.register(region(&mut source), Access::RemoteRead).unwrap().unwrap();
         let handle = *registration.handle();
-        assert_eq!(endpoint.get(region(&mut target), &handle, 90, Token(1)).unwrap(), Transfer::Done);
+        assert_eq!(
+            endpoint.get(&region(&mut target).into(), &Remote::at(&handle, 90), Token(1)).unwrap(),
+            Transfer::Done
+        );
         assert_eq!(target[..], source[90..]);
-        assert!(endpoint.get(region(&mut target), &handle, 91, Token(1)).is_err());
-        assert!(endpoint.get(region(&mut target), &handle, u64::MAX, Token(1)).is_err());
+        assert!(endpoint.get(&region(&mut target).into(), &Remote::at(&handle, 91), Token(1)).is_err());
+        assert!(endpoint.get(&region(&mut target).into(), &Remote::at(&handle, u64::MAX), Token(1)).is_err());
         drop(registration);
-        assert!(endpoint.get(region(&mut target), &handle, 0, Token(1)).is_err(), "a dropped registration is gone");
+        assert!(
+            endpoint.get(&region(&mut target).into(), &Remote::at(&handle, 0), Token(1)).is_err(),
+            "a dropped registration is gone"
+        );
     }
 }

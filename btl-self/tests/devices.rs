@@ -11,7 +11,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use app::App;
 use cableway_base::Parameters;
-use cableway_btl::{Access, Btl, Endpoint, Error, Job, Rank, Received, Region, Registration, Token, Transfer, Upcalls};
+use cableway_btl::{
+    Access, Btl, Endpoint, Error, Job, Rank, Received, Region, Registration, Remote, Token, Transfer, Upcalls,
+};
 use cableway_btl_self::SelfLoop;
 use cableway_common_cuda::{Devices, Location, Order};
 
@@ -75,7 +77,10 @@ impl Loopback {
 
     fn get(&mut self, local: Region, from: &Registration, token: Token) {
         // SAFETY: the tests free nothing, and touch neither side until the copy has completed.
-        assert_eq!(unsafe { self.endpoint.get(local, from.handle(), 0, token) }.unwrap(), Transfer::Started);
+        assert_eq!(
+            unsafe { self.endpoint.get(&local.into(), &Remote::at(from.handle(), 0), token) }.unwrap(),
+            Transfer::Started
+        );
     }
 
     fn completed(&self, token: Token) -> u32 {

@@ -14,7 +14,8 @@ use std::time::Instant;
 
 use cableway_base::{Parameters, Rank};
 use cableway_btl::{
-    Access, Btl, Endpoint, Error, FragmentKind, Job, Received, Region, RemoteHandle, Sent, Token, Transfer, Upcalls,
+    Access, Btl, Endpoint, Error, FragmentKind, Job, Received, Region, Remote, RemoteHandle, Sent, Token, Transfer,
+    Upcalls,
 };
 use cableway_btl_sm::SharedMemory;
 use cableway_common_cuda::{Devices, Location, Order};
@@ -128,7 +129,7 @@ impl Side {
             for offset in (0..len).step_by(piece) {
                 let to = Region { address: memory[offset..].as_mut_ptr(), len: piece.min(len - offset), ..region };
                 // SAFETY: the memory is ours, and a `get` of this transport is done when it returns.
-                let done = unsafe { self.endpoint.get(to, &handle, offset as u64, Token(0))? };
+                let done = unsafe { self.endpoint.get(&to.into(), &Remote::at(&handle, offset as u64), Token(0))? };
                 assert_eq!(done, Transfer::Done);
             }
         }

@@ -2,7 +2,7 @@
 
 mod common;
 
-use cableway_btl::{Access, Btl, Error, Flags, FragmentKind, Offer, Region, Sent, Token, Transfer};
+use cableway_btl::{Access, Btl, Error, Flags, FragmentKind, Offer, Region, Remote, Sent, Token, Transfer};
 use cableway_common_cuda::{Location, Order};
 use common::{Pair, Process, pattern, send, send_fragment, until};
 
@@ -112,7 +112,7 @@ fn fragments_dropped_unsent_come_back() {
 fn get_and_put_reach_registered_memory_and_nothing_beyond() {
     let mut pair = Pair::new(&[]);
     pair.deliver(b"connected");
-    assert!(pair.to_one.capabilities().flags.contains(Flags::GET | Flags::PUT | Flags::SYNCHRONOUS));
+    assert!(pair.to_one.capabilities().flags.contains(Flags::GET | Flags::PUT));
     let mut source = pattern(3, 300_000);
     let mut target = vec![0; 100_000];
     let region = |bytes: &mut Vec<u8>| Region {
@@ -126,22 +126,27 @@ fn get_and_put_reach_registered_memory_and_nothing_beyond() {
     // SAFETY: both vectors outlive the test's operations, which are synchronous.
     let readable = unsafe { pair.to_one.register(from, Access::RemoteRead) }.unwrap().unwrap();
     // SAFETY: as above.
-    let done = unsafe { pair.to_zero.get(to, readable.handle(), 150_000, Token(1)) }.unwrap();
+    let done = unsafe { pair.to_zero.get(&to.into(), &Remote::at(readable.handle(), 150_000), Token(1)) }.unwrap();
     assert_eq!(done, Transfer::Done);
     assert!(target == source[150_000..250_000]);
     for (offset, reason) in [(250_000, "beyond the end"), (u64::MAX - 10, "overflow")] {
         // SAFETY: as above.
-        let error = unsafe { pair.to_zero.get(to, readable.handle(), offset, Token(2)) }.unwrap_err();
+        let error =
+            unsafe { pair.to_zero.get(&to.into(), &Remote::at(readable.handle(), offset), Token(2)) }.unwrap_err();
         assert!(matches!(error, Error::Unavailable { .. }), "{reason}: {error}");
     }
     // SAFETY: as above.
-    assert!(unsafe { pair.to_zero.put(to, readable.handle(), 0, Token(3)) }.is_err(), "readable only");
+    assert!(
+        unsafe { pair.to_zero.put(&to.into(), &Remote::at(readable.handle(), 0), Token(3)) }.is_err(),
+        "readable only"
+    );
 
     // SAFETY: as above.
     let writable = unsafe { pair.to_one.register(from, Access::RemoteWrite) }.unwrap().unwrap();
     target.fill(9);
     // SAFETY: as above.
-    let done = unsafe { pair.to_zero.put(region(&mut target), writable.handle(), 0, Token(4)) }.unwrap();
+    let done =
+        unsafe { pair.to_zero.put(&region(&mut target).into(), &Remote::at(writable.handle(), 0), Token(4)) }.unwrap();
     assert_eq!(done, Transfer::Done);
     assert!(source[..100_000].iter().all(|&byte| byte == 9));
     assert!(source[100_000..] == pattern(3, 300_000)[100_000..]);
@@ -162,7 +167,7 @@ fn a_get_from_memory_that_went_away_is_unavailable_and_the_link_lives_on() {
     // SAFETY: the memory is not touched but by the kernel, which refuses.
     let gone = unsafe { pair.to_one.register(nobodys, Access::RemoteRead) }.unwrap().unwrap();
     // SAFETY: the target is ours.
-    let error = unsafe { pair.to_zero.get(to, gone.handle(), 0, Token(1)) }.unwrap_err();
+    let error = unsafe { pair.to_zero.get(&to.into(), &Remote::at(gone.handle(), 0), Token(1)) }.unwrap_err();
     assert!(matches!(error, Error::Unavailable { .. }), "{error}");
     pair.deliver(b"still there");
 }

@@ -8,7 +8,8 @@ use std::cell::RefCell;
 
 use cableway_base::Rank;
 use cableway_btl::{
-    Access, Btl as _, Error, Flags, FragmentKind, Operation, Received, Region, Registration, Token, Transfer, Upcalls,
+    Access, Btl as _, Error, Flags, FragmentKind, Operation, Received, Region, Registration, Remote, Token, Transfer,
+    Upcalls,
 };
 use cableway_common_cuda::{BufferKind, DeviceBuffer, DeviceIndex, Devices, Location, MOST_PIECES, MemoryClass, Order};
 use common::{Pair, pattern, until};
@@ -76,9 +77,9 @@ fn device_memory_is_named_to_a_peer_and_what_cannot_be_mapped_is_unavailable() {
         // SAFETY: both buffers outlive what is done with them.
         unsafe {
             let registered = pair.to_one.register(region(&mine), Access::RemoteRead).unwrap().unwrap();
-            let got = pair.to_zero.get(region(&theirs), registered.handle(), 0, Token(1));
+            let got = pair.to_zero.get(&region(&theirs).into(), &Remote::at(registered.handle(), 0), Token(1));
             assert!(matches!(got, Err(Error::Unavailable { .. })), "{got:?}");
-            let put = pair.to_zero.put(region(&theirs), registered.handle(), 0, Token(1));
+            let put = pair.to_zero.put(&region(&theirs).into(), &Remote::at(registered.handle(), 0), Token(1));
             assert!(matches!(put, Err(Error::Unavailable { .. })), "not permitted: {put:?}");
         }
     }
@@ -117,8 +118,8 @@ fn copied(pair: &mut Pair, local: &DeviceBuffer, remote: &Registration, access: 
     // SAFETY: both buffers live until the copy is reported, and nobody else touches them.
     let begun = unsafe {
         match access {
-            Access::RemoteRead => pair.to_zero.get(region(local), remote.handle(), 0, Token(7)),
-            Access::RemoteWrite => pair.to_zero.put(region(local), remote.handle(), 0, Token(7)),
+            Access::RemoteRead => pair.to_zero.get(&region(local).into(), &Remote::at(remote.handle(), 0), Token(7)),
+            Access::RemoteWrite => pair.to_zero.put(&region(local).into(), &Remote::at(remote.handle(), 0), Token(7)),
         }
     };
     match begun {
@@ -274,7 +275,7 @@ fn memory_of_a_pool_is_let_go_of_before_its_message_is_over() {
             assert!(start.elapsed() < common::PATIENCE, "no descriptor was given");
             if !begun {
                 // SAFETY: both buffers live until the copy is reported, and nobody else touches them.
-                let get = unsafe { pair.to_zero.get(region(&local), name.handle(), 0, Token(7)) };
+                let get = unsafe { pair.to_zero.get(&region(&local).into(), &Remote::at(name.handle(), 0), Token(7)) };
                 begun = matches!(get, Ok(Transfer::Started));
             }
             pair.zero.progress();

@@ -13,7 +13,8 @@ use std::time::Instant;
 use cableway_base::parameters::parse_size;
 use cableway_base::{Parameters, Rank, Source};
 use cableway_btl::{
-    Access, Btl, Endpoint, Error as BtlError, Job, Received, Region, RemoteHandle, Sent, Token, Transfer, Upcalls,
+    Access, Btl, Endpoint, Error as BtlError, Job, Received, Region, Remote, RemoteHandle, Sent, Token, Transfer,
+    Upcalls,
 };
 use cableway_btl_tcp::Tcp;
 use cableway_common_cuda::{Devices, Location, Order};
@@ -255,7 +256,9 @@ impl Process {
             let mut started = 0;
             for _ in 0..window {
                 // SAFETY: the memory lives and stays unwritten until all is completed below.
-                started += self.start(|| unsafe { endpoint.put(region(&mut memory), &handle, 0, Token(0)) })?;
+                started += self.start(|| unsafe {
+                    endpoint.put(&region(&mut memory).into(), &Remote::at(&handle, 0), Token(0))
+                })?;
             }
             self.await_completions(started);
             self.send(endpoint, &[1; 8])?;

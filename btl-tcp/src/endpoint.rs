@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use cableway_base::Rank;
 use cableway_btl::{
-    Access, Capabilities, Cost, Endpoint, Error, Flags, Fragment, FragmentKind, Operation, Region, Registration,
-    RemoteHandle, Sent, Token, Transfer,
+    Access, Capabilities, Cost, Endpoint, Error, Flags, Fragment, FragmentKind, Local, Operation, Region, Registration,
+    Remote, Sent, Token, Transfer,
 };
 use cableway_common_cuda::Location;
 
@@ -29,9 +29,6 @@ const MAX_INLINE: usize = 16 << 10;
 const WAITING_FRAGMENTS: usize = 16;
 /// Longest message that is copied in order to be sent together with others.
 const GATHERED: usize = 2 << 10;
-/// Bytes gathered by a batch before they go out early.
-const BATCH: usize = 64 << 10;
-
 /// One connection, or the promise of one.
 pub(crate) struct TcpEndpoint {
     shared: Arc<Shared>,
@@ -63,21 +60,15 @@ impl TcpEndpoint {
         }
     }
 
-    /// Something was queued: behind a socket that takes no more, or for the end of a batch.
+    /// Something was queued behind a socket that takes no more.
     fn wait(&self, tx: &mut Tx) {
-        if tx.corked {
-            self.settle(tx);
-        } else {
-            tx.full = true;
-            tx.list(&self.link, &self.shared.mailbox);
-        }
+        tx.full = true;
+        tx.list(&self.link, &self.shared.mailbox);
     }
 
-    /// Writes what waits once it is worth it: at once, or at a batch's end.
+    /// Writes what waits.
     fn settle(&self, tx: &mut Tx) {
-        if !tx.corked || tx.outbox.copied() >= BATCH {
-            tx.flush(&self.link, &self.shared.mailbox);
-        }
+        tx.flush(&self.link, &self.shared.mailbox);
         tx.post_finished(&self.shared.mailbox);
     }
 }
@@ -88,13 +79,13 @@ impl TcpEndpoint {
 /// As [`sys::send_vectored`].
 #[inline]
 unsafe fn write_now(shared: &Shared, link: &Arc<Link>, tx: &mut Tx, slices: &[Slice]) -> Option<usize> {
-    if !tx.outbox.is_empty() && !tx.full && !tx.corked {
+    if !tx.outbox.is_empty() && !tx.full {
         // What was gathered goes first.
         tx.flush(link, &shared.mailbox);
         tx.post_finished(&shared.mailbox);
     }
     let State::Connected(socket) = &tx.state else { return None };
-    if !tx.outbox.is_empty() || tx.corked {
+    if !tx.outbox.is_empty() {
         return Some(0);
     }
     // SAFETY: the caller's promise.
@@ -262,8 +253,11 @@ impl Endpoint for TcpEndpoint {
             .map_err(|error| Error::system(NAME, "cannot register memory", error))
     }
 
-    unsafe fn put(&mut self, local: Region, to: &RemoteHandle, offset: u64, token: Token) -> Result<Transfer, Error> {
-        let target = Target::read(to).ok_or_else(|| invalid("put", "the handle is none of this transport"))?;
+    unsafe fn put(&mut self, from: &Local<'_>, to: &Remote<'_>, token: Token) -> Result<Transfer, Error> {
+        let (&Local::Run(local), Remote { handle, offset, blocks: None }) = (from, *to) else {
+            return Err(invalid("put", "blocks are not supported"));
+        };
+        let target = Target::read(handle).ok_or_else(|| invalid("put", "the handle is none of this transport"))?;
         let end = offset.checked_add(local.len as u64);
         if end.is_none_or(|end| end > target.len) || local.location.on_device() {
             let reason = format!("{} bytes at {offset} to {} registered bytes", local.len, target.len);
@@ -291,21 +285,6 @@ impl Endpoint for TcpEndpoint {
         tx.post_finished(&self.shared.mailbox);
         Ok(if done { Transfer::Done } else { Transfer::Started })
     }
-
-    fn begin_batch(&mut self) {
-        self.link.tx.lock().corked = true;
-    }
-
-    fn flush(&mut self) -> Result<(), Error> {
-        let mut tx = self.link.tx.lock();
-        tx.corked = false;
-        tx.flush(&self.link, &self.shared.mailbox);
-        tx.post_finished(&self.shared.mailbox);
-        match &tx.state {
-            State::Gone(error) => Err(error.clone()),
-            _ => Ok(()),
-        }
-    }
 }
 
 impl Drop for TcpEndpoint {
@@ -319,7 +298,7 @@ impl Drop for TcpEndpoint {
 fn capabilities(settings: &Settings, route: &Route, share: usize, max_message: usize) -> Capabilities {
     let mut capabilities =
         Capabilities::send_only(settings.eager_limit.min(max_message), settings.max_send_size.min(max_message));
-    capabilities.flags = Flags::SEND | Flags::PUT | Flags::SEND_IN_PLACE | Flags::DEVICE_FRAGMENTS | Flags::BATCH;
+    capabilities.flags = Flags::SEND | Flags::PUT | Flags::SEND_IN_PLACE | Flags::DEVICE_FRAGMENTS;
     capabilities.exclusivity = EXCLUSIVITY;
     capabilities.inline_limit = capabilities.eager_limit.min(MAX_INLINE);
     capabilities.device_max_send_size = settings.device_max_send_size.min(max_message);

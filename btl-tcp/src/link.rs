@@ -51,8 +51,6 @@ pub(crate) struct Link {
 pub(crate) struct Tx {
     pub(crate) state: State,
     pub(crate) outbox: Outbox,
-    /// Messages are gathered until the end of a batch.
-    pub(crate) corked: bool,
     /// The socket took no more when something was last written: what comes now waits behind that.
     pub(crate) full: bool,
     /// The engine knows that something waits to be written.
@@ -145,7 +143,6 @@ impl Peer {
                 tx: Mutex::new(Tx {
                     state,
                     outbox: Outbox::default(),
-                    corked: false,
                     full: false,
                     listed: false,
                     closing: false,
@@ -248,7 +245,6 @@ impl Tx {
         }
         match &self.state {
             State::Connected(_) | State::Left(_) => {
-                self.corked = false;
                 self.outbox.push_copy(&[&wire::goodbye()], 0);
                 self.flush(link, mailbox);
             }

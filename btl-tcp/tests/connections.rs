@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
-use cableway_btl::{Access, Btl, Endpoint, Sent};
+use cableway_btl::{Access, Btl, Endpoint, Remote, Sent};
 use cableway_btl_tcp::Tcp;
 use cableway_common_cuda::Devices;
 use common::raw::{port, with_port};
@@ -248,7 +248,7 @@ fn frames_may_be_split_anywhere() {
             send(&nodes, &mut *to_b[0], &pattern(size, 1), b"");
             transfer(&nodes, &a, size as u64, |token| {
                 // SAFETY: the source outlives the put and is not written to.
-                unsafe { to_b[0].put(region(&mut source), registration.handle(), 0, token) }
+                unsafe { to_b[0].put(&region(&mut source).into(), &Remote::at(registration.handle(), 0), token) }
             });
             send(&nodes, &mut *to_a[0], &pattern(size, 2), b"");
         }
@@ -290,7 +290,9 @@ fn a_cut_connection_fails_the_peer_and_what_was_under_way() {
     let registration = unsafe { to_a[0].register(region(&mut target), Access::RemoteWrite) }.unwrap().unwrap();
     send(&nodes, &mut *to_b[0], b"first", b"");
     // SAFETY: the source outlives the put and is not written to.
-    let began = unsafe { to_b[0].put(region(&mut source), registration.handle(), 0, cableway_btl::Token(5)) };
+    let began = unsafe {
+        to_b[0].put(&region(&mut source).into(), &Remote::at(registration.handle(), 0), cableway_btl::Token(5))
+    };
     assert_eq!(began.unwrap(), cableway_btl::Transfer::Started);
     until(&nodes, "it arrives", || b.received() == 1);
     relay.cut.store(true, Ordering::Relaxed);

@@ -2,7 +2,7 @@
 
 mod common;
 
-use cableway_btl::{Access, Flags, FragmentKind, MAX_HEADER, RemoteHandle, Sent, Token, Transfer};
+use cableway_btl::{Access, Flags, FragmentKind, MAX_HEADER, Remote, RemoteHandle, Sent, Token, Transfer};
 use common::{Pair, pair, pattern, region, send, transfer};
 
 #[test]
@@ -133,7 +133,7 @@ fn puts_land_where_they_were_registered() {
         let handle = *registration.handle();
         transfer(&nodes, &a, 1, |token| {
             // SAFETY: the source outlives the put and is not written to.
-            unsafe { to_b[0].put(region(&mut source), &handle, 50, token) }
+            unsafe { to_b[0].put(&region(&mut source).into(), &Remote::at(&handle, 50), token) }
         });
         // Visible once the put is done here and a later message has arrived there, by whatever link.
         send(&nodes, &mut **to_b.last_mut().unwrap(), b"done", b"");
@@ -155,7 +155,8 @@ fn messages_overtake_a_long_put() {
     let registration = unsafe { to_a[0].register(region(&mut target), Access::RemoteWrite) }.unwrap().unwrap();
     send(&nodes, &mut *to_b[0], b"first", b"");
     // SAFETY: the source outlives the put and is not written to.
-    let began = unsafe { to_b[0].put(region(&mut source), registration.handle(), 0, Token(9)) }.unwrap();
+    let began =
+        unsafe { to_b[0].put(&region(&mut source).into(), &Remote::at(registration.handle(), 0), Token(9)) }.unwrap();
     assert_eq!(began, Transfer::Started);
     send(&nodes, &mut *to_b[0], b"second", b"");
     common::until(&nodes, "the message arrives", || b.received() == 2);
@@ -175,12 +176,14 @@ fn a_put_beyond_its_registration_is_refused_here() {
     let registration = unsafe { to_a[0].register(region(&mut target), Access::RemoteWrite) }.unwrap().unwrap();
     for (len, offset) in [(101, 0), (1, 100), (2, u64::MAX)] {
         // SAFETY: nothing is started.
-        let result = unsafe { to_b[0].put(region(&mut source[..len]), registration.handle(), offset, Token(0)) };
+        let result = unsafe {
+            to_b[0].put(&region(&mut source[..len]).into(), &Remote::at(registration.handle(), offset), Token(0))
+        };
         assert!(result.is_err(), "{len} bytes at {offset}");
     }
     let alien = RemoteHandle::new(b"of another transport").unwrap();
     // SAFETY: nothing is started.
-    assert!(unsafe { to_b[0].put(region(&mut source), &alien, 0, Token(0)) }.is_err());
+    assert!(unsafe { to_b[0].put(&region(&mut source).into(), &Remote::at(&alien, 0), Token(0)) }.is_err());
     // SAFETY: as for the first registration.
     assert!(unsafe { to_a[0].register(region(&mut target), Access::RemoteRead) }.unwrap().is_none());
 }
@@ -192,7 +195,9 @@ fn a_put_to_what_was_never_registered_costs_the_connection() {
     let mut source = vec![1; 1000];
     let forged = RemoteHandle::new(&[9, 9, 9, 9, 9, 9, 9, 9, 0, 0, 1, 0, 0, 0, 0, 0]).unwrap();
     // SAFETY: the source outlives the pair and is not written to.
-    transfer(&nodes, &a, 1, |token| unsafe { to_b[0].put(region(&mut source), &forged, 0, token) });
+    transfer(&nodes, &a, 1, |token| unsafe {
+        to_b[0].put(&region(&mut source).into(), &Remote::at(&forged, 0), token)
+    });
     common::until(&nodes, "both know", || a.seen.failed.lock().len() == 1 && b.seen.failed.lock().len() == 1);
     let error = b.seen.failed.lock()[0].1.to_string();
     assert!(error.contains("was not registered"), "{error}");
@@ -210,7 +215,7 @@ fn a_put_that_outlives_its_registration_is_drained() {
     let handle = *registration.handle();
     send(&nodes, &mut *to_b[0], b"first", b"");
     // SAFETY: the source outlives the put and is not written to.
-    let began = unsafe { to_b[0].put(region(&mut source), &handle, 0, Token(1)) }.unwrap();
+    let began = unsafe { to_b[0].put(&region(&mut source).into(), &Remote::at(&handle, 0), Token(1)) }.unwrap();
     assert_eq!(began, Transfer::Started);
     b.progress();
     drop(registration);
@@ -220,26 +225,6 @@ fn a_put_that_outlives_its_registration_is_drained() {
     common::until(&nodes, "the message arrives", || b.received() == 2);
     assert_eq!(target.iter().filter(|&&byte| byte == 1).count(), written, "nothing was written after the drop");
     assert!(b.seen.failed.lock().is_empty());
-}
-
-#[test]
-fn a_batch_goes_out_at_its_end() {
-    let Pair { a, b, mut to_b, to_a: _to_a } = pair(&[]);
-    let nodes = [&a, &b];
-    let endpoint = &mut *to_b[0];
-    send(&nodes, endpoint, b"first", b"");
-    common::until(&nodes, "it arrives", || b.received() == 1);
-    endpoint.begin_batch();
-    for n in 0..100u8 {
-        assert_eq!(endpoint.send_inline(&[n], b"batched").unwrap(), Sent::Done);
-    }
-    for _ in 0..1000 {
-        b.progress();
-    }
-    assert_eq!(b.received(), 1, "nothing goes out before the batch ends");
-    endpoint.flush().unwrap();
-    common::until(&nodes, "all arrive", || b.received() == 101);
-    assert!(b.seen.messages.lock()[1..].iter().enumerate().all(|(n, (_, message))| message[0] == n as u8));
 }
 
 #[test]
@@ -355,11 +340,9 @@ fn answers_from_upcalls_keep_their_order() {
     send(&[&a, &b], &mut *to_b[0], b"first", b"");
     common::until(&[&a, &b], "it arrives", || b.received() == 1);
     let echo = Echo { link: Mutex::new(to_a.remove(0)), owed: Mutex::default() };
-    to_b[0].begin_batch();
     for number in 0..MESSAGES as u64 {
         assert_eq!(to_b[0].send_inline(&number.to_le_bytes(), b"").unwrap(), Sent::Done);
     }
-    to_b[0].flush().unwrap();
     common::until(&[&a], "all answers arrive", || {
         b.btl.progress(&echo);
         echo.pay();

@@ -20,26 +20,20 @@ bitflags::bitflags! {
         const DEVICE_GET = 1 << 5;
         /// `alloc` yields fragments of [`FragmentKind::Device`](crate::FragmentKind::Device).
         const DEVICE_FRAGMENTS = 1 << 6;
-        /// `map_remote` yields addresses that a kernel of ours can store to.
-        const MAP_REMOTE = 1 << 7;
-        /// `begin_batch` and `flush` gather operations into one.
-        const BATCH = 1 << 8;
-        /// `get` and `put` of host memory are done when they return: no completion is awaited.
-        const SYNCHRONOUS = 1 << 9;
         /// `DEVICE_PUT` and `DEVICE_GET` only where the memory on both sides is a device's.
-        const DEVICE_TO_DEVICE = 1 << 10;
+        const DEVICE_TO_DEVICE = 1 << 7;
         /// `offer`, `claim` and `withdraw`.
-        const OFFER = 1 << 11;
+        const OFFER = 1 << 8;
         /// When it breaks, the transport knows what became of its messages. Not together with `SEND_IN_PLACE`.
-        const FAILOVER = 1 << 12;
-        /// `get_strided` and `put_strided`, between device memories.
-        const DEVICE_STRIDED = 1 << 13;
+        const FAILOVER = 1 << 9;
+        /// `get` and `put` of blocks at regular distances, between device memories.
+        const DEVICE_STRIDED = 1 << 10;
         /// It is no device's copy that `get` and `put` of device memory are, but the network's own work: memory on this
         /// side must be such that `register` takes it, too, and they know nothing of streams, so that who calls them, or
         /// tells the peer of such memory, waits for the default stream first.
-        const DEVICE_DIRECT = 1 << 14;
-        /// `get_packed` and `put_packed`, between device memories.
-        const DEVICE_PACKED = 1 << 15;
+        const DEVICE_DIRECT = 1 << 11;
+        /// `get` and `put` of local blocks that a kernel finds, between device memories.
+        const DEVICE_PACKED = 1 << 12;
     }
 }
 

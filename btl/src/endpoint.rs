@@ -3,11 +3,11 @@
 use std::os::fd::BorrowedFd;
 
 use cableway_base::Rank;
-use cableway_common_cuda::{Location, Strided};
+use cableway_common_cuda::Location;
 
 use crate::{
-    Access, Capabilities, Cost, Error, Fragment, FragmentKind, Mover, Operation, Packed, Received, Region,
-    Registration, Remains, RemoteHandle,
+    Access, Capabilities, Cost, Error, Fragment, FragmentKind, Local, Mover, Operation, Received, Region, Registration,
+    Remains, Remote, RemoteHandle,
 };
 
 /// One transport of this process. See the crate's documentation for what holds.
@@ -195,109 +195,27 @@ pub trait Endpoint: Send {
         Ok(None)
     }
 
-    /// Fetches `local.len` bytes from the peer's registered region, beginning at `offset` in it.
+    /// Fetches from memory that the peer has registered.
     ///
     /// # Safety
-    /// `local` stays valid and untouched by others until completed.
+    /// The local memory stays valid and untouched by others until completed; no two blocks of it have a byte in common.
     ///
     /// # Errors
-    /// The link failed; or [`Error::Unavailable`] (the kernel refused, say): nothing was transferred, and another
-    /// protocol must be taken.
-    unsafe fn get(
-        &mut self,
-        _local: Region,
-        _from: &RemoteHandle,
-        _offset: u64,
-        _token: Token,
-    ) -> Result<Transfer, Error> {
+    /// The link failed; or [`Error::Unavailable`] (the kernel refused, say, or the link has no blocks): nothing was
+    /// transferred, and another protocol must be taken.
+    unsafe fn get(&mut self, _to: &Local<'_>, _from: &Remote<'_>, _token: Token) -> Result<Transfer, Error> {
         Err(Error::Unavailable { btl: "btl", operation: "get", reason: "this transport has none".into() })
     }
 
-    /// Stores `local.len` bytes into the peer's registered region, beginning at `offset` in it.
+    /// Stores in memory that the peer has registered.
     ///
     /// # Safety
-    /// `local` stays valid and unwritten until completed.
+    /// The local memory stays valid and unwritten until completed.
     ///
     /// # Errors
     /// As `get`.
-    unsafe fn put(
-        &mut self,
-        _local: Region,
-        _to: &RemoteHandle,
-        _offset: u64,
-        _token: Token,
-    ) -> Result<Transfer, Error> {
+    unsafe fn put(&mut self, _from: &Local<'_>, _to: &Remote<'_>, _token: Token) -> Result<Transfer, Error> {
         Err(Error::Unavailable { btl: "btl", operation: "put", reason: "this transport has none".into() })
-    }
-
-    /// As [`get`](Self::get), of `len` bytes in blocks at regular distances on either side, which come in packing order.
-    /// Offsets count from the first byte of `local` and of what the peer has registered, which hold all blocks.
-    ///
-    /// # Safety
-    /// As `get`; no two blocks of `local` have a byte in common.
-    ///
-    /// # Errors
-    /// As `get`.
-    unsafe fn get_strided(
-        &mut self,
-        _local: (Region, &Strided),
-        _from: (&RemoteHandle, &Strided),
-        _len: u64,
-        _token: Token,
-    ) -> Result<Transfer, Error> {
-        Err(Error::Unavailable { btl: "btl", operation: "get_strided", reason: "this transport has none".into() })
-    }
-
-    /// As [`put`](Self::put), of blocks as in [`get_strided`](Self::get_strided).
-    ///
-    /// # Safety
-    /// As `put`.
-    ///
-    /// # Errors
-    /// As `get`.
-    unsafe fn put_strided(
-        &mut self,
-        _local: (Region, &Strided),
-        _to: (&RemoteHandle, &Strided),
-        _len: u64,
-        _token: Token,
-    ) -> Result<Transfer, Error> {
-        Err(Error::Unavailable { btl: "btl", operation: "put_strided", reason: "this transport has none".into() })
-    }
-
-    /// As [`get`](Self::get), into blocks that a kernel finds by itself: `local.len` packed bytes, from `offset` on in what
-    /// the peer has registered. Where no kernel can do that now, this or the completion says [`Error::Unavailable`].
-    ///
-    /// # Safety
-    /// As `get`, for every block; no two have a byte in common.
-    ///
-    /// # Errors
-    /// As `get`.
-    unsafe fn get_packed(
-        &mut self,
-        _local: &Packed<'_>,
-        _from: &RemoteHandle,
-        _offset: u64,
-        _token: Token,
-    ) -> Result<Transfer, Error> {
-        Err(Error::Unavailable { btl: "btl", operation: "get_packed", reason: "this transport has none".into() })
-    }
-
-    /// As [`put`](Self::put), out of such blocks.
-    ///
-    /// # Safety
-    /// As `put`, for every block.
-    ///
-    /// # Errors
-    /// As `get_packed`.
-    unsafe fn put_packed(
-        &mut self,
-        _local: &Packed<'_>,
-        _to: &RemoteHandle,
-        _offset: u64,
-        _token: Token,
-    ) -> Result<Transfer, Error> {
-        Err(Error::Unavailable { btl: "btl", operation: "put_packed", reason: "this transport has none".into() })
     }
 
     /// Offers a piece of work to the peer, which is told of it by a message. Whichever comes first gets it: the peer's
@@ -328,22 +246,5 @@ pub trait Endpoint: Send {
     /// The link failed.
     fn withdraw(&mut self, _offer: Offer) -> Result<bool, Error> {
         Ok(false)
-    }
-
-    /// The peer's registered device memory as an address that this process's kernels can store to; valid while the
-    /// endpoint lives and the peer keeps it registered.
-    fn map_remote(&mut self, _handle: &RemoteHandle) -> Option<*mut u8> {
-        None
-    }
-
-    /// From here to `flush`, operations may be gathered so that they go out as one.
-    fn begin_batch(&mut self) {}
-
-    /// Sends what was gathered.
-    ///
-    /// # Errors
-    /// The link failed.
-    fn flush(&mut self) -> Result<(), Error> {
-        Ok(())
     }
 }

@@ -76,7 +76,7 @@ pub use fragment::{Fragment, FragmentKind, FragmentOwner};
 pub use identity::Identity;
 pub use modex::{Job, Modex, ModexError, Names};
 pub use received::{Received, Retain, Retained, SharedBytes};
-pub use region::{Access, Packed, Region, Registration, RemoteHandle};
+pub use region::{Access, Local, Packed, Region, Registration, Remote, RemoteHandle};
 pub use remains::Remains;
 
 pub use cableway_base::Rank;

@@ -1,6 +1,6 @@
 //! Memory of a user, local or made reachable for a peer.
 
-use cableway_common_cuda::{Location, Order, Spread};
+use cableway_common_cuda::{Location, Order, Spread, Strided};
 
 /// A contiguous range of this process's memory and where it lives.
 #[derive(Clone, Copy, Debug)]
@@ -37,6 +37,67 @@ pub struct Packed<'s> {
     /// What a copy from or to them waits for. A kernel that waits for a stream cannot be told from one that finds no room:
     /// who wants one waits for the stream before.
     pub order: Order,
+}
+
+/// The memory of this process that a `get` fills or a `put` reads.
+#[derive(Clone, Copy, Debug)]
+pub enum Local<'s> {
+    /// All of a region.
+    Run(Region),
+    /// Blocks at regular distances, in packing order. Their offsets count from the region's first byte, and the region
+    /// holds all of them.
+    Blocks {
+        /// The memory that holds the blocks.
+        region: Region,
+        /// Where in it they lie.
+        blocks: Strided,
+        /// Packed bytes to be transferred.
+        len: u64,
+    },
+    /// Blocks that a kernel finds by itself. Where no kernel can do that now, the call or the completion says
+    /// [`Error::Unavailable`](crate::Error::Unavailable).
+    Packed(Packed<'s>),
+}
+
+impl Local<'_> {
+    /// Bytes to be transferred.
+    pub fn len(&self) -> u64 {
+        match self {
+            Local::Run(region) => region.len as u64,
+            Local::Blocks { len, .. } => *len,
+            Local::Packed(packed) => packed.len as u64,
+        }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl From<Region> for Local<'_> {
+    fn from(region: Region) -> Self {
+        Local::Run(region)
+    }
+}
+
+/// The memory of the peer that a `get` reads or a `put` fills.
+#[derive(Clone, Copy, Debug)]
+pub struct Remote<'h> {
+    /// What the peer has registered.
+    pub handle: &'h RemoteHandle,
+    /// Where in it the data begins; 0 where it is in blocks.
+    pub offset: u64,
+    /// Blocks at regular distances, in packing order, if it is not one run. Their offsets count from the first byte of
+    /// what is registered.
+    pub blocks: Option<Strided>,
+}
+
+impl<'h> Remote<'h> {
+    /// One run from `offset` on.
+    pub fn at(handle: &'h RemoteHandle, offset: u64) -> Self {
+        Remote { handle, offset, blocks: None }
+    }
 }
 
 /// What a peer may do with registered memory.

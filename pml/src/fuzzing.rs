@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use cableway_base::{Parameters, Rank};
 use cableway_btl::{
-    Access, Btl, Capabilities, Cost, Endpoint, Error, Flags, Fragment, FragmentKind, FragmentOwner, Job, Modex,
-    ModexError, Operation, Received, Region, Registration, RemoteHandle, Sent, SharedBytes, Token, Transfer, Upcalls,
+    Access, Btl, Capabilities, Cost, Endpoint, Error, Flags, Fragment, FragmentKind, FragmentOwner, Job, Local, Modex,
+    ModexError, Operation, Received, Region, Registration, Remote, RemoteHandle, Sent, SharedBytes, Token, Transfer,
+    Upcalls,
 };
 use cableway_common_cuda::{Devices, Location};
 use parking_lot::Mutex;
@@ -177,24 +178,14 @@ impl Endpoint for Sink {
     unsafe fn register(&mut self, _region: Region, _access: Access) -> Result<Option<Registration>, Error> {
         Ok(RemoteHandle::new(&[0; 8]).map(|handle| Registration::new(handle, None)))
     }
-    unsafe fn get(
-        &mut self,
-        local: Region,
-        _from: &RemoteHandle,
-        _offset: u64,
-        _token: Token,
-    ) -> Result<Transfer, Error> {
-        // SAFETY: the caller lends the region for writing.
-        unsafe { local.address.write_bytes(7, local.len) };
+    unsafe fn get(&mut self, to: &Local<'_>, _from: &Remote<'_>, _token: Token) -> Result<Transfer, Error> {
+        if let Local::Run(local) = to {
+            // SAFETY: the caller lends the region for writing.
+            unsafe { local.address.write_bytes(7, local.len) };
+        }
         Ok(Transfer::Done)
     }
-    unsafe fn put(
-        &mut self,
-        _local: Region,
-        _to: &RemoteHandle,
-        _offset: u64,
-        _token: Token,
-    ) -> Result<Transfer, Error> {
+    unsafe fn put(&mut self, _from: &Local<'_>, _to: &Remote<'_>, _token: Token) -> Result<Transfer, Error> {
         Ok(Transfer::Done)
     }
 }

@@ -10,16 +10,16 @@ use std::time::Duration;
 
 use cableway_base::Rank;
 use cableway_btl::{
-    Access, Capabilities, Cost, Endpoint, Error, Flags, Fragment, FragmentKind, Mover, Offer, Operation, Packed,
-    Region, Registration, RemoteHandle, Sent, Token, Transfer,
+    Access, Capabilities, Cost, Endpoint, Error, Flags, Fragment, FragmentKind, Local, Mover, Offer, Operation, Region,
+    Registration, Remote, RemoteHandle, Sent, Token, Transfer,
 };
-use cableway_common_cuda::{Location, Strided};
+use cableway_common_cuda::Location;
 
 use self::messages::Owner;
 use crate::NAME;
 use crate::cost::{self, Other, Priced};
+use crate::device_copy::Recent;
 use crate::device_copy::handle::Handle as DeviceHandle;
-use crate::device_copy::{Recent, What};
 use crate::inner::{Inner, Request};
 use crate::offers::{self, Offers};
 use crate::path::Path;
@@ -69,7 +69,7 @@ impl SmEndpoint {
         }
         capabilities.flags |= Flags::OFFER;
         if settings.single_copy {
-            capabilities.flags |= Flags::GET | Flags::PUT | Flags::SYNCHRONOUS;
+            capabilities.flags |= Flags::GET | Flags::PUT;
         }
         if settings.device_copy {
             capabilities.flags |= DEVICE_COPY;
@@ -103,7 +103,7 @@ impl SmEndpoint {
     /// Drops the capabilities that turned out refused.
     fn refresh(&mut self) {
         if self.peer.single_copy_refused.load(Relaxed) {
-            self.capabilities.flags -= Flags::GET | Flags::PUT | Flags::SYNCHRONOUS;
+            self.capabilities.flags -= Flags::GET | Flags::PUT;
             self.capabilities.min_rdma_size = usize::MAX;
         }
         if self.capabilities.flags.contains(Flags::DEVICE_GET) && self.inner.device_copies.given_up(self.peer.rank) {
@@ -268,74 +268,26 @@ impl Endpoint for SmEndpoint {
         Ok(handle.map(|handle| Registration::new(handle, None)))
     }
 
-    unsafe fn get(&mut self, local: Region, from: &RemoteHandle, offset: u64, token: Token) -> Result<Transfer, Error> {
-        if let Some(handle) = DeviceHandle::view(from) {
+    unsafe fn get(&mut self, to: &Local<'_>, from: &Remote<'_>, token: Token) -> Result<Transfer, Error> {
+        if let Some(handle) = DeviceHandle::view(from.handle) {
             // SAFETY: the caller's promise.
-            return unsafe {
-                self.copy_on_device("get", &local, (handle, Access::RemoteRead), What::Run(offset), token)
-            };
+            return unsafe { self.copy_on_device("get", to, (handle, Access::RemoteRead, from), token) };
         }
-        let (remote, address) = self.resolve("get", &local, from, Access::RemoteRead, offset)?;
-        // SAFETY: the caller keeps `local` valid and untouched.
+        let (local, remote, address) = self.resolve("get", to, from, Access::RemoteRead)?;
+        // SAFETY: the caller keeps the local memory valid and untouched.
         let result = unsafe { remote.read(local.address, address, local.len) };
         self.copied("get", result)
     }
 
-    unsafe fn put(&mut self, local: Region, to: &RemoteHandle, offset: u64, token: Token) -> Result<Transfer, Error> {
-        if let Some(handle) = DeviceHandle::view(to) {
+    unsafe fn put(&mut self, from: &Local<'_>, to: &Remote<'_>, token: Token) -> Result<Transfer, Error> {
+        if let Some(handle) = DeviceHandle::view(to.handle) {
             // SAFETY: the caller's promise.
-            return unsafe {
-                self.copy_on_device("put", &local, (handle, Access::RemoteWrite), What::Run(offset), token)
-            };
+            return unsafe { self.copy_on_device("put", from, (handle, Access::RemoteWrite, to), token) };
         }
-        let (remote, address) = self.resolve("put", &local, to, Access::RemoteWrite, offset)?;
-        // SAFETY: the caller keeps `local` valid and unwritten.
+        let (local, remote, address) = self.resolve("put", from, to, Access::RemoteWrite)?;
+        // SAFETY: the caller keeps the local memory valid and unwritten.
         let result = unsafe { remote.write(local.address, address, local.len) };
         self.copied("put", result)
-    }
-
-    unsafe fn get_strided(
-        &mut self,
-        (local, ours): (Region, &Strided),
-        from: (&RemoteHandle, &Strided),
-        len: u64,
-        token: Token,
-    ) -> Result<Transfer, Error> {
-        // SAFETY: the caller's promise.
-        unsafe { self.copy_blocks("get_strided", (&local, ours), from, len, (Access::RemoteRead, token)) }
-    }
-
-    unsafe fn put_strided(
-        &mut self,
-        (local, ours): (Region, &Strided),
-        to: (&RemoteHandle, &Strided),
-        len: u64,
-        token: Token,
-    ) -> Result<Transfer, Error> {
-        // SAFETY: the caller's promise.
-        unsafe { self.copy_blocks("put_strided", (&local, ours), to, len, (Access::RemoteWrite, token)) }
-    }
-
-    unsafe fn get_packed(
-        &mut self,
-        local: &Packed<'_>,
-        from: &RemoteHandle,
-        offset: u64,
-        token: Token,
-    ) -> Result<Transfer, Error> {
-        // SAFETY: the caller's promise.
-        unsafe { self.copy_packed("get_packed", local, (from, offset), (Access::RemoteRead, token)) }
-    }
-
-    unsafe fn put_packed(
-        &mut self,
-        local: &Packed<'_>,
-        to: &RemoteHandle,
-        offset: u64,
-        token: Token,
-    ) -> Result<Transfer, Error> {
-        // SAFETY: the caller's promise.
-        unsafe { self.copy_packed("put_packed", local, (to, offset), (Access::RemoteWrite, token)) }
     }
 
     fn prepare_offer(&mut self) -> Option<Offer> {

@@ -1,6 +1,6 @@
 //! Copies between the two processes' memory that no message carries: by the kernel, once, and by devices.
 
-use cableway_btl::{Access, Error, Flags, Packed, Region, RemoteHandle, Token, Transfer};
+use cableway_btl::{Access, Error, Flags, Local, Packed, Region, Remote as Memory, Token, Transfer};
 use cableway_common_cuda::{Location, Strided};
 
 use super::SmEndpoint;
@@ -20,15 +20,14 @@ impl SmEndpoint {
         }
     }
 
-    /// The peer's memory, and an address in it that was checked against the handle.
+    /// The local memory, the peer's, and an address in that which was checked against the handle.
     pub(super) fn resolve(
         &mut self,
         operation: &'static str,
-        local: &Region,
-        handle: &RemoteHandle,
+        local: &Local<'_>,
+        Memory { handle, offset, blocks }: &Memory<'_>,
         access: Access,
-        offset: u64,
-    ) -> Result<(Remote, u64), Error> {
+    ) -> Result<(Region, Remote, u64), Error> {
         if self.peer.status() == Status::Failed {
             return Err(self.peer.error());
         }
@@ -37,11 +36,14 @@ impl SmEndpoint {
         let Some(remote) = remote.filter(|_| self.capabilities.flags.contains(Flags::GET)) else {
             return Err(self.unavailable(operation, "single copy does not work with this peer"));
         };
+        let (&Local::Run(local), None) = (local, blocks) else {
+            return Err(self.unavailable(operation, "host memory in blocks"));
+        };
         if local.location.on_device() {
             return Err(self.unavailable(operation, "the local memory is a device's"));
         }
-        let address = Handle::resolve(handle, access, offset, local.len);
-        Ok((remote, address.map_err(|reason| self.unavailable(operation, reason))?))
+        let address = Handle::resolve(handle, access, *offset, local.len);
+        Ok((local, remote, address.map_err(|reason| self.unavailable(operation, reason))?))
     }
 
     /// # Safety
@@ -49,9 +51,8 @@ impl SmEndpoint {
     pub(super) unsafe fn copy_on_device(
         &mut self,
         operation: &'static str,
-        local: &Region,
-        remote: (&DeviceHandle, Access),
-        what: What<'_>,
+        local: &Local<'_>,
+        (handle, access, remote): (&DeviceHandle, Access, &Memory<'_>),
         token: Token,
     ) -> Result<Transfer, Error> {
         if self.peer.status() == Status::Failed {
@@ -60,10 +61,26 @@ impl SmEndpoint {
         if !self.capabilities.flags.contains(Flags::DEVICE_GET) {
             return Err(self.unavailable(operation, "devices do not copy between the two processes"));
         }
-        self.follow(&local.location, self.other(&local.location, remote.0));
+        let (mut ours, mut theirs) = (Strided::run(local.len()), Strided::run(local.len()));
+        let (region, what) = match *local {
+            Local::Run(region) if remote.blocks.is_none() => (region, What::Run(remote.offset)),
+            Local::Packed(Packed { user: address, spread, position, len, location, order }) => {
+                let region = Region { address, len, location, order };
+                (region, What::Packed { spread, position, offset: remote.offset })
+            }
+            Local::Run(region) | Local::Blocks { region, .. } => {
+                if let Local::Blocks { blocks, .. } = local {
+                    ours = *blocks;
+                }
+                theirs = remote.blocks.unwrap_or(theirs);
+                (region, What::Blocks { ours: &ours, theirs: &theirs, len: local.len() })
+            }
+        };
+        let at = &region.location;
+        self.follow(at, self.other(at, handle));
+        let by = (self.peer.rank, &mut self.recent);
         // SAFETY: the caller's promise.
-        let started =
-            unsafe { self.inner.device_copies.start((self.peer.rank, &mut self.recent), local, remote, what, token) };
+        let started = unsafe { self.inner.device_copies.start(by, &region, (handle, access), what, token) };
         started.map_err(|NotBegun { reason, wanted }| {
             if let Some(wanted) = wanted {
                 self.inner.request(Request::Ask(self.peer.clone(), wanted));
@@ -71,43 +88,6 @@ impl SmEndpoint {
             self.refresh();
             self.unavailable(operation, reason)
         })
-    }
-
-    /// # Safety
-    /// As [`DeviceCopies::start`](crate::device_copy::DeviceCopies::start).
-    pub(super) unsafe fn copy_blocks(
-        &mut self,
-        operation: &'static str,
-        (local, ours): (&Region, &Strided),
-        (remote, theirs): (&RemoteHandle, &Strided),
-        len: u64,
-        (access, token): (Access, Token),
-    ) -> Result<Transfer, Error> {
-        let Some(handle) = DeviceHandle::view(remote) else {
-            return Err(self.unavailable(operation, "the remote memory is no device's"));
-        };
-        let blocks = What::Blocks { ours, theirs, len };
-        // SAFETY: the caller's promise.
-        unsafe { self.copy_on_device(operation, local, (handle, access), blocks, token) }
-    }
-
-    /// # Safety
-    /// As [`DeviceCopies::start`](crate::device_copy::DeviceCopies::start).
-    pub(super) unsafe fn copy_packed(
-        &mut self,
-        operation: &'static str,
-        local: &Packed<'_>,
-        (remote, offset): (&RemoteHandle, u64),
-        (access, token): (Access, Token),
-    ) -> Result<Transfer, Error> {
-        let Some(handle) = DeviceHandle::view(remote) else {
-            return Err(self.unavailable(operation, "the remote memory is no device's"));
-        };
-        let Packed { user: address, spread, position, len, location, order } = *local;
-        let region = Region { address, len, location, order };
-        let packed = What::Packed { spread, position, offset };
-        // SAFETY: the caller's promise.
-        unsafe { self.copy_on_device(operation, &region, (handle, access), packed, token) }
     }
 
     pub(super) fn copied(&mut self, operation: &'static str, result: Result<(), CopyError>) -> Result<Transfer, Error> {

@@ -5,7 +5,7 @@ use std::io::{BufRead, Write};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use cableway_btl::{Access, Endpoint, RemoteHandle, Sent};
+use cableway_btl::{Access, Endpoint, Remote, RemoteHandle, Sent};
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -119,7 +119,7 @@ fn exchange(node: &Node, links: &mut [Box<dyn Endpoint>], bytes: usize) -> Resul
         let token = cableway_btl::Token(index as u64);
         until(node, || {
             // SAFETY: the source outlives the put and is not written to.
-            match unsafe { link.put(part, &handle, (index * share) as u64, token) }? {
+            match unsafe { link.put(&part.into(), &Remote::at(&handle, (index * share) as u64), token) }? {
                 cableway_btl::Transfer::Busy => return Ok(false),
                 cableway_btl::Transfer::Started => awaited.push(token.0),
                 cableway_btl::Transfer::Done => {}

@@ -1,12 +1,12 @@
 //! GET: the sender announces a message with a remote key, and the receiver fetches it.
 
-use cableway_btl::{Access, Error, Flags, Packed, Transfer};
-use cableway_common_cuda::{Order, Strided};
+use cableway_btl::{self as btl, Access, Error, Flags, Transfer};
+use cableway_common_cuda::Order;
 
 use super::announce::{self, Attempt};
 use super::choice::Start;
 use super::context::{Context, Links, Operation};
-use super::region::{self, Local};
+use super::region::{self, Form};
 use super::transfer::{Channel, Fetch, OneCopy, Outgoing, Remote, Stage, State, Way};
 use super::{fragments, offered, settle};
 use crate::core::Link;
@@ -133,22 +133,20 @@ fn fetch_piece(cx: &Context<'_>, channel: &mut Channel, id: Id) -> Result<Option
     let from = fetch.from;
     let Some(link) = active.iter_mut().find(|link| link.serial == from.link) else { return Ok(None) };
     let limit = if on_device { link.capabilities().device_rdma_limit } else { link.capabilities().get_limit };
-    let blocks = from.blocks.is_some() || (on_device && !one_run);
-    let packed = blocks && from.blocks.is_none() && transfer.convertor.strided().is_none();
-    let most = match (packed, blocks) {
-        (true, _) => limit.min(region::MOST_PACKED) as u64,
-        (false, true) => u64::MAX,
-        (false, false) => limit as u64,
+    let form = match from.blocks.is_some() || (on_device && !one_run) {
+        true if from.blocks.is_none() && transfer.convertor.strided().is_none() => Form::Packed,
+        true => Form::Blocks,
+        false => Form::Run,
+    };
+    let most = match form {
+        Form::Packed => limit.min(region::MOST_PACKED) as u64,
+        Form::Blocks => u64::MAX,
+        Form::Run => limit as u64,
     };
     let Some((offset, end)) = transfer.fetch().and_then(|fetch| fetch.take(most)) else { return Ok(None) };
     let len = end - offset;
-    let order = transfer.order(&cx.core.devices);
-    let local = match (packed, blocks) {
-        (true, _) => transfer.convertor.spread(&cx.core.devices).map(Local::Spread),
-        (false, true) => transfer.whole(order).map(|(region, ours)| Local::Blocks(region, ours)),
-        (false, false) => transfer.region(offset, len, order).map(Local::Run),
-    };
-    let location = *transfer.convertor.location();
+    let found = region::find(&transfer.convertor, form, &cx.core.devices);
+    let local = region::local(&transfer.convertor, (form, &found), (offset, len), transfer.order(&cx.core.devices));
     let Way::Get(fetch) = &mut transfer.way else { return Ok(None) };
     let Some(local) = local else {
         // Kernels are not to be had any more. Nor would they be for the rest.
@@ -158,24 +156,9 @@ fn fetch_piece(cx: &Context<'_>, channel: &mut Channel, id: Id) -> Result<Option
     // The sender will not have sent all itself.
     transfer.finish = true;
     let operation = operations.insert(Operation::Get { id, offset, len });
-    let token = cx.peer.token(operation);
+    let remote = btl::Remote { handle: &from.handle, offset, blocks: from.blocks };
     // SAFETY: the buffer is the transfer's until it is settled, which waits for the operation.
-    let got = unsafe {
-        match &local {
-            Local::Spread((user, spread)) => {
-                // The default stream was waited for before.
-                let (position, len, order) = (offset, len as usize, Order::None);
-                let packed = Packed { user: *user, spread, position, len, location, order };
-                link.endpoint.get_packed(&packed, &from.handle, offset, token)
-            }
-            Local::Blocks(region, ours) => {
-                let (run, whole) = (Strided::run(region.len as u64), Strided::run(len));
-                let (ours, theirs) = (ours.as_ref().unwrap_or(&run), from.blocks.as_ref().unwrap_or(&whole));
-                link.endpoint.get_strided((*region, ours), (&from.handle, theirs), len, token)
-            }
-            Local::Run(region) => link.endpoint.get(*region, &from.handle, offset, token),
-        }
-    };
+    let got = unsafe { link.endpoint.get(&local, &remote, cx.peer.token(operation)) };
     if !matches!(got, Ok(Transfer::Started)) {
         operations.remove(operation);
     }

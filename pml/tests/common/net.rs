@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use cableway_btl::{
-    Access, Btl, Capabilities, Cost, Endpoint, Error, Flags, Fragment, FragmentKind, FragmentOwner, Job, Modex,
-    ModexError, Mover, Offer, Operation, Packed, Rank, Received, Region, Registration, Remains, RemoteHandle, Retain,
-    Sent, SharedBytes, Token, Transfer, Upcalls,
+    Access, Btl, Capabilities, Cost, Endpoint, Error, Flags, Fragment, FragmentKind, FragmentOwner, Job, Local, Modex,
+    ModexError, Mover, Offer, Operation, Packed, Rank, Received, Region, Registration, Remains, Remote, RemoteHandle,
+    Retain, Sent, SharedBytes, Token, Transfer, Upcalls,
 };
 use cableway_common_cuda::{
     Completion, Devices, Direction, Location, MemoryClass, Order, Packing, Spread, Strided, Within,
@@ -708,6 +708,35 @@ impl NetEndpoint {
         Ok(Transfer::Done)
     }
 
+    /// A `get` or a `put`.
+    fn move_data(&self, local: &Local<'_>, remote: &Remote<'_>, token: Token, get: bool) -> Result<Transfer, Error> {
+        let (ours, theirs, way) = match (local, remote.blocks) {
+            (Local::Packed(packed), _) => return self.packed(packed, (remote.handle, remote.offset), token, get),
+            (&Local::Run(local), None) => {
+                let limits = &self.link.capabilities;
+                assert!(local.len <= if get { limits.get_limit } else { limits.put_limit });
+                if !self.is_reached(&local) {
+                    let reason = "it cannot be registered".into();
+                    return Err(Error::Unavailable { btl: "net", operation: "transfer", reason });
+                }
+                (local, self.remote(remote.handle, remote.offset, local.len)?, Way::Plain)
+            }
+            (&(Local::Run(region) | Local::Blocks { region, .. }), blocks) => {
+                let len = local.len();
+                let here = match local {
+                    Local::Blocks { blocks, .. } => *blocks,
+                    _ => Strided::run(len),
+                };
+                let blocks = blocks.unwrap_or_else(|| Strided::run(len));
+                let theirs = self.remote(remote.handle, 0, blocks.span().unwrap().1 as usize)?;
+                let (to, from) = if get { (here, blocks) } else { (blocks, here) };
+                (region, theirs, Way::Strided { to, from, len })
+            }
+        };
+        let (to, from) = if get { (ours, theirs) } else { (theirs, ours) };
+        self.transfer(to, from, way, token)
+    }
+
     fn packed(
         &self,
         local: &Packed<'_>,
@@ -875,66 +904,12 @@ impl Endpoint for NetEndpoint {
         Ok(Some(Registration::new(handle, Some(Box::new(keeper)))))
     }
 
-    unsafe fn get(&mut self, local: Region, from: &RemoteHandle, offset: u64, token: Token) -> Result<Transfer, Error> {
-        assert!(local.len <= self.link.capabilities.get_limit);
-        if !self.is_reached(&local) {
-            let reason = "it cannot be registered".into();
-            return Err(Error::Unavailable { btl: "net", operation: "get", reason });
-        }
-        let remote = self.remote(from, offset, local.len)?;
-        self.transfer(local, remote, Way::Plain, token)
+    unsafe fn get(&mut self, to: &Local<'_>, from: &Remote<'_>, token: Token) -> Result<Transfer, Error> {
+        self.move_data(to, from, token, true)
     }
 
-    unsafe fn put(&mut self, local: Region, to: &RemoteHandle, offset: u64, token: Token) -> Result<Transfer, Error> {
-        assert!(local.len <= self.link.capabilities.put_limit);
-        if !self.is_reached(&local) {
-            let reason = "it cannot be registered".into();
-            return Err(Error::Unavailable { btl: "net", operation: "put", reason });
-        }
-        let remote = self.remote(to, offset, local.len)?;
-        self.transfer(remote, local, Way::Plain, token)
-    }
-
-    unsafe fn get_strided(
-        &mut self,
-        (local, to): (Region, &Strided),
-        (handle, from): (&RemoteHandle, &Strided),
-        len: u64,
-        token: Token,
-    ) -> Result<Transfer, Error> {
-        let remote = self.remote(handle, 0, from.span().unwrap().1 as usize)?;
-        self.transfer(local, remote, Way::Strided { to: *to, from: *from, len }, token)
-    }
-
-    unsafe fn put_strided(
-        &mut self,
-        (local, from): (Region, &Strided),
-        (handle, to): (&RemoteHandle, &Strided),
-        len: u64,
-        token: Token,
-    ) -> Result<Transfer, Error> {
-        let remote = self.remote(handle, 0, to.span().unwrap().1 as usize)?;
-        self.transfer(remote, local, Way::Strided { to: *to, from: *from, len }, token)
-    }
-
-    unsafe fn get_packed(
-        &mut self,
-        local: &Packed<'_>,
-        from: &RemoteHandle,
-        offset: u64,
-        token: Token,
-    ) -> Result<Transfer, Error> {
-        self.packed(local, (from, offset), token, true)
-    }
-
-    unsafe fn put_packed(
-        &mut self,
-        local: &Packed<'_>,
-        to: &RemoteHandle,
-        offset: u64,
-        token: Token,
-    ) -> Result<Transfer, Error> {
-        self.packed(local, (to, offset), token, false)
+    unsafe fn put(&mut self, from: &Local<'_>, to: &Remote<'_>, token: Token) -> Result<Transfer, Error> {
+        self.move_data(from, to, token, false)
     }
 
     fn prepare_offer(&mut self) -> Option<Offer> {

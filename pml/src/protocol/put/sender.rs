@@ -1,12 +1,12 @@
 //! The sender: jobs of several pieces.
 
-use cableway_btl::{Error, Flags, Mover, Packed, RemoteHandle, Transfer};
-use cableway_common_cuda::{Devices, Location, Order, Strided};
+use cableway_btl::{Error, Flags, Mover, Remote, RemoteHandle, Transfer};
+use cableway_common_cuda::{Devices, Location, Order};
 
 use crate::core::Link;
 use crate::error::Abort;
 use crate::protocol::context::{Context, Links, Operation};
-use crate::protocol::region::{self, Local};
+use crate::protocol::region::{self, Form};
 use crate::protocol::settle;
 use crate::protocol::transfer::{Channel, OneCopy, Outgoing, PutJob, State};
 use crate::wire::{Header, Malformed, Put};
@@ -111,41 +111,30 @@ fn store_piece(cx: &Context<'_>, channel: &mut Channel, index: usize) -> Result<
         return Ok(None);
     }
     let on_device = transfer.is_on_device();
-    let blocks = !job.packed && (job.blocks.is_some() || transfer.convertor.contiguous().is_none());
-    let limit = if on_device { link.capabilities().device_rdma_limit } else { link.capabilities().put_limit };
-    let limit = if job.packed { limit.min(region::MOST_PACKED) } else { limit };
-    let len = if blocks { job.len } else { (job.len - job.next).min(limit.max(1) as u64) };
-    let order = transfer.order(&cx.core.devices);
-    let position = job.offset + job.next;
-    let local = match (job.packed, blocks) {
-        // A kernel that waits for a stream cannot be told from one that finds no room.
-        (true, _) if !is_idle(&cx.core.devices, transfer.convertor.location(), order) => None,
-        (true, _) => transfer.convertor.spread(&cx.core.devices).map(Local::Spread),
-        (false, true) => transfer.whole(order).map(|(region, ours)| Local::Blocks(region, ours)),
-        (false, false) => transfer.region(position, len, order).map(Local::Run),
+    let form = match job.packed {
+        true => Form::Packed,
+        false if job.blocks.is_some() || transfer.convertor.contiguous().is_none() => Form::Blocks,
+        false => Form::Run,
     };
+    let limit = if on_device { link.capabilities().device_rdma_limit } else { link.capabilities().put_limit };
+    let most = match form {
+        Form::Packed => limit.min(region::MOST_PACKED) as u64,
+        Form::Blocks => u64::MAX,
+        Form::Run => limit as u64,
+    };
+    let len = (job.len - job.next).min(most.max(1));
+    let order = transfer.order(&cx.core.devices);
+    let waits = form == Form::Packed && !is_idle(&cx.core.devices, transfer.convertor.location(), order);
+    let found = if waits { None } else { region::find(&transfer.convertor, form, &cx.core.devices) };
+    let local = region::local(&transfer.convertor, (form, &found), (job.offset + job.next, len), order);
     let Some(local) = local else {
         job.failed = true;
         return Ok(None);
     };
     let operation = operations.insert(Operation::Put(index));
-    let token = cx.peer.token(operation);
+    let remote = Remote { handle: &job.handle, offset: job.next, blocks: job.blocks };
     // SAFETY: the buffer stays valid and unwritten until the request completes, which waits for the operation.
-    let put = unsafe {
-        match &local {
-            Local::Spread((user, spread)) => {
-                let (location, len, order) = (*transfer.convertor.location(), len as usize, Order::None);
-                let packed = Packed { user: *user, spread, position, len, location, order };
-                link.endpoint.put_packed(&packed, &job.handle, job.next, token)
-            }
-            Local::Blocks(region, ours) => {
-                let (run, to) = (Strided::run(region.len as u64), Strided::run(job.len));
-                let (ours, theirs) = (ours.as_ref().unwrap_or(&run), job.blocks.as_ref().unwrap_or(&to));
-                link.endpoint.put_strided((*region, ours), (&job.handle, theirs), len, token)
-            }
-            Local::Run(region) => link.endpoint.put(*region, &job.handle, job.next, token),
-        }
-    };
+    let put = unsafe { link.endpoint.put(&local, &remote, cx.peer.token(operation)) };
     if !matches!(put, Ok(Transfer::Started)) {
         operations.remove(operation);
     }

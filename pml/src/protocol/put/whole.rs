@@ -1,6 +1,6 @@
 //! The sender: all of a message stored by one operation.
 
-use cableway_btl::{Error, Flags, RemoteHandle, Transfer};
+use cableway_btl::{Error, Flags, Remote, RemoteHandle, Transfer};
 
 use super::sender::{self, peer_copies};
 use crate::error::Abort;
@@ -74,7 +74,7 @@ pub(crate) fn store(
     transfer.ask("a request to put", (id, receiver), (0, len), len)?;
     let operation = operations.insert(Operation::PutWhole { id, receiver, len });
     // SAFETY: the buffer stays valid and unwritten until the request completes, which waits for the operation.
-    let put = unsafe { link.endpoint.put(region, handle, 0, cx.peer.token(operation)) };
+    let put = unsafe { link.endpoint.put(&region.into(), &Remote::at(handle, 0), cx.peer.token(operation)) };
     if learn && !matches!(put, Ok(Transfer::Busy)) {
         fetches.let_peer_copy(peer_copies(link, &location, handle, len));
     }
