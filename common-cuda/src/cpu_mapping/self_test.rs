@@ -53,7 +53,7 @@ fn try_both(driver: &dyn Driver, address: u64, view: *mut u8) -> Result<bool, Fa
     for (round, offset) in OFFSETS.into_iter().enumerate() {
         let device: *mut u8 = std::ptr::with_exposed_provenance_mut(address as usize + offset);
         let pattern = |salt: usize| -> Vec<u8> {
-            (0..TRIED).map(|at| (at.wrapping_mul(31) ^ (at >> 8) ^ (round * 2 + salt) * 77) as u8).collect()
+            (0..TRIED).map(|at| (at.wrapping_mul(31) ^ (at >> 8) ^ ((round * 2 + salt) * 77)) as u8).collect()
         };
         let mut read = vec![0_u8; TRIED];
         let stored = pattern(0);

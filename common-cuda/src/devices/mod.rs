@@ -95,7 +95,7 @@ impl Devices {
     }
 
     /// Devices of the vendor for tests, whose memory is the host's but faults when a CPU touches it.
-    #[cfg(feature = "double")]
+    #[cfg(any(feature = "double", test))]
     pub fn double() -> Self {
         let mut parameters = Parameters::default();
         // Nothing is measured of a device that is none.
