@@ -61,3 +61,18 @@ fn processes_of_several_jobs_meet() {
         support::run_program(ranks, "dynamic", &[]);
     }
 }
+
+/// Each in order, whether or not those that it is connected to have left before.
+#[test]
+fn processes_of_several_jobs_leave_at_any_time() {
+    for (ranks, when) in [(1, "at-once"), (1, "late"), (2, "at-once"), (2, "late")] {
+        let fifo = support::scratch().join(format!("leaving-{}-{ranks}-{when}", std::process::id()));
+        let arguments = [fifo.to_str().expect("plain"), when];
+        let mut mpirun = support::mpirun(ranks);
+        let (finished, said) = support::run_apart(&mut mpirun, ranks, &support::program("leaving"), &arguments);
+        let _ = std::fs::remove_file(&fifo);
+        let finished = finished.assert_success();
+        assert!(said.iter().all(|said| said == "done\n"), "{ranks} {when}: {finished:?} {said:?}");
+        assert!(!finished.stderr.contains("cableway:"), "{ranks} {when}: {finished:?}");
+    }
+}

@@ -11,6 +11,7 @@
 #include "ompi/message/message.h"
 #include "ompi/proc/proc.h"
 #include "ompi/request/request.h"
+#include "ompi/runtime/mpiruntime.h"
 
 #include <string.h>
 
@@ -95,6 +96,9 @@ void cableway_request_release(cableway_request_t *request);
 /* Gives the room of a buffered send's copy back to the attached buffer. */
 void cableway_buffered_left(cableway_request_t *copy);
 int cableway_request_begin(cableway_request_t *request);
+/* Completes a request that could not be started. Whoever waits for it reports the error. A call that starts an operation
+ * does not return it: MPI_Finalize crashes where that happens to its own messages. */
+void cableway_request_fail(cableway_request_t *request, int error);
 /* The same; of a send, with what is known of its buffer, or NULL. */
 int cableway_request_begin_at(cableway_request_t *request, const struct cableway_place *place);
 int cableway_pml_start(size_t count, ompi_request_t **requests);
@@ -124,6 +128,8 @@ int cableway_pml_isend(const void *address, size_t count, ompi_datatype_t *datat
 int cableway_isend_at(const void *address, size_t count, ompi_datatype_t *datatype, int dest, int tag,
                       mca_pml_base_send_mode_t mode, ompi_communicator_t *communicator,
                       const struct cableway_place *place, ompi_request_t **out);
+/* Gives out a request of a send that failed at once. */
+int cableway_isend_failed(int error, int dest, int tag, ompi_communicator_t *communicator, ompi_request_t **out);
 int cableway_pml_recv(void *address, size_t count, ompi_datatype_t *datatype, int source, int tag,
                       ompi_communicator_t *communicator, ompi_status_public_t *status);
 int cableway_pml_irecv(void *address, size_t count, ompi_datatype_t *datatype, int source, int tag,
@@ -165,6 +171,13 @@ static inline void cableway_done_with_communicator(ompi_communicator_t *communic
     if (OPAL_UNLIKELY(!OMPI_COMM_IS_INTRINSIC(communicator)) && OPAL_LIKELY(OMPI_SUCCESS == error)) {
         OBJ_RELEASE(communicator);
     }
+}
+
+/* Whether the program makes no call of MPI any more. Open MPI then tells processes of other jobs that are still connected
+ * that it leaves. Those that have left before miss nothing, so that it is no error if they cannot be reached. */
+static inline bool cableway_is_ending(void)
+{
+    return OMPI_MPI_STATE_FINALIZE_PAST_COMM_SELF_DESTRUCT <= ompi_mpi_state;
 }
 
 /* Whether Open MPI has selected this PML. */

@@ -18,8 +18,7 @@ int cableway_pml_irecv(void *address, size_t count, ompi_datatype_t *datatype, i
     request->kind = CABLEWAY_RECEIVE;
     rc = cableway_request_begin(request);
     if (OMPI_SUCCESS != rc) {
-        cableway_request_release(request);
-        return rc;
+        cableway_request_fail(request, rc);
     }
     *out = &request->ompi;
     return OMPI_SUCCESS;

@@ -28,7 +28,7 @@ int cableway_pml_isend(const void *address, size_t count, ompi_datatype_t *datat
             return OMPI_SUCCESS;
         }
         if (rc < 0) {
-            return cableway_error(-rc);
+            return cableway_isend_failed(cableway_error(-rc), dest, tag, communicator, out);
         }
     }
     return cableway_isend_at(address, count, datatype, dest, tag, mode, communicator, tried ? &place : NULL, out);
@@ -43,10 +43,24 @@ int cableway_isend_at(const void *address, size_t count, ompi_datatype_t *dataty
     request->kind = CABLEWAY_SEND;
     request->mode = mode;
     rc = cableway_request_begin_at(request, place);
-    if (OMPI_SUCCESS != rc) {
+    if (OMPI_SUCCESS != rc && MCA_PML_BASE_SEND_BUFFERED == mode) {
+        /* MPI_Bsend waits for nothing. */
         cableway_request_release(request);
         return rc;
     }
+    if (OMPI_SUCCESS != rc) {
+        cableway_request_fail(request, rc);
+    }
+    *out = &request->ompi;
+    return OMPI_SUCCESS;
+}
+
+int cableway_isend_failed(int error, int dest, int tag, ompi_communicator_t *communicator, ompi_request_t **out)
+{
+    cableway_request_t *request =
+        cableway_request_new(communicator, NULL, 0, &ompi_mpi_byte.dt, dest, tag, false);
+    request->kind = CABLEWAY_SEND;
+    cableway_request_fail(request, error);
     *out = &request->ompi;
     return OMPI_SUCCESS;
 }

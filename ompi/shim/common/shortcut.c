@@ -33,7 +33,7 @@ int cableway_shortcut_isend(const void *address, size_t count, ompi_datatype_t *
         return OMPI_SUCCESS;
     }
     if (OPAL_UNLIKELY(code < 0)) {
-        return cableway_error(-code);
+        return cableway_isend_failed(cableway_error(-code), dest, tag, communicator, out);
     }
     return cableway_isend_at(address, count, datatype, dest, tag, mode, communicator, &place, out);
 }
@@ -86,8 +86,7 @@ int cableway_shortcut_irecv(void *address, size_t count, ompi_datatype_t *dataty
     code = cableway_irecv_bytes(cableway_handle(communicator), source, tag, start, len, request->engine);
     if (OPAL_UNLIKELY(0 != code)) {
         request->references = 1;
-        cableway_request_release(request);
-        return cableway_error(-code);
+        cableway_request_fail(request, cableway_error(-code));
     }
     *out = &request->ompi;
     return OMPI_SUCCESS;

@@ -83,18 +83,18 @@ int cableway_request_begin_at(cableway_request_t *request, const struct cableway
     return rc < 0 ? cableway_error(-rc) : OMPI_SUCCESS;
 }
 
-/* Completes a request that could not be started. */
-static void complete_with_error(cableway_request_t *request, int error)
+void cableway_request_fail(cableway_request_t *request, int error)
 {
     request->ompi.req_state = OMPI_REQUEST_ACTIVE;
     request->ompi.req_status = ompi_status_empty;
-    request->ompi.req_status.MPI_ERROR = ompi_errcode_get_mpi_code(error);
+    request->ompi.req_status.MPI_ERROR = cableway_is_ending() ? MPI_SUCCESS : ompi_errcode_get_mpi_code(error);
     (void) ompi_request_complete(&request->ompi, false);
-    cableway_note_failure();
+    if (MPI_SUCCESS != request->ompi.req_status.MPI_ERROR) {
+        cableway_note_failure();
+    }
 }
 
-/* Errors are reported by whoever waits for the request. Open MPI passes none to an error handler here, and MPI_Startall
- * ignores what this returns. */
+/* Open MPI passes no error to an error handler here, and MPI_Startall ignores what this returns. */
 int cableway_pml_start(size_t count, ompi_request_t **requests)
 {
     for (size_t i = 0; i < count; i++) {
@@ -103,7 +103,7 @@ int cableway_pml_start(size_t count, ompi_request_t **requests)
         }
         int rc = cableway_request_begin((cableway_request_t *) requests[i]);
         if (OMPI_SUCCESS != rc) {
-            complete_with_error((cableway_request_t *) requests[i], rc);
+            cableway_request_fail((cableway_request_t *) requests[i], rc);
         }
     }
     return OMPI_SUCCESS;
