@@ -115,7 +115,7 @@ impl Engine {
             return request.forgive_absence();
         }
         if self.is_forked() {
-            self.end_in_child(&[request]);
+            forked::end_in_child(&[request]);
             return false;
         }
         let context = request.context().load(Ordering::Relaxed);
