@@ -21,11 +21,11 @@ struct cableway_intercept {
     void (*release)(void *staging);
 };
 
-/* What the preload library exports as cableway_intercept_attach. False: it is of another version, and serves nothing. */
+/* The preload library exports this as cableway_intercept_attach. False: it is of another version, and serves nothing. */
 typedef bool cableway_intercept_attach_fn(const struct cableway_intercept *component);
 
-/* Redirects the program's calls to our functions, if the parameter `intercept` does not forbid it. The library is the
- * one that has the given code. */
+/* Redirects the program's calls to the component's functions, unless the parameter `intercept` forbids it. `code` is a
+ * function of the library that has MPI's. */
 void cableway_intercept_begin(const struct cableway_intercept *component, const void *code);
 /* Undoes that. */
 void cableway_intercept_end(void);

@@ -53,16 +53,13 @@ fn report(changed: &Changed) {
     let Changed { symbols, slots, refused } = changed;
     log::info!("redirected MPI calls that no component serves: {symbols} symbols, {slots} references");
     if let Some((address, error)) = refused {
-        log::warn!(
-            "the word at {address:#x} cannot be changed: {error}; MPI_Pack, MPI_File_read and their like may crash on \
-             device memory, unless libcableway_mpi.so is preloaded"
-        );
+        log::warn!("the word at {address:#x} cannot be changed: {error}; some of {CONSEQUENCE}");
     }
 }
 
 fn refused(error: &Error) {
-    log::warn!(
-        "MPI calls cannot be redirected: {error}; MPI_Pack, MPI_File_read and their like crash on device memory, unless \
-         libcableway_mpi.so is preloaded"
-    );
+    log::warn!("MPI calls cannot be redirected: {error}; {CONSEQUENCE}");
 }
+
+const CONSEQUENCE: &str = "MPI_Pack, MPI_File_read and their like crash on device memory, unless libcableway_mpi.so is \
+                           preloaded";

@@ -93,8 +93,8 @@ fn every_call_that_takes_an_address_is_in_the_table() {
     assert!(missing.is_empty(), "not in calls.tsv: {missing:?}");
 }
 
-/// The table as the documentation has it: calls that are served alike under each version. Of collectives the blocking form
-/// stands for all.
+/// The table as the documentation has it: calls that are served alike under each version. Of collectives the blocking
+/// form stands for all.
 fn section() -> String {
     let table = table();
     let mut text = "| calls | under Open MPI 4.1 | under 5.0 |\n|---|---|---|\n".to_owned();

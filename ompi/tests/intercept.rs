@@ -1,5 +1,5 @@
-//! Calls that no component of Open MPI is asked about reach the functions before Open MPI's: wherever they come from, in
-//! a process that nobody prepared. What happens in memory is tested in `ompi/intercept`.
+//! Calls that no component of Open MPI is asked about reach the functions before Open MPI's: wherever they come from,
+//! in a process that nobody prepared. What happens in memory is tested in `ompi/intercept`.
 
 mod support;
 

@@ -39,12 +39,12 @@ impl Next {
         Next { name, found: AtomicPtr::new(std::ptr::null_mut()) }
     }
 
-    /// The function's name.
+    /// Returns the function's name.
     pub fn name(&self) -> &'static CStr {
         self.name
     }
 
-    /// Says where the function is, so that it is not searched.
+    /// Sets the function's address, so that it is not searched.
     ///
     /// # Safety
     /// A function of this name is at the address, for as long as the process runs.
@@ -52,7 +52,7 @@ impl Next {
         self.found.store(std::ptr::with_exposed_provenance_mut(address), Ordering::Release);
     }
 
-    /// The function's address; null if there is none. The search begins behind the library that this code is in.
+    /// Returns the function's address; null if there is none. The search begins behind the library that has this code.
     pub fn address(&self) -> *mut c_void {
         self.search(libc::RTLD_NEXT)
     }
@@ -181,8 +181,8 @@ pub(crate) unsafe fn file_error(file: Handle, code: c_int) -> c_int {
     unsafe { handle_error(&FUNCTION, file, code) }
 }
 
-/// `MPI_COMM_WORLD`, whose error handler serves calls without a communicator. A program may have a copy of it, which is
-/// then the one that everybody uses: so the search begins at the program.
+/// Returns `MPI_COMM_WORLD`, whose error handler serves calls without a communicator. If the program has a copy of it,
+/// everybody uses the copy. So the search begins at the program.
 pub(crate) fn world() -> Handle {
     static WORLD: Next = Next::new(c"ompi_mpi_comm_world");
     WORLD.search(libc::RTLD_DEFAULT)

@@ -41,7 +41,8 @@ interpose! {
         communicator: Handle,
     ) {
         let (mut from, mut to, mut copies) = (inbuf, outbuf, Staged::new());
-        // SAFETY: the program's call, here and below. Bytes behind the packed data are copied in, so that they keep their values.
+        // SAFETY: the program's call, here and below. Bytes behind the packed data are copied in, so that they keep
+        // their values.
         unsafe {
             copies.elements(&mut from, count, datatype, READ);
             copies.bytes(&mut to, at(position), size as isize, READ | WRITTEN);

@@ -41,7 +41,7 @@ pub unsafe fn attach(component: *const Component) -> bool {
     known
 }
 
-/// The component, once it is loaded and a driver is.
+/// Returns the component if it is loaded and a driver is, too.
 fn component() -> Option<&'static Component> {
     // SAFETY: null, or what `attach` was given.
     let component = unsafe { COMPONENT.load(Ordering::Acquire).as_ref() }?;
@@ -49,7 +49,7 @@ fn component() -> Option<&'static Component> {
     unsafe { (component.present)() }.then_some(component)
 }
 
-/// Whether the component is there, which understands device memory as soon as a driver is loaded.
+/// Answers whether the component is there. It understands device memory as soon as a driver is loaded.
 pub(crate) fn attached() -> bool {
     !COMPONENT.load(Ordering::Acquire).is_null()
 }
@@ -59,23 +59,24 @@ pub(crate) fn on_device(address: *const c_void, len: usize) -> bool {
     component().is_some_and(|component| unsafe { (component.on_device)(address, len as u64) })
 }
 
-/// The host copies of one call.
+/// The host copies of one call. Without a component, or without a driver, there are none.
 pub(crate) struct Staged {
+    component: Option<&'static Component>,
     copies: Handle,
     error: c_int,
 }
 
 impl Staged {
     pub(crate) fn new() -> Self {
-        Staged { copies: null_mut(), error: SUCCESS }
+        Staged { component: component(), copies: null_mut(), error: SUCCESS }
     }
 
-    /// Stages `count` elements at `*buffer`, which becomes the address to be used. Negative counts are MPI's to refuse.
+    /// Stages `count` elements at `*buffer`, which becomes the address to be used. MPI refuses negative counts itself.
     ///
     /// # Safety
     /// MPI's rules for a buffer of a call.
     pub(crate) unsafe fn elements(&mut self, buffer: &mut *mut c_void, count: c_int, datatype: Handle, access: c_int) {
-        let (Some(component), Ok(count)) = (component(), usize::try_from(count)) else { return };
+        let (Some(component), Ok(count)) = (self.component, usize::try_from(count)) else { return };
         if self.error == SUCCESS && count != 0 && !datatype.is_null() {
             // SAFETY: the caller's promise.
             self.error = unsafe { (component.stage)(&mut self.copies, buffer, count, datatype, access) };
@@ -87,7 +88,8 @@ impl Staged {
     /// # Safety
     /// As [`elements`](Self::elements).
     pub(crate) unsafe fn bytes(&mut self, buffer: &mut *mut c_void, start: isize, end: isize, access: c_int) {
-        let (Some(component), Ok(len)) = (component(), usize::try_from(end.saturating_sub(start))) else { return };
+        let len = usize::try_from(end.saturating_sub(start));
+        let (Some(component), Ok(len)) = (self.component, len) else { return };
         if self.error == SUCCESS && len != 0 && start >= 0 {
             let mut at = buffer.wrapping_byte_offset(start);
             // SAFETY: the caller's promise.
@@ -96,27 +98,25 @@ impl Staged {
         }
     }
 
-    /// Whether nothing had to be copied.
+    /// Answers whether nothing had to be copied.
     pub(crate) fn is_empty(&self) -> bool {
         self.copies.is_null()
     }
 
-    /// Copies in what the call reads; its error if one of the steps failed, and then all is undone.
+    /// Copies in what the call reads. The error of a step that failed; then all is undone.
     pub(crate) fn fill(&mut self) -> Result<(), c_int> {
-        if let (Some(component), SUCCESS, false) = (component(), self.error, self.copies.is_null()) {
+        if let (Some(component), SUCCESS, false) = (self.component, self.error, self.copies.is_null()) {
             // SAFETY: the component's copies.
             self.error = unsafe { (component.fill)(self.copies) };
         }
         if self.error == SUCCESS { Ok(()) } else { Err(self.error) }
     }
 
-    /// After the call answered `code`: copies back what it wrote. The code of the whole.
+    /// After the call answered `code`: copies back what it wrote. Returns the code of the whole.
     pub(crate) fn finish(mut self, code: c_int) -> c_int {
-        match component() {
+        match (self.component, self.take()) {
             // SAFETY: the component's copies, which it takes back.
-            Some(component) if !self.copies.is_null() => unsafe {
-                (component.finish)(std::mem::replace(&mut self.copies, null_mut()), code)
-            },
+            (Some(component), Some(copies)) => unsafe { (component.finish)(copies, code) },
             _ => code,
         }
     }
@@ -126,24 +126,27 @@ impl Staged {
     /// # Safety
     /// `request` is the call's.
     pub(crate) unsafe fn follow(mut self, request: *mut Handle) -> c_int {
-        match component() {
+        match (self.component, self.take()) {
             // SAFETY: the component's copies, which it takes back.
-            Some(component) if !self.copies.is_null() => unsafe {
-                (component.request)(request, std::mem::replace(&mut self.copies, null_mut()))
-            },
+            (Some(component), Some(copies)) => unsafe { (component.request)(request, copies) },
             _ => SUCCESS,
         }
+    }
+
+    fn take(&mut self) -> Option<Handle> {
+        let copies = std::mem::replace(&mut self.copies, null_mut());
+        (!copies.is_null()).then_some(copies)
     }
 }
 
 impl Drop for Staged {
     fn drop(&mut self) {
-        if let (Some(component), false) = (component(), self.copies.is_null()) {
+        if let (Some(component), Some(copies)) = (self.component, self.take()) {
             // SAFETY: the component's copies, which it takes back.
-            unsafe { (component.release)(self.copies) };
+            unsafe { (component.release)(copies) };
         }
     }
 }
 
-// SAFETY: copies belong to whoever has them; the component locks what it shares.
+// SAFETY: copies belong to one owner at a time; the component locks what it shares.
 unsafe impl Send for Staged {}

@@ -1,5 +1,5 @@
-//! Objects that are unloaded while calls are redirected. A process of its own: no other thread may get the memory that an
-//! object had.
+//! Objects that are unloaded while calls are redirected. A process of its own: no other thread may get the memory that
+//! an object had.
 
 mod support;
 

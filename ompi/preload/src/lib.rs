@@ -1,9 +1,9 @@
-//! `libcableway_mpi.so`, to be preloaded: the functions of `ompi/intercept` by MPI's own names, `MPI_` and `PMPI_` alike
-//! (the bindings of other languages call the latter).
+//! `libcableway_mpi.so`, to be preloaded: the functions of `ompi/intercept` by MPI's own names, `MPI_` and `PMPI_`
+//! alike (the bindings of other languages call the latter).
 //!
 //! The component redirects a program's calls to these functions itself. This library is for calls that it cannot reach:
-//! those through addresses that somebody has looked up before `MPI_Init`. The component hands over its functions when it
-//! starts. Before that, and without it, every call goes straight on.
+//! those through addresses that somebody has looked up before `MPI_Init`. The component hands over its functions when
+//! it starts. Before that, and without it, every call goes straight on.
 
 use std::ffi::{c_char, c_int, c_void};
 

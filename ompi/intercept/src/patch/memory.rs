@@ -5,10 +5,9 @@ use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// What this process may do with its memory, by address.
+/// The protection of this process's memory.
 ///
-/// Asked of the kernel, not told by the objects' headers: a tool may have made a page writable for good, and counts on
-/// it.
+/// It comes from the kernel, not from the objects' headers. A tool may have made a page writable and rely on that.
 pub(super) struct Memory {
     mappings: Vec<Mapping>,
     page: usize,
@@ -20,7 +19,7 @@ struct Mapping {
 }
 
 impl Memory {
-    /// Asks the kernel. Objects that are mapped later are not in the answer.
+    /// Reads the protection of everything that is mapped now.
     pub(super) fn read() -> io::Result<Self> {
         let text = std::fs::read("/proc/self/maps")?;
         let mappings = text.split(|&byte| byte == b'\n').filter_map(mapping).collect();
@@ -30,10 +29,10 @@ impl Memory {
         Ok(Memory { mappings, page: page.ok_or_else(io::Error::last_os_error)? })
     }
 
-    /// Writes a word that has a certain value. False if it had another. The page's protection is as before afterwards.
+    /// Replaces the value of a word, and restores the page's protection. False if the word had another value.
     ///
     /// # Errors
-    /// The kernel does not let the word be written, or the page be protected again.
+    /// The kernel refuses to make the page writable, or to protect it again.
     pub(super) fn exchange(&self, word: &AtomicUsize, from: usize, to: usize) -> io::Result<bool> {
         if word.load(Ordering::Acquire) != from {
             return Ok(false);
@@ -41,7 +40,7 @@ impl Memory {
         let address = word.as_ptr().expose_provenance();
         let protection = self.protection(address).ok_or(io::ErrorKind::NotFound)?;
         let writable = protection & libc::PROT_WRITE != 0;
-        // Whatever else is on the page can be read, and run, meanwhile.
+        // Other threads may read the page, or run code on it, meanwhile.
         if !writable {
             self.protect(address, protection | libc::PROT_WRITE)?;
         }
@@ -60,7 +59,7 @@ impl Memory {
 
     fn protect(&self, address: usize, protection: c_int) -> io::Result<()> {
         let start = std::ptr::with_exposed_provenance_mut(address & !(self.page - 1));
-        // SAFETY: a page of an object that stays mapped, which loses no right that it had.
+        // SAFETY: the page belongs to a mapped object, and keeps the rights that it has in `mappings`.
         match unsafe { libc::mprotect(start, self.page, protection) } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
@@ -68,7 +67,7 @@ impl Memory {
     }
 }
 
-/// One line of /proc/self/maps: `START-END rwxp ...`
+/// Reads one line of /proc/self/maps: `START-END rwxp ...`
 fn mapping(line: &[u8]) -> Option<Mapping> {
     let text = std::str::from_utf8(line.get(..line.iter().position(|&byte| byte == b' ')? + 5)?).ok()?;
     let (addresses, rights) = text.split_once(' ')?;

@@ -1,27 +1,27 @@
-//! Redirects the calls of a running process from a library's functions to others of the same names.
+//! Redirects the calls of a running process from a library's functions to replacements of the same names.
 //!
-//! Two places say where a call goes. An object that is bound to a function holds its address in a slot, which the loader
-//! filled by a relocation. Whoever is bound later, or asks `dlsym`, gets the address from the library's symbol table. So
-//! both are changed, and in this order:
+//! Two places say where a call goes. An object that is bound to a function holds its address in a slot, which the
+//! loader filled by a relocation. An object that is bound later, and a caller of `dlsym`, get the address from the
+//! library's symbol table. Both places are changed, in this order:
 //!
-//! 1. The library's symbol table. From here on the loader itself hands out our functions: to objects that are loaded
-//!    later, to calls that are bound lazily, to `dlsym`. Nothing has to be called when an object is loaded, so `dlopen`
-//!    is left alone, which needs its caller's address for RUNPATH and namespaces.
-//! 2. One turn of the loader's lock, so that whoever was loading an object meanwhile has done so.
+//! 1. The library's symbol table. From here on the loader itself gives out the replacements: to objects that are loaded
+//!    later, to calls that are bound lazily, to `dlsym`. So `dlopen` needs no hook. A hook would have to imitate how
+//!    `dlopen` finds files: it uses the address of its caller for RUNPATH and namespaces.
+//! 2. The loader's lock is taken and released. Other threads that were loading an object have then finished.
 //! 3. The slots of all objects that hold the address of one of the library's functions. Slots that hold another address
-//!    stay: they belong to a tool with functions of the same names, which calls the library's in its turn.
+//!    stay as they are: they lead to a tool that has functions of the same names and calls the library's functions.
 //!
-//! Undoing is the same with the addresses exchanged. Nothing is kept about objects, so those that were unmapped
-//! meanwhile do not matter, and those that were loaded meanwhile are found. `dl_iterate_phdr` holds a lock under which no
-//! object is unmapped. An object that is being loaded in another thread is not written to, because by the second step
-//! the loader gives it only addresses that the third step does not look for.
+//! To undo this, the same is done with the addresses exchanged. Nothing is remembered about objects: those that were
+//! unmapped meanwhile are not touched, and those that were loaded meanwhile are found. `dl_iterate_phdr` holds a lock
+//! under which no object is unmapped. The third step never writes to an object that another thread is loading: since
+//! the first step, the loader gives out none of the addresses that the third one looks for.
 //!
-//! Words are written atomically, so that calls in other threads go to one function or the other. Only a thread that is
-//! in the midst of its very first call of a function may bind it to the function that was right before.
+//! Words are written atomically, so that calls in other threads go to the function or to its replacement. One case is
+//! not covered: a thread that is binding a lazy call at that very moment may store the address that was right before.
 //!
-//! The tables are read in place, in memory that others may write to, and few of their structures are needed. The crates
-//! that parse ELF read byte slices that nobody writes, with all addresses relative to a file; so `tables` declares what
-//! it needs, and `object` checks every address against the object's segments.
+//! The crates that parse ELF read byte slices that nobody writes to, in which addresses are offsets into a file. Here
+//! the tables lie in memory that others write to, and few structures are needed. So `tables` declares these, and
+//! `object` checks every address against the object's segments.
 
 mod memory;
 mod object;
@@ -62,7 +62,7 @@ pub struct Changed {
 }
 
 impl Changed {
-    /// Counts a word that was to be changed: 1 if it was.
+    /// Answers 1 if a word was changed, and keeps the reason if it could not be.
     fn count(&mut self, word: usize, changed: io::Result<bool>) -> usize {
         match changed {
             Ok(changed) => usize::from(changed),
@@ -74,10 +74,10 @@ impl Changed {
     }
 }
 
-/// Functions of a library, and those that stand before them.
+/// Functions of a library, and their replacements.
 #[derive(Debug)]
 pub struct Redirection {
-    /// Where the library begins, to which the values in its symbol table are relative.
+    /// The library's address. The values in its symbol table are relative to it.
     base: usize,
     calls: Vec<Redirected>,
 }
@@ -88,10 +88,8 @@ struct Redirected {
     name: &'static CStr,
     /// Its place in the library's symbol table.
     symbol: usize,
-    /// The library's function.
-    theirs: usize,
-    /// The function that stands before it.
-    ours: usize,
+    original: usize,
+    replacement: usize,
 }
 
 /// What a word is changed from and to.
@@ -122,7 +120,7 @@ impl Redirection {
         for call in calls {
             if let Some(redirected) = found.calls.iter().find(|redirected| redirected.name == call.next.name()) {
                 // SAFETY: the caller's promise about the library.
-                unsafe { call.next.set(redirected.theirs) };
+                unsafe { call.next.set(redirected.original) };
             }
         }
         Ok(found)
@@ -136,21 +134,21 @@ impl Redirection {
             redirected.extend(named.map(|call| Redirected {
                 name: call.next.name(),
                 symbol: index,
-                theirs: object.base().wrapping_add(symbol.value.load(Ordering::Relaxed)),
-                ours: (call.entry)(),
+                original: object.base().wrapping_add(symbol.value.load(Ordering::Relaxed)),
+                replacement: (call.entry)(),
             }));
         }
         Some(Redirection { base: object.base(), calls: redirected })
     }
 
-    /// Sends calls to our functions.
+    /// Sends calls to the replacements.
     pub fn begin(&self) -> Result<Changed, Error> {
-        self.exchange(|call| (call.theirs, call.ours))
+        self.exchange(|call| (call.original, call.replacement))
     }
 
     /// Sends calls to the library's functions again.
     pub fn end(&self) -> Result<Changed, Error> {
-        self.exchange(|call| (call.ours, call.theirs))
+        self.exchange(|call| (call.replacement, call.original))
     }
 
     fn exchange(&self, from_and_to: impl Fn(&Redirected) -> (usize, usize)) -> Result<Changed, Error> {
@@ -171,14 +169,14 @@ impl Redirection {
             }
         });
         object::wait_for_loading();
-        // Anew: every object that may have to be changed is there by now.
+        // Read again: the objects that may have to be changed are all mapped now.
         let memory = Memory::read()?;
         object::each(&mut |object| exchange_slots(object, &memory, &exchanges, &mut changed));
         Ok(changed)
     }
 }
 
-/// Has the library's symbol table name other addresses.
+/// Changes addresses in the library's symbol table.
 fn exchange_symbols(library: &Object, memory: &Memory, exchanges: &[Exchange], changed: &mut Changed) {
     let Some(tables) = Tables::of(library) else { return };
     for exchange in exchanges {
@@ -189,7 +187,7 @@ fn exchange_symbols(library: &Object, memory: &Memory, exchanges: &[Exchange], c
     }
 }
 
-/// Has an object's slots hold other addresses. The exchanges are in the order of the addresses that they look for.
+/// Changes addresses in an object's slots. The exchanges are sorted by `from`.
 fn exchange_slots(object: &Object, memory: &Memory, exchanges: &[Exchange], changed: &mut Changed) {
     let (Some(tables), Some(first), Some(last)) = (Tables::of(object), exchanges.first(), exchanges.last()) else {
         return;

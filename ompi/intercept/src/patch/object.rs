@@ -11,7 +11,7 @@ const PT_DYNAMIC: u32 = 2;
 const PF_W: u32 = 2;
 const PF_R: u32 = 4;
 
-/// What may be read from an object.
+/// A type that may be read from an object.
 ///
 /// # Safety
 /// Every pattern of bits is a value. What changes while it is looked at is atomic.
@@ -24,7 +24,7 @@ unsafe impl Plain for u32 {}
 // SAFETY: as above.
 unsafe impl Plain for AtomicUsize {}
 
-/// An object in memory. It exists under the loader's lock only, which keeps it mapped.
+/// An object in memory. It is only lent out under the loader's lock, which keeps it mapped.
 pub(super) struct Object {
     base: usize,
     segments: Vec<Segment>,
@@ -39,22 +39,22 @@ struct Segment {
 }
 
 impl Object {
-    /// Where the object was mapped, relative to the addresses in its file.
+    /// Returns what is added to addresses in the file to get addresses in memory.
     pub(super) fn base(&self) -> usize {
         self.base
     }
 
-    /// Where its dynamic section is.
+    /// Returns the range of the dynamic section.
     pub(super) fn dynamic(&self) -> Range<usize> {
         self.dynamic.clone()
     }
 
-    /// Whether the object has something at an address.
+    /// Answers whether an address is in one of the segments.
     pub(super) fn holds(&self, address: usize) -> bool {
         self.segments.iter().any(|segment| segment.addresses.contains(&address))
     }
 
-    /// Looks at `count` values one after another. None if they are not wholly in one readable segment, or not aligned.
+    /// Returns `count` values at an address. None if they are not aligned, or not wholly in one readable segment.
     pub(super) fn table<T: Plain>(&self, address: usize, count: usize) -> Option<&[T]> {
         let end = address.checked_add(count.checked_mul(size_of::<T>())?)?;
         let aligned = address.is_multiple_of(align_of::<T>());
@@ -63,23 +63,23 @@ impl Object {
         if !aligned || address == 0 || !self.segments.iter().any(held) {
             return None;
         }
-        // SAFETY: mapped and readable, as the loader says, for as long as the object exists; any bits will do. The tables
-        // that are looked at were written before the object was listed, and what changes later is atomic.
+        // SAFETY: the loader says that this is mapped and readable, and keeps it so while the object exists. Any bits
+        // are a `T`. The loader wrote the tables before it listed the object, and what changes later is atomic.
         Some(unsafe { std::slice::from_raw_parts(std::ptr::with_exposed_provenance(address), count) })
     }
 
-    /// Looks at one value.
+    /// Returns one value.
     pub(super) fn value<T: Plain>(&self, address: usize) -> Option<&T> {
         self.table(address, 1)?.first()
     }
 
-    /// Looks at the values from an address up to the end of its segment.
+    /// Returns the values from an address to the end of its segment.
     pub(super) fn rest<T: Plain>(&self, address: usize) -> Option<&[T]> {
         let segment = self.segments.iter().find(|segment| segment.addresses.contains(&address))?;
         self.table(address, (segment.addresses.end - address) / size_of::<T>())
     }
 
-    /// Looks at a word that the loader had reason to write to. It may be protected by now.
+    /// Returns a word of a segment that is writable while the object is loaded. Its page may be protected now.
     pub(super) fn writable_word(&self, address: usize) -> Option<&AtomicUsize> {
         let writable = |segment: &Segment| segment.writable && segment.addresses.contains(&address);
         if !self.segments.iter().any(writable) {
@@ -89,7 +89,7 @@ impl Object {
     }
 }
 
-/// Calls a function with each object of this namespace, under the loader's lock: nothing is unmapped meanwhile.
+/// Calls a function with each object of this namespace, under the lock that keeps objects mapped.
 pub(super) fn each(visit: &mut dyn FnMut(&Object)) {
     extern "C" fn one(info: *mut libc::dl_phdr_info, _: usize, visit: *mut c_void) -> c_int {
         // SAFETY: the loader's own record, and the reference that `each` passes.
@@ -124,7 +124,7 @@ fn object_of(info: &libc::dl_phdr_info) -> Object {
     Object { base, segments, dynamic }
 }
 
-/// Returns once every thread that was loading or unloading an object as this was called has done so.
+/// Waits for the threads that are loading or unloading an object now.
 pub(super) fn wait_for_loading() {
     // SAFETY: the program's own handle, which dlopen gives out under the lock that it holds while it loads.
     unsafe {

@@ -1,4 +1,4 @@
-//! The tables of an object that say what it refers to, and what it offers.
+//! The tables that say to which symbols an object refers, and which it defines.
 
 use std::ffi::CStr;
 use std::sync::atomic::AtomicUsize;
@@ -54,8 +54,8 @@ const DT_RELACOUNT: i64 = 0x6fff_fff9;
 const STT_FUNC: u8 = 2;
 const SHN_UNDEF: u16 = 0;
 
-/// The relocations that have the loader write a symbol's address into a word: for calls (JUMP_SLOT), for other uses in
-/// code (GLOB_DAT), in data (64, ABS64).
+/// The relocations by which the loader writes a symbol's address into a word: JUMP_SLOT for calls, GLOB_DAT for other
+/// uses in code, 64 or ABS64 in data.
 #[cfg(target_arch = "x86_64")]
 const ADDRESSES: [u32; 3] = [7, 6, 1];
 #[cfg(target_arch = "aarch64")]
@@ -68,7 +68,7 @@ pub(super) struct Tables<'o> {
     object: &'o Object,
     symbols: usize,
     strings: &'o [u8],
-    /// Addresses of hash tables, which know how many symbols there are.
+    /// The hash tables' addresses. They tell the number of symbols.
     hash: Option<usize>,
     gnu_hash: Option<usize>,
     /// Of data, and of calls.
@@ -82,7 +82,7 @@ pub(super) struct Reference {
 }
 
 impl<'o> Tables<'o> {
-    /// None if the object has no tables, or none that can be read.
+    /// Finds the tables. None if they are missing or cannot be read.
     pub(super) fn of(object: &'o Object) -> Option<Self> {
         let dynamic = object.dynamic();
         let entries: &[Dynamic] = object.table(dynamic.start, dynamic.len() / size_of::<Dynamic>())?;
@@ -90,7 +90,7 @@ impl<'o> Tables<'o> {
             let mut entries = entries.iter().take_while(|entry| entry.tag != DT_NULL);
             entries.find(|entry| entry.tag == tag).map(|entry| entry.value as usize)
         };
-        // The loader of glibc has made these absolute; others, and those of the kernel's own object, are as in the file.
+        // glibc makes these absolute in memory. Other loaders do not, nor does the kernel for its own object.
         let address = |tag: i64| {
             let value = number(tag)?;
             let moved = object.base().wrapping_add(value);
@@ -108,14 +108,14 @@ impl<'o> Tables<'o> {
             hash: address(DT_HASH),
             gnu_hash: address(DT_GNU_HASH),
             relocations: [
-                // The first ones of these refer to no symbol, and are most of a large library's.
+                // The first DT_RELACOUNT entries refer to no symbol. They are most of a large library's.
                 relocations(DT_RELA, DT_RELASZ, number(DT_RELACOUNT).unwrap_or(0)),
                 relocations(DT_JMPREL, DT_PLTRELSZ, 0),
             ],
         })
     }
 
-    /// Every word that holds, or will hold, the address of a symbol itself.
+    /// Returns every word that holds, or will hold, the address of a symbol.
     pub(super) fn references(&self) -> impl Iterator<Item = Reference> {
         let base = self.object.base();
         let relocations = self.relocations.into_iter().flatten();
@@ -127,31 +127,32 @@ impl<'o> Tables<'o> {
         })
     }
 
-    /// The symbol of this index.
+    /// Returns the symbol of this index.
     pub(super) fn symbol(&self, index: usize) -> Option<&'o Symbol> {
         self.object.value(self.symbols.checked_add(index.checked_mul(size_of::<Symbol>())?)?)
     }
 
+    /// Answers whether this is a symbol's name.
     pub(super) fn is_named(&self, symbol: &Symbol, name: &CStr) -> bool {
         let name = name.to_bytes_with_nul();
         self.strings.get(symbol.name as usize..).is_some_and(|strings| strings.starts_with(name))
     }
 
-    /// The functions that the object offers, by their indices; none if it has no hash table that can be read.
+    /// Returns the functions that the object defines, with their indices. None without a readable hash table.
     pub(super) fn functions(&self) -> Option<impl Iterator<Item = (usize, &'o Symbol)>> {
         let count = self.count_by_hash().or_else(|| self.count_by_gnu_hash())?;
         let symbols: &[Symbol] = self.object.table(self.symbols, count)?;
-        let offered = |symbol: &Symbol| symbol.info & 0xf == STT_FUNC && symbol.section != SHN_UNDEF;
-        Some(symbols.iter().enumerate().filter(move |(_, symbol)| offered(symbol)))
+        let defined = |symbol: &Symbol| symbol.info & 0xf == STT_FUNC && symbol.section != SHN_UNDEF;
+        Some(symbols.iter().enumerate().filter(move |(_, symbol)| defined(symbol)))
     }
 
-    /// The number of symbols, which the older kind of hash table says.
+    /// Reads the number of symbols from a hash table of the older kind.
     fn count_by_hash(&self) -> Option<usize> {
         let header: &[u32] = self.object.table(self.hash?, 2)?;
         Some(header[1] as usize)
     }
 
-    /// The number of symbols, which the newer kind of hash table tells by where its last chain ends.
+    /// Finds the number of symbols in a hash table of the newer kind, by the end of its last chain.
     fn count_by_gnu_hash(&self) -> Option<usize> {
         const HEADER: usize = 4;
         let words: &[u32] = self.object.rest(self.gnu_hash?)?;

@@ -1,4 +1,4 @@
-/* An object that calls MPI's bindings for Fortran, as a compiler for Fortran has it do. They call MPI by the PMPI names. */
+/* An object that calls MPI's bindings for Fortran, as a Fortran compiler would. They call MPI by the PMPI names. */
 #include "object.h"
 
 void mpi_pack_(void *from, const MPI_Fint *count, const MPI_Fint *type, void *to, const MPI_Fint *bytes,
