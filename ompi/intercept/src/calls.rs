@@ -11,3 +11,16 @@ use crate::{files, messages};
 pub fn all() -> impl Iterator<Item = &'static Call> {
     messages::CALLS.iter().chain(files::CALLS).chain([&messages::QUERY])
 }
+
+/// Exports one function.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! export_one {
+    ($name:ident ($($argument:ident: $kind:ty),* $(,)?)) => {
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $name($($argument: $kind),*) -> std::ffi::c_int {
+            // SAFETY: the caller's promise.
+            unsafe { $crate::calls::$name($($argument),*) }
+        }
+    };
+}

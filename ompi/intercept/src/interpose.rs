@@ -138,19 +138,6 @@ macro_rules! interpose {
 }
 pub(crate) use interpose;
 
-/// Exports one function.
-#[doc(hidden)]
-#[macro_export]
-macro_rules! export_one {
-    ($name:ident ($($argument:ident: $kind:ty),* $(,)?)) => {
-        #[unsafe(no_mangle)]
-        unsafe extern "C" fn $name($($argument: $kind),*) -> std::ffi::c_int {
-            // SAFETY: the caller's promise.
-            unsafe { $crate::calls::$name($($argument),*) }
-        }
-    };
-}
-
 /// Has a communicator's or a file's error handler deal with an error.
 ///
 /// # Safety

@@ -119,7 +119,7 @@ fn select(open_mpi: &OpenMpi, place: &Place) -> Result<String, String> {
         // The long name, which Open MPI alone knows, wins over that.
         lines.push(format!("opal_mca_base_component_path = {}", place.components.display()));
     }
-    write_lines(place, &text, &lines)?;
+    let text = write_lines(place, &text, &lines)?;
 
     let selection = Selection::read(&open_mpi.framework("pml").0);
     if selection.leaves_a_choice() || selection.is_from_environment() {
@@ -133,15 +133,16 @@ fn select(open_mpi: &OpenMpi, place: &Place) -> Result<String, String> {
     ))
 }
 
-/// Has these be our lines in Open MPI's parameters, where the text is what was there. Without lines, and without others'
-/// there, there is no file.
-fn write_lines(place: &Place, text: &str, lines: &[String]) -> Result<(), String> {
+/// Puts these lines, as the component's, into Open MPI's parameter file, and returns what is in the file then. The text is
+/// what is in it now. A file that would be empty is removed.
+fn write_lines(place: &Place, text: &str, lines: &[String]) -> Result<String, String> {
     let fresh = settings::with(text, lines);
     match fresh.as_str() {
-        same if same == text => Ok(()),
-        "" => remove(&place.settings, &mut Vec::new()),
-        fresh => put(&place.settings, fresh.as_bytes()),
+        same if same == text => {}
+        "" => remove(&place.settings, &mut Vec::new())?,
+        fresh => put(&place.settings, fresh.as_bytes())?,
     }
+    Ok(fresh)
 }
 
 /// Writes a file at once: who reads it sees the old one or the new one.
