@@ -147,6 +147,8 @@ void shim_completed(void *owner, int source, int tag, uint64_t len, bool cancell
 int shim_modex_put(const char *key, const uint8_t *bytes, size_t len);
 /* 0 found (release the bytes with free), 1 not found, negative an error. */
 int shim_modex_get(uint64_t process, const char *key, uint8_t **bytes, size_t *len);
+/* Whether shim_completed is running, further up the stack. Means nothing among threads. */
+bool shim_is_completing(void);
 /* Lets the rest of Open MPI advance. */
 void shim_host_progress(void);
 /* Whether the program makes no call of MPI any more. */

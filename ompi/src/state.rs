@@ -43,10 +43,9 @@ pub(crate) fn rank_of(name: u64) -> Option<Rank> {
     JOB.get()?.rank_of(name)
 }
 
-/// After a panic nothing is known of the engine's state: it is not called again.
-pub(crate) fn poison() {
-    ENGINE.store(std::ptr::null_mut(), Ordering::Release);
-    log::error!("an internal error stopped message passing in this process");
+/// Has nobody call the engine again; whether there was one. It is not dropped.
+pub(crate) fn disable() -> bool {
+    !ENGINE.swap(std::ptr::null_mut(), Ordering::AcqRel).is_null()
 }
 
 /// Says what failed; the host is only told a code.

@@ -5,6 +5,7 @@
 //! (`shim/common/waiting.c`).
 
 use std::ffi::c_void;
+use std::ops::Deref;
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize};
@@ -14,7 +15,8 @@ use cableway_base::watch::{Sleeper, Watch};
 use cableway_pml::{Engine, Request};
 
 use crate::boundary::{guarded, shim_host_progress};
-use crate::state;
+use crate::fault::{self, Point};
+use crate::{poison, state};
 
 /// Polls of our own between two chances for the rest of Open MPI, in a call that waits.
 pub(crate) const POLLS_PER_HOST_PROGRESS: u32 = 64;
@@ -49,15 +51,42 @@ pub(crate) fn among_threads() -> bool {
     SEVERAL.load(Relaxed)
 }
 
+/// A request in the frame of a call that waits for it. While a panic unwinds that frame, nobody may be at the request.
+pub(crate) struct OwnRequest(Request);
+
+impl OwnRequest {
+    pub(crate) const fn new() -> Self {
+        OwnRequest(Request::new())
+    }
+}
+
+impl Deref for OwnRequest {
+    type Target = Request;
+
+    #[inline(always)]
+    fn deref(&self) -> &Request {
+        &self.0
+    }
+}
+
+impl Drop for OwnRequest {
+    #[inline]
+    fn drop(&mut self) {
+        if self.0.is_active() {
+            poison::leave(&self.0);
+        }
+    }
+}
+
 /// A request of a waiting call's, where several threads may wait. It must not move once it is [made ready](Self::ready).
 pub(crate) struct Waited {
-    request: Request,
+    request: OwnRequest,
     sleeper: Sleeper,
 }
 
 impl Waited {
     pub(crate) fn new() -> Self {
-        Waited { request: Request::new(), sleeper: Sleeper::new() }
+        Waited { request: OwnRequest::new(), sleeper: Sleeper::new() }
     }
 
     /// The request, for an operation that is about to start.
@@ -98,6 +127,7 @@ fn wait(engine: &Engine, sleeper: &Sleeper, enough: impl Fn() -> bool) {
         if sleeper.is_done() || enough() {
             return;
         }
+        fault::point(Point::Wait);
         engine.progress();
     }
     let mut idle: u32 = 0;
@@ -106,6 +136,7 @@ fn wait(engine: &Engine, sleeper: &Sleeper, enough: impl Fn() -> bool) {
         if since_woken != 0 {
             SINCE_WOKEN.store(since_woken + 1, Relaxed);
         }
+        fault::point(Point::Wait);
         if engine.progress() != 0 {
             idle = 0;
         } else {
@@ -128,8 +159,7 @@ struct Unwound<'s>(&'s Sleeper);
 impl Drop for Unwound<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() && !self.0.is_done() {
-            log::error!("a waiting call unwound while its message was under way");
-            std::process::abort();
+            poison::abort("a thread that waits may have been woken");
         }
     }
 }
@@ -189,5 +219,8 @@ extern "C" fn cableway_failures() -> u32 {
 #[unsafe(no_mangle)]
 extern "C" fn cableway_note_failure() {
     FAILURES.fetch_add(1, AcqRel);
-    guarded((), || WATCH.rouse());
+    guarded((), || {
+        fault::point(Point::Completion);
+        WATCH.rouse();
+    });
 }

@@ -152,10 +152,19 @@ void cableway_buffered_left(cableway_request_t *copy)
     }
 }
 
+/* How many calls of shim_completed are on the stack. */
+static int completing;
+
+bool shim_is_completing(void)
+{
+    return 0 != completing;
+}
+
 void shim_completed(void *owner, int source, int tag, uint64_t len, bool cancelled, int code)
 {
     cableway_request_t *request = owner;
     const bool counted = CABLEWAY_UNCOUNTED != request->references;
+    completing++;
     if (OPAL_UNLIKELY(CABLEWAY_BUFFERED == request->kind)) {
         /* The program's request was complete when the copy was made; what ends here is the engine's part. */
         cableway_buffered_left(request);
@@ -177,4 +186,5 @@ void shim_completed(void *owner, int source, int tag, uint64_t len, bool cancell
     if (counted) {
         cableway_request_release(request);
     }
+    completing--;
 }

@@ -12,6 +12,7 @@ use cableway_pml::{Communicator, Config, Engine, Explained, Form, Side};
 use cableway_transports::Growth;
 
 use crate::boundary::{Code, JobDescription, guarded};
+use crate::fault::{self, Point};
 use crate::host::HostModex;
 use crate::{host, state, waiting};
 
@@ -89,6 +90,7 @@ extern "C" fn cableway_progress() -> c_int {
     static IDLE: AtomicU64 = AtomicU64::new(0);
     guarded(0, || {
         let Some(engine) = state::engine() else { return 0 };
+        fault::point(Point::Progress);
         let events = engine.progress();
         let idle = if events == 0 { IDLE.load(Ordering::Relaxed) + 1 } else { 0 };
         IDLE.store(idle, Ordering::Relaxed);

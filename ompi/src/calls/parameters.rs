@@ -5,7 +5,7 @@ use std::ffi::{CStr, c_char, c_int};
 use cableway_base::Counters;
 use cableway_pml::Communicator;
 
-use crate::boundary::{Code, guarded};
+use crate::boundary::{Code, contained};
 use crate::state;
 
 /// # Safety
@@ -18,7 +18,7 @@ unsafe extern "C" fn cableway_set_parameter(
 ) -> c_int {
     // SAFETY: the caller's promise, here and below.
     unsafe { *reason = c"an internal error".as_ptr() };
-    guarded(Code::Internal.refused(), || {
+    contained(Code::Internal.refused(), || {
         // SAFETY: as above.
         let (name, value) = unsafe { (CStr::from_ptr(name), CStr::from_ptr(value)) };
         match state::set_parameter(&name.to_string_lossy(), &value.to_string_lossy()) {
@@ -34,7 +34,7 @@ unsafe extern "C" fn cableway_set_parameter(
 
 #[unsafe(no_mangle)]
 extern "C" fn cableway_set_verbosity(verbosity: c_int) {
-    guarded((), || state::start_log(verbosity));
+    contained((), || state::start_log(verbosity));
 }
 
 /// # Safety
@@ -46,7 +46,7 @@ unsafe extern "C" fn cableway_parameter_row(
     value: *mut *const c_char,
     help: *mut *const c_char,
 ) -> bool {
-    guarded(false, || {
+    contained(false, || {
         let Some([row_name, row_value, row_help]) = state::rows().get(index) else { return false };
         // SAFETY: the caller's promise.
         unsafe {
@@ -62,7 +62,7 @@ unsafe extern "C" fn cableway_parameter_row(
 /// The out-pointers are valid; what they are set to lives as long as the process.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cableway_counter_row(index: usize, name: *mut *const c_char, help: *mut *const c_char) -> bool {
-    guarded(false, || {
+    contained(false, || {
         let rows = Counters::default().rows();
         let Some(&(row_name, row_help, _)) = rows.get(index) else { return false };
         // SAFETY: the caller's promise.
@@ -77,14 +77,14 @@ unsafe extern "C" fn cableway_counter_row(index: usize, name: *mut *const c_char
 #[unsafe(no_mangle)]
 extern "C" fn cableway_counter_value(index: usize) -> u64 {
     let value = || Some(state::engine()?.counters().rows().get(index)?.2);
-    guarded(0, || value().unwrap_or(0))
+    contained(0, || value().unwrap_or(0))
 }
 
 /// # Safety
 /// A live communicator, and two valid places.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cableway_queue_lengths(communicator: *const Communicator, posted: *mut u32, unexpected: *mut u32) {
-    guarded((), || {
+    contained((), || {
         // SAFETY: the caller's promise.
         let lengths = unsafe { &*communicator }.queue_lengths();
         // SAFETY: as above.

@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use cableway_pml::{Communicator, Message, Outcome, Request, Status};
 
 use super::request::{refused, run};
-use crate::boundary::{BufferDescription, Code, StatusReport, guarded};
+use crate::boundary::{BufferDescription, Code, StatusReport, guarded, guarded_start};
 use crate::buffer::buffer_of;
 use crate::state;
 
@@ -19,12 +19,14 @@ unsafe extern "C" fn cableway_irecv(
     buffer: *const BufferDescription,
     request: *mut Request,
 ) -> c_int {
-    guarded(Code::Internal.refused(), || {
+    let start = || {
         let Some(engine) = state::engine() else { return Code::Internal.refused() };
         // SAFETY: the caller's promise; the request is not active before this.
         let started = unsafe { engine.irecv(&*communicator, source, tag, buffer_of(buffer), request) };
         started.map_or_else(|error| refused(&error), |()| 0)
-    })
+    };
+    // SAFETY: the caller's promise.
+    unsafe { guarded_start(request, start) }
 }
 
 /// # Safety
@@ -58,12 +60,14 @@ unsafe extern "C" fn cableway_imrecv(
     buffer: *const BufferDescription,
     request: *mut Request,
 ) -> c_int {
-    guarded(Code::Internal.refused(), || {
+    let start = || {
         let Some(engine) = state::engine() else { return Code::Internal.refused() };
         // SAFETY: the caller's promise.
         unsafe { engine.imrecv(*Box::from_raw(message), buffer_of(buffer), request) };
         0
-    })
+    };
+    // SAFETY: the caller's promise.
+    unsafe { guarded_start(request, start) }
 }
 
 /// # Safety

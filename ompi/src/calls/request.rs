@@ -5,8 +5,9 @@ use std::ffi::{c_int, c_void};
 use cableway_pml::{Engine, Error, Outcome, Request, Status};
 
 use crate::boundary::{Code, guarded, shim_completed, shim_host_progress};
-use crate::state;
-use crate::waiting::{POLLS_PER_HOST_PROGRESS, Waited, among_threads};
+use crate::fault::{self, Point};
+use crate::waiting::{OwnRequest, POLLS_PER_HOST_PROGRESS, Waited, among_threads};
+use crate::{poison, state};
 
 /// # Safety
 /// `CABLEWAY_REQUEST_BYTES` of memory, aligned to 64; `owner` is the shim's request that it is part of.
@@ -17,14 +18,18 @@ unsafe extern "C" fn cableway_request_construct(request: *mut Request, owner: *m
         request.write(Request::new());
         (*request).set_hook(Some((completed, owner)));
     }
+    guarded((), || poison::note_made(request, owner));
 }
 
 /// # Safety
 /// Constructed, and not active.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cableway_request_destruct(request: *mut Request) {
-    // SAFETY: the caller's promise.
-    guarded((), || unsafe { request.drop_in_place() });
+    guarded((), || {
+        poison::note_destroyed(request);
+        // SAFETY: the caller's promise.
+        unsafe { request.drop_in_place() };
+    });
 }
 
 /// # Safety
@@ -68,14 +73,16 @@ unsafe fn failed(status: Status, error: &Error, owner: *mut c_void) {
 
 /// Progresses until `request` is complete: mostly the engine alone, now and then all of Open MPI.
 #[inline]
-pub(super) fn wait_for(engine: &Engine, request: &Request) {
+pub(super) fn wait_for(engine: &Engine, request: &OwnRequest) {
     let mut polls: u32 = 0;
     while !request.is_complete() {
+        fault::point(Point::Wait);
         if engine.progress() == 0 {
             polls += 1;
             if polls.is_multiple_of(POLLS_PER_HOST_PROGRESS) {
-                // SAFETY: Open MPI is initialised while it calls us.
+                // SAFETY: Open MPI is initialised while it calls this component.
                 unsafe { shim_host_progress() };
+                poison::unwind_if_stopped();
             }
         }
     }
@@ -93,8 +100,8 @@ pub(super) fn run(
             Outcome::Started => waited.wait(engine).result(),
         };
     }
-    let request = Request::new();
-    match start(&raw const request)? {
+    let request = OwnRequest::new();
+    match start(&raw const *request)? {
         Outcome::Complete => Ok(Status::EMPTY),
         Outcome::Started => {
             wait_for(engine, &request);

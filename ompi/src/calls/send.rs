@@ -6,7 +6,7 @@ use cableway_common_cuda::Location;
 use cableway_pml::{Buffer, Communicator, Engine, Outcome, Request, SendMode, Short};
 
 use super::request::{refused, run};
-use crate::boundary::{BufferDescription, Code, Place, guarded};
+use crate::boundary::{BufferDescription, Code, Place, guarded, guarded_start};
 use crate::buffer::buffer_of;
 use crate::state;
 
@@ -60,7 +60,7 @@ unsafe extern "C" fn cableway_isend(
     mode: c_int,
     request: *mut Request,
 ) -> c_int {
-    guarded(Code::Internal.refused(), || {
+    let start = || {
         let Some(engine) = state::engine() else { return Code::Internal.refused() };
         // SAFETY: the caller's promise; the request is not active before this.
         let outcome = unsafe {
@@ -73,7 +73,9 @@ unsafe extern "C" fn cableway_isend(
             Ok(Outcome::Started) => 0,
             Err(error) => refused(&error),
         }
-    })
+    };
+    // SAFETY: the caller's promise.
+    unsafe { guarded_start(request, start) }
 }
 
 /// # Safety

@@ -7,9 +7,9 @@ use cableway_pml::{Buffer, Communicator, Engine, Outcome, Request, SendMode, Sho
 
 use super::request::{refused, run, wait_for};
 use super::send::{report, send_and_wait};
-use crate::boundary::{Code, Place, StatusReport, guarded};
+use crate::boundary::{Code, Place, StatusReport, guarded, guarded_start};
 use crate::state;
-use crate::waiting::among_threads;
+use crate::waiting::{OwnRequest, among_threads};
 
 /// # Safety
 /// A live communicator, `len` bytes to read; somewhere to write the place to.
@@ -71,14 +71,16 @@ unsafe extern "C" fn cableway_irecv_bytes(
     len: u64,
     request: *mut Request,
 ) -> c_int {
-    guarded(Code::Internal.refused(), || {
+    let start = || {
         let Some(engine) = state::engine() else { return Code::Internal.refused() };
         // SAFETY: the caller's promise; the request is not active before this.
         match unsafe { engine.irecv(&*communicator, source, tag, Buffer::bytes(address, len), request) } {
             Ok(()) => Code::Ok as c_int,
             Err(error) => refused(&error),
         }
-    })
+    };
+    // SAFETY: the caller's promise.
+    unsafe { guarded_start(request, start) }
 }
 
 /// # Safety
@@ -106,9 +108,9 @@ unsafe extern "C" fn cableway_recv_bytes(
             // SAFETY: the caller's promise.
             return report(unsafe { recv_among_threads(engine, &*communicator, (source, tag), buffer) });
         }
-        let request = Request::new();
+        let request = OwnRequest::new();
         // SAFETY: the caller's promise; the request lives until it is complete.
-        if let Err(error) = unsafe { engine.irecv(&*communicator, source, tag, buffer, &raw const request) } {
+        if let Err(error) = unsafe { engine.irecv(&*communicator, source, tag, buffer, &raw const *request) } {
             return report(StatusReport::of(Err(error)));
         }
         wait_for(engine, &request);

@@ -17,6 +17,8 @@ pub(crate) type Hook = unsafe fn(completion: *const Completion, user: *mut c_voi
 const INACTIVE: u32 = 0;
 const ACTIVE: u32 = 1;
 const COMPLETE: u32 = 2;
+/// Active, and its transfer has begun.
+const TRANSFERRING: u32 = 3;
 
 /// The part of a request that any operation has. It comes first in a request, so that their addresses are the same.
 #[repr(C)]
@@ -63,7 +65,18 @@ impl Completion {
 
     #[inline]
     pub(crate) fn is_active(&self) -> bool {
-        self.phase.load(Ordering::Acquire) == ACTIVE
+        matches!(self.phase.load(Ordering::Acquire), ACTIVE | TRANSFERRING)
+    }
+
+    #[inline]
+    pub(crate) fn is_transferring(&self) -> bool {
+        self.phase.load(Ordering::Acquire) == TRANSFERRING
+    }
+
+    /// # Safety
+    /// The operation is active, and nobody has the [`Active`] of it, nor will.
+    pub(crate) unsafe fn abandon(&self) {
+        self.phase.store(INACTIVE, Ordering::Relaxed);
     }
 
     /// How the operation ended; none unless complete.
@@ -119,6 +132,12 @@ impl Active {
     fn completion(&self) -> &Completion {
         // SAFETY: valid until completed, which consumes `self`.
         unsafe { self.0.as_ref() }
+    }
+
+    /// From now on a peer, a network card or a device may use the buffer by itself.
+    #[inline]
+    pub(crate) fn begin_transfer(&self) {
+        self.completion().phase.store(TRANSFERRING, Ordering::Relaxed);
     }
 
     /// Makes the operation inactive again, as if it had never begun.

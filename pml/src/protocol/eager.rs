@@ -222,6 +222,7 @@ fn deliver_to_device(
     done: &mut Done,
 ) {
     core.orders.note_message(true);
+    request.begin_transfer();
     let space = room.len();
     let len = space.min(status.len) as usize;
     let (truncated, address) = (Error::truncated(&status, space), room.address());

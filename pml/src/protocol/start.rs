@@ -133,6 +133,10 @@ pub(crate) fn advance(cx: &mut Context<'_>, channel: &mut Channel) -> usize {
 fn attempt(cx: &mut Context<'_>, channel: &mut Channel, id: Id) -> Attempt {
     let Some(transfer) = channel.above.sends.get_mut(id) else { return Attempt::Under };
     let Stage::Starting(start) = transfer.stage else { return Attempt::Under };
+    // The data of the two others is copied by the CPU, within the call.
+    if !matches!(start, Start::Eager | Start::AnnounceWithData) {
+        transfer.request.begin_transfer();
+    }
     let attempt = match start {
         Start::Eager => eager::attempt(cx, channel, id, None),
         Start::AnnounceWithData => attempt_with_data(cx, channel, id),

@@ -53,6 +53,10 @@ impl Engine {
         unsafe { receive.room().renew(buffer, self.devices()) };
         let on_device = receive.room().on_device().copied();
         let expected = on_device.and_then(|_| invite::expect(self, on, source, request));
+        if expected.is_some() {
+            // An invited sender stores before anything is matched.
+            receive.begin_transfer();
+        }
         let mut matching = on.matching.lock();
         if let Some((source, _, kept)) = matching.matcher.take(pattern) {
             drop(matching);

@@ -94,6 +94,24 @@ impl Request {
         self.completion.is_active()
     }
 
+    /// Whether an operation is under way whose buffer a peer, a network card or a device may use by itself.
+    pub fn is_transferring(&self) -> bool {
+        self.completion.is_transferring()
+    }
+
+    /// Ends an active operation of an engine that is never called again, and calls no hook. Answers whether there was one.
+    ///
+    /// # Safety
+    /// No thread is in a call of the engine, and nobody calls it again.
+    pub unsafe fn abandon(&self) -> bool {
+        let active = self.is_active();
+        if active {
+            // SAFETY: the caller's promise.
+            unsafe { self.completion.abandon() };
+        }
+        active
+    }
+
     /// What was received. [`Status::EMPTY`] unless complete.
     #[inline]
     pub fn status(&self) -> Status {
@@ -201,6 +219,11 @@ impl Receive {
     pub(super) fn request(&self) -> &Request {
         // SAFETY: it was made of a request, which stays valid until completed, which consumes `self`.
         unsafe { self.0.address().cast::<Request>().as_ref() }
+    }
+
+    /// See [`Active::begin_transfer`].
+    pub(super) fn begin_transfer(&self) {
+        self.0.begin_transfer();
     }
 
     /// The buffer.

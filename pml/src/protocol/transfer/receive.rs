@@ -73,6 +73,7 @@ pub(crate) struct Claimed {
 impl Incoming {
     pub(crate) fn new(request: Active, convertor: Convertor, posted: Moment, status: Status, sender: Id) -> Self {
         let room = convertor.packed_size();
+        request.begin_transfer();
         Incoming {
             request,
             status,
