@@ -44,7 +44,7 @@ impl Origin {
     }
 }
 
-/// An open descriptor that forked children do not share.
+/// Owns an open descriptor that forked children do not share.
 ///
 /// In a child it is a descriptor of something else, which sockets' functions refuse and which is never readable.
 pub struct Unshared<F: AsFd> {

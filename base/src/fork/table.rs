@@ -11,7 +11,7 @@ use slab::Slab;
 use super::GENERATION;
 use crate::lock::this_thread;
 
-/// What a child does not share.
+/// Something that children do not share.
 #[derive(Clone, Copy)]
 pub(super) enum Entry {
     Descriptor(RawFd),
@@ -45,7 +45,7 @@ impl Table {
         }
     }
 
-    /// What happens in a child. Allocates nothing, and takes no lock.
+    /// Acts on every entry, in a child. Allocates nothing, and takes no lock.
     fn forked(&self) {
         for (_, entry) in &self.entries {
             match *entry {

@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn processes_of_two_jobs_meet_and_who_proves_nothing_is_not_looked_up() {
+    fn processes_of_two_jobs_meet_and_claims_without_proof_are_not_looked_up() {
         let ((here, met), (there, _)) = (of_two_jobs(5, 6, [50, 60]), of_two_jobs(6, 5, [60, 50]));
         let size = LARGEST as u32;
         let said = Introduction { kind: Kind::Question, number: 1, size, window: 1, cell: 0, cell_key: 0 };

@@ -286,7 +286,7 @@ pub(super) mod tests {
         others: u64,
         /// Published by this process, and by those of the other job.
         secrets: [[u8; 32]; 2],
-        /// Claims of other jobs' processes that were taken for true, and how often their secrets were asked for.
+        /// How often a name was looked up, or a secret asked for.
         pub(in super::super) met: AtomicUsize,
     }
 
@@ -336,7 +336,7 @@ pub(super) mod tests {
         assert_eq!(Hello::decode(&there, &hello.encode(&here, 3).unwrap()), Ok((3, hello.clone())));
         assert_eq!(Hello::decode(&here, &hello.encode(&there, 3).unwrap()), Ok((3, hello.clone())));
         assert!(hello.encode(&here, 4).is_err(), "nobody has that number");
-        // Who does not know what this process published is not looked up, whatever it calls itself.
+        // A process that does not know what this one published is not looked up, whatever it calls itself.
         let before = met.met.load(Ordering::Relaxed);
         let (liar, _) = of_two_jobs(6, 5, [60, 51]);
         assert!(Hello::decode(&here, &hello.encode(&liar, 3).unwrap()).unwrap_err().contains("secret"));

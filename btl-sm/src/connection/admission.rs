@@ -14,13 +14,13 @@ use crate::inner::Inner;
 
 /// A connection that has not said who it is by then is closed.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Connections taken from the queue in one look. Who connects again and again must not keep progress for itself.
+/// Connections taken from the queue in one look. A process that connects again and again must not keep progress busy.
 const ACCEPTED_AT_ONCE: usize = 64;
 /// Connections that may have been accepted and not have said who they are, where descriptors are plenty. A caller says
 /// so at once.
 const MOST_ACCEPTED: usize = 64;
 
-/// As many as leave room for what the program opens.
+/// The bound for this process. It leaves room for what the program opens.
 pub(super) fn most_accepted() -> usize {
     descriptors::share(MOST_ACCEPTED)
 }
@@ -33,7 +33,7 @@ impl Connections {
                 Ok(Some(socket)) => socket,
                 Ok(None) => return,
                 Err(error) => {
-                    // Out of descriptors, say. The connection stays in the queue; its maker waits.
+                    // For example, no descriptor is left. The connection stays in the queue, and its maker waits.
                     cableway_base::warn_once("sm/accept", || format!("{NAME}: a connection waits: {error}"));
                     return;
                 }
@@ -43,7 +43,7 @@ impl Connections {
                     self.make_room();
                     let _ = self.insert(socket, credentials, Stage::Accepted, None);
                 }
-                // Once only: a log is not to be flooded either.
+                // One line is enough: a flood of connections must not flood the log.
                 Ok(other) => {
                     cableway_base::warn_once("sm/other-user", || {
                         let (pid, uid, own) = (other.pid, other.uid, inner.uid);

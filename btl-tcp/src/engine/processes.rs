@@ -13,7 +13,7 @@ use super::{Engine, Entry, Source};
 use crate::link::Peer;
 use crate::{NAME, sys};
 
-/// What a process had sent before it ended may still arrive for as long.
+/// Data that a process had sent before it ended may still arrive for so long.
 const QUIET: Duration = Duration::from_millis(100);
 
 impl Engine {

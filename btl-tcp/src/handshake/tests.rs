@@ -173,7 +173,7 @@ impl cableway_btl::Names for Host {
 }
 
 #[test]
-fn who_proves_nothing_leaves_nothing_behind() {
+fn a_claim_without_proof_leaves_nothing_behind() {
     use std::sync::Arc;
     let host = Arc::new(Host::default());
     let mut job = Job::of_host("five".to_owned(), host.clone(), 1, 4, 4);
@@ -192,7 +192,7 @@ fn who_proves_nothing_leaves_nothing_behind() {
     }
     assert_eq!(*host.asked.lock(), (vec![], vec![]));
 
-    // Who knows what this process has published for its user is met, and then asked for.
+    // A process that knows what this one has published for its user gets a number; then its own secret is asked for.
     let knows = Identity::new(&Job::new("six".to_owned(), [50; 32], 0, 4, 4));
     let hello = hello(6 << 32);
     let mut server = Handshake::server([2; 32]);

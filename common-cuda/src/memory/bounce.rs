@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use super::anonymous;
 use super::registrations::{HostRegistration, Registrar};
 
 /// A bounded pool of host buffers of one size, page-aligned and registered with the driver once a device is in use.
@@ -110,16 +111,13 @@ struct Mapping {
 
 impl Mapping {
     fn new(len: usize) -> Option<Mapping> {
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        // SAFETY: a new mapping at an address of the kernel's choice.
-        let address = unsafe { libc::mmap(std::ptr::null_mut(), len, protection, flags, -1, 0) };
-        if address == libc::MAP_FAILED {
-            let error = std::io::Error::last_os_error();
-            cableway_base::warn_once("cuda/bounce/mmap", || format!("{len} bytes of bounce buffers: {error}"));
-            return None;
+        match anonymous::map(len, 0) {
+            Ok(address) => Some(Mapping { address, len }),
+            Err(error) => {
+                cableway_base::warn_once("cuda/bounce/mmap", || format!("{len} bytes of bounce buffers: {error}"));
+                None
+            }
         }
-        Some(Mapping { address: NonNull::new(address.cast())?, len })
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use super::anonymous;
 use super::registrations::{HostRegistration, Registrar};
 
 /// Sizes up to this are rounded up to powers of two and kept.
@@ -131,14 +132,7 @@ unsafe impl Send for Mapping {}
 
 impl Mapping {
     fn new(registrar: &Registrar, len: usize) -> Option<Mapping> {
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        // SAFETY: a new mapping at an address of the kernel's choice.
-        let address = unsafe { libc::mmap(std::ptr::null_mut(), len, protection, flags, -1, 0) };
-        if address == libc::MAP_FAILED {
-            return None;
-        }
-        let address = NonNull::new(address.cast::<u8>())?;
+        let address = anonymous::map(len, 0).ok()?;
         // SAFETY: mapped until `drop`, which ends the registration first.
         let registration = unsafe { registrar.register(address.as_ptr(), len) };
         Some(Mapping { registration: Some(registration), address, len })

@@ -2,6 +2,7 @@
 
 use std::ffi::c_void;
 
+use super::anonymous;
 use crate::driver::{Driver, Failure, FailureKind};
 
 /// Zeroes at first. The memory is this process's own: a context that the program destroys does not take it along, so that
@@ -19,13 +20,8 @@ unsafe impl Send for HostWords {}
 impl HostWords {
     /// So many bytes, aligned to a page. The context is current.
     pub(crate) fn new(driver: &dyn Driver, len: usize) -> Result<HostWords, Failure> {
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE;
-        // SAFETY: a new mapping at an address of the kernel's choice.
-        let memory = unsafe { libc::mmap(std::ptr::null_mut(), len, protection, flags, -1, 0) };
-        if memory == libc::MAP_FAILED {
-            return Err(Failure::found("mmap", FailureKind::OutOfMemory));
-        }
+        let memory = anonymous::map(len, libc::MAP_POPULATE);
+        let memory = memory.map_err(|_| Failure::found("mmap", FailureKind::OutOfMemory))?.as_ptr().cast();
         let mut words = HostWords { memory, len, device: 0 };
         // SAFETY: mapped until `drop`, which is after `destroy` or after the context's end.
         unsafe { driver.register_host(memory.cast(), len) }?;

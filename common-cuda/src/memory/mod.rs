@@ -1,5 +1,6 @@
 //! Memory that we keep: device memory of our own, and host memory that devices reach.
 
+mod anonymous;
 mod arena;
 mod bounce;
 mod host_pool;
