@@ -40,7 +40,7 @@ pub(crate) fn kill_myself() -> Outcome {
 }
 
 /// That `operation` ends with an error about rank 1, soon.
-pub(crate) fn fails_soon(what: &str, operation: impl FnOnce() -> Result<(), cableway::Error>) -> Outcome {
+fn fails_soon(what: &str, operation: impl FnOnce() -> Result<(), cableway::Error>) -> Outcome {
     let start = Instant::now();
     let error = operation().err().ok_or_else(|| format!("{what} worked with a dead peer"))?;
     if start.elapsed() > soon() {
