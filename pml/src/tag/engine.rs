@@ -74,6 +74,7 @@ impl Engine {
     }
 
     /// The devices whose memory this engine sends, for what a host does with such memory by itself.
+    #[inline(always)]
     pub fn devices(&self) -> &Devices {
         &self.core().devices
     }
