@@ -7,7 +7,8 @@ use std::sync::{LazyLock, OnceLock};
 use cableway_common_cuda::{BufferKind, DeviceBuffer, DeviceError, DeviceIndex, Devices, MemoryClass};
 use parking_lot::Mutex;
 
-use crate::boundary::{Code, guarded};
+use crate::boundary::Code;
+use crate::guard::guarded;
 use crate::state;
 
 /// Device memory that Open MPI allocated, by address.

@@ -1,13 +1,11 @@
 //! The types and functions of `shim/cableway.h`, as Rust sees them.
 
 use std::ffi::{c_char, c_int, c_void};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use cableway_common_cuda::{DeviceIndex, Location, MemoryClass};
 use cableway_pml::{Error, Request, Status};
 
-use crate::fault::{self, Point};
-use crate::{poison, state};
+use crate::state;
 
 /// `CABLEWAY_REQUEST_BYTES`
 pub(crate) const REQUEST_BYTES: usize = 512;
@@ -158,40 +156,4 @@ unsafe extern "C" {
     pub(crate) fn shim_modex_get(process: u64, key: *const c_char, bytes: *mut *mut u8, len: *mut usize) -> c_int;
     pub(crate) fn shim_host_progress();
     pub(crate) fn shim_is_completing() -> bool;
-}
-
-/// Runs the body of a boundary function. A panic poisons the engine and yields `otherwise`.
-#[inline]
-pub(crate) fn guarded<T>(otherwise: T, body: impl FnOnce() -> T) -> T {
-    // The engine is never used again after a panic, so that broken invariants cannot be observed.
-    catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|_| {
-        // SAFETY: null.
-        unsafe { poison::poison(std::ptr::null()) };
-        otherwise
-    })
-}
-
-/// As [`guarded`], of a call that starts an operation on `request`. After a panic the operation has not begun.
-///
-/// # Safety
-/// `request` is one of the shim's.
-#[inline]
-pub(crate) unsafe fn guarded_start(request: *const Request, body: impl FnOnce() -> c_int) -> c_int {
-    let body = || {
-        let code = body();
-        fault::point(Point::Start);
-        code
-    };
-    catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|_| {
-        // SAFETY: the caller's promise.
-        unsafe { poison::poison(request) };
-        Code::Internal.refused()
-    })
-}
-
-/// As [`guarded`], of a function that only reads, so that a panic breaks nothing. MPI_T calls those from any thread, at any
-/// time.
-#[inline]
-pub(crate) fn contained<T>(otherwise: T, body: impl FnOnce() -> T) -> T {
-    catch_unwind(AssertUnwindSafe(body)).unwrap_or(otherwise)
 }

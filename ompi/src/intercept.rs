@@ -7,7 +7,7 @@ use cableway_ompi_intercept::patch::{Changed, Error, Redirection};
 use cableway_ompi_intercept::staging::{self, Component};
 use parking_lot::Mutex;
 
-use crate::boundary::guarded;
+use crate::guard::guarded;
 use crate::state;
 
 /// What is redirected now.

@@ -10,6 +10,7 @@ mod boundary;
 mod buffer;
 mod calls;
 mod fault;
+mod guard;
 mod host;
 mod intercept;
 mod poison;

@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 
 use crate::boundary::{Code, shim_completed, shim_is_completing};
 use crate::state;
-use crate::waiting::among_threads;
+use crate::state::among_threads;
 
 /// The requests that the shim has made, by address. They change when the shim's list of free requests grows and as MPI
 /// ends, not with each operation.

@@ -7,7 +7,8 @@ use cableway_common_cuda::HostPool;
 use cableway_datatype::{Error, Layout, StagedBlock, Staging};
 use cableway_pml::Engine;
 
-use crate::boundary::{BufferDescription, Code, guarded};
+use crate::boundary::{BufferDescription, Code};
+use crate::guard::guarded;
 use crate::state;
 
 /// `enum cableway_access`

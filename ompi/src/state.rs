@@ -1,7 +1,7 @@
 //! The one engine of this process, and what is known before it exists.
 
 use std::ffi::{CString, c_char};
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::sync::{Arc, LazyLock, OnceLock};
 
 use cableway_base::{ParameterError, Parameters, Source};
@@ -137,4 +137,18 @@ pub(crate) fn start_log(verbosity: i32) {
 /// Text for C that stays valid. Leaked: there are few of them, and most are the last that is said.
 pub(crate) fn words(text: &str) -> *const c_char {
     CString::new(text.replace('\0', "")).unwrap_or_default().into_raw()
+}
+
+/// Whether several threads may be in MPI.
+static SEVERAL: AtomicBool = AtomicBool::new(false);
+
+/// Says at the start whether several threads may call at the same time.
+pub(crate) fn expect_threads(several: bool) {
+    SEVERAL.store(several, Ordering::Relaxed);
+}
+
+/// Whether several threads may call at the same time.
+#[inline(always)]
+pub(crate) fn among_threads() -> bool {
+    SEVERAL.load(Ordering::Relaxed)
 }

@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 use parking_lot::Mutex;
 
-use crate::boundary::guarded;
+use crate::guard::guarded;
 use crate::state;
 
 /// # Safety

@@ -8,14 +8,15 @@ use std::ffi::c_void;
 use std::ops::Deref;
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize};
+use std::sync::atomic::{AtomicU32, AtomicUsize};
 use std::thread::yield_now;
 
 use cableway_base::watch::{Sleeper, Watch};
 use cableway_pml::{Engine, Request};
 
-use crate::boundary::{guarded, shim_host_progress};
+use crate::boundary::shim_host_progress;
 use crate::fault::{self, Point};
+use crate::guard::guarded;
 use crate::{poison, state};
 
 /// Polls of our own between two chances for the rest of Open MPI, in a call that waits.
@@ -34,22 +35,11 @@ const PENDING: usize = 0;
 const WAITER: usize = 2;
 
 static WATCH: Watch = Watch::new();
-/// Whether several threads may be in MPI.
-static SEVERAL: AtomicBool = AtomicBool::new(false);
 /// Counts requests that failed.
 static FAILURES: AtomicU32 = AtomicU32::new(0);
 
 /// Polls since a thread was woken that has not been given the processor yet; 0 if there is none. Threads may miscount.
 static SINCE_WOKEN: AtomicU32 = AtomicU32::new(0);
-
-pub(crate) fn expect_threads(several: bool) {
-    SEVERAL.store(several, Relaxed);
-}
-
-#[inline(always)]
-pub(crate) fn among_threads() -> bool {
-    SEVERAL.load(Relaxed)
-}
 
 /// A request in the frame of a call that waits for it. While a panic unwinds that frame, nobody may be at the request.
 pub(crate) struct OwnRequest(Request);

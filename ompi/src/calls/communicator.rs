@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use cableway_pml::Communicator;
 
-use crate::boundary::guarded;
+use crate::guard::guarded;
 use crate::state;
 
 /// # Safety

@@ -11,10 +11,11 @@ use cableway_common_cuda::{Devices, MemoryClass};
 use cableway_pml::{Communicator, Config, Engine, Explained, Form, Side};
 use cableway_transports::Growth;
 
-use crate::boundary::{Code, JobDescription, guarded};
+use crate::boundary::{Code, JobDescription};
 use crate::fault::{self, Point};
+use crate::guard::guarded;
 use crate::host::HostModex;
-use crate::{host, state, waiting};
+use crate::{host, state};
 
 /// How long finalize waits for what was sent to leave.
 const FINALIZE_LIMIT: Duration = Duration::from_secs(10);
@@ -57,7 +58,7 @@ unsafe extern "C" fn cableway_discard() {
 }
 
 fn start(description: &JobDescription) -> Result<(Arc<Engine>, Job), Box<dyn std::error::Error>> {
-    waiting::expect_threads(description.threads);
+    state::expect_threads(description.threads);
     let modex = HostModex::new(description)?;
     let job = modex.job().clone();
     let parameters = Arc::new(state::parameters()?);

@@ -2,8 +2,9 @@
 
 use std::ffi::{c_int, c_void};
 
-use crate::boundary::{BufferDescription, Code, guarded};
+use crate::boundary::{BufferDescription, Code};
 use crate::buffer::{create_layout, free_layout, pack};
+use crate::guard::guarded;
 use crate::state;
 
 /// # Safety

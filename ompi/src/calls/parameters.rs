@@ -5,7 +5,8 @@ use std::ffi::{CStr, c_char, c_int};
 use cableway_base::Counters;
 use cableway_pml::Communicator;
 
-use crate::boundary::{Code, contained};
+use crate::boundary::Code;
+use crate::guard::contained;
 use crate::state;
 
 /// # Safety

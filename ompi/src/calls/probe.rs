@@ -6,7 +6,8 @@ use std::sync::Arc;
 use cableway_pml::{Communicator, Message};
 
 use super::request::refused;
-use crate::boundary::{Code, StatusReport, guarded};
+use crate::boundary::{Code, StatusReport};
+use crate::guard::guarded;
 use crate::state;
 
 /// # Safety

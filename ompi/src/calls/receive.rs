@@ -5,8 +5,9 @@ use std::ffi::c_int;
 use cableway_pml::{Communicator, Message, Outcome, Request, Status};
 
 use super::request::{refused, run};
-use crate::boundary::{BufferDescription, Code, StatusReport, guarded, guarded_start};
+use crate::boundary::{BufferDescription, Code, StatusReport};
 use crate::buffer::buffer_of;
+use crate::guard::{guarded, guarded_start};
 use crate::state;
 
 /// # Safety

@@ -4,9 +4,11 @@ use std::ffi::{c_int, c_void};
 
 use cableway_pml::{Engine, Error, Outcome, Request, Status};
 
-use crate::boundary::{Code, guarded, shim_completed, shim_host_progress};
+use crate::boundary::{Code, shim_completed, shim_host_progress};
 use crate::fault::{self, Point};
-use crate::waiting::{OwnRequest, POLLS_PER_HOST_PROGRESS, Waited, among_threads};
+use crate::guard::guarded;
+use crate::state::among_threads;
+use crate::waiting::{OwnRequest, POLLS_PER_HOST_PROGRESS, Waited};
 use crate::{poison, state};
 
 /// # Safety

@@ -6,8 +6,9 @@ use cableway_common_cuda::Location;
 use cableway_pml::{Buffer, Communicator, Engine, Outcome, Request, SendMode, Short};
 
 use super::request::{refused, run};
-use crate::boundary::{BufferDescription, Code, Place, guarded, guarded_start};
+use crate::boundary::{BufferDescription, Code, Place};
 use crate::buffer::buffer_of;
+use crate::guard::{guarded, guarded_start};
 use crate::state;
 
 /// # Safety

@@ -7,9 +7,11 @@ use cableway_pml::{Buffer, Communicator, Engine, Outcome, Request, SendMode, Sho
 
 use super::request::{refused, run, wait_for};
 use super::send::{report, send_and_wait};
-use crate::boundary::{Code, Place, StatusReport, guarded, guarded_start};
+use crate::boundary::{Code, Place, StatusReport};
+use crate::guard::{guarded, guarded_start};
 use crate::state;
-use crate::waiting::{OwnRequest, among_threads};
+use crate::state::among_threads;
+use crate::waiting::OwnRequest;
 
 /// # Safety
 /// A live communicator, `len` bytes to read; somewhere to write the place to.
