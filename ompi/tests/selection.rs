@@ -12,7 +12,7 @@ const BAD_VALUE: [&str; 3] = ["--mca", "pml_cableway_btl_sm_eager_limit", "much"
 const WHY_BAD: &str = "parameter 'btl_sm_eager_limit' cannot be 'much'";
 /// A folder that is not there cannot have sockets.
 const CANNOT_START: [&str; 3] = ["--mca", "pml_cableway_btl_sm_socket_folder", "/nonexistent/folder"];
-const WHY_NOT_STARTED: &str = "sm: listening for peers: No such file or directory";
+const WHY_NOT_STARTED: &str = "a transport could not be set up: sm: listening for peers: No such file or directory";
 
 /// How many processes tell the reason.
 enum Told {
