@@ -60,10 +60,11 @@ static int in_child(void)
     other = 1 - rank;
     if (MPI_SUCCESS == MPI_Send(large, 8, MPI_BYTE, other, 1, MPI_COMM_WORLD)
         || MPI_SUCCESS == MPI_Send(large, sizeof large, MPI_BYTE, other, 1, MPI_COMM_WORLD)
-        || MPI_SUCCESS == MPI_Irecv(large, 8, MPI_BYTE, other, 1, MPI_COMM_WORLD, &request)) {
+        || MPI_SUCCESS != MPI_Irecv(large, 8, MPI_BYTE, other, 1, MPI_COMM_WORLD, &request)) {
         return 1;
     }
-    return 0;
+    /* The request reports it. */
+    return MPI_SUCCESS == MPI_Wait(&request, MPI_STATUS_IGNORE);
 }
 
 /* Both have children that end as programs do, again and again, some with messages under way. */

@@ -57,8 +57,11 @@ static void nothing_begins(void)
     is_internal(MPI_Send(bytes, 8, MPI_BYTE, rank, 1, MPI_COMM_WORLD));
     is_internal(MPI_Ssend(bytes, 8, MPI_BYTE, rank, 1, MPI_COMM_WORLD));
     is_internal(MPI_Recv(bytes, 8, MPI_BYTE, rank, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
-    is_internal(MPI_Isend(bytes, 8, MPI_BYTE, rank, 1, MPI_COMM_WORLD, &request));
-    is_internal(MPI_Irecv(bytes, 8, MPI_BYTE, rank, 1, MPI_COMM_WORLD, &request));
+    /* The request reports it. */
+    CHECK_EQUAL(MPI_Isend(bytes, 8, MPI_BYTE, rank, 1, MPI_COMM_WORLD, &request), MPI_SUCCESS);
+    is_internal(MPI_Wait(&request, MPI_STATUS_IGNORE));
+    CHECK_EQUAL(MPI_Irecv(bytes, 8, MPI_BYTE, rank, 1, MPI_COMM_WORLD, &request), MPI_SUCCESS);
+    is_internal(MPI_Wait(&request, MPI_STATUS_IGNORE));
     is_internal(MPI_Probe(rank, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
     is_internal(MPI_Iprobe(rank, 1, MPI_COMM_WORLD, &flag, MPI_STATUS_IGNORE));
     is_internal(MPI_Mprobe(rank, 1, MPI_COMM_WORLD, &message, MPI_STATUS_IGNORE));
@@ -130,7 +133,8 @@ static void start(void)
     MPI_Request requests[PENDING], request;
     post(requests);
     panic_at("start");
-    is_internal(MPI_Irecv(bytes + 512, 8, MPI_BYTE, rank, 3, MPI_COMM_WORLD, &request));
+    CHECK_EQUAL(MPI_Irecv(bytes + 512, 8, MPI_BYTE, rank, 3, MPI_COMM_WORLD, &request), MPI_SUCCESS);
+    is_internal(MPI_Wait(&request, MPI_STATUS_IGNORE));
     is_internal(MPI_Wait(&requests[3], MPI_STATUS_IGNORE));
 }
 
