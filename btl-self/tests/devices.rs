@@ -77,10 +77,8 @@ impl Loopback {
 
     fn get(&mut self, local: Region, from: &Registration, token: Token) {
         // SAFETY: the tests free nothing, and touch neither side until the copy has completed.
-        assert_eq!(
-            unsafe { self.endpoint.get(&local.into(), &Remote::at(from.handle(), 0), token) }.unwrap(),
-            Transfer::Started
-        );
+        let started = unsafe { self.endpoint.get(&local.into(), &Remote::at(from.handle(), 0), token) };
+        assert_eq!(started.unwrap(), Transfer::Started);
     }
 
     fn completed(&self, token: Token) -> u32 {
