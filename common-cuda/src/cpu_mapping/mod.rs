@@ -2,7 +2,7 @@
 //!
 //! **Never met on hardware.** No machine of the project has a driver that maps dma-bufs, nor gdrcopy's kernel module. So it
 //! is off unless `device_mapped_read_limit` or `device_mapped_write_limit` is set, and each mapper has to pass a self-test
-//! ([`self_test`]) in each context before it maps memory of a program.
+//! ([`mod@self_test`]) in each context before it maps memory of a program.
 //!
 //! A copy engine takes 5 to 7 us for a few bytes, nearly all of which the driver spends. Through a mapping a store takes
 //! as long as it takes to leave the processor, a load one way there and back over PCIe.

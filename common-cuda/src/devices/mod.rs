@@ -115,7 +115,7 @@ impl Devices {
     }
 
     /// Loads the driver by the loader's own search if it is not loaded yet, and initialises it. For programs that use
-    /// our [`DeviceBuffer`](crate::DeviceBuffer)s or ask for [`facts`](Self::facts); sending and receiving never needs
+    /// our [`DeviceBuffer`]s or ask for [`facts`](Self::facts); sending and receiving never needs
     /// it, because whoever has device memory has initialised the driver.
     ///
     /// # Errors

@@ -29,7 +29,7 @@ impl Devices {
     }
 
     /// Whether the work that the default stream of the buffer at `at` held at a moment is known to be done, so that
-    /// nothing needs to wait for it ([`Order::None`]). Asks nobody.
+    /// nothing needs to wait for it ([`Order::None`](crate::Order::None)). Asks nobody.
     pub fn settled_since(&self, at: &Location, moment: Moment) -> bool {
         self.platform().is_none_or(|platform| platform.settled_since(at, moment.0))
     }

@@ -56,7 +56,7 @@ struct Loaded {
     off: bool,
 }
 
-/// By the numbers of [`Kernel`].
+/// By the numbers of `Kernel`.
 const NAMES: [&CStr; 3] = [c"cableway_copy_pieces", c"cableway_copy_strided", c"cableway_copy_packed"];
 
 impl Kernels {

@@ -1,7 +1,7 @@
 //! One vendor's devices in this process: everything that is decided about them, over the vendor's [`Driver`].
 //!
 //! Contract: every method may be called from any thread, with any or no context current, and leaves the caller's current
-//! context as it was. None creates a context, but for [`Platform::allocate`] and [`Platform::report_costs`], which a
+//! context as it was. None creates a context, but for `Platform::allocate` and [`Platform::report_costs`], which a
 //! program calls that asks for exactly that. None aborts: failures come back as [`DeviceError`].
 
 mod classify;

@@ -11,7 +11,7 @@
 //! | [`fragments`] | the sender sends through internal buffers |
 //! | [`invitation`] | the receiver tells where the data goes before the message is announced |
 //!
-//! Each file owns both ends. [`choice`] decides among them, [`explain`] prints what it decides. States are in [`transfer`].
+//! Each file owns both ends. [`choice`] decides among them, [`mod@explain`] prints what it decides. States are in [`transfer`].
 
 mod announce;
 mod answer;

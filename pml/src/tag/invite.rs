@@ -1,4 +1,4 @@
-//! Invitations of posted receives: the hook of [`invitation`](crate::protocol::invitation) in matching.
+//! Invitations of posted receives: the hook of [`crate::protocol::invitation`] in matching.
 
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::Relaxed;

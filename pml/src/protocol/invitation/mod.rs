@@ -3,7 +3,7 @@
 //! A message between devices that its sender stores is announced, and answered with the name of the receiver's buffer:
 //! two passages, and all that is done in each, before the copy begins. But which message will go to a receive is known
 //! as soon as that is posted, if no other receive fits that message: the next one of its source, provided that the tag
-//! fits. So the receiver says that much, and its [`Invite`] is the answer to an announcement that is on its way, or has
+//! fits. So the receiver says that much, and its `Invite` is the answer to an announcement that is on its way, or has
 //! yet to be made (in UCX and the literature: ready to receive, RTR).
 //!
 //! ```text
@@ -12,7 +12,7 @@
 //! ```
 //!
 //! All that follows is as if the receiver had asked for the data ([`Header::Put`](crate::wire::Header::Put)). Which of the two happened must be
-//! known to both: a sender claims the [`Offer`] that comes with an invitation before it copies, and a receiver that
+//! known to both: a sender claims the `Offer` that comes with an invitation before it copies, and a receiver that
 //! cancels the receive, or wants the data otherwise, withdraws it; one of the two can happen. While the receiver asks about
 //! its default stream the offer is only prepared, so that the sender has all else done when it is opened. Where the announcement
 //! says that the sender takes an invitation, and the receiver would answer it by a request to store all of it, the
