@@ -38,7 +38,7 @@ fn falls_back(options: &[&str], arguments: &[&str], told: &Told, reason: &str) {
     };
     assert_eq!(lines.len(), expected, "{lines:?}");
     for line in lines {
-        assert!(line.contains(&format!("{NOT_USED}{reason}")), "{line}");
+        assert!(line.contains(NOT_USED) && line.contains(reason), "{line}");
     }
 }
 
@@ -86,7 +86,8 @@ fn ends(options: [&str; 3], reason: &str) {
     program.env("OMPI_MCA_pml", "cableway").env(format!("OMPI_MCA_{parameter}"), value);
     let finished = support::finish(program.arg("cableway"));
     assert!(!finished.status.success(), "{finished:?}");
-    assert_eq!(finished.stderr.matches(&format!("{CANNOT_RUN}{reason}")).count(), 1, "{finished:?}");
+    let lines: Vec<_> = finished.stderr.lines().filter(|line| line.contains(CANNOT_RUN)).collect();
+    assert!(lines.len() == 1 && lines[0].contains(reason), "{finished:?}");
     assert!(!finished.stderr.contains("done"), "{finished:?}");
 }
 
