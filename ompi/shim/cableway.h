@@ -151,8 +151,6 @@ int shim_modex_get(uint64_t process, const char *key, uint8_t **bytes, size_t *l
 bool shim_is_completing(void);
 /* Lets the rest of Open MPI advance. */
 void shim_host_progress(void);
-/* Whether the program makes no call of MPI any more. */
-bool shim_is_ending(void);
 /* One line for the user. */
 void shim_log(const char *line);
 

@@ -53,8 +53,6 @@ pub(crate) fn report(error: &Error) {
     match error {
         // What a program left behind in a communicator that it freed.
         Error::CommunicatorRemoved { .. } => log::debug!("{error}"),
-        // A process of another job that has left before this one tells it that it leaves, too.
-        Error::Unreachable { .. } | Error::PeerLeft { .. } if is_ending() => log::debug!("{error}"),
         _ => log::warn!("{error}"),
     }
 }
@@ -87,12 +85,6 @@ pub(crate) fn rows() -> &'static [[CString; 3]] {
 
 unsafe extern "C" {
     fn shim_log(line: *const c_char);
-    fn shim_is_ending() -> bool;
-}
-
-fn is_ending() -> bool {
-    // SAFETY: it reads a number.
-    unsafe { shim_is_ending() }
 }
 
 /// One line for the user, whatever the log's level.

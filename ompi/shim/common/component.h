@@ -173,8 +173,7 @@ static inline void cableway_done_with_communicator(ompi_communicator_t *communic
     }
 }
 
-/* Whether the program makes no call of MPI any more. Open MPI then tells processes of other jobs that are still connected
- * that it leaves. Those that have left before miss nothing, so that it is no error if they cannot be reached. */
+/* Whether MPI_Finalize has come so far that the program makes no call of MPI any more. */
 static inline bool cableway_is_ending(void)
 {
     return OMPI_MPI_STATE_FINALIZE_PAST_COMM_SELF_DESTRUCT <= ompi_mpi_state;

@@ -174,9 +174,6 @@ void shim_completed(void *owner, int source, int tag, uint64_t len, bool cancell
             const struct cableway_status result = {.source = source, .tag = tag, .len = len, .cancelled = cancelled};
             cableway_set_status(status, &result);
         }
-        if (OPAL_UNLIKELY(CABLEWAY_OK != code) && cableway_is_ending()) {
-            code = CABLEWAY_OK;
-        }
         status->MPI_ERROR = OPAL_LIKELY(CABLEWAY_OK == code) ? MPI_SUCCESS : cableway_error(code);
         complete(request);
         if (OPAL_UNLIKELY(CABLEWAY_OK != code)) {

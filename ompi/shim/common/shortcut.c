@@ -64,7 +64,7 @@ int cableway_shortcut_irecv(void *address, size_t count, ompi_datatype_t *dataty
     void *start;
     uint64_t len;
     int code;
-    if (OPAL_UNLIKELY(!cableway_one_run(address, count, datatype, &start, &len))) {
+    if (OPAL_UNLIKELY(!cableway_one_run(address, count, datatype, &start, &len) || (0 == len && cableway_is_ending()))) {
         return cableway_pml_irecv(address, count, datatype, source, tag, communicator, out);
     }
     request = (cableway_request_t *) opal_free_list_wait(&cableway_requests);

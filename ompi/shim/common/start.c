@@ -36,6 +36,16 @@ static int begin_buffered(cableway_request_t *request, struct cableway_buffer *b
     return rc < 0 ? cableway_error(-rc) : OMPI_SUCCESS;
 }
 
+/* Whether a message of MPI_Finalize is for a process of another job, or from one. Open MPI tells those that are still
+ * connected that this process leaves. Some may have left before, and 5.0 does so when it has given up its modex. Nobody
+ * needs to be told: a process may leave at any time after that. */
+static bool is_farewell(const cableway_request_t *request)
+{
+    return cableway_is_ending() && 0 <= request->peer
+           && OMPI_PROC_MY_NAME->jobid
+                  != ompi_group_get_proc_name(request->communicator->c_remote_group, request->peer).jobid;
+}
+
 /* Starts a request's operation. It becomes complete by itself, at once perhaps. If it cannot be started, nobody completes
  * the request. */
 int cableway_request_begin(cableway_request_t *request)
@@ -59,6 +69,10 @@ int cableway_request_begin_at(cableway_request_t *request, const struct cableway
         request->ompi.req_status.MPI_SOURCE = ompi_comm_rank(request->communicator);
         request->ompi.req_status.MPI_TAG = request->tag;
         request->ompi.req_status._ucount = buffer.len;
+    }
+    if (OPAL_UNLIKELY(is_farewell(request))) {
+        (void) ompi_request_complete(&request->ompi, false);
+        return OMPI_SUCCESS;
     }
     if (CABLEWAY_RECEIVE == request->kind) {
         (void) OPAL_THREAD_ADD_FETCH32(&request->references, 1);
@@ -87,11 +101,9 @@ void cableway_request_fail(cableway_request_t *request, int error)
 {
     request->ompi.req_state = OMPI_REQUEST_ACTIVE;
     request->ompi.req_status = ompi_status_empty;
-    request->ompi.req_status.MPI_ERROR = cableway_is_ending() ? MPI_SUCCESS : ompi_errcode_get_mpi_code(error);
+    request->ompi.req_status.MPI_ERROR = ompi_errcode_get_mpi_code(error);
     (void) ompi_request_complete(&request->ompi, false);
-    if (MPI_SUCCESS != request->ompi.req_status.MPI_ERROR) {
-        cableway_note_failure();
-    }
+    cableway_note_failure();
 }
 
 /* Open MPI passes no error to an error handler here, and MPI_Startall ignores what this returns. */

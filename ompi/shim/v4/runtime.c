@@ -37,11 +37,6 @@ void shim_host_progress(void)
     opal_progress();
 }
 
-bool shim_is_ending(void)
-{
-    return cableway_is_ending();
-}
-
 void shim_log(const char *line)
 {
     opal_output(0, "cableway: %s", line);

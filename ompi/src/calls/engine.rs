@@ -26,7 +26,7 @@ const FINALIZE_LIMIT: Duration = Duration::from_secs(10);
 unsafe extern "C" fn cableway_start(job: *const JobDescription, reason: *mut *const c_char) -> c_int {
     // SAFETY: the caller's promise, here and below.
     unsafe { *reason = c"an internal error".as_ptr() };
-    guarded(Code::Internal.refused(), || {
+    let code = guarded(Code::Internal.refused(), || {
         // SAFETY: the caller's promise.
         let description = unsafe { &*job };
         match start(description) {
@@ -35,13 +35,16 @@ unsafe extern "C" fn cableway_start(job: *const JobDescription, reason: *mut *co
                 0
             }
             Err(error) => {
-                host::withdraw();
                 // SAFETY: as above.
                 unsafe { *reason = state::words(&error.to_string()) };
                 Code::Internal.refused()
             }
         }
-    })
+    });
+    if code != 0 {
+        guarded((), host::withdraw);
+    }
+    code
 }
 
 /// # Safety
