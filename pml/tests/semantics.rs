@@ -42,6 +42,35 @@ fn a_synchronous_send_completes_when_it_is_matched() {
     }
 }
 
+/// What a host must know before it gives up a buffer without the engine.
+#[test]
+fn a_request_says_whether_a_peer_may_use_its_buffer() {
+    let ranks = two();
+    let (data, mut room) = (pattern(100_000, 1), vec![0; 100_000]);
+    let (copied, exposed) = (Request::new(), Request::new());
+    for (request, len) in [(&copied, 8), (&exposed, data.len())] {
+        // SAFETY: data and requests live until the requests are complete.
+        let outcome = unsafe {
+            ranks.engines[0].isend(&ranks.world[0], 1, 1, bytes(&data[..len]), &SendMode::Synchronous, request)
+        };
+        assert_eq!(outcome.unwrap(), Outcome::Started);
+    }
+    ranks.settle();
+    assert!(copied.is_active() && !copied.is_transferring());
+    assert!(exposed.is_active() && exposed.is_transferring());
+    let mut unused = [0; 8];
+    let waiting = ranks.irecv(1, 0, 2, &mut unused);
+    assert!(waiting.is_active() && !waiting.is_transferring());
+    for request in [&copied, &exposed] {
+        let received = ranks.recv(1, 0, 1, &mut room);
+        assert!(received.is_ok());
+        ranks.finish(&[request]);
+        assert!(request.is_complete() && !request.is_transferring());
+    }
+    // SAFETY: it was started on this engine.
+    assert!(unsafe { ranks.engines[1].cancel(&*waiting) });
+}
+
 #[test]
 fn a_standard_send_of_little_needs_no_receiver() {
     let ranks = two();

@@ -70,15 +70,13 @@ int cableway_pml_imrecv(void *address, size_t count, ompi_datatype_t *datatype, 
     (void) OPAL_THREAD_ADD_FETCH32(&request->references, 1);
     rc = cableway_imrecv(take_message(message), &buffer, request->engine);
     if (OPAL_UNLIKELY(rc < 0)) {
-        /* The engine's reference, and the program's. */
         cableway_request_release(request);
-        cableway_request_release(request);
-        rc = cableway_error(-rc);
-    } else {
-        *out = &request->ompi;
+        cableway_request_fail(request, cableway_error(-rc));
     }
-    cableway_done_with_communicator(communicator, rc);
-    return rc;
+    /* The request has a reference of its own. */
+    cableway_done_with_communicator(communicator, OMPI_SUCCESS);
+    *out = &request->ompi;
+    return OMPI_SUCCESS;
 }
 
 int cableway_pml_mrecv(void *address, size_t count, ompi_datatype_t *datatype, ompi_message_t **message,

@@ -24,12 +24,12 @@ static void panic_at(const char *point)
     close(file);
 }
 
-static void is_internal(int code)
-{
-    int class;
-    MPI_Error_class(code, &class);
-    CHECK_EQUAL(class, MPI_ERR_INTERN);
-}
+#define CHECK_INTERNAL(call)                                                                                           \
+    do {                                                                                                              \
+        int class_;                                                                                                   \
+        MPI_Error_class((call), &class_);                                                                             \
+        CHECK_EQUAL(class_, MPI_ERR_INTERN);                                                                          \
+    } while (0)
 
 /* Operations of several kinds that nothing will ever match. */
 static void post(MPI_Request requests[PENDING])
@@ -54,19 +54,19 @@ static void nothing_begins(void)
     MPI_Request request;
     MPI_Message message;
     int flag;
-    is_internal(MPI_Send(bytes, 8, MPI_BYTE, rank, 1, MPI_COMM_WORLD));
-    is_internal(MPI_Ssend(bytes, 8, MPI_BYTE, rank, 1, MPI_COMM_WORLD));
-    is_internal(MPI_Recv(bytes, 8, MPI_BYTE, rank, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+    CHECK_INTERNAL(MPI_Send(bytes, 8, MPI_BYTE, rank, 1, MPI_COMM_WORLD));
+    CHECK_INTERNAL(MPI_Ssend(bytes, 8, MPI_BYTE, rank, 1, MPI_COMM_WORLD));
+    CHECK_INTERNAL(MPI_Recv(bytes, 8, MPI_BYTE, rank, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
     /* The request reports it. */
     CHECK_EQUAL(MPI_Isend(bytes, 8, MPI_BYTE, rank, 1, MPI_COMM_WORLD, &request), MPI_SUCCESS);
-    is_internal(MPI_Wait(&request, MPI_STATUS_IGNORE));
+    CHECK_INTERNAL(MPI_Wait(&request, MPI_STATUS_IGNORE));
     CHECK_EQUAL(MPI_Irecv(bytes, 8, MPI_BYTE, rank, 1, MPI_COMM_WORLD, &request), MPI_SUCCESS);
-    is_internal(MPI_Wait(&request, MPI_STATUS_IGNORE));
-    is_internal(MPI_Probe(rank, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
-    is_internal(MPI_Iprobe(rank, 1, MPI_COMM_WORLD, &flag, MPI_STATUS_IGNORE));
-    is_internal(MPI_Mprobe(rank, 1, MPI_COMM_WORLD, &message, MPI_STATUS_IGNORE));
-    is_internal(MPI_Sendrecv(bytes, 8, MPI_BYTE, rank, 1, bytes + 64, 8, MPI_BYTE, rank, 1, MPI_COMM_WORLD,
-                             MPI_STATUS_IGNORE));
+    CHECK_INTERNAL(MPI_Wait(&request, MPI_STATUS_IGNORE));
+    CHECK_INTERNAL(MPI_Probe(rank, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+    CHECK_INTERNAL(MPI_Iprobe(rank, 1, MPI_COMM_WORLD, &flag, MPI_STATUS_IGNORE));
+    CHECK_INTERNAL(MPI_Mprobe(rank, 1, MPI_COMM_WORLD, &message, MPI_STATUS_IGNORE));
+    CHECK_INTERNAL(MPI_Sendrecv(bytes, 8, MPI_BYTE, rank, 1, bytes + 64, 8, MPI_BYTE, rank, 1, MPI_COMM_WORLD,
+                                MPI_STATUS_IGNORE));
 }
 
 static void wait_for_all(void)
@@ -77,7 +77,7 @@ static void wait_for_all(void)
     panic_at("progress");
     CHECK_EQUAL(MPI_Waitall(PENDING, requests, statuses), MPI_ERR_IN_STATUS);
     for (int i = 0; i < PENDING; i++) {
-        is_internal(statuses[i].MPI_ERROR);
+        CHECK_INTERNAL(statuses[i].MPI_ERROR);
     }
 }
 
@@ -87,7 +87,7 @@ static void wait_for_each(void)
     post(requests);
     panic_at("progress");
     for (int i = 0; i < PENDING; i++) {
-        is_internal(MPI_Wait(&requests[i], MPI_STATUS_IGNORE));
+        CHECK_INTERNAL(MPI_Wait(&requests[i], MPI_STATUS_IGNORE));
     }
 }
 
@@ -100,7 +100,7 @@ static void test_one(void)
     while (!flag && MPI_SUCCESS == code) {
         code = MPI_Test(&requests[1], &flag, MPI_STATUS_IGNORE);
     }
-    is_internal(code);
+    CHECK_INTERNAL(code);
 }
 
 static void wait_for_any(void)
@@ -109,7 +109,7 @@ static void wait_for_any(void)
     int index;
     post(requests);
     panic_at("progress");
-    is_internal(MPI_Waitany(PENDING, requests, &index, MPI_STATUS_IGNORE));
+    CHECK_INTERNAL(MPI_Waitany(PENDING, requests, &index, MPI_STATUS_IGNORE));
 }
 
 static void receive(const char *point)
@@ -117,14 +117,14 @@ static void receive(const char *point)
     MPI_Request requests[PENDING];
     post(requests);
     panic_at(point);
-    is_internal(MPI_Recv(bytes + 512, 8, MPI_BYTE, rank, 3, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
-    is_internal(MPI_Wait(&requests[0], MPI_STATUS_IGNORE));
+    CHECK_INTERNAL(MPI_Recv(bytes + 512, 8, MPI_BYTE, rank, 3, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+    CHECK_INTERNAL(MPI_Wait(&requests[0], MPI_STATUS_IGNORE));
 }
 
 static void probe(void)
 {
     panic_at("progress");
-    is_internal(MPI_Probe(rank, 3, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+    CHECK_INTERNAL(MPI_Probe(rank, 3, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
 }
 
 /* The call that starts a receive panics after the engine has it. */
@@ -134,8 +134,8 @@ static void start(void)
     post(requests);
     panic_at("start");
     CHECK_EQUAL(MPI_Irecv(bytes + 512, 8, MPI_BYTE, rank, 3, MPI_COMM_WORLD, &request), MPI_SUCCESS);
-    is_internal(MPI_Wait(&request, MPI_STATUS_IGNORE));
-    is_internal(MPI_Wait(&requests[3], MPI_STATUS_IGNORE));
+    CHECK_INTERNAL(MPI_Wait(&request, MPI_STATUS_IGNORE));
+    CHECK_INTERNAL(MPI_Wait(&requests[3], MPI_STATUS_IGNORE));
 }
 
 /* A collective that the other rank never joins. */
