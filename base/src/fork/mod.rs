@@ -12,7 +12,9 @@
 //! The handler makes system calls only, as a child of a process with threads must. The parent's table is locked from
 //! before the fork until after it, so that the child finds it whole.
 //!
-//! A child that is made without the handlers, by `clone(2)` itself, keeps everything.
+//! A child keeps everything if the handlers do not run: after `clone(2)` itself, or after a fork that another thread
+//! called before the first registration of the process had returned. Such a child must not call this module, because the
+//! lock may have been taken when it was copied.
 
 mod table;
 
