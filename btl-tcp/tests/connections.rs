@@ -147,13 +147,11 @@ fn ports_come_from_the_range() {
 }
 
 #[test]
-fn a_dead_address_is_an_error_within_seconds() {
-    let a = node(0, 2, &[LOOPBACK]);
+fn a_dead_address_is_an_error_before_a_silent_one() {
+    let a = node(0, 2, &[LOOPBACK, "peer_timeout=3600s"]);
     let card = node(1, 2, &[LOOPBACK]).btl.card();
     let mut to_b = a.btl.connect(1, &card).unwrap();
-    let start = Instant::now();
     until(&[&a], "an error", || to_b[0].send_inline(b"x", b"").is_err());
-    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
     let failed = a.seen.failed.lock();
     assert!(failed.len() == 1 && failed[0].1.to_string().contains("cannot connect"), "{failed:?}");
 }

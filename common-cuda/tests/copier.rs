@@ -121,7 +121,7 @@ fn launches() -> Option<i64> {
     app().calls(c"cuLaunchKernel")
 }
 
-const COPIER: [&str; 3] = ["device_copier=yes", "device_copier_idle=5ms", "device_kernel_patience=2s"];
+const COPIER: [&str; 3] = ["device_copier=yes", "device_copier_idle=5ms", "device_kernel_patience=20s"];
 
 #[test]
 fn the_copier_moves_every_byte() {
@@ -188,11 +188,12 @@ fn a_context_that_ends_takes_the_copier_along() {
     let test = "a_context_that_ends_takes_the_copier_along";
     isolated_each(test, &[&[]], |_| {
         for _ in 0..3 {
-            let devices = devices_with(&[&COPIER[..], &["device_copier_lease=1s"]].concat());
+            // Longer than anybody waits for the kernel to end by itself.
+            let devices = devices_with(&[&COPIER[..], &["device_copier_lease=600s"]].concat());
             traffic(&devices, 300);
             let begun = Instant::now();
             drop(devices);
-            assert!(begun.elapsed() < Duration::from_millis(500), "the kernel was told to end");
+            assert!(begun.elapsed() < Duration::from_secs(300), "the kernel was told to end");
         }
         if let Some((_, streams)) = app().live() {
             assert_eq!(streams, 0, "all streams were given back");

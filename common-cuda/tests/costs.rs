@@ -13,7 +13,8 @@ use cableway_common_cuda::{
 use common::{app, devices_with, isolated, isolated_each, on_simulated_driver, pattern};
 
 const DEVICE: DeviceIndex = DeviceIndex(0);
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Takes so long only what hangs.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A folder of the test's own, gone at its end.
 struct Folder(PathBuf);
@@ -429,15 +430,19 @@ fn no_thread_outlives_the_devices() {
             if captured {
                 app.cuStreamBeginCapture(stream, common::app::CAPTURE_GLOBAL).unwrap();
             }
-            let devices = folder.measure();
-            std::thread::scope(|threads| {
-                let meet = || devices.classify(std::ptr::with_exposed_provenance(address as usize), 1 << 20);
-                assert!(threads.spawn(meet).join().unwrap().on_device());
-            });
-            let begun = Instant::now();
-            drop(devices);
-            assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
-            assert_eq!(threads_of_ours(), 0, "captured: {captured}");
+            let end = |_| {
+                let devices = folder.measure();
+                std::thread::scope(|threads| {
+                    let meet = || devices.classify(std::ptr::with_exposed_provenance(address as usize), 1 << 20);
+                    assert!(threads.spawn(meet).join().unwrap().on_device());
+                });
+                let begun = Instant::now();
+                drop(devices);
+                assert_eq!(threads_of_ours(), 0, "captured: {captured}");
+                begun.elapsed()
+            };
+            // Sooner than the thread would have given up; a busy machine does not disturb all of many.
+            assert!((0..20).map(end).any(|took| took < Duration::from_secs(1)), "captured: {captured}");
             if captured {
                 assert_eq!(threads(), before);
                 let mut graph = 0;

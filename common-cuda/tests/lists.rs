@@ -14,7 +14,9 @@ const BLOCKS: i64 = 3000;
 /// `CU_STREAM_WAIT_VALUE_EQ`.
 const EQUAL: c_uint = 1;
 /// The simulated device takes its time.
-const PATIENCE: &str = "device_kernel_patience=20s";
+const KERNEL_PATIENCE: &str = "device_kernel_patience=20s";
+/// Takes so long only what hangs.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// What is packed, and where to.
 struct Ends {
@@ -78,7 +80,7 @@ fn pack_between(devices: &Devices, (list, places): &List, ends: &Ends, times: us
     let begun = Instant::now();
     while !devices.packs_between(&at, &spread) {
         devices.ask_default_stream(&at).unwrap();
-        assert!(begun.elapsed() < Duration::from_secs(5), "no kernels");
+        assert!(begun.elapsed() < PATIENCE, "no kernels");
     }
     while !devices.ask_default_stream(&at).unwrap() {}
     for time in 0..times {
@@ -117,7 +119,7 @@ fn is_read_there(devices: &Devices, list: &List, ends: &Ends) -> bool {
 fn comes_there(devices: &Devices, list: &List, ends: &Ends) -> bool {
     let begun = Instant::now();
     while !is_read_there(devices, list, ends) {
-        if begun.elapsed() > Duration::from_secs(5) {
+        if begun.elapsed() > PATIENCE {
             return false;
         }
     }
@@ -128,7 +130,7 @@ fn comes_there(devices: &Devices, list: &List, ends: &Ends) -> bool {
 fn a_list_that_is_used_again_is_read_on_the_device() {
     let test = "a_list_that_is_used_again_is_read_on_the_device";
     isolated_each(test, &[&[]], |_| {
-        let (devices, ends) = (devices_with(&[PATIENCE]), Ends::new());
+        let (devices, ends) = (devices_with(&[KERNEL_PATIENCE]), Ends::new());
         let first = list(&devices, 3);
         assert_eq!(made(|| pack(&devices, &first, 1)), 0, "once is not again");
         assert_eq!(made(|| assert!(comes_there(&devices, &first, &ends))), i64::from(app().simulated()));
@@ -149,7 +151,7 @@ fn a_list_that_finds_no_room_is_read_where_it_is() {
     isolated_each(test, cases, |case| {
         let room =
             ["device_list_memory=0", "device_list_memory=32K", "device_list_memory=64M", "device_list_memory=64M"];
-        let (devices, ends) = (devices_with(&[PATIENCE, room[case]]), Ends::new());
+        let (devices, ends) = (devices_with(&[KERNEL_PATIENCE, room[case]]), Ends::new());
         let (first, second) = (list(&devices, 3), list(&devices, 5));
         let tried = made(|| {
             pack_between(&devices, &first, &ends, 12);
@@ -172,7 +174,7 @@ fn a_list_that_finds_no_room_is_read_where_it_is() {
 #[test]
 fn what_small_lists_leave_serves_a_large_one() {
     isolated_each("what_small_lists_leave_serves_a_large_one", &[&[]], |_| {
-        let (devices, ends) = (devices_with(&[PATIENCE, "device_list_memory=2M"]), Ends::new());
+        let (devices, ends) = (devices_with(&[KERNEL_PATIENCE, "device_list_memory=2M"]), Ends::new());
         let small: Vec<_> = (0..8).map(|_| list_of_size(&devices, 256 << 10)).collect();
         let made = made(|| assert!(small.iter().all(|list| comes_there(&devices, list, &ends))));
         let large = list_of_size(&devices, 3 << 19);
@@ -191,7 +193,7 @@ fn what_small_lists_leave_serves_a_large_one() {
 #[test]
 fn contexts_that_go_leave_no_memory_of_lists() {
     isolated_each("contexts_that_go_leave_no_memory_of_lists", &[&[]], |_| {
-        let devices = devices_with(&[PATIENCE]);
+        let devices = devices_with(&[KERNEL_PATIENCE]);
         let (app, used) = (app(), list(&devices, 3));
         for _ in 0..4 {
             let context = app.create_context(0);
@@ -211,7 +213,7 @@ fn contexts_that_go_leave_no_memory_of_lists() {
 #[test]
 fn lists_come_and_go_beside_a_stream_that_waits() {
     isolated_each("lists_come_and_go_beside_a_stream_that_waits", &[&[]], |_| {
-        let devices = devices_with(&[PATIENCE, "device_list_memory=4M"]);
+        let devices = devices_with(&[KERNEL_PATIENCE, "device_list_memory=4M"]);
         // What is not about lists is made before, and goes after.
         let (app, ends) = (app(), Ends::new());
         let lists: Vec<_> = [1 << 20, 1 << 20, 3 << 20].map(|bytes| list_of_size(&devices, bytes)).into();
@@ -232,7 +234,7 @@ fn lists_come_and_go_beside_a_stream_that_waits() {
             over.send(()).unwrap();
             (devices, ends)
         });
-        let ended = is_over.recv_timeout(Duration::from_secs(20));
+        let ended = is_over.recv_timeout(PATIENCE);
         go_on.store(1, Ordering::Release);
         drop(thread.join().unwrap());
         assert!(ended.is_ok(), "something waited for the program's stream");

@@ -90,7 +90,8 @@ fn await_kernels(devices: &Devices) -> bool {
     let buffer = DeviceBuffer::new(devices, DeviceIndex(0), BufferKind::Device, 1).unwrap();
     let begun = Instant::now();
     while !devices.kernels(&buffer.location()) {
-        if begun.elapsed() > Duration::from_secs(2) {
+        // So long takes only what hangs.
+        if begun.elapsed() > Duration::from_secs(120) {
             return false;
         }
         std::thread::yield_now();

@@ -16,10 +16,8 @@ os.dup2(log, 2)
 os.close(log)
 results = open(os.path.join(out, rank + ".results"), "w", buffering=1)
 
-# Says where a rank hangs, shortly before the whole run is ended from outside.
+# Seconds after which a test says where it hangs, shortly before the whole run is ended from outside.
 limit = float(os.environ.get("MPI4PY_RANK_LIMIT", 0))
-if limit > 0:
-    faulthandler.dump_traceback_later(limit, exit=False)
 
 
 def note(status, test, reason=""):
@@ -29,6 +27,8 @@ def note(status, test, reason=""):
 class Result(unittest.TextTestResult):
     def startTest(self, test):
         note("began", test)
+        if limit > 0:
+            faulthandler.dump_traceback_later(limit, exit=False)
         super().startTest(test)
 
     def addSuccess(self, test):

@@ -3,15 +3,13 @@
 
 mod support;
 
-use std::time::Duration;
-
 fn every_size_arrives(options: &[&str]) {
     if !support::has_netpipe() {
         return support::skip(support::NO_NETPIPE);
     }
     // As it comes; receives posted before; synchronous sends; from anybody.
     for mode in [&[][..], &["-a"], &["-S"], &["-z"]] {
-        support::netpipe(support::mpirun(2).args(options), 4 << 20, mode, Duration::from_secs(60));
+        support::netpipe(support::mpirun(2).args(options), 4 << 20, mode, support::HANG);
     }
 }
 

@@ -1,7 +1,6 @@
 //! What the command says to wrong input.
 
 use std::process::Command;
-use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -209,7 +208,7 @@ fn a_comparison_ended_early_is_kept() {
         };
         files.into_iter().find(whole).map(|path| std::fs::read_to_string(path).unwrap()).unwrap_or_default()
     };
-    assert!(eventually(Duration::from_secs(50), || kept(".md").contains("- rounds: 1 of 99 are complete")));
+    assert!(eventually(|| kept(".md").contains("- rounds: 1 of 99 are complete")));
     running.signal(Signal::TERM);
     let finished = running.finish();
     assert!(!finished.status.success() && finished.stdout.is_empty(), "{finished:?}");

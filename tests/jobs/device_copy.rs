@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use cableway::{BufferKind, DeviceBuffer, DeviceIndex, DeviceSlice, DeviceSliceMut, World};
 
-use crate::support::{Driver, Finished, Role, Test, cableway, finish, role_job, skip};
+use crate::support::{Driver, Finished, Role, SOON, Test, cableway, finish, role_job, skip};
 
 pub(crate) const TESTS: &[Test] = &[
     ("device_copy::between_two_devices_and_on_one", between_two_devices_and_on_one),
@@ -348,7 +348,7 @@ fn settled() -> Outcome {
     let send_kind = kind("IPC_KIND", BufferKind::Device);
     let mut out = DeviceBuffer::new(world.devices(), device, send_kind, len)?;
     let mut inbox = DeviceBuffer::new(world.devices(), device, kind("IPC_INTO", send_kind), len)?;
-    let (start, mut again) = (std::time::Instant::now(), 0);
+    let (start, mut again) = (Instant::now(), 0);
     for round in 0.. {
         let seed = |rank: usize| round * 2 + rank;
         out.copy_from_host(0, &bytes(seed(me), len))?;
@@ -360,7 +360,7 @@ fn settled() -> Outcome {
         on.sendrecv(&made, (peer, 1), &mut others, (peer, 1))?;
         match made[0] + others[0] {
             2 => again += 1,
-            fewer if start.elapsed().as_secs() > 20 => return Err(format!("{fewer} of two in round {round}").into()),
+            fewer if start.elapsed() > SOON => return Err(format!("{fewer} of two in round {round}").into()),
             // Before the ranks on one device have settled who copies, they may have copied other buffers.
             _ => again = 0,
         }
@@ -407,7 +407,7 @@ fn fresh() -> Outcome {
         if settled && others == [1] {
             break;
         }
-        if start.elapsed() > Duration::from_secs(10) && !settled {
+        if start.elapsed() > SOON && !settled {
             return Err(format!("{} descriptors where there were {at_first}", descriptors()?).into());
         }
         std::thread::sleep(Duration::from_millis(1));

@@ -2,7 +2,6 @@
 //! Figures of the simulated driver mean nothing, so that these are made up.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use crate::device_copy::{direct, messages, run, told};
 use crate::support::{Driver, Finished, Test, cableway, eventually, finish, shell_job, skip, this};
@@ -70,7 +69,7 @@ fn believe(folder: &Path, beliefs: Beliefs) {
         let found = files(folder);
         found.len() == 2 && found.iter().all(|path| has(path, "\npush ") && has(path, "\npull "))
     };
-    assert!(eventually(Duration::from_secs(30), is_whole));
+    assert!(eventually(is_whole));
     let found = files(folder);
     for path in found {
         let text = std::fs::read_to_string(&path).expect("a file");

@@ -129,7 +129,7 @@ fn to_and_from_hosts() {
         command.args(["pingpong", "--src", from, "--dst", to, "--check", "--iterations", "2"]);
         command.args(["--sizes", "1,12265,65535,65536,99999,100000,100001,1000000"]);
         command.args(machine.options(&["btl_openib_gpudirect_limit=100000"])).env("SIM_CUDA_DIRECT", "peer_memory");
-        let finished = start(&mut command).finish_within(std::time::Duration::from_secs(120)).assert_success();
+        let finished = start(&mut command).finish().assert_success();
         assert!(finished.stdout.contains("1000000"), "{finished:#?}");
     }
 }

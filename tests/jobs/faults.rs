@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use cableway::{Any, Communicator, EngineError, World};
 
-use crate::support::{Role, Test, finish, over, role_job, soon, transports};
+use crate::support::{Role, SOON, Test, finish, over, role_job, transports};
 
 pub(crate) const TESTS: &[Test] = &[
     ("faults::a_killed_peer_is_an_error_soon", || every_transport("peer_dies")),
@@ -43,7 +43,7 @@ pub(crate) fn kill_myself() -> Outcome {
 fn fails_soon(what: &str, operation: impl FnOnce() -> Result<(), cableway::Error>) -> Outcome {
     let start = Instant::now();
     let error = operation().err().ok_or_else(|| format!("{what} worked with a dead peer"))?;
-    if start.elapsed() > soon() {
+    if start.elapsed() > SOON {
         return Err(format!("{what} took {:?}", start.elapsed()).into());
     }
     match error.engine_error() {
@@ -102,7 +102,7 @@ fn dies_in_mid_message() -> Outcome {
     // Depending on when it died, the first may have come whole.
     let first = on.recv(&mut memory, 1, 0).map(drop);
     fails_soon("receive", || first.and_then(|()| on.recv(&mut memory, 1, 0).map(drop)))?;
-    if start.elapsed() > 2 * soon() {
+    if start.elapsed() > SOON {
         return Err(format!("it took {:?}", start.elapsed()).into());
     }
     others_go_on(on)?;

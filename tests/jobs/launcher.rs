@@ -1,7 +1,6 @@
 //! `cableway run`: exit codes, signals, processes, input and output.
 
 use std::process::Command;
-use std::time::Duration;
 
 use rustix::process::Signal;
 
@@ -28,8 +27,6 @@ pub(crate) const TESTS: &[Test] = &[
     ("launcher::ranks_are_bound_to_cores_of_their_own", ranks_are_bound_to_cores_of_their_own),
     ("launcher::hangup_stays_ignored_under_nohup", hangup_stays_ignored_under_nohup),
 ];
-
-const SOON: Duration = Duration::from_secs(20);
 
 fn exit_code_is_that_of_the_first_failure() {
     assert_eq!(finish(&mut shell_job(3, &[], "exit 0")).code(), 0);
@@ -74,9 +71,13 @@ fn sleepers(ranks: u32, prepare: &str, then: &str) -> (Running, String) {
     let sleep = long_sleep();
     let script = format!("{prepare}\nsleep {sleep} & \nwait $!\n{then}");
     let running = start(&mut shell_job(ranks, &[], &script));
-    let asleep = || processes_with(&sleep).iter().filter(|(pid, _)| is_sleep(*pid)).count() == ranks as usize;
-    assert!(eventually(SOON, asleep), "the ranks do not start");
+    assert!(eventually(|| asleep(&sleep) == ranks as usize), "the ranks do not start");
     (running, sleep)
+}
+
+/// How many processes sleep for so long.
+fn asleep(sleep: &str) -> usize {
+    processes_with(sleep).iter().filter(|(pid, _)| is_sleep(*pid)).count()
 }
 
 fn is_sleep(pid: u32) -> bool {
@@ -101,9 +102,10 @@ fn signals_reach_every_rank() {
 }
 
 fn a_second_interrupt_kills() {
-    let (running, sleep) = sleepers(2, "trap 'echo caught' INT", &format!("sleep {}", long_sleep()));
+    let caught = long_sleep();
+    let (running, sleep) = sleepers(2, "trap 'echo caught' INT", &format!("sleep {caught}"));
     running.signal(Signal::INT);
-    std::thread::sleep(Duration::from_millis(300));
+    assert!(eventually(|| asleep(&caught) == 2), "the ranks do not hear the first");
     running.signal(Signal::INT);
     let finished = running.finish();
     assert_eq!(finished.code(), 137, "{finished:?}");
@@ -121,9 +123,9 @@ fn stop_and_continue() {
             && processes_with(&sleep).iter().filter(|(pid, _)| is_sleep(*pid)).all(|(_, state)| states.contains(state))
     };
     running.signal(Signal::TSTP);
-    assert!(eventually(SOON, || all(&['T'])), "{:?}", processes_with(&sleep));
+    assert!(eventually(|| all(&['T'])), "{:?}", processes_with(&sleep));
     running.signal(Signal::CONT);
-    assert!(eventually(SOON, || all(&['S', 'R'])), "{:?}", processes_with(&sleep));
+    assert!(eventually(|| all(&['S', 'R'])), "{:?}", processes_with(&sleep));
     running.signal(Signal::TERM);
     assert_eq!(running.finish().code(), 143);
 }
@@ -131,8 +133,7 @@ fn stop_and_continue() {
 fn ranks_die_with_a_killed_launcher() {
     let sleep = long_sleep();
     let running = start(job(3, &[]).args(["sleep", &sleep]));
-    let asleep = || processes_with(&sleep).iter().filter(|(pid, _)| is_sleep(*pid)).count() == 3;
-    assert!(eventually(SOON, asleep));
+    assert!(eventually(|| asleep(&sleep) == 3));
     running.signal(Signal::KILL);
     running.finish();
     assert_gone(&sleep);
@@ -145,7 +146,7 @@ fn ranks_die_with_a_killed_launcher() {
 
 /// A process that was killed may take a moment to be gone.
 fn assert_gone(marker: &str) {
-    assert!(eventually(SOON, || processes_with(marker).is_empty()), "{:?}", processes_with(marker));
+    assert!(eventually(|| processes_with(marker).is_empty()), "{:?}", processes_with(marker));
 }
 
 fn nothing_is_left_of_a_rank_that_ended() {

@@ -424,24 +424,33 @@ fn no_memory_for_a_message(on: &Communicator, me: u32) -> Outcome {
 
 static LONG: &[u8] = &[3; 300_000];
 
+/// A file that a process leaves when it has sent its message.
+fn sent(process: u32) -> std::path::PathBuf {
+    std::env::temp_dir().join(format!("cableway-progress-{process}"))
+}
+
 fn progress_thread() -> Outcome {
     let world = World::options()?.set("progress_thread", "yes")?.init()?;
     let on = world.communicator();
-    let pause = Duration::from_secs(3);
     let out = values(0, 0, 1 << 20);
+    let mut name = [std::process::id()];
     if world.rank() == 0 {
+        on.send(&name, 1, 1)?;
         on.barrier()?;
-        let start = Instant::now();
         on.ssend(&out, 1, 0)?;
-        expect(start.elapsed() < pause, true)?;
+        std::fs::write(sent(name[0]), "")?;
         on.barrier()?;
+        std::fs::remove_file(sent(name[0]))?;
     } else {
+        on.recv(&mut name, 0, 1)?;
         let mut inbox = vec![0_u32; out.len()];
         on.scope(|scope| {
             let coming = scope.irecv(&mut inbox, 0, 0)?;
             on.barrier()?;
-            // No call of ours meanwhile.
-            std::thread::sleep(pause);
+            // No call of the library until the message has been sent.
+            while !sent(name[0]).exists() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
             coming.wait()
         })?;
         expect(inbox == out, true)?;

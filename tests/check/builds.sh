@@ -1,0 +1,63 @@
+# Steps about what is in a build. Sourced by ./check.
+
+# Every crate with its tests and with verbs, which most steps use.
+build() {
+    tests/check/built
+}
+
+# What users build: of default features it knows no verbs, and without device support nothing of the driver. The folder is
+# the one for Debian 13, whose component is of default features, too.
+plain() {
+    local names
+    export CARGO_TARGET_DIR=$CHECKS_TARGET/plain
+    cargo build -p cableway
+    knows_no_verbs "$CARGO_TARGET_DIR/debug/cableway"
+    if command -v mpicc >/dev/null; then
+        cargo build -p cableway-ompi
+        knows_no_verbs "$CARGO_TARGET_DIR/debug/libcableway_ompi.so"
+    fi
+
+    cargo build -p cableway --no-default-features
+    names=$(grep -aoE '\bcu(Init|Ctx|Mem|Pointer|Device|Stream|Event|Ipc|Launch|Module|Graph|Thread|GetProcAddress)[A-Za-z0-9_]*' \
+        "$CARGO_TARGET_DIR/debug/cableway" | sort -u || true)
+    [ -z "$names" ] || { echo "names of driver functions in a build without device support:"; echo "$names"; return 1; }
+}
+
+knows_no_verbs() {
+    ! grep -aq ibverbs "$1" || { echo "$1, built without the feature openib, names libibverbs"; return 1; }
+}
+
+# The optimised build, which takes minutes.
+release() {
+    local component=()
+    all || { skip "the optimised build, which ./check all makes"; return 0; }
+    ! command -v mpicc >/dev/null || component=(-p cableway-ompi -p cableway-ompi-preload)
+    CARGO_TARGET_DIR=$CHECKS_TARGET/plain cargo build --release -p cableway "${component[@]}"
+}
+
+# A build with verbs needs no libibverbs to be there before it is asked for.
+verbs() {
+    local reason binary component
+    reason=$(no_bindings)
+    [ -z "$reason" ] || { skip "$reason"; return 0; }
+    binary=$(tests/check/built debug/cableway)
+    grep -aq ibverbs "$binary" || { echo "a build with the feature openib does not name libibverbs"; return 1; }
+    # Read to its end: who writes into a pipe that nobody reads any more fails, and so would seem to be right.
+    ! LD_DEBUG=libs "$binary" pingpong --sizes 8 --iterations 10 2>&1 | grep libibverbs >"$LOGS/loaded" ||
+        { echo "libibverbs is loaded where nothing asked for it"; cat "$LOGS/loaded"; return 1; }
+
+    command -v mpicc >/dev/null || { skip "there is no mpicc, so no component with verbs"; return 0; }
+    component=$(tests/check/built debug/deps/libcableway_ompi.so)
+    grep -aq ibverbs "$component" || { echo "a component with the feature openib does not name libibverbs"; return 1; }
+    ! objdump -p "$component" | grep -q 'NEEDED.*ibverbs' || { echo "the component needs libibverbs to be loaded"; return 1; }
+}
+
+# A Debian package of what was built, installed and removed in a root of its own.
+deb() {
+    command -v dpkg-deb >/dev/null && command -v mpicc >/dev/null ||
+        { skip "a Debian package needs dpkg-deb, and its component mpicc"; return 0; }
+    local binary component
+    binary=$(tests/check/built debug/cableway)
+    component=$(tests/check/built debug/deps/libcableway_ompi.so)
+    packaging/test "$binary" "$component"
+}

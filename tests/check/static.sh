@@ -1,0 +1,66 @@
+# Steps that read the source: its form, lints, docs, licences. Sourced by ./check.
+
+format() {
+    cargo fmt --all -- --check
+}
+
+# With verbs, and without device memory and verbs.
+lints() {
+    # shellcheck disable=SC2046 # a list of options
+    cargo clippy $(everything) --all-targets -- -D warnings
+    # shellcheck disable=SC2046
+    cargo clippy $(packages) --all-targets --no-default-features -- -D warnings
+}
+
+docs() {
+    # shellcheck disable=SC2046 # a list of options
+    RUSTDOCFLAGS="-D warnings" cargo doc $(everything) --no-deps --document-private-items
+}
+
+# Licences, bans and sources need no network. Advisories do: their database is fetched anew.
+deny() {
+    local deny=$TOOLS/bin/cargo-deny
+    [ -x "$deny" ] || { skip "there is no cargo-deny"; return 0; }
+    "$deny" check licenses bans sources
+    if timeout -k 5 60 "$deny" fetch db; then
+        "$deny" check advisories
+    else
+        skip "advisories: their database cannot be fetched from here"
+    fi
+}
+
+# The text of the device kernels that the library carries is what their source compiles to; and what packs and unpacks
+# does so on the CPU.
+kernels() {
+    local fresh name status=0
+    fresh=$(mktemp -d)
+    common-cuda/kernels/compile "$fresh" || status=$?
+    [ $status != 77 ] || { rm -r "$fresh"; skip "there is no clang-19 to compile the kernels anew"; return 0; }
+    [ $status = 0 ] || return $status
+    for name in copy resident; do
+        cmp "$fresh/$name.ptx" common-cuda/kernels/$name.ptx ||
+            { echo "common-cuda/kernels/$name.ptx is not what $name.cu compiles to; run common-cuda/kernels/compile"; return 1; }
+    done
+    rm -r "$fresh"
+    common-cuda/kernels/test/run
+}
+
+# Nothing forbids aarch64.
+arm64() {
+    local target=aarch64-unknown-linux-gnu
+    if compgen -G "$(rustc --print sysroot)/lib/rustlib/$target/lib/libstd-*" >/dev/null; then
+        cargo check --workspace --exclude cableway-ompi --exclude cableway-btl-openib --target "$target"
+    else
+        skip "the standard library for $target is not installed"
+    fi
+}
+
+# `rocm` is a reserved name: building with it says so.
+features() {
+    local said
+    if said=$(cargo check -p cableway-common-cuda --features rocm 2>&1); then
+        echo "building with the feature rocm succeeded; it is reserved"
+        return 1
+    fi
+    grep -i "rocm.*reserved\|reserved.*rocm" <<<"$said" || { echo "$said"; return 1; }
+}

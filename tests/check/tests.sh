@@ -1,0 +1,45 @@
+# Steps that run Rust's tests. Sourced by ./check.
+
+# Of transports that need a device, what needs none; the guest runs the rest.
+readonly WITHOUT_DEVICE='not (package(cableway-btl-openib) and kind(test) and not binary(at_scale)) and not binary(openib)'
+
+# Unit, property and multi-process tests.
+tests() {
+    run_tests "not package(cableway-ompi) and $WITHOUT_DEVICE"
+}
+
+# The component, under this machine's own Open MPI.
+mpi() {
+    local need
+    for need in mpicc mpirun; do
+        command -v $need >/dev/null || { skip "there is no $need, so no Open MPI to load the component"; return 0; }
+    done
+    run_tests "package(cableway-ompi) and $WITHOUT_DEVICE"
+}
+
+# Those of the tests that a filter of nextest selects. Without nextest, all of them, when they are asked for first.
+run_tests() {
+    local status=0
+    if cargo nextest --version >/dev/null 2>&1; then
+        # shellcheck disable=SC2046 # a list of options
+        cargo nextest run $(everything) -E "$1" --no-fail-fast || status=$?
+        grep -aE '^ *(skipped: |SKIPPED: )' "$CARGO_TARGET_DIR/nextest/default/junit.xml" || true
+        return $status
+    elif [[ $1 == not* ]]; then
+        # shellcheck disable=SC2046
+        cargo test $(everything) --lib --bins --tests --no-fail-fast -- --show-output
+    else
+        skip "there is no cargo-nextest to run these tests apart: the step 'tests' runs them"
+    fi
+}
+
+doctests() {
+    # shellcheck disable=SC2046 # a list of options
+    cargo test $(everything) --doc --no-fail-fast
+}
+
+# Every interleaving of the lock-free rings, as far as the bounds of its models go.
+loom() {
+    RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR="$CHECKS_TARGET/loom" \
+        cargo test -p cableway-base -p cableway-btl-sm --no-default-features --lib loom
+}
