@@ -49,7 +49,11 @@ fn take_over<H: Host>(host: &H, slot: &Slot<H::Above>, btl: usize, error: &Error
 pub(super) fn link_broke<H: Host>(host: &H, slot: &Slot<H::Above>, btl: usize, error: Error, done: &mut Done) {
     let core = host.core();
     if matches!(error, Error::PeerLeft { .. }) {
-        // Its last messages may still be on their way here; the transport says when all are delivered.
+        // The transport delivers the peer's last messages and then reports that it left. But the links that this engine
+        // closed at its own end are not reported: what still waits for them, such as answers, is dropped here.
+        if core.check_open().is_err() {
+            peer_gone(host, slot, Gone::Left, done);
+        }
         return;
     }
     if slot.with(core, done, |channel, _| failover::suspend(core, &slot.peer, channel, btl, &error)) {
