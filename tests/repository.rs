@@ -77,7 +77,6 @@ const CIRCLES: &[(&str, usize)] = &[
     ("src/main.rs", 15),
     ("benches/compare/src/lib.rs", 12),
     ("btl-openib/src/lib.rs", 21),
-    ("btl-self/src/lib.rs", 3),
     ("datatype/src/lib.rs", 3),
     ("tests/sim-cuda/src/lib.rs", 18),
 ];

@@ -9,7 +9,8 @@ use cableway_btl::{
 };
 use cableway_common_cuda::Location;
 
-use crate::{NAME, Shared};
+use crate::NAME;
+use crate::shared::Shared;
 
 /// Messages waiting beyond which a sender is told to come back, so that one that never receives from itself is held up
 /// by `pml`'s flow control and not by memory running out.

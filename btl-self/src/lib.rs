@@ -1,108 +1,17 @@
 //! The transport of a process to itself.
 //!
-//! Messages wait in a queue until [`Btl::progress`] hands them up, so that a send to oneself never re-enters its
-//! caller. Large messages are fetched in one copy (`get`), host or device memory on either side.
+//! Messages wait in a queue until [`Btl::progress`](cableway_btl::Btl::progress) delivers them, so that a send to oneself
+//! never re-enters its caller. `get` moves large messages in one copy, with host or device memory on either side.
 
 mod copy;
 mod endpoint;
 mod queue;
+mod self_loop;
+mod shared;
 
-use std::os::fd::BorrowedFd;
-use std::sync::Arc;
-
-use cableway_base::Parameters;
-use cableway_btl::{Btl, Endpoint, Error, Job, Rank, Received, SharedBytes, Token, Upcalls};
-use cableway_common_cuda::Devices;
-use parking_lot::Mutex;
-use slab::Slab;
-
-use crate::copy::Copies;
-use crate::endpoint::SelfEndpoint;
-use crate::queue::Queue;
+pub use self_loop::SelfLoop;
 
 const NAME: &str = "self";
-
-/// Messages of this process to itself.
-pub struct SelfLoop {
-    rank: Rank,
-    eager_limit: usize,
-    shared: Arc<Shared>,
-    /// Held by the one thread that is inside `progress`.
-    progressing: Mutex<()>,
-}
-
-/// What the transport and its endpoints share.
-struct Shared {
-    devices: Devices,
-    queue: Arc<Queue>,
-    copies: Mutex<Copies>,
-    registered: Arc<Mutex<Slab<cableway_btl::Region>>>,
-}
-
-impl SelfLoop {
-    /// The transport of `job`'s own rank.
-    pub fn new(job: &Job, parameters: &Parameters, devices: &Devices) -> Arc<Self> {
-        Arc::new(SelfLoop {
-            rank: job.rank,
-            eager_limit: parameters.btl_self_eager_limit,
-            shared: Arc::new(Shared {
-                devices: devices.clone(),
-                queue: Arc::default(),
-                copies: Mutex::default(),
-                registered: Arc::default(),
-            }),
-            progressing: Mutex::new(()),
-        })
-    }
-}
-
-impl Btl for SelfLoop {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn card(&self) -> Vec<u8> {
-        Vec::new()
-    }
-
-    fn connect(&self, peer: Rank, _card: &[u8]) -> Result<Vec<Box<dyn Endpoint>>, Error> {
-        if peer != self.rank {
-            return Ok(Vec::new());
-        }
-        Ok(vec![Box::new(SelfEndpoint::new(peer, self.eager_limit, self.shared.clone()))])
-    }
-
-    fn hears(&self, peer: Rank) -> bool {
-        peer == self.rank
-    }
-
-    fn progress(&self, upcalls: &dyn Upcalls) -> usize {
-        let Some(_inside) = self.progressing.try_lock() else { return 0 };
-        let mut events = 0;
-        // Only what was there at the start: an upcall that answers each message with another must not keep us here.
-        for _ in 0..self.shared.queue.len() {
-            let Some(message) = self.shared.queue.pop() else { break };
-            upcalls.receive(self.rank, Received::new(SharedBytes::from_private(message.bytes()), None));
-            self.shared.queue.recycle(message);
-            events += 1;
-        }
-        let done: Vec<(Token, Result<(), Error>)> = self.shared.copies.lock().take_done(&self.shared.devices);
-        for (token, result) in done {
-            upcalls.completed(token, result);
-            events += 1;
-        }
-        events
-    }
-
-    fn arm<'a>(&'a self, _wakers: &mut Vec<BorrowedFd<'a>>) -> bool {
-        // All that comes is sent by a thread of this process.
-        self.shared.queue.len() == 0 && self.shared.copies.lock().is_empty()
-    }
-
-    fn finalize(&self) -> bool {
-        true
-    }
-}
 
 #[cfg(test)]
 mod tests;

@@ -1,9 +1,14 @@
 use std::cell::RefCell;
+use std::sync::Arc;
 
-use cableway_btl::{Access, Flags, FragmentKind, Region, Remote, Sent, Transfer};
-use cableway_common_cuda::{Location, Order};
+use cableway_base::Parameters;
+use cableway_btl::{
+    Access, Btl, Endpoint, Error, Flags, FragmentKind, Job, Rank, Received, Region, Remote, Sent, Token, Transfer,
+    Upcalls,
+};
+use cableway_common_cuda::{Devices, Location, Order};
 
-use super::*;
+use crate::SelfLoop;
 
 #[derive(Default)]
 struct Seen {
