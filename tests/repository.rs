@@ -76,7 +76,6 @@ const CIRCLES: &[(&str, usize)] = &[
     ("src/lib.rs", 7),
     ("src/main.rs", 15),
     ("benches/compare/src/lib.rs", 12),
-    ("btl-openib/src/lib.rs", 21),
     ("datatype/src/lib.rs", 3),
     ("tests/sim-cuda/src/lib.rs", 18),
 ];

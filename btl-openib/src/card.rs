@@ -176,6 +176,12 @@ impl Address {
         Ok(Address { listener, pkey: published.pkey.get(), network: published.network, ..address })
     }
 
+    /// The port's IP address.
+    pub(crate) fn ip(&self) -> IpAddr {
+        let gid = Ipv6Addr::from(self.gid).to_canonical();
+        self.listener.filter(|_| self.kind == Kind::Iwarp).map_or(gid, |listener| listener.ip())
+    }
+
     /// Whether the largest buffers of a connection, of `size` bytes, hold the messages that it says it takes: senders
     /// count on it.
     ///

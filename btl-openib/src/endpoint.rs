@@ -197,7 +197,7 @@ impl OpenibEndpoint {
         let mut tx = self.link.tx.lock();
         // Large transfers hold up the fewest messages beside the largest.
         let lane = tx.works.len() - 1;
-        if !self.is_open(&mut tx)? || !tx.works[lane].has_room(&self.shared) {
+        if !self.is_open(&mut tx)? || !tx.works[lane].has_room(&self.shared.port) {
             return Ok(Transfer::Busy);
         }
         if local.len == 0 {

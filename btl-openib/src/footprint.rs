@@ -8,11 +8,12 @@ use cableway_btl::{Capabilities, Error};
 
 use crate::card::Address;
 use crate::connection::Hello;
+use crate::inbound::Inbound;
 use crate::kept::Message;
 use crate::link::Link;
 use crate::order::Arrivals;
 use crate::port::READS;
-use crate::receives::{Inbound, Receives};
+use crate::receives::Receives;
 use crate::settings::Settings;
 use crate::work::{LEAST, Lane, Owner, Works};
 

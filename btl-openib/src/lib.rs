@@ -14,12 +14,13 @@
 //! | `ports`, `gid`, `port`, `card` | which devices, ports and addresses; what there is to a port, and is published |
 //! | `partitions`, `subnets`, `routes` | in which partition, and to which networks it leads |
 //! | `networks` | which ports of two processes talk to each other |
-//! | `process` | peers on this node, whose end the system tells |
 //! | `connection/` | how two processes that know each other's cards make a connection: by datagrams or librdmacm, for each a state machine free of devices and clocks, and the thread that serves them |
 //! | `receive_queues` | which receive buffers there are, as the parameter lists them |
 //! | `memory`, `receives`, `cells` | memory that the device may reach: send buffers, receive buffers, credits |
-//! | `link`, `work`, `kept`, `endpoint` | sending: a connection, what is under way on each of its queue pairs, what may have to be sent again, and `pml`'s face of it |
-//! | `progress`, `order` | receiving and completing; the order of what comes by several queue pairs |
+//! | `link`, `work`, `kept` | the state of a connection: its queue pairs, the work under way on each, messages that may have to be sent again |
+//! | `inbound`, `mailbox`, `shared` | what arrives by one queue pair; failures left for progress; the state that all parts share |
+//! | `link/`, `endpoint` | how a link sends and ends, and the endpoint that `pml` holds |
+//! | `progress`, `progress/`, `order` | receiving and completing; failures; the order of messages that arrive by several queue pairs |
 //! | `registration` | what `get` and `put` name |
 //! | `registrations/` | the program's memory as the device knows it: what is kept, and how a change of the pages below is noticed |
 //! | `gpudirect/` | device memory that the network device reaches itself: by which way, what is kept, and when it is seen |
@@ -48,8 +49,10 @@ mod footprint;
 pub mod fuzzing;
 mod gid;
 mod gpudirect;
+mod inbound;
 mod kept;
 mod link;
+mod mailbox;
 mod memory;
 mod networks;
 mod openib;

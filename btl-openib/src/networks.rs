@@ -41,7 +41,7 @@ impl Network {
 
     /// As a card has it.
     fn of(address: &Address) -> Self {
-        let ip = crate::subnets::ip(address);
+        let ip = address.ip();
         let bits = match ip {
             IpAddr::V4(ip) => ip.to_ipv6_mapped(),
             IpAddr::V6(ip) => ip,

@@ -95,7 +95,7 @@ impl Openib {
 
     /// Has so many completions more, or less, seem to be awaited.
     pub fn await_completions(&self, more: isize) {
-        self.shared.under_way.fetch_add(more.cast_unsigned(), Ordering::Relaxed);
+        self.shared.port.under_way.fetch_add(more.cast_unsigned(), Ordering::Relaxed);
     }
 
     /// Has the device say something of its own accord, by its number in `enum ibv_event_type`.
@@ -214,7 +214,7 @@ impl Btl for Openib {
             let mut tx = link.tx.lock();
             // A goodbye to each of thousands at once would be more than there is room for: the others' turn comes when
             // these have been reported.
-            if matches!(tx.state, State::Connected(_)) && !tx.closing && !self.shared.has_completions() {
+            if matches!(tx.state, State::Connected(_)) && !tx.closing && !self.shared.port.has_completions() {
                 flushed = false;
                 continue;
             }

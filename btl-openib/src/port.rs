@@ -1,6 +1,7 @@
 //! The ports that this process uses, and what it has there.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cableway_btl::Error;
 use parking_lot::Mutex;
@@ -35,6 +36,8 @@ pub(crate) struct Port {
     pub(crate) reads: u8,
     /// Completions that the queue has room for beside those of receive buffers.
     pub(crate) room: usize,
+    /// Work under way on all connections. Each may take a completion.
+    pub(crate) under_way: AtomicUsize,
     expected: Mutex<Expected>,
     /// Completions that the device has at most in a queue.
     most_completions: usize,
@@ -174,10 +177,17 @@ impl Port {
             network,
             reads,
             room,
+            under_way: AtomicUsize::new(0),
             expected,
             most_completions,
             depth,
         })
+    }
+
+    /// Whether the completion queue has room for more.
+    #[inline]
+    pub(crate) fn has_completions(&self) -> bool {
+        self.under_way.load(Ordering::Relaxed) + SPARE_COMPLETIONS < self.room
     }
 
     /// Makes room for the completions of so many more receive buffers.

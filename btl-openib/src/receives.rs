@@ -7,7 +7,6 @@ use cableway_btl::{Error, Retain, SharedBytes};
 use cableway_common_cuda::Devices;
 
 use crate::NAME;
-use crate::link::Link;
 use crate::memory::Slab;
 use crate::receive_queues::ReceiveQueue;
 use crate::verbs::{Access, Protection, QueuePair, SharedReceiveQueue};
@@ -139,24 +138,6 @@ impl Receives {
     fn address(&self, index: usize) -> *mut u8 {
         // SAFETY: indices are below the count, and the slab holds as many buffers.
         unsafe { self.slab.address().add(index * self.size) }.as_ptr()
-    }
-}
-
-/// What arrives by one queue pair: whose it is, and in which buffers.
-pub(crate) struct Inbound {
-    /// Whose number is nobody else's for as long as this is known by it.
-    pub(crate) _pair: Arc<QueuePair>,
-    pub(crate) link: Arc<Link>,
-    pub(crate) receives: Arc<Receives>,
-}
-
-impl Inbound {
-    /// Nobody needs this buffer's message any more. A broken queue pair would only hand its own back again.
-    #[inline]
-    pub(crate) fn give_back(&self, index: usize) {
-        if self.receives.is_shared() || !self.link.silenced.load(Ordering::Relaxed) {
-            self.receives.post(index);
-        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! What endpoints, progress and the thread that makes connections share.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::atomic::AtomicBool;
 
 use ahash::AHashMap;
 use cableway_base::Rank;
@@ -13,10 +13,12 @@ use crate::card::Address;
 use crate::cells::Cells;
 use crate::connection::Door;
 use crate::gpudirect::GpuDirect;
-use crate::link::{Link, Mailbox};
+use crate::inbound::Inbound;
+use crate::link::{COPIED, Link};
+use crate::mailbox::Mailbox;
 use crate::memory::Pool;
 use crate::port::Port;
-use crate::receives::{self, Inbound, Receives, Taker};
+use crate::receives::{self, Receives, Taker};
 use crate::registrations::Registrations;
 use crate::settings::Settings;
 use crate::verbs::SharedReceiveQueue;
@@ -36,8 +38,6 @@ pub(crate) struct Shared {
     /// Those that all connections share, by the place of their queue in the list; none before the first connection.
     receives: Mutex<Vec<Option<Arc<Receives>>>>,
     pub(crate) devices: Devices,
-    /// Work under way on all connections: each may take a completion.
-    pub(crate) under_way: AtomicUsize,
     /// This process takes no new connections any more.
     pub(crate) finalizing: AtomicBool,
     /// The device is of no use any more.
@@ -71,12 +71,11 @@ impl Shared {
             identity,
             address,
             cells: Cells::new(&port.protection),
-            pool: Pool::new(&port.protection, devices, &[crate::link::COPIED, settings.max_send_size]),
+            pool: Pool::new(&port.protection, devices, &[COPIED, settings.max_send_size]),
             registrations: Registrations::new(&port.protection, settings.registration_cache),
             gpudirect: GpuDirect::new(&port.protection, devices, &settings.direct),
             receives: Mutex::new(vec![None; settings.queues.len()]),
             devices: devices.clone(),
-            under_way: AtomicUsize::new(0),
             finalizing: AtomicBool::new(false),
             lost: AtomicBool::new(false),
             settings,

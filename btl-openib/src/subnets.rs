@@ -3,7 +3,7 @@
 //! On InfiniBand, ports of one subnet have the upper half of their addresses in common. RoCE over UDP and iWARP go where IP
 //! goes, so the kernel's routes tell: there must be one by the port's own interface. RoCE over Ethernet has no routers.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 
 use nix::ifaddrs::getifaddrs;
 
@@ -21,7 +21,7 @@ pub(crate) fn interface(port: &Port, own: &Address) -> Option<String> {
             port_file(&port.context.name, port.facts.number, &format!("gid_attrs/ndevs/{}", port.gid.index))
         }
         Kind::Iwarp => {
-            let ip = ip(own);
+            let ip = own.ip();
             let named = getifaddrs().ok()?.find(|interface| {
                 interface.address.is_some_and(|storage| match ip {
                     IpAddr::V4(ip) => storage.as_sockaddr_in().is_some_and(|address| address.ip() == ip),
@@ -38,7 +38,7 @@ pub(crate) fn lead(own: &Address, interface: Option<&str>, peer: &Address) -> bo
     if own.kind == Kind::InfiniBand {
         return own.subnet() == peer.subnet();
     }
-    let (from, to) = (ip(own), ip(peer));
+    let (from, to) = (own.ip(), peer.ip());
     // Every network has these.
     if is_link_local(from) && is_link_local(to) {
         return true;
@@ -48,12 +48,6 @@ pub(crate) fn lead(own: &Address, interface: Option<&str>, peer: &Address) -> bo
         Some(Route::Routed) => own.kind != Kind::RoceV1,
         Some(Route::Nowhere) => false,
     }
-}
-
-/// What IP knows the port by.
-pub(crate) fn ip(address: &Address) -> IpAddr {
-    let gid = Ipv6Addr::from(address.gid).to_canonical();
-    address.listener.filter(|_| address.kind == Kind::Iwarp).map_or(gid, |listener| listener.ip())
 }
 
 fn is_link_local(ip: IpAddr) -> bool {

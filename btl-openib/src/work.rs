@@ -8,9 +8,9 @@ use cableway_btl::Token;
 
 use crate::gpudirect::Held;
 use crate::memory::Buffer;
+use crate::port::Port;
 use crate::receives::Receives;
 use crate::settings::SPARE_WORK;
-use crate::shared::Shared;
 use crate::verbs::QueuePair;
 
 /// Places that a queue keeps which is empty.
@@ -88,26 +88,26 @@ impl Works {
 
     /// Whether there is room for another message, and for all that fragments are out for.
     #[inline]
-    pub(crate) fn has_room(&self, shared: &Shared) -> bool {
-        self.queue.len() + self.reserved + SPARE_WORK < shared.port.depth && shared.has_completions()
+    pub(crate) fn has_room(&self, port: &Port) -> bool {
+        self.queue.len() + self.reserved + SPARE_WORK < port.depth && port.has_completions()
     }
 
     /// The same, for what is no message: room is spared for it.
-    pub(crate) fn has_spare_room(&self, shared: &Shared) -> bool {
-        self.queue.len() + self.reserved + SPARE_WORK <= shared.port.depth && shared.has_completions()
+    pub(crate) fn has_spare_room(&self, port: &Port) -> bool {
+        self.queue.len() + self.reserved + SPARE_WORK <= port.depth && port.has_completions()
     }
 
     /// Whether the next, that need not report its end, should: not too late, for the queue has an end, and what
     /// holds nothing is let go of by the completion of what follows.
     #[inline]
-    pub(crate) fn is_due(&self, shared: &Shared) -> bool {
-        self.unsignalled + 1 >= (shared.port.depth / 4).max(1)
+    pub(crate) fn is_due(&self, port: &Port) -> bool {
+        self.unsignalled + 1 >= (port.depth / 4).max(1)
     }
 
     /// The next has begun.
     #[inline]
-    pub(crate) fn push(&mut self, shared: &Shared, owner: Owner, signalled: bool) {
-        shared.under_way.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn push(&mut self, port: &Port, owner: Owner, signalled: bool) {
+        port.under_way.fetch_add(1, Ordering::Relaxed);
         self.queue.push_back(owner);
         if signalled {
             self.unsignalled = 0;
@@ -119,7 +119,7 @@ impl Works {
 
     /// Work `number` and all before it is done: what each held is handed to `each`. False if there is no such work.
     #[inline]
-    pub(crate) fn finish(&mut self, shared: &Shared, number: u32, mut each: impl FnMut(Owner, bool)) -> bool {
+    pub(crate) fn finish(&mut self, port: &Port, number: u32, mut each: impl FnMut(Owner, bool)) -> bool {
         let count = number.wrapping_sub(self.oldest) as usize + 1;
         if count > self.queue.len() {
             return false;
@@ -130,13 +130,13 @@ impl Works {
         }
         self.oldest = number.wrapping_add(1);
         self.signalled = self.signalled.saturating_sub(1);
-        shared.under_way.fetch_sub(count, Ordering::Relaxed);
+        port.under_way.fetch_sub(count, Ordering::Relaxed);
         true
     }
 
     /// The device will not report the end of anything any more.
-    pub(crate) fn abandon(&mut self, shared: &Shared) -> VecDeque<Owner> {
-        shared.under_way.fetch_sub(self.queue.len(), Ordering::Relaxed);
+    pub(crate) fn abandon(&mut self, port: &Port) -> VecDeque<Owner> {
+        port.under_way.fetch_sub(self.queue.len(), Ordering::Relaxed);
         self.signalled = 0;
         std::mem::take(&mut self.queue)
     }

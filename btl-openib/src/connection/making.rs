@@ -11,11 +11,11 @@ use cableway_base::Rank;
 use cableway_btl::Error;
 use smallvec::SmallVec;
 
+use super::connector::Connector;
 use super::datagrams::Datagrams;
 use super::desk::{Desk, Work};
 use super::ends::{End, Ends, Made};
 use super::handshake::{Due, Handshake};
-use super::service::Connector;
 use super::wire::{HELLO, Hello, Queue, Refusal};
 use crate::NAME;
 use crate::card::{Address, BITS_24};

@@ -34,6 +34,7 @@
 //! Either way it is a thread that makes connections, so that a process that computes can be connected to, and one that
 //! does not answer is dead.
 
+mod connector;
 mod datagrams;
 mod desk;
 mod door;

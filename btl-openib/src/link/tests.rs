@@ -1,5 +1,8 @@
 //! On a device of this machine.
 
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
 use cableway_base::Parameters;
 use cableway_btl::{Endpoint, FragmentKind, Job};
 use cableway_common_cuda::Devices;

@@ -152,7 +152,7 @@ mod tests {
     use proptest::prelude::*;
     use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
-    use super::super::PAGE;
+    use super::super::watch::PAGE;
     use super::*;
 
     /// Pages of which each holds a number that no other ever held.

@@ -14,11 +14,9 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use self::cache::Cache;
-use self::watch::Watch;
+use self::watch::{PAGE, Watch};
 use crate::NAME;
 use crate::verbs::{Access, MemoryRegion, Protection};
-
-pub(crate) const PAGE: usize = 4096;
 
 pub(crate) struct Registrations {
     protection: Arc<Protection>,

@@ -2,45 +2,26 @@
 //!
 //! Queue pairs stay ours: the manager, which opens devices a second time for itself, is told their numbers only.
 
-use std::ffi::{CStr, c_int, c_uint, c_void};
+mod manager;
+
+use std::ffi::{CStr, c_int};
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 use cableway_base::fork::Registered;
 use rdma_mummy_sys::{
-    ibv_qp_attr, ibv_qp_state, rdma_cm_event, rdma_cm_event_type as kind, rdma_cm_id, rdma_conn_param,
-    rdma_event_channel, rdma_port_space,
+    ibv_qp_attr, ibv_qp_state, rdma_cm_event, rdma_cm_event_type as kind, rdma_cm_id, rdma_event_channel,
+    rdma_port_space,
 };
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
-use super::Library;
-use super::library::functions;
-use super::objects::{answer, made};
-use super::queue_pair::FOR_EVER;
-
-functions! {
-    Manager, "librdmacm.so.1";
-    fn rdma_create_event_channel() -> *mut rdma_event_channel;
-    fn rdma_destroy_event_channel(*mut rdma_event_channel);
-    fn rdma_create_id(*mut rdma_event_channel, *mut *mut rdma_cm_id, *mut c_void, c_uint) -> c_int;
-    fn rdma_destroy_id(*mut rdma_cm_id) -> c_int;
-    fn rdma_set_option(*mut rdma_cm_id, c_int, c_int, *mut c_void, usize) -> c_int;
-    fn rdma_bind_addr(*mut rdma_cm_id, *mut libc::sockaddr) -> c_int;
-    fn rdma_resolve_addr(*mut rdma_cm_id, *mut libc::sockaddr, *mut libc::sockaddr, c_int) -> c_int;
-    fn rdma_resolve_route(*mut rdma_cm_id, c_int) -> c_int;
-    fn rdma_listen(*mut rdma_cm_id, c_int) -> c_int;
-    fn rdma_connect(*mut rdma_cm_id, *mut rdma_conn_param) -> c_int;
-    fn rdma_accept(*mut rdma_cm_id, *mut rdma_conn_param) -> c_int;
-    fn rdma_reject(*mut rdma_cm_id, *const c_void, u8) -> c_int;
-    fn rdma_establish(*mut rdma_cm_id) -> c_int;
-    fn rdma_init_qp_attr(*mut rdma_cm_id, *mut ibv_qp_attr, *mut c_int) -> c_int;
-    fn rdma_get_cm_event(*mut rdma_event_channel, *mut *mut rdma_cm_event) -> c_int;
-    fn rdma_ack_cm_event(*mut rdma_cm_event) -> c_int;
-    fn rdma_get_src_port(*mut rdma_cm_id) -> u16;
-}
+use self::manager::{Manager, Socket};
+pub(crate) use self::manager::{Param, Reads};
+use super::library::Library;
+use super::results::{answer, made};
 
 /// Where ids report what happens to them.
 pub(crate) struct Events {
@@ -93,21 +74,6 @@ pub(crate) struct Asked {
     pub(crate) id: Id,
     pub(crate) said: Vec<u8>,
     pub(crate) reads: Reads,
-}
-
-/// How many reads a peer serves, and makes, at a time.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Reads {
-    pub(crate) serves: u8,
-    pub(crate) makes: u8,
-}
-
-/// What an end says of its queue pair.
-pub(crate) struct Param<'a> {
-    pub(crate) said: &'a [u8],
-    pub(crate) number: u32,
-    pub(crate) reads: u8,
-    pub(crate) retries: u8,
 }
 
 impl Events {
@@ -397,54 +363,5 @@ impl Drop for Id {
     fn drop(&mut self) {
         // SAFETY: made by the manager, and all its events that were got are acknowledged.
         unsafe { (self.events.manager.rdma_destroy_id)(self.raw.as_ptr()) };
-    }
-}
-
-impl Param<'_> {
-    fn raw(&self) -> rdma_conn_param {
-        rdma_conn_param {
-            private_data: self.said.as_ptr().cast(),
-            private_data_len: u8::try_from(self.said.len()).unwrap_or(0),
-            responder_resources: self.reads,
-            initiator_depth: self.reads,
-            flow_control: 1,
-            retry_count: self.retries,
-            rnr_retry_count: FOR_EVER,
-            srq: 1,
-            qp_num: self.number,
-        }
-    }
-}
-
-/// An address in the system's form.
-enum Socket {
-    V4(libc::sockaddr_in),
-    V6(libc::sockaddr_in6),
-}
-
-impl Socket {
-    fn new(address: SocketAddr) -> Self {
-        match address {
-            SocketAddr::V4(address) => Socket::V4(libc::sockaddr_in {
-                sin_family: libc::AF_INET as u16,
-                sin_port: address.port().to_be(),
-                sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(Ipv4Addr::octets(address.ip())) },
-                sin_zero: [0; 8],
-            }),
-            SocketAddr::V6(address) => Socket::V6(libc::sockaddr_in6 {
-                sin6_family: libc::AF_INET6 as u16,
-                sin6_port: address.port().to_be(),
-                sin6_flowinfo: 0,
-                sin6_addr: libc::in6_addr { s6_addr: Ipv6Addr::octets(address.ip()) },
-                sin6_scope_id: 0,
-            }),
-        }
-    }
-
-    fn raw(&mut self) -> *mut libc::sockaddr {
-        match self {
-            Socket::V4(address) => std::ptr::from_mut(address).cast(),
-            Socket::V6(address) => std::ptr::from_mut(address).cast(),
-        }
     }
 }

@@ -7,7 +7,8 @@ use rdma_mummy_sys::{
     ibv_port_attr, ibv_qp, ibv_qp_attr, ibv_qp_init_attr, ibv_srq, ibv_srq_init_attr,
 };
 
-use super::objects::{AsyncEvent, answer};
+use super::events::AsyncEvent;
+use super::results::answer;
 
 /// Protection domain, offset in the dma-buf, length, address by which work names the first byte, descriptor, access.
 type RegisterDmaBuf = unsafe extern "C" fn(*mut ibv_pd, u64, usize, u64, c_int, c_int) -> *mut ibv_mr;

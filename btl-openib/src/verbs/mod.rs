@@ -6,17 +6,23 @@
 //! return is an integer here, never a Rust enumeration.
 
 mod connection_manager;
+mod context;
+mod events;
 mod forks;
 mod library;
 mod objects;
+mod path;
 mod queue_pair;
 mod registered;
+mod results;
 
 pub(crate) use connection_manager::{Asked, Events, Happening, Id, Param, Reads};
+pub(crate) use context::{Context, PortFacts};
+pub(crate) use events::Event;
 pub(crate) use library::Library;
-pub(crate) use objects::SharedReceiveQueue;
-pub(crate) use objects::{AddressHandle, Channel, CompletionQueue, Context, Event, PortFacts, Protection};
-pub(crate) use queue_pair::{Data, Gather, Path, Patience, Post, Priority, QueuePair, QueuePairOptions, Remote, Work};
+pub(crate) use objects::{AddressHandle, Channel, CompletionQueue, Protection, SharedReceiveQueue};
+pub(crate) use path::{Path, Patience, Priority};
+pub(crate) use queue_pair::{Data, Gather, Post, QueuePair, QueuePairOptions, Remote, Work};
 pub(crate) use rdma_mummy_sys::{ibv_wc as Completion, ibv_wc_opcode as opcode, ibv_wc_status as status};
 pub(crate) use registered::{Access, MemoryRegion};
 

@@ -1,6 +1,6 @@
-//! A device's context and what is made in it.
+//! Objects made in a device's context: protection domains, completion queues, shared receive queues, address handles.
 
-use std::ffi::{CStr, c_int, c_uint};
+use std::ffi::c_int;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
@@ -8,194 +8,15 @@ use std::sync::Arc;
 
 use cableway_base::fork::Registered;
 use rdma_mummy_sys::{
-    ibv_ah, ibv_ah_attr, ibv_comp_channel, ibv_context, ibv_cq, ibv_device_attr, ibv_gid, ibv_pd, ibv_port_attr,
-    ibv_recv_wr, ibv_sge, ibv_srq, ibv_srq_attr, ibv_srq_init_attr, ibv_transport_type,
+    ibv_ah, ibv_ah_attr, ibv_comp_channel, ibv_cq, ibv_pd, ibv_recv_wr, ibv_sge, ibv_srq, ibv_srq_attr,
+    ibv_srq_init_attr,
 };
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
-use super::forks::unshare;
-use super::{Completion, Library, Path};
-
-/// An open device.
-pub(crate) struct Context {
-    pub(super) library: &'static Library,
-    pub(super) raw: NonNull<ibv_context>,
-    pub(crate) name: String,
-    /// Given up before the device is closed.
-    unshared: Option<[Registered; 2]>,
-}
-
-// SAFETY: verbs are thread-safe (ibv_*(3)); so for every object below.
-unsafe impl Send for Context {}
-// SAFETY: as above.
-unsafe impl Sync for Context {}
-
-/// What matters of a port.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct PortFacts {
-    pub(crate) number: u8,
-    pub(crate) active: bool,
-    pub(crate) ethernet: bool,
-    pub(crate) lid: u16,
-    /// Longest packet, as verbs number them: 1 is 256 bytes, 5 is 4096.
-    pub(crate) mtu: u8,
-    pub(crate) max_message: u32,
-    pub(crate) gids: u16,
-    pub(crate) pkeys: u16,
-    /// As verbs number them: of one lane, and how many lanes.
-    pub(crate) speed: u8,
-    pub(crate) width: u8,
-}
-
-impl Context {
-    /// Opens every device that `wanted` names.
-    ///
-    /// # Errors
-    /// The list of devices cannot be had.
-    pub(crate) fn open_all(library: &'static Library, wanted: impl Fn(&str) -> bool) -> io::Result<Vec<Arc<Self>>> {
-        let mut count = 0;
-        // SAFETY: writes the number of devices; the list is freed below.
-        let list = unsafe { (library.ibv_get_device_list)(&raw mut count) };
-        if list.is_null() {
-            return Err(io::Error::last_os_error());
-        }
-        let mut contexts = Vec::new();
-        for index in 0..usize::try_from(count).unwrap_or(0) {
-            // SAFETY: one of the list's `count` entries.
-            let device = unsafe { *list.add(index) };
-            // SAFETY: a device of the list, whose name lives as long.
-            let name = unsafe { CStr::from_ptr((library.ibv_get_device_name)(device)) }.to_string_lossy().into_owned();
-            if !wanted(&name) {
-                continue;
-            }
-            // SAFETY: a device of the list, which an open context keeps beyond it.
-            match NonNull::new(unsafe { (library.ibv_open_device)(device) }) {
-                Some(raw) => contexts.push(Arc::new(Context { library, raw, name, unshared: Some(unshare(raw)) })),
-                None => log::info!("openib: {name} cannot be opened: {}", io::Error::last_os_error()),
-            }
-        }
-        // SAFETY: the list of above, which nobody uses any more.
-        unsafe { (library.ibv_free_device_list)(list) };
-        Ok(contexts)
-    }
-
-    /// Whether it speaks iWARP, which has no datagrams, no words beside messages, and no sender that waits for buffers.
-    pub(crate) fn is_iwarp(&self) -> bool {
-        // SAFETY: an open context names its device, which the library keeps for as long.
-        unsafe { (*(*self.raw.as_ptr()).device).transport_type == ibv_transport_type::IBV_TRANSPORT_IWARP }
-    }
-
-    /// # Errors
-    /// The device does not answer.
-    pub(crate) fn attributes(&self) -> io::Result<ibv_device_attr> {
-        // SAFETY: a structure of integers and bytes.
-        let mut attributes: ibv_device_attr = unsafe { std::mem::zeroed() };
-        // SAFETY: the context is open; the function fills the structure.
-        answer(unsafe { (self.library.ibv_query_device)(self.raw.as_ptr(), &raw mut attributes) })?;
-        Ok(attributes)
-    }
-
-    /// # Errors
-    /// The device does not answer.
-    pub(crate) fn port(&self, number: u8) -> io::Result<PortFacts> {
-        const ACTIVE: c_uint = rdma_mummy_sys::ibv_port_state::IBV_PORT_ACTIVE;
-        const ETHERNET: u8 = 2;
-        // SAFETY: a structure of integers.
-        let mut port: ibv_port_attr = unsafe { std::mem::zeroed() };
-        // SAFETY: the context is open; the function fills what the structure has had from the beginning.
-        answer(unsafe { (self.library.ibv_query_port)(self.raw.as_ptr(), number, &raw mut port) })?;
-        Ok(PortFacts {
-            number,
-            active: port.state == ACTIVE,
-            ethernet: port.link_layer == ETHERNET,
-            lid: port.lid,
-            mtu: u8::try_from(port.active_mtu).unwrap_or(1),
-            max_message: port.max_msg_sz,
-            gids: u16::try_from(port.gid_tbl_len).unwrap_or(0),
-            pkeys: port.pkey_tbl_len,
-            speed: port.active_speed,
-            width: port.active_width,
-        })
-    }
-
-    /// # Errors
-    /// There is no such entry.
-    pub(crate) fn gid(&self, port: u8, index: u16) -> io::Result<[u8; 16]> {
-        let mut gid = ibv_gid { raw: [0; 16] };
-        // SAFETY: the context is open; the function fills the union's 16 bytes.
-        answer(unsafe { (self.library.ibv_query_gid)(self.raw.as_ptr(), port, index.into(), &raw mut gid) })?;
-        // SAFETY: bytes are valid whatever was written.
-        Ok(unsafe { gid.raw })
-    }
-
-    /// # Errors
-    /// There is no such entry.
-    pub(crate) fn pkey(&self, port: u8, index: u16) -> io::Result<u16> {
-        let mut key = 0;
-        // SAFETY: the context is open; the function writes 16 bits, the higher eight first.
-        answer(unsafe { (self.library.ibv_query_pkey)(self.raw.as_ptr(), port, index.into(), &raw mut key) })?;
-        Ok(u16::from_be(key))
-    }
-
-    /// The descriptor that is readable when an asynchronous event waits. It does not block from here on.
-    pub(crate) fn event_descriptor(&self) -> io::Result<BorrowedFd<'_>> {
-        // SAFETY: the context's own descriptor, open as long as the context.
-        let descriptor = unsafe { BorrowedFd::borrow_raw((*self.raw.as_ptr()).async_fd) };
-        fcntl_setfl(descriptor, fcntl_getfl(descriptor)? | OFlags::NONBLOCK)?;
-        Ok(descriptor)
-    }
-
-    /// The next asynchronous event, acknowledged; none if none waits.
-    pub(crate) fn next_event(&self) -> Option<Event> {
-        let mut event = AsyncEvent { element: 0, kind: 0, reserved: 0 };
-        // SAFETY: the context is open; the function fills the structure, which is as large as the library's.
-        if unsafe { (self.library.ibv_get_async_event)(self.raw.as_ptr(), &raw mut event) } != 0 {
-            return None;
-        }
-        let queue_pair = if AsyncEvent::QUEUE_PAIR.contains(&event.kind) {
-            let raw = event.element as *const rdma_mummy_sys::ibv_qp;
-            // SAFETY: of these kinds the element is a queue pair, which is not destroyed before it is acknowledged.
-            Some(unsafe { (*raw).qp_num })
-        } else {
-            None
-        };
-        // SAFETY: an event that was got and not acknowledged yet.
-        unsafe { (self.library.ibv_ack_async_event)(&raw mut event) };
-        Some(Event { kind: event.kind, queue_pair })
-    }
-}
-
-impl Drop for Context {
-    fn drop(&mut self) {
-        self.unshared = None;
-        // SAFETY: opened by us; whatever was made in it kept it, and is gone.
-        unsafe { (self.library.ibv_close_device)(self.raw.as_ptr()) };
-    }
-}
-
-/// `struct ibv_async_event`, with an integer for the kind.
-#[repr(C)]
-pub(crate) struct AsyncEvent {
-    /// A pointer, or the number of a port.
-    element: u64,
-    kind: c_int,
-    reserved: c_int,
-}
-
-impl AsyncEvent {
-    const QUEUE_PAIR: [c_int; 8] = [1, 2, 3, 4, 5, 6, 7, 16];
-}
-
-const _: () = assert!(size_of::<AsyncEvent>() == size_of::<rdma_mummy_sys::ibv_async_event>());
-
-/// An asynchronous event of a device.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Event {
-    /// `enum ibv_event_type`.
-    pub(crate) kind: c_int,
-    /// The queue pair that it is about.
-    pub(crate) queue_pair: Option<u32>,
-}
+use super::Completion;
+use super::context::Context;
+use super::path::Path;
+use super::results::{answer, made};
 
 /// What may use one another.
 pub(crate) struct Protection {
@@ -437,17 +258,4 @@ impl Drop for AddressHandle {
         // SAFETY: made by us, and no work with it is under way: its users keep it until their completions.
         unsafe { (self.protection.context.library.ibv_destroy_ah)(self.raw.as_ptr()) };
     }
-}
-
-/// Verbs return 0, or the error itself, or -1 and leave the error in `errno`.
-pub(super) fn answer(code: c_int) -> io::Result<()> {
-    match code {
-        0 => Ok(()),
-        -1 => Err(io::Error::last_os_error()),
-        code => Err(io::Error::from_raw_os_error(code.abs())),
-    }
-}
-
-pub(super) fn made<T>(raw: *mut T) -> io::Result<NonNull<T>> {
-    NonNull::new(raw).ok_or_else(io::Error::last_os_error)
 }

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use rdma_mummy_sys::ibv_mr;
 
-use super::Protection;
-use super::objects::made;
+use super::objects::Protection;
+use super::results::made;
 
 /// Who may do what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -15,12 +15,11 @@ use ahash::AHashMap;
 use cableway_base::Rank;
 use parking_lot::Mutex;
 
-use self::questions::unaskable;
+use super::connector::Connector;
 use super::ends::{End, Ends};
 use super::introduction::{Introduction, Kind, sign};
 use super::listener::Listener;
 use super::meeting::{Heard, Meeting};
-use super::service::Connector;
 use crate::NAME;
 use crate::card::PUBLISHED;
 use crate::link::{Link, Signs, State};
@@ -246,6 +245,10 @@ impl Drop for Maker {
             self.withdraw(pending.id, pending.end);
         }
     }
+}
+
+fn unaskable(error: &io::Error) -> String {
+    format!("it cannot be asked for a connection: {error}")
 }
 
 /// Has another thread do what over iWARP may wait for a peer's host, be it for minutes: the kernel's connections there are

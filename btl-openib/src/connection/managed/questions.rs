@@ -7,7 +7,7 @@ use cableway_btl::Error;
 
 use super::super::introduction::{INTRODUCTION, Introduction, Kind, Part};
 use super::super::meeting::Meeting;
-use super::{Maker, aside};
+use super::{Maker, aside, unaskable};
 use crate::link::Link;
 use crate::verbs::{Id, Param, Reads};
 
@@ -116,8 +116,4 @@ impl Maker {
             _ => self.fail(rank, "nobody listens at its address any more".to_owned()),
         }
     }
-}
-
-pub(super) fn unaskable(error: &std::io::Error) -> String {
-    format!("it cannot be asked for a connection: {error}")
 }

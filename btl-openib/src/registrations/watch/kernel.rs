@@ -9,7 +9,8 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, UserfaultfdFlags, mmap_anonymous, munmap, userfaultfd};
 
 use crate::NAME;
-use crate::registrations::PAGE;
+
+pub(crate) const PAGE: usize = 4096;
 
 /// A userfaultfd.
 pub(super) struct Kernel {

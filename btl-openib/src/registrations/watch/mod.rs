@@ -30,6 +30,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::Errno;
 
 use self::kernel::Kernel;
+pub(super) use self::kernel::PAGE;
 use crate::NAME;
 
 /// Ranges watched at a time, in a process.

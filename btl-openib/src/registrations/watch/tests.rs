@@ -3,7 +3,6 @@ use std::ffi::c_void;
 use rustix::mm::{Advice, MapFlags, MremapFlags, ProtFlags, madvise, mmap_anonymous, mremap, mremap_fixed, munmap};
 
 use super::*;
-use crate::registrations::PAGE;
 
 const LEN: usize = 16 * PAGE;
 

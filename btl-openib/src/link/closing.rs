@@ -1,0 +1,151 @@
+//! Ends a link: by a goodbye of either side, or because it broke.
+
+use std::sync::Arc;
+
+use cableway_btl::{Error, Remains};
+
+use super::{Link, State, Tx};
+use crate::NAME;
+use crate::kept::{Kept, Message};
+use crate::memory::Buffer;
+use crate::order;
+use crate::shared::Shared;
+use crate::verbs::{Data, Work};
+use crate::work::Owner;
+
+impl Tx {
+    /// Keeps a message that was to be sent by a connection that broke meanwhile. False: that is too late.
+    pub(crate) fn keep(&mut self, buffer: Buffer, len: usize) -> bool {
+        let broken = matches!(self.state, State::Broken(..) | State::Gone(..)) && !self.closing && !self.settled;
+        if broken {
+            self.kept.push(Message::Buffer { buffer, len, lane: 0, work: 0 });
+        }
+        broken
+    }
+
+    /// Nobody will ask for what was sent.
+    pub(crate) fn forget(&mut self) {
+        self.kept = Kept::default();
+    }
+
+    /// What the connection leaves that broke; told once. None also where the peer claims what cannot be.
+    pub(crate) fn remains(&mut self, received: u64) -> Option<Remains> {
+        let State::Gone(_, connection) = &self.state else { return None };
+        let delivered = connection.as_ref().map_or(0, |connection| connection.cell.read());
+        if delivered > self.kept.sent() || std::mem::replace(&mut self.settled, true) {
+            return None;
+        }
+        Some(Remains { received, delivered, uncertain: self.kept.take(delivered) })
+    }
+
+    /// The device will not report the end of anything any more.
+    pub(crate) fn abandon(&mut self, shared: &Shared) -> Vec<Owner> {
+        if self.mute
+            && let State::Broken(connection, _) | State::Left { kept: Some(connection) } = &self.state
+        {
+            for error in connection.lanes.iter().filter_map(|lane| lane.pair.reset().err()) {
+                log::debug!("{NAME}: a queue pair cannot be reset: {error}");
+            }
+        }
+        self.works.iter_mut().flat_map(|works| works.abandon(&shared.port)).collect()
+    }
+
+    /// Why it broke, if it did.
+    pub(crate) fn failure(&self) -> Option<Error> {
+        match &self.state {
+            State::Broken(_, error) | State::Gone(error, _) => Some(error.clone()),
+            _ => None,
+        }
+    }
+
+    /// Says goodbye after what is under way. Nothing can be sent after that.
+    pub(crate) fn close(&mut self, shared: &Shared, link: &Link) {
+        if std::mem::replace(&mut self.closing, true) {
+            return;
+        }
+        match &self.state {
+            State::Idle => self.state = State::Gone(link.error("the link was closed here"), None),
+            State::Connected(connection) => {
+                let sign = link.signs.lock().as_ref().map(|signs| signs.goodbye);
+                if let Some(goodbye) = sign {
+                    // Room for it was kept.
+                    if let Err(error) = self.send_sign(shared, link, &goodbye) {
+                        log::debug!("{NAME}: no goodbye to peer {}: {error}", link.rank);
+                    }
+                    return;
+                }
+                let (address, key) = connection.their_cell;
+                let goodbye = Work::SendWithWord(order::word(self.kept.sent()) | order::GOODBYE);
+                for lane in 0..self.works.len() {
+                    // Of the others, what was sent without a report is to be reported.
+                    let last = if lane == 0 { goodbye } else { Work::Write { address, key } };
+                    if lane != 0 && self.works[lane].is_empty() {
+                        continue;
+                    }
+                    // SAFETY: there is no data. Room for it was kept.
+                    let sent = unsafe { self.start(shared, link, lane, last, Data::Nothing, true, Owner::Nothing) };
+                    if let Err(error) = sent {
+                        log::debug!("{NAME}: no goodbye to peer {}: {error}", link.rank);
+                    }
+                }
+            }
+            State::Connecting | State::Left { .. } | State::Broken(..) | State::Gone(..) => {}
+        }
+    }
+
+    /// The peer has said goodbye: nothing of ours will be received any more. False if it was known before.
+    pub(crate) fn leave(&mut self, shared: &Shared, link: &Link) -> bool {
+        self.stop(shared, link);
+        let state = std::mem::replace(&mut self.state, State::Idle);
+        let (next, new) = match state {
+            State::Connected(connection) => (State::Left { kept: Some(connection) }, true),
+            State::Idle | State::Connecting => (State::Left { kept: None }, true),
+            other => (other, false),
+        };
+        self.state = next;
+        new
+    }
+
+    /// Breaks it off, and has progress say so.
+    #[cold]
+    pub(crate) fn give_up(&mut self, shared: &Shared, link: &Arc<Link>, error: Error) {
+        self.break_off(shared, link, error.clone());
+        shared.mailbox.post(|letters| letters.failures.push((Arc::clone(link), error)));
+    }
+
+    /// Breaks it off: what is under way comes back, in error. False if it was broken or gone already.
+    pub(crate) fn break_off(&mut self, shared: &Shared, link: &Link, error: Error) -> bool {
+        self.stop(shared, link);
+        let state = std::mem::replace(&mut self.state, State::Idle);
+        let (next, broken) = match state {
+            State::Connected(connection) => (State::Broken(connection, error), true),
+            State::Idle | State::Connecting => {
+                self.unmade = true;
+                (State::Gone(error, None), true)
+            }
+            other => (other, false),
+        };
+        self.state = next;
+        broken
+    }
+
+    /// What is under way comes back, and nothing arrives any more. Work that was done without a report would stay in
+    /// its queue for ever: so there is more work behind it, that fails at once and says so.
+    fn stop(&mut self, shared: &Shared, link: &Link) {
+        for lane in 0..self.works.len() {
+            let State::Connected(connection) = &self.state else { return };
+            let stopped = connection.lanes[lane].pair.fail();
+            // On iWARP what is started from here on is not reported; all else has been, once this is done.
+            if self.works[lane].is_empty() || shared.port.context.is_iwarp() {
+                continue;
+            }
+            // SAFETY: there is no data. Room for it was kept.
+            let last = unsafe { self.start(shared, link, lane, Work::Send, Data::Nothing, true, Owner::Nothing) };
+            self.mute |= last.is_err();
+            if let Err(error) = stopped.map_err(|error| error.to_string()).and(last.map_err(|error| error.to_string()))
+            {
+                log::debug!("{NAME}: the connection to peer {} cannot be stopped: {error}", link.rank);
+            }
+        }
+    }
+}

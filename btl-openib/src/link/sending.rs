@@ -1,0 +1,270 @@
+//! Starts work on a link's queue pairs and keeps account of it.
+
+use std::sync::atomic::Ordering;
+
+use cableway_btl::Error;
+
+use super::{COPIED, Link, Sign, State, Tx};
+use crate::NAME;
+use crate::kept::Message;
+use crate::memory::Buffer;
+use crate::order;
+use crate::shared::Shared;
+use crate::verbs::{Data, Gather, Post, Work};
+use crate::work::{LEAST, Lane, Owner, Works};
+
+impl Tx {
+    /// By which queue pair another message of `len` bytes may be sent, so that fragments that are out still can. None:
+    /// not now.
+    ///
+    /// # Errors
+    /// The peer claims to have consumed what it was not sent, or to take what its buffers do not hold.
+    #[inline]
+    pub(crate) fn has_room(&mut self, shared: &Shared, len: usize) -> Result<Option<usize>, String> {
+        let State::Connected(connection) = &self.state else { return Ok(None) };
+        let consumed = connection.cell.read();
+        let sent = self.kept.sent();
+        let Some(waiting) = sent.checked_sub(consumed) else {
+            return Err(format!("it says that it has consumed {consumed} messages of {sent} sent"));
+        };
+        let lane = connection.lane(len);
+        // Its card may have come after its question.
+        if connection.lanes[lane].size < len {
+            return Err(format!("it promised to take {len} bytes, into buffers of {}", connection.lanes[lane].size));
+        }
+        let waiting = if connection.lanes.len() == 1 {
+            waiting
+        } else {
+            while self.lanes.len() as u64 > waiting {
+                let Some(lane) = self.lanes.pop_front() else { break };
+                self.works[usize::from(lane)].waiting -= 1;
+            }
+            self.works[lane].waiting
+        };
+        let works = &self.works[lane];
+        let room = waiting + (works.reserved as u64) < connection.lanes[lane].window && works.has_room(&shared.port);
+        Ok(room.then_some(lane))
+    }
+
+    /// Sends a message that goes within the work, where nothing stands in its way. None: nothing was done, and the long way
+    /// finds out why.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    #[inline]
+    pub(crate) fn send_at_once(
+        &mut self,
+        shared: &Shared,
+        link: &Link,
+        header: &[u8],
+        payload: &[u8],
+    ) -> Option<Result<(), Error>> {
+        let State::Connected(connection) = &self.state else { return None };
+        let ([lane], [works]) = (&connection.lanes[..], &mut self.works[..]) else { return None };
+        let waiting = self.kept.sent().checked_sub(connection.cell.read())?;
+        let fits = header.len() + payload.len() <= lane.pair.inline().min(lane.size);
+        if self.closing || !fits || waiting + works.reserved as u64 >= lane.window || !works.has_room(&shared.port) {
+            return None;
+        }
+        let data = Data::Within(header, payload);
+        // SAFETY: nothing registered.
+        let begun = unsafe { begin(shared, link, (0, lane, works), Work::Send, data, false, Owner::Nothing) };
+        if begun.is_ok() {
+            self.kept.push(Message::copied(header, payload));
+        }
+        Some(begun)
+    }
+
+    /// Starts a message, the first `len` bytes of a buffer, and keeps it.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start); with the buffer, which the device does not read.
+    #[inline]
+    pub(crate) fn send(
+        &mut self,
+        shared: &Shared,
+        link: &Link,
+        lane: usize,
+        buffer: Buffer,
+        len: usize,
+    ) -> Result<(), (Error, Buffer)> {
+        let work = self.works[lane].next();
+        // A buffer is kept until its queue pair reports something: of several, that one may never be used again.
+        let signal = len > COPIED || self.works.len() > 1;
+        let data = Data::Registered(Gather { address: buffer.address().as_ptr(), len, key: buffer.key() });
+        // SAFETY: the buffer is kept until the work is done.
+        match unsafe { self.start(shared, link, lane, self.work_of_message(), data, signal, Owner::Nothing) } {
+            Ok(()) => {
+                self.keep_sent(lane, Message::Buffer { buffer, len, lane: lane as u8, work });
+                Ok(())
+            }
+            Err(error) => Err((error, buffer)),
+        }
+    }
+
+    /// Starts a message that goes within the work, and keeps a copy, which is made when the message is on its way.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    #[inline]
+    pub(crate) fn send_copy(
+        &mut self,
+        shared: &Shared,
+        link: &Link,
+        lane: usize,
+        header: &[u8],
+        payload: &[u8],
+    ) -> Result<(), Error> {
+        let data = Data::Within(header, payload);
+        // SAFETY: nothing registered.
+        unsafe { self.start(shared, link, lane, self.work_of_message(), data, false, Owner::Nothing) }?;
+        self.keep_sent(lane, Message::copied(header, payload));
+        Ok(())
+    }
+
+    #[inline]
+    fn work_of_message(&self) -> Work<'static> {
+        if self.works.len() > 1 { Work::SendWithWord(order::word(self.kept.sent())) } else { Work::Send }
+    }
+
+    /// What has been consumed meanwhile is let go of when work is done, which is soon enough.
+    #[inline]
+    fn keep_sent(&mut self, lane: usize, message: Message) {
+        self.kept.push(message);
+        if self.works.len() > 1 {
+            self.works[lane].waiting += 1;
+            self.lanes.push_back(lane as u8);
+        }
+    }
+
+    /// Lets go of messages that the peer has consumed.
+    #[inline]
+    pub(crate) fn release(&mut self) {
+        if let State::Connected(connection) = &self.state {
+            let works = &self.works;
+            self.kept.release(connection.cell.read(), |lane, work| works[lane].is_under_way(work));
+        }
+    }
+
+    /// Gives back the memory of queues that were long and are empty.
+    pub(crate) fn rest(&mut self) {
+        self.release();
+        self.works.iter_mut().for_each(Works::rest);
+        if self.kept.is_empty() {
+            self.kept.shrink_to(LEAST);
+        }
+    }
+
+    /// Starts work. There must be room for it.
+    ///
+    /// # Safety
+    /// As [`QueuePair::post`](crate::verbs::QueuePair::post), where `owner` keeps alive what must be.
+    ///
+    /// # Errors
+    /// The device refused: the link is to be broken off.
+    #[inline]
+    #[allow(clippy::too_many_arguments, reason = "each is a word of one request")]
+    pub(crate) unsafe fn start(
+        &mut self,
+        shared: &Shared,
+        link: &Link,
+        lane: usize,
+        work: Work<'_>,
+        data: Data<'_>,
+        signal: bool,
+        owner: Owner,
+    ) -> Result<(), Error> {
+        let State::Connected(connection) = &self.state else { return Err(link.error("there is no connection")) };
+        let works = &mut self.works[lane];
+        // SAFETY: the caller's promise.
+        unsafe { begin(shared, link, (lane, &connection.lanes[lane], works), work, data, signal, owner) }
+    }
+
+    /// Work `number` of a lane and all before it there is done: what each held is handed to `each`. False if there is no
+    /// such work.
+    #[inline]
+    pub(crate) fn finish(&mut self, shared: &Shared, lane: usize, number: u32, each: impl FnMut(Owner, bool)) -> bool {
+        let known = self.works.get_mut(lane).is_some_and(|works| works.finish(&shared.port, number, each));
+        self.release();
+        known
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        self.works.iter().all(Works::is_empty)
+    }
+
+    /// Whether something under way will tell of the peer's death.
+    pub(crate) fn is_watched(&self) -> bool {
+        self.works.iter().any(Works::is_watched)
+    }
+
+    /// Tells the peer how many of its messages were consumed. False: not now.
+    pub(crate) fn tell_consumed(&mut self, shared: &Shared, link: &Link, watch: bool) -> Result<bool, Error> {
+        let State::Connected(connection) = &self.state else { return Ok(true) };
+        if self.closing {
+            return Ok(true);
+        }
+        if !self.works[0].has_spare_room(&shared.port) {
+            return Ok(false);
+        }
+        let (address, key) = connection.their_cell;
+        let consumed = link.consumed.load(Ordering::Relaxed);
+        self.start_copied(shared, link, Work::Write { address, key }, &consumed.to_le_bytes(), watch)?;
+        link.told.store(consumed, Ordering::Relaxed);
+        Ok(true)
+    }
+
+    /// Starts work on a copy of a few bytes, by the first queue pair. There must be room for it.
+    fn start_copied(
+        &mut self,
+        shared: &Shared,
+        link: &Link,
+        work: Work<'static>,
+        bytes: &[u8],
+        signal: bool,
+    ) -> Result<(), Error> {
+        let State::Connected(connection) = &self.state else { return Err(link.error("there is no connection")) };
+        if connection.lanes[0].pair.inline() >= bytes.len() {
+            // SAFETY: nothing registered.
+            return unsafe { self.start(shared, link, 0, work, Data::Within(bytes, &[]), signal, Owner::Nothing) };
+        }
+        let buffer = shared.pool.take(bytes.len())?;
+        // SAFETY: a fresh buffer of at least as many bytes.
+        unsafe { buffer.address().as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        let data = Gather { address: buffer.address().as_ptr(), len: bytes.len(), key: buffer.key() };
+        let (data, owner) = (Data::Registered(data), Owner::Buffer { _buffer: buffer });
+        // SAFETY: the buffer is kept by its owner.
+        unsafe { self.start(shared, link, 0, work, data, signal, owner) }
+    }
+
+    /// Sends a sign. There must be room for it, with the peer, too.
+    pub(crate) fn send_sign(&mut self, shared: &Shared, link: &Link, sign: &Sign) -> Result<(), Error> {
+        self.start_copied(shared, link, Work::Send, sign, true)
+    }
+}
+
+/// Starts work on a lane, of which there is this much already.
+///
+/// # Safety
+/// As [`Tx::start`].
+///
+/// # Errors
+/// As there.
+#[inline]
+unsafe fn begin(
+    shared: &Shared,
+    link: &Link,
+    (number, lane, works): (usize, &Lane, &mut Works),
+    work: Work<'_>,
+    data: Data<'_>,
+    signal: bool,
+    owner: Owner,
+) -> Result<(), Error> {
+    let signalled = signal || works.is_due(&shared.port);
+    let post = Post { id: link.work_id(number, works.next()), signalled };
+    // SAFETY: the caller's promise.
+    unsafe { lane.pair.post(work, data, post) }
+        .map_err(|error| Error::system(NAME, format!("cannot send to peer {}", link.rank), error))?;
+    works.push(&shared.port, owner, signalled);
+    Ok(())
+}

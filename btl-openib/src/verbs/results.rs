@@ -1,0 +1,18 @@
+//! What verbs return.
+
+use std::ffi::c_int;
+use std::io;
+use std::ptr::NonNull;
+
+/// Verbs return 0, or the error itself, or -1 and leave the error in `errno`.
+pub(super) fn answer(code: c_int) -> io::Result<()> {
+    match code {
+        0 => Ok(()),
+        -1 => Err(io::Error::last_os_error()),
+        code => Err(io::Error::from_raw_os_error(code.abs())),
+    }
+}
+
+pub(super) fn made<T>(raw: *mut T) -> io::Result<NonNull<T>> {
+    NonNull::new(raw).ok_or_else(io::Error::last_os_error)
+}
