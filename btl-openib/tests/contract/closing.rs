@@ -1,0 +1,212 @@
+//! Links that close or fail, before and after they are connected.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::common::{Node, Pair, connect, has_device, node, open, pair, pattern, send, until};
+use cableway_btl::{Endpoint, Error, FragmentKind, Sent};
+
+#[test]
+fn an_orderly_end_is_no_failure() {
+    if !has_device() {
+        return;
+    }
+    let Pair { a, b, mut to_b, mut to_a } = pair(&[]);
+    let nodes = [&a, &b];
+    send(&nodes, &mut *to_b, b"ping", b"");
+    until(&nodes, "it arrives", || b.received() == 1);
+    send(&nodes, &mut *to_a, b"last words", b"");
+    until(&nodes, "all is flushed", || b.btl.finalize());
+    drop(to_a);
+    drop(b);
+    until(&[&a], "it is reported", || a.departures() == 1);
+    assert_eq!(a.received(), 1, "the last message came before");
+    assert!(matches!(to_b.send_inline(b"too late", b""), Err(Error::PeerLeft { peer: 1, .. })));
+    assert!(!a.btl.hears(1));
+    for _ in 0..10_000 {
+        a.progress();
+    }
+    assert_eq!((a.failures(), a.departures()), (0, 1));
+    drop(to_b);
+    assert!(a.btl.finalize());
+}
+
+/// Goodbyes are reported like all else, and one to each of thousands of peers may be more than there is room for.
+#[test]
+fn goodbyes_wait_until_there_is_room_for_them() {
+    const MANY: isize = 1 << 20;
+    if !has_device() {
+        return;
+    }
+    let transport = open(0, 3, &[]);
+    let a = Node::of(0, Arc::clone(&transport) as _);
+    let (b, c) = (node(1, 3, &[]), node(2, 3, &[]));
+    let nodes = [&a, &b, &c];
+    let mut endpoints = [connect(&a, &b), connect(&a, &c)];
+    for endpoint in &mut endpoints {
+        send(&nodes, &mut **endpoint, b"hello", b"");
+    }
+    until(&nodes, "they arrive", || b.received() == 1 && c.received() == 1);
+    transport.await_completions(MANY);
+    assert!(!a.btl.finalize());
+    for endpoint in &mut endpoints {
+        assert_eq!(endpoint.send_inline(b"x", b"").unwrap(), Sent::Busy, "it has said no goodbye yet");
+    }
+    transport.await_completions(-MANY);
+    until(&nodes, "all is flushed", || a.btl.finalize());
+    until(&nodes, "they hear it", || b.departures() == 1 && c.departures() == 1);
+    assert_eq!((b.failures(), c.failures()), (0, 0));
+}
+
+#[test]
+fn a_link_closed_before_it_was_connected_is_an_error_to_the_peer() {
+    if !has_device() {
+        return;
+    }
+    let Pair { a, b, mut to_b, to_a } = pair(&[]);
+    drop(to_a);
+    until(&[&a, &b], "an error", || to_b.send_inline(b"x", b"").is_err());
+    until(&[&a, &b], "a report", || a.departures() == 1);
+    assert_eq!((a.failures(), b.failures()), (0, 0));
+}
+
+/// It goes on, and may be reached another way: that it has left would be a lie.
+#[test]
+fn who_could_not_connect_has_not_left() {
+    if !has_device() {
+        return;
+    }
+    let Pair { a, b, mut to_b, to_a } = pair(&[]);
+    b.btl.break_off(0);
+    until(&[&b], "it is given up", || b.failures() == 1);
+    drop(to_a);
+    until(&[&a, &b], "an error", || to_b.send_inline(b"x", b"").is_err());
+    until(&[&a, &b], "a report", || a.failures() == 1);
+    assert!(matches!(a.seen.failed.lock()[0].1, Error::Unreachable { peer: 1, .. }));
+    assert_eq!((a.departures(), b.failures()), (0, 1));
+}
+
+/// At whatever point: to make a queue pair takes an emulated machine about 100 ms.
+#[test]
+fn who_ends_while_a_connection_is_made_has_left() {
+    const ROUNDS: u32 = 8;
+    if !has_device() {
+        return;
+    }
+    for round in 0..=ROUNDS {
+        // Who asks somebody that has left in silence waits for an answer as long as this, but no longer.
+        let Pair { a, b, mut to_b, mut to_a } = pair(&["peer_timeout=4s"]);
+        to_b.connect().unwrap();
+        if round % 2 == 1 {
+            to_a.connect().unwrap();
+        }
+        match round {
+            ROUNDS => until(&[&b], "it is connected", || b.btl.hears(0)),
+            _ => std::thread::sleep(round * Duration::from_millis(25)),
+        }
+        until(&[&b], "all is flushed", || b.btl.finalize());
+        drop(to_a);
+        drop(b);
+        until(&[&a], "a report", || a.departures() + a.failures() == 1);
+        // Where b's thread had ended before a's datagram came, nobody can tell a what became of b.
+        let error = a.seen.failed.lock().first().map(|(_, error)| error.clone());
+        assert!(matches!(error, None | Some(Error::Unreachable { .. })), "{error:?}");
+        assert!(error.is_none() || round < ROUNDS, "b was connected, and said goodbye: {error:?}");
+        assert!(to_b.send_inline(b"x", b"").is_err());
+    }
+}
+
+#[test]
+fn a_peer_that_was_never_there_is_an_error() {
+    if !has_device() {
+        return;
+    }
+    let (a, b) = (node(0, 2, &["peer_timeout=2s"]), node(1, 2, &[]));
+    let mut to_b = connect(&a, &b);
+    drop(b);
+    until(&[&a], "an error", || to_b.send_inline(b"x", b"").is_err());
+    until(&[&a], "a report", || a.failures() == 1);
+    assert!(matches!(a.seen.failed.lock()[0].1, Error::Unreachable { peer: 1, .. }));
+}
+
+/// Whatever was sent before a connection breaks, the two ends together know what has to be sent again.
+#[test]
+fn what_a_broken_connection_leaves_is_what_did_not_come() {
+    if !has_device() {
+        return;
+    }
+    // The peer tells of every 16th; of every fourth of the smaller ones, the twelfth of which is the 15th of all.
+    for (list, told) in [("S,8K,64,8,32", 16), ("P,1K,64,16,4:S,8K,64,8,32", 15)] {
+        what_is_left(list, told);
+    }
+}
+
+fn what_is_left(list: &str, told: u64) {
+    let Pair { a, b, mut to_b, to_a: _to_a } = pair(&[&crate::queues::listed(list)]);
+    let sizes = [10, 128, 129, 3000];
+    let messages: Vec<Vec<u8>> = (0..40).map(|n| pattern(sizes[n % sizes.len()], n as u64)).collect();
+    let take = |to_b: &mut dyn Endpoint, message: &[u8]| {
+        until(&[&a], "it is taken", || to_b.send_inline(message, b"").unwrap() == Sent::Done);
+    };
+    for (n, message) in messages.iter().enumerate() {
+        if n < 20 {
+            send(&[&a, &b], &mut *to_b, message, b"");
+        } else {
+            take(&mut *to_b, message);
+        }
+        if n == 19 {
+            until(&[&a, &b], "they arrive", || b.received() == 20);
+        }
+    }
+    let mut fragment = to_b.alloc(5000, FragmentKind::Device).unwrap().unwrap();
+    fragment.write(0, &pattern(5000, 99));
+    assert!(a.btl.remains(1).is_none(), "nothing is broken");
+    for (node, peer) in [(&a, 1), (&b, 0)] {
+        node.btl.break_off(peer);
+        until(&[node], "a report", || node.failures() == 1);
+    }
+    to_b.send(fragment, 5000).unwrap();
+    let all = [&messages[..], &[pattern(5000, 99)]].concat();
+    let (here, there) = (a.btl.remains(1).unwrap(), b.btl.remains(0).unwrap());
+    assert_eq!(there.received as usize, b.received());
+    assert!(here.delivered <= there.received && there.received <= 40, "{} {}", here.delivered, there.received);
+    assert!(here.delivered >= told, "the peer had told what it consumed: {}", here.delivered);
+    assert_eq!(here.uncertain.len(), all.len() - here.delivered as usize);
+    for (left, sent) in here.uncertain.iter().zip(&all[here.delivered as usize..]) {
+        assert!(**left == **sent);
+    }
+    assert_eq!((here.received, there.uncertain.len()), (0, 0));
+    assert!(a.btl.remains(1).is_none() && b.btl.remains(0).is_none(), "told once");
+    assert!(to_b.alloc(100, FragmentKind::Host).is_err());
+}
+
+/// Whoever knows it first: a message may come before the thread that makes connections has heard that it is made.
+#[test]
+fn a_connection_given_up_as_it_is_made_is_given_up_at_both_ends() {
+    if !has_device() {
+        return;
+    }
+    for _ in 0..5 {
+        let Pair { a, b, mut to_b, to_a: _to_a } = pair(&["peer_timeout=4s"]);
+        to_b.connect().unwrap();
+        b.btl.break_off(0);
+        until(&[&b], "a report", || b.failures() == 1);
+        until(&[&a, &b], "the peer hears of it", || a.failures() + a.departures() == 1);
+    }
+}
+
+/// What tells of a peer on another node, where no system watches it.
+#[test]
+fn a_connected_peer_whose_device_falls_silent_is_an_error() {
+    if !has_device() {
+        return;
+    }
+    let Pair { a, b, mut to_b, to_a: _to_a } = pair(&["peer_timeout=4s"]);
+    send(&[&a, &b], &mut *to_b, b"first", b"");
+    until(&[&a, &b], "it arrives", || b.received() == 1);
+    b.btl.break_off(0);
+    until(&[&b], "a report", || b.failures() == 1);
+    until(&[&a], "a report", || a.failures() == 1);
+    assert!(matches!(a.seen.failed.lock()[0].1, Error::PeerGone { peer: 1, .. }));
+    assert!(to_b.send_inline(b"x", b"").is_err());
+}

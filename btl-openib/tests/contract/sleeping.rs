@@ -1,0 +1,118 @@
+//! Waiting calls that sleep until the transport wakes them.
+
+use std::time::{Duration, Instant};
+
+use crate::common::{Node, Pair, connect, has_device, is_iwarp, node, pair, send, until};
+use cableway_btl::{Endpoint, Sent};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use test_nodes::PATIENCE;
+
+/// Sleeps until the transport has something. Nothing else wakes it: a sign that is missed costs a minute, which is more
+/// than these tests have.
+fn sleep_until(node: &Node, what: &str, mut done: impl FnMut() -> bool) -> usize {
+    let (start, mut sleeps) = (Instant::now(), 0);
+    while !done() {
+        assert!(start.elapsed() < PATIENCE, "woken, but not for {what}");
+        let mut wakers = Vec::new();
+        let armed = node.btl.arm(&mut wakers);
+        if node.progress() != 0 || !armed || done() {
+            continue;
+        }
+        let mut sources: Vec<_> = wakers.iter().map(|waker| PollFd::new(waker, PollFlags::IN)).collect();
+        let minute = Timespec { tv_sec: 60, tv_nsec: 0 };
+        assert!(poll(&mut sources, Some(&minute)).unwrap() != 0, "nothing woke it: {what}");
+        sleeps += 1;
+        node.progress();
+    }
+    sleeps
+}
+
+#[test]
+fn who_sleeps_misses_no_message() {
+    const ROUNDS: usize = 2000;
+    if !has_device() {
+        return;
+    }
+    let Pair { a, b, mut to_b, mut to_a } = pair(&[]);
+    send(&[&a, &b], &mut *to_b, b"first", b"");
+    until(&[&a, &b], "it arrives", || b.received() == 1);
+    let play = |node: &Node, link: &mut dyn Endpoint, first: bool, mut random: u32| {
+        let already = node.received();
+        let mut slept = 0;
+        for round in 0..ROUNDS {
+            let answer = |link: &mut dyn Endpoint| {
+                until(&[node], "it is taken", || link.send_inline(b"ping", b"").unwrap() == Sent::Done);
+            };
+            if first {
+                answer(link);
+            }
+            slept += sleep_until(node, "a message", || node.received() > already + round);
+            // Before, while and after the other one arms.
+            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            for _ in 0..random >> 19 {
+                std::hint::spin_loop();
+            }
+            if !first {
+                answer(link);
+            }
+        }
+        slept
+    };
+    let slept = std::thread::scope(|scope| {
+        let other = scope.spawn(|| play(&b, &mut *to_a, false, 7));
+        play(&a, &mut *to_b, true, 8) + other.join().unwrap()
+    });
+    assert!(slept > ROUNDS / 10, "{slept} sleeps: this tests nothing");
+    assert_eq!((a.failures(), b.failures()), (0, 0));
+}
+
+#[test]
+fn who_sleeps_hears_of_an_end() {
+    if !has_device() {
+        return;
+    }
+    let Pair { a, b, mut to_b, to_a } = pair(&["peer_timeout=4s"]);
+    send(&[&a, &b], &mut *to_b, b"first", b"");
+    until(&[&a, &b], "it arrives", || b.received() == 1);
+    // Found out by the thread that looks after silent peers, and told by a completion.
+    b.btl.break_off(0);
+    until(&[&b], "a report", || b.failures() == 1);
+    let slept = sleep_until(&a, "the peer's device falls silent", || a.failures() == 1) > 0;
+    // Over iWARP the kernel there says so at once.
+    assert!(slept || is_iwarp());
+    drop((to_a, to_b));
+
+    let (a, b) = (node(0, 2, &["peer_timeout=2s"]), node(1, 2, &[]));
+    let mut to_b = connect(&a, &b);
+    drop(b);
+    // Found out by that thread alone.
+    to_b.connect().unwrap();
+    assert!(sleep_until(&a, "nobody answers", || a.failures() == 1) > 0);
+}
+
+/// Of this thread.
+fn processor_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+#[test]
+fn who_sleeps_takes_little_of_the_processor() {
+    if !has_device() {
+        return;
+    }
+    let Pair { a, b, mut to_b, to_a: _to_a } = pair(&[]);
+    send(&[&a, &b], &mut *to_b, b"first", b"");
+    until(&[&a, &b], "it arrives", || b.received() == 1);
+    let wait = Duration::from_secs(2);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(wait);
+            until(&[&a], "it is taken", || to_b.send_inline(b"second", b"").unwrap() == Sent::Done);
+        });
+        let before = processor_time();
+        sleep_until(&b, "a message", || b.received() == 2);
+        let used = processor_time() - before;
+        assert!(used < wait / 4, "{used:?} of the processor");
+    });
+}
