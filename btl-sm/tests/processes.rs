@@ -1,90 +1,18 @@
 //! Real processes: killed, ended in good order, in containers, under other users.
 
+#[path = "processes/child.rs"]
+mod child;
 mod common;
 
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::Command;
 
 use cableway_btl::{Access, Btl, Error, Flags, FragmentKind, Region, Sent};
 use cableway_common_cuda::{Location, Order};
+use child::{Other, RANK, ROLE, become_nobody, from_hex, hear, limit_descriptors, say, to_hex};
 use common::{Process, pattern, send, send_fragment, until};
 
-const ROLE: &str = "CABLEWAY_TEST_ROLE";
-const RANK: &str = "CABLEWAY_TEST_RANK";
 /// Messages of the role `flood`.
 const FLOOD: usize = 200;
-/// Marks what a child says to its parent among the test runner's own lines.
-const MARK: &str = "child: ";
-
-/// A child that runs one of the roles below.
-struct Other {
-    child: Child,
-    says: BufReader<ChildStdout>,
-    hears: ChildStdin,
-}
-
-impl Other {
-    fn start(rank: u32, role: &str, wrapper: &[&str]) -> Self {
-        let exe = std::env::current_exe().unwrap();
-        let mut words: Vec<_> = wrapper.iter().map(std::ffi::OsString::from).collect();
-        words.push(exe.into());
-        words.extend(["--exact", "a_child_process", "--nocapture", "--test-threads=1"].map(Into::into));
-        let mut command = Command::new(&words[0]);
-        command.args(&words[1..]).env(ROLE, role).env(RANK, rank.to_string());
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let (says, hears) = (BufReader::new(child.stdout.take().unwrap()), child.stdin.take().unwrap());
-        Other { child, says, hears }
-    }
-
-    /// The next thing that it says.
-    fn line(&mut self) -> String {
-        loop {
-            let mut line = String::new();
-            assert_ne!(self.says.read_line(&mut line).unwrap(), 0, "the child ended without a word");
-            if let Some((_, said)) = line.split_once(MARK) {
-                return said.trim().to_owned();
-            }
-        }
-    }
-
-    fn card(&mut self) -> Vec<u8> {
-        from_hex(&self.line())
-    }
-
-    fn tell(&mut self, line: &str) {
-        writeln!(self.hears, "{line}").unwrap();
-    }
-
-    fn kill(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-}
-
-impl Drop for Other {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn to_hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn from_hex(text: &str) -> Vec<u8> {
-    (0..text.len() / 2).map(|at| u8::from_str_radix(&text[2 * at..2 * at + 2], 16).unwrap()).collect()
-}
-
-fn say(line: &str) {
-    println!("{MARK}{line}");
-}
-
-fn hear() -> String {
-    let mut line = String::new();
-    std::io::stdin().read_line(&mut line).unwrap();
-    line.trim().to_owned()
-}
 
 /// What a child does; nothing when this binary runs as a test.
 #[test]
@@ -207,26 +135,11 @@ fn flood() {
     });
 }
 
-/// Leaves this process room for so many descriptors.
-fn limit_descriptors(most: u64) {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    setrlimit(Resource::Nofile, Rlimit { current: Some(most), ..getrlimit(Resource::Nofile) }).unwrap();
-}
-
 fn endpoint_lost_single_copy(endpoint: &mut dyn cableway_btl::Endpoint) -> bool {
     let mut byte = 0_u8;
     let region = Region { address: &raw mut byte, len: 1, location: Location::HOST, order: Order::None };
     // SAFETY: nothing is done with the registration.
     unsafe { endpoint.register(region, Access::RemoteRead) }.is_ok_and(|registration| registration.is_none())
-}
-
-/// Gives up all privileges. The kernel then forbids others of this user to attach, too.
-fn become_nobody() {
-    // SAFETY: plain system calls.
-    unsafe {
-        assert_eq!(libc::setresgid(65534, 65534, 65534), 0);
-        assert_eq!(libc::setresuid(65534, 65534, 65534), 0);
-    }
 }
 
 /// Whether a command works here; says so if not.
