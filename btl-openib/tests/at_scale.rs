@@ -4,8 +4,11 @@
 mod connecting;
 #[path = "../../benches/openib/ten_thousand_peers/random.rs"]
 mod random;
+#[path = "../../benches/openib/ten_thousand_peers/world.rs"]
+mod world;
 
-use connecting::{Outcome, Pattern, World, simulate};
+use connecting::simulate;
+use world::{Outcome, Pattern, World};
 
 fn all_are_connected(processes: u32, pattern: Pattern, pairs: u64, world: &World) -> Outcome {
     let outcome = simulate(processes, pattern, world, 1);

@@ -8,13 +8,14 @@
 mod arriving;
 mod connecting;
 mod random;
+mod world;
 
 use std::time::Duration;
 
 use arriving::Incast;
 use cableway_base::Parameters;
 use cableway_btl_openib::Footprint;
-use connecting::{Outcome, Pattern, World};
+use world::{Outcome, Pattern, World};
 
 fn main() {
     let mut arguments = std::env::args().skip(1);
