@@ -2,6 +2,7 @@
 
 mod bench;
 mod explain;
+mod failure;
 mod info;
 mod job;
 mod ompi;
@@ -12,6 +13,8 @@ mod run;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+
+pub(crate) use failure::Failure;
 
 /// GPU-aware point-to-point messaging between processes.
 #[derive(Parser)]
@@ -43,37 +46,6 @@ pub(crate) fn main() -> ExitCode {
         Verb::Pingpong(pingpong) => pingpong.execute(),
     };
     result.unwrap_or_else(Failure::report)
-}
-
-/// Why a command ends with another exit code than 0.
-#[derive(Debug)]
-pub(crate) struct Failure {
-    code: u8,
-    message: String,
-}
-
-impl Failure {
-    /// What was typed, or the environment, cannot be meant: exit code 2, as clap's own complaints.
-    fn usage(message: impl ToString) -> Self {
-        Failure { code: 2, message: message.to_string() }
-    }
-
-    /// It was understood, and did not work.
-    fn failed(code: u8, message: impl ToString) -> Self {
-        Failure { code, message: message.to_string() }
-    }
-
-    /// Says what went wrong.
-    fn report(self) -> ExitCode {
-        log::error!("{}", self.message);
-        ExitCode::from(self.code)
-    }
-}
-
-impl From<cableway::Error> for Failure {
-    fn from(error: cableway::Error) -> Self {
-        Failure::failed(1, error)
-    }
 }
 
 /// `CABLEWAY_LOG` as `RUST_LOG` elsewhere; warnings by default. Lines name the rank, where there is one.

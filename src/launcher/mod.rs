@@ -125,12 +125,4 @@ impl Launcher {
         self.grace = grace;
         self
     }
-
-    /// Runs the job to its end; the result is its exit code. Takes over this process's signals meanwhile.
-    ///
-    /// # Errors
-    /// A rank could not be started (the others have been ended), or the system refused a resource.
-    pub fn run(&self) -> Result<u8, LaunchError> {
-        supervisor::run(self)
-    }
 }

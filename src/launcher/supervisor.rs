@@ -17,21 +17,27 @@ use super::{LaunchError, Launcher};
 /// What ranks are ended with.
 const ENDING: [Signal; 2] = [Signal::TERM, Signal::KILL];
 
-pub(super) fn run(launcher: &Launcher) -> Result<u8, LaunchError> {
-    let watcher = Watcher::start(launcher.ranks as usize).map_err(LaunchError::system("starting a watcher"))?;
-    let mut signals = Signals::listen().map_err(LaunchError::system("listening for signals"))?;
-    let (mut job, tagger) = Supervisor::start(launcher, watcher)?;
-    while job.ranks.iter().any(RankProcess::running) {
-        job.wait(&signals)?;
-        for signal in signals.take() {
-            job.signalled(signal)?;
+impl Launcher {
+    /// Runs the job to its end and returns its exit code. Handles this process's signals meanwhile.
+    ///
+    /// # Errors
+    /// A rank does not start (the others are then ended), or the system refuses a resource.
+    pub fn run(&self) -> Result<u8, LaunchError> {
+        let watcher = Watcher::start(self.ranks as usize).map_err(LaunchError::system("starting a watcher"))?;
+        let mut signals = Signals::listen().map_err(LaunchError::system("listening for signals"))?;
+        let (mut job, tagger) = Supervisor::start(self, watcher)?;
+        while job.ranks.iter().any(RankProcess::running) {
+            job.wait(&signals)?;
+            for signal in signals.take() {
+                job.signalled(signal)?;
+            }
+            job.enforce_deadline();
         }
-        job.enforce_deadline();
+        if let Some(tagger) = tagger {
+            tagger.finish();
+        }
+        Ok(job.failure.map_or(0, |failure| failure.exit_code))
     }
-    if let Some(tagger) = tagger {
-        tagger.finish();
-    }
-    Ok(job.failure.map_or(0, |failure| failure.exit_code))
 }
 
 struct Supervisor<'a> {

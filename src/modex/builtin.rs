@@ -11,7 +11,7 @@ use cableway_btl::{Job, Modex, ModexError};
 use parking_lot::Mutex;
 use rustix::io::FdFlags;
 
-use super::modex_error;
+use super::support::modex_error;
 use super::wire::{MAX_FRAME, Reply, Request, VERSION, frame};
 
 /// `FD:INODE` of the socket to the launcher. The inode tells the socket from a stranger that got its number after a

@@ -4,11 +4,14 @@
 mod builtin;
 mod pmix;
 mod singleton;
+mod support;
 pub(crate) mod wire;
 
 use std::sync::Arc;
 
 use cableway_btl::{Modex, ModexError};
+
+use support::modex_error;
 
 /// Who started this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,29 +67,11 @@ fn alone() -> Result<(), ModexError> {
     }
 }
 
+pub(crate) use support::{random_job_id, random_secret};
+
 pub(crate) use builtin::{LOCAL_RANK_VARIABLE, RANK_VARIABLE, SIZE_VARIABLE, SOCKET_VARIABLE, announce};
 
 /// The PMIx library that a job of another launcher would be joined through; none if it is not installed.
 pub fn pmix_library() -> Option<&'static str> {
     pmix::library()
-}
-
-/// 32 bytes that nobody can guess.
-pub(crate) fn random_secret() -> std::io::Result<[u8; 32]> {
-    let mut secret = [0; 32];
-    let mut filled = 0;
-    while filled < secret.len() {
-        filled += rustix::rand::getrandom(&mut secret[filled..], rustix::rand::GetRandomFlags::empty())?;
-    }
-    Ok(secret)
-}
-
-/// A job name that no other job of this user has.
-pub(crate) fn random_job_id() -> std::io::Result<String> {
-    let random = random_secret()?;
-    Ok(random[..8].iter().map(|byte| format!("{byte:02x}")).collect())
-}
-
-fn modex_error(what: impl Into<String>, reason: impl std::fmt::Display) -> ModexError {
-    ModexError { what: what.into(), reason: reason.to_string() }
 }

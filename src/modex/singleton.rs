@@ -6,7 +6,7 @@ use cableway_base::Rank;
 use cableway_btl::{Job, Modex, ModexError};
 use parking_lot::Mutex;
 
-use super::{modex_error, random_job_id, random_secret};
+use super::support::{modex_error, random_job_id, random_secret};
 
 pub(super) struct Singleton {
     job: Job,

@@ -2,13 +2,14 @@
 
 use std::fs;
 use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::component::{Component, PRELOAD, all_names};
+use super::files::{link, put, remove, trouble};
 use super::host::OpenMpi;
 use super::place::Place;
 use super::selection::Selection;
-use super::{settings, trouble};
+use super::settings;
 
 /// Answers for the library what is true with the component. The library's own header is the next of its name.
 const MPI_EXT: &str = "\
@@ -143,46 +144,4 @@ fn write_lines(place: &Place, text: &str, lines: &[String]) -> Result<String, St
         fresh => put(&place.settings, fresh.as_bytes())?,
     }
     Ok(fresh)
-}
-
-/// Writes a file at once: who reads it sees the old one or the new one.
-fn put(path: &Path, bytes: &[u8]) -> Result<(), String> {
-    // Behind a link it is the file that changes, not the link.
-    let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    let folder = path.parent().unwrap_or(Path::new("."));
-    fs::create_dir_all(folder).map_err(|error| trouble("making", folder, error))?;
-    let fresh = beside(&path);
-    let written = fs::write(&fresh, bytes).and_then(|()| {
-        if let Ok(old) = fs::metadata(&path) {
-            fs::set_permissions(&fresh, old.permissions())?;
-        }
-        fs::rename(&fresh, &path)
-    });
-    written.map_err(|error| {
-        let _ = fs::remove_file(&fresh);
-        trouble("writing", &path, error)
-    })
-}
-
-fn link(path: &Path, object: &Path) -> Result<(), String> {
-    let fresh = beside(path);
-    let _ = fs::remove_file(&fresh);
-    let made = std::os::unix::fs::symlink(object, &fresh).and_then(|()| fs::rename(&fresh, path));
-    made.map_err(|error| trouble("linking", path, error))
-}
-
-fn beside(path: &Path) -> PathBuf {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    path.with_file_name(format!(".{name}.{}", std::process::id()))
-}
-
-fn remove(path: &Path, removed: &mut Vec<PathBuf>) -> Result<(), String> {
-    match fs::remove_file(path) {
-        Ok(()) => {
-            removed.push(path.to_owned());
-            Ok(())
-        }
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(trouble("removing", path, error)),
-    }
 }

@@ -2,6 +2,7 @@
 
 mod applications;
 mod component;
+mod files;
 mod host;
 mod install;
 mod place;
@@ -100,13 +101,4 @@ impl Ompi {
             }
         }
     }
-}
-
-/// Of a file that could not be read, written or removed.
-fn trouble(doing: &str, path: &std::path::Path, error: std::io::Error) -> String {
-    let remedy = match error.kind() {
-        std::io::ErrorKind::PermissionDenied => "; a prefix is its owner's to change (sudo), --user is yours",
-        _ => "",
-    };
-    format!("{doing} {}: {error}{remedy}", path.display())
 }

@@ -4,9 +4,10 @@ use std::time::{Duration, Instant};
 
 use cableway::{Communicator, Rank, RawBuffer, Request, Scope, World};
 
-use super::Test;
-use super::memory::{Devices, Memory, MemoryKind, Shape};
-use super::plan::Plan;
+use super::kind::{Devices, MemoryKind};
+use super::memory::Memory;
+use super::plan::{Plan, Test};
+use super::shape::Shape;
 use crate::cli::Failure;
 
 const DATA: i32 = 1;

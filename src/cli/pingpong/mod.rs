@@ -1,11 +1,13 @@
 //! `cableway pingpong`: messages between two processes, timed, and verified on request.
 
+mod kind;
 mod measure;
 mod memory;
 mod pattern;
 mod plan;
 mod plot;
 mod report;
+mod shape;
 mod sizes;
 
 use std::path::PathBuf;
@@ -18,11 +20,11 @@ use clap::{Args, ValueEnum};
 use super::Failure;
 use super::job;
 use super::parameters::ParameterOptions;
+pub(super) use kind::MemoryKind;
 use measure::Bench;
-pub(super) use memory::MemoryKind;
-use memory::Shape;
-use plan::Plan;
-use report::{Header, Report};
+use plan::{Plan, Test};
+use report::{Format, Header, Report};
+use shape::Shape;
 
 /// Time messages between two processes
 ///
@@ -61,8 +63,8 @@ pub(super) struct Pingpong {
     /// Send data in blocks. vector:BLOCK:STRIDE:COUNT has them at regular distances, indexed:BLOCK:COUNT:SEED with gaps of
     /// one to three blocks that the seed decides. Block and stride are in bytes; a message is as many such elements as
     /// its size takes, which counts the data without the gaps
-    #[arg(long, value_name = "LAYOUT", value_parser = memory::parse_datatype)]
-    datatype: Option<memory::Blocks>,
+    #[arg(long, value_name = "LAYOUT", value_parser = shape::parse_datatype)]
+    datatype: Option<shape::Blocks>,
 
     /// Which rank's memory has its data in such blocks; the other's is contiguous
     #[arg(long, value_enum, default_value = "both", requires = "datatype")]
@@ -102,32 +104,12 @@ pub(super) struct Pingpong {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Test {
-    /// Half the time that a message takes there and back
-    Latency,
-    /// Bytes per second one way
-    Bandwidth,
-    /// Bytes per second both ways at once
-    Bidirectional,
-    /// Messages per second one way
-    MessageRate,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Sides {
     Both,
     /// Rank 0
     Src,
     /// Rank 1
     Dst,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Format {
-    Table,
-    Csv,
-    /// One object a line
-    Json,
 }
 
 /// Bytes of device memory that are sent before host memory is measured beside it: too many to go like a small message.
@@ -142,7 +124,7 @@ fn parse_seconds(text: &str) -> Result<f64, String> {
 pub(super) fn latencies(world: &World, kinds: [MemoryKind; 2], sizes: &[u64]) -> Result<Vec<Duration>, Failure> {
     let plan =
         Plan { test: Test::Latency, sizes: sizes.to_vec(), iterations: None, seconds: None, window: 1, check: false };
-    let devices = memory::devices(world, kinds, [None; 2])?;
+    let devices = kind::devices(world, kinds, [None; 2])?;
     let mut bench = Bench::new(world, &plan, kinds, &devices, Shape::Contiguous)?;
     sizes.iter().map(|&size| Ok(Duration::from_secs_f64(bench.run(size)? / 1e6))).collect()
 }
@@ -168,7 +150,7 @@ impl Pingpong {
         };
         let kinds = [self.src, self.dst];
         let used = if self.beside_devices { [MemoryKind::Device; 2] } else { kinds };
-        let devices = memory::devices(world, used, [Some(self.src_device), self.dst_device])?;
+        let devices = kind::devices(world, used, [Some(self.src_device), self.dst_device])?;
         let on = world.communicator();
         let transports = on.transports((on.rank() + 1) % on.size())?.join("+");
         let header = self.header(transports, &plan, &devices);
@@ -223,7 +205,7 @@ impl Pingpong {
         if contiguous { Shape::Contiguous } else { self.shape() }
     }
 
-    fn header(&self, btl: String, plan: &Plan, devices: &memory::Devices) -> Header {
+    fn header(&self, btl: String, plan: &Plan, devices: &kind::Devices) -> Header {
         Header {
             test: plan.test,
             btl,

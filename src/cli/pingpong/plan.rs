@@ -1,6 +1,18 @@
 //! How often what is sent.
 
-use super::Test;
+use clap::ValueEnum;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Test {
+    /// Half the time that a message takes there and back
+    Latency,
+    /// Bytes per second one way
+    Bandwidth,
+    /// Bytes per second both ways at once
+    Bidirectional,
+    /// Messages per second one way
+    MessageRate,
+}
 
 pub(crate) struct Plan {
     pub(crate) test: Test,

@@ -6,9 +6,17 @@ use cableway::DeviceIndex;
 use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::memory::MemoryKind;
-use super::{Format, Test};
+use super::kind::MemoryKind;
+use super::plan::Test;
 use crate::cli::Failure;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    Table,
+    Csv,
+    /// One object a line
+    Json,
+}
 
 /// What all rows have in common.
 pub(crate) struct Header {

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use cableway_base::Rank;
 use cableway_btl::{Job, Modex, ModexError};
 
-use super::{modex_error, random_secret};
+use super::support::{modex_error, random_secret};
 use ffi::{Data, Functions, Info, Proc, Taken, Value};
 
 const SECRET_KEY: &str = "cableway.secret";

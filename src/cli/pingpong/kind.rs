@@ -1,0 +1,73 @@
+//! Kinds of memory, and the device of each rank.
+
+use cableway::{BufferKind, DeviceIndex, World};
+use clap::ValueEnum;
+
+use crate::cli::Failure;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum MemoryKind {
+    /// Ordinary host memory
+    Host,
+    /// Page-locked host memory
+    Pinned,
+    /// Device memory
+    Device,
+    /// Device memory of the default stream-ordered pool
+    Pool,
+    /// Device memory of a pool that was made to be shared with other processes
+    PoolShared,
+    /// Device memory of the virtual memory management calls, made to be shared with other processes
+    Vmm,
+    /// The same, not made to be shared
+    VmmPrivate,
+    /// The same, made to be shared, in many small pieces
+    VmmPieces,
+    /// Memory that migrates between device and host
+    Managed,
+}
+
+impl MemoryKind {
+    pub(crate) fn on_device(self) -> Option<BufferKind> {
+        match self {
+            MemoryKind::Host => None,
+            MemoryKind::Pinned => Some(BufferKind::Pinned),
+            MemoryKind::Device => Some(BufferKind::Device),
+            MemoryKind::Pool => Some(BufferKind::Pool),
+            MemoryKind::PoolShared => Some(BufferKind::PoolShared),
+            MemoryKind::Vmm => Some(BufferKind::Vmm),
+            MemoryKind::VmmPrivate => Some(BufferKind::VmmPrivate),
+            MemoryKind::VmmPieces => Some(BufferKind::VmmPieces),
+            MemoryKind::Managed => Some(BufferKind::Managed),
+        }
+    }
+}
+
+/// Which device each rank uses, where one uses any.
+pub(crate) struct Devices {
+    pub(crate) index: [Option<DeviceIndex>; 2],
+    pub(crate) simulated: bool,
+}
+
+/// `wanted` names rank 0's and rank 1's; without a name rank 1 takes the second device, if there is one.
+pub(crate) fn devices(world: &World, kinds: [MemoryKind; 2], wanted: [Option<u32>; 2]) -> Result<Devices, Failure> {
+    if kinds == [MemoryKind::Host; 2] {
+        return Ok(Devices { index: [None; 2], simulated: false });
+    }
+    let failed = |error| Failure::failed(1, format!("no device memory here: {error}"));
+    world.devices().initialise().map_err(failed)?;
+    let facts = world.devices().facts().map_err(failed)?;
+    let count = facts.devices.len();
+    let mut index = [None; 2];
+    for (rank, kind) in kinds.into_iter().enumerate() {
+        if kind == MemoryKind::Host {
+            continue;
+        }
+        let number = wanted[rank].unwrap_or(if count > 1 { rank as u32 } else { 0 });
+        if number as usize >= count {
+            return Err(Failure::usage(format!("there is no device {number}: this machine has {count}, from 0 on")));
+        }
+        index[rank] = Some(DeviceIndex(number));
+    }
+    Ok(Devices { index, simulated: facts.simulated })
+}
