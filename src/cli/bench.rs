@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use cableway::{Devices, Parameters};
-use cableway_compare::{Comparison, Ours};
+use cableway_compare::{Comparison, Subject};
 use clap::{Args, Subcommand};
 
 use super::Failure;
@@ -39,8 +39,8 @@ impl Bench {
             std::env::current_exe().map_err(|error| Failure::failed(1, format!("this executable: {error}")))?;
         let component = component.map_or_else(component_for_this_machine, Ok);
         let (devices, simulated) = devices();
-        let ours = Ours { command, component, devices, simulated };
-        compare.execute(&ours).map_err(|error| Failure::failed(1, error))?;
+        let subject = Subject { command, component, devices, simulated };
+        compare.execute(&subject).map_err(|error| Failure::failed(1, error))?;
         Ok(ExitCode::SUCCESS)
     }
 }

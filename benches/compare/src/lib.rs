@@ -11,6 +11,7 @@ mod process;
 mod report;
 mod route;
 mod statistics;
+mod subject;
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -22,6 +23,7 @@ use plan::{Plan, Series, Wanted};
 use report::{Report, Results, Rounds};
 
 pub use error::Error;
+pub use subject::Subject;
 
 /// The options of a comparison.
 #[derive(Args)]
@@ -68,34 +70,22 @@ pub struct Comparison {
     json: bool,
 }
 
-/// What of ours is to be measured, and on what.
-pub struct Ours {
-    /// The `cableway` command.
-    pub command: PathBuf,
-    /// The component for this machine's Open MPI; what is missing where there is none.
-    pub component: Result<PathBuf, String>,
-    /// How many devices there are.
-    pub devices: u32,
-    /// They are not real, and neither is a figure about them.
-    pub simulated: bool,
-}
-
 impl Comparison {
     /// Measures and prints. Programs that this machine does not have are left out, with the reason.
     ///
     /// # Errors
     ///
     /// The report cannot be kept.
-    pub fn execute(&self, ours: &Ours) -> Result<(), Error> {
-        let plan = Plan::new(&self.wanted(), ours.devices);
-        let (contenders, mut absent) = self.contenders(ours);
-        absent.extend(without_devices(&plan, ours.devices));
+    pub fn execute(&self, subject: &Subject) -> Result<(), Error> {
+        let plan = Plan::new(&self.wanted(), subject.devices);
+        let (contenders, mut absent) = self.contenders(subject);
+        absent.extend(without_devices(&plan, subject.devices));
         for (name, reason) in &absent {
             eprintln!("{name}: left out, {reason}");
         }
 
         let mut report = Report {
-            machine: machine::describe(&contenders, ours),
+            machine: machine::describe(&contenders, subject),
             plan,
             programs: contenders.iter().map(|contender| contender.name()).collect(),
             results: Results::default(),
@@ -114,7 +104,7 @@ impl Comparison {
             eprintln!("round {} took {:.1} s", round + 1, began.elapsed().as_secs_f64());
         }
         if report.plan.series.iter().any(|series| !series.route.on_device()) {
-            contenders.iter().for_each(|contender| contender.once(&mut report.results));
+            contenders.iter().flat_map(|contender| contender.remarks()).for_each(|remark| report.results.note(remark));
         }
 
         print!("{}", if self.json { report.json() } else { report.markdown() });
@@ -140,11 +130,11 @@ impl Comparison {
     }
 
     /// Who can run here, and who cannot and why.
-    fn contenders(&self, ours: &Ours) -> (Vec<Box<dyn Contender>>, Vec<Absent>) {
+    fn contenders(&self, subject: &Subject) -> (Vec<Box<dyn Contender>>, Vec<Absent>) {
         let mut present = Vec::new();
         let mut absent = Vec::new();
         for name in &self.program {
-            match contender::find(name, self.cores, ours) {
+            match contender::find(name, self.cores, subject) {
                 Ok(found) => present.push(found),
                 Err(reason) => absent.push((name.clone(), reason.to_string())),
             }

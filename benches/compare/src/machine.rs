@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Command;
 
-use crate::Ours;
+use crate::Subject;
 use crate::contender::Contender;
 use crate::process::output_of;
 
@@ -16,7 +16,7 @@ pub(crate) struct Machine {
     pub(crate) facts: Vec<(String, String)>,
 }
 
-pub(crate) fn describe(contenders: &[Box<dyn Contender>], ours: &Ours) -> Machine {
+pub(crate) fn describe(contenders: &[Box<dyn Contender>], subject: &Subject) -> Machine {
     let date = said(Command::new("date").args(["-u", "+%Y-%m-%d"]));
     let cores = std::thread::available_parallelism().map_or(0, |cores| cores.get());
     let model = processor();
@@ -24,7 +24,7 @@ pub(crate) fn describe(contenders: &[Box<dyn Contender>], ours: &Ours) -> Machin
         ("date".to_owned(), date.clone()),
         ("processor".to_owned(), format!("{model}, {cores} cores")),
         ("memory".to_owned(), memory()),
-        ("devices".to_owned(), devices(ours)),
+        ("devices".to_owned(), devices(subject)),
         ("kernel".to_owned(), said(Command::new("uname").args(["-sr"]))),
         ("load before".to_owned(), load()),
         ("command".to_owned(), command_line()),
@@ -54,16 +54,16 @@ fn memory() -> String {
 }
 
 /// With the driver's release, which only its own tool tells.
-fn devices(ours: &Ours) -> String {
-    if ours.simulated {
-        return format!("{} **simulated**: figures about them mean nothing", ours.devices);
+fn devices(subject: &Subject) -> String {
+    if subject.simulated {
+        return format!("{} **simulated**: figures about them mean nothing", subject.devices);
     }
     let mut ask = Command::new("nvidia-smi");
     let said = output_of(ask.args(["--query-gpu=name,driver_version", "--format=csv,noheader"])).unwrap_or_default();
     let lines: Vec<&str> = said.lines().map(str::trim).collect();
     let alike = lines.chunk_by(|one, next| one == next).map(|run| format!("{} x {}", run.len(), run[0]));
     let shown = alike.collect::<Vec<_>>().join("; ");
-    if shown.is_empty() { ours.devices.to_string() } else { shown }
+    if shown.is_empty() { subject.devices.to_string() } else { shown }
 }
 
 /// Of the minutes before: a reader sees whether the machine was idle.

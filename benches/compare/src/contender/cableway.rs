@@ -3,11 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{Contender, Description, Place, Sample, samples_of};
+use super::contract::{Contender, Description, Place, Sample, samples_of};
 use crate::error::Error;
 use crate::plan::Series;
 use crate::process::{bounded, output_of, shown};
-use crate::report::Results;
 use crate::route::{Memory, Shape};
 use crate::statistics::{Summary, summary};
 
@@ -97,19 +96,20 @@ impl Contender for Cableway {
         Ok(samples)
     }
 
-    fn once(&self, results: &mut Results) {
+    fn remarks(&self) -> Vec<String> {
         let starts: Result<Vec<f64>, Error> =
             (0..STARTS).map(|_| self.footprint(2, "milliseconds of World::init")).collect();
-        results.note(match starts.map(|starts| summary(&starts)) {
+        let start = match starts.map(|starts| summary(&starts)) {
             Ok(Some(Summary { median, least, greatest, .. })) => format!(
                 "World::init in a job of 2, the wait for the other's start included: {median:.2} ms ({least:.2}..{greatest:.2})"
             ),
             Ok(None) => "World::init: not measured".to_owned(),
             Err(error) => format!("World::init: not measured ({error})"),
-        });
-        results.note(match self.footprint(RANKS, "bytes per connected peer") {
+        };
+        let memory = match self.footprint(RANKS, "bytes per connected peer") {
             Ok(bytes) => format!("memory per connected peer, in a job of {RANKS}: {:.0} KiB", bytes / 1024.0),
             Err(error) => format!("memory per connected peer: not measured ({error})"),
-        });
+        };
+        vec![start, memory]
     }
 }

@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use super::{Contender, Description, Place, Sample, compiled, samples_of};
+use super::build::compiled;
+use super::contract::{Contender, Description, FLOOR, Place, Sample, samples_of};
 use crate::error::Error;
 use crate::plan::Series;
 use crate::process::{bounded, output_of};
@@ -24,7 +25,7 @@ impl Copies {
 
 impl Contender for Copies {
     fn name(&self) -> &'static str {
-        super::FLOOR
+        FLOOR
     }
 
     fn describe(&self) -> Description {

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use super::{Contender, Description, Sample, samples_of};
+use super::contract::{Contender, Description, Sample, samples_of};
 use crate::error::Error;
 use crate::plan::Series;
 use crate::process::{bounded, output_of};

@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{Contender, Description, Place, Sample, cache, compiled, samples_of};
+use super::build::{cache, compiled};
+use super::contract::{Contender, Description, Place, Sample, samples_of};
 use crate::error::Error;
 use crate::plan::{Series, Test};
 use crate::process::{bounded, output_of, shown};
-use crate::report::Results;
 
 /// How the program comes by device memory; a build without devices names no function of any driver.
 #[cfg(feature = "cuda")]
@@ -144,17 +144,18 @@ impl Contender for OpenMpi {
         Ok(samples)
     }
 
-    /// NetPIPE's ping-pong over the same MPI: our program must agree with one that is not ours.
-    fn once(&self, results: &mut Results) {
-        for btl in ["sm", "tcp"] {
+    /// NetPIPE's ping-pong over the same MPI, to check the other program's latency.
+    fn remarks(&self) -> Vec<String> {
+        let remark = |btl| {
             let mut command = self.mpirun(btl);
             command.args(["NPopenmpi", "-l", "8", "-u", "8", "-p", "0", "-n", "20000", "-o", "/dev/null"]);
             let name = self.name();
             match net_pipe(&mut command) {
-                Ok(latency) => results.note(format!("NetPIPE over {name}, {btl}: 8 B latency {latency:.2} us")),
-                Err(error) => results.note(format!("NetPIPE over {name}, {btl}: not measured ({error})")),
+                Ok(latency) => format!("NetPIPE over {name}, {btl}: 8 B latency {latency:.2} us"),
+                Err(error) => format!("NetPIPE over {name}, {btl}: not measured ({error})"),
             }
-        }
+        };
+        ["sm", "tcp"].map(remark).into()
     }
 }
 

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{Contender, Description, Place, Sample, cache};
+use super::build::cache;
+use super::contract::{Contender, Description, Place, Sample};
 use crate::error::Error;
 use crate::plan::{Series, Test};
 use crate::process::{bounded, output_of, shown};
