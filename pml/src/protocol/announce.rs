@@ -3,12 +3,24 @@
 
 use cableway_btl::Flags;
 
-use super::choice::{self, Message, Shape, Start};
 use super::context::{Context, Then, default_stream};
 use super::invitation;
+use super::probe::{Cost, Costs, Message, Passes, Quote, Shape, Start};
+use super::put;
 use super::transfer::{Channel, OneCopy, Outgoing, Stage, State};
 use crate::core::{Abilities, Core, Link};
 use crate::wire::{self, Announced, Id};
+
+/// Offers to announce the message and leave the rest to the receiver, which may find nothing better than fragments.
+#[inline]
+pub(crate) fn probe_send(message: &Message) -> Quote<Start> {
+    let cost = Cost { passes: Passes::Staged, time: message.costs.send, headers: 1 };
+    let reason = match put::can_pack(message) {
+        true => "announced: a kernel can pack the data into one run of the receiver",
+        false => "announced",
+    };
+    Quote { how: Start::Announce, cost, reason }
+}
 
 /// How an attempt to send a first header ended.
 pub(crate) enum Attempt {
@@ -82,27 +94,26 @@ pub(crate) fn storable(core: &Core, active: &[Link], transfer: &Outgoing) -> (bo
     }
     let shape = Shape::of(&transfer.convertor, together.any, false, &core.devices);
     let message = message(core, main, transfer, (shape, together));
-    (choice::addressable(&message), choice::packs(&message))
+    (put::is_addressable(&message), put::can_pack(&message))
 }
 
-/// What the protocol is chosen by, where the receiver has room and nothing speaks against one copy.
-pub(crate) fn message<'l>(
-    core: &Core,
-    main: &'l Link,
-    transfer: &Outgoing,
-    (from, links): (Shape, Abilities),
-) -> Message<'l> {
+/// What the sender's probes look at, where the credit covers the message and nothing speaks against one copy.
+pub(crate) fn message(core: &Core, main: &Link, transfer: &Outgoing, (from, links): (Shape, Abilities)) -> Message {
+    let main = main.capabilities();
     Message {
         len: transfer.len,
         from,
         synchronous: transfer.synchronous,
         credit: true,
         copy_only: core.copy_only(),
-        main: main.capabilities(),
+        eager_limit: main.eager_limit as u64,
+        inline_limit: main.inline_limit as u64,
+        in_place: main.flags.contains(Flags::SEND_IN_PLACE),
         links,
-        reachable: true,
-        stores: false,
-        fetches: true,
+        registrable: true,
+        push_limit: 0,
+        to_device: true,
+        costs: Costs::NOT_ASKED,
     }
 }
 

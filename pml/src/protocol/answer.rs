@@ -1,13 +1,12 @@
 //! The receiver's answer to an announced message: by which protocol its data comes.
 
-use std::time::Duration;
-
 use cableway_btl::{Access, Flags, Mover};
 use cableway_common_cuda::{DeviceError, Order};
 
-use super::choice::{self, Announcement, Data, Shape};
+use super::choice;
 use super::context::{Context, Links, Then, default_stream};
 use super::kept::Offer;
+use super::probe::{Announcement, Costs, Data, Shape};
 use super::room::Room;
 use super::transfer::{AfterOrder, Channel, Incoming, Pieces, Remote, Way};
 use super::{fragments, get, invitation, offered, pieces, put, settle};
@@ -43,7 +42,7 @@ pub(crate) fn begin(
         cx.core.orders.note_message(false);
     }
     let remote = remote(&channel.links, offer, shape);
-    let (data, _) = choice::data(&announcement(cx, channel, &transfer, offer, (shape, remote)));
+    let data = choice::data(&announcement(cx, channel, &transfer, offer, (shape, remote)));
     let would_ask = data == Data::Put && shape.on_device && shape.one_run && remote.is_none();
     if let Some(given) = invitation::answer(channel, envelope, announced, would_ask) {
         let id = invitation::receive(channel, *given, transfer);
@@ -90,7 +89,7 @@ fn remote(links: &Links, Offer { exposed, .. }: &Offer, shape: Shape) -> Option<
     Some(Remote { link, handle: exposed.handle, blocks: exposed.blocks })
 }
 
-/// What the protocol is chosen by.
+/// What the receiver's probes look at.
 fn announcement(
     cx: &Context<'_>,
     channel: &Channel,
@@ -100,10 +99,10 @@ fn announcement(
 ) -> Announcement {
     let Channel { links, above } = channel;
     let abilities = links.abilities();
-    let both = remote.filter(|_| announced.addressable && shape.on_device);
-    let [get, put] = both.map_or([Duration::ZERO; 2], |remote| copy_costs(links, transfer, &remote));
+    let both = remote.filter(|_| announced.addressable);
     let pieces = announced.addressable && shape.packed && !cx.core.copy_only();
     Announcement {
+        len: transfer.wanted,
         exposed: remote.is_some(),
         in_blocks: exposed.as_ref().is_some_and(|exposed| exposed.blocks.is_some()),
         addressable: announced.addressable,
@@ -114,20 +113,19 @@ fn announcement(
         attentive: !cx.core.crowded && above.sends.is_empty() && above.offers.attentive(cx.peer),
         any: abilities.any,
         too_large: transfer.wanted > abilities.device_max_rdma_size as u64,
+        // Where the sender's buffer is, only the sender knows.
         mixed: false,
-        get,
-        put,
+        costs: both.map_or(Costs::NOT_ASKED, |remote| copy_costs(links, transfer, &remote)),
     }
 }
 
 /// What it costs to fetch a message from what the sender exposed, and to have the sender store it.
-fn copy_costs(links: &Links, transfer: &Incoming, remote: &Remote) -> [Duration; 2] {
+fn copy_costs(links: &Links, transfer: &Incoming, remote: &Remote) -> Costs {
     let Some(link) = links.active.iter().find(|other| other.serial == remote.link) else {
-        return [Duration::ZERO; 2];
+        return Costs::NOT_ASKED;
     };
-    let local = transfer.convertor.location();
-    [Mover::Fetches, Mover::PeerStores]
-        .map(|mover| link.endpoint.transfer_cost(mover, local, &remote.handle).of(transfer.wanted))
+    let cost = |mover| link.endpoint.transfer_cost(mover, transfer.convertor.location(), &remote.handle);
+    Costs { get: cost(Mover::Fetches), put: cost(Mover::PeerStores), ..Costs::NOT_ASKED }
 }
 
 /// Lets the sender store in a device's buffer, or the network or a kernel fetch into it, once the default stream's work on

@@ -11,6 +11,7 @@ use cableway_common_cuda::{DeviceError, Order};
 use super::announce::{self, Attempt};
 use super::context::{Context, Held, Operation, Shared, Source, Then, hold};
 use super::kept::Kept;
+use super::probe::{Cost, Message, Passes, Probe, Quote, Start};
 use super::room::Room;
 use super::settle;
 use super::transfer::{Channel, Slot, Stage, State};
@@ -18,6 +19,31 @@ use crate::core::{Active, Core, Done};
 use crate::error::Error;
 use crate::status::Status;
 use crate::wire::{self, Header, Id, RENDEZVOUS_LEN};
+
+/// Offers to send the data along with the header.
+#[inline]
+pub(crate) fn probe_send(message: &Message) -> Probe<Start> {
+    if !message.is_small() {
+        return Err("exceeds the eager limit");
+    }
+    if !message.credit {
+        return Err("the receiver holds too much unexpected data: no credit is left");
+    }
+    let (how, passes, reason) = match (message.from.on_device && message.len != 0, message.synchronous) {
+        (true, true) => return Err("synchronous, and in device memory"),
+        (true, false) => (Start::EagerDevice, Passes::Staged, "device memory that fits the eager limit"),
+        (false, true) => (Start::AnnounceWithData, Passes::Along, "synchronous, and its data fits the eager limit"),
+        (false, false) if message.len + message.header_len() <= message.inline_limit && message.from.contiguous => {
+            (Start::Eager, Passes::Along, "fits the inline limit")
+        }
+        (false, false) if message.in_place && message.from.contiguous => {
+            let reason = "fits the eager limit, and the link sends from where the data is";
+            (Start::EagerInPlace, Passes::Along, reason)
+        }
+        (false, false) => (Start::Eager, Passes::Along, "fits the eager limit"),
+    };
+    Ok(Quote { how, cost: Cost { passes, time: message.costs.send, headers: 0 }, reason })
+}
 
 /// Sends header (that of an eager message if none is given) and data in one message, copied by the CPU.
 pub(crate) fn attempt(

@@ -1,15 +1,17 @@
-//! The decision printed: which protocol for which sizes, and why.
+//! The choice printed: which protocol for which sizes, what it costs, and what the other protocols' probes answer.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use cableway_base::Parameters;
 use cableway_base::parameters::DeviceProtocols;
-use cableway_btl::{Capabilities, Cost, Flags, Operation};
+use cableway_btl::{self as btl, Capabilities, Flags, Operation};
 use cableway_common_cuda::{Location, MemoryClass};
 
-use super::choice::{Announcement, Data, Message, Shape, Start, addressable, data, packs, start};
+use super::choice::{Probes, probe_data, probe_start};
 use super::context::{Links, Shared};
+use super::probe::{Announcement, Cost, Costs, Data, Message, Passes, Probe, Quote, Shape, Start};
+use super::put;
 use crate::core::{Abilities, Core};
 use crate::wire::MATCH_LEN;
 
@@ -55,9 +57,12 @@ pub struct Explained {
     /// Why this one.
     pub reason: String,
     /// Time that a message of the smallest and of the largest of these sizes is expected to take from the sender's call
-    /// to its arrival, if the receiver waits for it: what the link says that the operation costs, and a small message's
-    /// time for each that goes before it.
+    /// to its arrival, if the receiver waits for it: what the link says that the operation costs, and the link's latency
+    /// for each header that goes before it.
     pub expected: [Duration; 2],
+    /// What the probes of the other protocols answer, a line each: why the protocol cannot carry the message, or what it
+    /// would cost.
+    pub others: Vec<String>,
 }
 
 impl Explained {
@@ -81,6 +86,10 @@ impl Explained {
                 text += &format!("{seen:>0$}  ", widths[3]);
             }
             text += &format!("{reason}\n");
+        }
+        for row in rows {
+            text += &format!("# Not chosen for {}..{}\n", row.sizes.start(), row.sizes.end());
+            row.others.iter().for_each(|other| text += &format!("#   {other}\n"));
         }
         text
     }
@@ -106,24 +115,13 @@ struct Able<'l> {
     links: Abilities,
     copy_only: bool,
     push_limit: u64,
-    /// There is to be scratch memory on devices.
+    /// There may be scratch memory on devices.
     scratch: bool,
     costs: Costs,
 }
 
-/// What moves data, once it may move.
-struct Costs {
-    send: Cost,
-    /// The receiver fetches.
-    get: Cost,
-    /// The sender stores.
-    put: Cost,
-}
-
-impl Costs {
-    fn of(links: impl Fn(Operation) -> Cost) -> Self {
-        Costs { send: links(Operation::Send), get: links(Operation::Get), put: links(Operation::Put) }
-    }
+fn costs(of: impl Fn(Operation) -> btl::Cost) -> Costs {
+    Costs { send: of(Operation::Send), get: of(Operation::Get), put: of(Operation::Put) }
 }
 
 /// The rows for a link that can do `capabilities` at both ends.
@@ -134,19 +132,19 @@ pub fn explain(
     to: Side,
     sizes: RangeInclusive<u64>,
 ) -> Vec<Explained> {
-    let same = Cost { fixed: capabilities.latency, bytes_per_second: capabilities.bandwidth };
+    let same = btl::Cost { fixed: capabilities.latency, bytes_per_second: capabilities.bandwidth };
     let able = Able {
         main: capabilities,
         links: Abilities::NONE.with(capabilities),
         copy_only: parameters.device_protocols == DeviceProtocols::Copy,
         push_limit: parameters.device_push_limit as u64,
         scratch: parameters.device_scratch_size != 0,
-        costs: Costs::of(|_| same),
+        costs: costs(|_| same),
     };
     able.rows(from, to, sizes)
 }
 
-/// The rows for messages over these links; the peer's ends of them are taken to be like ours.
+/// The rows for messages over these links; the peer's ends are assumed to be like those of this process.
 pub(crate) fn explain_links(
     core: &Core,
     shared: &Shared,
@@ -164,7 +162,7 @@ pub(crate) fn explain_links(
         copy_only: core.copy_only(),
         push_limit: core.parameters.device_push_limit as u64,
         scratch: shared.scratch.slot() != 0,
-        costs: Costs::of(|operation| main.endpoint.cost(operation, &location)),
+        costs: costs(|operation| main.endpoint.cost(operation, &location)),
     };
     able.rows(from, to, sizes)
 }
@@ -184,74 +182,91 @@ impl Able<'_> {
         let mut rows: Vec<Explained> = Vec::new();
         for (index, &first) in starts.iter().enumerate() {
             let last = starts.get(index + 1).map_or(*sizes.end(), |next| next - 1);
-            let Decision { protocol, reason, before, cost } = self.decide(first, from, to);
+            let Decision { protocol, reason, before, cost, others } = self.decide(first, from, to);
             let expected = [first, last].map(|size| before * self.main.latency + cost.of(size));
             match rows.last_mut() {
-                Some(row) if row.protocol == protocol && row.reason == reason => {
+                Some(row) if row.protocol == protocol && row.reason == reason && row.others == others => {
                     row.sizes = *row.sizes.start()..=last;
                     row.expected[1] = expected[1];
                 }
-                _ => rows.push(Explained { sizes: first..=last, protocol, reason, expected }),
+                _ => rows.push(Explained { sizes: first..=last, protocol, reason, expected, others }),
             }
         }
         rows
     }
 
     fn decide(&self, len: u64, from: Side, to: Side) -> Decision {
-        let mixed = from.shape(self.links.any).on_device != to.shape(self.links.any).on_device;
+        let any = self.links.any;
+        let mixed = from.shape(any).on_device != to.shape(any).on_device;
         let out = Message {
             len,
-            from: from.shape(self.links.any),
+            from: from.shape(any),
             synchronous: false,
             credit: true,
             copy_only: self.copy_only,
-            main: self.main,
+            eager_limit: self.main.eager_limit as u64,
+            inline_limit: self.main.inline_limit as u64,
+            in_place: self.main.flags.contains(Flags::SEND_IN_PLACE),
             links: self.links,
-            reachable: from.shape(self.links.any).on_device,
-            stores: len <= self.push_limit && self.costs.put.of(len) <= self.costs.get.of(len),
-            fetches: !mixed || !self.links.any.contains(Flags::DEVICE_TO_DEVICE),
+            registrable: true,
+            push_limit: self.push_limit,
+            to_device: !mixed || !any.contains(Flags::DEVICE_TO_DEVICE),
+            costs: self.costs,
         };
-        let (start, why) = start(&out);
-        let inline = len + MATCH_LEN as u64 <= self.main.inline_limit as u64;
+        let probes = probe_start(&out);
+        let quote = probes.cheapest(len);
+        let start = quote.how;
+        let mut others = others("sender", &probes, start);
+        let inline = len + out.header_len() <= out.inline_limit;
         let eager = match start {
             Start::Eager if inline && out.from.one_run => Some("eager, inline"),
             Start::Eager | Start::AnnounceWithData => Some("eager"),
             Start::EagerInPlace => Some("eager, in place"),
             Start::EagerDevice => Some("eager, copied by the device"),
-            Start::Expose | Start::Announce => None,
+            Start::Expose | Start::Store | Start::Announce => None,
         };
         if let Some(protocol) = eager {
-            return Decision { protocol, reason: why.to_owned(), before: 0, cost: self.costs.send };
+            return Decision { protocol, reason: quote.reason.to_owned(), before: 0, cost: self.costs.send, others };
         }
         let incoming = Announcement {
+            len,
             exposed: start == Start::Expose,
             in_blocks: !out.from.one_run,
-            addressable: (start == Start::Announce || out.from.on_device) && addressable(&out),
-            packs: start == Start::Announce && packs(&out),
+            addressable: (start != Start::Expose || out.from.on_device) && put::is_addressable(&out),
+            packs: start == Start::Announce && put::can_pack(&out),
             scratch: self.scratch,
-            to: to.shape(self.links.any),
+            to: to.shape(any),
             copy_only: self.copy_only,
             attentive: true,
-            any: self.links.any,
+            any,
             too_large: len > self.links.device_max_rdma_size as u64,
             mixed,
-            get: self.costs.get.of(len),
-            put: self.costs.put.of(len),
+            costs: self.costs,
         };
-        let (data, because) = data(&incoming);
-        // An announcement goes before what the receiver fetches; its answer, too, before what the sender sends.
-        let (protocol, before, cost) = match data {
-            Data::Get => ("rendezvous, get", 1, self.costs.get),
-            Data::Offered => ("rendezvous, fragments or get", 2, self.costs.send),
-            Data::Put => ("rendezvous, put", 2, self.costs.put),
-            // Of the last piece is told when it is there.
-            Data::Pieces => ("rendezvous, put in pieces", 3, self.costs.put),
-            Data::Fragments if out.from.on_device || incoming.to.on_device => {
-                ("rendezvous, copied in chunks", 2, self.costs.send)
-            }
-            Data::Fragments => ("rendezvous, fragments", 2, self.costs.send),
+        let answers = probe_data(&incoming);
+        let answer = answers.cheapest(len);
+        others.extend(self::others("receiver", &answers, answer.how));
+        let protocol = match answer.how {
+            Data::Get => "rendezvous, get",
+            Data::Offered => "rendezvous, fragments or get",
+            Data::Put => "rendezvous, put",
+            Data::Pieces => "rendezvous, put in pieces",
+            Data::Fragments if out.from.on_device || incoming.to.on_device => "rendezvous, copied in chunks",
+            Data::Fragments => "rendezvous, fragments",
         };
-        Decision { protocol, reason: format!("{why}; {because}"), before, cost }
+        // Where nothing better is possible, the reason is what speaks against the better.
+        let one_copy = out.from.on_device || !out.from.contiguous;
+        let why = match start {
+            Start::Announce if !incoming.packs => probes.refusal(if one_copy { "get" } else { "eager" }),
+            _ => None,
+        };
+        let because = match answer.how {
+            Data::Fragments if incoming.exposed => answers.refusal("get"),
+            Data::Fragments if incoming.addressable => answers.refusal("put"),
+            _ => None,
+        };
+        let reason = format!("{}; {}", why.unwrap_or(quote.reason), because.unwrap_or(answer.reason));
+        Decision { protocol, reason, before: 1 + answer.cost.headers, cost: answer.cost.time, others }
     }
 }
 
@@ -259,10 +274,31 @@ impl Able<'_> {
 struct Decision {
     protocol: &'static str,
     reason: String,
-    /// Small messages that go before its data.
+    /// Headers that go before its data.
     before: u32,
-    /// Of moving its data.
-    cost: Cost,
+    /// The cost of moving its data.
+    cost: btl::Cost,
+    others: Vec<String>,
+}
+
+/// The answers of all probes but the one that was chosen.
+fn others<How: Copy + PartialEq, const N: usize>(side: &str, all: &Probes<How, N>, chosen: How) -> Vec<String> {
+    let answers = all.probes.iter().copied().chain([(all.last.0, Ok(all.last.1))]);
+    let others = answers.filter(|(_, probe)| !matches!(probe, Ok(quote) if quote.how == chosen));
+    let answer = |probe: Probe<How>| match probe {
+        Ok(Quote { cost: Cost { passes, headers, .. }, .. }) => {
+            let copies = match passes {
+                Passes::Along => "with the header",
+                Passes::Shared => "a copy that both processes share",
+                Passes::One => "one copy",
+                Passes::Packed => "packed and unpacked by kernels",
+                Passes::Staged => "a copy on each side",
+            };
+            format!("costs more: {copies}, headers before it: {headers}")
+        }
+        Err(reason) => reason.to_owned(),
+    };
+    others.map(|(name, probe)| format!("{side}: {name}: {}", answer(probe))).collect()
 }
 
 #[cfg(test)]

@@ -8,11 +8,18 @@ use cableway_common_cuda::{Completion, DeviceError, Devices, Order};
 use smallvec::SmallVec;
 
 use super::context::{Context, Held, Links, Operation, Then, hold};
+use super::probe::{Announcement, Cost, Data, Passes, Quote};
 use super::settle;
 use super::transfer::{Answer, Channel, Incoming, OneCopy, Outgoing, Stage, State, Way};
 use crate::core::Link;
 use crate::error::Error;
 use crate::wire::{Ack, FRAGMENT_LEN, Header, HeaderBuffer, Id, Malformed};
+
+/// Offers to move the data through internal buffers, which is always possible.
+pub(crate) fn probe_receive(incoming: &Announcement) -> Quote<Data> {
+    let cost = Cost { passes: Passes::Staged, time: incoming.costs.send, headers: 1 };
+    Quote { how: Data::Fragments, cost, reason: "through internal buffers" }
+}
 
 /// How an attempt to send one fragment ended.
 enum Step {

@@ -4,13 +4,56 @@ use cableway_btl::{self as btl, Access, Error, Flags, Transfer};
 use cableway_common_cuda::Order;
 
 use super::announce::{self, Attempt};
-use super::choice::Start;
 use super::context::{Context, Links, Operation};
+use super::probe::{Announcement, Cost, Data, Message, Passes, Probe, Quote, Start};
 use super::region::{self, Form};
 use super::transfer::{Channel, Fetch, OneCopy, Outgoing, Remote, Stage, State, Way};
 use super::{fragments, offered, settle};
 use crate::core::Link;
 use crate::wire::{Announced, Exposed, Header, HeaderBuffer, Id};
+
+/// Offers to announce the message with a remote key.
+#[inline]
+pub(crate) fn probe_send(message: &Message) -> Probe<Start> {
+    message.from.reached_by(Flags::GET, Flags::DEVICE_GET, message.copy_only, message.links.any)?;
+    message.repays()?;
+    if message.from.on_device {
+        if message.len == 0 {
+            return Err("there is no data");
+        }
+        if !message.registrable {
+            return Err("no link makes this memory reachable");
+        }
+        if message.is_small() && !message.to_device {
+            return Err("the receiver's buffers seem to be in host memory");
+        }
+    }
+    let small = message.from.on_device && message.is_small();
+    let reason = if small { "one copy between devices is cheaper than two" } else { "the receiver can fetch it" };
+    let cost = Cost { passes: Passes::One, time: message.costs.get, headers: 1 };
+    Ok(Quote { how: Start::Expose, cost, reason })
+}
+
+/// Offers to fetch the data from the memory that the sender exposed.
+pub(crate) fn probe_receive(incoming: &Announcement) -> Probe<Data> {
+    let &Announcement { to, copy_only, any, .. } = incoming;
+    if !incoming.exposed {
+        return Err("the sender exposed no memory that this process reaches");
+    }
+    incoming.reaches()?;
+    let reason = if !incoming.in_blocks && !to.contiguous && to.packed_by(Flags::DEVICE_GET, copy_only, any) {
+        "fetched by a kernel, each block to where it belongs"
+    } else {
+        to.reached_by(Flags::GET, Flags::DEVICE_GET, copy_only, any)?;
+        match (to.on_device, any.contains(Flags::DEVICE_DIRECT)) {
+            (true, true) => "fetched by the network device",
+            (true, false) if incoming.addressable => "fetched in one copy (on one device the lower rank copies)",
+            _ => "fetched from where it is, in one copy",
+        }
+    };
+    let cost = Cost { passes: Passes::One, time: incoming.costs.get, headers: 0 };
+    Ok(Quote { how: Data::Get, cost, reason })
+}
 
 /// Has the first link that can make the data reachable for the peer's GET; false if none can.
 pub(crate) fn expose(active: &mut [Link], transfer: &mut Outgoing, flag: Flags) -> Result<bool, Error> {

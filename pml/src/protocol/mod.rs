@@ -11,7 +11,8 @@
 //! | [`fragments`] | the sender sends through internal buffers |
 //! | [`invitation`] | the receiver tells where the data goes before the message is announced |
 //!
-//! Each file owns both ends. [`choice`] decides among them, [`mod@explain`] prints what it decides. States are in [`transfer`].
+//! Each protocol's file has both ends, beginning with the probes by which [`choice`] compares the protocols: see [`probe`].
+//! [`mod@explain`] prints the same probes. States are in [`transfer`].
 
 mod announce;
 mod answer;
@@ -27,6 +28,7 @@ mod kept;
 mod offered;
 mod order;
 mod pieces;
+mod probe;
 mod put;
 mod region;
 mod room;

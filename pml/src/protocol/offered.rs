@@ -8,11 +8,30 @@
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::Relaxed;
 
-use cableway_btl::Offer;
+use cableway_btl::{Flags, Offer};
 
 use super::context::{Context, Links};
+use super::get;
+use super::probe::{Announcement, Cost, Data, Passes, Probe, Quote};
 use super::transfer::{Channel, OpenOffer, State};
 use crate::wire::{Ack, Header, Id};
+
+/// Offers to have the sender copy what it claims, and to fetch the rest.
+pub(crate) fn probe_receive(incoming: &Announcement) -> Probe<Data> {
+    get::probe_receive(incoming)?;
+    if incoming.to.on_device {
+        return Err("no device's copy is shared between two processes");
+    }
+    if !incoming.any.contains(Flags::OFFER) {
+        return Err("no link has words for offers");
+    }
+    if !incoming.attentive {
+        return Err("the sender is away, or has other work");
+    }
+    let cost = Cost { passes: Passes::Shared, time: incoming.costs.send, headers: 1 };
+    let reason = "sent through internal buffers, and fetched from where it is if the sender is away";
+    Ok(Quote { how: Data::Offered, cost, reason })
+}
 
 /// How much longer a sender is waited for that has claimed something and not sent it yet.
 const AT_WORK: usize = 16;

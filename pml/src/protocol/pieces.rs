@@ -7,9 +7,30 @@ use cableway_common_cuda::{Completion, DeviceError, Direction, Location, Order, 
 use smallvec::SmallVec;
 
 use super::context::{Context, Links, Then};
+use super::probe::{Announcement, Cost, Data, Passes, Probe, Quote};
 use super::transfer::{Channel, DEPTH, Holds, Incoming, Lane, Pieces, State};
 use super::{fragments, settle};
 use crate::wire::{Exposed, Header, Id, Put};
+
+/// Offers to receive the data in scratch memory, piece by piece.
+pub(crate) fn probe_receive(incoming: &Announcement) -> Probe<Data> {
+    let &Announcement { to, copy_only, any, .. } = incoming;
+    if to.contiguous && !incoming.packs {
+        return Err("no kernel needs to unpack it");
+    }
+    if !incoming.addressable {
+        return Err("the sender cannot store");
+    }
+    incoming.reaches()?;
+    if !to.packed_by(Flags::DEVICE_PUT, copy_only, any) {
+        return Err("no kernel unpacks into this buffer");
+    }
+    if !incoming.scratch {
+        return Err("there is no scratch memory");
+    }
+    let cost = Cost { passes: Passes::Packed, time: incoming.costs.put, headers: 2 };
+    Ok(Quote { how: Data::Pieces, cost, reason: "stored in scratch memory, from where a kernel unpacks it" })
+}
 
 /// Asks for as many pieces as there is room for; where there is none at all, for fragments.
 pub(crate) fn ask(cx: &mut Context<'_>, channel: &mut Channel, id: Id) {

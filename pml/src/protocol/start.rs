@@ -4,14 +4,15 @@ use cableway_btl::{Error as BtlError, Flags, Operation};
 use cableway_common_cuda::DeviceError;
 
 use super::announce::{self, Attempt};
-use super::choice::{self, Message, Shape, Start};
+use super::choice;
 use super::context::Context;
+use super::probe::{Costs, Shape, Start};
 use super::transfer::{Channel, OneCopy, Outgoing, Stage, State};
 use super::{eager, get, invitation, settle};
-use crate::core::{Abilities, Core, flow};
+use crate::core::{Core, flow};
 use crate::error::{Abort, Error};
 use crate::status::{Outcome, Status};
-use crate::wire::{self, Announced, Id, MATCH_LEN, Malformed};
+use crate::wire::{self, Announced, Id, Malformed};
 
 /// Sends a new message's first header, or queues it.
 pub(crate) fn start(cx: &mut Context<'_>, channel: &mut Channel, mut transfer: Outgoing) -> Outcome {
@@ -25,7 +26,7 @@ pub(crate) fn start(cx: &mut Context<'_>, channel: &mut Channel, mut transfer: O
             cx.core.counters.bytes_eager.add(transfer.len);
         }
         Start::AnnounceWithData => links.credit.take(flow::cost(false, transfer.len as usize)),
-        Start::Expose | Start::Announce => cx.peer.counters.sends_rendezvous.add_exclusively(1),
+        Start::Expose | Start::Store | Start::Announce => cx.peer.counters.sends_rendezvous.add_exclusively(1),
     }
     // Nothing overtakes what waits, though the receiver would put it right.
     let queue = !links.control.waiting.is_empty() || !queues.starts.is_empty();
@@ -51,61 +52,47 @@ pub(crate) fn start(cx: &mut Context<'_>, channel: &mut Channel, mut transfer: O
     }
 }
 
+/// Probes the protocols, and has a link register the memory if the cheapest protocol needs that.
 fn choose(core: &Core, channel: &mut Channel, transfer: &mut Outgoing) -> Start {
-    let together = channel.links.abilities();
+    let Channel { links, above: State { fetches, .. } } = channel;
+    let together = links.abilities();
     let shape = Shape::of_run(&transfer.convertor, together.any);
-    if is_stored(core, channel, transfer, (shape, together)) {
-        // What the protocol says of such a message, whatever else it is asked.
-        transfer.one_copy = OneCopy::Stores { invitable: false };
-        return Start::Announce;
-    }
-    let reachable = shape.on_device && shape.contiguous && expose_device(core, channel, transfer, (shape, together));
-    let links = &channel.links;
     let Some(main) = links.active.first() else { return Start::Announce };
-    let cost = flow::cost(true, transfer.len.min(usize::MAX as u64 / 2) as usize);
-    let credit = links.credit.covers(cost);
-    let message = Message { credit, reachable, ..announce::message(core, main, transfer, (shape, together)) };
-    let (start, _) = choice::start(&message);
-    if !credit && start == Start::Announce && message.len + MATCH_LEN as u64 <= message.main.eager_limit as u64 {
-        core.counters.flow_controlled.increment();
+    let mut message = announce::message(core, main, transfer, (shape, together));
+    message.credit = links.credit.covers(flow::cost(true, transfer.len.min(usize::MAX as u64 / 2) as usize));
+    if !shape.on_device
+        && let Ok(eager) = eager::probe_send(&message)
+    {
+        // Nothing is cheaper than host data that travels with its header.
+        return eager.how;
+    }
+    if message.may_be_one_copy() {
+        message.to_device = !message.is_small() || fetches.next_is_announced();
+        message.push_limit = if fetches.peer_copies() { 0 } else { core.parameters.device_push_limit as u64 };
+        if message.to_device && message.len <= message.push_limit {
+            let cost = |operation| main.endpoint.cost(operation, transfer.convertor.location());
+            message.costs = Costs { get: cost(Operation::Get), put: cost(Operation::Put), ..Costs::NOT_ASKED };
+        }
+    }
+    let mut start = choice::start(&message);
+    if start == Start::Expose && shape.on_device {
+        message.registrable = get::expose(&mut links.active, transfer, Flags::DEVICE_GET).unwrap_or_else(|error| {
+            links.main_broke(error);
+            false
+        });
+        if !message.registrable {
+            transfer.one_copy = OneCopy::Unreachable;
+            // A link that cannot let the peer read the memory does not read it itself either.
+            message.push_limit = 0;
+            start = choice::start(&message);
+        }
+    }
+    match start {
+        Start::Store => transfer.one_copy = OneCopy::Stores { invitable: false },
+        Start::Announce if !message.credit && message.is_small() => core.counters.flow_controlled.increment(),
+        _ => {}
     }
     start
-}
-
-/// Whether a device's data should be announced for this process to store it.
-fn is_stored(core: &Core, channel: &mut Channel, transfer: &Outgoing, how: (Shape, Abilities)) -> bool {
-    let Channel { links, above: State { fetches, .. } } = channel;
-    let small = transfer.len <= core.parameters.device_push_limit as u64;
-    if !how.0.on_device || !small || fetches.peer_copies() {
-        return false;
-    }
-    let Some(main) = links.active.first() else { return false };
-    let message = Message { stores: true, ..announce::message(core, main, transfer, how) };
-    let cost = |operation| main.endpoint.cost(operation, transfer.convertor.location());
-    if !choice::stores_device(&message) || cost(Operation::Put).exceeds(&cost(Operation::Get), transfer.len) {
-        return false;
-    }
-    choice::stores_device(&Message { fetches: false, ..message }) || fetches.next_is_announced()
-}
-
-/// Has a link make a device's data reachable for the peer, if one copy may be the way to move it.
-fn expose_device(core: &Core, channel: &mut Channel, transfer: &mut Outgoing, how: (Shape, Abilities)) -> bool {
-    let Channel { links, above: State { fetches, .. } } = channel;
-    let Some(main) = links.active.first() else { return false };
-    let message = announce::message(core, main, transfer, how);
-    if !choice::exposes_device(&message)
-        || !(choice::exposes_device(&Message { fetches: false, ..message }) || fetches.next_is_announced())
-    {
-        return false;
-    }
-    let reachable = get::expose(&mut links.active, transfer, Flags::DEVICE_GET).unwrap_or_else(|error| {
-        links.main_broke(error);
-        false
-    });
-    if !reachable {
-        transfer.one_copy = OneCopy::Unreachable;
-    }
-    reachable
 }
 
 /// Tries the queued first headers in order.
@@ -143,7 +130,7 @@ fn attempt(cx: &mut Context<'_>, channel: &mut Channel, id: Id) -> Attempt {
         Start::EagerInPlace => eager::attempt_in_place(cx, channel, id),
         Start::EagerDevice => eager::attempt_device(cx, channel, id),
         Start::Expose => get::attempt(cx, channel, id),
-        Start::Announce => Ok(announce::attempt(cx, channel, id)),
+        Start::Store | Start::Announce => Ok(announce::attempt(cx, channel, id)),
     };
     attempt.unwrap_or_else(|error| {
         channel.links.main_broke(error);

@@ -3,10 +3,12 @@
 //! Most messages between devices are stored whole by one operation ([`whole`]); everything else is a job of several pieces
 //! ([`sender`]).
 
+mod probe;
 mod receiver;
 mod sender;
 mod whole;
 
+pub(crate) use probe::{can_pack, is_addressable, probe_receive, probe_send};
 pub(crate) use receiver::{expose, stored};
 pub(crate) use sender::{advance, asked, completed};
 pub(crate) use whole::{asked_for_several, completed as whole_completed, store as store_whole};

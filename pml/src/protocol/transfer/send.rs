@@ -8,8 +8,8 @@ use cableway_datatype::Convertor;
 
 use crate::core::Active;
 use crate::error::Error;
-use crate::protocol::choice::Start;
 use crate::protocol::order::CopyOrder;
+use crate::protocol::probe::Start;
 use crate::protocol::region;
 use crate::wire::{Envelope, Id, Malformed};
 

@@ -1,0 +1,264 @@
+//! Probes: what the protocols say of a message, and what they are asked by.
+//!
+//! Each protocol has a `probe_send`, asked before a message's first header leaves, or a `probe_receive`, asked once an
+//! announced message has matched a receive, or both. A probe answers what the protocol would cost, or why it cannot carry
+//! the message. [`choice`](super::choice) takes the cheapest; [`explain`](mod@super::explain) prints them all.
+
+use std::time::Duration;
+
+use cableway_btl::{self as btl, Flags};
+use cableway_common_cuda::{Devices, MemoryClass};
+use cableway_datatype::Convertor;
+
+use crate::core::{Abilities, DEVICE_RDMA};
+use crate::wire::{MATCH_LEN, RENDEZVOUS_LEN};
+
+/// What a protocol answers: an offer to carry the message, or the reason why it cannot.
+pub(crate) type Probe<How> = Result<Quote<How>, &'static str>;
+
+/// A protocol's offer to carry a message.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Quote<How> {
+    pub(crate) how: How,
+    pub(crate) cost: Cost,
+    /// What speaks for it, for people.
+    pub(crate) reason: &'static str,
+}
+
+/// What a protocol would cost. Compared field by field, in this order.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cost {
+    /// Given by the protocol.
+    pub(crate) passes: Passes,
+    /// What the link says that the operation takes (`Endpoint::cost` and `transfer_cost`, which follow the measured costs
+    /// of the device's copies). Free where no protocol differs from another in it: then no link is asked.
+    pub(crate) time: btl::Cost,
+    /// Headers that travel before the data and overlap with nothing. Given by the protocol; each takes the latency of a
+    /// link.
+    pub(crate) headers: u32,
+}
+
+/// How often all of the data is copied. Passes that two processes make at the same time count half.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Passes {
+    /// The data travels with a header that is sent anyhow.
+    Along,
+    /// Both processes copy at the same time.
+    Shared,
+    One,
+    /// Packed and unpacked by kernels, which overlap.
+    Packed,
+    /// Into an internal buffer and out of another one.
+    Staged,
+}
+
+impl Cost {
+    /// Whether it is less than another one for `len` bytes.
+    pub(crate) fn beats(&self, other: &Cost, len: u64) -> bool {
+        if self.passes != other.passes {
+            return self.passes < other.passes;
+        }
+        other.time.exceeds(&self.time, len) || (!self.time.exceeds(&other.time, len) && self.headers < other.headers)
+    }
+}
+
+/// What the operations of a link cost.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Costs {
+    pub(crate) send: btl::Cost,
+    /// The receiver fetches.
+    pub(crate) get: btl::Cost,
+    /// The sender stores.
+    pub(crate) put: btl::Cost,
+}
+
+impl Costs {
+    const FREE: btl::Cost = btl::Cost { fixed: Duration::ZERO, bytes_per_second: f64::INFINITY };
+    /// Where no choice depends on them.
+    pub(crate) const NOT_ASKED: Costs = Costs { send: Self::FREE, get: Self::FREE, put: Self::FREE };
+}
+
+/// Where a buffer is and how its data lies there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    pub(crate) on_device: bool,
+    /// One operation of a link can move it: it is one run of bytes, or it is on a device in blocks at regular distances
+    /// and the link has kernels that copy such blocks.
+    pub(crate) contiguous: bool,
+    /// It is one run of bytes.
+    pub(crate) one_run: bool,
+    /// It is on a device in several runs, and a kernel of this process can move it between its blocks and one run.
+    pub(crate) packed: bool,
+}
+
+impl Shape {
+    /// The shape of a message's buffer for links with these abilities. The first question about kernels lists the blocks,
+    /// so it is asked only if nothing else moves the data, or with `even_regular`.
+    pub(crate) fn of(convertor: &Convertor, any: Flags, even_regular: bool, devices: &Devices) -> Shape {
+        let shape = Shape::of_run(convertor, any);
+        let asked = if even_regular { !shape.one_run } else { !shape.contiguous };
+        let packed = asked && any.contains(Flags::DEVICE_PACKED) && convertor.spread(devices).is_some();
+        Shape { packed, ..shape }
+    }
+
+    /// The same without the question about kernels.
+    pub(crate) fn of_run(convertor: &Convertor, any: Flags) -> Shape {
+        let on_device = convertor.location().on_device();
+        let one_run = convertor.packed_size() == 0 || convertor.contiguous().is_some();
+        // Managed memory may be anywhere.
+        let able = convertor.location().class == MemoryClass::Device && any.contains(Flags::DEVICE_STRIDED);
+        let regular = || able && convertor.strided().is_some();
+        Shape { on_device, contiguous: one_run || regular(), one_run, packed: false }
+    }
+
+    /// Whether one operation can move the data, and a link has this operation for its memory.
+    pub(crate) fn reached_by(
+        &self,
+        host: Flags,
+        device: Flags,
+        copy_only: bool,
+        any: Flags,
+    ) -> Result<(), &'static str> {
+        if self.on_device && copy_only {
+            return Err("device memory, and device_protocols=copy");
+        }
+        if !self.contiguous {
+            return Err("the data is in blocks");
+        }
+        match (any.contains(if self.on_device { device } else { host }), self.on_device) {
+            (true, _) => Ok(()),
+            (false, true) => Err("no link does this with device memory"),
+            (false, false) => Err("no link does this"),
+        }
+    }
+
+    /// Whether kernels move data between its blocks on this side and one run on the other.
+    pub(crate) fn packed_by(&self, device: Flags, copy_only: bool, any: Flags) -> bool {
+        self.packed && any.contains(device | Flags::DEVICE_PACKED) && !copy_only
+    }
+}
+
+/// How a message sets out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Start {
+    /// With its data, which the CPU copies.
+    Eager,
+    /// With its data, which the link takes from where it is.
+    EagerInPlace,
+    /// With its data, once the device has copied it.
+    EagerDevice,
+    /// Announced, with its data.
+    AnnounceWithData,
+    /// Announced, with a remote key.
+    Expose,
+    /// Announced, to be stored by this process.
+    Store,
+    /// Announced.
+    Announce,
+}
+
+/// How an announced message's data moves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Data {
+    Get,
+    Offered,
+    Put,
+    Pieces,
+    Fragments,
+}
+
+/// What the sender's probes look at.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Message {
+    pub(crate) len: u64,
+    pub(crate) from: Shape,
+    pub(crate) synchronous: bool,
+    /// The credit covers its data.
+    pub(crate) credit: bool,
+    /// `device_protocols=copy`.
+    pub(crate) copy_only: bool,
+    /// Limits of the link that carries headers.
+    pub(crate) eager_limit: u64,
+    pub(crate) inline_limit: u64,
+    pub(crate) in_place: bool,
+    /// What the links can do together.
+    pub(crate) links: Abilities,
+    /// No link has refused yet to register this device memory.
+    pub(crate) registrable: bool,
+    /// `device_push_limit`: largest device message that the sender wants to store. Zero where the peer is to copy.
+    pub(crate) push_limit: u64,
+    /// The peer may have its buffer on a device: it moved announced messages by one copy before.
+    pub(crate) to_device: bool,
+    pub(crate) costs: Costs,
+}
+
+impl Message {
+    /// Whether data and header fit into one message.
+    pub(crate) fn is_small(&self) -> bool {
+        self.len.saturating_add(self.header_len()) <= self.eager_limit
+    }
+
+    pub(crate) fn header_len(&self) -> u64 {
+        if self.synchronous { RENDEZVOUS_LEN as u64 } else { MATCH_LEN as u64 }
+    }
+
+    /// Whether the links say that one copy pays for this size.
+    pub(crate) fn repays(&self) -> Result<(), &'static str> {
+        let (on_device, links) = (self.from.on_device, &self.links);
+        let least = if on_device { links.device_min_rdma_size } else { links.min_rdma_size };
+        if self.len < least as u64 {
+            return Err("too small for one copy to pay");
+        }
+        if on_device && self.len > links.device_max_rdma_size as u64 {
+            return Err("device memory, more than the link reaches without loss");
+        }
+        Ok(())
+    }
+
+    /// Whether one operation between devices may carry the message, as far as the sender knows.
+    pub(crate) fn may_be_one_copy(&self) -> bool {
+        let able = self.from.on_device && self.from.contiguous && !self.copy_only && self.len != 0;
+        able && self.links.any.intersects(DEVICE_RDMA) && self.repays().is_ok()
+    }
+}
+
+/// What the receiver's probes look at.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Announcement {
+    pub(crate) len: u64,
+    /// A remote key came along, and a link of this process reaches the memory.
+    pub(crate) exposed: bool,
+    /// That memory is in blocks.
+    pub(crate) in_blocks: bool,
+    /// The sender can PUT.
+    pub(crate) addressable: bool,
+    /// It can PUT only into one run on a device, because a kernel packs.
+    pub(crate) packs: bool,
+    /// There is scratch memory on the receiver's device.
+    pub(crate) scratch: bool,
+    pub(crate) to: Shape,
+    pub(crate) copy_only: bool,
+    /// The sender's processor is likely to have time: it has answered the last offer, has a core of its own, and nothing
+    /// is being sent to it.
+    pub(crate) attentive: bool,
+    /// What any link can do.
+    pub(crate) any: Flags,
+    /// The message is larger than what a link should move to device memory by one operation.
+    pub(crate) too_large: bool,
+    /// One of the buffers is on a device and the other is not, as far as that is known.
+    pub(crate) mixed: bool,
+    pub(crate) costs: Costs,
+}
+
+impl Announcement {
+    /// Whether one operation may connect the two buffers.
+    pub(crate) fn reaches(&self) -> Result<(), &'static str> {
+        if self.mixed && self.any.contains(Flags::DEVICE_TO_DEVICE) {
+            return Err("only one of the two buffers is on a device");
+        }
+        if self.too_large && self.to.on_device {
+            return Err("device memory, more than the link reaches without loss");
+        }
+        Ok(())
+    }
+}

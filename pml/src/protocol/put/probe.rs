@@ -1,0 +1,63 @@
+//! What a PUT would cost, and whether it is possible.
+
+use cableway_btl::Flags;
+
+use crate::protocol::probe::{Announcement, Cost, Data, Message, Passes, Probe, Quote, Start};
+
+/// Whether the receiver may ask for a PUT.
+pub(crate) fn is_addressable(message: &Message) -> bool {
+    let reached = message.from.reached_by(Flags::PUT, Flags::DEVICE_PUT, message.copy_only, message.links.any);
+    (reached.is_ok() && message.repays().is_ok()) || can_pack(message)
+}
+
+/// Whether the receiver may ask this process to pack its data into one run of device memory.
+pub(crate) fn can_pack(message: &Message) -> bool {
+    let packs = message.from.packed_by(Flags::DEVICE_PUT, message.copy_only, message.links.any);
+    !message.from.contiguous && packs && message.repays().is_ok()
+}
+
+/// Offers to announce a small device message and store it once the receiver exposes its buffer.
+///
+/// A device stores faster than it fetches. The request to store travels while this process asks about its default stream,
+/// which a GET would wait for before its announcement: so it counts as no header of its own. A large message is left to
+/// the receiver, which fetches it while this process computes.
+#[inline]
+pub(crate) fn probe_send(message: &Message) -> Probe<Start> {
+    if !message.from.on_device {
+        return Err("host memory is stored only where the receiver asks for it");
+    }
+    message.from.reached_by(Flags::PUT, Flags::DEVICE_PUT, message.copy_only, message.links.any)?;
+    message.repays()?;
+    if message.len == 0 {
+        return Err("there is no data");
+    }
+    if message.len > message.push_limit {
+        return Err("exceeds device_push_limit, or the peer copies");
+    }
+    if message.is_small() && !message.to_device {
+        return Err("the receiver's buffers seem to be in host memory");
+    }
+    let cost = Cost { passes: Passes::One, time: message.costs.put, headers: 1 };
+    Ok(Quote { how: Start::Store, cost, reason: "small: to be stored takes less time than to be fetched" })
+}
+
+/// Offers to expose the receiver's buffer to the sender, which can store.
+pub(crate) fn probe_receive(incoming: &Announcement) -> Probe<Data> {
+    let &Announcement { to, copy_only, any, packs, .. } = incoming;
+    if !incoming.addressable {
+        return Err("the sender cannot store");
+    }
+    incoming.reaches()?;
+    if packs && !(to.on_device && to.one_run) {
+        return Err("the sender packs only into one run of device memory");
+    }
+    to.reached_by(Flags::PUT, Flags::DEVICE_PUT, copy_only, any)?;
+    let reason = match (packs, to.on_device) {
+        (true, _) => "stored by a kernel, packed where it belongs",
+        (false, true) if any.contains(Flags::DEVICE_DIRECT) => "stored by the network device",
+        (false, true) if incoming.exposed => "stored in one copy (on one device the lower rank copies)",
+        _ => "stored where it belongs, in one copy",
+    };
+    let cost = Cost { passes: Passes::One, time: incoming.costs.put, headers: 1 };
+    Ok(Quote { how: Data::Put, cost, reason })
+}
