@@ -7,7 +7,7 @@ mod common;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use cableway_btl::Flags;
-use cableway_common_cuda::{BufferKind, DeviceBuffer, DeviceIndex, Devices};
+use cableway_common_cuda::BufferKind;
 use cableway_datatype::{Datatype, Layout, Predefined};
 use cableway_pml::{Buffer, Error, Outcome, Request, SendMode};
 
@@ -371,9 +371,10 @@ fn a_device_that_fails_ends_the_request_on_both_sides() {
                 for len in [100, 400_000] {
                     // The device works while memory is made; the faults hit the copies of messages.
                     let kind = |device: bool| device.then_some(BufferKind::Device);
-                    let (Some(mut source), Some(mut target)) =
-                        (try_new(&devices, kind(from), &content), try_new(&devices, kind(to), &content))
-                    else {
+                    let (Some(mut source), Some(mut target)) = (
+                        Memory::try_new(&devices, kind(from), &content),
+                        Memory::try_new(&devices, kind(to), &content),
+                    ) else {
                         continue;
                     };
                     let (from, to) = (Buffer::bytes(source.address(), len), Buffer::bytes(target.address(), len));
@@ -393,11 +394,4 @@ fn a_device_that_fails_ends_the_request_on_both_sides() {
         }
         assert_ne!(failed, 0, "the fault was met");
     });
-}
-
-fn try_new(devices: &Devices, kind: Option<BufferKind>, content: &[u8]) -> Option<Memory> {
-    match kind {
-        None => Some(Memory::Host(content.to_vec())),
-        Some(kind) => DeviceBuffer::new(devices, DeviceIndex(0), kind, content.len()).ok().map(Memory::Device),
-    }
 }

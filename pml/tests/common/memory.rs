@@ -22,6 +22,14 @@ impl Memory {
         }
     }
 
+    /// The same, uninitialised on a device; none if the device has no such memory.
+    pub fn try_new(devices: &Devices, kind: Option<BufferKind>, content: &[u8]) -> Option<Self> {
+        match kind {
+            None => Some(Memory::Host(content.to_vec())),
+            Some(kind) => DeviceBuffer::new(devices, DeviceIndex(0), kind, content.len()).ok().map(Memory::Device),
+        }
+    }
+
     pub fn address(&mut self) -> *mut u8 {
         match self {
             Memory::Host(bytes) => bytes.as_mut_ptr(),

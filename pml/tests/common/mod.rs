@@ -4,6 +4,8 @@
 #[cfg(any(feature = "cuda", feature = "rocm"))]
 pub mod memory;
 pub mod net;
+#[cfg(feature = "cuda")]
+pub mod pair;
 
 use std::sync::Arc;
 use std::time::Duration;

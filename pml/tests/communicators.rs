@@ -1,0 +1,196 @@
+//! Communicators: which messages belong to which, and contexts that are used again.
+
+mod common;
+
+use cableway_btl::Flags;
+use cableway_pml::{Abort, Buffer, Error, Outcome, Request, SendMode, Short};
+
+use common::{ANY_, Link, Ranks, bytes, pattern, space};
+
+fn two() -> Ranks {
+    Ranks::new(2, &[Link::new("net", Flags::GET)])
+}
+
+/// One size of each way to send: inline, eager, announced, fetched.
+const WAYS: [usize; 4] = [8, 3000, 6000, 100_000];
+
+#[test]
+fn communicators_keep_their_messages_apart() {
+    let ranks = two();
+    let contexts = [7, 5000];
+    let extra: Vec<_> = contexts
+        .iter()
+        .map(|&context| {
+            [0, 1].map(|rank| ranks.engines[rank].add_communicator(context, vec![1, 0], 1 - rank as u32).unwrap())
+        })
+        .collect();
+    assert!(matches!(ranks.engines[0].add_communicator(7, vec![0], 0), Err(Error::ContextInUse { context: 7 })));
+    assert!(matches!(ranks.engines[0].add_communicator(8, vec![9], 0), Err(Error::NoSuchRank { rank: 9, size: 2 })));
+    let mut room = [0; 1];
+    for (value, pair) in (1u8..).zip(&extra) {
+        // Rank 0 there is process 1.
+        // SAFETY: the buffer is read during the call.
+        assert!(unsafe { ranks.engines[0].send_now(&pair[0], 0, 1, bytes(&[value])) }.unwrap() == Short::Left);
+    }
+    assert!(ranks.isend(0, 1, 1, &[9], &SendMode::Standard).is_complete());
+    assert_eq!(ranks.recv(1, ANY_, ANY_, &mut room).unwrap().source, 0);
+    assert_eq!(room, [9]);
+    for (value, pair) in (1u8..=2).zip(&extra).rev() {
+        // SAFETY: the buffer is valid.
+        let status = unsafe { ranks.engines[1].recv(&pair[1], ANY_, ANY_, space(&mut room)) }.unwrap();
+        assert_eq!((status.source, room[0]), (1, value));
+    }
+}
+
+#[test]
+fn messages_wait_for_their_communicator() {
+    let ranks = two();
+    let here = ranks.engines[0].add_communicator(9, vec![0, 1], 0).unwrap();
+    let data: Vec<Vec<u8>> = WAYS.iter().map(|&len| pattern(len, 4)).collect();
+    let requests: Vec<Request> = data.iter().map(|_| Request::new()).collect();
+    let mut started = vec![];
+    for (data, request) in data.iter().zip(&requests) {
+        // SAFETY: buffers and requests live until complete.
+        let outcome = unsafe { ranks.engines[0].isend(&here, 1, 1, bytes(data), &SendMode::Standard, request) };
+        started.extend((outcome.unwrap() == Outcome::Started).then_some(request));
+    }
+    ranks.settle();
+    let there = ranks.engines[1].add_communicator(9, vec![0, 1], 1).unwrap();
+    for data in &data {
+        let mut room = vec![0; data.len()];
+        let receive = Request::new();
+        // SAFETY: buffer and request live until complete.
+        unsafe { ranks.engines[1].irecv(&there, 0, ANY_, space(&mut room), &receive) }.unwrap();
+        ranks.finish(&[&receive]);
+        assert!(receive.status().len == data.len() as u64 && room == *data);
+    }
+    ranks.finish(&started);
+}
+
+#[test]
+fn too_many_messages_for_no_communicator_end_the_peer() {
+    let ranks = Ranks::with(2, &[Link::new("net", Flags::GET)], &[("pml_early_messages", "10")], false);
+    let here = ranks.engines[0].add_communicator(9, vec![0, 1], 0).unwrap();
+    for _ in 0..11 {
+        // SAFETY: no buffer.
+        assert!(unsafe { ranks.engines[0].send_now(&here, 1, 1, Buffer::EMPTY) }.unwrap() == Short::Left);
+    }
+    ranks.settle();
+    assert_eq!(ranks.counter(1, "malformed"), 1);
+}
+
+#[test]
+fn a_context_is_used_again_safely() {
+    let ranks = two();
+    let group = || vec![0, 1];
+    let old = [0, 1].map(|rank| ranks.engines[rank].add_communicator(3, group(), rank as u32).unwrap());
+    // Nobody will receive these: one small, one that waits to be fetched; a third is still on the wire at the end.
+    let data = pattern(100_000, 1);
+    let (lost, late) = (Request::new(), Request::new());
+    // SAFETY: buffers and requests live until complete.
+    unsafe {
+        assert!(ranks.engines[0].send_now(&old[0], 1, 1, bytes(&data[..8])).unwrap() == Short::Left);
+        let send = |request| ranks.engines[0].isend(&old[0], 1, 1, bytes(&data), &SendMode::Standard, request).unwrap();
+        assert_eq!(send(&lost), Outcome::Started);
+        ranks.settle();
+        assert_eq!(send(&late), Outcome::Started);
+    }
+    // A receive that is still posted ends.
+    let mut room = [0; 8];
+    let posted = Request::new();
+    // SAFETY: buffer and request live until complete.
+    unsafe { ranks.engines[1].irecv(&old[1], 0, 77, space(&mut room), &posted) }.unwrap();
+    for (engine, communicator) in ranks.engines.iter().zip(&old) {
+        engine.remove_communicator(communicator);
+    }
+    assert!(matches!(posted.error(), Some(Error::CommunicatorRemoved { context: 3 })));
+    let new = [0, 1].map(|rank| ranks.engines[rank].add_communicator(3, group(), rank as u32).unwrap());
+    // SAFETY: the buffer is valid.
+    unsafe {
+        assert!(ranks.engines[0].send_now(&new[0], 1, 1, bytes(&[42])).unwrap() == Short::Left);
+        ranks.settle();
+        let status = ranks.engines[1].recv(&new[1], ANY_, ANY_, space(&mut room)).unwrap();
+        assert_eq!((status.len, room[0]), (1, 42), "not a message of the old communicator");
+    }
+    ranks.finish(&[&lost, &late]);
+    for request in [&lost, &late] {
+        assert!(matches!(request.error(), Some(Error::PeerGaveUp { reason: Abort::CommunicatorRemoved, .. })));
+    }
+    // SAFETY: no buffer.
+    let refused = unsafe { ranks.engines[1].irecv(&old[1], 0, 1, Buffer::EMPTY, &posted) };
+    assert!(matches!(refused, Err(Error::CommunicatorRemoved { .. })));
+    assert_eq!(ranks.net.registered(), 0);
+}
+
+#[test]
+fn a_context_is_used_again_with_other_members() {
+    for len in WAYS {
+        let ranks = Ranks::new(3, &[Link::new("net", Flags::GET)]);
+        let add = |rank: usize, group: &[u32]| {
+            let own = group.iter().position(|&process| process as usize == rank).unwrap() as u32;
+            ranks.engines[rank].add_communicator(3, group.to_vec(), own).unwrap()
+        };
+        let old = [add(0, &[0, 1]), add(1, &[0, 1])];
+        // Rank 0 frees it and uses its context with rank 2. Rank 1 has not freed it yet, and sends.
+        ranks.engines[0].remove_communicator(&old[0]);
+        let other = [add(0, &[0, 2]), add(2, &[0, 2])];
+        let data = pattern(len, 1);
+        let late = Request::new();
+        // SAFETY: buffer and request live until complete.
+        let sent = unsafe { ranks.engines[1].isend(&old[1], 0, 1, bytes(&data), &SendMode::Standard, &late) }.unwrap();
+        ranks.settle();
+        assert_eq!(ranks.counter(0, "malformed"), 0, "{len} bytes");
+        if sent == Outcome::Started {
+            let removed = Some(Error::PeerGaveUp { peer: 0, len: len as u64, reason: Abort::CommunicatorRemoved });
+            assert_eq!(format!("{:?}", late.error()), format!("{:?}", removed.as_ref()));
+        }
+        // It went to nobody, and everybody still talks to everybody.
+        assert_eq!(ranks.engines[0].iprobe(&other[0], ANY_, ANY_).unwrap(), None);
+        ranks.isend(1, 0, 1, &[8], &SendMode::Standard).finish(&ranks);
+        let mut room = [0];
+        assert_eq!(ranks.recv(0, 1, 1, &mut room).unwrap().source, 1);
+        // SAFETY: the buffers are valid.
+        unsafe {
+            assert!(ranks.engines[2].send_now(&other[1], 0, 1, bytes(&[9])).unwrap() == Short::Left);
+            assert_eq!(ranks.engines[0].recv(&other[0], ANY_, 1, space(&mut room)).unwrap().source, 1);
+        }
+        assert_eq!(room, [9]);
+    }
+}
+
+#[test]
+fn a_message_to_a_later_communicator_waits_though_its_sender_is_no_member_yet() {
+    let ranks = Ranks::new(3, &[Link::new("net", Flags::GET)]);
+    let held = ranks.engines[0].add_communicator(3, vec![0, 2], 0).unwrap();
+    // Rank 1 is ahead with a communicator of ranks 0 and 1.
+    let ahead = ranks.engines[1].add_communicator(3, vec![0, 1], 1).unwrap();
+    // SAFETY: the buffer is read during the call.
+    assert!(unsafe { ranks.engines[1].send_now(&ahead, 0, 1, bytes(&[5])) }.unwrap() == Short::Left);
+    ranks.settle();
+    assert_eq!(ranks.engines[0].iprobe(&held, ANY_, ANY_).unwrap(), None);
+    ranks.engines[0].remove_communicator(&held);
+    let new = ranks.engines[0].add_communicator(3, vec![0, 1], 0).unwrap();
+    let mut room = [0; 1];
+    // SAFETY: the buffer is valid.
+    unsafe { ranks.engines[0].recv(&new, 1, 1, space(&mut room)) }.unwrap();
+    assert_eq!(room, [5]);
+}
+
+#[test]
+fn a_new_communicators_messages_do_not_reach_an_old_one() {
+    let ranks = two();
+    let old = [0, 1].map(|rank| ranks.engines[rank].add_communicator(3, vec![0, 1], rank as u32).unwrap());
+    // Rank 0 is ahead: it has freed the context and uses it anew.
+    ranks.engines[0].remove_communicator(&old[0]);
+    let ahead = ranks.engines[0].add_communicator(3, vec![0, 1], 0).unwrap();
+    // SAFETY: the buffer is read during the call.
+    assert!(unsafe { ranks.engines[0].send_now(&ahead, 1, 1, bytes(&[5])) }.unwrap() == Short::Left);
+    ranks.settle();
+    assert_eq!(ranks.engines[1].iprobe(&old[1], ANY_, ANY_).unwrap(), None);
+    ranks.engines[1].remove_communicator(&old[1]);
+    let new = ranks.engines[1].add_communicator(3, vec![0, 1], 1).unwrap();
+    let mut room = [0; 1];
+    // SAFETY: the buffer is valid.
+    unsafe { ranks.engines[1].recv(&new, 0, 1, space(&mut room)) }.unwrap();
+    assert_eq!(room, [5]);
+}
