@@ -1,12 +1,12 @@
-//! Builds the C shim from the headers of the Open MPI that `mpicc` (or `MPICC`) belongs to: what all versions share, and
-//! the major version's own.
+//! Builds the C shim with the headers of the Open MPI that `mpicc` (or `MPICC`) belongs to: the version-independent
+//! files, and those of the major version.
 
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Of every version.
+/// The folders of the version-independent files.
 const SHARED: [&str; 4] = ["shim/common", "shim/collectives", "shim/staging", "shim/windows"];
 
 fn main() {
@@ -15,47 +15,48 @@ fn main() {
     let mpicc = env::var("MPICC").unwrap_or_else(|_| "mpicc".to_owned());
     let folders: Vec<PathBuf> =
         show(&mpicc, "incdirs").split_whitespace().map(PathBuf::from).filter(|folder| folder.is_dir()).collect();
-    let major = major_version(&folders).unwrap_or_else(|| panic!("{mpicc} names no folder with Open MPI's mpi.h"));
+    let major =
+        major_version(&folders).unwrap_or_else(|| panic!("{mpicc}: no include folder has Open MPI's mpi.h; set MPICC"));
     let version = match major {
         4 => "shim/v4",
         5 => "shim/v5",
-        _ => panic!("{mpicc} is of Open MPI {major}; the component is for 4.1 and 5.0"),
+        _ => panic!("{mpicc} belongs to Open MPI {major}; the component supports 4.1 and 5.0; set MPICC"),
     };
 
     let mut shim = cc::Build::new();
     shim.std("gnu11").flag("-fvisibility=hidden").flag("-Wno-unused-parameter").flag("-Wno-sign-compare");
     if env::var("CARGO_CFG_TARGET_ARCH").as_deref() == Ok("x86_64") {
-        // Open MPI's inline atomics call functions that nobody exports without it.
+        // Without it Open MPI's inline atomics call library functions that are not linked.
         shim.flag("-mcx16");
     }
     shim.include(version).include("shim/common").includes(&folders);
     println!("cargo::rustc-check-cfg=cfg(accelerator)");
     if major == 5 {
-        // Has a framework for device memory.
+        // Open MPI 5.0 has the accelerator framework.
         println!("cargo::rustc-cfg=accelerator");
         shim.include(pmix_headers(&folders));
     }
-    // Last, so that a package which has these headers uses its own.
+    // Searched last, so that the package's own headers take precedence.
     shim.flag("-idirafter").flag("shim/absent");
     for folder in SHARED.into_iter().chain([version]) {
         shim.files(sources(folder));
     }
-    // Linked whole: nothing in Rust refers to the constructor that lays the component structure out.
+    // Linked whole, because nothing in Rust refers to the constructors that fill the component structures.
     shim.cargo_metadata(false).compile("cableway_shim");
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     println!("cargo::rustc-link-search=native={}", out.display());
     println!("cargo::rustc-link-lib=static:+whole-archive=cableway_shim");
-    // Open MPI's library is named as one that this needs: a program may have loaded it for itself alone (Python does),
-    // where a component sees its symbols in no other way.
+    // The component depends on Open MPI's library explicitly. If a program has loaded that library with local symbols,
+    // as Python does, the component would not find them otherwise.
     for folder in show(&mpicc, "libdirs").split_whitespace() {
         println!("cargo::rustc-cdylib-link-arg=-L{folder}");
     }
     println!("cargo::rustc-cdylib-link-arg=-Wl,--push-state,--no-as-needed,-lmpi,--pop-state");
-    // Open MPI may close a component and open it again; the engine's threads and fork handlers must stay.
+    // Open MPI may close the component and open it again. The engine's threads and fork handlers must stay loaded.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-z,nodelete");
 }
 
-/// What the wrapper compiler answers to `--showme:TOPIC`.
+/// Returns what the wrapper compiler prints for `--showme:TOPIC`.
 fn show(mpicc: &str, topic: &str) -> String {
     let answer = Command::new(mpicc).arg(format!("--showme:{topic}")).output().unwrap_or_else(|error| {
         panic!("{mpicc}: {error}; install Open MPI's development package (libopenmpi-dev), or set MPICC")
@@ -69,7 +70,8 @@ fn major_version(folders: &[PathBuf]) -> Option<u32> {
     line.split_whitespace().last()?.parse().ok()
 }
 
-/// The folder of `pmix.h`, which 5.0's internal headers include: named by `PMIX_INCLUDE`, or where distributions put it.
+/// Returns the folder of `pmix.h`, which Open MPI 5.0's internal headers include: `PMIX_INCLUDE`, or one of the folders
+/// that distributions use.
 fn pmix_headers(folders: &[PathBuf]) -> PathBuf {
     println!("cargo::rerun-if-env-changed=PMIX_INCLUDE");
     if let Some(folder) = env::var_os("PMIX_INCLUDE") {
@@ -80,7 +82,7 @@ fn pmix_headers(folders: &[PathBuf]) -> PathBuf {
         .flat_map(|folder| folder.ancestors())
         .flat_map(|folder| ["pmix2/include", "pmix/include", "include", ""].map(|below| folder.join(below)))
         .find(|folder| folder.join("pmix.h").is_file())
-        .expect("there is no pmix.h near Open MPI's headers: install libpmix-dev, or set PMIX_INCLUDE to its folder")
+        .expect("pmix.h was not found near Open MPI's headers; install libpmix-dev, or set PMIX_INCLUDE to its folder")
 }
 
 fn sources(folder: impl AsRef<Path>) -> Vec<PathBuf> {

@@ -1,7 +1,7 @@
 /* The boundary between the shim (C, built from Open MPI's own headers) and the engine (Rust).
  *
- * Everything here is plain C: no Open MPI type crosses. The shim knows Open MPI's structures and macros, the Rust
- * side knows Cableway. Functions named shim_ are the shim's, those named cableway_ are Rust's; none of them unwinds. */
+ * No type of Open MPI crosses this boundary. The shim implements the functions named shim_, Rust implements those named
+ * cableway_. None of them unwinds. */
 #ifndef CABLEWAY_SHIM_H
 #define CABLEWAY_SHIM_H
 
@@ -9,10 +9,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Room that the shim keeps in each of its requests for one of the engine's. Rust asserts that it is enough. */
+/* The space that each of the shim's requests reserves for the engine's request. Rust asserts that it suffices. */
 #define CABLEWAY_REQUEST_BYTES 512
 
-/* What went wrong; the shim turns it into one of Open MPI's codes. */
+/* Error codes. The shim converts them to MPI's error classes. */
 enum cableway_code {
     CABLEWAY_OK = 0,
     CABLEWAY_TRUNCATED = 1,
@@ -26,19 +26,19 @@ enum cableway_code {
     CABLEWAY_REVOKED = 9,
 };
 
-/* How a send completes; the order is that of Open MPI's mca_pml_base_send_mode_t less the buffered mode. */
+/* Send modes. There is no buffered mode: the shim sends the copy in the standard mode. */
 enum cableway_mode { CABLEWAY_STANDARD = 0, CABLEWAY_SYNCHRONOUS = 1, CABLEWAY_READY = 2 };
 
 struct cableway_job {
-    const char *id;       /* equal in all processes of the job */
-    uint32_t number;      /* of the job; processes go by number << 32 | rank among all jobs */
+    const char *id;  /* the same in all processes of the job */
+    uint32_t number; /* the jobid; `number << 32 | rank` names a process among all jobs */
     uint32_t rank, size, local_size;
-    uint32_t architecture; /* of this process; those that it talks to must have the same */
-    bool threads;         /* MPI_THREAD_MULTIPLE */
+    uint32_t architecture; /* opal_local_arch; peers must have the same */
+    bool threads;          /* MPI_THREAD_MULTIPLE */
 };
 
-/* A user's buffer. layout NULL: len bytes one after another, count is ignored. Otherwise count elements of a
- * layout from cableway_layout_create, the first one's origin at address. */
+/* A program's buffer. If `layout` is NULL, it is `len` contiguous bytes. Otherwise it is `count` elements of a layout
+ * from cableway_layout_create, with the origin of the first element at `address`. */
 struct cableway_buffer {
     void *address;
     uint64_t len;
@@ -46,112 +46,116 @@ struct cableway_buffer {
     uint64_t count;
 };
 
-/* What a send that did not leave at once has found out about its buffer, for cableway_isend in the same call of the
- * program's: a driver is asked once. For Rust alone. */
-struct cableway_place {
+/* The location of a send buffer as cableway_send_now found it. The same MPI call passes it to cableway_isend, so that
+ * the driver is queried once. Only Rust reads the fields. */
+struct cableway_location {
     uint32_t known, class;
     uint64_t device, context, id;
 };
 
 struct cableway_status {
     int32_t source, tag;
-    uint64_t len;         /* as sent, also where the receive truncated it */
+    uint64_t len;  /* as sent, even if the receive truncated it */
     bool cancelled;
-    int32_t code;         /* enum cableway_code */
+    int32_t code;  /* enum cableway_code */
 };
 
-/* --- Rust's --- */
+/* --- implemented in Rust --- */
 
-/* Makes the engine and publishes its addresses through shim_modex_put. 0, or why not, in words that stay valid. */
+/* Creates the engine and publishes its addresses through shim_modex_put. Returns 0, or sets *reason to a string that
+ * stays valid. */
 int cableway_start(const struct cableway_job *job, const char **reason);
-/* Ends the engine; true when all that was sent has left. */
+/* Finalizes the engine. Returns whether everything that was sent has left. */
 bool cableway_stop(void);
-/* Ends an engine that Open MPI did not select, and withdraws what it published. Nothing else may use it, or have. */
+/* Destroys an engine that Open MPI did not select, and withdraws what it published. No other function may have been
+ * called since cableway_start. */
 void cableway_discard(void);
-/* Lets all that was sent leave; true when it has. The engine can be used again. */
+/* Waits until everything that was sent has left, and returns whether it has. The engine stays usable. */
 bool cableway_drain(void);
 int cableway_progress(void);
-/* 0, or why not, in words that stay valid. */
+/* Returns 0, or sets *reason to a string that stays valid. */
 int cableway_set_parameter(const char *name, const char *value, const char **reason);
-/* As the parameter `verbose` counts. */
+/* Sets the log level from the value of the parameter `verbose`. */
 void cableway_set_verbosity(int verbosity);
-/* Rows of the counters; false past the last. */
+/* Returns one row of the counters, or false past the last one. */
 bool cableway_counter_row(size_t index, const char **name, const char **help);
 uint64_t cableway_counter_value(size_t index);
 void cableway_queue_lengths(void *communicator, uint32_t *posted, uint32_t *unexpected);
-/* Logs which protocols carry messages to a process, by name. */
+/* Prints which protocols carry messages to a process, given by its name. */
 void cableway_explain(uint64_t process);
-/* Rows of the parameter table, for registration; false past the last. */
+/* Returns one row of the parameter table, or false past the last one. */
 bool cableway_parameter_row(size_t index, const char **name, const char **value, const char **help);
 
-/* group: the processes that messages go to and come from, by name. NULL: refused; the log says why. */
+/* `group` holds the names of the communicator's remote group. Returns NULL on failure, which is logged. */
 void *cableway_communicator_add(uint32_t context, const uint64_t *group, size_t size, uint32_t rank);
 void cableway_communicator_remove(void *communicator);
-/* Ends what is under way on it; it still has to be removed. */
+/* Ends all operations on the communicator. It must still be removed. */
 void cableway_communicator_revoke(void *communicator);
 
 void *cableway_layout_create(const int64_t *offsets, const uint64_t *lengths, size_t blocks, int64_t lower_bound,
                              int64_t extent);
 void cableway_layout_free(void *layout);
-/* Packs a buffer, on a device or not, into host memory. */
+/* Packs a host or device buffer into host memory. */
 int cableway_pack(const struct cableway_buffer *from, void *to, uint64_t len);
 
-/* 1: sent, no request needed. 0: nothing happened but that the place is filled in, use cableway_isend. Negative: minus
- * an enum cableway_code. */
+/* Tries to send without a request. Returns 1 if the message was sent. Returns 0 if it was not: `location` is then set,
+ * and the caller must use cableway_isend. Returns a negated enum cableway_code on failure. */
 int cableway_send_now(void *communicator, int dest, int tag, const struct cableway_buffer *buffer,
-                      struct cableway_place *place);
-/* 1: complete, the request is untouched. 0: started, shim_completed will be called. Negative: as above. The place is NULL
- * where none was filled in. */
+                      struct cableway_location *location);
+/* Returns 1 if the send is complete and the request was not used, 0 if it was started and shim_completed will be
+ * called, or a negated enum cableway_code. `location` may be NULL. */
 int cableway_isend(void *communicator, int dest, int tag, const struct cableway_buffer *buffer,
-                   const struct cableway_place *place, enum cableway_mode mode, void *request);
+                   const struct cableway_location *location, enum cableway_mode mode, void *request);
 int cableway_send(void *communicator, int dest, int tag, const struct cableway_buffer *buffer,
                   enum cableway_mode mode);
-/* 0, and shim_completed will be called; negative: as above. */
+/* Returns 0 if shim_completed will be called, or a negated enum cableway_code. */
 int cableway_irecv(void *communicator, int source, int tag, const struct cableway_buffer *buffer, void *request);
 void cableway_recv(void *communicator, int source, int tag, const struct cableway_buffer *buffer,
                    struct cableway_status *status);
 void cableway_cancel(void *request);
-/* 1: found. 0: not. Negative: as above. A message, where asked for, is taken and must be received. */
+/* Returns 1 if a message was found, 0 if not, or a negated enum cableway_code. If `message` is not NULL, the message is
+ * matched, and the caller must receive it with cableway_imrecv or cableway_mrecv. */
 int cableway_iprobe(void *communicator, int source, int tag, struct cableway_status *status, void **message);
 int cableway_imrecv(void *message, const struct cableway_buffer *buffer, void *request);
 void cableway_mrecv(void *message, const struct cableway_buffer *buffer, struct cableway_status *status);
-/* The same calls for `len` bytes at an address: what nearly every message is. Sends are of the standard mode. */
+/* The same calls for `len` contiguous bytes. Sends use the standard mode. */
 int cableway_send_bytes_now(void *communicator, int dest, int tag, const void *address, uint64_t len,
-                            struct cableway_place *place);
+                            struct cableway_location *location);
 int cableway_send_bytes(void *communicator, int dest, int tag, const void *address, uint64_t len);
 int cableway_irecv_bytes(void *communicator, int source, int tag, void *address, uint64_t len, void *request);
-/* An enum cableway_code. The status, which is that of a receive that succeeded or was truncated, may be NULL. */
+/* Returns an enum cableway_code. The status is set if the receive succeeded or was truncated. It may be NULL. */
 int cableway_recv_bytes(void *communicator, int source, int tag, void *address, uint64_t len,
                         struct cableway_status *status);
-/* Where several threads are in MPI: the wait for one request of ours, given by its req_complete. In it stands, with this
- * bit set, who waits; cableway_wake is told so once it is complete. False: some request failed, so that their number is
- * not `failures`, and this one is not complete. */
+/* Waits for one point-to-point request under MPI_THREAD_MULTIPLE. `complete` is its req_complete. While a thread waits,
+ * req_complete holds the thread's waiter with the bit CABLEWAY_WAITER set; completion passes it to cableway_wake.
+ * Returns false if the request is not complete, but the count of failed requests is no longer `failures`. */
 #define CABLEWAY_WAITER 2
 bool cableway_await(volatile void *complete, uint32_t failures);
 void cableway_wake(void *waiter);
-uint32_t cableway_failures(void);
-void cableway_note_failure(void);
-/* Prepares memory of CABLEWAY_REQUEST_BYTES as a request, once. Whenever it completes, shim_completed is told `owner`. */
+uint32_t cableway_failure_count(void);
+void cableway_count_failure(void);
+/* Constructs a request in CABLEWAY_REQUEST_BYTES of memory. Each completion calls shim_completed with `owner`. */
 void cableway_request_construct(void *request, void *owner);
 void cableway_request_destruct(void *request);
-/* Names of the transports that carry messages to a process of this job, each valid as long as the process: as many as
- * there are, of which the first `room` are written. */
+/* Writes the names of at most `room` transports that reach a process of this job, and returns how many there are. The
+ * names stay valid. */
 size_t cableway_transports(uint32_t rank, const char **names, size_t room);
-/* Writes what the engine knows to the log. */
+/* Writes the counters to the log. */
 void cableway_dump(void *communicator);
 
-/* --- the shim's --- */
+/* --- implemented by the shim --- */
 
-/* The operation of `owner` is over, with what a status would hold. Called with no lock held; may call straight back in. */
+/* Reports that the operation of the request `owner` has completed. Called with no lock held, so that the shim may call
+ * the engine from it. */
 void shim_completed(void *owner, int source, int tag, uint64_t len, bool cancelled, int code);
 int shim_modex_put(const char *key, const uint8_t *bytes, size_t len);
-/* 0 found (release the bytes with free), 1 not found, negative an error. */
+/* Returns 0 if the key was found, 1 if not, or a negative error. The caller frees *bytes. */
 int shim_modex_get(uint64_t process, const char *key, uint8_t **bytes, size_t *len);
-/* Whether shim_completed is running, further up the stack. Means nothing among threads. */
+/* Returns whether a caller on the stack is shim_completed. Only meaningful with a single thread. */
 bool shim_is_completing(void);
-/* Lets the rest of Open MPI advance. */
+/* Progresses all of Open MPI. */
 void shim_host_progress(void);
-/* One line for the user. */
+/* Prints one line for the user. */
 void shim_log(const char *line);
 
 #endif

@@ -1,4 +1,5 @@
-/* What functions that stand before Open MPI's own use of the component: host copies of buffers. */
+/* The interface between the component and the intercepted MPI functions (ompi/intercept): host copies of device
+ * buffers. */
 #ifndef CABLEWAY_INTERCEPT_H
 #define CABLEWAY_INTERCEPT_H
 
@@ -6,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Functions that return an int return MPI's error codes. Types and requests are MPI's handles. */
+/* Functions that return an int return MPI's error codes. Datatypes and requests are MPI handles. */
 struct cableway_intercept {
     uint32_t version; /* 2 */
     bool (*present)(void);
@@ -14,20 +15,21 @@ struct cableway_intercept {
     int (*stage)(void **staging, void **base, size_t count, void *datatype, int access);
     int (*stage_bytes)(void **staging, void **base, size_t len, int access);
     int (*fill)(void *staging);
-    /* After the call answered `code`: copies back, if that is success, and frees. */
+    /* Ends a call that returned `code`: copies back if that is MPI_SUCCESS, and frees the copies. */
     int (*finish)(void *staging, int code);
-    /* Replaces a request by one that copies back as it completes, and then frees. */
+    /* Replaces a request by one that copies back when it completes, and then frees the copies. */
     int (*request)(void **request, void *staging);
     void (*release)(void *staging);
 };
 
-/* The preload library exports this as cableway_intercept_attach. False: it is of another version, and serves nothing. */
+/* The preload library exports a function of this type as cableway_intercept_attach. It returns false if the versions
+ * differ; the library then passes every call on unchanged. */
 typedef bool cableway_intercept_attach_fn(const struct cableway_intercept *component);
 
-/* Redirects the program's calls to the component's functions, unless the parameter `intercept` forbids it. `code` is a
- * function of the library that has MPI's. */
+/* Redirects the program's MPI calls to the intercepted functions, unless the parameter `intercept` is false. `code` is
+ * the address of any function of the MPI library. */
 void cableway_intercept_begin(const struct cableway_intercept *component, const void *code);
-/* Undoes that. */
+/* Undoes the redirection. */
 void cableway_intercept_end(void);
 
 #endif

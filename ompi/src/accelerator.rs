@@ -1,4 +1,4 @@
-//! What Open MPI 5.0's own parts ask about device memory: its convertor and its MPI-IO.
+//! Device memory for the accelerator framework of Open MPI 5.0, which its convertor and MPI-IO use.
 
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
@@ -14,7 +14,7 @@ use crate::state;
 /// Device memory that Open MPI allocated, by address.
 static ALLOCATED: LazyLock<Mutex<HashMap<usize, DeviceBuffer>>> = LazyLock::new(Mutex::default);
 
-/// The engine's devices. Open MPI asks before there is an engine, and where another PML was chosen.
+/// Returns the engine's devices. Open MPI also calls the accelerator before the engine starts, and with another PML.
 fn devices() -> &'static Devices {
     static OWN: OnceLock<Devices> = OnceLock::new();
     match state::engine() {
@@ -33,7 +33,7 @@ fn code_of(result: Result<(), DeviceError>) -> c_int {
     }
 }
 
-/// Whether device memory can turn up in this process.
+/// Returns whether this process may use device memory.
 #[unsafe(no_mangle)]
 extern "C" fn cableway_accelerator_start() -> bool {
     guarded(false, || {
@@ -42,7 +42,7 @@ extern "C" fn cableway_accelerator_start() -> bool {
     })
 }
 
-/// 0 host memory, 1 a device's, 2 managed.
+/// Returns 0 for host memory, 1 for device memory and 2 for managed memory.
 ///
 /// # Safety
 /// `device` is valid.
@@ -62,16 +62,16 @@ unsafe extern "C" fn cableway_accelerator_check(address: *const c_void, device: 
     })
 }
 
-/// The driver's id of an allocation, 0 if it has none.
+/// Returns the driver's id of an allocation, or 0 if it has none.
 #[unsafe(no_mangle)]
 extern "C" fn cableway_accelerator_buffer_id(address: *const c_void) -> u64 {
     guarded(0, || devices().classify(address.cast(), 1).buffer_id)
 }
 
-/// Copies between any two kinds of memory, which may overlap, and waits.
+/// Copies between host and device memory in any direction and waits for the copy. The ranges may overlap.
 ///
 /// # Safety
-/// `len` bytes each, that nobody else touches meanwhile.
+/// Both addresses are valid for `len` bytes, which no other thread accesses during the call.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cableway_accelerator_copy(to: *mut c_void, from: *const c_void, len: usize) -> c_int {
     guarded(Code::Internal as c_int, || {
@@ -80,20 +80,20 @@ unsafe extern "C" fn cableway_accelerator_copy(to: *mut c_void, from: *const c_v
             return Code::Ok as c_int;
         }
         if (to as usize).abs_diff(from as usize) >= len {
-            // SAFETY: the caller's promise, and apart.
+            // SAFETY: the caller's promise; the ranges do not overlap.
             return code_of(unsafe { devices().copy(to, from, len) });
         }
-        let mut between = Vec::<u8>::new();
-        if between.try_reserve_exact(len).is_err() {
+        let mut bounce = Vec::<u8>::new();
+        if bounce.try_reserve_exact(len).is_err() {
             return Code::Device as c_int;
         }
-        let between = between.as_mut_ptr();
-        // SAFETY: as above; there is room for `len` bytes between, which the first copy fills.
-        code_of(unsafe { devices().copy(between, from, len).and_then(|()| devices().copy(to, between, len)) })
+        let bounce = bounce.as_mut_ptr();
+        // SAFETY: as above; the bounce buffer has room for `len` bytes, which the first copy writes.
+        code_of(unsafe { devices().copy(bounce, from, len).and_then(|()| devices().copy(to, bounce, len)) })
     })
 }
 
-/// Null where that fails.
+/// Allocates device memory. Returns null on failure.
 #[unsafe(no_mangle)]
 extern "C" fn cableway_accelerator_allocate(device: c_int, len: usize) -> *mut c_void {
     guarded(std::ptr::null_mut(), || {
@@ -112,7 +112,7 @@ extern "C" fn cableway_accelerator_allocate(device: c_int, len: usize) -> *mut c
     })
 }
 
-/// False if it is not from [`cableway_accelerator_allocate`].
+/// Frees memory from [`cableway_accelerator_allocate`]. Returns false for any other address.
 #[unsafe(no_mangle)]
 extern "C" fn cableway_accelerator_release(address: *mut c_void) -> bool {
     guarded(false, || {

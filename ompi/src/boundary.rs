@@ -1,4 +1,4 @@
-//! The types and functions of `shim/cableway.h`, as Rust sees them.
+//! The types of `shim/cableway.h`, and the functions that the shim implements.
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -28,8 +28,8 @@ pub(crate) enum Code {
 }
 
 impl Code {
-    /// What a call that answers a number says instead of one.
-    pub(crate) fn refused(self) -> c_int {
+    /// Returns the negated code, for calls whose non-negative results are not codes.
+    pub(crate) fn negative(self) -> c_int {
         -(self as c_int)
     }
 }
@@ -72,20 +72,20 @@ pub(crate) struct BufferDescription {
     pub(crate) count: u64,
 }
 
-/// `struct cableway_place`
+/// `struct cableway_location`
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub(crate) struct Place {
+pub(crate) struct LocationDescription {
     known: u32,
     class: u32,
-    /// 0: none; else the index and 1.
+    /// 0 for none, else the device index plus 1.
     device: u64,
     context: u64,
     id: u64,
 }
-const _: () = assert!(size_of::<Place>() == 32);
+const _: () = assert!(size_of::<LocationDescription>() == 32);
 
-impl From<Option<Location>> for Place {
+impl From<Option<Location>> for LocationDescription {
     fn from(location: Option<Location>) -> Self {
         let Location { class, device, context, buffer_id } = location.unwrap_or(Location::HOST);
         let class = match class {
@@ -95,21 +95,21 @@ impl From<Option<Location>> for Place {
             MemoryClass::Managed => 3,
         };
         let device = device.map_or(0, |device| u64::from(device.0) + 1);
-        Place { known: u32::from(location.is_some()), class, device, context, id: buffer_id }
+        LocationDescription { known: u32::from(location.is_some()), class, device, context, id: buffer_id }
     }
 }
 
-impl From<Place> for Option<Location> {
-    fn from(place: Place) -> Self {
-        let class = match (place.known, place.class) {
+impl From<LocationDescription> for Option<Location> {
+    fn from(location: LocationDescription) -> Self {
+        let class = match (location.known, location.class) {
             (0, _) => return None,
             (_, 0) => MemoryClass::Host,
             (_, 1) => MemoryClass::Pinned,
             (_, 2) => MemoryClass::Device,
             _ => MemoryClass::Managed,
         };
-        let device = place.device.checked_sub(1).and_then(|device| u32::try_from(device).ok()).map(DeviceIndex);
-        Some(Location { class, device, context: place.context, buffer_id: place.id })
+        let device = location.device.checked_sub(1).and_then(|device| u32::try_from(device).ok()).map(DeviceIndex);
+        Some(Location { class, device, context: location.context, buffer_id: location.id })
     }
 }
 
@@ -135,7 +135,7 @@ impl StatusReport {
         }
     }
 
-    /// Of an operation that ended with or without an error.
+    /// Describes how an operation ended.
     pub(crate) fn of(result: Result<Status, Error>) -> Self {
         match result {
             Ok(status) => Self::new(status, Code::Ok),

@@ -1,4 +1,4 @@
-//! Users' buffers and the layouts of their types.
+//! Converts the shim's buffer descriptions, and creates the layouts of datatypes.
 
 use std::ffi::c_void;
 
@@ -8,8 +8,10 @@ use cableway_pml::Buffer;
 
 use crate::boundary::BufferDescription;
 
+/// Returns the engine's view of a buffer.
+///
 /// # Safety
-/// The description's layout is null or from [`create_layout`] and not freed.
+/// The description's layout is null, or from [`create_layout`] and not freed.
 #[inline]
 pub(crate) unsafe fn buffer_of<'a>(description: *const BufferDescription) -> Buffer<'a> {
     // SAFETY: the shim passes a valid description.
@@ -21,10 +23,10 @@ pub(crate) unsafe fn buffer_of<'a>(description: *const BufferDescription) -> Buf
     }
 }
 
-/// Packs a buffer, on a device or not, into `len` bytes of host memory.
+/// Packs a host or device buffer into `len` bytes of host memory.
 ///
 /// # Safety
-/// As [`buffer_of`]; the buffer is valid for reads and `to` for `len` bytes.
+/// As for [`buffer_of`]. The buffer is valid for reads, and `to` for writes of `len` bytes.
 pub(crate) unsafe fn pack(
     description: &BufferDescription,
     devices: &Devices,
@@ -43,7 +45,7 @@ pub(crate) unsafe fn pack(
     unsafe { Convertor::for_send(layout, base, count, location, devices).pack(to, len as usize) }.map(|_| ())
 }
 
-/// A layout of blocks of bytes, in packing order; null if they make no valid type.
+/// Creates a layout from blocks of bytes in packing order. Returns null if they form no valid datatype.
 pub(crate) fn create_layout(blocks: &[(i64, u64)], lower_bound: i64, extent: i64) -> *mut c_void {
     let offsets: Vec<i64> = blocks.iter().map(|&(offset, _)| offset).collect();
     let lengths: Vec<i64> = blocks.iter().map(|&(_, length)| length as i64).collect();
@@ -53,14 +55,14 @@ pub(crate) fn create_layout(blocks: &[(i64, u64)], lower_bound: i64, extent: i64
     match layout {
         Ok(layout) => Box::into_raw(Box::new(layout)).cast(),
         Err(error) => {
-            log::warn!("a derived datatype of {} blocks: {error}", blocks.len());
+            log::warn!("cannot use a derived datatype of {} blocks: {error}", blocks.len());
             std::ptr::null_mut()
         }
     }
 }
 
 /// # Safety
-/// From [`create_layout`], once, and no operation uses it.
+/// `layout` is null or from [`create_layout`], is freed only once, and no operation uses it.
 pub(crate) unsafe fn free_layout(layout: *mut c_void) {
     if !layout.is_null() {
         // SAFETY: the caller's promise.

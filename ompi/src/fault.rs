@@ -1,19 +1,19 @@
-//! Panics on demand, so that tests see what follows one. Only builds with debug assertions have it: nothing of it is in a
-//! component that users install, neither code nor a parameter.
+//! Fault injection: panics that tests provoke. Only builds with debug assertions contain it.
 //!
-//! `CABLEWAY_TEST_PANIC` names the beginning of paths. A process panics when it comes to a point for which there is a file
-//! `PREFIX.PID.POINT`, and removes the file first. So a program says itself when and where, and one file is one panic.
+//! `CABLEWAY_TEST_PANIC` is a path prefix. A process panics when it reaches a point for which a file `PREFIX.PID.POINT`
+//! exists, and removes the file first. So a test program chooses the time and the point, and each file causes one
+//! panic.
 
-/// Where a panic can be had.
+/// A place in the code where a test can provoke a panic.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Point {
-    /// In a call that waits.
+    /// In a blocking call.
     Wait,
-    /// Where Open MPI has the engine progress.
+    /// In the progress function that Open MPI calls.
     Progress,
     /// After an operation was started, before its call returns.
     Start,
-    /// In a call that is made while a completion is reported.
+    /// In a call from a completion callback.
     Completion,
 }
 
@@ -31,7 +31,7 @@ pub(crate) fn point(point: Point) {
     };
     let file = format!("{prefix}.{}.{name}", std::process::id());
     if std::fs::remove_file(&file).is_ok() {
-        panic!("{file} asked for a panic");
+        panic!("panic requested by {file}");
     }
 }
 

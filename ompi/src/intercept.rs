@@ -1,4 +1,4 @@
-//! The program's calls of functions that no component is asked about: `shim/intercept.h`.
+//! Redirects MPI calls that Open MPI passes to no component: `shim/intercept.h`.
 
 use std::ffi::c_void;
 
@@ -10,11 +10,11 @@ use parking_lot::Mutex;
 use crate::guard::guarded;
 use crate::state;
 
-/// What is redirected now.
+/// The active redirection.
 static REDIRECTION: Mutex<Option<Redirection>> = Mutex::new(None);
 
 /// # Safety
-/// `component` is valid as long as the process runs; `code` is a function of the library that has MPI's.
+/// `component` is valid as long as the process runs; `code` is the address of a function of the MPI library.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cableway_intercept_begin(component: *const Component, code: *const c_void) {
     guarded((), || {
@@ -24,8 +24,8 @@ unsafe extern "C" fn cableway_intercept_begin(component: *const Component, code:
         if !wanted || redirection.is_some() || !unsafe { staging::attach(component) } {
             return;
         }
-        // SAFETY: this object needs Open MPI's library and is never unloaded, so neither is that one. Its functions are
-        // MPI's.
+        // SAFETY: this object depends on Open MPI's library and is never unloaded, so that library is not either. Its
+        // functions have MPI's signatures.
         let begun = unsafe { Redirection::new(code, calls::all()) }.and_then(|found| {
             let changed = found.begin()?;
             Ok((found, changed))
@@ -35,7 +35,7 @@ unsafe extern "C" fn cableway_intercept_begin(component: *const Component, code:
                 report(&changed);
                 *redirection = Some(begun);
             }
-            Err(error) => refused(&error),
+            Err(error) => warn(&error),
         }
     });
 }
@@ -44,22 +44,22 @@ unsafe extern "C" fn cableway_intercept_begin(component: *const Component, code:
 extern "C" fn cableway_intercept_end() {
     guarded((), || {
         if let Some(Err(error)) = REDIRECTION.lock().take().map(|redirection| redirection.end()) {
-            refused(&error);
+            warn(&error);
         }
     });
 }
 
 fn report(changed: &Changed) {
-    let Changed { symbols, slots, refused } = changed;
-    log::info!("redirected MPI calls that no component serves: {symbols} symbols, {slots} references");
-    if let Some((address, error)) = refused {
-        log::warn!("the word at {address:#x} cannot be changed: {error}; some of {CONSEQUENCE}");
+    let Changed { symbols, slots, failure } = changed;
+    log::info!("redirected MPI calls that Open MPI passes to no component: {symbols} symbols, {slots} references");
+    if let Some((address, error)) = failure {
+        log::warn!("cannot redirect the call at {address:#x}: {error}; some of {CONSEQUENCE}");
     }
 }
 
-fn refused(error: &Error) {
-    log::warn!("MPI calls cannot be redirected: {error}; {CONSEQUENCE}");
+fn warn(error: &Error) {
+    log::warn!("cannot redirect MPI calls: {error}; {CONSEQUENCE}");
 }
 
-const CONSEQUENCE: &str = "MPI_Pack, MPI_File_read and their like crash on device memory, unless libcableway_mpi.so is \
-                           preloaded";
+const CONSEQUENCE: &str = "MPI_Pack, MPI_File_read and similar calls will crash on device memory; preload \
+                           libcableway_mpi.so to avoid this";

@@ -1,8 +1,8 @@
-//! The Open MPI component: the engine behind a C shim built from Open MPI's own headers (`shim/`).
+//! The Open MPI component: the engine behind a C shim, which is built with Open MPI's own headers (`shim/`).
 //!
-//! `shim/cableway.h` is the boundary; the functions here are its Rust half. Each catches panics: one poisons the
-//! engine, and every later call answers an internal error instead of unwinding into C. What is under way ends with such an
-//! error, too, or the process aborts (see `poison`).
+//! `shim/cableway.h` is the boundary. This crate implements its Rust functions. Each of them catches panics. A panic
+//! poisons the engine: pending operations end with an internal error, or the process aborts (see `poison`), and every
+//! later call returns an internal error.
 
 #[cfg(accelerator)]
 mod accelerator;

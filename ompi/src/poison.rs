@@ -1,13 +1,12 @@
-//! What follows a panic.
+//! Ends pending operations after a panic.
 //!
-//! Nothing is known of the engine's state then. It is never called again, so nothing that is under way would ever end.
-//! Every request of the host therefore ends with an internal error here, and calls that wait return one.
+//! After a panic the engine's state is unknown, so the engine is never called again and would complete nothing. This
+//! module completes every pending request with an internal error, and blocking calls return one.
 //!
-//! That is safe only if nobody works on a request or its buffer any more. Otherwise the process aborts, and with it the
-//! job. Somebody may if
-//! - threads share the engine (`MPI_THREAD_MULTIPLE`), because another one may be inside;
-//! - the panic came out of a completion callback, because the engine is further up the stack and goes on;
-//! - a transfer has begun, because a peer, a network card or a device may read or write the buffer.
+//! That is safe only if nothing still uses a request or its buffer. Otherwise the process aborts, and with it the job:
+//! - under `MPI_THREAD_MULTIPLE`, because another thread may be in the engine;
+//! - if the panic occurred in a completion callback, because the engine is on the stack and continues;
+//! - if a transfer has begun, because a peer, a network card or a device may access the buffer.
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;
@@ -18,76 +17,76 @@ use parking_lot::Mutex;
 
 use crate::boundary::{Code, shim_completed, shim_is_completing};
 use crate::state;
-use crate::state::among_threads;
+use crate::state::is_multithreaded;
 
-/// The requests that the shim has made, by address. They change when the shim's list of free requests grows and as MPI
-/// ends, not with each operation.
-static MADE: Mutex<BTreeMap<usize, Made>> = Mutex::new(BTreeMap::new());
+/// All requests that the shim has constructed, by address. The shim recycles them in a free list, so this map changes
+/// only when the list grows, and when MPI is finalized.
+static REQUESTS: Mutex<BTreeMap<usize, Registered>> = Mutex::new(BTreeMap::new());
 
 #[derive(Clone, Copy)]
-struct Made {
+struct Registered {
     request: *const Request,
     owner: *mut c_void,
 }
 
-// SAFETY: only used where no other thread is in MPI.
-unsafe impl Send for Made {}
+// SAFETY: only used while no other thread is in MPI.
+unsafe impl Send for Registered {}
 
-/// A request exists, and is part of the shim's `owner`.
-pub(crate) fn note_made(request: *const Request, owner: *mut c_void) {
-    MADE.lock().insert(request.addr(), Made { request, owner });
+/// Registers a request that the shim has constructed as part of its request `owner`.
+pub(crate) fn register_request(request: *const Request, owner: *mut c_void) {
+    REQUESTS.lock().insert(request.addr(), Registered { request, owner });
 }
 
-/// The request is about to be destroyed.
-pub(crate) fn note_destroyed(request: *const Request) {
-    MADE.lock().remove(&request.addr());
+/// Unregisters a request that is about to be destroyed.
+pub(crate) fn unregister_request(request: *const Request) {
+    REQUESTS.lock().remove(&request.addr());
 }
 
-/// Ends what is under way after a panic, but for the operation that was about to start on `starting`: its call returns an
-/// error, as if it had not begun.
+/// Disables the engine and ends all pending operations after a panic. The operation that was being started on
+/// `starting` is not reported as completed: its call returns an error, as if it had not started.
 ///
 /// # Safety
-/// `starting` is null or a request of the shim's.
+/// `starting` is null or one of the shim's requests.
 pub(crate) unsafe fn poison(starting: *const Request) {
     if !state::disable() {
-        // There is none yet, or another panic came before: nothing is under way.
+        // The engine has not started, or another panic has already disabled it.
         return;
     }
     log::error!("an internal error stopped message passing in this process");
-    if among_threads() {
-        abort("other threads may be inside");
+    if is_multithreaded() {
+        abort("other threads may be in the engine");
     }
-    // SAFETY: asks for a flag.
+    // SAFETY: only reads a flag.
     if unsafe { shim_is_completing() } {
-        abort("it happened while a completion was reported");
+        abort("it happened in a completion callback");
     }
-    let made: Vec<Made> = MADE.lock().values().copied().collect();
-    for Made { request, .. } in &made {
+    let registered: Vec<Registered> = REQUESTS.lock().values().copied().collect();
+    for Registered { request, .. } in &registered {
         // SAFETY: the shim has not destroyed it.
         abort_if_exposed(unsafe { &**request });
     }
     // SAFETY: the caller's promise. The engine is never called again, and no other thread is in it.
     unsafe { starting.as_ref().map(|starting| starting.abandon()) };
-    for Made { request, owner } in made {
-        // SAFETY: requests are destroyed when MPI ends, not by what is called on a completion. For the rest, as above.
+    for Registered { request, owner } in registered {
+        // SAFETY: requests are destroyed when MPI is finalized, not by completion callbacks. The rest is as above.
         if unsafe { (*request).abandon() } {
             let Status { source, tag, len, cancelled } = Status::EMPTY;
-            // SAFETY: the shim said that this is the owner, and its operation is over.
+            // SAFETY: the shim registered this owner, and its operation has ended.
             unsafe { shim_completed(owner, source, tag, len, cancelled, Code::Internal as i32) };
         }
     }
 }
 
-/// A call that has a request in its own frame unwinds, and the request's operation is not over.
+/// Aborts if the stack frame that holds an active request must not be unwound.
 #[cold]
-pub(crate) fn leave(request: &Request) {
-    if among_threads() {
-        abort("other threads may be inside");
+pub(crate) fn unwind_past(request: &Request) {
+    if is_multithreaded() {
+        abort("other threads may be in the engine");
     }
     abort_if_exposed(request);
 }
 
-/// Unwinds if the engine was stopped by a call that this one made.
+/// Unwinds if a nested call has disabled the engine.
 pub(crate) fn unwind_if_stopped() {
     if state::engine().is_none() {
         resume_unwind(Box::new("the engine was stopped"));
@@ -101,6 +100,6 @@ fn abort_if_exposed(request: &Request) {
 }
 
 pub(crate) fn abort(reason: &str) -> ! {
-    log::error!("the job is aborted, because operations cannot be ended with an error: {reason}");
+    log::error!("aborting the job, because operations cannot be ended with an error: {reason}");
     std::process::abort();
 }

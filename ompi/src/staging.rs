@@ -1,4 +1,4 @@
-//! Host copies of device buffers: the functions of `shim/staging.h`.
+//! Host copies of device buffers for the shim: `shim/staging.h`.
 
 use std::ffi::{c_int, c_void};
 use std::sync::OnceLock;
@@ -13,7 +13,7 @@ use crate::state;
 
 /// `enum cableway_access`
 const READ: c_int = 1;
-const WRITTEN: c_int = 2;
+const WRITE: c_int = 2;
 
 /// `struct cableway_block`
 #[repr(C)]
@@ -30,13 +30,13 @@ fn pool(engine: &Engine) -> &'static HostPool {
     })
 }
 
-/// Whether a driver is loaded: without one, nothing can be device memory.
+/// Returns whether a driver is loaded. Without one there is no device memory.
 #[unsafe(no_mangle)]
 extern "C" fn cableway_devices_present() -> bool {
     guarded(false, || state::engine().is_some_and(|engine| engine.devices().present()))
 }
 
-/// Whether any of `len` bytes is known to be on a device.
+/// Returns whether any of `len` bytes is in device memory.
 #[unsafe(no_mangle)]
 extern "C" fn cableway_on_device(address: *const c_void, len: u64) -> bool {
     guarded(false, || {
@@ -46,7 +46,7 @@ extern "C" fn cableway_on_device(address: *const c_void, len: u64) -> bool {
 }
 
 /// # Safety
-/// `staging` and `base` are valid, `*staging` is null or from here; `blocks` holds `count` valid blocks.
+/// `staging` and `base` are valid; `*staging` is null or from an earlier call; `blocks` holds `count` valid blocks.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cableway_staging_add(
     staging: *mut *mut Staging,
@@ -61,7 +61,7 @@ unsafe extern "C" fn cableway_staging_add(
         }
         // SAFETY: the caller's promise, here and below.
         let blocks = unsafe { std::slice::from_raw_parts(blocks, count) };
-        // SAFETY: the layouts are live types'.
+        // SAFETY: the layouts belong to live datatypes.
         let blocks: Vec<StagedBlock> = blocks.iter().map(|block| unsafe { block_of(block) }).collect();
         if !Staging::needed(&blocks, engine.devices()) {
             return Code::Ok as c_int;
@@ -75,18 +75,18 @@ unsafe extern "C" fn cableway_staging_add(
         };
         // SAFETY: as above.
         match unsafe { staging.add(*base as usize, blocks, pool(engine)) } {
-            Ok(stands_for) => {
+            Ok(host_base) => {
                 // SAFETY: as above.
-                unsafe { *base = std::ptr::with_exposed_provenance_mut(stands_for) };
+                unsafe { *base = std::ptr::with_exposed_provenance_mut(host_base) };
                 Code::Ok as c_int
             }
-            Err(error) => refusal(&error),
+            Err(error) => report(&error),
         }
     })
 }
 
 /// # Safety
-/// From [`cableway_staging_add`].
+/// `staging` is null or from [`cableway_staging_add`].
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cableway_staging_fill(staging: *mut Staging) -> c_int {
     // SAFETY: the caller's promise.
@@ -94,7 +94,7 @@ unsafe extern "C" fn cableway_staging_fill(staging: *mut Staging) -> c_int {
 }
 
 /// # Safety
-/// From [`cableway_staging_add`].
+/// `staging` is null or from [`cableway_staging_add`].
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cableway_staging_drain(staging: *mut Staging) -> c_int {
     // SAFETY: the caller's promise.
@@ -102,7 +102,7 @@ unsafe extern "C" fn cableway_staging_drain(staging: *mut Staging) -> c_int {
 }
 
 /// # Safety
-/// Null, or from [`cableway_staging_add`], once.
+/// `staging` is null or from [`cableway_staging_add`], and freed only once.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cableway_staging_free(staging: *mut Staging) {
     guarded((), || {
@@ -121,22 +121,22 @@ unsafe fn with(staging: *mut Staging, body: impl FnOnce(&mut Staging, &Engine) -
         let (Some(staging), Some(engine)) = (unsafe { staging.as_mut() }, state::engine()) else {
             return if staging.is_null() { Code::Ok } else { Code::Internal } as c_int;
         };
-        body(staging, engine).map_or_else(|error| refusal(&error), |()| Code::Ok as c_int)
+        body(staging, engine).map_or_else(|error| report(&error), |()| Code::Ok as c_int)
     })
 }
 
 /// # Safety
-/// The block's layout is null or a live type's.
+/// The block's layout is null or that of a live datatype.
 unsafe fn block_of(block: &BlockDescription) -> StagedBlock {
     let BufferDescription { address, len, layout, count } = block.buffer;
     // SAFETY: the caller's promise.
     let layout = unsafe { layout.cast::<Layout>().as_ref() }.cloned();
     let count = if layout.is_some() { count } else { len };
-    let (read, written) = (block.access & READ != 0, block.access & WRITTEN != 0);
+    let (read, written) = (block.access & READ != 0, block.access & WRITE != 0);
     StagedBlock { address: address.expose_provenance(), count, layout, read, written }
 }
 
-fn refusal(error: &Error) -> c_int {
+fn report(error: &Error) -> c_int {
     log::warn!("{error}");
     match error {
         Error::NoMemory { .. } => Code::NoMemory as c_int,

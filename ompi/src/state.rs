@@ -1,4 +1,4 @@
-//! The one engine of this process, and what is known before it exists.
+//! The state of this process: the engine, the parameters and the log.
 
 use std::ffi::{CString, c_char};
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
@@ -9,14 +9,13 @@ use cableway_btl::{Job, Rank};
 use cableway_pml::{Engine, Error};
 use parking_lot::Mutex;
 
-/// The engine, leaked: callers on any thread use it without counting references, and a component that Open MPI closes
-/// stays loaded.
+/// The engine, or null. It is leaked, so that callers on any thread use it without counting references.
 static ENGINE: AtomicPtr<Engine> = AtomicPtr::new(std::ptr::null_mut());
 static JOB: OnceLock<Job> = OnceLock::new();
 static PARAMETERS: LazyLock<Mutex<Result<Parameters, ParameterError>>> =
     LazyLock::new(|| Mutex::new(Parameters::from_environment()));
 
-/// The engine; none before it was made, and after a panic in it.
+/// Returns the engine. There is none before it starts, and after a panic in it.
 #[inline]
 pub(crate) fn engine() -> Option<&'static Engine> {
     // SAFETY: null, or an engine that `install` leaked.
@@ -28,36 +27,36 @@ pub(crate) fn install(engine: Arc<Engine>, job: Job) {
     ENGINE.store(Arc::into_raw(engine).cast_mut(), Ordering::Release);
 }
 
-/// Takes the engine out, which is dropped then.
+/// Takes the engine out, so that the caller can drop it.
 ///
 /// # Safety
-/// Nobody has been given a reference by [`engine`], and nobody is given one meanwhile.
+/// No reference from [`engine`] exists, and [`engine`] is not called during this call.
 pub(crate) unsafe fn uninstall() -> Option<Arc<Engine>> {
     let engine = ENGINE.swap(std::ptr::null_mut(), Ordering::AcqRel);
-    // SAFETY: not null, so from `install`, and taken out once.
+    // SAFETY: it is not null, so it is from `install`. The swap takes it out only once.
     (!engine.is_null()).then(|| unsafe { Arc::from_raw(engine) })
 }
 
-/// The engine's number for a process that Open MPI calls so.
+/// Returns the engine's rank of a process, given by its name in Open MPI.
 pub(crate) fn rank_of(name: u64) -> Option<Rank> {
     JOB.get()?.rank_of(name)
 }
 
-/// Has nobody call the engine again; whether there was one. It is not dropped.
+/// Disables the engine without dropping it, and returns whether there was one.
 pub(crate) fn disable() -> bool {
     !ENGINE.swap(std::ptr::null_mut(), Ordering::AcqRel).is_null()
 }
 
-/// Says what failed; the host is only told a code.
+/// Logs an error. Open MPI only gets a code.
 pub(crate) fn report(error: &Error) {
     match error {
-        // What a program left behind in a communicator that it freed.
+        // The program freed a communicator with pending operations.
         Error::CommunicatorRemoved { .. } => log::debug!("{error}"),
         _ => log::warn!("{error}"),
     }
 }
 
-/// The parameters as the environment and Open MPI's variables have them.
+/// Returns the parameters as set by the environment and by MCA parameters.
 pub(crate) fn parameters() -> Result<Parameters, ParameterError> {
     PARAMETERS.lock().clone()
 }
@@ -69,8 +68,8 @@ pub(crate) fn set_parameter(name: &str, value: &str) -> Result<(), ParameterErro
     }
 }
 
-/// The table's rows as C strings: name, value, help.
-pub(crate) fn rows() -> &'static [[CString; 3]] {
+/// Returns the rows of the parameter table as C strings: name, value and help.
+pub(crate) fn parameter_rows() -> &'static [[CString; 3]] {
     static ROWS: LazyLock<Vec<[CString; 3]>> = LazyLock::new(|| {
         let values = parameters().unwrap_or_default().values();
         let c = |text: &str| CString::new(text.replace('\0', "")).unwrap_or_default();
@@ -87,15 +86,15 @@ unsafe extern "C" {
     fn shim_log(line: *const c_char);
 }
 
-/// One line for the user, whatever the log's level.
-pub(crate) fn say(line: &str) {
+/// Prints one line for the user, whatever the log level.
+pub(crate) fn print_line(line: &str) {
     if let Ok(line) = CString::new(line) {
         // SAFETY: a valid string for the call.
         unsafe { shim_log(line.as_ptr()) }
     }
 }
 
-/// Hands the stack's log to Open MPI's output: warnings, and with `CABLEWAY_LOG` (off, error, warn, info, debug) more.
+/// Writes the log to Open MPI's output.
 struct HostLog;
 
 impl log::Log for HostLog {
@@ -105,14 +104,15 @@ impl log::Log for HostLog {
 
     fn log(&self, record: &log::Record<'_>) {
         if self.enabled(record.metadata()) {
-            say(&record.args().to_string());
+            print_line(&record.args().to_string());
         }
     }
 
     fn flush(&self) {}
 }
 
-/// Verbosity is counted as the parameter `verbose` does; the variable knows better.
+/// Starts the log. The environment variable `CABLEWAY_LOG` (off, error, warn, info, debug, trace) overrides
+/// `verbosity`, the value of the parameter `verbose`.
 pub(crate) fn start_log(verbosity: i32) {
     let level = std::env::var("CABLEWAY_LOG").ok().and_then(|level| level.parse().ok());
     let level = level.unwrap_or(match verbosity {
@@ -121,26 +121,26 @@ pub(crate) fn start_log(verbosity: i32) {
         10..100 => log::LevelFilter::Debug,
         100.. => log::LevelFilter::Trace,
     });
-    // Whoever set one before keeps it.
+    // A logger that was set before stays.
     let _ = log::set_logger(&HostLog);
     log::set_max_level(level);
 }
 
-/// Text for C that stays valid. Leaked: there are few of them, and most are the last that is said.
-pub(crate) fn words(text: &str) -> *const c_char {
+/// Leaks a C string. The strings are few: names of counters, and errors that end the start.
+pub(crate) fn leak_c_string(text: &str) -> *const c_char {
     CString::new(text.replace('\0', "")).unwrap_or_default().into_raw()
 }
 
-/// Whether several threads may be in MPI.
-static SEVERAL: AtomicBool = AtomicBool::new(false);
+/// Whether MPI_THREAD_MULTIPLE was granted.
+static MULTITHREADED: AtomicBool = AtomicBool::new(false);
 
-/// Says at the start whether several threads may call at the same time.
-pub(crate) fn expect_threads(several: bool) {
-    SEVERAL.store(several, Ordering::Relaxed);
+/// Sets at the start whether several threads may call at the same time.
+pub(crate) fn set_multithreaded(several: bool) {
+    MULTITHREADED.store(several, Ordering::Relaxed);
 }
 
-/// Whether several threads may call at the same time.
+/// Returns whether several threads may call at the same time.
 #[inline(always)]
-pub(crate) fn among_threads() -> bool {
-    SEVERAL.load(Ordering::Relaxed)
+pub(crate) fn is_multithreaded() -> bool {
+    MULTITHREADED.load(Ordering::Relaxed)
 }

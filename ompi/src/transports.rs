@@ -1,4 +1,4 @@
-//! Which transports reach a process, by names that C can keep.
+//! The names of the transports that reach a process.
 
 use std::collections::BTreeMap;
 use std::ffi::{CString, c_char};
@@ -10,21 +10,21 @@ use crate::guard::guarded;
 use crate::state;
 
 /// # Safety
-/// `names` has room for `room` pointers.
+/// `names` is valid for writes of `room` pointers.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cableway_transports(rank: u32, names: *mut *const c_char, room: usize) -> usize {
     guarded(0, || {
         let Some(found) = state::engine().and_then(|engine| engine.transports(rank).ok()) else { return 0 };
         for (index, name) in found.iter().take(room).enumerate() {
             // SAFETY: the caller's promise.
-            unsafe { *names.add(index) = lasting(name) };
+            unsafe { *names.add(index) = interned(name) };
         }
         found.len()
     })
 }
 
-/// The name as a string that is never freed: there are as many as there are transports.
-fn lasting(name: &'static str) -> *const c_char {
+/// Returns the name as a C string that is never freed. There is one for each transport.
+fn interned(name: &'static str) -> *const c_char {
     static NAMES: LazyLock<Mutex<BTreeMap<&'static str, CString>>> = LazyLock::new(Mutex::default);
     NAMES.lock().entry(name).or_insert_with(|| CString::new(name).unwrap_or_default()).as_ptr()
 }

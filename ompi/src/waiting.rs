@@ -1,8 +1,8 @@
-//! Waiting where several threads are in MPI: one of them polls for all, the others sleep.
+//! Blocking waits under `MPI_THREAD_MULTIPLE`: one thread polls for all, and the others sleep.
 //!
-//! Open MPI's own way to wait does so, too, but there a thread that is woken spins until the one that woke it has run
-//! again, for a whole time slice where both share a processor. So the waits that programs make most are ours
-//! (`shim/common/waiting.c`).
+//! Open MPI's own wait functions do the same, but there a woken thread spins until the thread that woke it has run
+//! again. If both share a processor, that takes a whole time slice. So `shim/common/waiting.c` replaces the common
+//! ones.
 
 use std::ffi::c_void;
 use std::ops::Deref;
@@ -19,38 +19,40 @@ use crate::fault::{self, Point};
 use crate::guard::guarded;
 use crate::{poison, state};
 
-/// Polls of our own between two chances for the rest of Open MPI, in a call that waits.
+/// The number of idle polls of the engine in a blocking call between two calls of Open MPI's progress.
 pub(crate) const POLLS_PER_HOST_PROGRESS: u32 = 64;
-/// Polls of each thread before it may have to sleep: so long the other side may take to answer, where it runs at the same
-/// time, and to sleep and wake takes longer.
-const EAGER_POLLS: u32 = 256;
-/// Polls in vain before the one who polls lets others have the processor, where there are others.
-const PATIENCE: u32 = 256;
-/// Polls, in vain or not, before it lets those have the processor that it woke.
-const TURN: u32 = 1024;
+/// The number of polls of each thread before it may sleep. A peer that is running usually answers within this time, and
+/// sleeping and waking takes longer.
+const SPIN_POLLS: u32 = 256;
+/// The number of idle polls before the polling thread yields the processor, if other threads wait.
+const IDLE_POLLS_BEFORE_YIELD: u32 = 256;
+/// The number of polls, idle or not, before the polling thread yields the processor to a thread that it woke.
+const POLLS_BEFORE_YIELD: u32 = 1024;
 
-/// What `req_complete` of one of Open MPI's requests holds: nobody waits, it is over, or (`CABLEWAY_WAITER`) who of ours
-/// waits. Anything else is a wait of Open MPI's own.
+/// Values of a request's `req_complete`: `PENDING` if it is active and no thread waits, or a waiter of this module with
+/// the bit `WAITER` set (`CABLEWAY_WAITER`). Other values belong to Open MPI.
 const PENDING: usize = 0;
 const WAITER: usize = 2;
 
 static WATCH: Watch = Watch::new();
-/// Counts requests that failed.
+/// The number of requests that have failed.
 static FAILURES: AtomicU32 = AtomicU32::new(0);
 
-/// Polls since a thread was woken that has not been given the processor yet; 0 if there is none. Threads may miscount.
+/// The number of polls since a thread was woken to which the polling thread has not yielded yet, or 0. A lost update
+/// only delays a yield.
 static SINCE_WOKEN: AtomicU32 = AtomicU32::new(0);
 
-/// A request in the frame of a call that waits for it. While a panic unwinds that frame, nobody may be at the request.
-pub(crate) struct OwnRequest(Request);
+/// A request on the stack of the call that waits for it. If a panic unwinds that frame while something may still use
+/// the request, the process aborts.
+pub(crate) struct StackRequest(Request);
 
-impl OwnRequest {
+impl StackRequest {
     pub(crate) const fn new() -> Self {
-        OwnRequest(Request::new())
+        StackRequest(Request::new())
     }
 }
 
-impl Deref for OwnRequest {
+impl Deref for StackRequest {
     type Target = Request;
 
     #[inline(always)]
@@ -59,30 +61,30 @@ impl Deref for OwnRequest {
     }
 }
 
-impl Drop for OwnRequest {
+impl Drop for StackRequest {
     #[inline]
     fn drop(&mut self) {
         if self.0.is_active() {
-            poison::leave(&self.0);
+            poison::unwind_past(&self.0);
         }
     }
 }
 
-/// A request of a waiting call's, where several threads may wait. It must not move once it is [made ready](Self::ready).
-pub(crate) struct Waited {
-    request: OwnRequest,
+/// A request on the stack of a waiting call under `MPI_THREAD_MULTIPLE`. It must not move after [`Self::request`].
+pub(crate) struct WaitedRequest {
+    request: StackRequest,
     sleeper: Sleeper,
 }
 
-impl Waited {
+impl WaitedRequest {
     pub(crate) fn new() -> Self {
-        Waited { request: OwnRequest::new(), sleeper: Sleeper::new() }
+        WaitedRequest { request: StackRequest::new(), sleeper: Sleeper::new() }
     }
 
-    /// The request, for an operation that is about to start.
-    pub(crate) fn ready(&self) -> &Request {
+    /// Returns the request, for an operation that is about to start.
+    pub(crate) fn request(&self) -> &Request {
         let sleeper = std::ptr::from_ref(&self.sleeper).cast_mut().cast();
-        // SAFETY: it is not active yet, and the sleeper lies beside it.
+        // SAFETY: the request is not active yet, and the sleeper lives as long as the request.
         unsafe { self.request.set_hook(Some((wake, sleeper))) };
         &self.request
     }
@@ -94,10 +96,10 @@ impl Waited {
     }
 }
 
-/// The hook of such requests.
+/// The completion hook of these requests.
 ///
 /// # Safety
-/// `sleeper` is one, and valid until it is done.
+/// `sleeper` points to a [`Sleeper`] that is valid until it is done.
 unsafe fn wake(_request: *const Request, sleeper: *mut c_void) {
     if let Some(sleeper) = NonNull::new(sleeper.cast()) {
         // SAFETY: the caller's promise; a request completes once.
@@ -111,17 +113,17 @@ fn note_woken(woken: bool) {
     }
 }
 
-fn wait(engine: &Engine, sleeper: &Sleeper, enough: impl Fn() -> bool) {
-    let _unwound = Unwound(sleeper);
-    for _ in 0..EAGER_POLLS {
-        if sleeper.is_done() || enough() {
+fn wait(engine: &Engine, sleeper: &Sleeper, stop: impl Fn() -> bool) {
+    let _guard = AbortOnUnwind(sleeper);
+    for _ in 0..SPIN_POLLS {
+        if sleeper.is_done() || stop() {
             return;
         }
         fault::point(Point::Wait);
         engine.progress();
     }
     let mut idle: u32 = 0;
-    WATCH.wait(sleeper, enough, || {
+    WATCH.wait(sleeper, stop, || {
         let since_woken = SINCE_WOKEN.load(Relaxed);
         if since_woken != 0 {
             SINCE_WOKEN.store(since_woken + 1, Relaxed);
@@ -132,38 +134,41 @@ fn wait(engine: &Engine, sleeper: &Sleeper, enough: impl Fn() -> bool) {
         } else {
             idle += 1;
             if idle.is_multiple_of(POLLS_PER_HOST_PROGRESS) {
-                // SAFETY: Open MPI is initialised while it calls us.
+                // SAFETY: Open MPI is initialized while it calls this component.
                 unsafe { shim_host_progress() };
             }
         }
-        if since_woken >= TURN || (idle >= PATIENCE && (since_woken != 0 || WATCH.others_sleep())) {
+        if since_woken >= POLLS_BEFORE_YIELD
+            || (idle >= IDLE_POLLS_BEFORE_YIELD && (since_woken != 0 || WATCH.others_sleep()))
+        {
             SINCE_WOKEN.store(0, Relaxed);
             yield_now();
         }
     });
 }
 
-/// A panic on the way must not free what the engine, or another thread, still writes to.
-struct Unwound<'s>(&'s Sleeper);
+/// Aborts if a panic unwinds the frame of a sleeper that the engine or another thread may still write to.
+struct AbortOnUnwind<'s>(&'s Sleeper);
 
-impl Drop for Unwound<'_> {
+impl Drop for AbortOnUnwind<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() && !self.0.is_done() {
-            poison::abort("a thread that waits may have been woken");
+            poison::abort("another thread may be waking the waiting thread");
         }
     }
 }
 
-/// Waits until one of Open MPI's requests is complete; false if a request failed meanwhile, though this one is not
-/// complete yet, and `failures` is not their number any more.
+/// Waits until a request of the shim is complete. Returns false if it is not, but the count of failed requests is no
+/// longer
+/// `failures`.
 ///
 /// # Safety
-/// `complete` is the `req_complete` of a request of ours, which nobody else waits for.
+/// `complete` is the `req_complete` of one of the shim's requests. No other thread waits for it.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cableway_await(complete: *const AtomicUsize, failures: u32) -> bool {
     guarded(true, || {
         let Some(engine) = state::engine() else { return true };
-        // SAFETY: the caller's promise; it is an atomic for Open MPI, too.
+        // SAFETY: the caller's promise; Open MPI also accesses it atomically.
         let complete = unsafe { &*complete };
         let sleeper = Sleeper::new();
         let waiter = std::ptr::from_ref(&sleeper) as usize | WAITER;
@@ -177,7 +182,7 @@ unsafe extern "C" fn cableway_await(complete: *const AtomicUsize, failures: u32)
         if complete.compare_exchange(waiter, PENDING, AcqRel, Acquire).is_ok() {
             return false;
         }
-        // It is complete, and somebody is about to say so.
+        // The request is complete, and the completing thread is about to wake this one.
         while !sleeper.is_done() {
             yield_now();
         }
@@ -185,29 +190,29 @@ unsafe extern "C" fn cableway_await(complete: *const AtomicUsize, failures: u32)
     })
 }
 
-/// Who waits for a request that completed, as found in its `req_complete`.
+/// Wakes the thread that waits for a request.
 ///
 /// # Safety
-/// `CABLEWAY_WAITER` is set in it; once.
+/// `waiter` comes from the `req_complete` of a request, with the bit `CABLEWAY_WAITER`, and is passed only once.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cableway_wake(waiter: *mut c_void) {
     guarded((), || {
         if let Some(sleeper) = NonNull::new(waiter.map_addr(|address| address & !WAITER).cast()) {
-            // SAFETY: `cableway_await` put it there, and waits until it is done.
+            // SAFETY: `cableway_await` stored it, and waits until the sleeper is done.
             note_woken(unsafe { Sleeper::wake(sleeper) });
         }
     });
 }
 
-/// How many requests have failed.
+/// Returns the number of requests that have failed.
 #[unsafe(no_mangle)]
-extern "C" fn cableway_failures() -> u32 {
+extern "C" fn cableway_failure_count() -> u32 {
     FAILURES.load(Acquire)
 }
 
-/// One more did, and is complete.
+/// Counts a failed request, which is complete, and wakes the threads that wait for requests that may depend on it.
 #[unsafe(no_mangle)]
-extern "C" fn cableway_note_failure() {
+extern "C" fn cableway_count_failure() {
     FAILURES.fetch_add(1, AcqRel);
     guarded((), || {
         fault::point(Point::Completion);

@@ -53,5 +53,5 @@ fn a_killed_rank_ends_the_job_where_errors_are_fatal() {
 #[test]
 fn processes_of_another_word_order_are_refused() {
     let run = support::run_program(3, "architecture", &[]);
-    assert!(run.stderr.contains("differs in the order or size of words"), "{run:?}");
+    assert!(run.stderr.contains("has another byte order or word size"), "{run:?}");
 }

@@ -21,7 +21,7 @@ fn alone(what: &str) -> support::Finished {
 /// Every call has answered as the program expects, and it has ended in order.
 fn assert_ended_with_errors(what: &str, run: &support::Finished) {
     assert!(run.status.success() && run.stdout.contains("done"), "{what}: {run:?}");
-    assert!(run.stderr.contains("asked for a panic"), "{what}: {run:?}");
+    assert!(run.stderr.contains("panic requested by"), "{what}: {run:?}");
     let said = run.stderr.matches("an internal error stopped message passing in this process").count();
     assert_eq!(said, 1, "{what}: {run:?}");
 }
@@ -68,7 +68,7 @@ fn the_job_aborts_where_other_threads_may_be_inside() {
         return support::skip(NO_FAULTS);
     }
     for what in ["threads-wait", "a-thread-looks"] {
-        assert_aborted(what, &alone(what), "the job is aborted");
+        assert_aborted(what, &alone(what), "aborting the job");
     }
 }
 
@@ -77,5 +77,5 @@ fn the_job_aborts_where_the_engine_goes_on() {
     if !cfg!(debug_assertions) {
         return support::skip(NO_FAULTS);
     }
-    assert_aborted("completion", &alone("completion"), "it happened while a completion was reported");
+    assert_aborted("completion", &alone("completion"), "it happened in a completion callback");
 }

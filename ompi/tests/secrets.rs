@@ -49,7 +49,7 @@ fn no_message_passes(what: &str, options: &[&str], reason: &str) {
 
 #[test]
 fn without_a_secret_no_connection_is_made() {
-    let reason = "it has published none; without it no connection to it is possible";
+    let reason = "the process has not published it; connections to this process are refused";
     no_message_passes("withheld", &SOCKETS, reason);
     no_message_passes("withheld", &["--mca", "pml_cableway_btl", "self,sm"], reason);
 }

@@ -4,10 +4,10 @@ use std::ffi::{c_int, c_void};
 use std::sync::{Mutex, PoisonError};
 
 use crate::interpose::{Handle, Offset, SUCCESS, file_error, interpose};
-use crate::staging::{READ, Staged, WRITTEN};
+use crate::staging::{READ, Staged, WRITE};
 
 /// A read may end early and leave the rest of the buffer as it is, so the copy is filled first.
-const FROM_FILE: c_int = READ | WRITTEN;
+const FROM_FILE: c_int = READ | WRITE;
 const TO_FILE: c_int = READ;
 
 /// The buffer of a call, and what the call does with it.
@@ -63,7 +63,7 @@ unsafe fn start(
     let code = match unsafe { buffer.copy() } {
         Ok(copies) => match call(buffer.address) {
             // SAFETY: as above.
-            SUCCESS => unsafe { copies.follow(request) },
+            SUCCESS => unsafe { copies.finish_with_request(request) },
             code => return code,
         },
         Err(code) => code,
@@ -72,19 +72,19 @@ unsafe fn start(
     if code == SUCCESS { code } else { unsafe { file_error(file, code) } }
 }
 
-/// What a split collective call uses between its two halves. A file has at most one.
-struct Half {
+/// The host copies of a split collective operation between its begin and end calls. A file has at most one.
+struct SplitCall {
     file: Handle,
     buffer: *mut c_void,
     copies: Staged,
 }
 
 // SAFETY: pointers that are only compared and handed on.
-unsafe impl Send for Half {}
+unsafe impl Send for SplitCall {}
 
-static HALVES: Mutex<Vec<Half>> = Mutex::new(Vec::new());
+static SPLIT_CALLS: Mutex<Vec<SplitCall>> = Mutex::new(Vec::new());
 
-/// Makes the first half of a split call.
+/// Makes the begin call of a split collective operation.
 ///
 /// # Safety
 /// As [`run`].
@@ -94,8 +94,8 @@ unsafe fn begin(file: Handle, mut buffer: Buffer, call: impl FnOnce(*mut c_void)
         Ok(copies) => {
             let code = call(buffer.address);
             if code == SUCCESS && !copies.is_empty() {
-                let half = Half { file, buffer: buffer.address, copies };
-                HALVES.lock().unwrap_or_else(PoisonError::into_inner).push(half);
+                let split = SplitCall { file, buffer: buffer.address, copies };
+                SPLIT_CALLS.lock().unwrap_or_else(PoisonError::into_inner).push(split);
             }
             code
         }
@@ -104,18 +104,18 @@ unsafe fn begin(file: Handle, mut buffer: Buffer, call: impl FnOnce(*mut c_void)
     }
 }
 
-/// Makes the second half of a split call.
+/// Makes the end call of a split collective operation.
 ///
 /// # Safety
 /// As [`run`].
 unsafe fn end(file: Handle, buffer: *mut c_void, call: impl FnOnce(*mut c_void) -> c_int) -> c_int {
-    let half = {
-        let mut halves = HALVES.lock().unwrap_or_else(PoisonError::into_inner);
-        halves.iter().position(|half| half.file == file).map(|index| halves.swap_remove(index))
+    let split = {
+        let mut calls = SPLIT_CALLS.lock().unwrap_or_else(PoisonError::into_inner);
+        calls.iter().position(|split| split.file == file).map(|index| calls.swap_remove(index))
     };
-    let Some(half) = half else { return call(buffer) };
-    let answered = call(half.buffer);
-    let code = half.copies.finish(answered);
+    let Some(split) = split else { return call(buffer) };
+    let answered = call(split.buffer);
+    let code = split.copies.finish(answered);
     // SAFETY: the caller's promise.
     if answered == SUCCESS && code != SUCCESS { unsafe { file_error(file, code) } } else { code }
 }

@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_int, c_void};
 
 use crate::interpose::{Aint, Call, ERR_BUFFER, Handle, Next, SUCCESS, communicator_error, interpose, world};
-use crate::staging::{self, READ, Staged, WRITTEN};
+use crate::staging::{self, READ, Staged, WRITE};
 
 /// Fills the host copies, makes the call, and copies back what it wrote. Errors of the copies go to the communicator's
 /// error handler.
@@ -24,11 +24,11 @@ unsafe fn run(mut copies: Staged, communicator: Handle, call: impl FnOnce() -> c
     code
 }
 
-/// Returns where packed data begins; -1 if the program gave no position, which MPI refuses.
+/// Returns the offset of the packed data, or -1 if the program passed no position, which MPI refuses.
 ///
 /// # Safety
-/// Null, or valid.
-unsafe fn at<T: Copy + Into<i64>>(position: *const T) -> isize {
+/// `position` is null or valid.
+unsafe fn packed_from<T: Copy + Into<i64>>(position: *const T) -> isize {
     // SAFETY: the caller's promise.
     unsafe { position.as_ref() }.map_or(-1, |&position| position.into() as isize)
 }
@@ -45,7 +45,7 @@ interpose! {
         // their values.
         unsafe {
             copies.elements(&mut from, count, datatype, READ);
-            copies.bytes(&mut to, at(position), size as isize, READ | WRITTEN);
+            copies.bytes(&mut to, packed_from(position), size as isize, READ | WRITE);
             run(copies, communicator, || next(from, count, datatype, to, size, position, communicator))
         }
     }
@@ -57,8 +57,8 @@ interpose! {
         let (mut from, mut to, mut copies) = (inbuf, outbuf, Staged::new());
         // SAFETY: the program's call.
         unsafe {
-            copies.bytes(&mut from, at(position), size as isize, READ);
-            copies.elements(&mut to, count, datatype, READ | WRITTEN);
+            copies.bytes(&mut from, packed_from(position), size as isize, READ);
+            copies.elements(&mut to, count, datatype, READ | WRITE);
             run(copies, communicator, || next(from, size, position, to, count, datatype, communicator))
         }
     }
@@ -71,7 +71,7 @@ interpose! {
         // SAFETY: the program's call.
         unsafe {
             copies.elements(&mut from, count, datatype, READ);
-            copies.bytes(&mut to, at(position.cast::<i64>()), size, READ | WRITTEN);
+            copies.bytes(&mut to, packed_from(position.cast::<i64>()), size, READ | WRITE);
             run(copies, world(), || next(representation, from, count, datatype, to, size, position))
         }
     }
@@ -83,8 +83,8 @@ interpose! {
         let (mut from, mut to, mut copies) = (inbuf, outbuf, Staged::new());
         // SAFETY: the program's call.
         unsafe {
-            copies.bytes(&mut from, at(position.cast::<i64>()), size, READ);
-            copies.elements(&mut to, count, datatype, READ | WRITTEN);
+            copies.bytes(&mut from, packed_from(position.cast::<i64>()), size, READ);
+            copies.elements(&mut to, count, datatype, READ | WRITE);
             run(copies, world(), || next(representation, from, size, position, to, count, datatype))
         }
     }
@@ -96,7 +96,7 @@ interpose! {
         let (mut both, mut copies) = (buffer, Staged::new());
         // SAFETY: the program's call.
         unsafe {
-            copies.elements(&mut both, count, datatype, READ | WRITTEN);
+            copies.elements(&mut both, count, datatype, READ | WRITE);
             run(copies, communicator, || {
                 next(both, count, datatype, dest, send_tag, source, receive_tag, communicator, status)
             })

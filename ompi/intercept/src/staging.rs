@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use crate::interpose::{Handle, SUCCESS};
 
 pub(crate) const READ: c_int = 1;
-pub(crate) const WRITTEN: c_int = 2;
+pub(crate) const WRITE: c_int = 2;
 
-/// The component's functions: `struct cableway_staging` of `shim/intercept.h`. They answer MPI's error codes.
+/// The component's functions: `struct cableway_intercept` of `shim/intercept.h`. They return MPI's error codes.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Component {
@@ -121,11 +121,11 @@ impl Staged {
         }
     }
 
-    /// After the call was started: has what it writes copied back as its request completes.
+    /// Passes the copies to the request of a nonblocking call. Its completion copies back what the call wrote.
     ///
     /// # Safety
-    /// `request` is the call's.
-    pub(crate) unsafe fn follow(mut self, request: *mut Handle) -> c_int {
+    /// `request` is the request of the call.
+    pub(crate) unsafe fn finish_with_request(mut self, request: *mut Handle) -> c_int {
         match (self.component, self.take()) {
             // SAFETY: the component's copies, which it takes back.
             (Some(component), Some(copies)) => unsafe { (component.request)(request, copies) },

@@ -41,12 +41,12 @@ fn callers_linked_in_every_way_are_redirected_and_restored() {
             assert!(!before.iter().any(Vec::is_empty));
 
             let changed = redirection.begin().expect("redirected");
-            assert!(changed.refused.is_none() && changed.symbols == 2, "{kind}: {changed:?}");
+            assert!(changed.failure.is_none() && changed.symbols == 2, "{kind}: {changed:?}");
             assert_eq!(answers(), [OURS; 4], "{kind}");
             assert_eq!(before, [rights(&library.path), rights(&built.path)], "{kind}");
 
             let changed = redirection.end().expect("restored");
-            assert!(changed.refused.is_none() && changed.symbols == 2 && changed.slots >= 4, "{kind}: {changed:?}");
+            assert!(changed.failure.is_none() && changed.symbols == 2 && changed.slots >= 4, "{kind}: {changed:?}");
             assert_eq!(answers(), [THEIRS; 4], "{kind}");
             assert_eq!(before, [rights(&library.path), rights(&built.path)], "{kind}");
         }

@@ -1,5 +1,5 @@
-/* Collective operations on device memory: each call that has a device buffer gets host copies of them, and goes on to
- * the module that would have served it without us. */
+/* Collective operations on device memory. A call with device buffers is passed to the next lower coll module with host
+ * copies of them. Other calls are passed on unchanged. */
 #ifndef CABLEWAY_COLLECTIVES_H
 #define CABLEWAY_COLLECTIVES_H
 
@@ -10,7 +10,7 @@
 
 #include "../staging/staged.h"
 
-/* The operations that come blocking, non-blocking and persistent. */
+/* The operations that have blocking, nonblocking and persistent forms. */
 #define CABLEWAY_COLLECTIVES(EACH)                                                                                     \
     EACH(allgather)                                                                                                    \
     EACH(allgatherv)                                                                                                   \
@@ -34,15 +34,15 @@
     EACH(neighbor_alltoallv)                                                                                           \
     EACH(neighbor_alltoallw)
 
-/* The module of one communicator. */
+/* The coll module of one communicator. */
 struct cableway_collectives {
     mca_coll_base_module_t super;
-    mca_coll_base_comm_coll_t under; /* the functions that ours replaced, with their modules */
+    mca_coll_base_comm_coll_t lower; /* the functions that this module replaced, and their modules */
 };
 typedef struct cableway_collectives cableway_collectives_t;
 OBJ_CLASS_DECLARATION(cableway_collectives_t);
 
-/* Writes our functions into a module. */
+/* Sets the function pointers of a module. */
 void cableway_collectives_functions(mca_coll_base_module_t *module);
 
 #endif

@@ -1,7 +1,7 @@
-/* The component that Open MPI finds as mca_coll_cableway, and its modules.
+/* The coll component mca_coll_cableway and its modules.
  *
- * Modules are enabled in ascending priority, and each replaces the functions of those before it. Ours comes last, keeps
- * the functions that it finds, and calls them. */
+ * Open MPI enables modules in ascending priority, and each replaces functions of the previous ones. This component's
+ * module has the highest priority. It saves the functions that it replaces, and calls them. */
 #include "collectives.h"
 
 #include <string.h>
@@ -17,14 +17,14 @@ static int init_query(bool progress_threads, bool threads)
 static int enable(mca_coll_base_module_t *module, ompi_communicator_t *communicator)
 {
     cableway_collectives_t *self = (cableway_collectives_t *) module;
-    self->under = *communicator->c_coll;
-    /* What nobody serves below us stays unserved. */
+    self->lower = *communicator->c_coll;
+    /* Leave out what no lower module implements. */
 #define KEEP(function)                                                                                                 \
-    if (NULL == self->under.coll_##function) {                                                                         \
-        self->under.coll_##function##_module = NULL;                                                                   \
+    if (NULL == self->lower.coll_##function) {                                                                         \
+        self->lower.coll_##function##_module = NULL;                                                                   \
         self->super.coll_##function = NULL;                                                                            \
-    } else if (NULL != self->under.coll_##function##_module) {                                                         \
-        OBJ_RETAIN(self->under.coll_##function##_module);                                                              \
+    } else if (NULL != self->lower.coll_##function##_module) {                                                         \
+        OBJ_RETAIN(self->lower.coll_##function##_module);                                                              \
     }
 #define EACH(name) KEEP(name) KEEP(i##name) KEEP(name##_init)
     CABLEWAY_COLLECTIVES(EACH)
@@ -35,7 +35,7 @@ static int enable(mca_coll_base_module_t *module, ompi_communicator_t *communica
 
 static void construct(cableway_collectives_t *self)
 {
-    memset(&self->under, 0, sizeof self->under);
+    memset(&self->lower, 0, sizeof self->lower);
     self->super.coll_module_enable = enable;
     cableway_collectives_functions(&self->super);
 }
@@ -43,8 +43,8 @@ static void construct(cableway_collectives_t *self)
 static void destruct(cableway_collectives_t *self)
 {
 #define RELEASE(function)                                                                                              \
-    if (NULL != self->under.coll_##function##_module) {                                                                \
-        OBJ_RELEASE(self->under.coll_##function##_module);                                                             \
+    if (NULL != self->lower.coll_##function##_module) {                                                                \
+        OBJ_RELEASE(self->lower.coll_##function##_module);                                                             \
     }
 #define EACH(name) RELEASE(name) RELEASE(i##name) RELEASE(name##_init)
     CABLEWAY_COLLECTIVES(EACH)
@@ -57,7 +57,7 @@ OBJ_CLASS_INSTANCE(cableway_collectives_t, mca_coll_base_module_t, construct, de
 static mca_coll_base_module_t *communicator_query(ompi_communicator_t *communicator, int *priority)
 {
     (void) communicator;
-    /* Under another PML the engine does not run, and device memory could not be sent anyway. */
+    /* With another PML the engine does not run. */
     if (!cableway_is_selected()) {
         return NULL;
     }
@@ -77,4 +77,4 @@ static const mca_coll_base_component_t component = {
 };
 
 extern unsigned char mca_coll_cableway_component[];
-CABLEWAY_LAY_OUT(mca_coll_cableway_component, component)
+CABLEWAY_EXPORT_COMPONENT(mca_coll_cableway_component, component)

@@ -1,10 +1,13 @@
-/* The functions of the module, by macros: for each operation, what it is called with, and three forms of it. */
+/* The functions of the coll module. Macros define the three forms of each operation. */
 #include "prepare.h"
 
 #include "ompi/info/info.h"
 
-/* PARAMETERS as Open MPI declares them; PREPARE what `prepare_` is given; ARGUMENTS for the function below, with the
- * buffers that were prepared; BUFFERS the program's. */
+/* For each operation:
+ * PARAMETERS_  the parameters as Open MPI declares them
+ * PREPARE_     the call that stages the buffers
+ * ARGUMENTS_   the arguments for the lower module, with the staged buffers
+ * BUFFERS_     the initial `struct cableway_call` */
 #define TWO {.send = sbuf, .recv = rbuf}
 #define ONE {.recv = rbuf}
 
@@ -75,14 +78,14 @@
 #define BUFFERS_gatherv TWO
 
 #define PARAMETERS_reduce                                                                                              \
-    const void *sbuf, void *rbuf, int count, ompi_datatype_t *dtype, struct ompi_op_t *op, int root,                          \
+    const void *sbuf, void *rbuf, int count, ompi_datatype_t *dtype, struct ompi_op_t *op, int root,                   \
     ompi_communicator_t *comm
 #define PREPARE_reduce prepare_reduce(&call, count, dtype, root, comm)
 #define ARGUMENTS_reduce call.send, call.recv, count, dtype, op, root, comm
 #define BUFFERS_reduce TWO
 
 #define PARAMETERS_reduce_scatter                                                                                      \
-    const void *sbuf, void *rbuf, const int *rcounts, ompi_datatype_t *dtype, struct ompi_op_t *op,                           \
+    const void *sbuf, void *rbuf, const int *rcounts, ompi_datatype_t *dtype, struct ompi_op_t *op,                    \
     ompi_communicator_t *comm
 #define PREPARE_reduce_scatter prepare_reduce_scatter(&call, rcounts, dtype, comm)
 #define ARGUMENTS_reduce_scatter call.send, call.recv, rcounts, dtype, op, comm
@@ -151,10 +154,10 @@
 #define ARGUMENTS_neighbor_alltoallw call.send, scounts, sdisps, sdtypes, call.recv, rcounts, rdisps, rdtypes, comm
 #define BUFFERS_neighbor_alltoallw TWO
 
-/* Where a driver is loaded, and one of the call's buffers is on a device, the call gets host copies. */
+/* Begins each function: stages the buffers if a driver is loaded. */
 #define PREPARE(name)                                                                                                  \
     struct cableway_call call = BUFFERS_##name;                                                                        \
-    mca_coll_base_comm_coll_t *under = &((cableway_collectives_t *) module)->under;                                    \
+    mca_coll_base_comm_coll_t *lower = &((cableway_collectives_t *) module)->lower;                                    \
     int rc;                                                                                                            \
     if (OPAL_UNLIKELY(cableway_devices_present()) && OMPI_SUCCESS != (rc = PREPARE_##name)) {                          \
         cableway_staging_free(call.staging);                                                                           \
@@ -167,7 +170,7 @@
         return rc;                                                                                                     \
     }
 
-#define FOLLOW(persistent)                                                                                             \
+#define RETURN_STAGED_REQUEST(persistent)                                                                              \
     if (OMPI_SUCCESS != rc) {                                                                                          \
         cableway_staging_free(call.staging);                                                                           \
         return rc;                                                                                                     \
@@ -179,10 +182,10 @@
     {                                                                                                                  \
         PREPARE(name)                                                                                                  \
         if (OPAL_LIKELY(NULL == call.staging)) {                                                                       \
-            return under->coll_##name(ARGUMENTS_##name, under->coll_##name##_module);                                  \
+            return lower->coll_##name(ARGUMENTS_##name, lower->coll_##name##_module);                                  \
         }                                                                                                              \
         FILL()                                                                                                         \
-        rc = under->coll_##name(ARGUMENTS_##name, under->coll_##name##_module);                                        \
+        rc = lower->coll_##name(ARGUMENTS_##name, lower->coll_##name##_module);                                        \
         return cableway_staging_finish(call.staging, rc);                                                              \
     }                                                                                                                  \
                                                                                                                        \
@@ -190,39 +193,39 @@
     {                                                                                                                  \
         PREPARE(name)                                                                                                  \
         if (OPAL_LIKELY(NULL == call.staging)) {                                                                       \
-            return under->coll_i##name(ARGUMENTS_##name, request, under->coll_i##name##_module);                       \
+            return lower->coll_i##name(ARGUMENTS_##name, request, lower->coll_i##name##_module);                       \
         }                                                                                                              \
         FILL()                                                                                                         \
-        rc = under->coll_i##name(ARGUMENTS_##name, request, under->coll_i##name##_module);                             \
-        FOLLOW(false)                                                                                                  \
+        rc = lower->coll_i##name(ARGUMENTS_##name, request, lower->coll_i##name##_module);                             \
+        RETURN_STAGED_REQUEST(false)                                                                                   \
     }                                                                                                                  \
                                                                                                                        \
     static int name##_init(PARAMETERS_##name, ompi_info_t *info, ompi_request_t **request,                             \
                            mca_coll_base_module_t *module)                                                             \
     {                                                                                                                  \
         PREPARE(name)                                                                                                  \
-        rc = under->coll_##name##_init(ARGUMENTS_##name, info, request, under->coll_##name##_init_module);             \
+        rc = lower->coll_##name##_init(ARGUMENTS_##name, info, request, lower->coll_##name##_init_module);             \
         if (OPAL_LIKELY(NULL == call.staging)) {                                                                       \
             return rc;                                                                                                 \
         }                                                                                                              \
-        FOLLOW(true)                                                                                                   \
+        RETURN_STAGED_REQUEST(true)                                                                                    \
     }
 
 CABLEWAY_COLLECTIVES(DEFINE)
 
-/* Open MPI calls it on MPI_COMM_SELF's module. */
+/* Open MPI calls this function of MPI_COMM_SELF's module. */
 static int reduce_local(const void *in, void *inout, int count, ompi_datatype_t *dtype, struct ompi_op_t *op,
                         mca_coll_base_module_t *module)
 {
     struct cableway_call call_ = {.send = in, .recv = inout}, *call = &call_;
-    mca_coll_base_comm_coll_t *under = &((cableway_collectives_t *) module)->under;
+    mca_coll_base_comm_coll_t *lower = &((cableway_collectives_t *) module)->lower;
     int rc = OMPI_SUCCESS;
     if (OPAL_UNLIKELY(cableway_devices_present())) {
-        rc = first_error(SEND_ONE(count, dtype), RECV_ONE(count, dtype, READ | WRITTEN));
+        rc = first_error(SEND_ONE(count, dtype), RECV_ONE(count, dtype, READ | WRITE));
         rc = first_error(rc, cableway_error(cableway_staging_fill(call->staging)));
     }
     if (OMPI_SUCCESS == rc) {
-        rc = under->coll_reduce_local(call->send, call->recv, count, dtype, op, under->coll_reduce_local_module);
+        rc = lower->coll_reduce_local(call->send, call->recv, count, dtype, op, lower->coll_reduce_local_module);
     }
     return cableway_staging_finish(call->staging, rc);
 }

@@ -1,7 +1,8 @@
-/* Which parts of its arguments each collective operation reads and writes in this process.
+/* Stages the arguments of each collective operation, according to what the operation reads and writes in this process.
  *
- * The decision to stage is local: other processes may hand in host memory. So only arguments that are significant here
- * are looked at. Each function is for one operation in all its forms; `call` has the buffers, and gets those to use. */
+ * Each process decides for itself whether to stage, since others may pass host memory. So only arguments that are
+ * significant in this process may be examined. Each function serves all forms of one operation, and replaces the
+ * buffers in `call`. */
 #ifndef CABLEWAY_PREPARE_H
 #define CABLEWAY_PREPARE_H
 
@@ -10,7 +11,7 @@
 #include "ompi/mca/topo/base/base.h"
 
 #define READ CABLEWAY_READ
-#define WRITTEN CABLEWAY_WRITTEN
+#define WRITE CABLEWAY_WRITE
 
 #define SEND_ONE(count, datatype) cableway_stage_one(&call->staging, (void **) &call->send, count, datatype, READ)
 #define RECV_ONE(count, datatype, access) cableway_stage_one(&call->staging, &call->recv, count, datatype, access)
@@ -20,31 +21,31 @@ static inline int peers(ompi_communicator_t *communicator)
     return OMPI_COMM_IS_INTER(communicator) ? ompi_comm_remote_size(communicator) : ompi_comm_size(communicator);
 }
 
-/* Whether this process is the one whose buffer holds everybody's part. */
+/* Returns whether this process is the root. */
 static inline bool is_root(ompi_communicator_t *communicator, int root)
 {
     return OMPI_COMM_IS_INTER(communicator) ? MPI_ROOT == root : ompi_comm_rank(communicator) == root;
 }
 
-/* Whether this process has a part of its own; the root of an intercommunicator has none, nor has its group. */
+/* Returns whether this process contributes or receives a block. In an intercommunicator the root's group does not. */
 static inline bool is_part(ompi_communicator_t *communicator, int root)
 {
     return !OMPI_COMM_IS_INTER(communicator) || (MPI_ROOT != root && MPI_PROC_NULL != root);
 }
 
-/* The second is not done where the first failed. */
+/* Evaluates `other` only if `one` succeeded. */
 #define first_error(one, other)                                                                                        \
     ({                                                                                                                 \
         int first_ = (one);                                                                                            \
         OMPI_SUCCESS != first_ ? first_ : (other);                                                                     \
     })
 
-/* An argument that is read in one measure and written in another. */
+/* Stages a receive buffer of which the call reads `in` elements and writes `out`. */
 static inline int recv_in_place(struct cableway_call *call, size_t in, size_t out, ompi_datatype_t *datatype)
 {
     struct cableway_block blocks[2];
     int rc = cableway_block(&blocks[0], call->recv, in, datatype, READ);
-    rc = first_error(rc, cableway_block(&blocks[1], call->recv, out, datatype, WRITTEN));
+    rc = first_error(rc, cableway_block(&blocks[1], call->recv, out, datatype, WRITE));
     return first_error(rc, cableway_error(cableway_staging_add(&call->staging, &call->recv, blocks, 2)));
 }
 
@@ -53,7 +54,7 @@ static inline int prepare_allgather(struct cableway_call *call, int scount, ompi
 {
     bool in_place = MPI_IN_PLACE == call->send;
     int rc = in_place ? OMPI_SUCCESS : SEND_ONE(scount, sdtype);
-    return first_error(rc, RECV_ONE((size_t) rcount * peers(comm), rdtype, in_place ? READ | WRITTEN : WRITTEN));
+    return first_error(rc, RECV_ONE((size_t) rcount * peers(comm), rdtype, in_place ? READ | WRITE : WRITE));
 }
 
 static inline int prepare_allgatherv(struct cableway_call *call, int scount, ompi_datatype_t *sdtype,
@@ -63,14 +64,14 @@ static inline int prepare_allgatherv(struct cableway_call *call, int scount, omp
     bool in_place = MPI_IN_PLACE == call->send;
     int rc = in_place ? OMPI_SUCCESS : SEND_ONE(scount, sdtype);
     return first_error(rc, cableway_stage_vector(&call->staging, &call->recv, peers(comm), rcounts, displs, rdtype,
-                                                 in_place ? READ | WRITTEN : WRITTEN));
+                                                 in_place ? READ | WRITE : WRITE));
 }
 
 static inline int prepare_allreduce(struct cableway_call *call, int count, ompi_datatype_t *dtype)
 {
     bool in_place = MPI_IN_PLACE == call->send;
     int rc = in_place ? OMPI_SUCCESS : SEND_ONE(count, dtype);
-    return first_error(rc, RECV_ONE(count, dtype, in_place ? READ | WRITTEN : WRITTEN));
+    return first_error(rc, RECV_ONE(count, dtype, in_place ? READ | WRITE : WRITE));
 }
 
 static inline int prepare_alltoall(struct cableway_call *call, int scount, ompi_datatype_t *sdtype, int rcount,
@@ -78,7 +79,7 @@ static inline int prepare_alltoall(struct cableway_call *call, int scount, ompi_
 {
     bool in_place = MPI_IN_PLACE == call->send;
     int rc = in_place ? OMPI_SUCCESS : SEND_ONE((size_t) scount * peers(comm), sdtype);
-    return first_error(rc, RECV_ONE((size_t) rcount * peers(comm), rdtype, in_place ? READ | WRITTEN : WRITTEN));
+    return first_error(rc, RECV_ONE((size_t) rcount * peers(comm), rdtype, in_place ? READ | WRITE : WRITE));
 }
 
 static inline int prepare_alltoallv(struct cableway_call *call, const int *scounts, const int *sdisps,
@@ -90,7 +91,7 @@ static inline int prepare_alltoallv(struct cableway_call *call, const int *scoun
                       : cableway_stage_vector(&call->staging, (void **) &call->send, peers(comm), scounts, sdisps,
                                               sdtype, READ);
     return first_error(rc, cableway_stage_vector(&call->staging, &call->recv, peers(comm), rcounts, rdisps, rdtype,
-                                                 in_place ? READ | WRITTEN : WRITTEN));
+                                                 in_place ? READ | WRITE : WRITE));
 }
 
 static inline int prepare_alltoallw(struct cableway_call *call, const int *scounts, const int *sdisps,
@@ -102,7 +103,7 @@ static inline int prepare_alltoallw(struct cableway_call *call, const int *scoun
                       : cableway_stage_types(&call->staging, (void **) &call->send, peers(comm), scounts, sdisps, NULL,
                                              sdtypes, READ);
     return first_error(rc, cableway_stage_types(&call->staging, &call->recv, peers(comm), rcounts, rdisps, NULL,
-                                                rdtypes, in_place ? READ | WRITTEN : WRITTEN));
+                                                rdtypes, in_place ? READ | WRITE : WRITE));
 }
 
 static inline int prepare_bcast(struct cableway_call *call, int count, ompi_datatype_t *dtype, int root,
@@ -111,7 +112,7 @@ static inline int prepare_bcast(struct cableway_call *call, int count, ompi_data
     if (is_root(comm, root)) {
         return RECV_ONE(count, dtype, READ);
     }
-    return is_part(comm, root) ? RECV_ONE(count, dtype, WRITTEN) : OMPI_SUCCESS;
+    return is_part(comm, root) ? RECV_ONE(count, dtype, WRITE) : OMPI_SUCCESS;
 }
 
 static inline int prepare_gather(struct cableway_call *call, int scount, ompi_datatype_t *sdtype, int rcount,
@@ -123,7 +124,7 @@ static inline int prepare_gather(struct cableway_call *call, int scount, ompi_da
         rc = SEND_ONE(scount, sdtype);
     }
     if (OMPI_SUCCESS == rc && is_root(comm, root)) {
-        rc = RECV_ONE((size_t) rcount * peers(comm), rdtype, in_place ? READ | WRITTEN : WRITTEN);
+        rc = RECV_ONE((size_t) rcount * peers(comm), rdtype, in_place ? READ | WRITE : WRITE);
     }
     return rc;
 }
@@ -138,7 +139,7 @@ static inline int prepare_gatherv(struct cableway_call *call, int scount, ompi_d
     }
     if (OMPI_SUCCESS == rc && is_root(comm, root)) {
         rc = cableway_stage_vector(&call->staging, &call->recv, peers(comm), rcounts, displs, rdtype,
-                                   in_place ? READ | WRITTEN : WRITTEN);
+                                   in_place ? READ | WRITE : WRITE);
     }
     return rc;
 }
@@ -151,7 +152,7 @@ static inline int prepare_scatter(struct cableway_call *call, int scount, ompi_d
         rc = SEND_ONE((size_t) scount * peers(comm), sdtype);
     }
     if (OMPI_SUCCESS == rc && is_part(comm, root) && MPI_IN_PLACE != call->recv) {
-        rc = RECV_ONE(rcount, rdtype, WRITTEN);
+        rc = RECV_ONE(rcount, rdtype, WRITE);
     }
     return rc;
 }
@@ -165,7 +166,7 @@ static inline int prepare_scatterv(struct cableway_call *call, const int *scount
         rc = cableway_stage_vector(&call->staging, (void **) &call->send, peers(comm), scounts, displs, sdtype, READ);
     }
     if (OMPI_SUCCESS == rc && is_part(comm, root) && MPI_IN_PLACE != call->recv) {
-        rc = RECV_ONE(rcount, rdtype, WRITTEN);
+        rc = RECV_ONE(rcount, rdtype, WRITE);
     }
     return rc;
 }
@@ -179,7 +180,7 @@ static inline int prepare_reduce(struct cableway_call *call, int count, ompi_dat
         rc = SEND_ONE(count, dtype);
     }
     if (OMPI_SUCCESS == rc && is_root(comm, root)) {
-        rc = RECV_ONE(count, dtype, in_place ? READ | WRITTEN : WRITTEN);
+        rc = RECV_ONE(count, dtype, in_place ? READ | WRITE : WRITE);
     }
     return rc;
 }
@@ -194,7 +195,7 @@ static inline int prepare_reduce_scatter(struct cableway_call *call, const int *
     if (MPI_IN_PLACE == call->send) {
         return recv_in_place(call, all, mine, dtype);
     }
-    return first_error(SEND_ONE(all, dtype), RECV_ONE(mine, dtype, WRITTEN));
+    return first_error(SEND_ONE(all, dtype), RECV_ONE(mine, dtype, WRITE));
 }
 
 static inline int prepare_reduce_scatter_block(struct cableway_call *call, int rcount, ompi_datatype_t *dtype,
@@ -204,15 +205,15 @@ static inline int prepare_reduce_scatter_block(struct cableway_call *call, int r
     if (MPI_IN_PLACE == call->send) {
         return recv_in_place(call, all, (size_t) rcount, dtype);
     }
-    return first_error(SEND_ONE(all, dtype), RECV_ONE(rcount, dtype, WRITTEN));
+    return first_error(SEND_ONE(all, dtype), RECV_ONE(rcount, dtype, WRITE));
 }
 
-/* Where a process gets nothing, its buffer keeps what it has: the first of an exclusive scan, and where a neighbour
- * is MPI_PROC_NULL. So what is copied back was copied in. */
+/* Rank 0 of an exclusive scan receives nothing, and no data comes from a neighbor that is MPI_PROC_NULL. The buffer
+ * must then keep its contents, so it is copied in before it is copied back. */
 static inline int prepare_exscan(struct cableway_call *call, int count, ompi_datatype_t *dtype)
 {
     int rc = MPI_IN_PLACE == call->send ? OMPI_SUCCESS : SEND_ONE(count, dtype);
-    return first_error(rc, RECV_ONE(count, dtype, READ | WRITTEN));
+    return first_error(rc, RECV_ONE(count, dtype, READ | WRITE));
 }
 
 static inline int prepare_neighbor_allgather(struct cableway_call *call, int scount, ompi_datatype_t *sdtype,
@@ -220,7 +221,7 @@ static inline int prepare_neighbor_allgather(struct cableway_call *call, int sco
 {
     int in, out, rc = mca_topo_base_neighbor_count(comm, &in, &out);
     rc = first_error(rc, SEND_ONE(scount, sdtype));
-    return first_error(rc, RECV_ONE((size_t) rcount * in, rdtype, READ | WRITTEN));
+    return first_error(rc, RECV_ONE((size_t) rcount * in, rdtype, READ | WRITE));
 }
 
 static inline int prepare_neighbor_allgatherv(struct cableway_call *call, int scount, ompi_datatype_t *sdtype,
@@ -230,7 +231,7 @@ static inline int prepare_neighbor_allgatherv(struct cableway_call *call, int sc
     int in, out, rc = mca_topo_base_neighbor_count(comm, &in, &out);
     rc = first_error(rc, SEND_ONE(scount, sdtype));
     return first_error(rc, cableway_stage_vector(&call->staging, &call->recv, in, rcounts, displs, rdtype,
-                                                 READ | WRITTEN));
+                                                 READ | WRITE));
 }
 
 static inline int prepare_neighbor_alltoall(struct cableway_call *call, int scount, ompi_datatype_t *sdtype,
@@ -238,7 +239,7 @@ static inline int prepare_neighbor_alltoall(struct cableway_call *call, int scou
 {
     int in, out, rc = mca_topo_base_neighbor_count(comm, &in, &out);
     rc = first_error(rc, SEND_ONE((size_t) scount * out, sdtype));
-    return first_error(rc, RECV_ONE((size_t) rcount * in, rdtype, READ | WRITTEN));
+    return first_error(rc, RECV_ONE((size_t) rcount * in, rdtype, READ | WRITE));
 }
 
 static inline int prepare_neighbor_alltoallv(struct cableway_call *call, const int *scounts, const int *sdisps,
@@ -249,7 +250,7 @@ static inline int prepare_neighbor_alltoallv(struct cableway_call *call, const i
     rc = first_error(rc, cableway_stage_vector(&call->staging, (void **) &call->send, out, scounts, sdisps, sdtype,
                                                READ));
     return first_error(rc, cableway_stage_vector(&call->staging, &call->recv, in, rcounts, rdisps, rdtype,
-                                                 READ | WRITTEN));
+                                                 READ | WRITE));
 }
 
 static inline int prepare_neighbor_alltoallw(struct cableway_call *call, const int *scounts, const MPI_Aint *sdisps,
@@ -261,7 +262,7 @@ static inline int prepare_neighbor_alltoallw(struct cableway_call *call, const i
     rc = first_error(rc, cableway_stage_types(&call->staging, (void **) &call->send, out, scounts, NULL, sdisps,
                                               sdtypes, READ));
     return first_error(rc, cableway_stage_types(&call->staging, &call->recv, in, rcounts, NULL, rdisps, rdtypes,
-                                                READ | WRITTEN));
+                                                READ | WRITE));
 }
 
 #endif

@@ -1,15 +1,16 @@
-/* Which Open MPI this was built for, and whether it is this one. */
+/* The version of Open MPI that this component was built for, and the check that the running one is compatible. */
 #include "component.h"
 
 #define QUOTE(number) QUOTED(number)
 #define QUOTED(number) #number
 
-/* `cableway ompi` looks for these words in the file. */
+/* `cableway ompi` searches the component's file for this text. */
 static const char built_for[] = "cableway component for Open MPI " QUOTE(OMPI_MAJOR_VERSION) "." QUOTE(
     OMPI_MINOR_VERSION) "." QUOTE(OMPI_RELEASE_VERSION);
 
-/* Another major version never gets here: it lacks symbols that this one needs. */
-const char *cableway_other_structures(void)
+/* Another major version cannot even load the component, because it lacks symbols. So sizes tell minor versions
+ * apart. */
+const char *cableway_incompatible_build(void)
 {
     const bool same = sizeof(ompi_communicator_t) == ompi_communicator_t_class.cls_sizeof
                       && sizeof(ompi_datatype_t) == ompi_datatype_t_class.cls_sizeof

@@ -1,4 +1,4 @@
-/* The component: found by Open MPI under its name, asked once whether it can serve. */
+/* The PML component mca_pml_cableway. */
 #include "component.h"
 
 #include "opal/util/arch.h"
@@ -11,8 +11,6 @@ static int component_close(void);
 static mca_pml_base_module_t *component_init(int *priority, bool progress_threads, bool threads);
 static int component_finalize(void);
 
-/* The component structure that Open MPI looks up is exported from Rust, whose linker script lists what is visible;
- * this is what it holds, copied there as the object is loaded. */
 static const mca_pml_base_component_t component = {
     .pmlm_version = {
         CABLEWAY_PML_VERSION,
@@ -28,17 +26,17 @@ static const mca_pml_base_component_t component = {
 };
 
 extern unsigned char mca_pml_cableway_component[];
-CABLEWAY_LAY_OUT(mca_pml_cableway_component, component)
+CABLEWAY_EXPORT_COMPONENT(mca_pml_cableway_component, component)
 
 static int component_register(void)
 {
-    const char *built_for = cableway_other_structures();
+    const char *built_for = cableway_incompatible_build();
     if (NULL != built_for) {
-        cableway_refuse(CABLEWAY_ON_EVERY_PROCESS,
-                        "this is the %s, and the Open MPI that loads it has other structures; "
-                        "`cableway ompi status` says more",
-                        built_for);
-        /* Open MPI adds no words of its own. */
+        cableway_report_unused(CABLEWAY_REPORT_ONCE_PER_NODE,
+                               "this is the %s, but the structures of the running Open MPI differ; "
+                               "run `cableway ompi status` for details",
+                               built_for);
+        /* For this code Open MPI prints no message of its own. */
         return OPAL_ERR_NOT_AVAILABLE;
     }
     return cableway_variables_register((const mca_base_component_t *) mca_pml_cableway_component);
@@ -55,7 +53,7 @@ static int component_close(void)
     return OMPI_SUCCESS;
 }
 
-/* Makes the engine, or says why not. */
+/* Starts the engine. Returns NULL, or the reason why it cannot start. */
 static const char *start_engine(bool threads)
 {
     char id[320];
@@ -65,17 +63,17 @@ static const char *start_engine(bool threads)
         .architecture = opal_local_arch,
         .threads = threads,
     };
-    if (OMPI_SUCCESS != cableway_before_modex(threads)) {
-        return "Open MPI's own transports cannot be initialised";
+    if (OMPI_SUCCESS != cableway_init_stock_btls(threads)) {
+        return "Open MPI's own transports cannot be initialized";
     }
-    if (NULL != (reason = cableway_enter(threads)) || cableway_entered()) {
+    if (NULL != (reason = cableway_session_begin(threads)) || cableway_engine_persists()) {
         return reason;
     }
-    cableway_job(&job, id, sizeof id);
+    cableway_describe_job(&job, id, sizeof id);
     return 0 == cableway_start(&job, &reason) ? NULL : reason;
 }
 
-/* NULL, or why this component cannot be used; then nothing is left behind. */
+/* Initializes the component. Returns NULL, or the reason why it cannot be used after undoing everything. */
 static const char *start(bool threads)
 {
     const char *reason = cableway_variables_apply();
@@ -86,10 +84,10 @@ static const char *start(bool threads)
     if (OPAL_SUCCESS != opal_free_list_init(&cableway_requests, sizeof(cableway_request_t), 64,
                                             OBJ_CLASS(cableway_request_t), 0, 64, 16, -1, 64, NULL, 0, NULL, NULL,
                                             NULL)) {
-        reason = "there is no memory for requests";
+        reason = "no memory is left for requests";
     } else {
         if (OMPI_SUCCESS != cableway_bsend_init(threads)) {
-            reason = "buffered sends cannot be initialised";
+            reason = "buffered sends cannot be initialized";
         } else {
             reason = start_engine(threads);
         }
@@ -103,7 +101,8 @@ static const char *start(bool threads)
     return reason;
 }
 
-/* Why this component was not used before. A process tries once: peers may keep what it published then. */
+/* The reason why this component could not be used. A process tries only once, because peers may keep the addresses that
+ * it published at the first attempt. */
 static const char *refusal;
 
 static mca_pml_base_module_t *component_init(int *priority, bool progress_threads, bool threads)
@@ -113,31 +112,32 @@ static mca_pml_base_module_t *component_init(int *priority, bool progress_thread
     *priority = cableway_priority;
     cableway_selection_initialized();
     if (NULL == refusal && best_so_far >= cableway_priority) {
-        cableway_refuse(CABLEWAY_ON_EVERY_PROCESS, "its priority is %d, and pml_cableway_priority is %d", best_so_far,
-                        cableway_priority);
+        cableway_report_unused(CABLEWAY_REPORT_ONCE_PER_NODE, "its priority is %d, and pml_cableway_priority is %d",
+                               best_so_far, cableway_priority);
         return NULL;
     }
     if (NULL != refusal || NULL != (refusal = start(threads))) {
-        cableway_refuse(CABLEWAY_ON_THIS_PROCESS, "%s", refusal);
+        cableway_report_unused(CABLEWAY_REPORT_BY_EACH_PROCESS, "%s", refusal);
         return NULL;
     }
-    cableway_waiting_begin(threads);
+    cableway_wait_functions_install(threads);
     return &cableway_module;
 }
 
-/* At the end of MPI, or while it begins if Open MPI selected another component. */
+/* Open MPI calls this in MPI_Finalize, and in MPI_Init if it selected another component. */
 static int component_finalize(void)
 {
-    const char *instead = cableway_selected_instead();
-    cableway_calls_end();
-    cableway_waiting_end();
-    if (NULL == instead || cableway_entered()) {
-        cableway_leave();
+    const char *instead = cableway_other_pml_selected();
+    cableway_interception_end();
+    cableway_wait_functions_restore();
+    if (NULL == instead || cableway_engine_persists()) {
+        cableway_session_end();
     } else {
-        cableway_refuse(CABLEWAY_ON_EVERY_PROCESS, "%s has a higher priority, and pml_cableway_priority is %d", instead,
-                        cableway_priority);
+        cableway_report_unused(CABLEWAY_REPORT_ONCE_PER_NODE,
+                               "%s has a higher priority, and pml_cableway_priority is %d", instead,
+                               cableway_priority);
         cableway_discard();
-        refusal = "another pml was preferred before in this process";
+        refusal = "this process has selected another pml before";
     }
     cableway_bsend_fini();
     cableway_datatype_close();

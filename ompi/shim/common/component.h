@@ -1,4 +1,4 @@
-/* What the files of the shim share. */
+/* Declarations shared by all files of the shim. */
 #ifndef CABLEWAY_COMPONENT_H
 #define CABLEWAY_COMPONENT_H
 
@@ -18,30 +18,31 @@
 #include "../cableway.h"
 #include "version.h"
 
-/* The structures that Open MPI looks up are exported from Rust, whose linker script lists what is visible; what they hold
- * is copied there as the object is loaded. */
-#define CABLEWAY_LAY_OUT(symbol, component)                                                                            \
-    __attribute__((constructor)) static void lay_out(void)                                                             \
+/* Fills an exported component structure when the object is loaded. The symbol is defined in Rust, because the linker
+ * script of a Rust library hides every symbol that Rust does not export. */
+#define CABLEWAY_EXPORT_COMPONENT(symbol, component)                                                                   \
+    __attribute__((constructor)) static void export_component(void)                                                    \
     {                                                                                                                  \
-        if (sizeof(component) <= cableway_component_room) {                                                            \
+        if (sizeof(component) <= cableway_component_bytes) {                                                           \
             memcpy(symbol, &(component), sizeof(component));                                                           \
         }                                                                                                              \
     }
-extern const size_t cableway_component_room;
+extern const size_t cableway_component_bytes;
 
-/* A request of ours: Open MPI's part, ours, the engine's.
+/* A point-to-point request: Open MPI's request, the shim's fields, and the engine's request.
  *
- * `references` counts who may still touch it: the program (or whoever of Open MPI holds it) until req_free, and the
- * engine from a start until its completion has been reported. Whoever drops the last one recycles it; so a request
- * may be freed while active, and started again from within its own completion callback.
+ * `references` counts the owners: the program (or the part of Open MPI that holds the request) until req_free, and the
+ * engine from each start until its completion is reported. Dropping the last reference recycles the request. So a
+ * request may be freed while it is active, and restarted from its own completion callback.
  *
- * A plain receive is started once, so that its req_complete says as much, at no further cost; its `references` are
- * CABLEWAY_UNCOUNTED. Complete: it is the program's alone. Else freeing it leaves CABLEWAY_FREED there, and whoever
- * completes it recycles it; but a completion callback, which runs before it is complete (`reporting`), owns it. */
+ * A plain receive is started only once and needs no counter: `references` is CABLEWAY_UNCOUNTED, and req_complete tells
+ * the owner. When it is complete, only the program owns it. Before that, req_free stores CABLEWAY_FREED in
+ * req_complete, and completion recycles the request. The completion callback runs before the request is complete
+ * (`in_callback`), and owns the request while it runs. */
 struct cableway_request {
     ompi_request_t ompi;
     volatile int32_t references;
-    bool reporting;
+    bool in_callback;
     enum { CABLEWAY_SEND, CABLEWAY_RECEIVE, CABLEWAY_BUFFERED } kind;
     ompi_communicator_t *communicator;
     ompi_datatype_t *datatype;
@@ -49,7 +50,7 @@ struct cableway_request {
     size_t count;
     int peer, tag;
     mca_pml_base_send_mode_t mode;
-    void *attached; /* a buffered send's copy, in the program's attached buffer; NULL if it is empty */
+    void *bsend_buffer; /* the copy of a buffered send, in the program's attached buffer; NULL if it is empty */
     _Alignas(64) unsigned char engine[CABLEWAY_REQUEST_BYTES];
 };
 typedef struct cableway_request cableway_request_t;
@@ -60,29 +61,30 @@ OBJ_CLASS_DECLARATION(cableway_request_t);
 extern opal_free_list_t cableway_requests;
 extern mca_pml_base_module_t cableway_module;
 
-/* Describes the job to the engine; its id is written to `id`. */
-void cableway_job(struct cableway_job *job, char *id, size_t room);
-/* The version that this was built for if Open MPI's structures differ from it, else NULL. */
-const char *cableway_other_structures(void);
+/* Fills in `job`, and writes the job's id to `id`. */
+void cableway_describe_job(struct cableway_job *job, char *id, size_t room);
+/* Returns NULL if Open MPI's structures have the sizes that this was built for, else the version that it was built
+ * for. */
+const char *cableway_incompatible_build(void);
 extern int cableway_priority;
-extern bool cableway_explain_wanted;
+extern bool cableway_explain_enabled;
 int cableway_variables_register(const mca_base_component_t *self);
-/* NULL, or why a value cannot be used. */
+/* Passes the parameters that the user set to the engine. Returns NULL, or the reason why a value is invalid. */
 const char *cableway_variables_apply(void);
 
-/* Open MPI opens the component, initialises it, perhaps selects another, and closes this one. */
+/* Open MPI opens the component and initializes it. If it selects another one, it closes this one. */
 int cableway_selection_open(void);
 void cableway_selection_initialized(void);
-/* The name of the PML that was selected if that is another one, else NULL. */
-const char *cableway_selected_instead(void);
+/* Returns the name of the selected PML if it is another one, else NULL. */
+const char *cableway_other_pml_selected(void);
 void cableway_selection_close(void);
 
-enum cableway_occurrence {
-    CABLEWAY_ON_THIS_PROCESS,
-    CABLEWAY_ON_EVERY_PROCESS, /* of this node, so that one process tells it */
+enum cableway_report_by {
+    CABLEWAY_REPORT_BY_EACH_PROCESS,
+    CABLEWAY_REPORT_ONCE_PER_NODE, /* for what happens in every process of a node */
 };
-/* Tells the user in one line why this component is not used. */
-void cableway_refuse(enum cableway_occurrence occurrence, const char *format, ...)
+/* Reports in one line why this component is not used. */
+void cableway_report_unused(enum cableway_report_by report_by, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
 int cableway_error(int code);
@@ -93,50 +95,50 @@ void cableway_datatype_close(void);
 cableway_request_t *cableway_request_new(ompi_communicator_t *communicator, const void *address, size_t count,
                                          ompi_datatype_t *datatype, int peer, int tag, bool persistent);
 void cableway_request_release(cableway_request_t *request);
-/* Gives the room of a buffered send's copy back to the attached buffer. */
-void cableway_buffered_left(cableway_request_t *copy);
-int cableway_request_begin(cableway_request_t *request);
-/* Completes a request that could not be started. Whoever waits for it reports the error. A call that starts an operation
- * does not return it: MPI_Finalize crashes where that happens to its own messages. */
+/* Returns the memory of a buffered send's copy to the program's attached buffer. */
+void cableway_buffered_release(cableway_request_t *copy);
+/* Starts the operation of a request, which may complete it at once. On failure the request is not completed. `location`
+ * is NULL, or what a failed attempt to send at once has found out about the buffer. */
+int cableway_request_begin(cableway_request_t *request, const struct cableway_location *location);
+/* Completes a request that could not be started with an error, which the waiting call then reports. The call that
+ * starts the operation must not return the error: MPI_Finalize crashes if one of its own messages fails that way. */
 void cableway_request_fail(cableway_request_t *request, int error);
-/* The same; of a send, with what is known of its buffer, or NULL. */
-int cableway_request_begin_at(cableway_request_t *request, const struct cableway_place *place);
 int cableway_pml_start(size_t count, ompi_request_t **requests);
 
-/* Has calls that no component is asked about, such as MPI_Pack, take device memory, or crash on it again. */
-void cableway_calls_begin(void);
-void cableway_calls_end(void);
+/* Begins or ends the interception of calls that Open MPI passes to no component, such as MPI_Pack. */
+void cableway_interception_begin(void);
+void cableway_interception_end(void);
 
-/* Has threads that wait for requests wait our way, or Open MPI's again. */
-void cableway_waiting_begin(bool threads);
-void cableway_waiting_end(void);
+/* Replaces Open MPI's functions that wait for requests, if `threads`, or restores them. */
+void cableway_wait_functions_install(bool threads);
+void cableway_wait_functions_restore(void);
 
-/* The calls that programs make most. What shortcut.c does not do at once, send.c and receive.c do. */
-int cableway_shortcut_send(const void *address, size_t count, ompi_datatype_t *datatype, int dest, int tag,
+/* The fast path of the four commonest calls (fast_path.c). It falls back to send.c and receive.c. */
+int cableway_fast_send(const void *address, size_t count, ompi_datatype_t *datatype, int dest, int tag,
                            mca_pml_base_send_mode_t mode, ompi_communicator_t *communicator);
-int cableway_shortcut_isend(const void *address, size_t count, ompi_datatype_t *datatype, int dest, int tag,
+int cableway_fast_isend(const void *address, size_t count, ompi_datatype_t *datatype, int dest, int tag,
                             mca_pml_base_send_mode_t mode, ompi_communicator_t *communicator, ompi_request_t **out);
-int cableway_shortcut_recv(void *address, size_t count, ompi_datatype_t *datatype, int source, int tag,
+int cableway_fast_recv(void *address, size_t count, ompi_datatype_t *datatype, int source, int tag,
                            ompi_communicator_t *communicator, ompi_status_public_t *status);
-int cableway_shortcut_irecv(void *address, size_t count, ompi_datatype_t *datatype, int source, int tag,
+int cableway_fast_irecv(void *address, size_t count, ompi_datatype_t *datatype, int source, int tag,
                             ompi_communicator_t *communicator, ompi_request_t **out);
 int cableway_pml_send(const void *address, size_t count, ompi_datatype_t *datatype, int dest, int tag,
                       mca_pml_base_send_mode_t mode, ompi_communicator_t *communicator);
 int cableway_pml_isend(const void *address, size_t count, ompi_datatype_t *datatype, int dest, int tag,
                        mca_pml_base_send_mode_t mode, ompi_communicator_t *communicator, ompi_request_t **out);
-/* Goes on where a send did not leave at once; place as for cableway_request_begin_at. */
+/* Starts a send that could not leave at once. `location` is as for cableway_request_begin. */
 int cableway_isend_at(const void *address, size_t count, ompi_datatype_t *datatype, int dest, int tag,
                       mca_pml_base_send_mode_t mode, ompi_communicator_t *communicator,
-                      const struct cableway_place *place, ompi_request_t **out);
-/* Gives out a request of a send that failed at once. */
+                      const struct cableway_location *location, ompi_request_t **out);
+/* Returns a completed request for a send that failed at once. */
 int cableway_isend_failed(int error, int dest, int tag, ompi_communicator_t *communicator, ompi_request_t **out);
 int cableway_pml_recv(void *address, size_t count, ompi_datatype_t *datatype, int source, int tag,
                       ompi_communicator_t *communicator, ompi_status_public_t *status);
 int cableway_pml_irecv(void *address, size_t count, ompi_datatype_t *datatype, int source, int tag,
                        ompi_communicator_t *communicator, ompi_request_t **out);
 
-/* Whether a buffer is one run of bytes, as most are, and which. */
-static inline bool cableway_one_run(const void *address, size_t count, const ompi_datatype_t *datatype, void **start,
+/* Returns whether a buffer is contiguous, and where it starts and how long it is. */
+static inline bool cableway_contiguous(const void *address, size_t count, const ompi_datatype_t *datatype, void **start,
                                     uint64_t *len)
 {
     const opal_datatype_t *type = &datatype->super;
@@ -147,7 +149,7 @@ static inline bool cableway_one_run(const void *address, size_t count, const omp
                        || 0 == *len);
 }
 
-/* What a receive tells the program: all but MPI_ERROR, which belongs to the calls that return MPI_ERR_IN_STATUS. */
+/* Sets all fields of a receive's status but MPI_ERROR, which only calls that return MPI_ERR_IN_STATUS may set. */
 static inline void cableway_set_status(ompi_status_public_t *to, const struct cableway_status *from)
 {
     to->MPI_SOURCE = from->source;
@@ -156,30 +158,31 @@ static inline void cableway_set_status(ompi_status_public_t *to, const struct ca
     to->_cancelled = from->cancelled;
 }
 
-/* A request keeps its communicator alive, and so does a message that a probe took; the predefined ones are never freed. */
-static inline void cableway_hold_communicator(ompi_communicator_t *communicator)
+/* Requests and matched messages keep their communicator alive. Predefined communicators are never freed, and not
+ * counted. */
+static inline void cableway_retain_communicator(ompi_communicator_t *communicator)
 {
     if (OPAL_UNLIKELY(!OMPI_COMM_IS_INTRINSIC(communicator))) {
         OBJ_RETAIN(communicator);
     }
 }
 
-/* The end of an operation, which failed or not. Open MPI tells the communicator's error handler of a failure after this, so
- * that such a communicator must not end with the operation: it is never freed. */
-static inline void cableway_done_with_communicator(ompi_communicator_t *communicator, int error)
+/* Drops an operation's reference to its communicator. After a failure the reference is kept, because Open MPI calls the
+ * communicator's error handler later: such a communicator is never freed. */
+static inline void cableway_release_communicator(ompi_communicator_t *communicator, int error)
 {
     if (OPAL_UNLIKELY(!OMPI_COMM_IS_INTRINSIC(communicator)) && OPAL_LIKELY(OMPI_SUCCESS == error)) {
         OBJ_RELEASE(communicator);
     }
 }
 
-/* Whether MPI_Finalize has come so far that the program makes no call of MPI any more. */
-static inline bool cableway_is_ending(void)
+/* Returns whether MPI_Finalize has reached the point after which the program cannot call MPI. */
+static inline bool cableway_is_finalizing(void)
 {
     return OMPI_MPI_STATE_FINALIZE_PAST_COMM_SELF_DESTRUCT <= ompi_mpi_state;
 }
 
-/* Whether Open MPI has selected this PML. */
+/* Returns whether Open MPI has selected this PML. */
 static inline bool cableway_is_selected(void)
 {
     return mca_pml.pml_send == cableway_module.pml_send;

@@ -1,7 +1,8 @@
-/* Buffers as the engine sees them, and the layouts of derived types.
+/* Describes buffers and derived datatypes to the engine.
  *
- * A committed type's layout is derived once, from Open MPI's own description of it, and kept in the type's `pml_data`,
- * which is there for the PML. It is freed when the type is: an attribute on the type has a delete callback. */
+ * The layout of a datatype is derived once from Open MPI's description, and stored in the datatype's `pml_data`, which
+ * is reserved for the PML. An attribute of the datatype has a delete callback that frees the layout with the
+ * datatype. */
 #include "component.h"
 
 #include "ompi/attribute/attribute.h"
@@ -9,19 +10,19 @@
 
 #include <stdlib.h>
 
-enum { PIECES = 256 };
+enum { IOVECS = 256 };
 
 static int keyval = MPI_KEYVAL_INVALID;
 static opal_mutex_t lock = OPAL_MUTEX_STATIC_INIT;
 
-/* A duplicate derives its own. */
-static int type_copied(CABLEWAY_TYPE_COPY_PARAMETERS)
+/* A duplicated datatype does not inherit the attribute, and derives a layout of its own. */
+static int copy_attribute(CABLEWAY_TYPE_COPY_PARAMETERS)
 {
     *keep = 0;
     return MPI_SUCCESS;
 }
 
-static int type_deleted(ompi_datatype_t *datatype, int key, void *value, void *state)
+static int delete_attribute(ompi_datatype_t *datatype, int key, void *value, void *state)
 {
     (void) key, (void) state;
     datatype->pml_data = 0;
@@ -38,7 +39,7 @@ struct blocks {
 static bool append(struct blocks *blocks, int64_t offset, uint64_t length)
 {
     if (blocks->count == blocks->room) {
-        size_t room = blocks->room ? 2 * blocks->room : PIECES;
+        size_t room = blocks->room ? 2 * blocks->room : IOVECS;
         int64_t *offsets = realloc(blocks->offsets, room * sizeof *offsets);
         uint64_t *lengths;
         if (NULL == offsets) {
@@ -58,12 +59,12 @@ static bool append(struct blocks *blocks, int64_t offset, uint64_t length)
     return true;
 }
 
-/* The blocks of one element, in the order in which it is packed. */
+/* Collects the blocks of one element in packing order. */
 static bool collect(const ompi_datatype_t *datatype, struct blocks *blocks)
 {
     opal_convertor_t convertor;
-    struct iovec pieces[PIECES];
-    /* Addresses come out relative to this. It is never dereferenced; not NULL, which would mean no buffer. */
+    struct iovec iovecs[IOVECS];
+    /* The convertor returns addresses relative to this one, which is never dereferenced. NULL would mean no buffer. */
     char *const origin = (char *) ((uintptr_t) 1 << 46);
     bool fits = true;
     int done = 0;
@@ -71,11 +72,11 @@ static bool collect(const ompi_datatype_t *datatype, struct blocks *blocks)
     OBJ_CONSTRUCT(&convertor, opal_convertor_t);
     opal_convertor_copy_and_prepare_for_send(ompi_mpi_local_convertor, &datatype->super, 1, origin, 0, &convertor);
     while (fits && !done) {
-        uint32_t count = PIECES;
+        uint32_t count = IOVECS;
         size_t length = 0;
-        done = opal_convertor_raw(&convertor, pieces, &count, &length);
+        done = opal_convertor_raw(&convertor, iovecs, &count, &length);
         for (uint32_t i = 0; fits && i < count; i++) {
-            fits = append(blocks, (char *) pieces[i].iov_base - origin, pieces[i].iov_len);
+            fits = append(blocks, (char *) iovecs[i].iov_base - origin, iovecs[i].iov_len);
         }
     }
     OBJ_DESTRUCT(&convertor);
@@ -103,8 +104,8 @@ static void *layout_of(ompi_datatype_t *datatype)
     }
     opal_mutex_atomic_lock(&lock);
     if (MPI_KEYVAL_INVALID == keyval) {
-        ompi_attribute_fn_ptr_union_t copy = {.attr_datatype_copy_fn = type_copied};
-        ompi_attribute_fn_ptr_union_t del = {.attr_datatype_delete_fn = type_deleted};
+        ompi_attribute_fn_ptr_union_t copy = {.attr_datatype_copy_fn = copy_attribute};
+        ompi_attribute_fn_ptr_union_t del = {.attr_datatype_delete_fn = delete_attribute};
         (void) ompi_attr_create_keyval(TYPE_ATTR, copy, del, &keyval, NULL, 0, NULL);
     }
     layout = (void *) (uintptr_t) datatype->pml_data;
@@ -126,7 +127,7 @@ int cableway_describe(struct cableway_buffer *out, const void *address, size_t c
 {
     out->layout = NULL;
     out->count = count;
-    if (cableway_one_run(address, count, datatype, &out->address, &out->len)) {
+    if (cableway_contiguous(address, count, datatype, &out->address, &out->len)) {
         return OMPI_SUCCESS;
     }
     out->address = (void *) address;

@@ -1,4 +1,4 @@
-/* The module: its table of Open MPI's point-to-point calls, and what there is to processes and communicators. */
+/* The PML module: its function table, processes and communicators. */
 #include "module.h"
 
 #include <limits.h>
@@ -6,12 +6,8 @@
 
 static int add_procs(ompi_proc_t **procs, size_t count)
 {
-    int rc = mca_pml_base_pml_check_selected("cableway", procs, count);
-    if (OMPI_SUCCESS != rc) {
-        return rc;
-    }
-    /* Whether one is of another architecture is found when it is met: most are never seen here. */
-    return OMPI_SUCCESS;
+    /* The architecture of a peer is checked at first contact: this function sees only some of the peers. */
+    return mca_pml_base_pml_check_selected("cableway", procs, count);
 }
 
 static int del_procs(ompi_proc_t **procs, size_t count)
@@ -23,8 +19,8 @@ static int del_procs(ompi_proc_t **procs, size_t count)
 static int enable(bool on)
 {
     if (on) {
-        cableway_enabled();
-        cableway_calls_begin();
+        cableway_on_enable();
+        cableway_interception_begin();
     }
     return OMPI_SUCCESS;
 }
@@ -43,7 +39,7 @@ static int add_comm(ompi_communicator_t *communicator)
     }
     communicator->c_pml_comm = cableway_communicator_add(cableway_context(communicator), names, size,
                                                          (uint32_t) communicator->c_my_rank);
-    if (cableway_explain_wanted && communicator == &ompi_mpi_comm_world.comm && 0 == communicator->c_my_rank
+    if (cableway_explain_enabled && communicator == &ompi_mpi_comm_world.comm && 0 == communicator->c_my_rank
         && size > 1) {
         cableway_explain(names[1]);
     }
@@ -75,11 +71,11 @@ mca_pml_base_module_t cableway_module = {
     .pml_add_comm = add_comm,
     .pml_del_comm = del_comm,
     .pml_irecv_init = cableway_pml_irecv_init,
-    .pml_irecv = cableway_shortcut_irecv,
-    .pml_recv = cableway_shortcut_recv,
+    .pml_irecv = cableway_fast_irecv,
+    .pml_recv = cableway_fast_recv,
     .pml_isend_init = cableway_pml_isend_init,
-    .pml_isend = cableway_shortcut_isend,
-    .pml_send = cableway_shortcut_send,
+    .pml_isend = cableway_fast_isend,
+    .pml_send = cableway_fast_send,
     .pml_iprobe = cableway_pml_iprobe,
     .pml_probe = cableway_pml_probe,
     .pml_start = cableway_pml_start,

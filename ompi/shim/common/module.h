@@ -1,4 +1,4 @@
-/* Entries of the module that Open MPI alone calls, through its table; component.h has those that the shim calls, too. */
+/* Functions of the PML module that only Open MPI calls. component.h declares those that the shim calls as well. */
 #ifndef CABLEWAY_MODULE_H
 #define CABLEWAY_MODULE_H
 

@@ -1,4 +1,4 @@
-/* Receives, posted ones and those of a message that a probe took. */
+/* Receives, including those of messages that MPI_Mprobe matched. */
 #include "module.h"
 
 int cableway_pml_irecv_init(void *address, size_t count, ompi_datatype_t *datatype, int source, int tag,
@@ -16,7 +16,7 @@ int cableway_pml_irecv(void *address, size_t count, ompi_datatype_t *datatype, i
     cableway_request_t *request = cableway_request_new(communicator, address, count, datatype, source, tag, false);
     int rc;
     request->kind = CABLEWAY_RECEIVE;
-    rc = cableway_request_begin(request);
+    rc = cableway_request_begin(request, NULL);
     if (OMPI_SUCCESS != rc) {
         cableway_request_fail(request, rc);
     }
@@ -45,7 +45,8 @@ int cableway_pml_recv(void *address, size_t count, ompi_datatype_t *datatype, in
     return finish_receive(&result, status);
 }
 
-/* Takes the engine's message out of Open MPI's, which is done with. The caller owns its reference to the communicator. */
+/* Unwraps the engine's message and frees Open MPI's wrapper. The wrapper's reference to the communicator passes to the
+ * caller. */
 static void *take_message(ompi_message_t **message)
 {
     void *taken = (*message)->req_ptr;
@@ -73,8 +74,8 @@ int cableway_pml_imrecv(void *address, size_t count, ompi_datatype_t *datatype, 
         cableway_request_release(request);
         cableway_request_fail(request, cableway_error(-rc));
     }
-    /* The request has a reference of its own. */
-    cableway_done_with_communicator(communicator, OMPI_SUCCESS);
+    /* The request holds its own reference. */
+    cableway_release_communicator(communicator, OMPI_SUCCESS);
     *out = &request->ompi;
     return OMPI_SUCCESS;
 }
@@ -91,6 +92,6 @@ int cableway_pml_mrecv(void *address, size_t count, ompi_datatype_t *datatype, o
     }
     cableway_mrecv(take_message(message), &buffer, &result);
     rc = finish_receive(&result, status);
-    cableway_done_with_communicator(communicator, rc);
+    cableway_release_communicator(communicator, rc);
     return rc;
 }

@@ -1,4 +1,4 @@
-/* Requests: Open MPI's structure with the engine's inside. */
+/* Requests: their construction, release and completion. */
 #include "component.h"
 
 opal_free_list_t cableway_requests;
@@ -36,9 +36,9 @@ cableway_request_t *cableway_request_new(ompi_communicator_t *communicator, cons
     request->count = count;
     request->peer = peer;
     request->tag = tag;
-    request->attached = NULL;
-    cableway_hold_communicator(communicator);
-    /* Predefined types are never freed. */
+    request->bsend_buffer = NULL;
+    cableway_retain_communicator(communicator);
+    /* Predefined datatypes are never freed. */
     if (!ompi_datatype_is_predefined(datatype)) {
         OBJ_RETAIN(datatype);
     }
@@ -50,7 +50,7 @@ static void recycle(cableway_request_t *request)
     if (!ompi_datatype_is_predefined(request->datatype)) {
         OBJ_RELEASE(request->datatype);
     }
-    cableway_done_with_communicator(request->communicator, request->ompi.req_status.MPI_ERROR);
+    cableway_release_communicator(request->communicator, request->ompi.req_status.MPI_ERROR);
     OMPI_REQUEST_FINI(&request->ompi);
     opal_free_list_return(&cableway_requests, &request->ompi.super);
 }
@@ -62,15 +62,15 @@ void cableway_request_release(cableway_request_t *request)
     }
 }
 
-/* Whether a plain receive that is being freed is the program's alone; else its completion recycles it. */
-static bool is_left_alone(cableway_request_t *request)
+/* Returns whether req_free may recycle a plain receive now. If not, its completion will recycle it. */
+static bool may_recycle(cableway_request_t *request)
 {
     void *pending = REQUEST_PENDING;
     if (REQUEST_COMPLETE(&request->ompi)) {
         opal_atomic_rmb();
         return true;
     }
-    return request->reporting
+    return request->in_callback
            || !OPAL_ATOMIC_COMPARE_EXCHANGE_STRONG_PTR(&request->ompi.req_complete, &pending, CABLEWAY_FREED);
 }
 
@@ -80,7 +80,7 @@ static int request_free(ompi_request_t **handle)
     *handle = MPI_REQUEST_NULL;
     if (CABLEWAY_UNCOUNTED != request->references) {
         cableway_request_release(request);
-    } else if (is_left_alone(request)) {
+    } else if (may_recycle(request)) {
         recycle(request);
     }
     return OMPI_SUCCESS;
@@ -90,14 +90,14 @@ static int request_cancel(ompi_request_t *handle, int flag)
 {
     cableway_request_t *request = (cableway_request_t *) handle;
     (void) flag;
-    /* Sends cannot be cancelled: they complete as if nothing had been asked, which MPI allows. */
+    /* Cancelling a send has no effect, which MPI allows. */
     if (CABLEWAY_RECEIVE == request->kind) {
         cableway_cancel(request->engine);
     }
     return OMPI_SUCCESS;
 }
 
-/* MPI's classes, since these also end up in statuses. */
+/* Returns MPI's error classes rather than OMPI_ERR codes, because statuses hold them as well. */
 int cableway_error(int code)
 {
     switch (code) {
@@ -108,28 +108,28 @@ int cableway_error(int code)
     case CABLEWAY_NO_MEMORY: return MPI_ERR_NO_MEM;
     case CABLEWAY_INTERNAL: return MPI_ERR_INTERN;
     case CABLEWAY_REVOKED: return CABLEWAY_ERR_REVOKED;
-    /* 4.1 has no class for a process that failed; the log says which and why. */
+    /* Open MPI 4.1 has no error class for a failed process. The log names the process and the cause. */
     case CABLEWAY_PEER_FAILED:
     case CABLEWAY_UNREACHABLE:
     default: return MPI_ERR_OTHER;
     }
 }
 
-/* As ompi_request_complete, which does not know our waits. The request is not the engine's any more when this returns,
- * unless it is counted. */
+/* Does what ompi_request_complete does, and wakes the waiters of waiting.c. Afterwards the engine must not touch the
+ * request unless its references are counted. */
 static void complete(cableway_request_t *request)
 {
     ompi_request_complete_fn_t report = request->ompi.req_complete_cb;
     int error = request->ompi.req_status.MPI_ERROR;
     void *waiter;
     if (OPAL_UNLIKELY(NULL != report)) {
-        /* It may set another. */
+        /* The callback may set another one. */
         request->ompi.req_complete_cb = NULL;
-        request->reporting = true;
+        request->in_callback = true;
         if (0 != report(&request->ompi)) {
             return;
         }
-        request->reporting = false;
+        request->in_callback = false;
     }
     waiter = (void *) OPAL_ATOMIC_SWAP_PTR(&request->ompi.req_complete, REQUEST_COMPLETED);
     if (OPAL_LIKELY(REQUEST_PENDING == waiter)) {
@@ -144,15 +144,15 @@ static void complete(cableway_request_t *request)
     }
 }
 
-void cableway_buffered_left(cableway_request_t *copy)
+void cableway_buffered_release(cableway_request_t *copy)
 {
-    if (NULL != copy->attached) {
-        (void) mca_pml_base_bsend_request_free(copy->attached);
-        copy->attached = NULL;
+    if (NULL != copy->bsend_buffer) {
+        (void) mca_pml_base_bsend_request_free(copy->bsend_buffer);
+        copy->bsend_buffer = NULL;
     }
 }
 
-/* How many calls of shim_completed are on the stack. */
+/* The number of shim_completed calls on the stack. */
 static int completing;
 
 bool shim_is_completing(void)
@@ -166,8 +166,8 @@ void shim_completed(void *owner, int source, int tag, uint64_t len, bool cancell
     const bool counted = CABLEWAY_UNCOUNTED != request->references;
     completing++;
     if (OPAL_UNLIKELY(CABLEWAY_BUFFERED == request->kind)) {
-        /* The program's request was complete when the copy was made; what ends here is the engine's part. */
-        cableway_buffered_left(request);
+        /* The program's request completed when the copy was made. */
+        cableway_buffered_release(request);
     } else {
         ompi_status_public_t *status = &request->ompi.req_status;
         if (CABLEWAY_RECEIVE == request->kind) {
@@ -177,7 +177,7 @@ void shim_completed(void *owner, int source, int tag, uint64_t len, bool cancell
         status->MPI_ERROR = OPAL_LIKELY(CABLEWAY_OK == code) ? MPI_SUCCESS : cableway_error(code);
         complete(request);
         if (OPAL_UNLIKELY(CABLEWAY_OK != code)) {
-            cableway_note_failure();
+            cableway_count_failure();
         }
     }
     if (counted) {

@@ -1,9 +1,9 @@
-/* This component's part in Open MPI's choice of a PML, and the line that says why it was not chosen.
+/* The selection of a PML, and the line that reports why this component was not selected.
  *
- * Open MPI opens every component that its parameter `pml` allows. Then it initialises those that `pml` names, or ob1, ucx
- * and cm if it names none, and takes the one of the highest priority. This component adds its own name to the latter. So
- * an installation needs no value of `pml`, and if the component cannot run, Open MPI takes the next one. With
- * `pml = cableway` there is no next one, and Open MPI ends the job. */
+ * Open MPI opens every component that its parameter `pml` allows. It initializes those that `pml` names, or a default
+ * list (ob1, ucx and cm) if `pml` names none, and selects the one with the highest priority. This component adds its
+ * name to the default list. So an installation needs no value of `pml`, and if this component cannot run, Open MPI
+ * selects another one. With `pml = cableway` there is no other one, and Open MPI aborts the job. */
 #include "component.h"
 
 #include "opal/mca/base/mca_base_var.h"
@@ -13,10 +13,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Whether Open MPI has opened the component and not yet initialised it. */
-static bool awaited;
+/* Whether Open MPI has opened the component but not initialized it yet. */
+static bool awaiting_init;
 
-/* The parameter `pml`, or NULL if it names no component to use. */
+/* Returns the value of the parameter `pml`, or NULL if it names no component to use. */
 static const char *named_components(void)
 {
     char **value = NULL;
@@ -27,7 +27,7 @@ static const char *named_components(void)
     return NULL == *value || '\0' == **value || '^' == **value ? NULL : *value;
 }
 
-/* Whether Open MPI ends the job if this component cannot run. Of a list it heeds the first name. */
+/* Returns whether Open MPI aborts the job if this component cannot run. Open MPI uses only the first name of a list. */
 static bool is_required(void)
 {
     const char *named = named_components();
@@ -36,7 +36,7 @@ static bool is_required(void)
 
 int cableway_selection_open(void)
 {
-    awaited = true;
+    awaiting_init = true;
     if (NULL == named_components()) {
         /* Open MPI frees the name. */
         char *name = strdup("cableway");
@@ -50,10 +50,10 @@ int cableway_selection_open(void)
 
 void cableway_selection_initialized(void)
 {
-    awaited = false;
+    awaiting_init = false;
 }
 
-const char *cableway_selected_instead(void)
+const char *cableway_other_pml_selected(void)
 {
     const char *selected = mca_pml_base_selected_component.pmlm_version.mca_component_name;
     return '\0' == selected[0] || 0 == strcmp(selected, "cableway") ? NULL : selected;
@@ -62,24 +62,24 @@ const char *cableway_selected_instead(void)
 void cableway_selection_close(void)
 {
     const char *named = named_components();
-    if (awaited && NULL != named && NULL != cableway_selected_instead()) {
-        cableway_refuse(CABLEWAY_ON_EVERY_PROCESS, "of pml = %s Open MPI tries the first name only", named);
+    if (awaiting_init && NULL != named && NULL != cableway_other_pml_selected()) {
+        cableway_report_unused(CABLEWAY_REPORT_ONCE_PER_NODE, "Open MPI tries only the first name of pml = %s", named);
     }
-    awaited = false;
+    awaiting_init = false;
 }
 
-void cableway_refuse(enum cableway_occurrence occurrence, const char *format, ...)
+void cableway_report_unused(enum cableway_report_by report_by, const char *format, ...)
 {
     const uint16_t local_rank = (uint16_t) ompi_process_info.my_local_rank;
     char reason[1024];
     va_list arguments;
-    if (CABLEWAY_ON_EVERY_PROCESS == occurrence && 0 != local_rank && UINT16_MAX != local_rank) {
+    if (CABLEWAY_REPORT_ONCE_PER_NODE == report_by && 0 != local_rank && UINT16_MAX != local_rank) {
         return;
     }
     va_start(arguments, format);
     vsnprintf(reason, sizeof reason, format, arguments);
     va_end(arguments);
-    /* Not by opal_show_help: Open MPI 4.1.4 of Debian 12 loses such messages on their way to mpirun. */
+    /* opal_show_help cannot be used: Open MPI 4.1.4 of Debian 12 loses such messages on their way to mpirun. */
     opal_output(0, is_required() ? "cableway: cannot run, and pml = cableway allows no other: %s"
                                  : "cableway: not used, another pml takes its place: %s", reason);
 }

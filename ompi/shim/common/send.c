@@ -14,7 +14,7 @@ int cableway_pml_isend_init(const void *address, size_t count, ompi_datatype_t *
 int cableway_pml_isend(const void *address, size_t count, ompi_datatype_t *datatype, int dest, int tag,
                        mca_pml_base_send_mode_t mode, ompi_communicator_t *communicator, ompi_request_t **out)
 {
-    struct cableway_place place;
+    struct cableway_location location;
     bool tried = MCA_PML_BASE_SEND_STANDARD == mode || MCA_PML_BASE_SEND_READY == mode;
     if (tried) {
         struct cableway_buffer buffer;
@@ -22,7 +22,7 @@ int cableway_pml_isend(const void *address, size_t count, ompi_datatype_t *datat
         if (OMPI_SUCCESS != rc) {
             return rc;
         }
-        rc = cableway_send_now(cableway_handle(communicator), dest, tag, &buffer, &place);
+        rc = cableway_send_now(cableway_handle(communicator), dest, tag, &buffer, &location);
         if (1 == rc) {
             *out = &ompi_request_empty;
             return OMPI_SUCCESS;
@@ -31,20 +31,20 @@ int cableway_pml_isend(const void *address, size_t count, ompi_datatype_t *datat
             return cableway_isend_failed(cableway_error(-rc), dest, tag, communicator, out);
         }
     }
-    return cableway_isend_at(address, count, datatype, dest, tag, mode, communicator, tried ? &place : NULL, out);
+    return cableway_isend_at(address, count, datatype, dest, tag, mode, communicator, tried ? &location : NULL, out);
 }
 
 int cableway_isend_at(const void *address, size_t count, ompi_datatype_t *datatype, int dest, int tag,
                       mca_pml_base_send_mode_t mode, ompi_communicator_t *communicator,
-                      const struct cableway_place *place, ompi_request_t **out)
+                      const struct cableway_location *location, ompi_request_t **out)
 {
     cableway_request_t *request = cableway_request_new(communicator, address, count, datatype, dest, tag, false);
     int rc;
     request->kind = CABLEWAY_SEND;
     request->mode = mode;
-    rc = cableway_request_begin_at(request, place);
+    rc = cableway_request_begin(request, location);
     if (OMPI_SUCCESS != rc && MCA_PML_BASE_SEND_BUFFERED == mode) {
-        /* MPI_Bsend waits for nothing. */
+        /* MPI_Bsend does not wait for the request, so the call itself must return the error. */
         cableway_request_release(request);
         return rc;
     }

@@ -1,5 +1,5 @@
-/* What a user can set and read through Open MPI: parameters (`ompi_info --param pml cableway --level 9`), performance
- * variables (MPI_T). */
+/* Registers Cableway's parameters as MCA parameters (`ompi_info --param pml cableway --level 9`), and its counters as
+ * MPI_T performance variables. */
 #include "component.h"
 
 #include "opal/mca/base/mca_base_pvar.h"
@@ -9,12 +9,12 @@
 #include <string.h>
 
 int cableway_priority = 60;
-bool cableway_explain_wanted;
+bool cableway_explain_enabled;
 static int verbose;
-/* Storage of the parameters; index as in the table. Open MPI writes here, and frees the strings when it deregisters the
- * variables. It does that after it has closed the component, or before, or both. So this is allocated once and kept. */
+/* The values of the parameters, in the order of the table. Open MPI writes the array and frees the strings when it
+ * deregisters the variables, which may happen before or after it closes the component. So the array is never freed. */
 static char **values;
-/* What Open MPI calls each. */
+/* Open MPI's index of each parameter. */
 static int *indices;
 
 static int counter_value(const mca_base_pvar_t *variable, void *value, void *object)
@@ -25,7 +25,7 @@ static int counter_value(const mca_base_pvar_t *variable, void *value, void *obj
     return OMPI_SUCCESS;
 }
 
-/* The context says which of the two queues. */
+/* The context is the index of the queue: posted receives or unexpected messages. */
 static int queue_value(const mca_base_pvar_t *variable, void *value, void *object)
 {
     uint32_t lengths[2] = {0, 0};
@@ -37,7 +37,7 @@ static int queue_value(const mca_base_pvar_t *variable, void *value, void *objec
     return OMPI_SUCCESS;
 }
 
-/* One value for each communicator. */
+/* Tells Open MPI that a bound handle has one value. */
 static int queue_bound(mca_base_pvar_t *variable, mca_base_pvar_event_t event, void *object, int *count)
 {
     (void) variable, (void) object;
@@ -56,11 +56,11 @@ static void register_performance_variables(const mca_base_component_t *self)
                                                 MCA_BASE_VAR_TYPE_UNSIGNED_LONG_LONG, NULL, MCA_BASE_VAR_BIND_NO_OBJECT,
                                                 flags, counter_value, NULL, NULL, (void *) (uintptr_t) i);
     }
-    (void) mca_base_component_pvar_register(self, "posted_receives", "Receives that wait for a message",
+    (void) mca_base_component_pvar_register(self, "posted_receives", "Posted receives that wait for a message",
                                             OPAL_INFO_LVL_4, MCA_BASE_PVAR_CLASS_SIZE, MCA_BASE_VAR_TYPE_UNSIGNED_INT,
                                             NULL, MCA_BASE_VAR_BIND_MPI_COMM, flags, queue_value, NULL, queue_bound,
                                             (void *) 0);
-    (void) mca_base_component_pvar_register(self, "unexpected_messages", "Messages that wait for a receive",
+    (void) mca_base_component_pvar_register(self, "unexpected_messages", "Unexpected messages that wait for a receive",
                                             OPAL_INFO_LVL_4, MCA_BASE_PVAR_CLASS_SIZE, MCA_BASE_VAR_TYPE_UNSIGNED_INT,
                                             NULL, MCA_BASE_VAR_BIND_MPI_COMM, flags, queue_value, NULL, queue_bound,
                                             (void *) 1);
@@ -71,17 +71,17 @@ int cableway_variables_register(const mca_base_component_t *self)
     const char *name, *value, *help;
     size_t rows = 0;
 
-    (void) mca_base_component_var_register(self, "priority", "Priority of the component", MCA_BASE_VAR_TYPE_INT, NULL, 0,
-                                           MCA_BASE_VAR_FLAG_SETTABLE, OPAL_INFO_LVL_9, MCA_BASE_VAR_SCOPE_READONLY,
-                                           &cableway_priority);
+    (void) mca_base_component_var_register(self, "priority", "Priority of the component", MCA_BASE_VAR_TYPE_INT, NULL,
+                                           0, MCA_BASE_VAR_FLAG_SETTABLE, OPAL_INFO_LVL_9,
+                                           MCA_BASE_VAR_SCOPE_READONLY, &cableway_priority);
     (void) mca_base_component_var_register(self, "verbose",
-                                           "How much is logged: 0 warnings, 1 what was chosen and why, 10 more, 100 all",
+                                           "Log level: 0 warnings, 1 decisions and their reasons, 10 debug, 100 trace",
                                            MCA_BASE_VAR_TYPE_INT, NULL, 0, MCA_BASE_VAR_FLAG_SETTABLE, OPAL_INFO_LVL_3,
                                            MCA_BASE_VAR_SCOPE_LOCAL, &verbose);
     (void) mca_base_component_var_register(self, "explain",
-                                           "Whether rank 0 prints which protocol carries messages of which size, and why",
+                                           "Whether rank 0 prints the protocol for each message size, and the reason",
                                            MCA_BASE_VAR_TYPE_BOOL, NULL, 0, MCA_BASE_VAR_FLAG_SETTABLE, OPAL_INFO_LVL_3,
-                                           MCA_BASE_VAR_SCOPE_LOCAL, &cableway_explain_wanted);
+                                           MCA_BASE_VAR_SCOPE_LOCAL, &cableway_explain_enabled);
     while (cableway_parameter_row(rows, &name, &value, &help)) {
         rows++;
     }
@@ -101,7 +101,7 @@ int cableway_variables_register(const mca_base_component_t *self)
     return OMPI_SUCCESS;
 }
 
-/* Whether somebody set a parameter, be it to the value that it has anyway. */
+/* Returns whether the user set a parameter, even to its default value. */
 static bool is_set(int index)
 {
     mca_base_var_source_t source = MCA_BASE_VAR_SOURCE_DEFAULT;
@@ -109,7 +109,6 @@ static bool is_set(int index)
            && MCA_BASE_VAR_SOURCE_DEFAULT != source;
 }
 
-/* Hands every parameter that somebody set to the engine. */
 const char *cableway_variables_apply(void)
 {
     const char *name, *value, *help;

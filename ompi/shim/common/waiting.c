@@ -1,13 +1,11 @@
-/* How threads wait for requests, where there may be several: the engine's way, through the table of functions that Open
- * MPI keeps for whoever stands between it and the program. What is not usual is left to Open MPI's own functions, which
- * find complete what was waited for here. */
+/* Waits for requests under MPI_THREAD_MULTIPLE through the engine, by replacing entries of Open MPI's table of request
+ * functions. Unusual cases are passed on to Open MPI's own functions. */
 #include "component.h"
 
-static ompi_request_fns_t own;
+static ompi_request_fns_t saved;
 static bool replaced;
 
-/* Whether a request is one that may be waited for here, if it has to be. */
-static inline bool is_ours(const ompi_request_t *request)
+static inline bool is_pml_request(const ompi_request_t *request)
 {
     return OMPI_REQUEST_PML == request->req_type;
 }
@@ -19,13 +17,13 @@ static inline bool is_pending(const ompi_request_t *request)
 
 static int wait_one(ompi_request_t **request, ompi_status_public_t *status)
 {
-    if (is_pending(*request) && is_ours(*request)) {
-        /* Nothing else ends this wait. */
-        while (!cableway_await(&(*request)->req_complete, cableway_failures())) {
+    if (is_pending(*request) && is_pml_request(*request)) {
+        /* cableway_await also returns when another request fails. */
+        while (!cableway_await(&(*request)->req_complete, cableway_failure_count())) {
             continue;
         }
     }
-    return own.req_wait(request, status);
+    return saved.req_wait(request, status);
 }
 
 static bool has_failed(const ompi_request_t *request)
@@ -44,9 +42,9 @@ static bool any_failed(size_t count, ompi_request_t **requests)
     return false;
 }
 
-/* The end of a wait for requests of which all are complete, or some have failed; what is pending then stays so. Open MPI's
- * own function is not asked: among threads it never returns if a request has failed before it is called. Requests that
- * failed are left as it leaves them, to the one who tells the error handler. */
+/* Ends a wait when all requests are complete or one has failed, and fills in the statuses. Open MPI's own function
+ * cannot be used: under MPI_THREAD_MULTIPLE it never returns if a request failed before the call. As in Open MPI,
+ * failed requests are not freed here but by the caller, which calls the error handler. */
 static int finish(size_t count, ompi_request_t **requests, ompi_status_public_t *statuses)
 {
     int first = MPI_SUCCESS;
@@ -79,19 +77,19 @@ static int finish(size_t count, ompi_request_t **requests, ompi_status_public_t 
     return MPI_SUCCESS == first || MPI_STATUSES_IGNORE == statuses ? first : MPI_ERR_IN_STATUS;
 }
 
-/* The last first: mostly it is the last to complete, so that this thread is woken once. */
+/* Waits for the last request first: it usually completes last, so that the thread wakes only once. */
 static int wait_all(size_t count, ompi_request_t **requests, ompi_status_public_t *statuses)
 {
     for (size_t i = 0; i < count; i++) {
-        /* Requests of the program's own making have a function to be asked for their status. */
-        if (OPAL_UNLIKELY(is_pending(requests[i]) ? !is_ours(requests[i])
+        /* Only Open MPI's function queries the status of generalized requests. */
+        if (OPAL_UNLIKELY(is_pending(requests[i]) ? !is_pml_request(requests[i])
                                                   : OMPI_REQUEST_GEN == requests[i]->req_type)) {
-            return own.req_wait_all(count, requests, statuses);
+            return saved.req_wait_all(count, requests, statuses);
         }
     }
     for (size_t i = count; i-- > 0;) {
         while (is_pending(requests[i])) {
-            uint32_t failures = cableway_failures();
+            uint32_t failures = cableway_failure_count();
             if (OPAL_UNLIKELY(any_failed(count, requests))) {
                 return finish(count, requests, statuses);
             }
@@ -102,8 +100,8 @@ static int wait_all(size_t count, ompi_request_t **requests, ompi_status_public_
     return finish(count, requests, statuses);
 }
 
-/* Polls for a moment until one of several requests is complete: a wait of Open MPI's own has then nothing to sleep for. */
-static void look_for_one(size_t count, ompi_request_t **requests)
+/* Polls briefly until one of the requests is complete, so that Open MPI's own wait function need not sleep. */
+static void poll_for_any(size_t count, ompi_request_t **requests)
 {
     enum { POLLS = 256 };
     for (int polls = 0; polls < POLLS; polls++) {
@@ -125,21 +123,21 @@ static void look_for_one(size_t count, ompi_request_t **requests)
 
 static int wait_any(size_t count, ompi_request_t **requests, int *index, ompi_status_public_t *status)
 {
-    look_for_one(count, requests);
-    return own.req_wait_any(count, requests, index, status);
+    poll_for_any(count, requests);
+    return saved.req_wait_any(count, requests, index, status);
 }
 
 static int wait_some(size_t count, ompi_request_t **requests, int *completed, int *indices,
                      ompi_status_public_t *statuses)
 {
-    look_for_one(count, requests);
-    return own.req_wait_some(count, requests, completed, indices, statuses);
+    poll_for_any(count, requests);
+    return saved.req_wait_some(count, requests, completed, indices, statuses);
 }
 
-void cableway_waiting_begin(bool threads)
+void cableway_wait_functions_install(bool threads)
 {
     if (threads && !replaced) {
-        own = ompi_request_functions;
+        saved = ompi_request_functions;
         ompi_request_functions.req_wait = wait_one;
         ompi_request_functions.req_wait_any = wait_any;
         ompi_request_functions.req_wait_all = wait_all;
@@ -148,10 +146,10 @@ void cableway_waiting_begin(bool threads)
     }
 }
 
-void cableway_waiting_end(void)
+void cableway_wait_functions_restore(void)
 {
     if (replaced) {
-        ompi_request_functions = own;
+        ompi_request_functions = saved;
         replaced = false;
     }
 }

@@ -1,4 +1,4 @@
-/* Has calls that no component is asked about run on host copies, too. */
+/* Provides host copies to the intercepted MPI functions (ompi/intercept). */
 #include "staged.h"
 
 #include "../intercept.h"
@@ -28,10 +28,10 @@ static int fill(void *staging)
     return code(cableway_error(cableway_staging_fill(staging)));
 }
 
-static int finish(void *staging, int answered)
+static int finish(void *staging, int result)
 {
-    return MPI_SUCCESS == answered ? code(cableway_staging_finish(staging, OMPI_SUCCESS))
-                                   : (cableway_staging_free(staging), answered);
+    return MPI_SUCCESS == result ? code(cableway_staging_finish(staging, OMPI_SUCCESS))
+                                 : (cableway_staging_free(staging), result);
 }
 
 static int request(void **handle, void *staging)
@@ -51,19 +51,19 @@ static const struct cableway_intercept component = {
     .release = cableway_staging_free,
 };
 
-void cableway_calls_begin(void)
+void cableway_interception_begin(void)
 {
     cableway_intercept_attach_fn *attach;
     *(void **) &attach = dlsym(RTLD_DEFAULT, "cableway_intercept_attach");
     if (NULL != attach && attach(&component)) {
-        /* The preload library stands before every call. */
+        /* The preload library intercepts every call. */
         return;
     }
-    /* A function of Open MPI's library that no tool replaces. */
+    /* Any function of Open MPI's library serves, as long as no tool interposes on it. */
     cableway_intercept_begin(&component, (const void *) ompi_errhandler_invoke);
 }
 
-void cableway_calls_end(void)
+void cableway_interception_end(void)
 {
     cableway_intercept_end();
 }

@@ -1,18 +1,19 @@
-/* Requests of calls that run on host copies.
+/* Requests of nonblocking calls that run on host copies.
  *
- * The program waits for ours; the one below it is known to nobody else. That one's completion callback copies back what
- * the call wrote, and completes ours. It cannot be freed in there, where its owner still holds it: it is freed with ours,
- * or, where the program has freed ours before, with the next one that is. */
+ * The program gets an outer request. The inner request is that of the call on the host copies. The completion callback
+ * of the inner request copies back what the call wrote, and completes the outer request. The callback cannot free the
+ * inner request, which its owner still holds. It is freed with the outer request. If the program has freed the outer
+ * request before, both become orphans, and creating the next staged request frees them. */
 #include "staged.h"
 
 #include "ompi/mca/coll/base/coll_base_util.h"
 #include "ompi/request/grequest.h"
 
 struct staged_request {
-    ompi_coll_base_nbc_request_t super; /* MPI's bindings keep the types and operations of a collective alive in there */
+    ompi_coll_base_nbc_request_t super; /* MPI's bindings keep a collective's datatypes and operation alive in it */
     ompi_request_t *inner;
     void *staging;
-    volatile int32_t references; /* the program's until it frees the request, and a running call's */
+    volatile int32_t references; /* the program's until it frees the request, and that of a running call */
     volatile int32_t running;
 };
 typedef struct staged_request staged_request_t;
@@ -23,7 +24,7 @@ static opal_list_t *orphans;
 
 static int completed(ompi_request_t *inner);
 
-static void collect_orphans(void)
+static void free_orphans(void)
 {
     opal_list_item_t *item;
     while (NULL != orphans) {
@@ -81,7 +82,7 @@ static int completed(ompi_request_t *inner)
     }
     outer->req_status = inner->req_status;
     outer->req_status.MPI_ERROR = rc;
-    /* Nobody waits for the inner one. It is complete before ours is, because then it may be freed at any moment. */
+    /* Complete the inner request first: once the outer one is complete, both may be freed at any moment. */
     if (inner->req_persistent) {
         inner->req_state = OMPI_REQUEST_INACTIVE;
     }
@@ -91,8 +92,8 @@ static int completed(ompi_request_t *inner)
     return 1;
 }
 
-/* A call is running: until `completed` is called, ours is active. */
-static void follow(staged_request_t *self)
+/* Makes the outer request active until `completed` is called. */
+static void mark_active(staged_request_t *self)
 {
     (void) OPAL_THREAD_ADD_FETCH32(&self->references, 1);
     self->running = 1;
@@ -109,10 +110,10 @@ static int start(size_t count, ompi_request_t **requests)
         if (OMPI_SUCCESS != rc) {
             return rc;
         }
-        follow(self);
+        mark_active(self);
         self->inner->req_complete_cb_data = self;
         if (OMPI_REQUEST_NOOP == self->inner->req_type) {
-            /* Nothing to do, among one process say: there is no function to start it with. */
+            /* The call has nothing to do, for example in a group of one process, and no start function. */
             (void) completed(self->inner);
             continue;
         }
@@ -160,7 +161,7 @@ int cableway_staging_request(ompi_request_t **request, void *staging, bool persi
 {
     ompi_request_t *inner = *request;
     staged_request_t *self;
-    collect_orphans();
+    free_orphans();
     if (!persistent && REQUEST_COMPLETE(inner)) {
         int rc = cableway_error(cableway_staging_drain(staging));
         cableway_staging_free(staging);
@@ -173,7 +174,7 @@ int cableway_staging_request(ompi_request_t **request, void *staging, bool persi
     self->staging = staging;
     *request = &self->super.super;
     if (!persistent) {
-        follow(self);
+        mark_active(self);
         (void) ompi_request_set_callback(inner, completed, self);
     }
     return OMPI_SUCCESS;

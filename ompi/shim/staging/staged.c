@@ -1,4 +1,4 @@
-/* Arguments of calls described to the engine, part by part. */
+/* Stages the buffer arguments of MPI calls. */
 #include "staged.h"
 
 #include <stdlib.h>
@@ -18,7 +18,8 @@ int cableway_stage_vector(void **staging, void **base, int n, const int *counts,
     int rc = NULL != blocks ? OMPI_SUCCESS : OMPI_ERR_OUT_OF_RESOURCE;
     ompi_datatype_type_extent(datatype, &extent);
     for (int i = 0; OMPI_SUCCESS == rc && i < n; i++) {
-        rc = cableway_block(&blocks[i], (char *) *base + displacements[i] * extent, (size_t) counts[i], datatype, access);
+        rc = cableway_block(&blocks[i], (char *) *base + displacements[i] * extent, (size_t) counts[i], datatype,
+                            access);
     }
     if (OMPI_SUCCESS == rc) {
         rc = cableway_error(cableway_staging_add(staging, base, blocks, (size_t) n));
@@ -34,10 +35,11 @@ int cableway_stage_types(void **staging, void **base, int n, const int *counts, 
     size_t used = 0;
     int rc = NULL != blocks ? OMPI_SUCCESS : OMPI_ERR_OUT_OF_RESOURCE;
     for (int i = 0; OMPI_SUCCESS == rc && i < n; i++) {
-        /* A type without a count need not be one. */
+        /* The datatype of an empty block may be invalid. */
         if (0 != counts[i]) {
             ptrdiff_t displacement = NULL != wide ? wide[i] : narrow[i];
-            rc = cableway_block(&blocks[used++], (char *) *base + displacement, (size_t) counts[i], datatypes[i], access);
+            rc = cableway_block(&blocks[used++], (char *) *base + displacement, (size_t) counts[i], datatypes[i],
+                                access);
         }
     }
     if (OMPI_SUCCESS == rc) {

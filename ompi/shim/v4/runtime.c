@@ -1,4 +1,4 @@
-/* What the engine asks of the host: the job, addresses of processes, and time for the host's other components. */
+/* Services of the host for the engine: the job, the modex, progress and output. */
 #include "component.h"
 
 #include "opal/mca/pmix/pmix.h"
@@ -6,7 +6,7 @@
 
 #include <stdio.h>
 
-void cableway_job(struct cableway_job *job, char *id, size_t room)
+void cableway_describe_job(struct cableway_job *job, char *id, size_t room)
 {
     job->rank = OMPI_PROC_MY_NAME->vpid;
     job->size = ompi_process_info.num_procs;

@@ -1,4 +1,4 @@
-/* Open MPI 4.1 as the files in common/ know it. */
+/* The differences of Open MPI 4.1 that the version-independent files of the shim need. */
 #ifndef CABLEWAY_VERSION_H
 #define CABLEWAY_VERSION_H
 
@@ -13,7 +13,7 @@
 #define CABLEWAY_ERR_REVOKED OMPI_ERROR
 #define CABLEWAY_COLL_VERSION MCA_COLL_BASE_VERSION_2_0_0
 
-/* The number that all processes of a communicator know it by. */
+/* Returns the context id, which is the same in all processes of a communicator. */
 static inline uint32_t cableway_context(const ompi_communicator_t *communicator)
 {
     return communicator->c_contextid;
@@ -29,39 +29,39 @@ static inline void cableway_bsend_fini(void)
     (void) mca_pml_base_bsend_fini();
 }
 
-/* What must be ready before processes tell each other their addresses. */
-static inline int cableway_before_modex(bool threads)
+/* Initializes Open MPI's own BTLs before the modex. Open MPI 4.1 does so itself. */
+static inline int cableway_init_stock_btls(bool threads)
 {
     (void) threads;
     return OMPI_SUCCESS;
 }
 
-/* Of the callback that decides whether a duplicate of a type has an attribute, too. */
+/* The parameters of a datatype attribute's copy callback. */
 #define CABLEWAY_TYPE_COPY_PARAMETERS                                                                                  \
     ompi_datatype_t *datatype, int key, void *state, void *value, void *copy, int *keep, ompi_datatype_t *duplicate
 
-/* What the module has that other versions' have not. */
+/* The module functions that only this version has. */
 int cableway_ft_event(int state);
 #define CABLEWAY_MODULE_FIELDS .pml_ft_event = cableway_ft_event,
 
-/* This PML is the one that was chosen. */
-static inline void cableway_enabled(void)
+/* Open MPI has selected and enabled this PML. */
+static inline void cableway_on_enable(void)
 {
 }
 
-/* MPI is initialised once, so that the engine begins and ends with it. */
-static inline const char *cableway_enter(bool threads)
+/* Open MPI 4.1 has no sessions, so the engine starts and stops with MPI. */
+static inline const char *cableway_session_begin(bool threads)
 {
     (void) threads;
     return NULL;
 }
 
-static inline bool cableway_entered(void)
+static inline bool cableway_engine_persists(void)
 {
     return false;
 }
 
-static inline void cableway_leave(void)
+static inline void cableway_session_end(void)
 {
     (void) cableway_stop();
 }

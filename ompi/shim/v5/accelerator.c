@@ -1,7 +1,7 @@
-/* The component that Open MPI finds as mca_accelerator_cableway: device memory for 5.0's own convertor and MPI-IO.
+/* The accelerator component mca_accelerator_cableway, which Open MPI 5.0 uses for its convertor and MPI-IO.
  *
- * Every copy is complete when its call returns, so that a stream has nothing to hold and an event is over at once. Who
- * asks for what is not here (IPC, registration, ranges) is answered so and takes another way. */
+ * Copies are synchronous, so streams are empty and events are complete at once. IPC, registration and address ranges
+ * are reported as not supported. Open MPI then works without them. */
 #include "component.h"
 
 #include "opal/mca/accelerator/accelerator.h"
@@ -146,15 +146,15 @@ static opal_accelerator_base_module_t module = {
     .get_buffer_id = get_buffer_id,
 };
 
-/* None on a node without devices, so that nothing is asked there. */
+/* Returns no module on a node without devices, so that Open MPI does not call the component there. */
 static opal_accelerator_base_module_t *init(void)
 {
     return cableway_accelerator_start() ? &module : NULL;
 }
 
-/* MPIX_Query_cuda_support says yes if the component that serves device memory is called so. What it is asked for, whether
- * device memory may be handed to any call, is true with this PML alone. */
-void cableway_enabled(void)
+/* MPIX_Query_cuda_support returns 1 if the accelerator component is named "cuda". Rename this component once its PML is
+ * enabled: only then do all calls support device memory. */
+void cableway_on_enable(void)
 {
     char *name = opal_accelerator_base_selected_component.base_version.mca_component_name;
     if (0 == strcmp(name, "cableway")) {
@@ -179,4 +179,4 @@ static const opal_accelerator_base_component_t component = {
 };
 
 extern unsigned char mca_accelerator_cableway_component[];
-CABLEWAY_LAY_OUT(mca_accelerator_cableway_component, component)
+CABLEWAY_EXPORT_COMPONENT(mca_accelerator_cableway_component, component)

@@ -1,12 +1,12 @@
-/* What 5.0 asks of a module that 4.1 does not. */
+/* The module functions that only Open MPI 5.0 has. */
 #include "component.h"
 
 #include <stdlib.h>
 
 enum { TRANSPORTS = 8 };
 
-/* Marks the communicator, by which Open MPI refuses new calls on it. Receives that are posted end with an error, and
- * senders that wait for one are told. */
+/* Sets the flags by which Open MPI refuses new calls on the communicator. Pending operations end with an error, in this
+ * process and at its peers. */
 int cableway_revoke_comm(ompi_communicator_t *communicator, bool collectives_only)
 {
     communicator->coll_revoked = true;
@@ -17,7 +17,7 @@ int cableway_revoke_comm(ompi_communicator_t *communicator, bool collectives_onl
     return OMPI_SUCCESS;
 }
 
-/* The caller frees the entries and what holds them. */
+/* The caller frees the result and its entries. */
 mca_pml_transports_t *cableway_get_transports(ompi_communicator_t *communicator, int rank)
 {
     opal_process_name_t name = ompi_group_get_proc_name(communicator->c_remote_group, rank);

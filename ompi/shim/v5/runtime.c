@@ -1,4 +1,4 @@
-/* What the engine asks of the host: the job, addresses of processes, and time for the host's other components. */
+/* Services of the host for the engine: the job, the modex, progress and output. */
 #include "component.h"
 
 #include "opal/mca/pmix/pmix-internal.h"
@@ -6,13 +6,13 @@
 
 #include <stdio.h>
 
-void cableway_job(struct cableway_job *job, char *id, size_t room)
+void cableway_describe_job(struct cableway_job *job, char *id, size_t room)
 {
     job->rank = OMPI_PROC_MY_NAME->vpid;
     job->size = ompi_process_info.num_procs;
     job->local_size = ompi_process_info.num_local_peers + 1;
     job->id = id;
-    job->threads = cableway_with_threads();
+    job->threads = cableway_session_threads();
     snprintf(id, room, "ompi-%s", ompi_process_info.myprocid.nspace);
 }
 
@@ -20,7 +20,7 @@ int shim_modex_put(const char *key, const uint8_t *bytes, size_t len)
 {
     int rc;
     OPAL_MODEX_SEND_STRING(rc, PMIX_GLOBAL, key, bytes, len);
-    return PMIX_SUCCESS == rc ? cableway_remember(key, bytes, len) : -1;
+    return PMIX_SUCCESS == rc ? cableway_record_published(key, bytes, len) : -1;
 }
 
 int shim_modex_get(uint64_t process, const char *key, uint8_t **bytes, size_t *len)

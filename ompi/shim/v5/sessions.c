@@ -1,7 +1,7 @@
 /* One engine for all sessions of a process.
  *
- * What a process has published stays with the runtime when a session ends, and peers are given it again in the next one.
- * So the addresses must stay good: the engine is made by the first session and ends with the process. */
+ * The runtime keeps what a process has published when a session ends, and gives it to peers in the next session. So the
+ * published addresses must stay valid: the first session starts the engine, and it stops when the process exits. */
 #include "component.h"
 
 #include "ompi/runtime/mpiruntime.h"
@@ -17,12 +17,12 @@ struct published {
 };
 
 static struct published *published;
-static bool entered, with_threads, again;
+static bool entered, with_threads, republishing;
 
-int cableway_remember(const char *key, const uint8_t *bytes, size_t len)
+int cableway_record_published(const char *key, const uint8_t *bytes, size_t len)
 {
     struct published *one;
-    if (again) {
+    if (republishing) {
         return 0;
     }
     one = malloc(sizeof *one + len);
@@ -37,12 +37,12 @@ int cableway_remember(const char *key, const uint8_t *bytes, size_t len)
     return 0;
 }
 
-bool cableway_entered(void)
+bool cableway_engine_persists(void)
 {
     return entered;
 }
 
-bool cableway_with_threads(void)
+bool cableway_session_threads(void)
 {
     return with_threads;
 }
@@ -52,26 +52,26 @@ static void stop(void)
     (void) cableway_stop();
 }
 
-const char *cableway_enter(bool threads)
+const char *cableway_session_begin(bool threads)
 {
     if (!entered) {
-        /* A session that ends may be followed by an MPI_Init_thread that wants more. */
+        /* A session may be followed by an MPI_Init_thread that requests MPI_THREAD_MULTIPLE. */
         with_threads = threads || ompi_mpi_state < OMPI_MPI_STATE_INIT_STARTED;
         return NULL;
     }
     if (threads && !with_threads) {
-        return "this process was initialised without MPI_THREAD_MULTIPLE before, and cannot be with it now";
+        return "this process was first initialized without MPI_THREAD_MULTIPLE, and cannot request it now";
     }
-    again = true;
+    republishing = true;
     for (const struct published *one = published; NULL != one; one = one->next) {
         if (0 != shim_modex_put(one->key, one->bytes, one->len)) {
-            return "its addresses cannot be published again";
+            return "the addresses of this process cannot be published again";
         }
     }
     return NULL;
 }
 
-void cableway_leave(void)
+void cableway_session_end(void)
 {
     (void) cableway_drain();
     if (!entered) {

@@ -1,4 +1,4 @@
-/* Open MPI 5.0 as the files in common/ know it. */
+/* The differences of Open MPI 5.0 that the version-independent files of the shim need. */
 #ifndef CABLEWAY_VERSION_H
 #define CABLEWAY_VERSION_H
 
@@ -14,13 +14,13 @@
 #define CABLEWAY_ERR_REVOKED MPI_ERR_REVOKED
 #define CABLEWAY_COLL_VERSION MCA_COLL_BASE_VERSION_2_4_0
 
-/* Indices that all processes of a communicator agree on stay below this; above it are communicators made from groups,
- * whose index is each process's own and whose 128-bit name is the runtime's. */
+/* Contexts below this one are indices that all processes of a communicator agree on. Those above stand for
+ * communicators made from groups, which have a local index and a 128-bit name from the runtime. */
 #define CABLEWAY_NAMED_CONTEXTS 0x80000000u
 
-/* The number that all processes of a communicator know it by. A named communicator's is folded from its name: the
- * runtime counts names in the low 32 bits, so that names fold to one number only if 2^31 apart; the engine refuses a
- * second communicator of the same number in a process. */
+/* Returns the context id, which is the same in all processes of a communicator. The 128-bit name of a communicator made
+ * from a group is hashed. The runtime counts names in the low 32 bits, so two names of one process collide only if they
+ * are 2^31 apart. The engine refuses a second communicator with the same context id. */
 static inline uint32_t cableway_context(const ompi_communicator_t *communicator)
 {
     uint64_t name;
@@ -37,39 +37,41 @@ static inline int cableway_bsend_init(bool threads)
     return mca_pml_base_bsend_init();
 }
 
-/* The library ends buffered sends by itself. */
+/* Open MPI 5.0 finalizes buffered sends itself. */
 static inline void cableway_bsend_fini(void)
 {
 }
 
-/* What must be ready before processes tell each other their addresses. Only ob1 sets the stock transports up by itself;
- * without them no one-sided component finds a way to its peers, and every MPI_Win_create fails. */
-static inline int cableway_before_modex(bool threads)
+/* Initializes Open MPI's own BTLs before the modex. Otherwise only ob1 would do so. The osc components need them:
+ * without them MPI_Win_create fails. */
+static inline int cableway_init_stock_btls(bool threads)
 {
     return mca_bml_base_inited() ? OMPI_SUCCESS : mca_bml_base_init(false, threads);
 }
 
-/* Of the callback that decides whether a duplicate of a type has an attribute, too. */
+/* The parameters of a datatype attribute's copy callback. */
 #define CABLEWAY_TYPE_COPY_PARAMETERS                                                                                  \
     ompi_datatype_t *datatype, int key, void *state, void *value, void *copy, int *keep
 
-/* What the module has that other versions' have not. */
+/* The module functions that only this version has. */
 int cableway_revoke_comm(ompi_communicator_t *communicator, bool collectives_only);
 mca_pml_transports_t *cableway_get_transports(ompi_communicator_t *communicator, int rank);
 #define CABLEWAY_MODULE_FIELDS                                                                                         \
     .pml_revoke_comm = cableway_revoke_comm, .pml_flags = MCA_PML_BASE_FLAG_SUPPORTS_EXT_CID,                          \
     .pml_get_transports = cableway_get_transports,
 
-/* This PML is the one that was chosen. */
-void cableway_enabled(void);
+/* Open MPI has selected and enabled this PML. */
+void cableway_on_enable(void);
 
-/* Sessions come one after another, and each initialises the PML again: see sessions.c. */
-/* NULL, or why this session cannot use the engine. */
-const char *cableway_enter(bool threads);
-bool cableway_entered(void);
-bool cableway_with_threads(void);
-void cableway_leave(void);
-/* Remembers what this process has published. */
-int cableway_remember(const char *key, const uint8_t *bytes, size_t len);
+/* Each session initializes the PML again: see sessions.c. Returns NULL, or the reason why this session cannot use the
+ * engine. */
+const char *cableway_session_begin(bool threads);
+/* Returns whether an earlier session has started the engine. */
+bool cableway_engine_persists(void);
+/* Returns whether the engine must support MPI_THREAD_MULTIPLE. */
+bool cableway_session_threads(void);
+void cableway_session_end(void);
+/* Records a key that this process has published, so that the next session can publish it again. */
+int cableway_record_published(const char *key, const uint8_t *bytes, size_t len);
 
 #endif

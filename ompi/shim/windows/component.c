@@ -1,4 +1,4 @@
-/* The component that Open MPI finds as mca_osc_cableway. */
+/* The osc component mca_osc_cableway. */
 #include "windows.h"
 
 #include "ompi/mca/coll/coll.h"
@@ -27,8 +27,8 @@ static int query(ompi_win_t *win, void **base, size_t size, int unit, ompi_commu
     return cableway_is_selected() ? INT_MAX : -1;
 }
 
-/* The component that would serve the window without us. */
-static ompi_osc_base_component_t *best_of_the_others(ompi_win_t *win, void **base, size_t size, int unit,
+/* Returns the other component with the highest priority for a window. */
+static ompi_osc_base_component_t *best_other_component(ompi_win_t *win, void **base, size_t size, int unit,
                                                      ompi_communicator_t *communicator, opal_info_t *info, int flavor,
                                                      int *error)
 {
@@ -54,7 +54,8 @@ static ompi_osc_base_component_t *best_of_the_others(ompi_win_t *win, void **bas
     return best;
 }
 
-/* A window on device memory of any process is refused by all, or those without would wait for it. */
+/* Fails in all processes if any of them passes device memory. Otherwise the others would wait for the failed
+ * process. */
 static int refuse_device_memory(void **base, size_t size, int flavor, ompi_communicator_t *communicator)
 {
     int here, anywhere = 0, rc;
@@ -70,27 +71,27 @@ static int refuse_device_memory(void **base, size_t size, int flavor, ompi_commu
     if (here) {
         char line[256];
         snprintf(line, sizeof line,
-                 "a window cannot lie in device memory, as the %zu bytes at %p do; have MPI_Win_allocate make it in host "
-                 "memory, and copy", size, *base);
+                 "cannot create a window in device memory (%zu bytes at %p); create it in host memory with "
+                 "MPI_Win_allocate, and copy", size, *base);
         shim_log(line);
     }
     return MPI_ERR_BASE;
 }
 
-static int choose(ompi_win_t *win, void **base, size_t size, int unit, ompi_communicator_t *communicator,
-                  opal_info_t *info, int flavor, int *model)
+static int select_component(ompi_win_t *win, void **base, size_t size, int unit, ompi_communicator_t *communicator,
+                            opal_info_t *info, int flavor, int *model)
 {
     ompi_osc_base_component_t *other;
     int rc = refuse_device_memory(base, size, flavor, communicator);
     if (OMPI_SUCCESS != rc) {
         return rc;
     }
-    other = best_of_the_others(win, base, size, unit, communicator, info, flavor, &rc);
+    other = best_other_component(win, base, size, unit, communicator, info, flavor, &rc);
     if (NULL == other) {
         return rc;
     }
     rc = other->osc_select(win, base, size, unit, communicator, info, flavor, model);
-    return OMPI_SUCCESS == rc ? cableway_window_adopt(win) : rc;
+    return OMPI_SUCCESS == rc ? cableway_window_add(win) : rc;
 }
 
 static const ompi_osc_base_component_t component = {
@@ -102,8 +103,8 @@ static const ompi_osc_base_component_t component = {
     .osc_data = {MCA_BASE_METADATA_PARAM_NONE},
     .osc_init = init,
     .osc_query = query,
-    .osc_select = choose,
+    .osc_select = select_component,
     .osc_finalize = finalize,
 };
 
-CABLEWAY_LAY_OUT(mca_osc_cableway_component, component)
+CABLEWAY_EXPORT_COMPONENT(mca_osc_cableway_component, component)

@@ -1,15 +1,15 @@
-/* The functions put into a window's table. */
+/* The functions that replace those in a window's table. */
 #include "windows.h"
 
 #define READ CABLEWAY_READ
-#define WRITTEN CABLEWAY_WRITTEN
+#define WRITE CABLEWAY_WRITE
 
 #define ENTER                                                                                                          \
     cableway_window_t *window = cableway_window_of(win);                                                               \
     void *staging = NULL;                                                                                              \
     int rc = OMPI_SUCCESS;
 
-/* From here on, a buffer on a device is its host copy. */
+/* Replaces a device buffer by a host copy. */
 #define STAGE(buffer, count, datatype, access)                                                                         \
     if (OPAL_UNLIKELY(cableway_devices_present()) && OMPI_SUCCESS == rc) {                                             \
         rc = cableway_stage_one(&staging, (void **) &(buffer), (size_t) (count), datatype, access);                    \
@@ -20,25 +20,25 @@
         rc = cableway_error(cableway_staging_fill(staging));                                                           \
     }
 
-/* Calls the function below; its buffers are in use until a synchronisation. */
+/* Calls the lower function. Its host copies are in use until a synchronization. */
 #define CALL(function, target, ...)                                                                                    \
     FILL                                                                                                               \
     if (OPAL_LIKELY(OMPI_SUCCESS == rc)) {                                                                             \
-        rc = window->under.osc_##function(__VA_ARGS__);                                                                \
+        rc = window->lower.osc_##function(__VA_ARGS__);                                                                \
     }                                                                                                                  \
     if (OPAL_UNLIKELY(NULL != staging)) {                                                                              \
-        rc = OMPI_SUCCESS == rc ? cableway_window_keep(window, target, staging) : rc;                                  \
+        rc = OMPI_SUCCESS == rc ? cableway_window_track(window, target, staging) : rc;                                 \
         if (OMPI_SUCCESS != rc) {                                                                                      \
             cableway_staging_free(staging);                                                                            \
         }                                                                                                              \
     }                                                                                                                  \
     return rc;
 
-/* Calls the function below; its buffers are in use until its request completes. */
+/* Calls the lower function. Its host copies are in use until its request completes. */
 #define REQUEST(function, ...)                                                                                         \
     FILL                                                                                                               \
     if (OPAL_LIKELY(OMPI_SUCCESS == rc)) {                                                                             \
-        rc = window->under.osc_##function(__VA_ARGS__, request);                                                       \
+        rc = window->lower.osc_##function(__VA_ARGS__, request);                                                       \
     }                                                                                                                  \
     if (OPAL_UNLIKELY(NULL != staging)) {                                                                              \
         if (OMPI_SUCCESS == rc) {                                                                                      \
@@ -51,7 +51,7 @@
 #define TARGET int target, ptrdiff_t at, int target_count, ompi_datatype_t *target_type
 #define TARGET_ARGUMENTS target, at, target_count, target_type
 
-/* The operation that only fetches has no origin buffer. */
+/* MPI_NO_OP ignores the origin buffer. */
 static bool has_origin(const struct ompi_op_t *op)
 {
     return op != &ompi_mpi_op_no_op.op;
@@ -75,14 +75,14 @@ static int rput(const void *origin, int count, ompi_datatype_t *type, TARGET, om
 static int get(void *origin, int count, ompi_datatype_t *type, TARGET, ompi_win_t *win)
 {
     ENTER
-    STAGE(origin, count, type, WRITTEN)
+    STAGE(origin, count, type, WRITE)
     CALL(get, target, origin, count, type, TARGET_ARGUMENTS, win)
 }
 
 static int rget(void *origin, int count, ompi_datatype_t *type, TARGET, ompi_win_t *win, ompi_request_t **request)
 {
     ENTER
-    STAGE(origin, count, type, WRITTEN)
+    STAGE(origin, count, type, WRITE)
     REQUEST(rget, origin, count, type, TARGET_ARGUMENTS, win)
 }
 
@@ -109,7 +109,7 @@ static int get_accumulate(const void *origin, int count, ompi_datatype_t *type, 
     if (has_origin(op)) {
         STAGE(origin, count, type, READ)
     }
-    STAGE(result, result_count, result_type, WRITTEN)
+    STAGE(result, result_count, result_type, WRITE)
     CALL(get_accumulate, target, origin, count, type, result, result_count, result_type, TARGET_ARGUMENTS, op, win)
 }
 
@@ -121,7 +121,7 @@ static int rget_accumulate(const void *origin, int count, ompi_datatype_t *type,
     if (has_origin(op)) {
         STAGE(origin, count, type, READ)
     }
-    STAGE(result, result_count, result_type, WRITTEN)
+    STAGE(result, result_count, result_type, WRITE)
     REQUEST(rget_accumulate, origin, count, type, result, result_count, result_type, TARGET_ARGUMENTS, op, win)
 }
 
@@ -132,7 +132,7 @@ static int fetch_and_op(const void *origin, void *result, ompi_datatype_t *type,
     if (has_origin(op)) {
         STAGE(origin, 1, type, READ)
     }
-    STAGE(result, 1, type, WRITTEN)
+    STAGE(result, 1, type, WRITE)
     CALL(fetch_and_op, target, origin, result, type, target, at, op, win)
 }
 
@@ -142,45 +142,45 @@ static int compare_and_swap(const void *origin, const void *compare, void *resul
     ENTER
     STAGE(origin, 1, type, READ)
     STAGE(compare, 1, type, READ)
-    STAGE(result, 1, type, WRITTEN)
+    STAGE(result, 1, type, WRITE)
     CALL(compare_and_swap, target, origin, compare, result, type, target, at, win)
 }
 
-/* --- synchronisation --- */
+/* --- synchronization --- */
 
-/* It ends what was started to one target, or to all. */
-#define SYNCHRONISE(name, settled, parameters, ...)                                                                    \
+/* A synchronization completes the operations to one target, or to all. */
+#define SYNCHRONIZE(name, completed, parameters, ...)                                                                  \
     static int name parameters                                                                                         \
     {                                                                                                                  \
         cableway_window_t *window = cableway_window_of(win);                                                           \
-        int rc = window->under.osc_##name(__VA_ARGS__);                                                                \
-        return OMPI_SUCCESS == rc ? cableway_window_settle(window, settled) : rc;                                      \
+        int rc = window->lower.osc_##name(__VA_ARGS__);                                                                \
+        return OMPI_SUCCESS == rc ? cableway_window_complete(window, completed) : rc;                                  \
     }
 
-SYNCHRONISE(fence, CABLEWAY_EVERY_TARGET, (int assertion, ompi_win_t *win), assertion, win)
-SYNCHRONISE(complete, CABLEWAY_EVERY_TARGET, (ompi_win_t *win), win)
-SYNCHRONISE(unlock, target, (int target, ompi_win_t *win), target, win)
-SYNCHRONISE(unlock_all, CABLEWAY_EVERY_TARGET, (ompi_win_t *win), win)
-SYNCHRONISE(flush, target, (int target, ompi_win_t *win), target, win)
-SYNCHRONISE(flush_all, CABLEWAY_EVERY_TARGET, (ompi_win_t *win), win)
-SYNCHRONISE(flush_local, target, (int target, ompi_win_t *win), target, win)
-SYNCHRONISE(flush_local_all, CABLEWAY_EVERY_TARGET, (ompi_win_t *win), win)
+SYNCHRONIZE(fence, CABLEWAY_EVERY_TARGET, (int assertion, ompi_win_t *win), assertion, win)
+SYNCHRONIZE(complete, CABLEWAY_EVERY_TARGET, (ompi_win_t *win), win)
+SYNCHRONIZE(unlock, target, (int target, ompi_win_t *win), target, win)
+SYNCHRONIZE(unlock_all, CABLEWAY_EVERY_TARGET, (ompi_win_t *win), win)
+SYNCHRONIZE(flush, target, (int target, ompi_win_t *win), target, win)
+SYNCHRONIZE(flush_all, CABLEWAY_EVERY_TARGET, (ompi_win_t *win), win)
+SYNCHRONIZE(flush_local, target, (int target, ompi_win_t *win), target, win)
+SYNCHRONIZE(flush_local_all, CABLEWAY_EVERY_TARGET, (ompi_win_t *win), win)
 
 static int win_free(ompi_win_t *win)
 {
     cableway_window_t *window = cableway_window_of(win);
-    int rc = window->under.osc_free(win);
-    cableway_window_forget(window);
+    int rc = window->lower.osc_free(win);
+    cableway_window_remove(window);
     return rc;
 }
 
 static int win_attach(ompi_win_t *win, void *base, size_t size)
 {
     if (cableway_devices_present() && cableway_on_device(base, size)) {
-        shim_log("device memory cannot be attached to a window; attach host memory, and copy");
+        shim_log("cannot attach device memory to a window; attach host memory, and copy");
         return MPI_ERR_RMA_ATTACH;
     }
-    return cableway_window_of(win)->under.osc_win_attach(win, base, size);
+    return cableway_window_of(win)->lower.osc_win_attach(win, base, size);
 }
 
 void cableway_window_functions(ompi_osc_base_module_t *table)

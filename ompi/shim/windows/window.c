@@ -1,4 +1,4 @@
-/* What is kept of each window: the functions below ours, and the host copies of running operations. */
+/* The windows of this process and the host copies of their pending operations. */
 #include "windows.h"
 
 struct pending {
@@ -30,37 +30,38 @@ OBJ_CLASS_INSTANCE(cableway_window_t, opal_list_item_t, construct, destruct);
 
 static opal_mutex_t lock = OPAL_MUTEX_STATIC_INIT;
 static opal_list_t *windows;
-/* How many windows have been forgotten: what a thread remembers from before may be one of them. */
-static volatile int32_t forgotten;
+/* The number of windows removed so far. It invalidates the threads' caches of the last window. */
+static volatile int32_t removed;
 static _Thread_local cableway_window_t *last;
 static _Thread_local int32_t last_seen;
 
 cableway_window_t *cableway_window_of(ompi_win_t *win)
 {
     cableway_window_t *window, *found = NULL;
-    if (OPAL_LIKELY(NULL != last && last_seen == forgotten && last->win == win)) {
+    if (OPAL_LIKELY(NULL != last && last_seen == removed && last->win == win)) {
         return last;
     }
     opal_mutex_atomic_lock(&lock);
     OPAL_LIST_FOREACH(window, windows, cableway_window_t) {
         if (window->win == win) {
             found = window;
+            break;
         }
     }
-    last_seen = forgotten;
+    last_seen = removed;
     opal_mutex_atomic_unlock(&lock);
     last = found;
     return found;
 }
 
-int cableway_window_adopt(ompi_win_t *win)
+int cableway_window_add(ompi_win_t *win)
 {
     cableway_window_t *window = OBJ_NEW(cableway_window_t);
     if (NULL == window) {
         return OMPI_ERR_OUT_OF_RESOURCE;
     }
     window->win = win;
-    window->under = *win->w_osc_module;
+    window->lower = *win->w_osc_module;
     opal_mutex_atomic_lock(&lock);
     if (NULL == windows) {
         windows = OBJ_NEW(opal_list_t);
@@ -71,16 +72,16 @@ int cableway_window_adopt(ompi_win_t *win)
     return OMPI_SUCCESS;
 }
 
-void cableway_window_forget(cableway_window_t *window)
+void cableway_window_remove(cableway_window_t *window)
 {
     opal_mutex_atomic_lock(&lock);
     opal_list_remove_item(windows, &window->super);
-    forgotten++;
+    removed++;
     opal_mutex_atomic_unlock(&lock);
     OBJ_RELEASE(window);
 }
 
-int cableway_window_keep(cableway_window_t *window, int target, void *staging)
+int cableway_window_track(cableway_window_t *window, int target, void *staging)
 {
     pending_t *pending = OBJ_NEW(pending_t);
     if (NULL == pending) {
@@ -94,7 +95,7 @@ int cableway_window_keep(cableway_window_t *window, int target, void *staging)
     return OMPI_SUCCESS;
 }
 
-int cableway_window_settle(cableway_window_t *window, int target)
+int cableway_window_complete(cableway_window_t *window, int target)
 {
     pending_t *pending, *after;
     int rc = OMPI_SUCCESS;

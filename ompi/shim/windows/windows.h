@@ -1,9 +1,9 @@
-/* One-sided operations from and to device memory of this process.
+/* One-sided operations with origin and result buffers in device memory.
  *
- * Open MPI has a component for each way of reaching another process's memory, and each touches its own process's buffers
- * with the CPU. Ours is asked first, lets the best of the others serve the window, and puts its own functions into the
- * window's table, before theirs. A device buffer is replaced by a host copy, which lives until the synchronisation that
- * ends the operation; what was fetched is then copied to the device. */
+ * Open MPI's osc components access local buffers with the CPU. This component has the highest priority. It lets the
+ * best other component create the window, and then replaces functions in the window's table. The replacements stage
+ * device buffers. A host copy lives until the synchronization that completes the operation, which copies results to the
+ * device. */
 #ifndef CABLEWAY_WINDOWS_H
 #define CABLEWAY_WINDOWS_H
 
@@ -16,30 +16,31 @@
 
 #include "../staging/staged.h"
 
-/* What is kept of a window. */
+/* The state of one window. */
 struct cableway_window {
     opal_list_item_t super;
     ompi_win_t *win;
-    ompi_osc_base_module_t under; /* the functions that ours replaced */
+    ompi_osc_base_module_t lower; /* the functions that this component replaced */
     opal_mutex_t lock;
-    opal_list_t pending; /* operations on host copies that no synchronisation has ended yet */
+    opal_list_t pending; /* host copies of operations that no synchronization has completed yet */
 };
 typedef struct cableway_window cableway_window_t;
 OBJ_CLASS_DECLARATION(cableway_window_t);
 
-/* Of a window that was adopted. */
+/* Returns the state of a window that cableway_window_add has added. */
 cableway_window_t *cableway_window_of(ompi_win_t *win);
-int cableway_window_adopt(ompi_win_t *win);
-/* Forgets the window, and every host copy with it. */
-void cableway_window_forget(cableway_window_t *window);
+/* Saves the window's functions and replaces them. */
+int cableway_window_add(ompi_win_t *win);
+/* Frees the state of a window and its host copies. */
+void cableway_window_remove(cableway_window_t *window);
 
-/* Keeps a host copy until an operation to `target` has ended. */
-int cableway_window_keep(cableway_window_t *window, int target, void *staging);
+/* Keeps a host copy until operations to `target` complete. */
+int cableway_window_track(cableway_window_t *window, int target, void *staging);
 enum { CABLEWAY_EVERY_TARGET = -1 };
-/* The operations to `target` have ended: copies back what they fetched, and frees the copies. */
-int cableway_window_settle(cableway_window_t *window, int target);
+/* Copies back the results of all operations to `target`, which have completed, and frees their host copies. */
+int cableway_window_complete(cableway_window_t *window, int target);
 
-/* Writes our functions over those of the window's own table. */
+/* Replaces the functions in a window's table. */
 void cableway_window_functions(ompi_osc_base_module_t *table);
 
 #endif

@@ -8,7 +8,7 @@ use crate::guard::guarded;
 use crate::state;
 
 /// # Safety
-/// `group` holds `size` names.
+/// `group` holds `size` process names.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cableway_communicator_add(
     context: u32,
@@ -23,7 +23,10 @@ unsafe extern "C" fn cableway_communicator_add(
             // SAFETY: the caller's promise.
             let name = unsafe { *group.add(index) };
             let Some(rank) = state::rank_of(name) else {
-                log::error!("process {name:#x} cannot be met: this one has met too many of other jobs");
+                log::error!(
+                    "cannot communicate with process {name:#x}: the limit of processes of other jobs is reached; \
+                     use another pml"
+                );
                 return std::ptr::null();
             };
             ranks.push(rank);
@@ -39,7 +42,7 @@ unsafe extern "C" fn cableway_communicator_add(
 }
 
 /// # Safety
-/// From [`cableway_communicator_add`], once.
+/// `communicator` is from [`cableway_communicator_add`], and removed only once.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cableway_communicator_remove(communicator: *const Communicator) {
     guarded((), || {
@@ -52,7 +55,7 @@ unsafe extern "C" fn cableway_communicator_remove(communicator: *const Communica
 }
 
 /// # Safety
-/// From [`cableway_communicator_add`], not removed.
+/// `communicator` is from [`cableway_communicator_add`], and not removed.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cableway_communicator_revoke(communicator: *const Communicator) {
     guarded((), || {

@@ -1,4 +1,4 @@
-//! The engine's life: making it, driving it, ending it.
+//! Starts, progresses and stops the engine.
 
 use std::ffi::{c_char, c_int};
 use std::ops::RangeInclusive;
@@ -17,16 +17,16 @@ use crate::guard::guarded;
 use crate::host::HostModex;
 use crate::{host, state};
 
-/// How long finalize waits for what was sent to leave.
+/// How long finalize waits for pending sends.
 const FINALIZE_LIMIT: Duration = Duration::from_secs(10);
 
 /// # Safety
-/// `job` and `reason` are valid for the call. Called once.
+/// `job` and `reason` are valid during the call. It is called only once.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cableway_start(job: *const JobDescription, reason: *mut *const c_char) -> c_int {
     // SAFETY: the caller's promise, here and below.
     unsafe { *reason = c"an internal error".as_ptr() };
-    let code = guarded(Code::Internal.refused(), || {
+    let code = guarded(Code::Internal.negative(), || {
         // SAFETY: the caller's promise.
         let description = unsafe { &*job };
         match start(description) {
@@ -36,8 +36,8 @@ unsafe extern "C" fn cableway_start(job: *const JobDescription, reason: *mut *co
             }
             Err(error) => {
                 // SAFETY: as above.
-                unsafe { *reason = state::words(&error.to_string()) };
-                Code::Internal.refused()
+                unsafe { *reason = state::leak_c_string(&error.to_string()) };
+                Code::Internal.negative()
             }
         }
     });
@@ -48,7 +48,7 @@ unsafe extern "C" fn cableway_start(job: *const JobDescription, reason: *mut *co
 }
 
 /// # Safety
-/// No other call has been made since [`cableway_start`], nor is one made meanwhile.
+/// No other function has been called since [`cableway_start`], and none is called at the same time.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cableway_discard() {
     guarded((), || {
@@ -61,7 +61,7 @@ unsafe extern "C" fn cableway_discard() {
 }
 
 fn start(description: &JobDescription) -> Result<(Arc<Engine>, Job), Box<dyn std::error::Error>> {
-    state::expect_threads(description.threads);
+    state::set_multithreaded(description.threads);
     let modex = HostModex::new(description)?;
     let job = modex.job().clone();
     let parameters = Arc::new(state::parameters()?);
@@ -82,7 +82,6 @@ extern "C" fn cableway_stop() -> bool {
     guarded(false, || state::engine().is_some_and(|engine| engine.finalize(FINALIZE_LIMIT)))
 }
 
-/// Lets what was sent leave; the engine can be used again.
 #[unsafe(no_mangle)]
 extern "C" fn cableway_drain() -> bool {
     guarded(false, || state::engine().is_some_and(|engine| engine.drain(FINALIZE_LIMIT)))
@@ -90,7 +89,7 @@ extern "C" fn cableway_drain() -> bool {
 
 #[unsafe(no_mangle)]
 extern "C" fn cableway_progress() -> c_int {
-    /// Calls in vain, one after another. Threads may miscount, which matters to nobody.
+    /// The number of consecutive calls without events. Lost updates do no harm.
     static IDLE: AtomicU64 = AtomicU64::new(0);
     guarded(0, || {
         let Some(engine) = state::engine() else { return 0 };
@@ -113,8 +112,8 @@ extern "C" fn cableway_dump(_communicator: *const Communicator) {
     });
 }
 
-/// How large the messages are that are explained.
-const EXPLAINED: RangeInclusive<u64> = 1..=4 << 20;
+/// The message sizes that are explained.
+const EXPLAINED_SIZES: RangeInclusive<u64> = 1..=4 << 20;
 
 #[unsafe(no_mangle)]
 extern "C" fn cableway_explain(process: u64) {
@@ -122,7 +121,7 @@ extern "C" fn cableway_explain(process: u64) {
         let Some(engine) = state::engine() else { return };
         let Some(peer) = state::rank_of(process) else { return };
         for note in engine.notes(peer).unwrap_or_default() {
-            state::say(&note);
+            state::print_line(&note);
         }
         for (what, from, to) in [
             ("host to host", MemoryClass::Host, MemoryClass::Host),
@@ -131,11 +130,11 @@ extern "C" fn cableway_explain(process: u64) {
             ("device to device", MemoryClass::Device, MemoryClass::Device),
         ] {
             let side = |class| Side { class, form: Form::Run };
-            let rows = engine.explain(peer, side(from), side(to), EXPLAINED);
+            let rows = engine.explain(peer, side(from), side(to), EXPLAINED_SIZES);
             match rows.and_then(|rows| Ok(Explained::table(&rows, &engine.transports(peer)?, &[]))) {
                 Ok(table) => {
-                    state::say(&format!("messages from {what}"));
-                    table.lines().for_each(state::say);
+                    state::print_line(&format!("messages from {what}"));
+                    table.lines().for_each(state::print_line);
                 }
                 Err(error) => state::report(&error),
             }

@@ -1,4 +1,4 @@
-//! Layouts of derived types, and packing by them.
+//! Creates the layouts of derived datatypes, and packs buffers.
 
 use std::ffi::{c_int, c_void};
 
@@ -27,7 +27,7 @@ unsafe extern "C" fn cableway_layout_create(
 }
 
 /// # Safety
-/// From [`cableway_layout_create`], once.
+/// `layout` is from [`cableway_layout_create`], and freed only once.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cableway_layout_free(layout: *mut c_void) {
     // SAFETY: the caller's promise.
@@ -35,7 +35,7 @@ unsafe extern "C" fn cableway_layout_free(layout: *mut c_void) {
 }
 
 /// # Safety
-/// The buffer is valid, and `len` bytes at `to`.
+/// The buffer is valid for reads, and `to` for writes of `len` bytes.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cableway_pack(from: *const BufferDescription, to: *mut u8, len: u64) -> c_int {
     guarded(Code::Internal as c_int, || {
@@ -44,7 +44,7 @@ unsafe extern "C" fn cableway_pack(from: *const BufferDescription, to: *mut u8, 
         match unsafe { pack(&*from, engine.devices(), to, len) } {
             Ok(()) => Code::Ok as c_int,
             Err(error) => {
-                log::warn!("packing {len} bytes: {error}");
+                log::warn!("cannot pack {len} bytes: {error}");
                 Code::Device as c_int
             }
         }

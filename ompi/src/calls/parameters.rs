@@ -1,4 +1,4 @@
-//! The parameter table and the counters, for whoever registers them with the host.
+//! The parameter table and the counters, which the shim registers with Open MPI.
 
 use std::ffi::{CStr, c_char, c_int};
 
@@ -6,11 +6,11 @@ use cableway_base::Counters;
 use cableway_pml::Communicator;
 
 use crate::boundary::Code;
-use crate::guard::contained;
+use crate::guard::guarded_read;
 use crate::state;
 
 /// # Safety
-/// Two valid strings, and a valid place for a third.
+/// `name` and `value` are valid strings; `reason` is valid for writes.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cableway_set_parameter(
     name: *const c_char,
@@ -19,15 +19,15 @@ unsafe extern "C" fn cableway_set_parameter(
 ) -> c_int {
     // SAFETY: the caller's promise, here and below.
     unsafe { *reason = c"an internal error".as_ptr() };
-    contained(Code::Internal.refused(), || {
+    guarded_read(Code::Internal.negative(), || {
         // SAFETY: as above.
         let (name, value) = unsafe { (CStr::from_ptr(name), CStr::from_ptr(value)) };
         match state::set_parameter(&name.to_string_lossy(), &value.to_string_lossy()) {
             Ok(()) => 0,
             Err(error) => {
                 // SAFETY: as above.
-                unsafe { *reason = state::words(&error.to_string()) };
-                Code::BadArgument.refused()
+                unsafe { *reason = state::leak_c_string(&error.to_string()) };
+                Code::BadArgument.negative()
             }
         }
     })
@@ -35,7 +35,7 @@ unsafe extern "C" fn cableway_set_parameter(
 
 #[unsafe(no_mangle)]
 extern "C" fn cableway_set_verbosity(verbosity: c_int) {
-    contained((), || state::start_log(verbosity));
+    guarded_read((), || state::start_log(verbosity));
 }
 
 /// # Safety
@@ -47,8 +47,8 @@ unsafe extern "C" fn cableway_parameter_row(
     value: *mut *const c_char,
     help: *mut *const c_char,
 ) -> bool {
-    contained(false, || {
-        let Some([row_name, row_value, row_help]) = state::rows().get(index) else { return false };
+    guarded_read(false, || {
+        let Some([row_name, row_value, row_help]) = state::parameter_rows().get(index) else { return false };
         // SAFETY: the caller's promise.
         unsafe {
             *name = row_name.as_ptr();
@@ -63,13 +63,13 @@ unsafe extern "C" fn cableway_parameter_row(
 /// The out-pointers are valid; what they are set to lives as long as the process.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cableway_counter_row(index: usize, name: *mut *const c_char, help: *mut *const c_char) -> bool {
-    contained(false, || {
+    guarded_read(false, || {
         let rows = Counters::default().rows();
         let Some(&(row_name, row_help, _)) = rows.get(index) else { return false };
         // SAFETY: the caller's promise.
         unsafe {
-            *name = state::words(row_name);
-            *help = state::words(row_help);
+            *name = state::leak_c_string(row_name);
+            *help = state::leak_c_string(row_help);
         }
         true
     })
@@ -78,14 +78,14 @@ unsafe extern "C" fn cableway_counter_row(index: usize, name: *mut *const c_char
 #[unsafe(no_mangle)]
 extern "C" fn cableway_counter_value(index: usize) -> u64 {
     let value = || Some(state::engine()?.counters().rows().get(index)?.2);
-    contained(0, || value().unwrap_or(0))
+    guarded_read(0, || value().unwrap_or(0))
 }
 
 /// # Safety
-/// A live communicator, and two valid places.
+/// The communicator is live; `posted` and `unexpected` are valid for writes.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cableway_queue_lengths(communicator: *const Communicator, posted: *mut u32, unexpected: *mut u32) {
-    contained((), || {
+    guarded_read((), || {
         // SAFETY: the caller's promise.
         let lengths = unsafe { &*communicator }.queue_lengths();
         // SAFETY: as above.

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use cableway_pml::{Communicator, Message};
 
-use super::request::refused;
+use super::request::report_error;
 use crate::boundary::{Code, StatusReport};
 use crate::guard::guarded;
 use crate::state;
 
 /// # Safety
-/// A live communicator; `status` is valid, `message` is valid or null.
+/// The communicator is live; `status` is valid; `message` is valid or null.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cableway_iprobe(
     communicator: *const Communicator,
@@ -20,13 +20,13 @@ unsafe extern "C" fn cableway_iprobe(
     status: *mut StatusReport,
     message: *mut *mut Message,
 ) -> c_int {
-    guarded(Code::Internal.refused(), || {
-        let Some(engine) = state::engine() else { return Code::Internal.refused() };
+    guarded(Code::Internal.negative(), || {
+        let Some(engine) = state::engine() else { return Code::Internal.negative() };
         let found = if message.is_null() {
             // SAFETY: the caller's promise.
             engine.iprobe(unsafe { &*communicator }, source, tag)
         } else {
-            // SAFETY: the pointer came from `Arc::into_raw` and its communicator is alive: one more reference.
+            // SAFETY: the pointer is from `Arc::into_raw`, and the communicator is live.
             let communicator = unsafe {
                 Arc::increment_strong_count(communicator);
                 Arc::from_raw(communicator)
@@ -47,7 +47,7 @@ unsafe extern "C" fn cableway_iprobe(
                 1
             }
             Ok(None) => 0,
-            Err(error) => refused(&error),
+            Err(error) => report_error(&error),
         }
     })
 }

@@ -1,17 +1,17 @@
-//! Receives, of what comes and of messages that a probe took.
+//! Receives, including those of matched messages.
 
 use std::ffi::c_int;
 
 use cableway_pml::{Communicator, Message, Outcome, Request, Status};
 
-use super::request::{refused, run};
+use super::request::{report_error, run};
 use crate::boundary::{BufferDescription, Code, StatusReport};
 use crate::buffer::buffer_of;
 use crate::guard::{guarded, guarded_start};
 use crate::state;
 
 /// # Safety
-/// A live communicator; buffer and request stay valid until the request completes.
+/// The communicator is live; buffer and request stay valid until the request completes.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cableway_irecv(
     communicator: *const Communicator,
@@ -21,17 +21,17 @@ unsafe extern "C" fn cableway_irecv(
     request: *mut Request,
 ) -> c_int {
     let start = || {
-        let Some(engine) = state::engine() else { return Code::Internal.refused() };
+        let Some(engine) = state::engine() else { return Code::Internal.negative() };
         // SAFETY: the caller's promise; the request is not active before this.
         let started = unsafe { engine.irecv(&*communicator, source, tag, buffer_of(buffer), request) };
-        started.map_or_else(|error| refused(&error), |()| 0)
+        started.map_or_else(|error| report_error(&error), |()| 0)
     };
     // SAFETY: the caller's promise.
     unsafe { guarded_start(request, start) }
 }
 
 /// # Safety
-/// A live communicator, a valid buffer and status.
+/// The communicator is live; buffer and status are valid.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cableway_recv(
     communicator: *const Communicator,
@@ -54,7 +54,8 @@ unsafe extern "C" fn cableway_recv(
 }
 
 /// # Safety
-/// A message from `cableway_iprobe`, once; buffer and request stay valid until the request completes.
+/// `message` is from `cableway_iprobe` and received only once. Buffer and request stay valid until the request
+/// completes.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cableway_imrecv(
     message: *mut Message,
@@ -62,7 +63,7 @@ unsafe extern "C" fn cableway_imrecv(
     request: *mut Request,
 ) -> c_int {
     let start = || {
-        let Some(engine) = state::engine() else { return Code::Internal.refused() };
+        let Some(engine) = state::engine() else { return Code::Internal.negative() };
         // SAFETY: the caller's promise.
         unsafe { engine.imrecv(*Box::from_raw(message), buffer_of(buffer), request) };
         0
@@ -72,7 +73,7 @@ unsafe extern "C" fn cableway_imrecv(
 }
 
 /// # Safety
-/// A message from `cableway_iprobe`, once; a valid buffer and status.
+/// `message` is from `cableway_iprobe` and received only once; buffer and status are valid.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cableway_mrecv(
     message: *mut Message,

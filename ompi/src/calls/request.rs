@@ -1,4 +1,4 @@
-//! Requests: the shim's memory that the engine works in, and how they end.
+//! Requests: construction, completion and blocking waits.
 
 use std::ffi::{c_int, c_void};
 
@@ -7,35 +7,36 @@ use cableway_pml::{Engine, Error, Outcome, Request, Status};
 use crate::boundary::{Code, shim_completed, shim_host_progress};
 use crate::fault::{self, Point};
 use crate::guard::guarded;
-use crate::state::among_threads;
-use crate::waiting::{OwnRequest, POLLS_PER_HOST_PROGRESS, Waited};
+use crate::state::is_multithreaded;
+use crate::waiting::{POLLS_PER_HOST_PROGRESS, StackRequest, WaitedRequest};
 use crate::{poison, state};
 
 /// # Safety
-/// `CABLEWAY_REQUEST_BYTES` of memory, aligned to 64; `owner` is the shim's request that it is part of.
+/// `request` points to `CABLEWAY_REQUEST_BYTES` of memory, aligned to 64. `owner` is the shim's request that contains
+/// it.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cableway_request_construct(request: *mut Request, owner: *mut c_void) {
-    // SAFETY: room and alignment are asserted in `boundary`; nobody else knows the request yet.
+    // SAFETY: `boundary` asserts size and alignment; nothing else uses the request yet.
     unsafe {
         request.write(Request::new());
         (*request).set_hook(Some((completed, owner)));
     }
-    guarded((), || poison::note_made(request, owner));
+    guarded((), || poison::register_request(request, owner));
 }
 
 /// # Safety
-/// Constructed, and not active.
+/// The request is constructed and not active.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cableway_request_destruct(request: *mut Request) {
     guarded((), || {
-        poison::note_destroyed(request);
+        poison::unregister_request(request);
         // SAFETY: the caller's promise.
         unsafe { request.drop_in_place() };
     });
 }
 
 /// # Safety
-/// A request that was started.
+/// The request was started.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cableway_cancel(request: *mut Request) {
     guarded((), || {
@@ -46,23 +47,23 @@ unsafe extern "C" fn cableway_cancel(request: *mut Request) {
     });
 }
 
-/// The hook of every request of the shim's.
+/// The completion hook of the shim's requests.
 ///
 /// # Safety
-/// `owner` is the shim's request that `request` is part of; both may be gone when this returns.
+/// `owner` is the shim's request that contains `request`. Both may be freed when this returns.
 unsafe fn completed(request: *const Request, owner: *mut c_void) {
-    // SAFETY: the request is complete, and alive until the shim is told.
+    // SAFETY: the request is complete, and valid until the call of `shim_completed`.
     let (status, error) = unsafe { ((*request).status(), (*request).error()) };
     if let Some(error) = error {
-        // SAFETY: as the caller promised.
+        // SAFETY: the caller's promise.
         return unsafe { failed(status, error, owner) };
     }
-    // SAFETY: `owner` is what the shim gave with the request.
+    // SAFETY: the caller's promise about `owner`.
     unsafe { shim_completed(owner, status.source, status.tag, status.len, status.cancelled, Code::Ok as c_int) };
 }
 
 /// # Safety
-/// As [`completed`].
+/// As for [`completed`].
 #[cold]
 unsafe fn failed(status: Status, error: &Error, owner: *mut c_void) {
     if !matches!(error, Error::Truncated { .. }) {
@@ -73,16 +74,16 @@ unsafe fn failed(status: Status, error: &Error, owner: *mut c_void) {
     unsafe { shim_completed(owner, status.source, status.tag, status.len, status.cancelled, code) };
 }
 
-/// Progresses until `request` is complete: mostly the engine alone, now and then all of Open MPI.
+/// Progresses the engine, and less often all of Open MPI, until `request` is complete.
 #[inline]
-pub(super) fn wait_for(engine: &Engine, request: &OwnRequest) {
+pub(super) fn wait_for(engine: &Engine, request: &StackRequest) {
     let mut polls: u32 = 0;
     while !request.is_complete() {
         fault::point(Point::Wait);
         if engine.progress() == 0 {
             polls += 1;
             if polls.is_multiple_of(POLLS_PER_HOST_PROGRESS) {
-                // SAFETY: Open MPI is initialised while it calls this component.
+                // SAFETY: Open MPI is initialized while it calls this component.
                 unsafe { shim_host_progress() };
                 poison::unwind_if_stopped();
             }
@@ -90,19 +91,19 @@ pub(super) fn wait_for(engine: &Engine, request: &OwnRequest) {
     }
 }
 
-/// Starts an operation on a request of this frame's, waits for its end, and answers how it ended.
+/// Starts an operation on a request on the stack, waits until it is complete, and returns its result.
 pub(super) fn run(
     engine: &Engine,
     start: impl FnOnce(*const Request) -> Result<Outcome, Error>,
 ) -> Result<Status, Error> {
-    if among_threads() {
-        let waited = Waited::new();
-        return match start(waited.ready())? {
+    if is_multithreaded() {
+        let waited = WaitedRequest::new();
+        return match start(waited.request())? {
             Outcome::Complete => Ok(Status::EMPTY),
             Outcome::Started => waited.wait(engine).result(),
         };
     }
-    let request = OwnRequest::new();
+    let request = StackRequest::new();
     match start(&raw const *request)? {
         Outcome::Complete => Ok(Status::EMPTY),
         Outcome::Started => {
@@ -112,9 +113,9 @@ pub(super) fn run(
     }
 }
 
-/// Says why a call was refused, and answers what it returns then.
+/// Logs an error, and returns its negated code.
 #[cold]
-pub(super) fn refused(error: &Error) -> c_int {
+pub(super) fn report_error(error: &Error) -> c_int {
     state::report(error);
-    Code::from(error).refused()
+    Code::from(error).negative()
 }

@@ -5,74 +5,74 @@ use std::ffi::c_int;
 use cableway_common_cuda::Location;
 use cableway_pml::{Buffer, Communicator, Engine, Outcome, Request, SendMode, Short};
 
-use super::request::{refused, run};
-use crate::boundary::{BufferDescription, Code, Place};
+use super::request::{report_error, run};
+use crate::boundary::{BufferDescription, Code, LocationDescription};
 use crate::buffer::buffer_of;
 use crate::guard::{guarded, guarded_start};
 use crate::state;
 
 /// # Safety
-/// A live communicator, a valid buffer; somewhere to write the place to.
+/// The communicator is live; the buffer is valid for reads, and `location` for writes.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cableway_send_now(
     communicator: *const Communicator,
     dest: c_int,
     tag: c_int,
     buffer: *const BufferDescription,
-    place: *mut Place,
+    location: *mut LocationDescription,
 ) -> c_int {
-    guarded(Code::Internal.refused(), || {
-        let Some(engine) = state::engine() else { return Code::Internal.refused() };
+    guarded(Code::Internal.negative(), || {
+        let Some(engine) = state::engine() else { return Code::Internal.negative() };
         // SAFETY: the caller's promise.
         match unsafe { engine.send_now(&*communicator, dest, tag, buffer_of(buffer)) } {
             // SAFETY: the caller's promise.
-            Ok(tried) => unsafe { report(tried, place) },
-            Err(error) => refused(&error),
+            Ok(outcome) => unsafe { report(outcome, location) },
+            Err(error) => report_error(&error),
         }
     })
 }
 
-/// What a call that tries to send at once answers.
+/// Returns the result of a call that tries to send at once, and writes the buffer's location if it could not.
 ///
 /// # Safety
-/// `place` can be written.
+/// `out` is valid for writes.
 #[inline]
-pub(super) unsafe fn report(tried: Short, place: *mut Place) -> c_int {
-    match tried {
+pub(super) unsafe fn report(outcome: Short, out: *mut LocationDescription) -> c_int {
+    match outcome {
         Short::Left => 1,
         Short::Not(location) => {
             // SAFETY: the caller's promise.
-            unsafe { place.write(location.into()) };
+            unsafe { out.write(location.into()) };
             0
         }
     }
 }
 
 /// # Safety
-/// A live communicator; buffer and request stay valid until the request completes. The place is null, or was filled in
-/// for this buffer, and the program has not run since.
+/// The communicator is live; buffer and request stay valid until the request completes. `location` is null, or was
+/// written for this buffer in the same MPI call.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cableway_isend(
     communicator: *const Communicator,
     dest: c_int,
     tag: c_int,
     buffer: *const BufferDescription,
-    place: *const Place,
+    location: *const LocationDescription,
     mode: c_int,
     request: *mut Request,
 ) -> c_int {
     let start = || {
-        let Some(engine) = state::engine() else { return Code::Internal.refused() };
+        let Some(engine) = state::engine() else { return Code::Internal.negative() };
         // SAFETY: the caller's promise; the request is not active before this.
         let outcome = unsafe {
             let (communicator, buffer, mode) = (&*communicator, buffer_of(buffer), mode_of(mode));
-            let location = place.as_ref().and_then(|place| Option::from(*place));
+            let location = location.as_ref().and_then(|location| Option::from(*location));
             engine.isend_after(communicator, dest, tag, (buffer, location), &mode, request)
         };
         match outcome {
             Ok(Outcome::Complete) => 1,
             Ok(Outcome::Started) => 0,
-            Err(error) => refused(&error),
+            Err(error) => report_error(&error),
         }
     };
     // SAFETY: the caller's promise.
@@ -80,7 +80,7 @@ unsafe extern "C" fn cableway_isend(
 }
 
 /// # Safety
-/// A live communicator, a valid buffer.
+/// The communicator is live, and the buffer is valid for reads.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cableway_send(
     communicator: *const Communicator,
@@ -89,17 +89,17 @@ unsafe extern "C" fn cableway_send(
     buffer: *const BufferDescription,
     mode: c_int,
 ) -> c_int {
-    guarded(Code::Internal.refused(), || {
-        let Some(engine) = state::engine() else { return Code::Internal.refused() };
+    guarded(Code::Internal.negative(), || {
+        let Some(engine) = state::engine() else { return Code::Internal.negative() };
         // SAFETY: the caller's promise.
         unsafe { send_and_wait(engine, &*communicator, (dest, tag), (buffer_of(buffer), None), &mode_of(mode)) }
     })
 }
 
-/// With the buffer's location, if the short way has found it out.
+/// Sends and waits. `location` is the buffer's location if an attempt to send at once has found it out.
 ///
 /// # Safety
-/// The buffer is valid for reads; the program has not run since its location was found.
+/// The buffer is valid for reads, and its location was found in the same MPI call.
 #[inline(never)]
 pub(super) unsafe fn send_and_wait(
     engine: &Engine,
@@ -112,7 +112,7 @@ pub(super) unsafe fn send_and_wait(
     let result = run(engine, |request| unsafe {
         engine.isend_after(communicator, dest, tag, (buffer, location), mode, request)
     });
-    result.map_or_else(|error| refused(&error), |_| Code::Ok as c_int)
+    result.map_or_else(|error| report_error(&error), |_| Code::Ok as c_int)
 }
 
 fn mode_of(mode: c_int) -> SendMode {

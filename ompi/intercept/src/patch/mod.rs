@@ -58,7 +58,7 @@ pub struct Changed {
     /// Slots of objects.
     pub slots: usize,
     /// The first word that could not be changed, and why.
-    pub refused: Option<(usize, io::Error)>,
+    pub failure: Option<(usize, io::Error)>,
 }
 
 impl Changed {
@@ -67,7 +67,7 @@ impl Changed {
         match changed {
             Ok(changed) => usize::from(changed),
             Err(error) => {
-                self.refused.get_or_insert((word, error));
+                self.failure.get_or_insert((word, error));
                 0
             }
         }

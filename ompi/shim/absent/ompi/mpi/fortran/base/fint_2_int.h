@@ -1,5 +1,5 @@
-/* Open MPI's op.h asks for this header, which distributions leave out. It converts C's integers to Fortran's, which
- * are the same ones on the systems that are supported. */
+/* Replaces a header that Open MPI's op.h includes, but distributions leave out. It converts C's integers to Fortran's,
+ * which are the same on the supported systems. */
 #ifndef OMPI_INT_2_FINT
 #define OMPI_INT_2_FINT(value) (value)
 #endif

@@ -1,5 +1,5 @@
-/* What Open MPI 5.0's installed headers ask of this name, for packages that leave it out (Debian 13's does): the
- * pthread types that its own structures hold, and the operations that its inline functions call. */
+/* Replaces a header that Open MPI 5.0's installed headers include, but some packages (Debian 13's) leave out: the
+ * pthread types of Open MPI's structures, and the operations that its inline functions call. */
 #ifndef CABLEWAY_THREADS_PTHREADS_MUTEX_H
 #define CABLEWAY_THREADS_PTHREADS_MUTEX_H
 

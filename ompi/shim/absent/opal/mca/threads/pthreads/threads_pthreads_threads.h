@@ -1,10 +1,10 @@
-/* As threads_pthreads_mutex.h beside it: how a thread of Open MPI 5.0 gives way. */
+/* Replaces a missing header, as threads_pthreads_mutex.h does: how a thread yields. */
 #ifndef CABLEWAY_THREADS_PTHREADS_THREADS_H
 #define CABLEWAY_THREADS_PTHREADS_THREADS_H
 
 typedef void (*opal_threads_pthreads_yield_fn_t)(void);
 
-/* Set by the library as its parameters say. */
+/* Open MPI's library sets this according to its MCA parameters. */
 OPAL_DECLSPEC extern opal_threads_pthreads_yield_fn_t opal_threads_pthreads_yield_fn;
 
 static inline void opal_thread_yield(void)

@@ -1,4 +1,4 @@
-/* As threads_pthreads_mutex.h beside it: keys of data that each thread has for itself. */
+/* Replaces a missing header, as threads_pthreads_mutex.h does: keys of thread-specific data. */
 #ifndef CABLEWAY_THREADS_PTHREADS_TSD_H
 #define CABLEWAY_THREADS_PTHREADS_TSD_H
 

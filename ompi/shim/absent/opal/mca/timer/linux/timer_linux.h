@@ -1,5 +1,5 @@
-/* What Open MPI 5.0's installed headers ask of this name, for packages that leave it out (Debian 13's does): the
- * clock that the library sets up. */
+/* Replaces a header that Open MPI 5.0's installed headers include, but some packages (Debian 13's) leave out: the
+ * library's clock. */
 #ifndef CABLEWAY_TIMER_LINUX_H
 #define CABLEWAY_TIMER_LINUX_H
 

@@ -1,20 +1,20 @@
-//! Sends and receives of plain bytes, in the standard mode: the calls of `shim/common/shortcut.c`. What cannot be done at
-//! once is done out of line, so that the way that nearly every message goes stays short.
+//! Sends and receives of contiguous bytes in the standard mode, for `shim/common/fast_path.c`. Rare cases are not
+//! inlined, which keeps the fast path short.
 
 use std::ffi::c_int;
 
 use cableway_pml::{Buffer, Communicator, Engine, Outcome, Request, SendMode, Short, Status};
 
-use super::request::{refused, run, wait_for};
+use super::request::{report_error, run, wait_for};
 use super::send::{report, send_and_wait};
-use crate::boundary::{Code, Place, StatusReport};
+use crate::boundary::{Code, LocationDescription, StatusReport};
 use crate::guard::{guarded, guarded_start};
 use crate::state;
-use crate::state::among_threads;
-use crate::waiting::OwnRequest;
+use crate::state::is_multithreaded;
+use crate::waiting::StackRequest;
 
 /// # Safety
-/// A live communicator, `len` bytes to read; somewhere to write the place to.
+/// The communicator is live; `address` is valid for reads of `len` bytes, and `location` for writes.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cableway_send_bytes_now(
     communicator: *const Communicator,
@@ -22,21 +22,21 @@ unsafe extern "C" fn cableway_send_bytes_now(
     tag: c_int,
     address: *const u8,
     len: u64,
-    place: *mut Place,
+    location: *mut LocationDescription,
 ) -> c_int {
-    guarded(Code::Internal.refused(), || {
-        let Some(engine) = state::engine() else { return Code::Internal.refused() };
+    guarded(Code::Internal.negative(), || {
+        let Some(engine) = state::engine() else { return Code::Internal.negative() };
         // SAFETY: the caller's promise.
         match unsafe { engine.send_now(&*communicator, dest, tag, Buffer::bytes(address, len)) } {
             // SAFETY: the caller's promise.
-            Ok(tried) => unsafe { report(tried, place) },
-            Err(error) => refused(&error),
+            Ok(outcome) => unsafe { report(outcome, location) },
+            Err(error) => report_error(&error),
         }
     })
 }
 
 /// # Safety
-/// A live communicator, `len` bytes to read.
+/// The communicator is live; `address` is valid for reads of `len` bytes.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cableway_send_bytes(
     communicator: *const Communicator,
@@ -45,25 +45,25 @@ unsafe extern "C" fn cableway_send_bytes(
     address: *const u8,
     len: u64,
 ) -> c_int {
-    guarded(Code::Internal.refused(), || {
-        let Some(engine) = state::engine() else { return Code::Internal.refused() };
+    guarded(Code::Internal.negative(), || {
+        let Some(engine) = state::engine() else { return Code::Internal.negative() };
         // SAFETY: the caller's promise, here and below.
         let communicator = unsafe { &*communicator };
         let buffer = Buffer::bytes(address, len);
         // SAFETY: as above.
         match unsafe { engine.send_now(communicator, dest, tag, buffer) } {
             Ok(Short::Left) => Code::Ok as c_int,
-            // SAFETY: as above; the program has not run since.
+            // SAFETY: as above; the location was found in this call.
             Ok(Short::Not(location)) => unsafe {
                 send_and_wait(engine, communicator, (dest, tag), (buffer, location), &SendMode::Standard)
             },
-            Err(error) => refused(&error),
+            Err(error) => report_error(&error),
         }
     })
 }
 
 /// # Safety
-/// A live communicator; `len` bytes to write to and the request stay valid until it completes.
+/// The communicator is live; `len` bytes at `address` and the request stay valid until the request completes.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cableway_irecv_bytes(
     communicator: *const Communicator,
@@ -74,11 +74,11 @@ unsafe extern "C" fn cableway_irecv_bytes(
     request: *mut Request,
 ) -> c_int {
     let start = || {
-        let Some(engine) = state::engine() else { return Code::Internal.refused() };
+        let Some(engine) = state::engine() else { return Code::Internal.negative() };
         // SAFETY: the caller's promise; the request is not active before this.
         match unsafe { engine.irecv(&*communicator, source, tag, Buffer::bytes(address, len), request) } {
             Ok(()) => Code::Ok as c_int,
-            Err(error) => refused(&error),
+            Err(error) => report_error(&error),
         }
     };
     // SAFETY: the caller's promise.
@@ -86,7 +86,7 @@ unsafe extern "C" fn cableway_irecv_bytes(
 }
 
 /// # Safety
-/// A live communicator, `len` bytes to write to; `status` is valid or null.
+/// The communicator is live; `address` is valid for writes of `len` bytes; `status` is valid or null.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cableway_recv_bytes(
     communicator: *const Communicator,
@@ -106,11 +106,11 @@ unsafe extern "C" fn cableway_recv_bytes(
     guarded(Code::Internal as c_int, || {
         let Some(engine) = state::engine() else { return report(StatusReport::new(Status::EMPTY, Code::Internal)) };
         let buffer = Buffer::bytes(address, len);
-        if among_threads() {
+        if is_multithreaded() {
             // SAFETY: the caller's promise.
-            return report(unsafe { recv_among_threads(engine, &*communicator, (source, tag), buffer) });
+            return report(unsafe { recv_multithreaded(engine, &*communicator, (source, tag), buffer) });
         }
-        let request = OwnRequest::new();
+        let request = StackRequest::new();
         // SAFETY: the caller's promise; the request lives until it is complete.
         if let Err(error) = unsafe { engine.irecv(&*communicator, source, tag, buffer, &raw const *request) } {
             return report(StatusReport::of(Err(error)));
@@ -120,7 +120,7 @@ unsafe extern "C" fn cableway_recv_bytes(
             return report(StatusReport::of(request.result()));
         }
         let received = report(StatusReport::new(request.status(), Code::Ok));
-        // It succeeded, so it holds nothing: neither an error nor the buffer's description.
+        // A request that succeeded owns nothing, so dropping it would only cost time.
         std::mem::forget(request);
         received
     })
@@ -129,7 +129,7 @@ unsafe extern "C" fn cableway_recv_bytes(
 /// # Safety
 /// The buffer is valid for writes.
 #[inline(never)]
-unsafe fn recv_among_threads(
+unsafe fn recv_multithreaded(
     engine: &Engine,
     communicator: &Communicator,
     (source, tag): (c_int, c_int),
