@@ -72,10 +72,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 
 /// Crates, by their root files, in which files use each other in circles of more than two, and how many files these are.
 /// The list only shrinks.
-const CIRCLES: &[(&str, usize)] = &[
-    ("datatype/src/lib.rs", 3),
-    ("tests/sim-cuda/src/lib.rs", 18),
-];
+const CIRCLES: &[(&str, usize)] = &[("datatype/src/lib.rs", 3), ("tests/sim-cuda/src/lib.rs", 18)];
 
 /// Crates in layers, the lowest first, by their root files. A file uses only files of its own layer and of those below.
 const LAYERS: &[(&str, &[&[&str]])] = &[
