@@ -141,7 +141,7 @@ impl DeviceInfo for Double {
     }
 
     fn limits(&self, _device: DeviceIndex) -> Result<Limits, Failure> {
-        Ok(Limits { multiprocessors: 1, max_pitch: 1 << 20 })
+        Ok(Limits { multiprocessors: 1, max_pitch: 1 << 20, wide_values: false })
     }
 }
 

@@ -9,7 +9,7 @@ use super::mechanism::{Entry, Mechanism, Progress};
 use super::workspace::Workspace;
 use crate::copy::Direction;
 use crate::driver::{Event, Failure, Piece};
-use crate::order::{After, destroy_event};
+use crate::order::destroy_event;
 
 /// What copy engines have of one operation.
 #[derive(Default)]
@@ -52,9 +52,7 @@ impl Mechanism for ByEngines {
         // SAFETY: valid for as long as the copies are under way, and nobody else's until then, by the promise of
         // whoever added them; as page-locked as it was said to be, it is host memory.
         let landing = (landing && Landing::suits(&self.pieces)).then(|| unsafe { Landing::prepare(&self.pieces) });
-        if copies.after == After::DefaultStream {
-            workspace.default_stream.precede(workspace.streams.of(direction)?)?;
-        }
+        let stream = copies.ordered_stream(workspace)?;
         let together = copies.page_locked || direction == Direction::DeviceToDevice;
         // SAFETY: whoever added the pieces promises that their ranges are good until the operation is over.
         let issued = unsafe { workspace.streams.issue(direction, &self.pieces[begun..], together) };
@@ -68,7 +66,7 @@ impl Mechanism for ByEngines {
         });
         if followed.is_err() {
             // Some may be under way; their memory must be the caller's again when it hears of the failure.
-            let _ = workspace.context.driver.synchronise(workspace.streams.of(direction)?);
+            let _ = workspace.context.driver.synchronise(stream);
             self.state = State::Idle;
         }
         followed

@@ -1,8 +1,9 @@
 //! What was gathered for an operation, and is not begun yet.
 
 use super::stretch::Stretch;
+use super::workspace::Workspace;
 use crate::copy::{Direction, Within};
-use crate::driver::Piece;
+use crate::driver::{Failure, Piece, Stream};
 use crate::location::Location;
 use crate::order::After;
 use crate::strided::{Strided, rows};
@@ -35,6 +36,16 @@ impl Gathered {
     /// Whether all of them are single rows.
     pub(super) fn is_plain(&self) -> bool {
         self.blocks.is_empty() && self.stretches.is_empty() && self.pieces.iter().all(|piece| piece.rows == 1)
+    }
+
+    /// The stream of their direction, ordered after what they come after. The context is current.
+    pub(super) fn ordered_stream<'w>(&mut self, workspace: &'w Workspace) -> Result<&'w Stream, Failure> {
+        let stream = workspace.streams.of(self.direction)?;
+        if self.after == After::DefaultStream {
+            workspace.default_stream.precede(stream)?;
+            self.after = After::Nothing;
+        }
+        Ok(stream)
     }
 
     /// Forgets everything but the room that it takes.

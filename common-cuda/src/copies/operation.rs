@@ -12,6 +12,7 @@ use super::by_copier::ByCopier;
 use super::by_cpu::ByCpu;
 use super::by_engines::ByEngines;
 use super::by_kernels::ByKernels;
+use super::by_values::ByValues;
 use super::gathered::{Blocks, Gathered};
 use super::mechanism::{Entry, Mechanism, Progress};
 use super::stretch::Stretch;
@@ -135,6 +136,7 @@ pub(crate) struct Operation {
     cpu: ByCpu,
     copier: ByCopier,
     kernels: ByKernels,
+    values: ByValues,
     engines: ByEngines,
     /// The workspace counts it.
     under_way: bool,
@@ -160,6 +162,7 @@ impl Operation {
             cpu: ByCpu,
             copier: ByCopier::default(),
             kernels: ByKernels::default(),
+            values: ByValues::default(),
             engines: ByEngines::default(),
             under_way: false,
         }
@@ -248,6 +251,7 @@ impl Operation {
         }
         let _all_begun = offer(&mut self.copier, workspace, copies, &mut entry)?
             || offer(&mut self.kernels, workspace, copies, &mut entry)?
+            || offer(&mut self.values, workspace, copies, &mut entry)?
             || offer(&mut self.engines, workspace, copies, &mut entry)?;
         Ok(Progress::Pending)
     }
@@ -273,8 +277,8 @@ impl Operation {
     }
 
     /// Those that have copies under way, in the order in which copies are offered to them.
-    fn mechanisms(&mut self) -> [&mut dyn Mechanism; 3] {
-        [&mut self.copier, &mut self.kernels, &mut self.engines]
+    fn mechanisms(&mut self) -> [&mut dyn Mechanism; 4] {
+        [&mut self.copier, &mut self.kernels, &mut self.values, &mut self.engines]
     }
 
     fn look(&mut self, workspace: &Workspace) -> Result<bool, Failure> {
@@ -282,6 +286,9 @@ impl Operation {
         let mut progress = self.copier.poll(workspace, copies)?;
         if progress == Progress::Done {
             progress = self.kernels.poll(workspace, copies)?;
+        }
+        if progress == Progress::Done {
+            progress = self.values.poll(workspace, copies)?;
         }
         if progress == Progress::Done {
             progress = self.engines.poll(workspace, copies)?;

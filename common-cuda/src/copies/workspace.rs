@@ -3,6 +3,7 @@
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, OnceLock};
 
+use super::slots::Slots;
 use super::streams::CopyStreams;
 use crate::context::Context;
 use crate::copier::Copier;
@@ -21,6 +22,7 @@ pub(crate) struct Workspace {
     pub(crate) default_stream: Arc<DefaultStream>,
     pub(crate) settings: Settings,
     pub(super) streams: CopyStreams,
+    pub(super) slots: Slots,
     pub(crate) kernels: Kernels,
     pub(super) copier: Copier,
     pub(crate) lists: Arc<ListMemory>,
@@ -38,6 +40,7 @@ impl Workspace {
         Workspace {
             settings,
             streams: CopyStreams::new(context.clone()),
+            slots: Slots::new(context.clone()),
             kernels: Kernels::new(context.clone(), default_stream.clone(), settings.kernels),
             copier: Copier::new(context.clone(), settings),
             lists: Arc::new(ListMemory::new(context.clone(), default_stream.clone(), settings.list_memory)),

@@ -116,9 +116,11 @@ impl DeviceInfo for CudaDriver {
         let number = |which| self.attribute(device, which);
         let multiprocessors = number(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
         let pitch = number(Attribute::CU_DEVICE_ATTRIBUTE_MAX_PITCH).ok();
+        let wide_values = number(Attribute::CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS);
         Ok(Limits {
             multiprocessors: u32::try_from(multiprocessors).unwrap_or(1).max(1),
             max_pitch: pitch.and_then(|pitch| usize::try_from(pitch).ok()).unwrap_or(0),
+            wide_values: wide_values.is_ok_and(|wide| wide != 0),
         })
     }
 }

@@ -2,11 +2,16 @@
 
 use std::ffi::{c_int, c_uint};
 
-use cudarc::driver::sys::{CUevent, CUevent_flags_enum, CUstream, CUstream_flags_enum, CUstreamCaptureMode_enum};
+use cudarc::driver::sys::{
+    CUevent, CUevent_flags_enum, CUstream, CUstream_flags_enum, CUstreamBatchMemOpParams,
+    CUstreamBatchMemOpParams_union_CUstreamMemOpWriteValueParams_st as WriteValueParams,
+    CUstreamBatchMemOpParams_union_CUstreamMemOpWriteValueParams_st__bindgen_ty_1 as WrittenValue,
+    CUstreamBatchMemOpType_enum as MemOp, CUstreamCaptureMode_enum, CUstreamWriteValue_flags_enum as WriteFlags,
+};
 
 use super::library::CudaDriver;
 use super::status::{is_capture_elsewhere, is_done};
-use crate::driver::{Event, Failure, FailureKind, Priority, Stream, Streams};
+use crate::driver::{Event, Failure, FailureKind, Priority, Stream, Streams, Value};
 
 /// The context's legacy default stream.
 static LEGACY: Stream = Stream::new(1);
@@ -87,6 +92,29 @@ impl Streams for CudaDriver {
     fn wait(&self, stream: &Stream, event: &Event) -> Result<(), Failure> {
         // SAFETY: event and stream are of the current context.
         unsafe { self.cuStreamWaitEvent(raw(stream), raw_event(event), 0) }
+    }
+
+    /// One call writes all values: it costs less than a call for each.
+    unsafe fn write_values(&self, stream: &Stream, values: &[Value]) -> Result<(), Failure> {
+        const TOGETHER: usize = 4;
+        for values in values.chunks(TOGETHER) {
+            let mut operations = [CUstreamBatchMemOpParams { pad: [0; 6] }; TOGETHER];
+            for (operation, value) in operations.iter_mut().zip(values) {
+                operation.writeValue = WriteValueParams {
+                    operation: match value.wide {
+                        true => MemOp::CU_STREAM_MEM_OP_WRITE_VALUE_64,
+                        false => MemOp::CU_STREAM_MEM_OP_WRITE_VALUE_32,
+                    },
+                    address: value.address,
+                    __bindgen_anon_1: WrittenValue { value64: value.bits },
+                    flags: WriteFlags::CU_STREAM_WRITE_VALUE_DEFAULT as c_uint,
+                    alias: 0,
+                };
+            }
+            // SAFETY: as many operations as values, on words that are the caller's; a stream of the current context.
+            unsafe { self.cuStreamBatchMemOp(raw(stream), values.len() as c_uint, operations.as_mut_ptr(), 0) }?;
+        }
+        Ok(())
     }
 
     #[inline]

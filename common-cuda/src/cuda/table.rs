@@ -129,10 +129,10 @@ functions! {
     cuEventRecord(event: CUevent, stream: CUstream) since 2000 exported "cuEventRecord";
     cuEventQuery(event: CUevent) since 2000 exported "cuEventQuery";
 
-    // For messages in the order of a stream, which nothing here sends yet.
+    cuStreamBatchMemOp(stream: CUstream, count: c_uint, operations: *mut CUstreamBatchMemOpParams, flags: c_uint) since 11070 exported "cuStreamBatchMemOp_v2";
+    // For messages in the order of a stream, which are not there yet.
     cuStreamWriteValue64(stream: CUstream, address: CUdeviceptr, value: u64, flags: c_uint) since 11070 exported "cuStreamWriteValue64_v2";
     cuStreamWaitValue64(stream: CUstream, address: CUdeviceptr, value: u64, flags: c_uint) since 11070 exported "cuStreamWaitValue64_v2";
-    cuStreamBatchMemOp(stream: CUstream, count: c_uint, operations: *mut CUstreamBatchMemOpParams, flags: c_uint) since 11070 exported "cuStreamBatchMemOp_v2";
 
     cuModuleLoadData(module: *mut CUmodule, image: *const c_void) since 2000 exported "cuModuleLoadData";
     cuModuleUnload(module: CUmodule) since 2000 exported "cuModuleUnload";

@@ -23,6 +23,8 @@ pub(crate) struct Limits {
     pub(crate) multiprocessors: u32,
     /// The longest distance between rows that one call copies; 0 if the driver does not say.
     pub(crate) max_pitch: usize,
+    /// Whether streams write values of 64 bits, and not of 32 bits alone.
+    pub(crate) wide_values: bool,
 }
 
 /// Questions about devices. None needs a current context, and none creates one.

@@ -35,7 +35,7 @@ pub(crate) use handles::{ContextHandle, Event, Function, Module, Pool, Stream};
 pub(crate) use kernels::{Image, Kernels};
 pub(crate) use memory::{Allocated, Attributes, Mapper, Memory, Refusal, View};
 pub(crate) use sharing::Sharing;
-pub(crate) use streams::{Priority, Streams};
+pub(crate) use streams::{Priority, Streams, Value};
 
 use crate::error::DeviceError;
 

@@ -9,6 +9,17 @@ pub(crate) enum Priority {
     Highest,
 }
 
+/// A value that a stream writes to an aligned word.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Value {
+    /// The word's address, as the device sees it.
+    pub(crate) address: u64,
+    /// The value; its lower half for a word of 32 bits.
+    pub(crate) bits: u64,
+    /// Whether the word has 64 bits, not 32.
+    pub(crate) wide: bool,
+}
+
 /// Streams and events of the current context.
 pub(crate) trait Streams {
     /// Makes a stream that never waits for the default stream by itself. The context is current.
@@ -36,6 +47,15 @@ pub(crate) trait Streams {
 
     /// Has the stream wait for the event. The context is current.
     fn wait(&self, stream: &Stream, event: &Event) -> Result<(), Failure>;
+
+    /// Has the stream write values. Each becomes visible after the values before it, and after all earlier work of the
+    /// stream. The context is current.
+    ///
+    /// # Safety
+    /// Every word is valid, and nobody else uses it until it is written.
+    unsafe fn write_values(&self, _stream: &Stream, _values: &[Value]) -> Result<(), Failure> {
+        Err(Failure::missing("write_values"))
+    }
 
     /// The legacy default stream of the current context, which waits for all blocking streams of it.
     fn default_stream(&self) -> &Stream;

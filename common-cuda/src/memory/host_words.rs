@@ -14,8 +14,10 @@ pub(crate) struct HostWords {
     device: u64,
 }
 
-// SAFETY: an address, which whoever asks for it uses as atomics.
+// SAFETY: an address. Those who ask for it access the memory by atomics.
 unsafe impl Send for HostWords {}
+// SAFETY: as above.
+unsafe impl Sync for HostWords {}
 
 impl HostWords {
     /// So many bytes, aligned to a page. The context is current.

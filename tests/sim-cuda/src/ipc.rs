@@ -111,7 +111,8 @@ impl Imports {
 fn import(context: Arc<Context>, handle: &Handle) -> Outcome<Address> {
     let driver = driver()?;
     let file = handle.file(MEMORY)?;
-    let device = driver.ordinal(Description::read(file.as_fd())?.device)?;
+    // Memory of a device that this process does not see has no device number here; the driver maps it all the same.
+    let device = driver.ordinal(Description::read(file.as_fd())?.device).unwrap_or(context.device);
     let piece = Piece::import_unchecked(file.as_fd(), handle.piece)?;
     if !piece.is_alive() && piece.len() > KEPT {
         return Err(Error::NOT_PERMITTED);
