@@ -13,6 +13,8 @@ use cableway_datatype::Convertor;
 use crate::core::{Abilities, DEVICE_RDMA};
 use crate::wire::{MATCH_LEN, RENDEZVOUS_LEN};
 
+const COPY_ONLY: &str = "device memory, and device_protocols=copy";
+
 /// What a protocol answers: an offer to carry the message, or the reason why it cannot.
 pub(crate) type Probe<How> = Result<Quote<How>, &'static str>;
 
@@ -120,7 +122,7 @@ impl Shape {
         any: Flags,
     ) -> Result<(), &'static str> {
         if self.on_device && copy_only {
-            return Err("device memory, and device_protocols=copy");
+            return Err(COPY_ONLY);
         }
         if !self.contiguous {
             return Err("the data is in blocks");
@@ -253,6 +255,10 @@ pub(crate) struct Announcement {
 impl Announcement {
     /// Whether one operation may connect the two buffers.
     pub(crate) fn reaches(&self) -> Result<(), &'static str> {
+        // The links' limits say nothing of what the user rules out.
+        if self.to.on_device && self.copy_only {
+            return Err(COPY_ONLY);
+        }
         if self.mixed && self.any.contains(Flags::DEVICE_TO_DEVICE) {
             return Err("only one of the two buffers is on a device");
         }

@@ -124,7 +124,7 @@ impl QueuePair {
     /// Offers a buffer of its own for what arrives; of a datagram's, the first 40 bytes are the network's.
     ///
     /// # Safety
-    /// As [`SharedReceiveQueue::post`].
+    /// As [`SharedReceiveQueue::post`](crate::verbs::SharedReceiveQueue::post).
     ///
     /// # Errors
     /// The queue is full.
