@@ -69,7 +69,8 @@ fn keep_going_lets_survivors_finish() {
 /// Starts a job of shells that sleep, and waits until all sleep. `prepare` is run by each shell before.
 fn sleepers(ranks: u32, prepare: &str, then: &str) -> (Running, String) {
     let sleep = long_sleep();
-    let script = format!("{prepare}\nsleep {sleep} & \nwait $!\n{then}");
+    // A trap may run before the shell waits. It sets `caught`, or nothing would interrupt the wait.
+    let script = format!("{prepare}\nsleep {sleep} & \n[ -n \"$caught\" ] || wait $!\n{then}");
     let running = start(&mut shell_job(ranks, &[], &script));
     assert!(eventually(|| asleep(&sleep) == ranks as usize), "the ranks do not start");
     (running, sleep)
@@ -103,7 +104,7 @@ fn signals_reach_every_rank() {
 
 fn a_second_interrupt_kills() {
     let caught = long_sleep();
-    let (running, sleep) = sleepers(2, "trap 'echo caught' INT", &format!("sleep {caught}"));
+    let (running, sleep) = sleepers(2, "trap 'echo caught; caught=yes' INT", &format!("sleep {caught}"));
     running.signal(Signal::INT);
     assert!(eventually(|| asleep(&caught) == 2), "the ranks do not hear the first");
     running.signal(Signal::INT);
