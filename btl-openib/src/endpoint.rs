@@ -114,7 +114,7 @@ impl OpenibEndpoint {
             }
             State::Idle => {
                 tx.state = State::Connecting;
-                self.shared.door.connect(link);
+                self.shared.command_queue.connect(link);
                 Ok(())
             }
         }

@@ -4,7 +4,7 @@
 use cableway_btl::{Identity, Job, RemoteHandle};
 
 use crate::card::Address;
-use crate::connection::{HELLO, Hello, Introduction, Part};
+use crate::connection::{CmMessage, HELLO, Hello, PrivateData};
 
 const SECRET: [u8; 32] = [7; 32];
 
@@ -27,7 +27,7 @@ pub fn datagram(bytes: &[u8]) {
     content[..len].copy_from_slice(&bytes[..len]);
     let Some(signature) = identity.prove(0, &[&*content]) else { return };
     proof.copy_from_slice(&signature);
-    introduction(bytes, &identity);
+    private_data(bytes, &identity);
     if let Ok((from, hello)) = Hello::decode(&identity, &signed) {
         assert!(from < 4 && from != 1);
         let _ = hello.address.reaches(&hello.address);
@@ -35,9 +35,9 @@ pub fn datagram(bytes: &[u8]) {
 }
 
 /// What the connection manager brings, be it a question or a reply.
-fn introduction(bytes: &[u8], identity: &Identity) {
-    for part in [Part::Question { card: b"a card" }, Part::Reply { question: b"a question" }] {
-        if let Ok((from, _)) = Introduction::decode(identity, bytes, part) {
+fn private_data(bytes: &[u8], identity: &Identity) {
+    for part in [CmMessage::Request { card: b"a card" }, CmMessage::Reply { request: b"a request" }] {
+        if let Ok((from, _)) = PrivateData::decode(identity, bytes, part) {
             assert!(from < 4 && from != 1);
         }
     }

@@ -16,7 +16,7 @@
 //! | `networks` | which ports of two processes talk to each other |
 //! | `connection/` | how two processes that know each other's cards make a connection: by datagrams or librdmacm, for each a state machine free of devices and clocks, and the thread that serves them |
 //! | `receive_queues` | which receive buffers there are, as the parameter lists them |
-//! | `memory`, `receives`, `cells` | memory that the device may reach: send buffers, receive buffers, credits |
+//! | `memory`, `receives`, `credits` | memory that the device may reach: send buffers, receive buffers, credits |
 //! | `link`, `work`, `kept` | the state of a connection: its queue pairs, the work under way on each, messages that may have to be sent again |
 //! | `inbound`, `mailbox`, `shared` | what arrives by one queue pair; failures left for progress; the state that all parts share |
 //! | `link/`, `endpoint` | how a link sends and ends, and the endpoint that `pml` holds |
@@ -41,8 +41,8 @@
 //! its peer is not known to have consumed was kept, for another transport to carry ([`Btl::remains`](cableway_btl::Btl::remains)). A peer that said goodbye has not failed.
 
 mod card;
-mod cells;
 mod connection;
+mod credits;
 mod endpoint;
 mod footprint;
 #[doc(hidden)]
@@ -75,7 +75,7 @@ mod work;
 /// What makes connections and needs no device, for `benches/openib/`.
 #[doc(hidden)]
 pub mod simulation {
-    pub use crate::connection::{Desk, Due, Handshake, Step, Work};
+    pub use crate::connection::{Due, Handshake, Step, Work, WorkQueue};
 }
 
 pub use footprint::Footprint;

@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 
 use crate::NAME;
 use crate::card::Address;
-use crate::cells::Cell;
+use crate::credits::CreditCounter;
 use crate::kept::Kept;
 use crate::order::Arrivals;
 use crate::work::{Lane, Works};
@@ -34,7 +34,7 @@ pub(crate) struct Link {
     pub(crate) address: Mutex<Option<Address>>,
     pub(crate) tx: Mutex<Tx>,
     /// Messages that stand for words, where the network has none. Locked after `tx`.
-    pub(crate) signs: Mutex<Option<Box<Signs>>>,
+    pub(crate) control: Mutex<Option<Box<ControlMessages>>>,
     /// Messages of the peer that were handed up here.
     pub(crate) consumed: AtomicU64,
     /// How many of them the peer was told of.
@@ -91,9 +91,9 @@ pub(crate) struct Connection {
     /// One for each receive queue of the peer, whose buffers grow from one to the next.
     pub(crate) lanes: SmallVec<[Lane; 1]>,
     /// What the peer has consumed.
-    pub(crate) cell: Cell,
+    pub(crate) credits: CreditCounter,
     /// Where the peer wants to be told what we have consumed.
-    pub(crate) their_cell: (u64, u32),
+    pub(crate) their_credits: (u64, u32),
 }
 
 impl Connection {
@@ -106,14 +106,14 @@ impl Connection {
 }
 
 /// A message that means something to this transport alone, and that nobody but the two ends of a connection knows.
-pub(crate) type Sign = [u8; 32];
+pub(crate) type ControlMessage = [u8; 32];
 
 /// The signs of a connection over iWARP, which has no words beside messages.
-pub(crate) struct Signs {
+pub(crate) struct ControlMessages {
     /// Sent first by the end that asked for the connection: before that, the other must send nothing (RFC 5044).
-    pub(crate) greeting: Sign,
+    pub(crate) greeting: ControlMessage,
     /// Sent last.
-    pub(crate) goodbye: Sign,
+    pub(crate) goodbye: ControlMessage,
     /// This end asked.
     pub(crate) greets: bool,
     /// Or was asked, and has not been greeted yet.
@@ -122,7 +122,7 @@ pub(crate) struct Signs {
 
 /// What a message says to this transport itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Word {
+pub(crate) enum ControlKind {
     Greeting,
     Goodbye,
 }
@@ -145,7 +145,7 @@ impl Link {
             id,
             address: Mutex::default(),
             tx: Mutex::new(tx),
-            signs: Mutex::new(None),
+            control: Mutex::new(None),
             consumed: AtomicU64::new(0),
             told: AtomicU64::new(0),
             place: OnceLock::new(),
@@ -165,12 +165,12 @@ impl Link {
 
     /// The word that a message is a sign for.
     #[cold]
-    pub(crate) fn word_of(&self, message: &Sign) -> Option<Word> {
-        let signs = self.signs.lock();
-        let signs = signs.as_ref()?;
+    pub(crate) fn control_kind(&self, message: &ControlMessage) -> Option<ControlKind> {
+        let control = self.control.lock();
+        let control = control.as_ref()?;
         match message {
-            sign if *sign == signs.greeting => Some(Word::Greeting),
-            sign if *sign == signs.goodbye => Some(Word::Goodbye),
+            control_message if *control_message == control.greeting => Some(ControlKind::Greeting),
+            control_message if *control_message == control.goodbye => Some(ControlKind::Goodbye),
             _ => None,
         }
     }

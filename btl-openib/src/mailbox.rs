@@ -13,15 +13,15 @@ use crate::link::Link;
 /// What may be lost by a failure, and who hears of it.
 #[derive(Default)]
 pub(crate) struct Mailbox {
-    letters: Mutex<Letters>,
+    notices: Mutex<Notices>,
     any: AtomicBool,
     /// Somebody sleeps now and then, whom the bell wakes.
     listening: AtomicBool,
-    bell: OnceLock<OwnedFd>,
+    wakeup: OnceLock<OwnedFd>,
 }
 
 #[derive(Default)]
-pub(crate) struct Letters {
+pub(crate) struct Notices {
     /// Links that are to be broken off, and why.
     pub(crate) failures: Vec<(Arc<Link>, Error)>,
     /// Links that the peer closed in good order before it could say so on the connection.
@@ -33,38 +33,38 @@ pub(crate) struct Letters {
 }
 
 impl Mailbox {
-    pub(crate) fn post(&self, write: impl FnOnce(&mut Letters)) {
-        write(&mut self.letters.lock());
+    pub(crate) fn post(&self, write: impl FnOnce(&mut Notices)) {
+        write(&mut self.notices.lock());
         // One of the two sees what the other did: this the listener, or the listener the letter.
         self.any.store(true, Ordering::SeqCst);
         if self.listening.load(Ordering::SeqCst)
-            && let Some(bell) = self.bell.get()
+            && let Some(wakeup) = self.wakeup.get()
         {
             // It fails only where it is loud enough.
-            let _ = rustix::io::write(bell, &1_u64.to_ne_bytes());
+            let _ = rustix::io::write(wakeup, &1_u64.to_ne_bytes());
         }
     }
 
     /// What becomes readable with the next letter. None: there is one already, or the system has no descriptor.
     pub(crate) fn listen(&self) -> Option<BorrowedFd<'_>> {
-        let bell = match self.bell.get() {
-            Some(bell) => bell,
+        let wakeup = match self.wakeup.get() {
+            Some(wakeup) => wakeup,
             None => {
                 let made = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok()?;
-                self.bell.get_or_init(|| made)
+                self.wakeup.get_or_init(|| made)
             }
         };
         let mut count = [0; 8];
-        let _ = rustix::io::read(bell, &mut count);
+        let _ = rustix::io::read(wakeup, &mut count);
         self.listening.store(true, Ordering::SeqCst);
-        (!self.any.load(Ordering::SeqCst)).then(|| bell.as_fd())
+        (!self.any.load(Ordering::SeqCst)).then(|| wakeup.as_fd())
     }
 
     #[inline]
-    pub(crate) fn collect(&self) -> Option<Letters> {
+    pub(crate) fn collect(&self) -> Option<Notices> {
         if !self.any.load(Ordering::Relaxed) || !self.any.swap(false, Ordering::Acquire) {
             return None;
         }
-        Some(std::mem::take(&mut *self.letters.lock()))
+        Some(std::mem::take(&mut *self.notices.lock()))
     }
 }

@@ -185,7 +185,7 @@ impl Btl for Openib {
     fn break_off(&self, peer: Rank) {
         let link = self.shared.link(peer);
         let error = link.error("the connection was given up here");
-        self.shared.mailbox.post(|letters| letters.failures.push((link, error)));
+        self.shared.mailbox.post(|notices| notices.failures.push((link, error)));
     }
 
     fn remains(&self, peer: Rank) -> Option<Remains> {
@@ -207,7 +207,7 @@ impl Btl for Openib {
 
     fn finalize(&self) -> bool {
         if !self.shared.finalizing.swap(true, Ordering::AcqRel) {
-            self.shared.door.close();
+            self.shared.command_queue.close();
         }
         let mut flushed = true;
         for link in self.shared.all_links() {

@@ -12,14 +12,14 @@ pub(crate) const GOODBYE: u32 = 1 << 31;
 
 /// The word for what follows `sent` messages.
 #[inline]
-pub(crate) fn word(sent: u64) -> u32 {
+pub(crate) fn immediate(sent: u64) -> u32 {
     sent as u32 & !GOODBYE
 }
 
 /// How many messages come between the `consumed` first and what has this word.
 #[inline]
-pub(crate) fn ahead(word: u32, consumed: u64) -> u32 {
-    word.wrapping_sub(consumed as u32) & !GOODBYE
+pub(crate) fn ahead(immediate: u32, consumed: u64) -> u32 {
+    immediate.wrapping_sub(consumed as u32) & !GOODBYE
 }
 
 /// What has come early, and what the peer was not told of each queue.
@@ -82,14 +82,14 @@ mod tests {
         fn messages_come_out_in_order(first in prop_oneof![Just(0_u64), Just((1 << 31) - 9), Just((1 << 32) - 5)],
                                       count in 0..40_u64, picks in proptest::collection::vec(0..8_usize, 41)) {
             let mut flying: Vec<(u32, Early)> = (0..count)
-                .map(|n| (word(first + n), Early::Message((n % 3) as usize, Box::from((first + n).to_le_bytes()))))
+                .map(|n| (immediate(first + n), Early::Message((n % 3) as usize, Box::from((first + n).to_le_bytes()))))
                 .collect();
-            flying.push((word(first + count) | GOODBYE, Early::Goodbye));
+            flying.push((immediate(first + count) | GOODBYE, Early::Goodbye));
             let (mut arrivals, mut consumed, mut ended) = (Arrivals::new(3), first, false);
             for pick in picks.into_iter().take(count as usize + 1) {
-                let (word, what) = flying.remove(pick.min(flying.len() - 1));
-                prop_assert_eq!(word & GOODBYE != 0, what == Early::Goodbye);
-                prop_assert!(arrivals.keep(consumed + u64::from(ahead(word, consumed)), what));
+                let (immediate, what) = flying.remove(pick.min(flying.len() - 1));
+                prop_assert_eq!(immediate & GOODBYE != 0, what == Early::Goodbye);
+                prop_assert!(arrivals.keep(consumed + u64::from(ahead(immediate, consumed)), what));
                 while let Some(next) = arrivals.next(consumed) {
                     prop_assert!(!ended);
                     match next {

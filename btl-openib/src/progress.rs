@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 
 use crate::NAME;
 use crate::inbound::Inbound;
-use crate::link::{Link, Sign, State, Word, of_work_id};
+use crate::link::{ControlKind, ControlMessage, Link, State, of_work_id};
 use crate::order::{self, Early};
 use crate::receives::{Keeping, RECEIVE, Receives};
 use crate::shared::Shared;
@@ -73,16 +73,16 @@ impl Engine {
 
     pub(crate) fn progress(&mut self, upcalls: &dyn Upcalls) -> usize {
         let mut events = 0;
-        if let Some(letters) = self.shared.mailbox.collect() {
-            events += letters.failures.len() + letters.closed.len();
-            for (link, error) in letters.failures {
+        if let Some(notices) = self.shared.mailbox.collect() {
+            events += notices.failures.len() + notices.closed.len();
+            for (link, error) in notices.failures {
                 self.fail(&link, error);
             }
-            for link in letters.closed {
+            for link in notices.closed {
                 self.hear_goodbye(&link);
             }
-            self.ended.extend(letters.ended);
-            if let Some(reason) = letters.device {
+            self.ended.extend(notices.ended);
+            if let Some(reason) = notices.device {
                 self.lose_device(&reason);
             }
         }
@@ -101,7 +101,7 @@ impl Engine {
                         self.drained = self.polls;
                     }
                     if count < COMPLETIONS && !self.ended.is_empty() {
-                        self.bury();
+                        self.fail_ended();
                     }
                 }
                 Err(error) => self.lose_device(&error.to_string()),
@@ -144,7 +144,7 @@ impl Engine {
         if self.dead || !(clear && self.failing.is_empty() && self.ended.is_empty()) {
             return false;
         }
-        let Some(bell) = shared.mailbox.listen() else { return false };
+        let Some(wakeup) = shared.mailbox.listen() else { return false };
         // Of an earlier sleep.
         shared.port.channel.drain();
         if let Err(error) = shared.port.completions.arm() {
@@ -153,7 +153,7 @@ impl Engine {
             });
             return false;
         }
-        wakers.extend([shared.port.channel.descriptor(), bell]);
+        wakers.extend([shared.port.channel.descriptor(), wakeup]);
         true
     }
 
@@ -204,12 +204,12 @@ impl Engine {
             return;
         }
         if self.iwarp
-            && let Some(word) = self.word(inbound, index, completion.byte_len as usize)
+            && let Some(kind) = self.control_kind(inbound, index, completion.byte_len as usize)
         {
             inbound.give_back(index);
-            match word {
-                Word::Greeting => self.shared.welcome(link),
-                Word::Goodbye => self.hear_goodbye(link),
+            match kind {
+                ControlKind::Greeting => self.shared.welcome(link),
+                ControlKind::Goodbye => self.hear_goodbye(link),
             }
             return;
         }
@@ -244,18 +244,19 @@ impl Engine {
     /// What has a word beside it: a goodbye, or any message of a connection of several queue pairs.
     fn in_turn(&mut self, inbound: &Arc<Inbound>, index: usize, completion: &Completion, upcalls: &dyn Upcalls) {
         let link = &inbound.link;
-        let word = self.has_word(completion).then(|| {
+        let immediate = self.has_word(completion).then(|| {
             // SAFETY: the flag says that the union holds a word, and integers are valid whatever was written.
             u32::from_be(unsafe { completion.imm_data_invalidated_rkey_union.imm_data })
         });
-        let goodbye = word.is_some_and(|word| word & order::GOODBYE != 0);
+        let goodbye = immediate.is_some_and(|immediate| immediate & order::GOODBYE != 0);
         // What the peer may have sent before we have consumed this much.
         let most = if link.arrivals.is_some() { self.shared.settings.window() } else { 0 };
         let before = link.consumed.load(Ordering::Relaxed);
-        let ahead = word.filter(|_| goodbye || link.arrivals.is_some()).map(|word| order::ahead(word, before));
+        let ahead =
+            immediate.filter(|_| goodbye || link.arrivals.is_some()).map(|immediate| order::ahead(immediate, before));
         let Some(ahead) = ahead.filter(|&ahead| ahead as usize <= most) else {
             inbound.give_back(index);
-            let reason = format!("it sent a message with {word:?} beside it, after {before}");
+            let reason = format!("it sent a message with {immediate:?} beside it, after {before}");
             return self.fail(link, Error::Malformed { btl: NAME, peer: link.rank, reason });
         };
         match (ahead, goodbye) {
@@ -315,14 +316,14 @@ impl Engine {
     }
 
     /// What a message says to this transport, where there are no words beside messages.
-    fn word(&self, inbound: &Inbound, index: usize, len: usize) -> Option<Word> {
-        let mut message = Sign::default();
+    fn control_kind(&self, inbound: &Inbound, index: usize, len: usize) -> Option<ControlKind> {
+        let mut message = ControlMessage::default();
         if len != message.len() {
             return None;
         }
         // SAFETY: the completion gave the buffer back to us, and it is not posted again meanwhile.
         unsafe { inbound.receives.bytes(index, len) }.copy_to(&mut message);
-        inbound.link.word_of(&message)
+        inbound.link.control_kind(&message)
     }
 
     fn has_word(&self, completion: &Completion) -> bool {

@@ -10,8 +10,8 @@ use cableway_common_cuda::Devices;
 use parking_lot::{Mutex, RwLock};
 
 use crate::card::Address;
-use crate::cells::Cells;
-use crate::connection::Door;
+use crate::connection::CommandQueue;
+use crate::credits::CreditCounters;
 use crate::gpudirect::GpuDirect;
 use crate::inbound::Inbound;
 use crate::link::{COPIED, Link};
@@ -27,11 +27,11 @@ use crate::verbs::SharedReceiveQueue;
 pub(crate) struct Shared {
     pub(crate) directory: RwLock<Directory>,
     pub(crate) mailbox: Mailbox,
-    pub(crate) door: Door,
+    pub(crate) command_queue: CommandQueue,
     pub(crate) identity: Identity,
     pub(crate) settings: Settings,
     pub(crate) address: Address,
-    pub(crate) cells: Cells,
+    pub(crate) credit_counters: CreditCounters,
     pub(crate) pool: Arc<Pool>,
     pub(crate) registrations: Registrations,
     pub(crate) gpudirect: GpuDirect,
@@ -58,7 +58,7 @@ pub(crate) struct Directory {
 impl Shared {
     pub(crate) fn new(
         port: Port,
-        door: Door,
+        command_queue: CommandQueue,
         address: Address,
         identity: Identity,
         settings: Settings,
@@ -67,10 +67,10 @@ impl Shared {
         Arc::new(Shared {
             directory: RwLock::default(),
             mailbox: Mailbox::default(),
-            door,
+            command_queue,
             identity,
             address,
-            cells: Cells::new(&port.protection),
+            credit_counters: CreditCounters::new(&port.protection),
             pool: Pool::new(&port.protection, devices, &[COPIED, settings.max_send_size]),
             registrations: Registrations::new(&port.protection, settings.registration_cache),
             gpudirect: GpuDirect::new(&port.protection, devices, &settings.direct),

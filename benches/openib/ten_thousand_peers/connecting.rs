@@ -6,7 +6,7 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::time::{Duration, Instant};
 
 use ahash::AHashMap;
-use cableway_btl_openib::simulation::{Desk, Due, Handshake, Work};
+use cableway_btl_openib::simulation::{Due, Handshake, Work, WorkQueue};
 
 use crate::random::Random;
 use crate::world::{Outcome, Pattern, World};
@@ -41,7 +41,7 @@ enum Event {
 struct Process {
     /// In the device's buffers.
     arrived: VecDeque<Said>,
-    desk: Desk<Said, u32>,
+    work_queue: WorkQueue<Said, u32>,
     pending: AHashMap<u32, Handshake>,
     /// Pauses that are over.
     due: VecDeque<u32>,
@@ -56,7 +56,7 @@ pub(crate) fn simulate(processes: u32, pattern: Pattern, world: &World, seed: u6
     let mut simulation = Simulation::new(processes, *world, seed);
     for process in 0..processes {
         let at = simulation.random.below(world.skew.as_nanos() as u64 + 1);
-        let peers = &mut simulation.processes[process as usize].desk;
+        let peers = &mut simulation.processes[process as usize].work_queue;
         pattern.peers(process, processes).for_each(|peer| peers.connect(peer));
         simulation.at(at, Event::Begins(process));
     }
@@ -84,7 +84,7 @@ impl Simulation {
     fn new(processes: u32, world: World, seed: u64) -> Self {
         let process = || Process {
             arrived: VecDeque::new(),
-            desk: Desk::default(),
+            work_queue: WorkQueue::default(),
             pending: AHashMap::new(),
             due: VecDeque::new(),
             connected: vec![0; processes.div_ceil(64) as usize],
@@ -156,16 +156,16 @@ impl Simulation {
         let mut took = Duration::ZERO;
         let process = &mut self.processes[number as usize];
         while let Some(said) = process.arrived.pop_front() {
-            process.desk.hear(said.from, said);
+            process.work_queue.hear(said.from, said);
             took += self.world.hear;
         }
-        let unheard = process.desk.unheard();
+        let unheard = process.work_queue.unheard();
         self.outcome.longest_queue = self.outcome.longest_queue.max(unheard);
         let due = if unheard == 0 { process.due.pop_front() } else { None };
         if let Some(peer) = due {
             self.look_at(number, peer, &mut took);
         } else {
-            match process.desk.take() {
+            match process.work_queue.take() {
                 Some(Work::Hear(_, said)) => self.hear(number, said, &mut took),
                 Some(Work::Connect(peer)) => {
                     if !self.knows(number, peer) {

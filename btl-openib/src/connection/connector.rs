@@ -61,7 +61,7 @@ pub(super) trait Connector: Send {
     fn tick(&mut self, now: Instant) -> Option<Instant>;
 
     /// A peer has ended. False: its connection stands.
-    fn bury(&mut self, link: &Arc<Link>) -> bool;
+    fn peer_ended(&mut self, link: &Arc<Link>) -> bool;
 
     /// This process ends.
     fn close(&mut self);

@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 use super::wire::Refusal;
 use crate::NAME;
 use crate::card::Address;
-use crate::cells::Cell;
+use crate::credits::CreditCounter;
 use crate::inbound::Inbound;
 use crate::link::{Connection, Link, State};
 use crate::receives::{Receives, Taker};
@@ -34,7 +34,7 @@ pub(super) struct End {
     pub(super) link: Arc<Link>,
     /// One for each receive queue.
     pub(super) pairs: SmallVec<[Made; 1]>,
-    pub(super) cell: Cell,
+    pub(super) credits: CreditCounter,
 }
 
 /// A queue pair, and the buffers in which messages arrive by it.
@@ -64,8 +64,8 @@ impl Ends {
         shared.port.expect(own_buffers)?;
         let places = 0..shared.port.queues.len();
         let pairs = places.map(|place| shared.make(place, link)).collect::<Result<SmallVec<[Made; 1]>, _>>();
-        let made = pairs.and_then(|pairs| Ok((pairs, shared.cells.take()?)));
-        let (pairs, cell) = made.inspect_err(|_| shared.port.expect_less(own_buffers))?;
+        let made = pairs.and_then(|pairs| Ok((pairs, shared.credit_counters.take()?)));
+        let (pairs, credits) = made.inspect_err(|_| shared.port.expect_less(own_buffers))?;
         // A connection may be tried again.
         if let Some(watch) = watch
             && !self.watched.iter().any(|(_, watched)| Arc::ptr_eq(watched, link))
@@ -79,7 +79,7 @@ impl Ends {
             directory.by_number.insert(made.pair.number(), Arc::new(inbound));
         }
         drop(directory);
-        Ok(End { link: Arc::clone(link), pairs, cell })
+        Ok(End { link: Arc::clone(link), pairs, credits })
     }
 
     /// Both ends are connected.
@@ -168,11 +168,15 @@ impl End {
     }
 
     /// Connected to the peer's: of each of its queues, the size of a buffer and how many messages may wait there.
-    pub(super) fn connected(self, queues: impl Iterator<Item = (u32, u32)>, their_cell: (u64, u32)) -> Connection {
+    pub(super) fn connected(self, queues: impl Iterator<Item = (u32, u32)>, their_credits: (u64, u32)) -> Connection {
         let lane = |(made, (size, window)): (Made, (u32, u32))| {
             Lane::new(made.pair, made.receives, size as usize, window.into())
         };
-        Connection { lanes: self.pairs.into_iter().zip(queues).map(lane).collect(), cell: self.cell, their_cell }
+        Connection {
+            lanes: self.pairs.into_iter().zip(queues).map(lane).collect(),
+            credits: self.credits,
+            their_credits,
+        }
     }
 }
 
@@ -214,7 +218,7 @@ impl Shared {
     ///
     /// # Errors
     /// It cannot: the peer is to be told why.
-    pub(super) fn welcome_question(&self, link: &Link) -> Result<(), Refusal> {
+    pub(super) fn admit_request(&self, link: &Link) -> Result<(), Refusal> {
         let mut tx = link.tx.lock();
         let finalizing = self.finalizing.load(Ordering::Acquire);
         if matches!(tx.state, State::Idle) && !tx.closing && !finalizing {
@@ -251,9 +255,9 @@ impl Shared {
         }
         tx.state = State::Connected(connection);
         // Who asked sends first.
-        let greeting = link.signs.lock().as_ref().filter(|signs| signs.greets).map(|signs| signs.greeting);
+        let greeting = link.control.lock().as_ref().filter(|control| control.greets).map(|control| control.greeting);
         if let Some(greeting) = greeting
-            && let Err(error) = tx.send_sign(self, link, &greeting)
+            && let Err(error) = tx.send_control(self, link, &greeting)
         {
             log::debug!("{NAME}: no greeting to peer {}: {error}", link.rank);
         }
@@ -265,7 +269,7 @@ impl Shared {
     /// The peer, whose question was agreed to, has sent first.
     #[cold]
     pub(crate) fn welcome(&self, link: &Link) {
-        let accepted = link.signs.lock().as_mut().and_then(|signs| signs.accepted.take());
+        let accepted = link.control.lock().as_mut().and_then(|control| control.accepted.take());
         if let Some(connection) = accepted {
             self.establish(link, connection);
         }

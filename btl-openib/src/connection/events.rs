@@ -25,7 +25,7 @@ pub(crate) fn hear(shared: &Shared, event: &Event) -> bool {
                     Error::Malformed { btl: NAME, peer: link.rank, reason }
                 }
             };
-            shared.mailbox.post(|letters| letters.failures.push((link, error)));
+            shared.mailbox.post(|notices| notices.failures.push((link, error)));
         }
         (0 | 8 | 14, _) => {
             let reason = match event.kind {
@@ -33,7 +33,7 @@ pub(crate) fn hear(shared: &Shared, event: &Event) -> bool {
                 8 => "it reports a fatal error",
                 _ => "the shared receive queue failed",
             };
-            shared.mailbox.post(|letters| letters.device = Some(reason.to_owned()));
+            shared.mailbox.post(|notices| notices.device = Some(reason.to_owned()));
         }
         // Connections outlast a port that comes back in time; where it does not, they say so themselves.
         (9, _) => log::info!("{NAME}: {name}: a port is up"),

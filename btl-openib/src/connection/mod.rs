@@ -34,25 +34,25 @@
 //! Either way it is a thread that makes connections, so that a process that computes can be connected to, and one that
 //! does not answer is dead.
 
+mod command_queue;
 mod connector;
+mod datagram_connector;
 mod datagrams;
-mod desk;
-mod door;
 mod ends;
 mod events;
 mod handshake;
-mod introduction;
 mod listener;
-mod making;
-mod managed;
-mod meeting;
+mod private_data;
+mod rdmacm;
+mod role;
 mod service;
 mod wire;
+mod work_queue;
 
-pub use desk::{Desk, Work};
-pub(crate) use door::Door;
+pub(crate) use command_queue::CommandQueue;
 pub(crate) use events::hear as hear_event;
 pub use handshake::{Due, Handshake, Step};
-pub(crate) use introduction::{Introduction, Part};
+pub(crate) use private_data::{CmMessage, PrivateData};
 pub(crate) use service::Service;
 pub(crate) use wire::{HELLO, Hello};
+pub use work_queue::{Work, WorkQueue};

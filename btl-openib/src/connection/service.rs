@@ -10,11 +10,11 @@ use cableway_btl::{Error, Identity};
 use cableway_common_cuda::Devices;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use super::command_queue::CommandQueue;
 use super::connector::Connector;
 use super::datagrams::Datagrams;
-use super::door::Door;
 use super::listener::Listener;
-use super::{events, making, managed};
+use super::{datagram_connector, events, rdmacm};
 use crate::card::Address;
 use crate::port::Port;
 use crate::settings::{ConnectionManager, Settings};
@@ -40,14 +40,14 @@ impl Service {
         devices: &Devices,
     ) -> Result<Result<(Arc<Shared>, Self), String>, Error> {
         let failed = |what: &'static str| move |error| Error::system(NAME, what, error);
-        let door = Door::new().map_err(failed("cannot make an event descriptor"))?;
-        let way = match Way::open(&port, &settings)? {
-            Ok(way) => way,
+        let command_queue = CommandQueue::new().map_err(failed("cannot make an event descriptor"))?;
+        let method = match Method::open(&port, &settings)? {
+            Ok(method) => method,
             Err(reason) => return Ok(Err(reason)),
         };
-        let ((datagrams, datagram_key), listener) = match &way {
-            Way::Datagrams(datagrams) => (datagrams.address(), None),
-            Way::Listener(listener) => ((0, 0), Some(listener.address())),
+        let ((datagrams, datagram_key), listener) = match &method {
+            Method::Datagrams(datagrams) => (datagrams.address(), None),
+            Method::Listener(listener) => ((0, 0), Some(listener.address())),
         };
         let address = Address {
             mtu: port.facts.mtu,
@@ -66,10 +66,10 @@ impl Service {
                 .filter(|_| port.context.is_iwarp())
                 .map_or_else(|| port.network.bits(), |listener| networks::bits_of(listener.ip())),
         };
-        let shared = Shared::new(port, door, address, identity, settings, devices);
-        let connector: Box<dyn Connector> = match way {
-            Way::Datagrams(datagrams) => Box::new(making::Maker::new(&shared, datagrams)),
-            Way::Listener(listener) => Box::new(managed::Maker::new(&shared, listener)),
+        let shared = Shared::new(port, command_queue, address, identity, settings, devices);
+        let connector: Box<dyn Connector> = match method {
+            Method::Datagrams(datagrams) => Box::new(datagram_connector::DatagramConnector::new(&shared, datagrams)),
+            Method::Listener(listener) => Box::new(rdmacm::RdmacmConnector::new(&shared, listener)),
         };
         let server = Server { connector, shared: Arc::clone(&shared) };
         let thread = cableway_base::without_signals(|| {
@@ -81,12 +81,12 @@ impl Service {
 }
 
 /// How peers connect to this process.
-enum Way {
+enum Method {
     Datagrams(Datagrams),
     Listener(Listener),
 }
 
-impl Way {
+impl Method {
     fn open(port: &Port, settings: &Settings) -> Result<Result<Self, String>, Error> {
         let iwarp = port.context.is_iwarp();
         let refused = |reason: String| invalid("btl_openib_connection_manager", reason);
@@ -94,16 +94,16 @@ impl Way {
             ConnectionManager::Datagrams if iwarp => {
                 Err(refused(format!("{} speaks iWARP, which has no datagrams", port.context.name)))
             }
-            ConnectionManager::Rdmacm => Ok(Ok(Way::Listener(Listener::open(port, settings).map_err(refused)?))),
-            ConnectionManager::Auto if iwarp => Ok(Listener::open(port, settings).map(Way::Listener)),
-            ConnectionManager::Auto | ConnectionManager::Datagrams => Ok(Ok(Way::Datagrams(Datagrams::open(port)?))),
+            ConnectionManager::Rdmacm => Ok(Ok(Method::Listener(Listener::open(port, settings).map_err(refused)?))),
+            ConnectionManager::Auto if iwarp => Ok(Listener::open(port, settings).map(Method::Listener)),
+            ConnectionManager::Auto | ConnectionManager::Datagrams => Ok(Ok(Method::Datagrams(Datagrams::open(port)?))),
         }
     }
 }
 
 impl Drop for Service {
     fn drop(&mut self) {
-        self.shared.door.stop();
+        self.shared.command_queue.stop();
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
@@ -122,7 +122,7 @@ impl Server {
         if let Err(error) = self.listen() {
             log::error!("{NAME}: no connections are made any more: {error}");
             let reason = error.to_string();
-            self.shared.mailbox.post(|letters| letters.device = Some(reason));
+            self.shared.mailbox.post(|notices| notices.device = Some(reason));
         }
     }
 
@@ -132,7 +132,7 @@ impl Server {
         loop {
             self.connector.arm()?;
             self.connector.read()?;
-            if shared.door.stopped() {
+            if shared.command_queue.stopped() {
                 return Ok(());
             }
             // What was read may have been what there is to look after.
@@ -140,13 +140,13 @@ impl Server {
             let wakes = [self.connector.tick(now), self.connector.ends_mut().look_after(now)];
             let wake = wakes.into_iter().flatten().min();
             let (ended, removed) = self.sleep(wake, device)?;
-            shared.door.answer();
+            shared.command_queue.clear_wakeup();
             self.connector.drain();
             // What a peer said before it ended comes first.
             if ended.contains(&true) {
                 self.connector.read()?;
                 self.connector.hear_all();
-                self.bury(&ended);
+                self.report_ended(&ended);
             }
             while let Some(event) = shared.port.context.next_event() {
                 if events::hear(&shared, &event) {
@@ -157,10 +157,10 @@ impl Server {
             if removed {
                 return Err(io::Error::other("the device was removed"));
             }
-            for link in shared.door.commands() {
+            for link in shared.command_queue.take_links() {
                 self.connector.want(link);
             }
-            if shared.door.closes() {
+            if shared.command_queue.take_close() {
                 self.connector.close();
             }
             self.connector.work()?;
@@ -174,7 +174,7 @@ impl Server {
             true => wake.map(|wake| timespec(wake.saturating_duration_since(Instant::now()))),
             false => Some(Timespec::default()),
         };
-        let fixed = [self.shared.door.bell(), self.connector.descriptor(), device];
+        let fixed = [self.shared.command_queue.wakeup(), self.connector.descriptor(), device];
         let sources = fixed.into_iter().chain(self.connector.ends().watched());
         let mut sources: Vec<_> = sources.map(|source| PollFd::from_borrowed_fd(source, PollFlags::IN)).collect();
         match poll(&mut sources, wait.as_ref()) {
@@ -187,10 +187,10 @@ impl Server {
     }
 
     /// Peers have ended, those at the places that hold true.
-    fn bury(&mut self, ended: &[bool]) {
+    fn report_ended(&mut self, ended: &[bool]) {
         for link in self.connector.ends_mut().take_ended(ended) {
-            if !self.connector.bury(&link) {
-                self.shared.mailbox.post(|letters| letters.ended.push(link));
+            if !self.connector.peer_ended(&link) {
+                self.shared.mailbox.post(|notices| notices.ended.push(link));
             }
         }
     }

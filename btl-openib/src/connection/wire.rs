@@ -30,8 +30,8 @@ struct WireHello {
     job: [u8; 16],
     first_packet: U32,
     knows: U32,
-    cell_key: U32,
-    cell: U64,
+    credits_key: U32,
+    credits: U64,
     card: Card,
     queue: [WireQueue; MOST_QUEUES],
     proof: [u8; Identity::PROOF],
@@ -56,8 +56,8 @@ const _: () = {
     assert!(offset_of!(WireHello, from) == 8);
     assert!(offset_of!(WireHello, job) == 24);
     assert!(offset_of!(WireHello, first_packet) == 40);
-    assert!(offset_of!(WireHello, cell_key) == 48);
-    assert!(offset_of!(WireHello, cell) == 52);
+    assert!(offset_of!(WireHello, credits_key) == 48);
+    assert!(offset_of!(WireHello, credits) == 52);
     assert!(offset_of!(WireHello, card) == 60 && CARD == 64);
     assert!(offset_of!(WireHello, queue) == 124 && size_of::<WireQueue>() == 12);
     assert!(offset_of!(WireHello, proof) == SIGNED);
@@ -76,8 +76,8 @@ pub(crate) struct Hello {
     /// The receiver's first queue pair that it has connected its own to; 0: none yet. No queue pair of a user has number 0.
     pub(crate) knows: u32,
     /// Where it wants to be told how many of its messages were consumed.
-    pub(crate) cell: u64,
-    pub(crate) cell_key: u32,
+    pub(crate) credits: u64,
+    pub(crate) credits_key: u32,
     pub(crate) address: Address,
 }
 
@@ -128,8 +128,8 @@ impl Hello {
             job: identity.digest(),
             first_packet: U32::new(self.first_packet),
             knows: U32::new(self.knows),
-            cell_key: U32::new(self.cell_key),
-            cell: U64::new(self.cell),
+            credits_key: U32::new(self.credits_key),
+            credits: U64::new(self.credits),
             card: self.address.encode(),
             queue: [WireQueue::default(); MOST_QUEUES],
             proof: [0; 32],
@@ -187,8 +187,8 @@ impl Hello {
             queues,
             first_packet: wire.first_packet.get(),
             knows: wire.knows.get(),
-            cell: wire.cell.get(),
-            cell_key: wire.cell_key.get(),
+            credits: wire.credits.get(),
+            credits_key: wire.credits_key.get(),
             address,
         };
         Ok((from, hello))
@@ -235,8 +235,8 @@ pub(super) mod tests {
     }
 
     prop_compose! {
-        fn hello()(asks in any::<bool>(), closed in any::<bool>(), first_packet in 0..=BITS_24, knows in 0..=BITS_24, cell in any::<u64>(),
-                   cell_key in any::<u32>(), address in address(),
+        fn hello()(asks in any::<bool>(), closed in any::<bool>(), first_packet in 0..=BITS_24, knows in 0..=BITS_24, credits in any::<u64>(),
+                   credits_key in any::<u32>(), address in address(),
                    sizes in proptest::collection::btree_set(384..u32::MAX, 0..=MOST_QUEUES),
                    number in 1..BITS_24 - 8, window in 1..u32::MAX) -> Hello {
             let queues: SmallVec<[Queue; 1]> =
@@ -244,7 +244,7 @@ pub(super) mod tests {
             let why = if closed { Refusal::Closed } else { Refusal::Unable };
             let max_message = queues.last().map_or(address.max_message, |last| last.size.min(address.max_message));
             let address = Address { max_message, ..address };
-            Hello { asks, refusal: queues.is_empty().then_some(why), queues, first_packet, knows, cell, cell_key, address }
+            Hello { asks, refusal: queues.is_empty().then_some(why), queues, first_packet, knows, credits, credits_key, address }
         }
     }
 
@@ -367,8 +367,8 @@ pub(super) mod tests {
             queues: smallvec::smallvec![Queue { number: 17, size: 4096, window: 8 }],
             first_packet: 1,
             knows: 0,
-            cell: 0,
-            cell_key: 0,
+            credits: 0,
+            credits_key: 0,
             address,
         }
     }

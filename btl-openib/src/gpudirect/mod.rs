@@ -14,7 +14,7 @@
 
 mod cache;
 mod facts;
-mod ways;
+mod methods;
 
 use std::io;
 use std::ops::Range;
@@ -28,7 +28,7 @@ use parking_lot::Mutex;
 
 use self::cache::{Cache, Found};
 pub use self::facts::DirectFacts;
-use self::ways::{Way, Ways};
+use self::methods::{RegistrationMethod, RegistrationMethods};
 use crate::NAME;
 use crate::settings::DirectSettings;
 use crate::verbs::{Access, MemoryRegion, Protection};
@@ -91,7 +91,7 @@ pub(crate) struct GpuDirect {
 
 struct State {
     /// Of the few devices that memory was seen on.
-    met: Vec<(DeviceIndex, DirectSupport, Ways)>,
+    met: Vec<(DeviceIndex, DirectSupport, RegistrationMethods)>,
     cache: Cache<DeviceMemory>,
 }
 
@@ -113,8 +113,8 @@ impl GpuDirect {
         }
         let state = self.state.lock();
         match &state.met[..] {
-            [] => self.ways(self.devices.direct_support(DeviceIndex(0)).ok().as_ref()).first().is_some(),
-            met => met.iter().any(|(_, _, ways)| ways.first().is_some()),
+            [] => self.methods(self.devices.direct_support(DeviceIndex(0)).ok().as_ref()).first().is_some(),
+            met => met.iter().any(|(_, _, methods)| methods.first().is_some()),
         }
     }
 
@@ -127,17 +127,17 @@ impl GpuDirect {
             return "device memory goes through host buffers: this machine has no device".to_owned();
         }
         let state = self.state.lock();
-        let asked = || self.ways(self.devices.direct_support(DeviceIndex(0)).ok().as_ref());
-        let ways = state.met.first().map_or_else(asked, |(_, _, ways)| ways.clone());
-        match ways.first() {
-            Some(way) => {
-                let name = match (way, &self.peer_memory) {
-                    (Way::PeerMemory, Ok(module)) => format!("{way} ({module})"),
-                    _ => way.to_string(),
+        let asked = || self.methods(self.devices.direct_support(DeviceIndex(0)).ok().as_ref());
+        let methods = state.met.first().map_or_else(asked, |(_, _, methods)| methods.clone());
+        match methods.first() {
+            Some(method) => {
+                let name = match (method, &self.peer_memory) {
+                    (RegistrationMethod::PeerMemory, Ok(module)) => format!("{method} ({module})"),
+                    _ => method.to_string(),
                 };
                 format!("device memory up to {} bytes is reached by GPUDirect RDMA, by {name}", self.settings.limit)
             }
-            None => format!("device memory goes through host buffers: {}", ways.reasons()),
+            None => format!("device memory goes through host buffers: {}", methods.reasons()),
         }
     }
 
@@ -161,10 +161,10 @@ impl GpuDirect {
         }
         let mut state = self.state.lock();
         let State { met, cache } = &mut *state;
-        let (support, ways) = self.meet(met, device)?;
+        let (support, methods) = self.meet(met, device)?;
         let written = matches!(access, Access::LocalWrite | Access::LocalWriteRemoteRead | Access::RemoteWrite);
         if written && support.writes == WritesSeen::Never {
-            let reason = format!("the driver has no way to have device {} see what the network writes", device.0);
+            let reason = format!("the driver has no method to have device {} see what the network writes", device.0);
             say(&reason);
             return Err(reason);
         }
@@ -177,14 +177,14 @@ impl GpuDirect {
             }
         }
         let range = if kept { cache.room_for(&allocation, &wanted) } else { wanted.clone() };
-        let memory = self.register(ways, cache, (&allocation, &location), (range, &wanted), access, support)?;
+        let memory = self.register(methods, cache, (&allocation, &location), (range, &wanted), access, support)?;
         Ok(Held::Device { memory, written })
     }
 
     /// Registers, by the first way that does not refuse, and keeps what is not for peers to write to.
     fn register(
         &self,
-        ways: &mut Ways,
+        methods: &mut RegistrationMethods,
         cache: &mut Cache<DeviceMemory>,
         (allocation, location): (&Allocation, &Location),
         (mut range, wanted): (Range<usize>, &Range<usize>),
@@ -194,10 +194,10 @@ impl GpuDirect {
         let kept = access != Access::RemoteWrite;
         let access = if kept { Access::LocalWriteRemoteRead } else { access };
         loop {
-            let Some(way) = ways.first() else { return Err(ways.reasons()) };
+            let Some(method) = methods.first() else { return Err(methods.reasons()) };
             // SAFETY: a range of the allocation, which stays by the caller's promise; what is kept is not used once the
             // driver says that the allocation is another.
-            let made = unsafe { self.attempt(way, location, &range, access) };
+            let made = unsafe { self.attempt(method, location, &range, access) };
             let error = match made {
                 Ok(region) => {
                     self.synchronise(location, range.start);
@@ -217,16 +217,18 @@ impl GpuDirect {
                     range = wanted.clone();
                     continue;
                 }
-                return Err(format!("by {way}: {error}"));
+                return Err(format!("by {method}: {error}"));
             }
             if self.devices.direct_capable(std::ptr::with_exposed_provenance(range.start)) == Some(false) {
                 cache.refuse(allocation);
-                return Err(format!("by {way}: {error}"));
+                return Err(format!("by {method}: {error}"));
             }
-            ways.refuse(way, error.to_string());
-            match ways.first() {
-                Some(next) => log::info!("{NAME}: device memory cannot be registered by {way} ({error}), so by {next}"),
-                None => say(&ways.reasons()),
+            methods.refuse(method, error.to_string());
+            match methods.first() {
+                Some(next) => {
+                    log::info!("{NAME}: device memory cannot be registered by {method} ({error}), so by {next}")
+                }
+                None => say(&methods.reasons()),
             }
         }
     }
@@ -235,18 +237,18 @@ impl GpuDirect {
     /// As [`MemoryRegion::new`].
     unsafe fn attempt(
         &self,
-        way: Way,
+        method: RegistrationMethod,
         location: &Location,
         range: &Range<usize>,
         access: Access,
     ) -> io::Result<MemoryRegion> {
-        match way {
-            Way::PeerMemory => {
+        match method {
+            RegistrationMethod::PeerMemory => {
                 let address = std::ptr::with_exposed_provenance_mut(range.start);
                 // SAFETY: the caller's promise.
                 unsafe { MemoryRegion::new(&self.protection, address, range.len(), access) }
             }
-            Way::DmaBuf => {
+            RegistrationMethod::DmaBuf => {
                 let page = rustix::param::page_size();
                 let first = range.start & !(page - 1);
                 let len = (range.end - first).next_multiple_of(page);
@@ -267,32 +269,32 @@ impl GpuDirect {
 
     fn meet<'m>(
         &self,
-        met: &'m mut Vec<(DeviceIndex, DirectSupport, Ways)>,
+        met: &'m mut Vec<(DeviceIndex, DirectSupport, RegistrationMethods)>,
         device: DeviceIndex,
-    ) -> Result<(DirectSupport, &'m mut Ways), String> {
+    ) -> Result<(DirectSupport, &'m mut RegistrationMethods), String> {
         let index = match met.iter().position(|(known, ..)| *known == device) {
             Some(index) => index,
             None => {
                 let support = self.devices.direct_support(device).map_err(|error| error.to_string())?;
-                let ways = self.ways(Some(&support));
-                match ways.first() {
-                    Some(way) => log::info!("{NAME}: memory of device {} is reached by {way}", device.0),
-                    None => log::info!("{NAME}: {THROUGH_HOST}: {}", ways.reasons()),
+                let methods = self.methods(Some(&support));
+                match methods.first() {
+                    Some(method) => log::info!("{NAME}: memory of device {} is reached by {method}", device.0),
+                    None => log::info!("{NAME}: {THROUGH_HOST}: {}", methods.reasons()),
                 }
-                met.push((device, support, ways));
+                met.push((device, support, methods));
                 met.len() - 1
             }
         };
-        let (_, support, ways) = &mut met[index];
-        Ok((*support, ways))
+        let (_, support, methods) = &mut met[index];
+        Ok((*support, methods))
     }
 
     /// What may be tried, of a device of which the driver says so much; none if it cannot be asked yet.
-    fn ways(&self, support: Option<&DirectSupport>) -> Ways {
-        let wants = |way| match self.settings.wanted {
+    fn methods(&self, support: Option<&DirectSupport>) -> RegistrationMethods {
+        let wants = |method| match self.settings.wanted {
             Wanted::Auto => Ok(()),
-            Wanted::DmaBuf if way == Way::DmaBuf => Ok(()),
-            Wanted::PeerMemory if way == Way::PeerMemory => Ok(()),
+            Wanted::DmaBuf if method == RegistrationMethod::DmaBuf => Ok(()),
+            Wanted::PeerMemory if method == RegistrationMethod::PeerMemory => Ok(()),
             _ => Err("not wanted (btl_openib_gpudirect)".to_owned()),
         };
         let registers = || match self.protection.registers_dma_bufs() {
@@ -303,9 +305,9 @@ impl GpuDirect {
             Some(support) if !support.dma_buf => Err("the device's driver exports none".to_owned()),
             _ => Ok(()),
         };
-        let dma_buf = wants(Way::DmaBuf).and_then(|()| registers()).and_then(|()| exports());
-        let peer_memory = wants(Way::PeerMemory).and_then(|()| self.peer_memory.clone().map(drop));
-        Ways::new(dma_buf, peer_memory)
+        let dma_buf = wants(RegistrationMethod::DmaBuf).and_then(|()| registers()).and_then(|()| exports());
+        let peer_memory = wants(RegistrationMethod::PeerMemory).and_then(|()| self.peer_memory.clone().map(drop));
+        RegistrationMethods::new(dma_buf, peer_memory)
     }
 }
 

@@ -31,7 +31,7 @@ impl Tx {
     /// What the connection leaves that broke; told once. None also where the peer claims what cannot be.
     pub(crate) fn remains(&mut self, received: u64) -> Option<Remains> {
         let State::Gone(_, connection) = &self.state else { return None };
-        let delivered = connection.as_ref().map_or(0, |connection| connection.cell.read());
+        let delivered = connection.as_ref().map_or(0, |connection| connection.credits.read());
         if delivered > self.kept.sent() || std::mem::replace(&mut self.settled, true) {
             return None;
         }
@@ -66,16 +66,16 @@ impl Tx {
         match &self.state {
             State::Idle => self.state = State::Gone(link.error("the link was closed here"), None),
             State::Connected(connection) => {
-                let sign = link.signs.lock().as_ref().map(|signs| signs.goodbye);
-                if let Some(goodbye) = sign {
+                let control_message = link.control.lock().as_ref().map(|control| control.goodbye);
+                if let Some(goodbye) = control_message {
                     // Room for it was kept.
-                    if let Err(error) = self.send_sign(shared, link, &goodbye) {
+                    if let Err(error) = self.send_control(shared, link, &goodbye) {
                         log::debug!("{NAME}: no goodbye to peer {}: {error}", link.rank);
                     }
                     return;
                 }
-                let (address, key) = connection.their_cell;
-                let goodbye = Work::SendWithWord(order::word(self.kept.sent()) | order::GOODBYE);
+                let (address, key) = connection.their_credits;
+                let goodbye = Work::SendWithImmediate(order::immediate(self.kept.sent()) | order::GOODBYE);
                 for lane in 0..self.works.len() {
                     // Of the others, what was sent without a report is to be reported.
                     let last = if lane == 0 { goodbye } else { Work::Write { address, key } };
@@ -110,7 +110,7 @@ impl Tx {
     #[cold]
     pub(crate) fn give_up(&mut self, shared: &Shared, link: &Arc<Link>, error: Error) {
         self.break_off(shared, link, error.clone());
-        shared.mailbox.post(|letters| letters.failures.push((Arc::clone(link), error)));
+        shared.mailbox.post(|notices| notices.failures.push((Arc::clone(link), error)));
     }
 
     /// Breaks it off: what is under way comes back, in error. False if it was broken or gone already.

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use cableway_btl::Error;
 
-use super::{COPIED, Link, Sign, State, Tx};
+use super::{COPIED, ControlMessage, Link, State, Tx};
 use crate::NAME;
 use crate::kept::Message;
 use crate::memory::Buffer;
@@ -22,7 +22,7 @@ impl Tx {
     #[inline]
     pub(crate) fn has_room(&mut self, shared: &Shared, len: usize) -> Result<Option<usize>, String> {
         let State::Connected(connection) = &self.state else { return Ok(None) };
-        let consumed = connection.cell.read();
+        let consumed = connection.credits.read();
         let sent = self.kept.sent();
         let Some(waiting) = sent.checked_sub(consumed) else {
             return Err(format!("it says that it has consumed {consumed} messages of {sent} sent"));
@@ -61,7 +61,7 @@ impl Tx {
     ) -> Option<Result<(), Error>> {
         let State::Connected(connection) = &self.state else { return None };
         let ([lane], [works]) = (&connection.lanes[..], &mut self.works[..]) else { return None };
-        let waiting = self.kept.sent().checked_sub(connection.cell.read())?;
+        let waiting = self.kept.sent().checked_sub(connection.credits.read())?;
         let fits = header.len() + payload.len() <= lane.pair.inline().min(lane.size);
         if self.closing || !fits || waiting + works.reserved as u64 >= lane.window || !works.has_room(&shared.port) {
             return None;
@@ -124,7 +124,7 @@ impl Tx {
 
     #[inline]
     fn work_of_message(&self) -> Work<'static> {
-        if self.works.len() > 1 { Work::SendWithWord(order::word(self.kept.sent())) } else { Work::Send }
+        if self.works.len() > 1 { Work::SendWithImmediate(order::immediate(self.kept.sent())) } else { Work::Send }
     }
 
     /// What has been consumed meanwhile is let go of when work is done, which is soon enough.
@@ -142,7 +142,7 @@ impl Tx {
     pub(crate) fn release(&mut self) {
         if let State::Connected(connection) = &self.state {
             let works = &self.works;
-            self.kept.release(connection.cell.read(), |lane, work| works[lane].is_under_way(work));
+            self.kept.release(connection.credits.read(), |lane, work| works[lane].is_under_way(work));
         }
     }
 
@@ -207,7 +207,7 @@ impl Tx {
         if !self.works[0].has_spare_room(&shared.port) {
             return Ok(false);
         }
-        let (address, key) = connection.their_cell;
+        let (address, key) = connection.their_credits;
         let consumed = link.consumed.load(Ordering::Relaxed);
         self.start_copied(shared, link, Work::Write { address, key }, &consumed.to_le_bytes(), watch)?;
         link.told.store(consumed, Ordering::Relaxed);
@@ -238,8 +238,13 @@ impl Tx {
     }
 
     /// Sends a sign. There must be room for it, with the peer, too.
-    pub(crate) fn send_sign(&mut self, shared: &Shared, link: &Link, sign: &Sign) -> Result<(), Error> {
-        self.start_copied(shared, link, Work::Send, sign, true)
+    pub(crate) fn send_control(
+        &mut self,
+        shared: &Shared,
+        link: &Link,
+        control_message: &ControlMessage,
+    ) -> Result<(), Error> {
+        self.start_copied(shared, link, Work::Send, control_message, true)
     }
 }
 

@@ -14,7 +14,7 @@ use crate::work::Owner;
 impl Engine {
     /// What the peers that ended had sent has been received, a goodbye among it or not.
     #[cold]
-    pub(super) fn bury(&mut self) {
+    pub(super) fn fail_ended(&mut self) {
         for link in std::mem::take(&mut self.ended) {
             let error = link.error("its process has ended");
             self.fail(&link, error);

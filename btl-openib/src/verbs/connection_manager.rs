@@ -38,25 +38,25 @@ unsafe impl Sync for Events {}
 
 /// What happened to an id.
 #[derive(Debug)]
-pub(crate) enum Happening {
+pub(crate) enum CmEvent {
     /// The peer's address leads somewhere.
     AddressResolved,
     /// The way there is known: now it can be asked.
     RouteResolved,
     /// A peer asks a listening id.
-    Asked(Asked),
+    ConnectRequest(ConnectRequest),
     /// The peer agrees, and waits until our queue pair is connected.
-    Answered {
-        said: Vec<u8>,
+    ConnectResponse {
+        private_data: Vec<u8>,
         reads: Reads,
     },
-    /// The connection stands. At the end that asked and was not [`Answered`](Self::Answered), with what the peer said.
+    /// The connection stands. At the end that asked and was not [`ConnectResponse`](Self::ConnectResponse), with what the peer said.
     Established {
-        said: Vec<u8>,
+        private_data: Vec<u8>,
     },
     /// The peer does not want to, or nobody listens there.
-    Refused {
-        said: Vec<u8>,
+    Rejected {
+        private_data: Vec<u8>,
     },
     Failed {
         reason: String,
@@ -69,10 +69,10 @@ pub(crate) enum Happening {
 
 /// A peer's question.
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub(crate) struct ConnectRequest {
     /// For the answer.
     pub(crate) id: Id,
-    pub(crate) said: Vec<u8>,
+    pub(crate) private_data: Vec<u8>,
     pub(crate) reads: Reads,
 }
 
@@ -103,7 +103,7 @@ impl Events {
     ///
     /// # Errors
     /// The kernel does not answer any more.
-    pub(crate) fn next(self: &Arc<Self>) -> io::Result<Option<(usize, Happening)>> {
+    pub(crate) fn next(self: &Arc<Self>) -> io::Result<Option<(usize, CmEvent)>> {
         let mut event: *mut rdma_cm_event = std::ptr::null_mut();
         // SAFETY: the channel is open and does not block; the function writes the pointer.
         match answer(unsafe { (self.manager.rdma_get_cm_event)(self.raw.as_ptr(), &raw mut event) }) {
@@ -118,10 +118,10 @@ impl Events {
         Ok(Some(read))
     }
 
-    fn read(self: &Arc<Self>, event: &rdma_cm_event) -> (usize, Happening) {
+    fn read(self: &Arc<Self>, event: &rdma_cm_event) -> (usize, CmEvent) {
         // SAFETY: connected ids alone are made here, whose events have this variant.
         let param = unsafe { event.param.conn };
-        let said = || {
+        let private_data = || {
             if param.private_data.is_null() {
                 return Vec::new();
             }
@@ -132,12 +132,12 @@ impl Events {
         let reads = || Reads { serves: param.responder_resources, makes: param.initiator_depth };
         let failed = |what: &str| {
             let error = io::Error::from_raw_os_error(event.status.abs());
-            Happening::Failed { reason: format!("{what} (status {}, {error})", event.status) }
+            CmEvent::Failed { reason: format!("{what} (status {}, {error})", event.status) }
         };
         let mut key = event.id as usize;
-        let happening = match event.event {
-            kind::RDMA_CM_EVENT_ADDR_RESOLVED => Happening::AddressResolved,
-            kind::RDMA_CM_EVENT_ROUTE_RESOLVED => Happening::RouteResolved,
+        let event = match event.event {
+            kind::RDMA_CM_EVENT_ADDR_RESOLVED => CmEvent::AddressResolved,
+            kind::RDMA_CM_EVENT_ROUTE_RESOLVED => CmEvent::RouteResolved,
             kind::RDMA_CM_EVENT_ADDR_ERROR => failed("its address leads nowhere"),
             kind::RDMA_CM_EVENT_ROUTE_ERROR => failed("no way leads to its address"),
             kind::RDMA_CM_EVENT_CONNECT_REQUEST => {
@@ -145,21 +145,23 @@ impl Events {
                 match NonNull::new(event.id) {
                     Some(raw) => {
                         let id = Id { raw, events: Arc::clone(self) };
-                        Happening::Asked(Asked { id, said: said(), reads: reads() })
+                        CmEvent::ConnectRequest(ConnectRequest { id, private_data: private_data(), reads: reads() })
                     }
-                    None => Happening::Other,
+                    None => CmEvent::Other,
                 }
             }
-            kind::RDMA_CM_EVENT_CONNECT_RESPONSE => Happening::Answered { said: said(), reads: reads() },
-            kind::RDMA_CM_EVENT_ESTABLISHED => Happening::Established { said: said() },
-            kind::RDMA_CM_EVENT_REJECTED => Happening::Refused { said: said() },
+            kind::RDMA_CM_EVENT_CONNECT_RESPONSE => {
+                CmEvent::ConnectResponse { private_data: private_data(), reads: reads() }
+            }
+            kind::RDMA_CM_EVENT_ESTABLISHED => CmEvent::Established { private_data: private_data() },
+            kind::RDMA_CM_EVENT_REJECTED => CmEvent::Rejected { private_data: private_data() },
             kind::RDMA_CM_EVENT_CONNECT_ERROR => failed("the connection was not made"),
             kind::RDMA_CM_EVENT_UNREACHABLE => failed("it does not answer"),
-            kind::RDMA_CM_EVENT_DISCONNECTED => Happening::Disconnected,
+            kind::RDMA_CM_EVENT_DISCONNECTED => CmEvent::Disconnected,
             kind::RDMA_CM_EVENT_DEVICE_REMOVAL => failed("the device here was removed"),
-            _ => Happening::Other,
+            _ => CmEvent::Other,
         };
-        (key, happening)
+        (key, event)
     }
 }
 
@@ -280,7 +282,7 @@ impl Id {
         Ok(id)
     }
 
-    /// After [`Happening::AddressResolved`].
+    /// After [`CmEvent::AddressResolved`].
     ///
     /// # Errors
     /// The kernel refuses.
@@ -293,7 +295,7 @@ impl Id {
     ///
     /// # Errors
     /// The kernel refuses.
-    pub(crate) fn ask(&self, param: &Param<'_>) -> io::Result<()> {
+    pub(crate) fn connect(&self, param: &Param<'_>) -> io::Result<()> {
         let mut raw = param.raw();
         // SAFETY: a live id; the function reads the parameters and copies what is said.
         answer(unsafe { (self.events.manager.rdma_connect)(self.raw.as_ptr(), &raw mut raw) })
@@ -310,17 +312,17 @@ impl Id {
     }
 
     /// Does not agree. Who has gone does not hear it.
-    pub(crate) fn refuse(&self, said: &[u8]) {
-        let len = u8::try_from(said.len()).unwrap_or(0);
+    pub(crate) fn reject(&self, private_data: &[u8]) {
+        let len = u8::try_from(private_data.len()).unwrap_or(0);
         // SAFETY: a live id; the function copies what is said.
-        let refused =
-            answer(unsafe { (self.events.manager.rdma_reject)(self.raw.as_ptr(), said.as_ptr().cast(), len) });
-        if let Err(error) = refused {
+        let rejected =
+            answer(unsafe { (self.events.manager.rdma_reject)(self.raw.as_ptr(), private_data.as_ptr().cast(), len) });
+        if let Err(error) = rejected {
             log::debug!("openib: a refusal is not sent: {error}");
         }
     }
 
-    /// Has the peer know that the queue pair here is connected, after [`Happening::Answered`].
+    /// Has the peer know that the queue pair here is connected, after [`CmEvent::ConnectResponse`].
     ///
     /// # Errors
     /// The kernel refuses, or the peer has gone.

@@ -16,7 +16,7 @@ mod queue_pair;
 mod registered;
 mod results;
 
-pub(crate) use connection_manager::{Asked, Events, Happening, Id, Param, Reads};
+pub(crate) use connection_manager::{CmEvent, ConnectRequest, Events, Id, Param, Reads};
 pub(crate) use context::{Context, PortFacts};
 pub(crate) use events::Event;
 pub(crate) use library::Library;

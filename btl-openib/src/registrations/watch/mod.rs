@@ -47,7 +47,7 @@ pub(super) struct Watch {
     reports: AtomicUsize,
     /// Closed by the thread, as the last thing that it does.
     kernel: ManuallyDrop<Kernel>,
-    bell: OwnedFd,
+    wakeup: OwnedFd,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -90,7 +90,7 @@ impl Watch {
             reading: AtomicBool::new(false),
             reports: AtomicUsize::new(0),
             kernel: ManuallyDrop::new(kernel),
-            bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            wakeup: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             thread: Mutex::new(None),
         });
         // The thread has what it needs by address: it must not be the one to drop the last of this.
@@ -152,7 +152,7 @@ impl Drop for Watch {
             // SAFETY: this is its last use, and there was no thread to close it.
             return unsafe { ManuallyDrop::drop(&mut self.kernel) };
         };
-        let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+        let _ = rustix::io::write(&self.wakeup, &1_u64.to_ne_bytes());
         let _ = thread.join();
     }
 }
@@ -208,7 +208,7 @@ impl Seen {
         loop {
             let mut sources = [
                 PollFd::from_borrowed_fd(watch.kernel.descriptor.as_fd(), PollFlags::IN),
-                PollFd::from_borrowed_fd(watch.bell.as_fd(), PollFlags::IN),
+                PollFd::from_borrowed_fd(watch.wakeup.as_fd(), PollFlags::IN),
             ];
             match poll(&mut sources, None) {
                 Ok(_) | Err(Errno::INTR) => {}

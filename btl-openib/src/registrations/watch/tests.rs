@@ -113,7 +113,7 @@ fn memory_may_be_given_back_while_the_watch_ends() {
     let Some(watch) = watch() else { return };
     let at = map(std::ptr::null_mut(), LEN, MapFlags::PRIVATE) as usize;
     let covered = watch.cover(at..at + LEN).unwrap();
-    rustix::io::write(&watch.bell, &1_u64.to_ne_bytes()).unwrap();
+    rustix::io::write(&watch.wakeup, &1_u64.to_ne_bytes()).unwrap();
     watch.thread.lock().take().unwrap().join().unwrap();
     let (done, waits) = std::sync::mpsc::channel();
     std::thread::spawn(move || {

@@ -38,7 +38,7 @@ pub(crate) struct Reads {
 
 /// What an end says of its queue pair.
 pub(crate) struct Param<'a> {
-    pub(crate) said: &'a [u8],
+    pub(crate) private_data: &'a [u8],
     pub(crate) number: u32,
     pub(crate) reads: u8,
     pub(crate) retries: u8,
@@ -47,8 +47,8 @@ pub(crate) struct Param<'a> {
 impl Param<'_> {
     pub(super) fn raw(&self) -> rdma_conn_param {
         rdma_conn_param {
-            private_data: self.said.as_ptr().cast(),
-            private_data_len: u8::try_from(self.said.len()).unwrap_or(0),
+            private_data: self.private_data.as_ptr().cast(),
+            private_data_len: u8::try_from(self.private_data.len()).unwrap_or(0),
             responder_resources: self.reads,
             initiator_depth: self.reads,
             flow_control: 1,

@@ -37,7 +37,7 @@ pub(crate) enum Work<'a> {
     /// To a buffer that the peer posted.
     Send,
     /// The same, with a word beside the data, in the host's byte order.
-    SendWithWord(u32),
+    SendWithImmediate(u32),
     /// Into the peer's memory.
     Write { address: u64, key: u32 },
     /// From the peer's memory.
@@ -92,9 +92,9 @@ impl QueuePair {
         request.send_flags = if post.signalled { SIGNALED } else { 0 } | inline;
         match work {
             Work::Send => request.opcode = ibv_wr_opcode::IBV_WR_SEND,
-            Work::SendWithWord(word) => {
+            Work::SendWithImmediate(immediate) => {
                 request.opcode = ibv_wr_opcode::IBV_WR_SEND_WITH_IMM;
-                request.imm_data_invalidated_rkey_union.imm_data = word.to_be();
+                request.imm_data_invalidated_rkey_union.imm_data = immediate.to_be();
             }
             Work::Write { address, key } => {
                 request.opcode = ibv_wr_opcode::IBV_WR_RDMA_WRITE;

@@ -10,7 +10,7 @@ use cableway_base::Rank;
 /// Of each peer the last word is kept, for it says all that there is to say. So what waits is bounded by the number of
 /// peers, however often they speak while they are not heard.
 #[derive(Debug)]
-pub struct Desk<S, C> {
+pub struct WorkQueue<S, C> {
     order: VecDeque<Rank>,
     said: AHashMap<Rank, S>,
     wanted: VecDeque<C>,
@@ -25,13 +25,13 @@ pub enum Work<S, C> {
     Connect(C),
 }
 
-impl<S, C> Default for Desk<S, C> {
+impl<S, C> Default for WorkQueue<S, C> {
     fn default() -> Self {
-        Desk { order: VecDeque::new(), said: AHashMap::new(), wanted: VecDeque::new() }
+        WorkQueue { order: VecDeque::new(), said: AHashMap::new(), wanted: VecDeque::new() }
     }
 }
 
-impl<S, C> Desk<S, C> {
+impl<S, C> WorkQueue<S, C> {
     /// A peer has spoken. In its place in the queue, if it waits already.
     pub fn hear(&mut self, peer: Rank, said: S) {
         if self.said.insert(peer, said).is_none() {
@@ -47,12 +47,12 @@ impl<S, C> Desk<S, C> {
     /// The next piece of work. Whoever speaks comes first: to speak to more peers while these wait for an answer would
     /// have them all say it again.
     pub fn take(&mut self) -> Option<Work<S, C>> {
-        let said = self.take_said().map(|(peer, said)| Work::Hear(peer, said));
+        let said = self.take_message().map(|(peer, said)| Work::Hear(peer, said));
         said.or_else(|| self.wanted.pop_front().map(Work::Connect))
     }
 
     /// The next of what peers have said.
-    pub fn take_said(&mut self) -> Option<(Rank, S)> {
+    pub fn take_message(&mut self) -> Option<(Rank, S)> {
         let peer = self.order.pop_front()?;
         self.said.remove(&peer).map(|said| (peer, said))
     }
@@ -74,27 +74,27 @@ mod tests {
 
     #[test]
     fn who_speaks_is_heard_before_others_are_spoken_to() {
-        let mut desk = Desk::default();
-        desk.connect("one");
-        desk.connect("two");
-        assert_eq!(desk.take(), Some(Work::Connect("one")));
-        desk.hear(8, 'a');
-        desk.hear(7, 'b');
-        let rest: Vec<_> = std::iter::from_fn(|| desk.take()).collect();
+        let mut work_queue = WorkQueue::default();
+        work_queue.connect("one");
+        work_queue.connect("two");
+        assert_eq!(work_queue.take(), Some(Work::Connect("one")));
+        work_queue.hear(8, 'a');
+        work_queue.hear(7, 'b');
+        let rest: Vec<_> = std::iter::from_fn(|| work_queue.take()).collect();
         assert_eq!(rest, [Work::Hear(8, 'a'), Work::Hear(7, 'b'), Work::Connect("two")]);
-        assert!(desk.is_empty());
+        assert!(work_queue.is_empty());
     }
 
     #[test]
     fn who_speaks_again_keeps_its_place_and_takes_no_more_room() {
-        let mut desk = Desk::<_, ()>::default();
+        let mut work_queue = WorkQueue::<_, ()>::default();
         for word in 0..1000 {
-            desk.hear(word % 3, word);
+            work_queue.hear(word % 3, word);
         }
-        assert_eq!(desk.unheard(), 3);
-        let said: Vec<_> = std::iter::from_fn(|| desk.take_said()).collect();
+        assert_eq!(work_queue.unheard(), 3);
+        let said: Vec<_> = std::iter::from_fn(|| work_queue.take_message()).collect();
         assert_eq!(said, [(0, 999), (1, 997), (2, 998)]);
-        desk.hear(1, 5);
-        assert_eq!(desk.take_said(), Some((1, 5)));
+        work_queue.hear(1, 5);
+        assert_eq!(work_queue.take_message(), Some((1, 5)));
     }
 }

@@ -10,31 +10,31 @@ use parking_lot::Mutex;
 use crate::memory::Slab;
 use crate::verbs::{Access, Protection};
 
-/// Cells of one slab: a page of them.
+/// CreditCounters of one slab: a page of them.
 const CELLS: usize = 4096 / size_of::<u64>();
 
 /// Where the cells come from. Each peer gets one, for good.
-pub(crate) struct Cells {
+pub(crate) struct CreditCounters {
     protection: Arc<Protection>,
     state: Mutex<(Option<Arc<Slab>>, usize)>,
 }
 
 /// A counter that one peer writes to, eight aligned bytes at a time, which devices store as one.
-pub(crate) struct Cell {
+pub(crate) struct CreditCounter {
     slab: Arc<Slab>,
     index: usize,
 }
 
-impl Cells {
+impl CreditCounters {
     pub(crate) fn new(protection: &Arc<Protection>) -> Self {
-        Cells { protection: Arc::clone(protection), state: Mutex::default() }
+        CreditCounters { protection: Arc::clone(protection), state: Mutex::default() }
     }
 
     /// A cell that holds 0.
     ///
     /// # Errors
     /// No memory may be locked any more.
-    pub(crate) fn take(&self) -> Result<Cell, Error> {
+    pub(crate) fn take(&self) -> Result<CreditCounter, Error> {
         let mut state = self.state.lock();
         let (current, used) = &mut *state;
         let slab = match current {
@@ -47,11 +47,11 @@ impl Cells {
             }
         };
         *used += 1;
-        Ok(Cell { slab, index: *used - 1 })
+        Ok(CreditCounter { slab, index: *used - 1 })
     }
 }
 
-impl Cell {
+impl CreditCounter {
     /// What the peer wrote last. Not to be trusted.
     #[inline]
     pub(crate) fn read(&self) -> u64 {

@@ -13,10 +13,10 @@ use smallvec::SmallVec;
 
 use super::connector::Connector;
 use super::datagrams::Datagrams;
-use super::desk::{Desk, Work};
 use super::ends::{End, Ends, Made};
 use super::handshake::{Due, Handshake};
 use super::wire::{HELLO, Hello, Queue, Refusal};
+use super::work_queue::{Work, WorkQueue};
 use crate::NAME;
 use crate::card::{Address, BITS_24};
 use crate::link::{Link, State};
@@ -25,12 +25,12 @@ use crate::shared::Shared;
 use crate::verbs::Remote;
 
 /// Makes connections by datagrams.
-pub(super) struct Maker {
+pub(super) struct DatagramConnector {
     ends: Ends,
     datagrams: Datagrams,
     /// Kept for its memory.
     come: Vec<[u8; HELLO]>,
-    desk: Desk<Hello, Arc<Link>>,
+    work_queue: WorkQueue<Hello, Arc<Link>>,
     /// Connections being made.
     pending: AHashMap<Rank, Pending>,
     /// What to answer those that are connected and have not heard so.
@@ -49,7 +49,7 @@ struct Pending {
     theirs: Option<(SmallVec<[Queue; 1]>, u64, u32)>,
 }
 
-impl Connector for Maker {
+impl Connector for DatagramConnector {
     fn ends(&self) -> &Ends {
         &self.ends
     }
@@ -78,7 +78,7 @@ impl Connector for Maker {
         self.datagrams.read(&mut self.come)?;
         for bytes in self.come.drain(..) {
             match Hello::decode(&self.ends.shared.identity, &bytes) {
-                Ok((rank, hello)) => self.desk.hear(rank, hello),
+                Ok((rank, hello)) => self.work_queue.hear(rank, hello),
                 Err(reason) => log::debug!("{NAME}: a datagram is ignored: {reason}"),
             }
         }
@@ -86,20 +86,20 @@ impl Connector for Maker {
     }
 
     fn hear_all(&mut self) {
-        while let Some((rank, hello)) = self.desk.take_said() {
+        while let Some((rank, hello)) = self.work_queue.take_message() {
             self.hear(rank, &hello);
         }
     }
 
     fn want(&mut self, link: Arc<Link>) {
-        self.desk.connect(link);
+        self.work_queue.connect(link);
     }
 
     /// To make a queue pair takes as long as hundreds of datagrams take to come, so their buffers are emptied after each.
     fn work(&mut self) -> io::Result<()> {
         const AT_A_TIME: usize = 16;
         for _ in 0..AT_A_TIME {
-            match self.desk.take() {
+            match self.work_queue.take() {
                 Some(Work::Hear(rank, hello)) => self.hear(rank, &hello),
                 Some(Work::Connect(link)) => self.connect(link),
                 None => break,
@@ -110,13 +110,13 @@ impl Connector for Maker {
     }
 
     fn is_idle(&self) -> bool {
-        self.desk.is_empty()
+        self.work_queue.is_empty()
     }
 
     /// That waits until everybody was heard, for no more than a second.
     fn tick(&mut self, now: Instant) -> Option<Instant> {
         let soon = self.looked + Duration::from_secs(1);
-        if self.desk.unheard() != 0 && now < soon {
+        if self.work_queue.unheard() != 0 && now < soon {
             return Some(soon);
         }
         self.looked = now;
@@ -145,7 +145,7 @@ impl Connector for Maker {
         next
     }
 
-    fn bury(&mut self, link: &Arc<Link>) -> bool {
+    fn peer_ended(&mut self, link: &Arc<Link>) -> bool {
         let Some(pending) = self.pending.remove(&link.rank) else { return false };
         let error = link.unreachable("its process has ended".to_owned());
         self.ends.give_up(pending.end, error);
@@ -169,11 +169,11 @@ impl Connector for Maker {
     }
 }
 
-impl Maker {
+impl DatagramConnector {
     pub(super) fn new(shared: &Arc<Shared>, datagrams: Datagrams) -> Self {
         let (pending, known) = (AHashMap::new(), AHashMap::new());
-        let (come, desk, looked) = (Vec::new(), Desk::default(), Instant::now());
-        Maker { ends: Ends::new(shared), datagrams, come, desk, pending, known, looked }
+        let (come, work_queue, looked) = (Vec::new(), WorkQueue::default(), Instant::now());
+        DatagramConnector { ends: Ends::new(shared), datagrams, come, work_queue, pending, known, looked }
     }
 
     /// This process wants to send.
@@ -233,7 +233,7 @@ impl Maker {
             }
             return;
         }
-        pending.theirs = Some((hello.queues.clone(), hello.cell, hello.cell_key));
+        pending.theirs = Some((hello.queues.clone(), hello.credits, hello.credits_key));
         let step = match pending.handshake.heard(hello.number(), hello.knows, hello.asks) {
             Ok(step) => step,
             Err(reason) => return log::warn!("{NAME}: what rank {rank} says is ignored: {reason}"),
@@ -268,7 +268,7 @@ impl Maker {
                     Some(pending) => self.ends.forget(pending.end),
                     None => self.ends.shared.link(rank),
                 };
-                self.ends.shared.mailbox.post(|letters| letters.closed.push(link));
+                self.ends.shared.mailbox.post(|notices| notices.closed.push(link));
             }
             (Refusal::Unable, Some(pending)) => {
                 let error = pending.end.link.unreachable("it could not make its end of a connection".to_owned());
@@ -285,7 +285,7 @@ impl Maker {
             return false;
         }
         let link = self.ends.shared.link(rank);
-        if let Err(refusal) = self.ends.shared.welcome_question(&link) {
+        if let Err(refusal) = self.ends.shared.admit_request(&link) {
             if hello.asks {
                 self.refuse(rank, refusal, &hello.address);
             }
@@ -305,10 +305,10 @@ impl Maker {
     fn establish(&mut self, rank: Rank) {
         let Some(pending) = self.pending.remove(&rank) else { return };
         let hello = Hello { asks: false, ..self.ends.shared.hello(&pending) };
-        let Some((queues, cell, key)) = pending.theirs else { return };
+        let Some((queues, credits, key)) = pending.theirs else { return };
         self.known.insert(rank, (hello, pending.address));
         let link = Arc::clone(&pending.end.link);
-        let connection = pending.end.connected(queues.iter().map(|queue| (queue.size, queue.window)), (cell, key));
+        let connection = pending.end.connected(queues.iter().map(|queue| (queue.size, queue.window)), (credits, key));
         self.ends.establish(&link, connection);
     }
 
@@ -319,8 +319,8 @@ impl Maker {
             queues: SmallVec::new(),
             first_packet: 0,
             knows: 0,
-            cell: 0,
-            cell_key: 0,
+            credits: 0,
+            credits_key: 0,
             address: self.ends.shared.address,
         };
         self.say(rank, &hello, address);
@@ -347,7 +347,7 @@ impl Maker {
 impl Shared {
     /// What to say about a connection being made.
     fn hello(&self, pending: &Pending) -> Hello {
-        let (cell, cell_key) = pending.end.cell.remote();
+        let (credits, credits_key) = pending.end.credits.remote();
         let queue = |(made, queue): (&Made, &PortQueue)| Queue {
             number: made.pair.number(),
             size: queue.options.size as u32,
@@ -360,8 +360,8 @@ impl Shared {
             queues,
             first_packet: pending.first_packet,
             knows: pending.handshake.knows(),
-            cell,
-            cell_key,
+            credits,
+            credits_key,
             address: self.address,
         }
     }

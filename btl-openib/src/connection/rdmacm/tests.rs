@@ -6,7 +6,7 @@ use cableway_common_cuda::Devices;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::*;
-use crate::connection::introduction::Part;
+use crate::connection::private_data::CmMessage;
 use crate::connection::service::Service;
 use crate::port::Port;
 use crate::settings::Settings;
@@ -31,7 +31,7 @@ fn process_with(rank: Rank, assignment: &str) -> (Arc<Shared>, Service) {
 }
 
 /// Says `question` to `peer`, whoever may; returns what it replies, and whether it agrees.
-fn put(own: &Shared, peer: &Shared, end: &End, question: &[u8]) -> (Id, bool, Vec<u8>) {
+fn put(own: &Shared, peer: &Shared, end: &End, request: &[u8]) -> (Id, bool, Vec<u8>) {
     let minute = Timespec { tv_sec: 60, tv_nsec: 0 };
     let events = Events::new().unwrap();
     let [from, to] = [own, peer].map(|shared| shared.address.listener.unwrap());
@@ -40,15 +40,17 @@ fn put(own: &Shared, peer: &Shared, end: &End, question: &[u8]) -> (Id, bool, Ve
     loop {
         let mut source = [PollFd::from_borrowed_fd(events.descriptor(), PollFlags::IN)];
         assert!(poll(&mut source, Some(&minute)).unwrap() != 0, "nothing happens");
-        match events.next().unwrap().map(|(_, happening)| happening) {
-            Some(Happening::AddressResolved) => id.resolve_route(60_000).unwrap(),
-            Some(Happening::RouteResolved) => {
+        match events.next().unwrap().map(|(_, event)| event) {
+            Some(CmEvent::AddressResolved) => id.resolve_route(60_000).unwrap(),
+            Some(CmEvent::RouteResolved) => {
                 let (number, reads, retries) = (end.number(), own.port.reads, own.settings.retries);
-                id.ask(&Param { said: question, number, reads, retries }).unwrap();
+                id.connect(&Param { private_data: request, number, reads, retries }).unwrap();
             }
-            Some(Happening::Answered { said, .. } | Happening::Established { said }) => return (id, true, said),
-            Some(Happening::Refused { said }) => return (id, false, said),
-            Some(Happening::Other) | None => {}
+            Some(CmEvent::ConnectResponse { private_data, .. } | CmEvent::Established { private_data }) => {
+                return (id, true, private_data);
+            }
+            Some(CmEvent::Rejected { private_data }) => return (id, false, private_data),
+            Some(CmEvent::Other) | None => {}
             Some(other) => panic!("{other:?}"),
         }
     }
@@ -69,10 +71,10 @@ fn queue_pairs_send_in_the_class_that_is_asked_for() {
         let mut ends = Ends::new(&a);
         let link = a.link(1);
         let end = ends.begin(&link, None).unwrap();
-        let introduction = Introduction { number: 1, ..a.introduction(Kind::Question, &end) };
-        let part = Part::Question { card: &b.address.publish() };
-        let question = introduction.encode(&a.identity, 1, part).unwrap();
-        let (id, agreed, _) = put(&a, &b, &end, &question);
+        let private_data = PrivateData { number: 1, ..a.private_data(Kind::Request, &end) };
+        let part = CmMessage::Request { card: &b.address.publish() };
+        let request = private_data.encode(&a.identity, 1, part).unwrap();
+        let (id, agreed, _) = put(&a, &b, &end, &request);
         assert!(agreed);
         a.connect(&end, &id, Reads { serves: 1, makes: 1 }).unwrap();
         assert_eq!(end.pairs[0].pair.traffic_class().unwrap(), class);
@@ -91,20 +93,20 @@ fn a_question_that_comes_again_is_refused() {
     let card = b.address.publish();
     let mut ask = |number| {
         let end = ends.begin(&link, None).unwrap();
-        let introduction = Introduction { number, ..a.introduction(Kind::Question, &end) };
-        let question = introduction.encode(&a.identity, 1, Part::Question { card: &card }).unwrap();
-        (end, question)
+        let private_data = PrivateData { number, ..a.private_data(Kind::Request, &end) };
+        let request = private_data.encode(&a.identity, 1, CmMessage::Request { card: &card }).unwrap();
+        (end, request)
     };
-    let reply = |said: &[u8], question: &[u8]| {
-        Introduction::decode(&a.identity, said, Part::Reply { question }).map(|(rank, reply)| (rank, reply.kind))
+    let reply = |said: &[u8], request: &[u8]| {
+        PrivateData::decode(&a.identity, said, CmMessage::Reply { request }).map(|(rank, reply)| (rank, reply.kind))
     };
-    let (end, question) = ask(7);
-    let (_connection, agreed, said) = put(&a, &b, &end, &question);
-    assert_eq!((agreed, reply(&said, &question)), (true, Ok((1, Kind::Answer))));
+    let (end, request) = ask(7);
+    let (_connection, agreed, said) = put(&a, &b, &end, &request);
+    assert_eq!((agreed, reply(&said, &request)), (true, Ok((1, Kind::Accept))));
     // The same again learns nothing; another one that there is a connection.
     let (other_end, another) = ask(8);
-    let (_, agreed, said) = put(&a, &b, &other_end, &question);
-    assert!(!agreed && reply(&said, &question).is_err(), "{said:?}");
+    let (_, agreed, said) = put(&a, &b, &other_end, &request);
+    assert!(!agreed && reply(&said, &request).is_err(), "{said:?}");
     let (_, agreed, said) = put(&a, &b, &other_end, &another);
     assert_eq!((agreed, reply(&said, &another)), (false, Ok((1, Kind::Crossed))));
 }

@@ -17,7 +17,7 @@ const PROOF: usize = 16;
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-struct WireIntroduction {
+struct WirePrivateData {
     magic: U32,
     version: U16,
     kind: u8,
@@ -26,31 +26,31 @@ struct WireIntroduction {
     number: U32,
     size: U32,
     window: U32,
-    cell_key: U32,
-    cell: U64,
+    credits_key: U32,
+    credits: U64,
     proof: [u8; PROOF],
 }
 
-/// Bytes of an introduction.
-pub(crate) const INTRODUCTION: usize = size_of::<WireIntroduction>();
-const SIGNED: usize = INTRODUCTION - PROOF;
+/// Bytes of an private_data.
+pub(crate) const PRIVATE_DATA: usize = size_of::<WirePrivateData>();
+const SIGNED: usize = PRIVATE_DATA - PROOF;
 
 const _: () = {
     use memoffset::offset_of;
-    assert!(INTRODUCTION == 56);
-    assert!(offset_of!(WireIntroduction, from) == 8);
-    assert!(offset_of!(WireIntroduction, number) == 16);
-    assert!(offset_of!(WireIntroduction, cell) == 32);
-    assert!(offset_of!(WireIntroduction, proof) == SIGNED);
+    assert!(PRIVATE_DATA == 56);
+    assert!(offset_of!(WirePrivateData, from) == 8);
+    assert!(offset_of!(WirePrivateData, number) == 16);
+    assert!(offset_of!(WirePrivateData, credits) == 32);
+    assert!(offset_of!(WirePrivateData, proof) == SIGNED);
 };
 
 /// What is said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Let us connect.
-    Question,
+    Request,
     /// Agreed.
-    Answer,
+    Accept,
     /// No, for my question goes first.
     Crossed,
     /// No, for I am about to end, or have closed the link.
@@ -61,7 +61,7 @@ pub(crate) enum Kind {
 
 /// An end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Introduction {
+pub(crate) struct PrivateData {
     pub(crate) kind: Kind,
     /// Of a question: greater than those of all that its sender asked before. Of a reply: none.
     pub(crate) number: u32,
@@ -69,41 +69,41 @@ pub(crate) struct Introduction {
     pub(crate) size: u32,
     pub(crate) window: u32,
     /// Where it wants to be told how many of its messages were consumed.
-    pub(crate) cell: u64,
-    pub(crate) cell_key: u32,
+    pub(crate) credits: u64,
+    pub(crate) credits_key: u32,
 }
 
 /// An introduction as it travels.
-pub(crate) type Bytes = [u8; INTRODUCTION];
+pub(crate) type Bytes = [u8; PRIVATE_DATA];
 
 /// What an introduction is part of, without which its proof is none.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Part<'a> {
+pub(crate) enum CmMessage<'a> {
     /// A question to the process that published this card, and so to no other that has its name, address and port.
-    Question { card: &'a [u8] },
+    Request { card: &'a [u8] },
     /// A reply to this question.
-    Reply { question: &'a [u8] },
+    Reply { request: &'a [u8] },
 }
 
-impl<'a> Part<'a> {
+impl<'a> CmMessage<'a> {
     fn about(self) -> &'a [u8] {
-        let (Part::Question { card: about } | Part::Reply { question: about }) = self;
+        let (CmMessage::Request { card: about } | CmMessage::Reply { request: about }) = self;
         about
     }
 }
 
-impl Introduction {
+impl PrivateData {
     /// One that offers nothing.
     pub(crate) fn refusal(kind: Kind) -> Self {
-        Introduction { kind, number: 0, size: 0, window: 0, cell: 0, cell_key: 0 }
+        PrivateData { kind, number: 0, size: 0, window: 0, credits: 0, credits_key: 0 }
     }
 
     /// To `to`.
     ///
     /// # Errors
     /// Nothing names that process, or proves to it who this one is.
-    pub(crate) fn encode(&self, identity: &Identity, to: Rank, part: Part<'_>) -> Result<Bytes, String> {
-        let mut wire = WireIntroduction {
+    pub(crate) fn encode(&self, identity: &Identity, to: Rank, part: CmMessage<'_>) -> Result<Bytes, String> {
+        let mut wire = WirePrivateData {
             magic: MAGIC,
             version: U16::new(VERSION),
             kind: self.kind as u8,
@@ -112,14 +112,14 @@ impl Introduction {
             number: U32::new(self.number),
             size: U32::new(self.size),
             window: U32::new(self.window),
-            cell_key: U32::new(self.cell_key),
-            cell: U64::new(self.cell),
+            credits_key: U32::new(self.credits_key),
+            credits: U64::new(self.credits),
             proof: [0; PROOF],
         };
         let name = identity.job().name_of(to).ok_or("it has no name")?;
         let proof = identity.prove(to, &[&wire.as_bytes()[..SIGNED], &name.to_le_bytes(), part.about()]);
         wire.proof.copy_from_slice(&proof.ok_or("its secret cannot be had")?[..PROOF]);
-        let mut bytes = [0; INTRODUCTION];
+        let mut bytes = [0; PRIVATE_DATA];
         bytes.copy_from_slice(wire.as_bytes());
         Ok(bytes)
     }
@@ -128,9 +128,9 @@ impl Introduction {
     ///
     /// # Errors
     /// What is wrong with it: it is to be refused.
-    pub(crate) fn decode(identity: &Identity, bytes: &[u8], part: Part<'_>) -> Result<(Rank, Self), String> {
+    pub(crate) fn decode(identity: &Identity, bytes: &[u8], part: CmMessage<'_>) -> Result<(Rank, Self), String> {
         let (wire, _) =
-            WireIntroduction::read_from_prefix(bytes).map_err(|_| format!("it has {} bytes", bytes.len()))?;
+            WirePrivateData::read_from_prefix(bytes).map_err(|_| format!("it has {} bytes", bytes.len()))?;
         if wire.magic != MAGIC || wire.version.get() != VERSION {
             return Err("it belongs to something else".to_owned());
         }
@@ -144,14 +144,14 @@ impl Introduction {
         let from = identity.job().rank_of(name).filter(|_| name != own);
         let from = from.ok_or_else(|| format!("process {name:#x} sent it, whom nobody knows"))?;
         let kind = match wire.kind {
-            0 => Kind::Question,
-            1 => Kind::Answer,
+            0 => Kind::Request,
+            1 => Kind::Accept,
             2 => Kind::Crossed,
             3 => Kind::Closed,
             4 => Kind::Unable,
             kind => return Err(format!("its kind has the number {kind}")),
         };
-        let (asks, agrees) = (kind == Kind::Question, kind == Kind::Answer);
+        let (asks, agrees) = (kind == Kind::Request, kind == Kind::Accept);
         let refuses = !asks && !agrees;
         let (number, size, window) = (wire.number.get(), wire.size.get(), wire.window.get());
         if wire.reserved != 0 || (window == 0) != refuses || (number == 0) == asks {
@@ -160,11 +160,11 @@ impl Introduction {
         if !refuses && (size as usize) < LARGEST {
             return Err(format!("its buffers are of {size} bytes, where the longest messages take {LARGEST} at least"));
         }
-        if asks != matches!(part, Part::Question { .. }) {
+        if asks != matches!(part, CmMessage::Request { .. }) {
             return Err("it is out of place".to_owned());
         }
-        let (cell, cell_key) = (wire.cell.get(), wire.cell_key.get());
-        Ok((from, Introduction { kind, number, size, window, cell, cell_key }))
+        let (credits, credits_key) = (wire.credits.get(), wire.credits_key.get());
+        Ok((from, PrivateData { kind, number, size, window, credits, credits_key }))
     }
 
     /// The receive queue, in the form in which there may be several.
@@ -176,7 +176,7 @@ impl Introduction {
 /// What stands for a word between the two ends of a connection whose network has none beside messages: a message that
 /// nobody else can know. `words` begins with the question and its answer. Both ends make the same, under the secret of
 /// the one that was asked.
-pub(crate) fn sign(
+pub(crate) fn control_message(
     identity: &Identity,
     peer: Rank,
     asked_here: bool,
@@ -199,46 +199,46 @@ mod tests {
     use super::*;
 
     prop_compose! {
-        fn introduction()(kind in 0..5, number in 1..u32::MAX, size in LARGEST as u32.., window in 1..u32::MAX,
-                          cell in any::<u64>(), cell_key in any::<u32>()) -> Introduction {
+        fn private_data()(kind in 0..5, number in 1..u32::MAX, size in LARGEST as u32.., window in 1..u32::MAX,
+                          credits in any::<u64>(), credits_key in any::<u32>()) -> PrivateData {
             match kind {
-                0 => Introduction { kind: Kind::Question, number, size, window, cell, cell_key },
-                1 => Introduction { kind: Kind::Answer, number: 0, size, window, cell, cell_key },
-                2 => Introduction { cell, cell_key, ..Introduction::refusal(Kind::Crossed) },
-                3 => Introduction::refusal(Kind::Closed),
-                _ => Introduction::refusal(Kind::Unable),
+                0 => PrivateData { kind: Kind::Request, number, size, window, credits, credits_key },
+                1 => PrivateData { kind: Kind::Accept, number: 0, size, window, credits, credits_key },
+                2 => PrivateData { credits, credits_key, ..PrivateData::refusal(Kind::Crossed) },
+                3 => PrivateData::refusal(Kind::Closed),
+                _ => PrivateData::refusal(Kind::Unable),
             }
         }
     }
 
     proptest! {
         #[test]
-        fn an_introduction_reads_as_written_and_only_so(said in introduction(), at in 0..INTRODUCTION, flip in 1u8..,
+        fn an_introduction_reads_as_written_and_only_so(said in private_data(), at in 0..PRIVATE_DATA, flip in 1u8..,
                                                         zeros in 0..200_usize) {
-            let parts = |about| (Part::Question { card: about }, Part::Reply { question: about });
-            let of = |(question, reply)| if said.kind == Kind::Question { question } else { reply };
+            let parts = |about| (CmMessage::Request { card: about }, CmMessage::Reply { request: about });
+            let of = |(request, reply)| if said.kind == Kind::Request { request } else { reply };
             let part = of(parts(b"would you"));
             let mut bytes = said.encode(&identity(2), 1, part).unwrap().to_vec();
-            bytes.resize(INTRODUCTION + zeros, 0);
-            prop_assert_eq!(Introduction::decode(&identity(1), &bytes, part), Ok((2, said)));
-            prop_assert!(Introduction::decode(&identity(3), &bytes, part).is_err(), "it was to another");
+            bytes.resize(PRIVATE_DATA + zeros, 0);
+            prop_assert_eq!(PrivateData::decode(&identity(1), &bytes, part), Ok((2, said)));
+            prop_assert!(PrivateData::decode(&identity(3), &bytes, part).is_err(), "it was to another");
             let other = of(parts(b"or would you"));
-            prop_assert!(Introduction::decode(&identity(1), &bytes, other).is_err(), "it was to another");
-            let (question, reply) = parts(b"would you");
-            let misplaced = of((reply, question));
-            prop_assert!(Introduction::decode(&identity(1), &bytes, misplaced).is_err(), "it is out of place");
+            prop_assert!(PrivateData::decode(&identity(1), &bytes, other).is_err(), "it was to another");
+            let (request, reply) = parts(b"would you");
+            let misplaced = of((reply, request));
+            prop_assert!(PrivateData::decode(&identity(1), &bytes, misplaced).is_err(), "it is out of place");
             bytes[at] ^= flip;
-            prop_assert!(Introduction::decode(&identity(1), &bytes, part).is_err());
-            prop_assert!(Introduction::decode(&identity(1), &bytes[..at], part).is_err());
+            prop_assert!(PrivateData::decode(&identity(1), &bytes, part).is_err());
+            prop_assert!(PrivateData::decode(&identity(1), &bytes[..at], part).is_err());
         }
     }
 
     #[test]
     fn buffers_hold_the_longest_messages() {
-        let part = Part::Question { card: b"a card" };
+        let part = CmMessage::Request { card: b"a card" };
         let read = |size| {
-            let said = Introduction { kind: Kind::Question, number: 1, size, window: 1, cell: 0, cell_key: 0 };
-            Introduction::decode(&identity(1), &said.encode(&identity(0), 1, part).unwrap(), part)
+            let said = PrivateData { kind: Kind::Request, number: 1, size, window: 1, credits: 0, credits_key: 0 };
+            PrivateData::decode(&identity(1), &said.encode(&identity(0), 1, part).unwrap(), part)
         };
         assert!(read(LARGEST as u32).is_ok());
         for size in [0, LARGEST as u32 - 1] {
@@ -250,31 +250,31 @@ mod tests {
     fn strangers_are_recognised() {
         use cableway_btl::Job;
         let size = LARGEST as u32;
-        let said = Introduction { kind: Kind::Question, number: 1, size, window: 1, cell: 0, cell_key: 0 };
-        let part = Part::Question { card: b"a card" };
+        let said = PrivateData { kind: Kind::Request, number: 1, size, window: 1, credits: 0, credits_key: 0 };
+        let part = CmMessage::Request { card: b"a card" };
         let bytes = said.encode(&identity(0), 1, part).unwrap();
         let other = Identity::new(&Job::new("a job".into(), [8; 32], 1, 4, 1));
-        assert!(Introduction::decode(&other, &bytes, part).unwrap_err().contains("secret"));
+        assert!(PrivateData::decode(&other, &bytes, part).unwrap_err().contains("secret"));
         let outside = Identity::new(&Job::new("a job".into(), [7; 32], 9, 4, 1));
         let bytes = said.encode(&outside, 1, part).unwrap();
-        assert!(Introduction::decode(&identity(1), &bytes, part).unwrap_err().contains("0x9"));
+        assert!(PrivateData::decode(&identity(1), &bytes, part).unwrap_err().contains("0x9"));
     }
 
     #[test]
     fn processes_of_two_jobs_meet_and_claims_without_proof_are_not_looked_up() {
         let ((here, met), (there, _)) = (of_two_jobs(5, 6, [50, 60]), of_two_jobs(6, 5, [60, 50]));
         let size = LARGEST as u32;
-        let said = Introduction { kind: Kind::Question, number: 1, size, window: 1, cell: 0, cell_key: 0 };
-        let part = Part::Question { card: b"a card" };
-        let question = said.encode(&there, 3, part).unwrap();
-        assert_eq!(Introduction::decode(&here, &question, part), Ok((3, said)));
+        let said = PrivateData { kind: Kind::Request, number: 1, size, window: 1, credits: 0, credits_key: 0 };
+        let part = CmMessage::Request { card: b"a card" };
+        let request = said.encode(&there, 3, part).unwrap();
+        assert_eq!(PrivateData::decode(&here, &request, part), Ok((3, said)));
         // Both ends sign alike, under the secret of the one that was asked.
-        let words: &[&[u8]] = &[b"greeting", &question];
-        assert_eq!(sign(&here, 3, true, words), sign(&there, 3, false, words));
+        let words: &[&[u8]] = &[b"greeting", &request];
+        assert_eq!(control_message(&here, 3, true, words), control_message(&there, 3, false, words));
         let before = met.met.load(Ordering::Relaxed);
         let (liar, _) = of_two_jobs(6, 5, [60, 51]);
-        let question = said.encode(&liar, 3, part).unwrap();
-        assert!(Introduction::decode(&here, &question, part).unwrap_err().contains("secret"));
+        let request = said.encode(&liar, 3, part).unwrap();
+        assert!(PrivateData::decode(&here, &request, part).unwrap_err().contains("secret"));
         assert_eq!(met.met.load(Ordering::Relaxed), before);
     }
 }

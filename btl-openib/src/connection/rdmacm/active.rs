@@ -5,19 +5,19 @@ use std::sync::Arc;
 use cableway_base::Rank;
 use cableway_btl::Error;
 
-use super::super::introduction::{INTRODUCTION, Introduction, Kind, Part};
-use super::super::meeting::Meeting;
-use super::{Maker, aside, unaskable};
+use super::super::private_data::{CmMessage, Kind, PRIVATE_DATA, PrivateData};
+use super::super::role::ConnectRole;
+use super::{RdmacmConnector, aside, request_error};
 use crate::link::Link;
 use crate::verbs::{Id, Param, Reads};
 
-impl Maker {
+impl RdmacmConnector {
     fn patience_ms(&self) -> i32 {
         i32::try_from(self.ends.shared.settings.peer_timeout.as_millis()).unwrap_or(i32::MAX)
     }
 
     /// Begins to ask a peer.
-    pub(super) fn ask(&mut self, link: &Arc<Link>) -> Result<(), Error> {
+    pub(super) fn start(&mut self, link: &Arc<Link>) -> Result<(), Error> {
         let Some(address) = *link.address.lock() else { return Ok(()) };
         let Some(to) = address.listener else { return Err(link.unreachable("it listens nowhere".to_owned())) };
         let end = self.ends.begin(link, Some(&address))?;
@@ -31,7 +31,7 @@ impl Maker {
             }
         };
         let decides = self.ends.shared.identity.decides(link.rank);
-        let asking = (Meeting::asking(decides), Vec::new(), None);
+        let asking = (ConnectRole::active(decides), Vec::new(), None);
         self.insert(link, asking, id, Some(end));
         Ok(())
     }
@@ -42,33 +42,33 @@ impl Maker {
         route.map_err(|error| format!("no way leads to its address: {error}"))
     }
 
-    pub(super) fn put_question(&mut self, rank: Rank) -> Result<(), String> {
+    pub(super) fn send_request(&mut self, rank: Rank) -> Result<(), String> {
         let shared = &self.ends.shared;
         let Some(pending) = self.pending.get_mut(&rank) else { return Ok(()) };
         let (Some(id), Some(end)) = (&pending.id, &pending.end) else { return Ok(()) };
         let Some(address) = *pending.link.address.lock() else { return Ok(()) };
         self.number += 1;
-        let introduction = Introduction { number: self.number, ..shared.introduction(Kind::Question, end) };
-        let question = introduction.encode(&shared.identity, rank, Part::Question { card: &address.publish() })?;
-        pending.question = question.to_vec();
+        let private_data = PrivateData { number: self.number, ..shared.private_data(Kind::Request, end) };
+        let request = private_data.encode(&shared.identity, rank, CmMessage::Request { card: &address.publish() })?;
+        pending.request = request.to_vec();
         let (number, reads, retries) = (end.number(), shared.port.reads, shared.settings.retries);
-        let ask = move |id: &Id| id.ask(&Param { said: &question, number, reads, retries });
+        let ask = move |id: &Id| id.connect(&Param { private_data: &request, number, reads, retries });
         if !shared.port.context.is_iwarp() {
-            return ask(id).map_err(|error| unaskable(&error));
+            return ask(id).map_err(|error| request_error(&error));
         }
         // The queue pair stays as long as the kernel may mean to connect it.
         let (id, kept, shared) = (Arc::clone(id), end.keep(), Arc::downgrade(shared));
-        let unasked = Arc::clone(&self.unasked);
+        let failed_requests = Arc::clone(&self.failed_requests);
         let put = move || {
             if let Err(error) = ask(&id) {
-                unasked.lock().push((id, error));
+                failed_requests.lock().push((id, error));
                 if let Some(shared) = shared.upgrade() {
-                    shared.door.ring();
+                    shared.command_queue.wake();
                 }
             }
             drop(kept);
         };
-        aside(put).map_err(|error| unaskable(&error))
+        aside(put).map_err(|error| request_error(&error))
     }
 
     /// The peer agrees to our question. With its reads where the queue pair is to be connected here.
@@ -76,10 +76,10 @@ impl Maker {
         let shared = &self.ends.shared;
         let Some(pending) = self.pending.get_mut(&rank) else { return Ok(()) };
         let (Some(id), Some(end)) = (&pending.id, &pending.end) else { return Ok(()) };
-        let part = Part::Reply { question: &pending.question };
-        let (from, theirs) = Introduction::decode(&shared.identity, said, part)
+        let part = CmMessage::Reply { request: &pending.request };
+        let (from, theirs) = PrivateData::decode(&shared.identity, said, part)
             .map_err(|reason| format!("its answer is none: {reason}"))?;
-        if from != rank || theirs.kind != Kind::Answer {
+        if from != rank || theirs.kind != Kind::Accept {
             return Err(format!("its answer is of rank {from}, {:?}", theirs.kind));
         }
         pending.link.address.lock().map_or(Ok(()), |address| address.is_kept_by(theirs.size))?;
@@ -87,8 +87,8 @@ impl Maker {
             shared.connect(end, id, reads)?;
             id.establish().map_err(|error| format!("it hears nothing of the connection: {error}"))?;
         } else {
-            let words = [&pending.question[..], &said[..INTRODUCTION]];
-            *pending.link.signs.lock() = Some(Box::new(shared.signs(rank, true, &words)?));
+            let words = [&pending.request[..], &said[..PRIVATE_DATA]];
+            *pending.link.control.lock() = Some(Box::new(shared.control_messages(rank, true, &words)?));
         }
         pending.theirs = Some(theirs);
         self.establish(rank);
@@ -97,10 +97,10 @@ impl Maker {
 
     pub(super) fn refused(&mut self, rank: Rank, said: &[u8]) {
         let Some(pending) = self.pending.get_mut(&rank) else { return };
-        let part = Part::Reply { question: &pending.question };
-        let reply = Introduction::decode(&self.ends.shared.identity, said, part);
+        let part = CmMessage::Reply { request: &pending.request };
+        let reply = PrivateData::decode(&self.ends.shared.identity, said, part);
         match reply {
-            Ok((from, reply)) if from == rank && reply.kind == Kind::Crossed && pending.meeting.crossed() => {
+            Ok((from, reply)) if from == rank && reply.kind == Kind::Crossed && pending.role.crossed() => {
                 let (id, end) = (pending.id.take(), pending.end.take());
                 self.withdraw(id, end);
             }
@@ -108,7 +108,7 @@ impl Maker {
                 let Some(pending) = self.pending.remove(&rank) else { return };
                 self.withdraw(pending.id, pending.end);
                 let link = pending.link;
-                self.ends.shared.mailbox.post(|letters| letters.closed.push(link));
+                self.ends.shared.mailbox.post(|notices| notices.closed.push(link));
             }
             Ok((from, reply)) if from == rank && reply.kind == Kind::Unable => {
                 self.fail(rank, "it could not make its end of a connection".to_owned());

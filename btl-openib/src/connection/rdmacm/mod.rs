@@ -1,7 +1,7 @@
 //! Connections by librdmacm: what is done about a peer that is to be connected, or asks.
 
-mod answers;
-mod questions;
+mod active;
+mod passive;
 #[cfg(test)]
 mod tests;
 
@@ -17,40 +17,40 @@ use parking_lot::Mutex;
 
 use super::connector::Connector;
 use super::ends::{End, Ends};
-use super::introduction::{Introduction, Kind, sign};
 use super::listener::Listener;
-use super::meeting::{Heard, Meeting};
+use super::private_data::{Kind, PrivateData, control_message};
+use super::role::{ConnectRole, SeenRequests};
 use crate::NAME;
 use crate::card::PUBLISHED;
-use crate::link::{Link, Signs, State};
+use crate::link::{ControlMessages, Link, State};
 use crate::shared::Shared;
-use crate::verbs::{Happening, Id, Reads};
+use crate::verbs::{CmEvent, Id, Reads};
 
 /// Makes connections by librdmacm.
-pub(super) struct Maker {
+pub(super) struct RdmacmConnector {
     ends: Ends,
     /// Connections being made.
     pending: AHashMap<Rank, Pending>,
     /// Ids of connections that stand.
-    met: AHashMap<Rank, (Arc<Id>, Arc<Link>)>,
+    connected: AHashMap<Rank, (Arc<Id>, Arc<Link>)>,
     /// Whom an id is about, by its key.
     ranks: AHashMap<usize, Rank>,
-    heard: Heard,
+    seen: SeenRequests,
     /// Of our last question.
     number: u32,
     /// Our own card, which questions to this process prove that they are to.
     card: [u8; PUBLISHED],
-    unasked: Unasked,
+    failed_requests: FailedRequests,
     listener: Listener,
 }
 
 /// Questions that could not be put, by a thread that was to.
-type Unasked = Arc<Mutex<Vec<(Arc<Id>, io::Error)>>>;
+type FailedRequests = Arc<Mutex<Vec<(Arc<Id>, io::Error)>>>;
 
 /// A connection being made.
 struct Pending {
     link: Arc<Link>,
-    meeting: Meeting,
+    role: ConnectRole,
     /// When to give up.
     until: Instant,
     /// None while the peer's question is awaited.
@@ -58,12 +58,12 @@ struct Pending {
     /// None also where this end waits for a greeting: then the link has it.
     end: Option<End>,
     /// What was said to, or by, the peer in order to connect.
-    question: Vec<u8>,
+    request: Vec<u8>,
     /// What the peer said of its end.
-    theirs: Option<Introduction>,
+    theirs: Option<PrivateData>,
 }
 
-impl Connector for Maker {
+impl Connector for RdmacmConnector {
     fn ends(&self) -> &Ends {
         &self.ends
     }
@@ -83,19 +83,19 @@ impl Connector for Maker {
     fn drain(&mut self) {}
 
     fn read(&mut self) -> io::Result<()> {
-        let unasked = std::mem::take(&mut *self.unasked.lock());
-        for (id, error) in unasked {
+        let failed_requests = std::mem::take(&mut *self.failed_requests.lock());
+        for (id, error) in failed_requests {
             if let Some(rank) = self.ranks.get(&id.key()).copied() {
-                self.fail(rank, unaskable(&error));
+                self.fail(rank, request_error(&error));
             }
         }
-        while let Some((key, happening)) = self.listener.events.next()? {
-            match happening {
-                Happening::Asked(asked) if key == self.listener.id.key() => self.asked(asked),
-                Happening::Other | Happening::Asked(_) => {}
-                happening => {
+        while let Some((key, event)) = self.listener.events.next()? {
+            match event {
+                CmEvent::ConnectRequest(incoming) if key == self.listener.id.key() => self.handle_request(incoming),
+                CmEvent::Other | CmEvent::ConnectRequest(_) => {}
+                event => {
                     if let Some(rank) = self.ranks.get(&key).copied() {
-                        self.happened(rank, happening);
+                        self.handle_event(rank, event);
                     }
                 }
             }
@@ -106,14 +106,14 @@ impl Connector for Maker {
     fn want(&mut self, link: Arc<Link>) {
         let rank = link.rank;
         // The peer may have been first.
-        if self.pending.contains_key(&rank) || self.met.contains_key(&rank) {
+        if self.pending.contains_key(&rank) || self.connected.contains_key(&rank) {
             return;
         }
         if self.ends.shared.finalizing.load(Ordering::Acquire) {
             let error = link.error("the link was closed here");
             return self.ends.lose(&link, error);
         }
-        if let Err(error) = self.ask(&link) {
+        if let Err(error) = self.start(&link) {
             self.ends.lose(&link, error);
         }
     }
@@ -128,9 +128,9 @@ impl Connector for Maker {
         self.pending.values().map(|pending| pending.until).min()
     }
 
-    fn bury(&mut self, link: &Arc<Link>) -> bool {
+    fn peer_ended(&mut self, link: &Arc<Link>) -> bool {
         match self.pending.get(&link.rank) {
-            Some(pending) if !pending.meeting.is_answering() => {
+            Some(pending) if !pending.role.is_passive() => {
                 self.fail(link.rank, "its process has ended".to_owned());
                 true
             }
@@ -143,50 +143,61 @@ impl Connector for Maker {
     fn close(&mut self) {}
 }
 
-impl Maker {
+impl RdmacmConnector {
     pub(super) fn new(shared: &Arc<Shared>, listener: Listener) -> Self {
-        let (pending, met, ranks) = (AHashMap::new(), AHashMap::new(), AHashMap::new());
-        let (heard, unasked, card) = (Heard::default(), Unasked::default(), shared.address.publish());
-        Maker { ends: Ends::new(shared), pending, met, ranks, heard, number: 0, card, unasked, listener }
+        let (pending, connected, ranks) = (AHashMap::new(), AHashMap::new(), AHashMap::new());
+        let (seen, failed_requests, card) =
+            (SeenRequests::default(), FailedRequests::default(), shared.address.publish());
+        RdmacmConnector {
+            ends: Ends::new(shared),
+            pending,
+            connected,
+            ranks,
+            seen,
+            number: 0,
+            card,
+            failed_requests,
+            listener,
+        }
     }
 
     fn insert(
         &mut self,
         link: &Arc<Link>,
-        (meeting, question, theirs): (Meeting, Vec<u8>, Option<Introduction>),
+        (role, request, theirs): (ConnectRole, Vec<u8>, Option<PrivateData>),
         id: Id,
         end: Option<End>,
     ) {
         self.ranks.insert(id.key(), link.rank);
         let until = Instant::now() + self.ends.shared.settings.peer_timeout;
         let id = Some(Arc::new(id));
-        let pending = Pending { link: Arc::clone(link), meeting, until, id, end, question, theirs };
+        let pending = Pending { link: Arc::clone(link), role, until, id, end, request, theirs };
         self.pending.insert(link.rank, pending);
     }
 
-    fn happened(&mut self, rank: Rank, happening: Happening) {
-        if let Some((_, link)) = self.met.get(&rank) {
-            if matches!(happening, Happening::Disconnected | Happening::Failed { .. }) {
+    fn handle_event(&mut self, rank: Rank, event: CmEvent) {
+        if let Some((_, link)) = self.connected.get(&rank) {
+            if matches!(event, CmEvent::Disconnected | CmEvent::Failed { .. }) {
                 let link = Arc::clone(link);
-                self.ends.shared.mailbox.post(|letters| letters.ended.push(link));
+                self.ends.shared.mailbox.post(|notices| notices.ended.push(link));
             }
             return;
         }
-        let result = match happening {
-            Happening::AddressResolved => self.resolved(rank),
-            Happening::RouteResolved => self.put_question(rank),
-            Happening::Answered { said, reads } => self.answered(rank, &said, Some(reads)),
-            Happening::Established { said } => match self.pending.get(&rank) {
-                Some(pending) if pending.meeting.is_answering() => {
+        let result = match event {
+            CmEvent::AddressResolved => self.resolved(rank),
+            CmEvent::RouteResolved => self.send_request(rank),
+            CmEvent::ConnectResponse { private_data, reads } => self.answered(rank, &private_data, Some(reads)),
+            CmEvent::Established { private_data } => match self.pending.get(&rank) {
+                Some(pending) if pending.role.is_passive() => {
                     self.establish(rank);
                     Ok(())
                 }
-                _ => self.answered(rank, &said, None),
+                _ => self.answered(rank, &private_data, None),
             },
-            Happening::Refused { said } => return self.refused(rank, &said),
-            Happening::Failed { reason } => Err(reason),
-            Happening::Disconnected => Err("it closed the connection that was being made".to_owned()),
-            Happening::Other | Happening::Asked(_) => Ok(()),
+            CmEvent::Rejected { private_data } => return self.refused(rank, &private_data),
+            CmEvent::Failed { reason } => Err(reason),
+            CmEvent::Disconnected => Err("it closed the connection that was being made".to_owned()),
+            CmEvent::Other | CmEvent::ConnectRequest(_) => Ok(()),
         };
         if let Err(reason) = result {
             self.fail(rank, reason);
@@ -197,10 +208,10 @@ impl Maker {
     fn establish(&mut self, rank: Rank) {
         let Some(pending) = self.pending.remove(&rank) else { return };
         let (Some(id), Some(theirs)) = (pending.id, pending.theirs) else { return };
-        self.met.insert(rank, (id, Arc::clone(&pending.link)));
+        self.connected.insert(rank, (id, Arc::clone(&pending.link)));
         match pending.end {
             Some(end) => {
-                self.ends.establish(&pending.link, end.connected(theirs.queues(), (theirs.cell, theirs.cell_key)))
+                self.ends.establish(&pending.link, end.connected(theirs.queues(), (theirs.credits, theirs.credits_key)))
             }
             // The greeting establishes it.
             None => self.ends.expect_beats(),
@@ -213,12 +224,12 @@ impl Maker {
         let link = pending.link;
         self.withdraw(pending.id, pending.end);
         let shared = &self.ends.shared;
-        if pending.meeting.is_answering() {
+        if pending.role.is_passive() {
             // It was the peer's wish, which nobody here needs to hear of. Who wants to send asks anew.
             log::debug!("{NAME}: rank {rank} asked for a connection that was not made: {reason}");
-            shared.relent(&link);
+            shared.reset_link(&link);
         } else if shared.finalizing.load(Ordering::Acquire) {
-            shared.relent(&link);
+            shared.reset_link(&link);
         } else {
             self.ends.lose(&link, link.unreachable(reason));
         }
@@ -239,7 +250,7 @@ impl Maker {
     }
 }
 
-impl Drop for Maker {
+impl Drop for RdmacmConnector {
     fn drop(&mut self) {
         for (_, pending) in std::mem::take(&mut self.pending) {
             self.withdraw(pending.id, pending.end);
@@ -247,7 +258,7 @@ impl Drop for Maker {
     }
 }
 
-fn unaskable(error: &io::Error) -> String {
+fn request_error(error: &io::Error) -> String {
     format!("it cannot be asked for a connection: {error}")
 }
 
@@ -261,11 +272,11 @@ fn aside(task: impl FnOnce() + Send + 'static) -> io::Result<()> {
 
 impl Shared {
     /// What to say of this end.
-    fn introduction(&self, kind: Kind, end: &End) -> Introduction {
-        let (cell, cell_key) = end.cell.remote();
+    fn private_data(&self, kind: Kind, end: &End) -> PrivateData {
+        let (credits, credits_key) = end.credits.remote();
         let queue = &self.port.queues[0].options;
         let (size, window) = (queue.size as u32, queue.window as u32);
-        Introduction { kind, number: 0, window, size, cell, cell_key }
+        PrivateData { kind, number: 0, window, size, credits, credits_key }
     }
 
     /// Reads at a time that both ends can serve and make.
@@ -281,24 +292,24 @@ impl Shared {
     }
 
     /// For a connection that the peer asked for, or this end, which then greets.
-    fn signs(&self, peer: Rank, greets: bool, words: &[&[u8]]) -> Result<Signs, String> {
-        let of = |name: &'static [u8]| sign(&self.identity, peer, !greets, &[&[name], words].concat());
-        Ok(Signs { greeting: of(b"greeting")?, goodbye: of(b"goodbye")?, greets, accepted: None })
+    fn control_messages(&self, peer: Rank, greets: bool, words: &[&[u8]]) -> Result<ControlMessages, String> {
+        let of = |name: &'static [u8]| control_message(&self.identity, peer, !greets, &[&[name], words].concat());
+        Ok(ControlMessages { greeting: of(b"greeting")?, goodbye: of(b"goodbye")?, greets, accepted: None })
     }
 
     /// No connection is to be greeted.
-    fn unsign(&self, link: &Link) {
-        let accepted = link.signs.lock().take().and_then(|signs| signs.accepted);
+    fn clear_control(&self, link: &Link) {
+        let accepted = link.control.lock().take().and_then(|control| control.accepted);
         if let Some(connection) = accepted {
             self.unlist(&connection);
         }
     }
 
     /// The link is as before a connection was thought of.
-    fn relent(&self, link: &Link) {
+    fn reset_link(&self, link: &Link) {
         let mut tx = link.tx.lock();
         if matches!(tx.state, State::Connecting) {
-            self.unsign(link);
+            self.clear_control(link);
             let over = tx.closing || self.finalizing.load(Ordering::Acquire);
             tx.state = if over { State::Gone(link.error("the link was closed here"), None) } else { State::Idle };
         }

@@ -1,0 +1,116 @@
+//! This end is asked.
+
+use std::sync::Arc;
+
+use super::super::ends::End;
+use super::super::private_data::{CmMessage, Kind, PRIVATE_DATA, PrivateData};
+use super::super::role::{ConnectRole, Verdict};
+use super::super::wire::Refusal;
+use super::RdmacmConnector;
+use crate::NAME;
+use crate::link::Link;
+use crate::verbs::{ConnectRequest, Param};
+
+impl RdmacmConnector {
+    /// A peer asks, or somebody else does.
+    pub(super) fn handle_request(&mut self, incoming: ConnectRequest) {
+        let shared = Arc::clone(&self.ends.shared);
+        let read =
+            PrivateData::decode(&shared.identity, &incoming.private_data, CmMessage::Request { card: &self.card });
+        let read = read.and_then(|(rank, theirs)| match self.seen.is_new(rank, theirs.number) {
+            true => Ok((rank, theirs)),
+            false => Err(format!("it is request {} of rank {rank}, which was heard before", theirs.number)),
+        });
+        let (rank, theirs) = match read {
+            Ok(read) => read,
+            Err(reason) => {
+                log::debug!("{NAME}: a request is refused: {reason}");
+                return incoming.id.reject(&[]);
+            }
+        };
+        let request = incoming.private_data[..PRIVATE_DATA].to_vec();
+        let refuse = |kind| {
+            let part = CmMessage::Reply { request: &request };
+            match PrivateData::refusal(kind).encode(&shared.identity, rank, part) {
+                Ok(reply) => incoming.id.reject(&reply),
+                Err(reason) => log::debug!("{NAME}: rank {rank} is not told why: {reason}"),
+            }
+        };
+        let link = shared.link(rank);
+        let ours = match self.pending.get_mut(&rank) {
+            // What it has withdrawn, or asks a second time.
+            _ if self.connected.contains_key(&rank) => return refuse(Kind::Crossed),
+            Some(pending) => {
+                if pending.role.handle_request() == Verdict::Reject {
+                    return refuse(Kind::Crossed);
+                }
+                self.pending.remove(&rank)
+            }
+            None => match shared.admit_request(&link) {
+                Ok(()) => None,
+                Err(Refusal::Closed) => return refuse(Kind::Closed),
+                Err(Refusal::Unable) => return refuse(Kind::Unable),
+            },
+        };
+        if let Some(end) = ours.as_ref().and_then(|pending| pending.end.as_ref()) {
+            self.ends.unlist(end);
+        }
+        if let Err(reason) = self.agree(&link, incoming, request, theirs) {
+            log::info!("{NAME}: the request of rank {rank} comes to nothing: {reason}");
+            shared.reset_link(&link);
+        }
+        // Our own, last: to end what is under way may take until the peer has refused it.
+        if let Some(pending) = ours {
+            self.withdraw(pending.id, pending.end);
+        }
+    }
+
+    fn agree(
+        &mut self,
+        link: &Arc<Link>,
+        incoming: ConnectRequest,
+        request: Vec<u8>,
+        theirs: PrivateData,
+    ) -> Result<(), String> {
+        let shared = Arc::clone(&self.ends.shared);
+        let address = *link.address.lock();
+        address.map_or(Ok(()), |address| address.is_kept_by(theirs.size))?;
+        let mut end = Some(self.ends.begin(link, address.as_ref()).map_err(|error| error.to_string())?);
+        let agreed = self.answer(link, &incoming, &request, &theirs, &mut end);
+        if let Err(reason) = agreed {
+            shared.clear_control(link);
+            if let Some(end) = end {
+                self.ends.forget(end);
+            }
+            return Err(reason);
+        }
+        self.insert(link, (ConnectRole::passive(), request, Some(theirs)), incoming.id, end);
+        Ok(())
+    }
+
+    fn answer(
+        &self,
+        link: &Link,
+        incoming: &ConnectRequest,
+        request: &[u8],
+        theirs: &PrivateData,
+        end: &mut Option<End>,
+    ) -> Result<(), String> {
+        let shared = &self.ends.shared;
+        let Some(ours) = end.as_ref() else { return Ok(()) };
+        let answer = shared.private_data(Kind::Accept, ours);
+        let answer = answer.encode(&shared.identity, link.rank, CmMessage::Reply { request })?;
+        shared.connect(ours, &incoming.id, incoming.reads)?;
+        let reads = shared.reads(incoming.reads);
+        let number = ours.number();
+        if shared.port.context.is_iwarp() {
+            // Before the greeting can come.
+            let mut control = shared.control_messages(link.rank, false, &[request, &answer])?;
+            control.accepted =
+                end.take().map(|end| end.connected(theirs.queues(), (theirs.credits, theirs.credits_key)));
+            *link.control.lock() = Some(Box::new(control));
+        }
+        let param = Param { private_data: &answer, number, reads, retries: shared.settings.retries };
+        incoming.id.accept(&param).map_err(|error| format!("it cannot be answered: {error}"))
+    }
+}
