@@ -44,7 +44,7 @@ impl Openib {
     /// A parameter `btl_openib_*` that cannot be honoured, or a refusal by the best device.
     pub fn open(job: &Job, parameters: &Parameters, devices: &Devices) -> Result<Vec<Arc<Self>>, Error> {
         let settings = Settings::new(parameters)?;
-        let peers = job.size.saturating_sub(1) as usize + job.strangers as usize;
+        let peers = job.size.saturating_sub(1) as usize + job.foreign_processes as usize;
         let ports = match Port::open_all(&settings, peers)? {
             Ok(ports) => ports,
             Err(reason) => {
@@ -85,7 +85,7 @@ impl Openib {
     }
 }
 
-/// What tests do to a device that works.
+/// Faults that tests inject.
 #[doc(hidden)]
 impl Openib {
     /// Leaves room for fewer completions than are kept account of, so that the queue can overflow.
@@ -98,7 +98,7 @@ impl Openib {
         self.shared.port.under_way.fetch_add(more.cast_unsigned(), Ordering::Relaxed);
     }
 
-    /// Has the device say something of its own accord, by its number in `enum ibv_event_type`.
+    /// Injects an asynchronous event, by its number in `enum ibv_event_type`.
     pub fn hear_event(&self, kind: i32) {
         crate::connection::hear_event(&self.shared, &crate::verbs::Event { kind, queue_pair: None });
     }
@@ -111,7 +111,7 @@ impl Openib {
     }
 }
 
-/// Says before it hurts that too little memory may be locked.
+/// Warns early if the limit of locked memory is too low.
 fn warn_of_limit(settings: &Settings) {
     let needed: usize = settings.queues.iter().map(|queue| 2 * queue.size * queue.count).sum();
     if let Some(limit) = crate::memory::lock_limit()
@@ -152,11 +152,11 @@ impl Btl for Openib {
         let partner = networks::partner(&self.ports, self.own, &theirs, decides);
         let Some((place, theirs)) = partner else { return Ok(Vec::new()) };
         let ours = &self.shared.address;
-        // Known also where no way leads there: the peer may know one to here.
+        // Create the link even without a route: the peer may have one to this process.
         let link = self.shared.link(rank);
         let place = *link.place.get_or_init(|| place);
         if !self.shared.settings.different_subnets && !subnets::lead(ours, self.interface.as_deref(), theirs) {
-            log::info!("{NAME}: no way leads from {} to rank {rank}", self.shared.port.context.name);
+            log::info!("{NAME}: no route leads from {} to rank {rank}", self.shared.port.context.name);
             return Ok(Vec::new());
         }
         let (here, there) = (self.shared.address.queues, theirs.queues);
@@ -223,7 +223,7 @@ impl Btl for Openib {
             // to end.
             flushed &= match tx.state {
                 State::Connected(_) => tx.is_idle(),
-                // What was under way on one that broke may have to go another way, once that is known.
+                // Messages under way on a broken connection may need another transport.
                 State::Connecting | State::Broken(..) => false,
                 State::Idle | State::Left { .. } | State::Gone(..) => true,
             };

@@ -21,7 +21,7 @@ const FIFO_QUOTA: usize = 32;
 /// Beyond so many cells peers get smaller quotas.
 const FIFO_CELLS: usize = 1 << 16;
 /// Processes of other jobs that this one shares memory with at a time, where it may meet any.
-const MOST_STRANGERS: usize = 124;
+const MOST_FOREIGN_PROCESSES: usize = 124;
 /// Data of a small device fragment, at most.
 const DEVICE_SMALL: usize = (64 << 10) + HEADER_ROOM;
 /// Small device fragments for each large one.
@@ -61,8 +61,8 @@ impl Settings {
         let fragments = parameters.btl_sm_fragments.clamp(1, 1 << 14);
 
         // One more than there are, and this process itself, which connects to itself in no job but in tests.
-        let strangers = (job.strangers as usize).min(MOST_STRANGERS);
-        let peers = (job.local_size as usize).clamp(2, 1 << 15) + 1 + strangers;
+        let foreign_processes = (job.foreign_processes as usize).min(MOST_FOREIGN_PROCESSES);
+        let peers = (job.local_size as usize).clamp(2, 1 << 15) + 1 + foreign_processes;
         let quota = (FIFO_CELLS / peers).clamp(2, FIFO_QUOTA);
         let geometry = Geometry {
             fifo_cells: ((peers * quota).next_power_of_two() as u32).into(),

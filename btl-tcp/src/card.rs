@@ -1,4 +1,4 @@
-//! What a process publishes so that others can reach it. Little-endian, versioned, checked byte by byte when read.
+//! The card that a process publishes. Little-endian, versioned, checked byte by byte when read.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn errors_say_what_is_wrong() {
         let (host, process) = (Host::default(), Process::default());
         let card = Card { host, links: 1, max_message: 1, port_v4: 1, port_v6: 0, addresses: vec![], process };
         let mut bytes = card.encode();

@@ -15,7 +15,7 @@ pub(crate) struct Decoder {
     body: usize,
 }
 
-/// What the next bytes were.
+/// The next decoded item.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Step<'b> {
     /// All bytes given were taken, and no frame ended.
@@ -31,7 +31,7 @@ pub(crate) enum Step<'b> {
     Goodbye,
 }
 
-/// Whose data comes next.
+/// The frame whose data comes next.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Body {
     Message { length: usize },

@@ -29,7 +29,7 @@ const MAX_INLINE: usize = 16 << 10;
 const WAITING_FRAGMENTS: usize = 16;
 /// Longest message that is copied in order to be sent together with others.
 const GATHERED: usize = 2 << 10;
-/// One connection, or the promise of one.
+/// An endpoint, connected or not.
 pub(crate) struct TcpEndpoint {
     shared: Arc<Shared>,
     link: Arc<Link>,
@@ -43,7 +43,7 @@ impl TcpEndpoint {
         TcpEndpoint { shared, link, capabilities }
     }
 
-    /// What to answer where there is no connection to write to; connects if nobody did yet.
+    /// Returns the result of a call without a connection. Starts to connect if that has not happened yet.
     #[cold]
     fn unconnected(&self, tx: &mut Tx) -> Result<(), Error> {
         let link = &self.link;
@@ -54,7 +54,7 @@ impl TcpEndpoint {
             State::Left(_) => Err(link.peer.left()),
             State::Idle => {
                 tx.state = State::Connecting;
-                self.shared.mailbox.post(|letters| letters.connect.push(Arc::clone(link)));
+                self.shared.mailbox.post(|requests| requests.connect.push(Arc::clone(link)));
                 Ok(())
             }
         }
@@ -80,7 +80,7 @@ impl TcpEndpoint {
 #[inline]
 unsafe fn write_now(shared: &Shared, link: &Arc<Link>, tx: &mut Tx, slices: &[Slice]) -> Option<usize> {
     if !tx.outbox.is_empty() && !tx.full {
-        // What was gathered goes first.
+        // Gathered messages go first.
         tx.flush(link, &shared.mailbox);
         tx.post_finished(&shared.mailbox);
     }
@@ -186,10 +186,10 @@ impl Endpoint for TcpEndpoint {
             .link
             .fragments
             .redeem(fragment.into_key())
-            .ok_or_else(|| invalid("send", "the fragment is none of this endpoint"))?;
+            .ok_or_else(|| invalid("send", "the fragment belongs to another endpoint"))?;
         let mut tx = self.link.tx.lock();
         if !matches!(tx.state, State::Connected(_)) || tx.closing {
-            // What cannot be written any more is lost with its peer; the engine reports that.
+            // A failed write fails the peer; the engine reports that.
             return self.unconnected(&mut tx);
         }
         let frame = wire::message(len);
@@ -257,7 +257,7 @@ impl Endpoint for TcpEndpoint {
         let (&Local::Run(local), Remote { handle, offset, blocks: None }) = (from, *to) else {
             return Err(invalid("put", "blocks are not supported"));
         };
-        let target = Target::read(handle).ok_or_else(|| invalid("put", "the handle is none of this transport"))?;
+        let target = Target::read(handle).ok_or_else(|| invalid("put", "the handle belongs to another transport"))?;
         let end = offset.checked_add(local.len as u64);
         if end.is_none_or(|end| end > target.len) || local.location.on_device() {
             let reason = format!("{} bytes at {offset} to {} registered bytes", local.len, target.len);

@@ -1,4 +1,4 @@
-//! Entry points for fuzzers: every parser of bytes that come from a peer or a stranger. None may panic.
+//! Entry points for fuzzers: every parser of bytes from a peer or an unknown sender. None may panic.
 
 use crate::card::Card;
 use crate::decode::{Body, Decoder, Step};

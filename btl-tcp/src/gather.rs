@@ -1,8 +1,8 @@
-//! Whether what is sent now may wait a moment for company. While the engine hands up several messages that arrived
-//! together, the answers go out together: one system call for all of them instead of one each.
+//! Batches small messages. While the engine hands up several messages that arrived together, their answers are gathered
+//! into one system call.
 //!
-//! A property of the thread, since only what is sent from within an upcall has the engine behind it, which writes
-//! what was gathered before `progress` returns.
+//! This is per thread: only messages sent from within an upcall have the engine behind them, which writes gathered
+//! messages before `progress` returns.
 
 use std::cell::Cell;
 

@@ -1,4 +1,4 @@
-//! Who is at the other end of a fresh connection: a state machine without sockets or clock.
+//! The handshake that authenticates a new connection: a state machine without sockets or clock.
 //!
 //! ```text
 //! client                                server
@@ -11,8 +11,8 @@
 //!   Confirm, if the client's rank is the lower  ->
 //! ```
 //!
-//! The client proves itself first. What the server needs to check that, it has itself ([`Identity::is_proof`]): before
-//! the proof holds it gives the client no number, and asks no other process about it.
+//! The client proves itself first. The server checks the proof with what it has itself ([`Identity::is_proof`]). Before
+//! the proof holds, it assigns the client no number and asks no other process about it.
 //!
 //! Both ends may connect at once. Of two ranks the lower one is the arbiter: of the connections for one link, the
 //! first that is complete in its eyes carries the link. It says so as a server by its verdict, as a client by
@@ -60,7 +60,7 @@ const HELLO: usize = size_of::<Hello>();
 const CHALLENGE: usize = size_of::<Nonce>();
 const PROOF: usize = Identity::PROOF;
 const VERDICT: usize = size_of::<WireVerdict>();
-/// Whose proof one is: neither end's can be sent back as the other's.
+/// The role in a proof, so that neither end's proof can be reflected as the other's.
 const SERVER: &[u8] = b"server";
 const CLIENT: &[u8] = b"client";
 const CONFIRMATION: usize = size_of::<U32>();
@@ -83,7 +83,7 @@ const _: () = {
 /// One connection's handshake, either end's.
 pub(crate) struct Handshake {
     state: State,
-    /// Who is at the other end: the server knows once the client has proved it.
+    /// The peer; the server knows it once the client has proved it.
     peer: Rank,
     hello: Hello,
     /// The server's. The client's is in its hello.
@@ -153,7 +153,7 @@ impl Reply {
     }
 }
 
-/// Why the other end is not one of ours.
+/// Why the other end is a foreign process.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Refusal {
     #[error("it does not speak this protocol")]
@@ -170,7 +170,7 @@ pub(crate) enum Refusal {
     Link(usize),
     #[error("it does not know the job's secret")]
     Secret,
-    #[error("its secret cannot be had from the launcher")]
+    #[error("its secret is unavailable from the launcher")]
     NoSecret,
 }
 
@@ -185,7 +185,7 @@ impl Handshake {
             version: U16::new(VERSION),
             link: U16::new(link as u16),
             from: U64::new(identity.job().own_name()),
-            // A process without a name is nobody's: it refuses.
+            // A process without a name is refused.
             to: U64::new(identity.job().name_of(peer).unwrap_or(u64::MAX)),
             job: identity.digest(),
             nonce: [0; 20],
@@ -219,7 +219,7 @@ impl Handshake {
     /// Takes bytes, at most as many as it [`wants`](Self::wants). None: the message is not complete yet.
     ///
     /// # Errors
-    /// The other end is none of ours; to be disconnected.
+    /// The other end is a foreign process. Disconnect it.
     pub(crate) fn receive(&mut self, identity: &Identity, bytes: &[u8]) -> Result<Option<Told>, Refusal> {
         let count = bytes.len().min(self.wants());
         self.inbox[self.have..self.have + count].copy_from_slice(&bytes[..count]);
@@ -244,7 +244,7 @@ impl Handshake {
     /// Server, once [`Told::Proved`]: whether the link is to be carried by this connection.
     ///
     /// # Errors
-    /// The client's secret cannot be had, so that it would not believe the answer.
+    /// The client's secret is unavailable, so the client would not believe the verdict.
     pub(crate) fn judge(&mut self, identity: &Identity, verdict: Verdict) -> Result<Reply, Refusal> {
         let arbiter = identity.decides(self.peer);
         self.state = if verdict == Verdict::Accept && !arbiter { State::AwaitConfirm } else { State::Over };
@@ -268,8 +268,8 @@ impl Handshake {
         (!matches!(self.state, State::AwaitHello | State::AwaitProof)).then_some(self.peer)
     }
 
-    /// Whether the other end is the arbiter and needs no further word of ours to choose this connection: frames of its
-    /// may follow already.
+    /// Whether the other end is the arbiter and may choose this connection without another message from here. Its
+    /// frames may follow already.
     pub(crate) fn may_carry(&self) -> bool {
         match self.state {
             State::AwaitVerdict => self.hello.to.get() < self.hello.from.get(),
@@ -286,8 +286,8 @@ impl Handshake {
         if hello.version.get() != VERSION {
             return Err(Refusal::Version(hello.version.get()));
         }
-        // A process of a job that may be met is told by its name.
-        if hello.job != identity.digest() && identity.job().strangers == 0 {
+        // A foreign process is recognized by its name.
+        if hello.job != identity.digest() && identity.job().foreign_processes == 0 {
             return Err(Refusal::Job);
         }
         let (from, to, job) = (hello.from.get(), hello.to.get(), identity.job());

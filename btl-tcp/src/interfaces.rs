@@ -128,7 +128,7 @@ fn rules(parameter: &str, entries: &[String], candidates: &[Candidate]) -> Resul
                     .zip(prefix.parse().ok())
                     .filter(|&(network, prefix): &(IpAddr, u8)| prefix <= bits(network));
                 let (network, prefix) = rule.ok_or_else(|| {
-                    invalid(parameter, format!("'{entry}' is no network; write ADDRESS/PREFIX, such as 10.0.0.0/8"))
+                    invalid(parameter, format!("'{entry}' is no network: write ADDRESS/PREFIX, such as 10.0.0.0/8"))
                 })?;
                 return Ok(Rule::Network(network, prefix));
             }

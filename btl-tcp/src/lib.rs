@@ -51,12 +51,12 @@ use cableway_btl::Error;
 /// This transport's name.
 const NAME: &str = "tcp";
 
-/// Something that a caller or a parameter asked for and that cannot be.
+/// Builds the error of an invalid argument or parameter.
 fn invalid(what: impl Into<String>, reason: impl Into<String>) -> Error {
     Error::system(NAME, what, std::io::Error::new(std::io::ErrorKind::InvalidInput, reason.into()))
 }
 
-/// Bytes that nobody can guess.
+/// Returns unpredictable random bytes.
 fn random<const N: usize>() -> std::io::Result<[u8; N]> {
     use rustix::rand::{GetRandomFlags, getrandom};
     let mut bytes = [0; N];

@@ -1,4 +1,4 @@
-//! Peers, their links, and what one link's sending side is up to.
+//! Peers, their links, and the sending side of a link.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -23,7 +23,7 @@ const COPIED_LIMIT: usize = 32 << 10;
 /// Messages in place and puts that may wait on one link.
 pub(crate) const WAITING_LIMIT: usize = 64;
 
-/// A process of the job that we talk, or mean to talk, to.
+/// A peer process.
 pub(crate) struct Peer {
     pub(crate) rank: Rank,
     pub(crate) links: Mutex<BTreeMap<usize, Arc<Link>>>,
@@ -41,7 +41,7 @@ pub(crate) struct Peer {
 pub(crate) struct Link {
     pub(crate) peer: Arc<Peer>,
     pub(crate) number: usize,
-    /// Ways to connect, the best first. Empty until this process means to send.
+    /// Routes, the best first. Empty until this process wants to send.
     pub(crate) routes: Mutex<Vec<Route>>,
     pub(crate) fragments: Arc<Fragments>,
     pub(crate) tx: Mutex<Tx>,
@@ -51,23 +51,23 @@ pub(crate) struct Link {
 pub(crate) struct Tx {
     pub(crate) state: State,
     pub(crate) outbox: Outbox,
-    /// The socket took no more when something was last written: what comes now waits behind that.
+    /// The socket was full at the last write: later messages wait.
     pub(crate) full: bool,
     /// The engine knows that something waits to be written.
     pub(crate) listed: bool,
-    /// Our goodbye is queued or sent: nothing more may follow it.
+    /// The own goodbye is queued or sent. Nothing may follow it.
     pub(crate) closing: bool,
-    /// Our goodbye has been sent and our direction of the connection shut.
+    /// The own goodbye has been sent and the sending direction is shut down.
     pub(crate) shut: bool,
 }
 
 pub(crate) enum State {
-    /// Nobody has sent yet.
+    /// Neither side has sent yet.
     Idle,
     /// The engine connects.
     Connecting,
     Connected(Arc<Socket>),
-    /// Writing failed. The engine reads what the peer may have said before, and then decides what this means.
+    /// Writing failed. The engine first reads what the peer sent, then decides between failure and goodbye.
     Broken(String),
     /// The peer closed this link in good order; what waits is still offered to the socket.
     Left(Option<Arc<Socket>>),
@@ -75,15 +75,15 @@ pub(crate) enum State {
     Gone(Error),
 }
 
-/// What endpoints leave for the engine. Behind one lock that only slow paths take.
+/// Requests of endpoints to the engine, behind one lock that only slow paths take.
 #[derive(Default)]
 pub(crate) struct Mailbox {
-    letters: Mutex<Letters>,
+    requests: Mutex<Requests>,
     any: AtomicBool,
 }
 
 #[derive(Default)]
-pub(crate) struct Letters {
+pub(crate) struct Requests {
     /// Links to connect.
     pub(crate) connect: Vec<Arc<Link>>,
     /// Peers whose cards were seen.
@@ -97,8 +97,8 @@ pub(crate) struct Letters {
 }
 
 impl Mailbox {
-    pub(crate) fn post(&self, write: impl FnOnce(&mut Letters)) {
-        write(&mut self.letters.lock());
+    pub(crate) fn post(&self, write: impl FnOnce(&mut Requests)) {
+        write(&mut self.requests.lock());
         self.any.store(true, Ordering::Release);
     }
 
@@ -106,13 +106,13 @@ impl Mailbox {
         !self.any.load(Ordering::Relaxed)
     }
 
-    /// Exchanges all letters, if there are any, for `empty` ones, whose memory is used again.
+    /// Exchanges all requests, if there are any, for `empty` ones, whose memory is used again.
     #[inline]
-    pub(crate) fn collect(&self, empty: &mut Letters) -> bool {
+    pub(crate) fn collect(&self, empty: &mut Requests) -> bool {
         if !self.any.load(Ordering::Relaxed) || !self.any.swap(false, Ordering::Acquire) {
             return false;
         }
-        std::mem::swap(&mut *self.letters.lock(), empty);
+        std::mem::swap(&mut *self.requests.lock(), empty);
         true
     }
 }
@@ -172,7 +172,7 @@ impl Peer {
         Error::PeerGone { btl: NAME, peer: self.rank, reason: reason.into() }
     }
 
-    /// What there is to say about a peer of which one link cannot be connected.
+    /// Builds the error of a peer with a link that cannot connect.
     pub(crate) fn unreachable(&self, reason: String) -> Error {
         if self.hears() {
             return self.error(reason);
@@ -220,21 +220,21 @@ impl Tx {
     pub(crate) fn list(&mut self, link: &Arc<Link>, mailbox: &Mailbox) {
         if !self.listed {
             self.listed = true;
-            mailbox.post(|letters| letters.blocked.push(Arc::clone(link)));
+            mailbox.post(|requests| requests.blocked.push(Arc::clone(link)));
         }
     }
 
-    /// Writing failed: the engine finds out what that means.
+    /// Reports a failed write to the engine.
     pub(crate) fn broke(&mut self, link: &Arc<Link>, error: &std::io::Error, mailbox: &Mailbox) {
         self.state = State::Broken(error.to_string());
-        mailbox.post(|letters| letters.broken.push(Arc::clone(link)));
+        mailbox.post(|requests| requests.broken.push(Arc::clone(link)));
     }
 
-    /// Has finished tokens reported by the engine.
+    /// Passes finished tokens to the engine.
     pub(crate) fn post_finished(&mut self, mailbox: &Mailbox) {
         let finished = self.outbox.take_finished();
         if !finished.is_empty() {
-            mailbox.post(|letters| letters.finished.extend(finished.into_iter().map(|token| (token, Ok(())))));
+            mailbox.post(|requests| requests.finished.extend(finished.into_iter().map(|token| (token, Ok(())))));
         }
     }
 

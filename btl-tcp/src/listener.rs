@@ -26,7 +26,8 @@ pub(crate) fn listen(v6: bool, addresses: &[Address], settings: &Settings) -> Re
     if usable.peek().is_none() {
         return Ok(None);
     }
-    // One address is listened on alone; several are served by one socket, whose handshake tells friend from stranger.
+    // A single address is bound. For several addresses one socket accepts all connections, and the handshake rejects
+    // foreign processes.
     let any =
         if v6 { SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)) } else { SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)) };
     let ip = if usable.clone().all(|address| address.loopback) && usable.clone().count() == 1 {
@@ -61,7 +62,7 @@ fn listen_on(address: SocketAddr, settings: &Settings) -> io::Result<(Socket, u1
     Ok((socket, port))
 }
 
-/// A socket that is on its way to connect over `route`.
+/// Starts to connect a socket over `route`.
 ///
 /// # Errors
 /// The system refuses it at once.
@@ -71,7 +72,7 @@ pub(crate) fn connect(route: &Route, settings: &SocketSettings) -> io::Result<So
     if is_local(route.local.ip(), route.remote.ip()) {
         spare_pacing(&socket);
     }
-    // Without it, each bound connection uses up a port of its own; older kernels do without.
+    // Without this option each bound connection uses up a port. Older kernels lack it.
     let _ = sys::bind_address_only(&socket);
     socket.bind(&SockAddr::from(route.local))?;
     match socket.connect(&SockAddr::from(route.remote)) {
@@ -109,7 +110,7 @@ fn stream_socket(address: &SocketAddr) -> io::Result<Socket> {
     Unshared::open(|| socket2::Socket::new(domain, Type::STREAM.nonblocking().cloexec(), Some(Protocol::TCP)))
 }
 
-/// Prepares a connection, ours or accepted. What the system does not grant is done without.
+/// Sets the options of a connection. Options that the system refuses are left out.
 fn set_options(socket: &Socket, settings: &SocketSettings) {
     set_buffers(socket, settings);
     let granted = [
@@ -121,8 +122,9 @@ fn set_options(socket: &Socket, settings: &SocketSettings) {
             log::debug!("{NAME}: {option}: {error}");
         }
     }
-    // So that neither a lossy network nor a peer that does not read for a while stretches the pauses between signs
-    // of life beyond what `watch` waits for. Unknown before Linux 6.15, where such a peer's death is noticed later.
+    // Caps the pauses between retransmissions and probes, so that neither a lossy network nor a peer that does not read
+    // stretches them beyond the limit in `watch`. Before Linux 6.15, where the option is unknown, a dead peer may be
+    // noticed later.
     let _ = sys::set_longest_pause(socket, settings.peer_timeout / 8);
 }
 

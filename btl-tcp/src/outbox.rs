@@ -1,4 +1,4 @@
-//! What a connection still has to write, in the order in which it goes out.
+//! The queue of bytes that a connection still has to write.
 //!
 //! Messages keep their order. A `put` has none among messages, so it is cut into pieces of which only few wait at a
 //! time: a message never waits for more than those.
@@ -60,7 +60,7 @@ struct Put {
     key: u64,
     offset: u64,
     token: Token,
-    /// Set if the peer is to say that all is stored.
+    /// Set if the peer must confirm that all is stored.
     confirmation: Option<u64>,
 }
 
@@ -74,7 +74,7 @@ pub(crate) struct Source {
 #[derive(Default)]
 pub(crate) struct Outbox {
     items: VecDeque<Item>,
-    /// Bytes of `items` that are copies of ours.
+    /// Bytes of `items` that are copied.
     copied: usize,
     puts: VecDeque<Put>,
     /// How many of `puts`, from the first, wait as pieces altogether.
@@ -194,7 +194,7 @@ impl Outbox {
         found.map(|index| self.finished.swap_remove(index)).is_some()
     }
 
-    /// Drops all that waits, and yields the tokens of what is not going to be finished.
+    /// Drops everything that waits, and returns the tokens of unfinished operations.
     pub(crate) fn abandon(&mut self) -> Vec<Token> {
         let mut tokens: Vec<Token> = self.unconfirmed.drain().map(|(_, token)| token).collect();
         for item in self.items.drain(..) {
@@ -209,7 +209,7 @@ impl Outbox {
         tokens
     }
 
-    /// Writes until nothing waits, the socket takes no more, or others' turn has come.
+    /// Writes until nothing waits, the socket is full, or the budget is used up.
     ///
     /// # Errors
     /// The connection is broken.
@@ -248,7 +248,7 @@ impl Outbox {
         }
     }
 
-    /// Has the next pieces of puts wait, unless enough do.
+    /// Queues the next pieces of puts, unless enough wait.
     fn cut_pieces(&mut self) {
         while self.pieces < PIECES {
             let Some(put) = self.puts.get_mut(self.cut) else { return };

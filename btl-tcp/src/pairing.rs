@@ -1,5 +1,4 @@
-//! Which of our addresses connects to which of a peer's. Pure, and the same seen from either end, so that both ends
-//! mean the same by a link's number.
+//! Pairs the own addresses with a peer's. Pure, and symmetric, so that both ends give a link the same number.
 
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 
@@ -7,7 +6,7 @@ use crate::card::{Address, Card};
 use crate::handshake::MAX_LINKS;
 use crate::interfaces::same_network;
 
-/// A way to connect: bind to `local`, connect to `remote`.
+/// A route: bind to `local`, connect to `remote`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Route {
     pub(crate) local: SocketAddr,
@@ -70,7 +69,7 @@ pub(crate) fn links_per_route(ours: &Card, theirs: &Card, routes: usize) -> usiz
     ours.links.min(theirs.links).min(MAX_LINKS / routes.max(1)).max(1)
 }
 
-/// None: no connection between the two can come about.
+/// None: the two cannot connect.
 fn quality(a: &Address, b: &Address, same_host: bool) -> Option<Quality> {
     if a.ip.is_ipv4() != b.ip.is_ipv4() || a.loopback != b.loopback {
         return None;
@@ -186,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bridge_that_both_hosts_have_is_no_way() {
+    fn a_bridge_that_both_hosts_have_is_no_route() {
         let a = card(1, &[(2, "10.0.0.1", 24), (3, "172.17.0.1", 16)]);
         let b = card(2, &[(2, "10.0.5.1", 24), (3, "172.17.0.1", 16)]);
         expect(&pairs(&a, &b), &[("10.0.0.1", "10.0.5.1")]);

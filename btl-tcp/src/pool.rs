@@ -9,7 +9,7 @@ use cableway_common_cuda::{BouncePool, Devices};
 
 use crate::{NAME, invalid};
 
-/// Buffers that may be out are limited where they are asked for: per link, and to the message that is arriving.
+/// The callers limit the buffers in use: per link, and to the message that is arriving.
 const NO_LIMIT: usize = usize::MAX;
 
 /// Buffers of a few sizes.

@@ -1,4 +1,4 @@
-//! Memory that peers may `put` to, by key.
+//! Memory registered for peers' `put`, by key.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use parking_lot::Mutex;
 use zerocopy::byteorder::little_endian::U64;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Keys of ended registrations that are remembered: what is still on its way for them is drained, not punished.
+/// Keys of ended registrations that are remembered. Late data for them is discarded and is no violation.
 const REMEMBERED: usize = 1024;
 
-/// What a peer is told about a registration.
+/// The handle of a registration on the wire.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct WireHandle {
@@ -61,7 +61,7 @@ unsafe impl Send for Entry {}
 // SAFETY: as above.
 unsafe impl Sync for Entry {}
 
-/// Why a peer's `put` is none.
+/// Why a peer's `put` is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum BadPut {
     #[error("a put to memory that was not registered for it (key {key:#x})")]
@@ -85,7 +85,7 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// Has `write` fill the window from `from` on. None: the registration has ended, and nothing is to be written.
+    /// Calls `write` to fill the window from `from` on. None: the registration has ended, and nothing may be written.
     pub(crate) fn write<R>(&self, from: usize, write: impl FnOnce(*mut u8, usize) -> R) -> Option<R> {
         let open = self.entry.open.lock();
         let from = from.min(self.len);

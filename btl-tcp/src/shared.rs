@@ -1,4 +1,4 @@
-//! What endpoints and the engine share.
+//! State shared by endpoints and the engine.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use cableway_base::fork::Unshared;
 
-/// A socket that forked children do not have: peers see it close when this process ends.
+/// A socket that forked children do not inherit: peers see it close when this process ends.
 pub(crate) type Socket = Unshared<socket2::Socket>;
 
 /// Memory for one vectored call.
@@ -110,7 +110,7 @@ fn outcome(result: libc::ssize_t) -> Option<io::Result<usize>> {
     (error.kind() != io::ErrorKind::Interrupted).then_some(Err(error))
 }
 
-/// What the kernel knows about the other end.
+/// The kernel's view of the other end.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Liveness {
     /// Segments sent that the other end has not acknowledged.

@@ -91,7 +91,7 @@ impl Btl for Tcp {
         let links = pairing::links_per_route(&self.shared.card, &theirs, routes.len());
         let peer = self.shared.peer(rank);
         if peer.process.set(theirs.process).is_ok() {
-            self.shared.mailbox.post(|letters| letters.met.push(Arc::clone(&peer)));
+            self.shared.mailbox.post(|requests| requests.met.push(Arc::clone(&peer)));
         }
         peer.agreed_links.store(links * routes.len(), Ordering::Relaxed);
         let mut endpoints: Vec<Box<dyn Endpoint>> = Vec::new();
@@ -159,7 +159,7 @@ impl Btl for Tcp {
 
 impl Drop for Tcp {
     fn drop(&mut self) {
-        // A peer has its links and each link has its peer; neither would ever be freed.
+        // Peers and links reference each other; break the cycle to free them.
         for peer in self.shared.peers.lock().values() {
             peer.links.lock().clear();
         }

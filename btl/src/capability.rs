@@ -24,13 +24,12 @@ bitflags::bitflags! {
         const DEVICE_TO_DEVICE = 1 << 7;
         /// `offer`, `claim` and `withdraw`.
         const OFFER = 1 << 8;
-        /// When it breaks, the transport knows what became of its messages. Not together with `SEND_IN_PLACE`.
+        /// The transport keeps account of messages on a link that breaks. Not together with `SEND_IN_PLACE`.
         const FAILOVER = 1 << 9;
         /// `get` and `put` of blocks at regular distances, between device memories.
         const DEVICE_STRIDED = 1 << 10;
-        /// It is no device's copy that `get` and `put` of device memory are, but the network's own work: memory on this
-        /// side must be such that `register` takes it, too, and they know nothing of streams, so that who calls them, or
-        /// tells the peer of such memory, waits for the default stream first.
+        /// GPUDirect RDMA: the NIC accesses device memory in `get` and `put`. The local memory must be fit for
+        /// `register`. Synchronize with the default stream before the call, and before telling the peer of such memory.
         const DEVICE_DIRECT = 1 << 11;
         /// `get` and `put` of local blocks that a kernel finds, between device memories.
         const DEVICE_PACKED = 1 << 12;

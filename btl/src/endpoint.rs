@@ -16,7 +16,7 @@ pub trait Btl: Send + Sync {
     /// by itself: they have one name.
     fn name(&self) -> &'static str;
 
-    /// What users know this module by, where its transport is several.
+    /// Returns the name of this module for users, if its transport has several.
     fn label(&self) -> String {
         self.name().to_owned()
     }
@@ -39,17 +39,17 @@ pub trait Btl: Send + Sync {
         Some(0)
     }
 
-    /// Whether a connection with `peer` stands, by which something of it may still arrive: it has neither left nor
+    /// Whether a connection with `peer` is established that may still deliver something: the peer has neither left nor
     /// failed.
     fn hears(&self, peer: Rank) -> bool;
 
-    /// Gives up the connection with `peer`, as if it had failed here: for who hears by another transport that it has
-    /// failed there. [`Upcalls::peer_failed`] says when.
+    /// Breaks the connection with `peer`, as if it had failed here. Call it after another transport reported a failure
+    /// at the peer. [`Upcalls::peer_failed`] follows.
     fn break_off(&self, peer: Rank) {
         let _ = peer;
     }
 
-    /// What the links to `peer`, which has been reported as failed, leave behind; told once. None: nobody knows.
+    /// Returns the remains of the links to `peer` after it was reported as failed, once. None: they are unknown.
     fn remains(&self, peer: Rank) -> Option<Remains> {
         let _ = peer;
         None
@@ -74,7 +74,7 @@ pub trait Btl: Send + Sync {
     fn finalize(&self) -> bool;
 }
 
-/// What a BTL reports, from within [`Btl::progress`]. Implemented by `pml`.
+/// The reports of a BTL from within [`Btl::progress`]. `pml` implements them.
 pub trait Upcalls {
     /// A message from `peer`, header first.
     fn receive(&self, peer: Rank, message: Received<'_>);
@@ -96,7 +96,7 @@ pub trait Upcalls {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Token(pub u64);
 
-/// Work that two processes may do, and one of them will: see [`Endpoint::offer`]. It travels in `pml`'s headers.
+/// Work that exactly one of two processes will do: see [`Endpoint::offer`]. It travels in `pml`'s headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offer(pub u64);
 
@@ -148,7 +148,7 @@ pub trait Endpoint: Send {
         self.cost(mover.operation(), local)
     }
 
-    /// What there is to say to people about how this link moves data, a line each.
+    /// Returns notes for users about how this link moves data, a line each.
     fn notes(&self) -> Vec<String> {
         Vec::new()
     }
@@ -240,7 +240,7 @@ pub trait Endpoint: Send {
         false
     }
 
-    /// Ends an offer of ours, once for each: true if nobody claimed it, nor will.
+    /// Withdraws an own offer, once for each. Returns true if the peer has not claimed it and cannot any more.
     ///
     /// # Errors
     /// The link failed.

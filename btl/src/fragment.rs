@@ -79,7 +79,7 @@ impl Fragment {
         unsafe { self.memory.as_ptr().add(offset).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) }
     }
 
-    /// Makes `header`, then `payload`, the message. What surrounds it in its first and last line may change.
+    /// Stores `header`, then `payload`, as the message. Other bytes of its first and last cache line may change.
     ///
     /// # Panics
     /// They do not fit.
@@ -108,7 +108,7 @@ impl Fragment {
         bytes
     }
 
-    /// For the BTL that made it: the key, and the memory is the BTL's again.
+    /// Returns the key and gives the memory back to the BTL that made it.
     #[inline]
     pub fn into_key(mut self) -> u64 {
         self.owner = None;

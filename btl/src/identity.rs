@@ -4,12 +4,12 @@ use sha2::{Digest, Sha256};
 
 use crate::Job;
 
-/// This process, to peers that take nobody's word for it: what handshakes say of it, and how they prove it.
+/// The identity of this process in handshakes, and its proofs.
 ///
-/// A proof is an HMAC-SHA-256 (RFC 2104) under the secret of the process that it is made for: the job's, or what that
-/// process has published for other jobs of its user. So a process checks a proof without asking anybody about who made
-/// it. It proves nothing but that its maker knows the secret and said these words; that they are fresh, and whose they
-/// are, the words must say.
+/// A proof is an HMAC-SHA-256 (RFC 2104) under the secret of the process that it is made for: the job's secret, or the
+/// one that the process published for other jobs of its user. A process therefore checks a proof without asking about
+/// its sender. The proof shows only that its sender knows the secret and said these words. The words themselves must
+/// show their freshness and their sender.
 pub struct Identity {
     job: Job,
     digest: [u8; 16],
@@ -36,28 +36,28 @@ impl Identity {
         self.job.rank
     }
 
-    /// What stands for the job's id on a wire: the first half of its SHA-256.
+    /// Returns the job's id on the wire: the first half of its SHA-256.
     pub fn digest(&self) -> [u8; 16] {
         self.digest
     }
 
-    /// Whether of this process and `peer` this one decides, where both may want different things. The same for both.
+    /// Whether this process decides conflicts with `peer`. Both processes agree on it.
     pub fn decides(&self, peer: Rank) -> bool {
         self.job.name_of(peer).is_some_and(|name| self.job.own_name() < name)
     }
 
-    /// Proves to `peer` that this process says `words`, one after the other. None: the peer's secret cannot be had.
+    /// Proves to `peer` that this process says the concatenated `words`. None: the peer's secret is unavailable.
     pub fn prove(&self, peer: Rank, words: &[&[u8]]) -> Option<[u8; Self::PROOF]> {
         let secret = self.job.secret_for(peer)?;
         Some(mac(&secret, words).finalize().into_bytes().into())
     }
 
-    /// What the process of that name proves by that it says `words` to this one. None: the job has no secret.
+    /// Returns the proof that the process `name` must send with `words`. None: the job has no secret.
     pub fn expected(&self, name: u64, words: &[&[u8]]) -> Option<[u8; Self::PROOF]> {
         Some(mac(&self.job.secret_from(name)?, words).finalize().into_bytes().into())
     }
 
-    /// Whether `proof` is the [expected](Self::expected) one. Takes the same time whatever is wrong with it.
+    /// Whether `proof` is the [expected](Self::expected) one. Every wrong proof takes the same time.
     pub fn is_proof(&self, name: u64, words: &[&[u8]], proof: &[u8]) -> bool {
         self.job.secret_from(name).is_some_and(|secret| mac(&secret, words).verify_slice(proof).is_ok())
     }

@@ -16,62 +16,62 @@ pub struct Job {
     pub size: u32,
     /// How many of them are on this node, this one included.
     pub local_size: u32,
-    /// How many processes of other jobs may be met besides. They are numbered here from `size` on.
-    pub strangers: u32,
+    /// The limit of foreign processes, those of other jobs, that may be met. They are numbered from `size` on.
+    pub foreign_processes: u32,
     peers: Peers,
 }
 
-/// The processes that can be met.
+/// The processes that this one can connect to.
 #[derive(Clone)]
 enum Peers {
-    /// Those of the job, which go by their ranks. They know this secret, and nobody else does.
+    /// Processes of the job, named by rank. Only they know this secret.
     OfJob { secret: [u8; 32] },
-    /// Those that the host names.
+    /// Processes that the host names.
     OfHost(Arc<dyn Names>),
 }
 
-/// How a host names processes, where those of several jobs may meet: each process counts them in its own way, and
-/// between processes they go by their names.
+/// How a host names processes when several jobs may connect. Each process numbers peers in its own way; between
+/// processes they go by name.
 pub trait Names: Send + Sync {
     /// The name of a process, the same for everybody.
     fn name(&self, peer: Rank) -> Option<u64>;
 
-    /// Its number here, which it is given now if it has none. None: it cannot be met. Numbers of other jobs' processes
-    /// are few, so a name that a process only claims is not asked for.
+    /// Returns the local number of a process, assigning one if needed. None: it cannot be met. Numbers for foreign
+    /// processes are limited, so do not look up an unproven name.
     fn rank(&self, name: u64) -> Option<Rank>;
 
     /// Whether that is the name of a process of this job.
     fn is_member(&self, name: u64) -> bool;
 
-    /// The secret that the processes of this job share, and nobody else knows. May ask the modex, once. None: there is
-    /// none, so that nothing can be proved.
+    /// Returns the secret that only the processes of this job share. May ask the modex, once. None: there is none, so
+    /// nothing can be proved.
     fn job_secret(&self) -> Option<[u8; 32]>;
 
     /// The secret that processes of other jobs use to prove to this one that they are its user's. Each process makes its
     /// own, and publishes it where only processes of its user can read it.
     fn own_secret(&self) -> [u8; 32];
 
-    /// The same of `peer`, a process of another job. May ask the modex. None: it has published none.
+    /// Returns the secret of `peer`, a foreign process. May ask the modex. None: it published none.
     fn secret_of(&self, peer: Rank) -> Option<[u8; 32]>;
 }
 
 impl Job {
-    /// Describes a process that meets no others than its job's, which alone know `secret`. See the fields.
+    /// Describes a process that connects only to its own job, whose processes share `secret`. See the fields.
     pub fn new(id: String, secret: [u8; 32], rank: Rank, size: u32, local_size: u32) -> Self {
-        Job { id, rank, size, local_size, strangers: 0, peers: Peers::OfJob { secret } }
+        Job { id, rank, size, local_size, foreign_processes: 0, peers: Peers::OfJob { secret } }
     }
 
     /// Describes a process of a host that has its own names for processes, and the secrets that they share.
     pub fn of_host(id: String, names: Arc<dyn Names>, rank: Rank, size: u32, local_size: u32) -> Self {
-        Job { id, rank, size, local_size, strangers: 0, peers: Peers::OfHost(names) }
+        Job { id, rank, size, local_size, foreign_processes: 0, peers: Peers::OfHost(names) }
     }
 
-    /// What this process is called by others.
+    /// Returns the name of this process.
     pub fn own_name(&self) -> u64 {
         self.name_of(self.rank).unwrap_or(self.rank.into())
     }
 
-    /// What a process is called by others.
+    /// Returns the name of a process.
     pub fn name_of(&self, peer: Rank) -> Option<u64> {
         match &self.peers {
             Peers::OfJob { .. } => Some(peer.into()),
@@ -79,7 +79,7 @@ impl Job {
         }
     }
 
-    /// The process that others call so.
+    /// Returns the process of that name.
     pub fn rank_of(&self, name: u64) -> Option<Rank> {
         match &self.peers {
             Peers::OfJob { .. } => Rank::try_from(name).ok().filter(|&rank| rank < self.size),
@@ -87,7 +87,7 @@ impl Job {
         }
     }
 
-    /// Whether a process of this job is called so.
+    /// Whether the name belongs to a process of this job.
     pub fn is_member(&self, name: u64) -> bool {
         match &self.peers {
             Peers::OfJob { .. } => true,
@@ -95,7 +95,8 @@ impl Job {
         }
     }
 
-    /// The secret that this process uses to prove itself to `peer`. None: it cannot be had, so nothing can be proved.
+    /// Returns the secret that this process uses to prove itself to `peer`. None: it is unavailable, so nothing can be
+    /// proved.
     pub fn secret_for(&self, peer: Rank) -> Option<[u8; 32]> {
         match &self.peers {
             Peers::OfJob { secret } => Some(*secret),
@@ -104,8 +105,8 @@ impl Job {
         }
     }
 
-    /// The secret that the process of that name must prove to know. Asks nothing about that process and notes nothing: a
-    /// claim is checked by it before anything else is done about the claim. None: there is none.
+    /// Returns the secret that the process of that name must prove to know. It looks nothing up, so a claim can be
+    /// checked before it has any effect. None: there is none.
     pub fn secret_from(&self, name: u64) -> Option<[u8; 32]> {
         match &self.peers {
             Peers::OfJob { secret } => Some(*secret),

@@ -1,4 +1,4 @@
-//! Processes of one node: the system tells at once when one ends, which a network finds out by silence.
+//! Processes of one node. The system reports their end at once; a network detects it only by silence.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::linux::fs::MetadataExt as _;
@@ -49,11 +49,11 @@ impl Process {
             Err(Errno::SRCH) => return Found::Ended,
             Err(_) => return Found::Elsewhere,
         };
-        // Asked after it was opened: were it another by now, it would have started later.
+        // Compare after opening: a successor under the same pid would have started later.
         match start_of(&self.pid.to_string()) {
             Ok(start) if start == self.start.get() => Found::Alive(Watch(descriptor)),
             Ok(_) | Err(Errno::NOENT | Errno::SRCH) => Found::Ended,
-            // This process may have no descriptor left, which says nothing of the other.
+            // This process may be out of descriptors, which says nothing about the peer.
             Err(_) => Found::Elsewhere,
         }
     }
@@ -75,7 +75,7 @@ fn own() -> Option<Process> {
     let mut node = [0; 16];
     node.copy_from_slice(&hash.finalize()[..16]);
     let pid = getpid().as_raw_nonzero().get().unsigned_abs();
-    // Where /proc is of another pid namespace, it shows somebody else under this pid, or nobody.
+    // In another pid namespace, /proc shows another process under this pid, or none.
     let start = start_of("self").ok().filter(|&start| start_of(&pid.to_string()) == Ok(start))?;
     Some(Process { node, start: U64::new(start), pid: U32::new(pid) })
 }
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_ended_is_told_from_who_runs_and_from_who_is_elsewhere() {
+    fn ended_running_and_remote_processes_are_told_apart() {
         let own = Process::own();
         assert!(matches!(own.find(&own), Found::Alive(_)));
         let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
@@ -115,7 +115,7 @@ mod tests {
         let away = Process { node: [7; 16], ..theirs };
         assert!(matches!(away.find(&own), Found::Elsewhere));
         assert!(matches!(Process::default().find(&Process::default()), Found::Elsewhere));
-        // Where no file can be opened, nobody can tell.
+        // Without descriptors the state is unknown.
         let limit = getrlimit(Resource::Nofile);
         let next = File::open("/dev/null").unwrap().as_raw_fd() as u64;
         let most = |current| setrlimit(Resource::Nofile, Rlimit { current, ..limit }).unwrap();

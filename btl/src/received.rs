@@ -18,7 +18,7 @@ impl<'a> SharedBytes<'a> {
         SharedBytes { address, len, life: PhantomData }
     }
 
-    /// Bytes of private memory, which are no worse.
+    /// Wraps bytes of private memory.
     #[inline]
     pub fn from_private(bytes: &'a [u8]) -> Self {
         SharedBytes { address: bytes.as_ptr(), len: bytes.len(), life: PhantomData }
@@ -66,7 +66,7 @@ impl<'a> SharedBytes<'a> {
         Some(out)
     }
 
-    /// What follows the first `count` bytes; nothing if there are fewer.
+    /// Returns the bytes after the first `count`; none if there are fewer.
     #[inline]
     pub fn skip(&self, count: usize) -> SharedBytes<'a> {
         let count = count.min(self.len);

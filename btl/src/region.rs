@@ -11,7 +11,7 @@ pub struct Region {
     pub len: usize,
     /// Where it lives.
     pub location: Location,
-    /// What a device's copy from or to it waits for.
+    /// The order that a device's copy from or to it observes.
     pub order: Order,
 }
 
@@ -24,7 +24,7 @@ unsafe impl Sync for Region {}
 /// A stretch of a message in this process's device memory, in blocks that a kernel finds by itself.
 #[derive(Clone, Copy, Debug)]
 pub struct Packed<'s> {
-    /// What the blocks are relative to.
+    /// The address that the blocks are relative to.
     pub user: *mut u8,
     /// All of the message's blocks, which lie in one allocation.
     pub spread: &'s Spread,
@@ -34,8 +34,8 @@ pub struct Packed<'s> {
     pub len: usize,
     /// Where the blocks live.
     pub location: Location,
-    /// What a copy from or to them waits for. A kernel that waits for a stream cannot be told from one that finds no room:
-    /// who wants one waits for the stream before.
+    /// The order that a copy observes. A kernel that waits for a stream looks like one without room, so synchronize
+    /// with the stream before.
     pub order: Order,
 }
 
@@ -109,7 +109,7 @@ pub enum Access {
     RemoteWrite,
 }
 
-/// What a peer needs to name registered memory; travels in `pml`'s headers, opaque to all but the BTL.
+/// The handle that names registered memory to a peer. It travels in `pml`'s headers and is opaque to all but the BTL.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct RemoteHandle {
     bytes: [u8; Self::MAX],
@@ -189,12 +189,12 @@ impl Registration {
         Registration { handle, keeper }
     }
 
-    /// What to tell the peer.
+    /// Returns the handle for the peer.
     pub fn handle(&self) -> &RemoteHandle {
         &self.handle
     }
 
-    /// What is to be dropped when the peer must not reach the memory any more; nothing where that makes no difference.
+    /// Returns the guard to drop when the peer must no longer reach the memory; none if that makes no difference.
     pub fn into_keeper(self) -> Option<Box<dyn Send>> {
         self.keeper
     }

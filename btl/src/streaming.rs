@@ -1,4 +1,4 @@
-//! Stores that go past the caches, for memory that another core reads next.
+//! Non-temporal stores, for memory that another core reads next.
 //!
 //! A line that one core has written and another reads travels between their caches. Where the two share no cache that
 //! passes some 2 GB/s on the machines measured (AMD EPYC, two cores of different L3 domains), whoever copies and

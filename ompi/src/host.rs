@@ -34,7 +34,7 @@ impl HostModex {
         let names = Arc::new(HostNames::publish(description)?);
         let &JobDescription { rank, size, local_size, architecture, .. } = description;
         let mut job = Job::of_host(id, names, rank, size, local_size);
-        job.strangers = MAX_FOREIGN_PROCESSES;
+        job.foreign_processes = MAX_FOREIGN_PROCESSES;
         Ok(HostModex { job, architecture })
     }
 }

@@ -1,4 +1,4 @@
-//! The datagram, and who may have sent it.
+//! The hello datagram and the proof of its sender.
 
 use cableway_base::Rank;
 use cableway_btl::Identity;
@@ -11,11 +11,11 @@ use crate::receive_queues::MOST_QUEUES;
 
 /// `CWIB`, as bytes on the wire.
 const MAGIC: U32 = U32::from_bytes(*b"CWIB");
-/// The sender waits for an answer.
+/// The sender wants an answer.
 const ASKS: u8 = 1;
-/// The sender is about to end, and takes no connection.
+/// The sender is about to end, and accepts no connection.
 const CLOSED: u8 = 2;
-/// The sender could not make its end, and takes no connection.
+/// The sender could not create its end, and accepts no connection.
 const UNABLE: u8 = 4;
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -45,13 +45,13 @@ struct WireQueue {
     window: U32,
 }
 
-/// Bytes of a datagram.
+/// The length of a datagram, in bytes.
 pub(crate) const HELLO: usize = size_of::<WireHello>();
 const SIGNED: usize = HELLO - 32;
 
 const _: () = {
     use memoffset::offset_of;
-    // The shortest packets of a network hold it.
+    // A datagram fits into the smallest MTU.
     assert!(HELLO == 252 && HELLO <= 256);
     assert!(offset_of!(WireHello, from) == 8);
     assert!(offset_of!(WireHello, job) == 24);
@@ -63,30 +63,30 @@ const _: () = {
     assert!(offset_of!(WireHello, proof) == SIGNED);
 };
 
-/// What one end says of its end.
+/// Describes the sender's end of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Hello {
     pub(crate) asks: bool,
-    /// There will be no connection.
+    /// Why the sender refuses a connection.
     pub(crate) refusal: Option<Refusal>,
-    /// What it made for the receiver; nothing where it refuses.
+    /// The queue pairs that the sender created for the receiver; empty in a refusal.
     pub(crate) queues: SmallVec<[Queue; 1]>,
-    /// The number of the first packet of each.
+    /// The first packet number (PSN) of each queue pair.
     pub(crate) first_packet: u32,
-    /// The receiver's first queue pair that it has connected its own to; 0: none yet. No queue pair of a user has number 0.
+    /// The receiver's first queue pair that the sender is connected to; 0 if none. No user's queue pair has number 0.
     pub(crate) knows: u32,
-    /// Where it wants to be told how many of its messages were consumed.
+    /// The address at which the sender expects credits.
     pub(crate) credits: u64,
     pub(crate) credits_key: u32,
     pub(crate) address: Address,
 }
 
-/// Why there is no connection to be had.
+/// Why a connection is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// The process is about to end, or has closed the link: it has left.
+    /// The process is about to end, or has closed the link.
     Closed,
-    /// It could not make its end, and goes on: it is to be reached another way.
+    /// The process could not create its end, but goes on. Other transports may reach it.
     Unable,
 }
 
@@ -99,24 +99,24 @@ impl Refusal {
     }
 }
 
-/// A queue pair, and the buffers in which messages arrive by it.
+/// A queue pair and its receive buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Queue {
     pub(crate) number: u32,
     /// Bytes of a buffer.
     pub(crate) size: u32,
-    /// Messages that may wait there.
+    /// The number of messages that may wait there.
     pub(crate) window: u32,
 }
 
 impl Hello {
-    /// The first queue pair, by which the connection goes.
+    /// Returns the number of the first queue pair, which names the connection.
     pub(crate) fn number(&self) -> u32 {
         self.queues.first().map_or(0, |queue| queue.number)
     }
 
     /// # Errors
-    /// Nothing names that process, or proves to it who this one is.
+    /// The process has no name, or its secret is unavailable.
     pub(crate) fn encode(&self, identity: &Identity, to: Rank) -> Result<[u8; HELLO], String> {
         let mut wire = WireHello {
             magic: MAGIC,
@@ -141,37 +141,36 @@ impl Hello {
                 window: U32::new(queue.window),
             };
         }
-        wire.proof = identity.prove(to, &[&wire.as_bytes()[..SIGNED]]).ok_or("its secret cannot be had")?;
+        wire.proof = identity.prove(to, &[&wire.as_bytes()[..SIGNED]]).ok_or("its secret is unavailable")?;
         let mut bytes = [0; HELLO];
         bytes.copy_from_slice(wire.as_bytes());
         Ok(bytes)
     }
 
-    /// Reads a datagram to this process, of one of this job or of one that may be met.
+    /// Decodes a datagram from a process of this job or from a foreign process.
     ///
     /// # Errors
-    /// What is wrong with it: it is to be ignored.
+    /// What is wrong with it. The caller must ignore it.
     pub(crate) fn decode(identity: &Identity, bytes: &[u8]) -> Result<(Rank, Hello), String> {
         let wire = WireHello::read_from_bytes(bytes).map_err(|_| format!("it has {} bytes", bytes.len()))?;
-        // A process of a job that may be met is told by its name.
-        let ours = wire.job == identity.digest() || identity.job().strangers != 0;
+        // Foreign processes are recognized by their names.
+        let ours = wire.job == identity.digest() || identity.job().foreign_processes != 0;
         if wire.magic != MAGIC || wire.version.get() != VERSION || !ours {
-            return Err("it belongs to something else".to_owned());
+            return Err("wrong magic number, version or job".to_owned());
         }
         let (name, own) = (wire.from.get(), identity.job().own_name());
         if wire.to.get() != own || name == own {
-            return Err(format!("it goes from process {name:#x} to process {:#x}", wire.to));
+            return Err(format!("it is addressed from process {name:#x} to process {:#x}", wire.to));
         }
         if !identity.is_proof(name, &[&bytes[..SIGNED]], &wire.proof) {
             return Err("its sender does not know the job's secret".to_owned());
         }
-        let from =
-            identity.job().rank_of(name).ok_or_else(|| format!("process {name:#x} sent it, whom nobody knows"))?;
+        let from = identity.job().rank_of(name).ok_or_else(|| format!("unknown process {name:#x} sent it"))?;
         let refusal = match wire.flags & !ASKS {
             0 => None,
             CLOSED => Some(Refusal::Closed),
             UNABLE => Some(Refusal::Unable),
-            flags => return Err(format!("nobody knows its flags {flags:#x}")),
+            flags => return Err(format!("it has unknown flags {flags:#x}")),
         };
         let queues = wire.queues()?;
         if refusal.is_some() != queues.is_empty() || wire.first_packet.get() > BITS_24 || wire.knows.get() > BITS_24 {
@@ -250,7 +249,7 @@ pub(super) mod tests {
 
     proptest! {
         #[test]
-        fn a_datagram_reads_as_written_and_only_so(hello in hello(), at in 0..HELLO, flip in 1u8..) {
+        fn a_datagram_survives_encoding_and_detects_changes(hello in hello(), at in 0..HELLO, flip in 1u8..) {
             let mut bytes = hello.encode(&identity(2), 1).unwrap();
             prop_assert_eq!(Hello::decode(&identity(1), &bytes), Ok((2, hello)));
             prop_assert!(Hello::decode(&identity(3), &bytes).is_err(), "it was to another");
@@ -271,7 +270,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn strangers_are_recognised() {
+    fn foreign_processes_are_rejected() {
         let hello = some_hello();
         let bytes = hello.encode(&identity(0), 1).unwrap();
         let other = Identity::new(&Job::new("a job".into(), [8; 32], 1, 4, 1));
@@ -324,7 +323,7 @@ pub(super) mod tests {
         let secrets = secrets.map(|secret| [secret; 32]);
         let names = Arc::new(TwoJobs { own, others, secrets, met: AtomicUsize::new(0) });
         let mut job = Job::of_host(format!("job {own}"), names.clone(), 1, 2, 2);
-        job.strangers = 2;
+        job.foreign_processes = 2;
         (Identity::new(&job), names)
     }
 
@@ -342,7 +341,7 @@ pub(super) mod tests {
         assert!(Hello::decode(&here, &hello.encode(&liar, 3).unwrap()).unwrap_err().contains("secret"));
         assert_eq!(met.met.load(Ordering::Relaxed), before);
         let (elsewhere, _) = of_two_jobs(7, 5, [60, 50]);
-        assert!(Hello::decode(&here, &hello.encode(&elsewhere, 3).unwrap()).unwrap_err().contains("nobody knows"));
+        assert!(Hello::decode(&here, &hello.encode(&elsewhere, 3).unwrap()).unwrap_err().contains("unknown process"));
     }
 
     fn some_hello() -> Hello {

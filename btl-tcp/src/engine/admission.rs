@@ -1,4 +1,4 @@
-//! Who may become a link: our attempts to connect, strangers, and two connections for one link.
+//! Admission of connections as links: own attempts, accepted connections, and two connections for one link.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -30,7 +30,7 @@ impl Engine {
             return self.failures.push((peer, error));
         }
         while wanted(&attempt.link) {
-            let route = attempt.link.routes.lock().get(attempt.way).copied();
+            let route = attempt.link.routes.lock().get(attempt.route).copied();
             let Some(route) = route else { return };
             let failure = match listener::connect(&route, &self.shared.settings.socket) {
                 Ok(socket) => {
@@ -54,7 +54,7 @@ impl Engine {
         }
     }
 
-    /// What follows a failure. True: try on at once.
+    /// Handles a failed attempt. Returns whether to retry at once.
     fn decide(&mut self, attempt: &mut Attempt, failure: &Failure) -> bool {
         let peer = Arc::clone(&attempt.link.peer);
         log::debug!("{NAME}: connecting to peer {}: {failure}", peer.rank);
@@ -102,7 +102,7 @@ impl Engine {
                 }
             };
             if let Err(error) = self.admit(socket, from) {
-                self.clock.stranger(from, &error.to_string());
+                self.clock.log_turned_away(from, &error.to_string());
             }
         }
     }
@@ -116,9 +116,9 @@ impl Engine {
             }
             _ => None,
         };
-        let strangers = || self.entries.iter().filter_map(|(key, entry)| Some((unproved(&entry.source)?, key)));
-        if strangers().count() >= descriptors::share(UNPROVED)
-            && let Some((_, oldest)) = strangers().min()
+        let unproved_peers = || self.entries.iter().filter_map(|(key, entry)| Some((unproved(&entry.source)?, key)));
+        if unproved_peers().count() >= descriptors::share(UNPROVED)
+            && let Some((_, oldest)) = unproved_peers().min()
         {
             self.turn_away(oldest, "too many others wait");
         }
@@ -133,12 +133,12 @@ impl Engine {
         Ok(())
     }
 
-    /// Disconnects who is none of ours.
+    /// Disconnects a foreign process.
     pub(super) fn turn_away(&mut self, key: usize, reason: &str) {
         if let Some(Source::Pending(pending)) = self.remove(key)
             && let Side::Server { from, .. } = pending.side
         {
-            self.clock.stranger(from, reason);
+            self.clock.log_turned_away(from, reason);
         }
     }
 
@@ -169,7 +169,7 @@ impl Engine {
         let Some(Source::Pending(pending)) = self.entries.get(key).map(|entry| &entry.source) else { return };
         match pending.side {
             Side::Client(_) => self.attempt_failed(key, &Failure::Closed),
-            // The loser of two connections for one link, or somebody who has changed their mind.
+            // This was the losing one of two connections for one link, or the peer gave up.
             Side::Server { from, .. } => {
                 log::debug!("{NAME}: a connection from {from:?} was closed during the handshake");
                 self.remove(key);
@@ -180,7 +180,7 @@ impl Engine {
     fn refuse(&mut self, key: usize, refusal: Refusal) {
         match self.entries.get(key).map(|entry| &entry.source) {
             Some(Source::Pending(pending)) if matches!(pending.side, Side::Client(_)) => {
-                self.attempt_failed(key, &Failure::Stranger(refusal));
+                self.attempt_failed(key, &Failure::Foreign(refusal));
             }
             _ => self.turn_away(key, &refusal.to_string()),
         }
@@ -209,7 +209,7 @@ impl Engine {
                 self.promote(key, &link);
             }
             Told::Duplicate => {
-                // The arbiter's choice is on its way here; should it get lost, we ask again.
+                // The arbiter's choice is on its way. If it is lost, this end tries again.
                 if let Some(Source::Pending(pending)) = self.remove(key)
                     && let Side::Client(mut attempt) = pending.side
                 {
@@ -229,7 +229,7 @@ impl Engine {
         }
     }
 
-    /// A peer has proved who it is: may this connection carry the link that it asks for?
+    /// Decides whether the connection of a proved peer may carry the link that it asks for.
     fn proved(&mut self, key: usize, from: Rank, number: usize) {
         let peer = self.shared.peer(from);
         if peer.gone.lock().is_some() {
@@ -288,7 +288,7 @@ impl Engine {
         self.watch_process(&link.peer);
     }
 
-    /// Ends our other attempts for a link.
+    /// Cancels other attempts for a link.
     fn forget_attempts(&mut self, link: &Arc<Link>) {
         let attempts: Vec<usize> = self
             .entries
@@ -314,8 +314,8 @@ pub(super) fn wanted(link: &Link) -> bool {
 }
 
 impl Engine {
-    /// Ends our own attempts to connect in good order. Where the other end may take a connection for its link already,
-    /// it is told goodbye.
+    /// Cancels all own attempts cleanly. If the other end may already use a connection for its link, it receives a
+    /// goodbye.
     pub(crate) fn stop_connecting(&mut self) {
         self.retries.clear();
         self.drop_sources(|source| match source {
@@ -324,7 +324,7 @@ impl Engine {
         });
     }
 
-    /// Lets nobody connect any more: who tries from now on is refused by the system.
+    /// Stops listening: the system refuses later connections.
     pub(crate) fn stop_listening(&mut self) {
         self.drop_sources(|source| !matches!(source, Source::Reader(_)));
     }
@@ -336,7 +336,7 @@ impl Engine {
             if let Some(Source::Pending(pending)) = self.remove(key)
                 && pending.may_carry()
             {
-                // Who does not take it after all finds the connection closed.
+                // A peer that does not use the connection finds it closed.
                 let _ = pending.say(&crate::wire::goodbye());
             }
         }
@@ -344,12 +344,12 @@ impl Engine {
 }
 
 impl Pending {
-    /// Whether the other end may use this connection for its link before we hear of it.
+    /// Whether the other end may use this connection for its link before this end learns of it.
     pub(super) fn may_carry(&self) -> bool {
         matches!(&self.phase, Phase::Talking(handshake) if handshake.may_carry())
     }
 
-    /// Whom this connection is with. None: nobody knows yet.
+    /// Returns the peer of this connection; none while it is unknown.
     pub(super) fn peer(&self) -> Option<Rank> {
         match (&self.side, &self.phase) {
             (Side::Client(attempt), _) => Some(attempt.link.peer.rank),

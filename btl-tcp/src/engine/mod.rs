@@ -21,7 +21,7 @@ use cableway_btl::{Error, Upcalls};
 use rustix::event::{Timespec, epoll};
 use slab::Slab;
 
-use crate::link::{Letters, Peer, State};
+use crate::link::{Peer, Requests, State};
 use crate::pool::Buffer;
 use crate::shared::Shared;
 use crate::{NAME, gather};
@@ -65,7 +65,7 @@ pub(crate) struct Engine {
     ended: Vec<Arc<Peer>>,
     scratch: Buffer,
     /// Empty between calls; kept for its memory.
-    letters: Letters,
+    requests: Requests,
     idle: u32,
     polls: u32,
     clock: Clock,
@@ -107,7 +107,7 @@ impl Engine {
             failures: Vec::new(),
             leaving: Vec::new(),
             ended: Vec::new(),
-            letters: Letters::default(),
+            requests: Requests::default(),
             idle: 0,
             polls: 0,
             clock,
@@ -157,19 +157,19 @@ impl Engine {
     }
 
     fn read_mail(&mut self, upcalls: &dyn Upcalls) -> usize {
-        if !self.shared.mailbox.collect(&mut self.letters) {
+        if !self.shared.mailbox.collect(&mut self.requests) {
             return 0;
         }
         self.idle = 0;
-        let mut letters = std::mem::take(&mut self.letters);
-        let mut events = letters.finished.len();
-        if letters.finished.len() > 1 {
+        let mut requests = std::mem::take(&mut self.requests);
+        let mut events = requests.finished.len();
+        if requests.finished.len() > 1 {
             gather::begin();
         }
-        for (token, result) in letters.finished.drain(..) {
+        for (token, result) in requests.finished.drain(..) {
             upcalls.completed(token, result);
         }
-        for link in letters.blocked.drain(..) {
+        for link in requests.blocked.drain(..) {
             let mut tx = link.tx.lock();
             tx.listed = false;
             tx.flush(&link, &self.shared.mailbox);
@@ -183,16 +183,16 @@ impl Engine {
                 upcalls.completed(token, Ok(()));
             }
         }
-        for peer in letters.met.drain(..) {
+        for peer in requests.met.drain(..) {
             self.met(&peer);
         }
-        for link in letters.connect.drain(..) {
+        for link in requests.connect.drain(..) {
             self.connect(Attempt::new(link));
         }
-        for link in letters.broken.drain(..) {
+        for link in requests.broken.drain(..) {
             self.suspect(&link, upcalls);
         }
-        self.letters = letters;
+        self.requests = requests;
         events
     }
 

@@ -97,7 +97,7 @@ impl Engine {
         gone.len()
     }
 
-    /// Ends everything that has to do with a peer that failed or left, and reports it.
+    /// Releases everything of a peer that failed or left, and reports it.
     pub(super) fn part(&mut self, peer: &Arc<Peer>, error: Error, upcalls: &dyn Upcalls) {
         {
             let mut gone = peer.gone.lock();

@@ -1,4 +1,4 @@
-//! Connections that are not links yet: our attempts, and whoever knocks.
+//! Connections that are not links yet: own attempts, and accepted ones.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,7 +12,7 @@ use crate::link::Link;
 use crate::shared::Shared;
 use crate::sys;
 
-/// A process that refuses our connections is dead, or so it is after trying again for this long.
+/// How long to retry a process that refuses connections before it counts as dead.
 const REFUSED_FOR: Duration = Duration::from_secs(1);
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const PAUSE_DOUBLES: u32 = 5;
@@ -22,7 +22,7 @@ pub(crate) struct Pending {
     pub(crate) side: Side,
     pub(crate) phase: Phase,
     pub(crate) since: Instant,
-    /// Since when the other end's kernel owes an answer.
+    /// Since when the other end's kernel owes an acknowledgement.
     pub(crate) silent_since: Option<Instant>,
 }
 
@@ -40,12 +40,12 @@ pub(crate) enum Phase {
     Talking(Handshake),
 }
 
-/// Our attempts to connect a link.
+/// The own attempts to connect a link.
 #[derive(Clone)]
 pub(crate) struct Attempt {
     pub(crate) link: Arc<Link>,
     /// Which of the link's routes.
-    pub(crate) way: usize,
+    pub(crate) route: usize,
     first_failure: Option<Instant>,
     rounds: u32,
 }
@@ -59,8 +59,8 @@ pub(crate) enum Failure {
     Timeout,
     /// Connected, and closed by the other end before it said whether it takes the link.
     Closed,
-    /// The other end is none of ours.
-    Stranger(Refusal),
+    /// The other end is a foreign process.
+    Foreign(Refusal),
 }
 
 impl std::fmt::Display for Failure {
@@ -69,12 +69,12 @@ impl std::fmt::Display for Failure {
             Failure::Io(error) => write!(f, "{error}"),
             Failure::Timeout => write!(f, "no answer"),
             Failure::Closed => write!(f, "it closed the connection during the handshake"),
-            Failure::Stranger(refusal) => write!(f, "{refusal}"),
+            Failure::Foreign(refusal) => write!(f, "{refusal}"),
         }
     }
 }
 
-/// What to do after a failure.
+/// The next step after a failure.
 pub(crate) enum Next {
     Now,
     At(Instant),
@@ -83,19 +83,19 @@ pub(crate) enum Next {
 
 impl Attempt {
     pub(crate) fn new(link: Arc<Link>) -> Self {
-        Attempt { link, way: 0, first_failure: None, rounds: 0 }
+        Attempt { link, route: 0, first_failure: None, rounds: 0 }
     }
 
     /// Goes on to the next route, or after the last to the first again, a little later.
     pub(crate) fn next(&mut self, failure: &Failure, now: Instant, peer_timeout: Duration) -> Next {
         let routes = self.link.routes.lock();
-        let remote = routes.get(self.way).map_or_else(|| "its address".to_owned(), |route| route.remote.to_string());
-        self.way += 1;
-        if self.way < routes.len() {
+        let remote = routes.get(self.route).map_or_else(|| "its address".to_owned(), |route| route.remote.to_string());
+        self.route += 1;
+        if self.route < routes.len() {
             return Next::Now;
         }
         drop(routes);
-        self.way = 0;
+        self.route = 0;
         let first = *self.first_failure.get_or_insert(now);
         let patience = match failure {
             Failure::Io(error) if error.kind() == io::ErrorKind::ConnectionRefused => REFUSED_FOR.min(peer_timeout),
@@ -115,7 +115,7 @@ impl Attempt {
     }
 }
 
-/// What came of reading.
+/// The outcome of a read.
 pub(crate) enum Heard {
     /// Nothing yet.
     Nothing,
@@ -126,10 +126,10 @@ pub(crate) enum Heard {
 }
 
 impl Pending {
-    /// Starts our side of the handshake, now that the connection is there.
+    /// Starts the client's handshake on a new connection.
     ///
     /// # Errors
-    /// The connection failed after all.
+    /// The connection failed.
     pub(crate) fn greet(&mut self, shared: &Shared) -> io::Result<()> {
         let Side::Client(attempt) = &self.side else { return Ok(()) };
         if let Some(error) = self.socket.take_error()? {
@@ -163,7 +163,7 @@ impl Pending {
         }
     }
 
-    /// Sends a message of the handshake. A fresh connection has room for it; one that has none is given up.
+    /// Sends a handshake message. A new connection has room for it; one without room is given up.
     ///
     /// # Errors
     /// The connection is broken.

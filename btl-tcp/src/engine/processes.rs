@@ -1,5 +1,5 @@
-//! Peers on this node whose processes end. The system tells so at once, also where some other process, such as a forked
-//! child, has a peer's sockets open, so that the connection stays up.
+//! Watches the processes of peers on this node. The system reports their end at once, even while another process, such
+//! as a forked child, keeps a peer's sockets open.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,11 +13,11 @@ use super::{Engine, Entry, Source};
 use crate::link::Peer;
 use crate::{NAME, sys};
 
-/// Data that a process had sent before it ended may still arrive for so long.
+/// How long data of an ended process may still arrive.
 const QUIET: Duration = Duration::from_millis(100);
 
 impl Engine {
-    /// Has the end of a peer's process noticed, if that is a process of this node. Whether it has ended already.
+    /// Watches a peer's process, if it is on this node. Returns whether it has ended already.
     pub(super) fn watch_process(&mut self, peer: &Arc<Peer>) -> bool {
         let Some(process) = peer.process.get() else { return false };
         if peer.watched.load(Ordering::Relaxed) {
@@ -36,7 +36,7 @@ impl Engine {
         }
     }
 
-    /// The card of a peer was seen, whose connection may stand already.
+    /// Handles a peer's card. The peer may be connected already.
     pub(super) fn met(&mut self, peer: &Arc<Peer>) {
         if self.sockets(peer).next().is_some() {
             self.watch_process(peer);
@@ -53,7 +53,7 @@ impl Engine {
     /// process is found closed before that.
     pub(super) fn look_after_ended(&mut self) {
         for peer in std::mem::take(&mut self.ended) {
-            // Another transport may be in use with it: then nothing is to be heard of it from this one.
+            // Another transport may serve this peer; this one then reports nothing about it.
             let used = peer.gone().is_none() && (self.sockets(&peer).next().is_some() || self.is_called(&peer));
             if used && self.sockets(&peer).all(is_quiet) {
                 let error = peer.unreachable("its process has ended".to_owned());
@@ -64,7 +64,7 @@ impl Engine {
         }
     }
 
-    /// Those of its links that stand.
+    /// Returns its established links.
     fn sockets(&self, peer: &Arc<Peer>) -> impl Iterator<Item = &sys::Socket> {
         self.entries.iter().filter_map(move |(_, entry)| match &entry.source {
             Source::Reader(reader) if Arc::ptr_eq(&reader.link.peer, peer) => Some(&*reader.socket),

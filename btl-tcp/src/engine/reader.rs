@@ -17,12 +17,12 @@ use crate::shared::Shared;
 use crate::sys::{self, Slice};
 use crate::{gather, wire};
 
-/// What one call reads from one connection before it is others' turn.
+/// Bytes that one call reads from one connection before it serves others.
 const BUDGET: usize = 4 << 20;
 /// Read into the receive buffer beside data that goes elsewhere: room for the next frame's head, and little data that
 /// would have to be copied.
 const SPILL: usize = 4 << 10;
-/// Confirmations that may wait to be written to a peer that does not read, in bytes, before we do not read either.
+/// Bytes of confirmations that may wait for a peer that does not read. Beyond this, nothing is read from it.
 const CONFIRMATIONS: usize = 256 << 10;
 
 /// Receives on one connection. Only the engine touches it.
@@ -33,11 +33,11 @@ pub(crate) struct Reader {
     sink: Sink,
     /// The peer has said goodbye.
     pub(crate) left: bool,
-    /// Confirmations pile up: nothing is read until they are written.
+    /// Too many confirmations wait: reading pauses until they are written.
     stalled: bool,
-    /// Writing failed: the connection has ended as soon as nothing is left to read.
+    /// Writing failed. The connection ends once nothing is left to read.
     pub(crate) suspect: Option<String>,
-    /// Since when the peer's kernel owes an answer.
+    /// Since when the peer's kernel owes an acknowledgement.
     pub(crate) silent_since: Option<Instant>,
     /// Polls since something came.
     pub(crate) cold: u32,
@@ -56,7 +56,7 @@ enum Sink {
         filled: usize,
         confirmation: Option<u64>,
     },
-    /// Nobody wants it any more.
+    /// The data is discarded.
     Discard {
         confirmation: Option<u64>,
     },
@@ -71,7 +71,7 @@ pub(crate) enum Turn {
     Ended(usize, End),
 }
 
-/// Why nothing more comes.
+/// Why the connection has ended.
 pub(crate) enum End {
     Eof,
     Io(io::Error),
@@ -191,7 +191,7 @@ impl Reader {
         }
     }
 
-    /// Reads data that nobody wants, or goes on to do so if the registration has ended on the way.
+    /// Discards data whose registration has ended.
     fn receive_discarded(&mut self, scratch: &mut [u8]) -> (usize, usize, io::Result<usize>) {
         if let Sink::Put { confirmation, .. } = &self.sink {
             self.sink = Sink::Discard { confirmation: *confirmation };
@@ -274,7 +274,7 @@ impl Reader {
                     // SAFETY: the window is registered for this; `data` is private memory.
                     unsafe { address.copy_from_nonoverlapping(data.as_ptr(), count.min(room)) }
                 });
-                // The registration has ended: the data is nobody's.
+                // The registration has ended: discard the data.
                 let _ = copied;
             }
         }
@@ -314,7 +314,7 @@ impl Reader {
     fn confirm(&mut self, confirmation: Option<u64>, shared: &Shared) -> bool {
         let mut tx = self.link.tx.lock();
         if tx.closing {
-            // Nothing may follow our goodbye; the peer takes it for the end of all that is under way.
+            // Nothing may follow a goodbye: the peer completes all operations under way with it.
             return false;
         }
         if let Some(confirmation) = confirmation {

@@ -1,4 +1,4 @@
-//! What happens by the clock: retries, time limits, and whether silent peers live.
+//! Timers: retries, time limits, and checks of silent peers.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ const CALLS: u32 = 64;
 const ROUND: Duration = Duration::from_millis(10);
 /// The kernel is asked about the peers at least so often.
 const LONGEST_INTERVAL: Duration = Duration::from_millis(500);
-/// Strangers that are logged in one window; others are only counted.
+/// Rejected connections that are logged in one window; others are only counted.
 const LOGGED: u32 = 8;
 const WINDOW: Duration = Duration::from_secs(10);
 
@@ -25,27 +25,27 @@ pub(super) struct Clock {
     next_round: Instant,
     next_question: Instant,
     window: Instant,
-    strangers: u32,
+    turned_away: u32,
 }
 
 impl Clock {
     pub(super) fn new(peer_timeout: Duration) -> Self {
         let now = Instant::now();
-        Clock { peer_timeout, calls: 0, next_round: now, next_question: now, window: now, strangers: 0 }
+        Clock { peer_timeout, calls: 0, next_round: now, next_question: now, window: now, turned_away: 0 }
     }
 
-    /// Logs who was turned away, so that a flood of strangers does not flood the log.
-    pub(super) fn stranger(&mut self, from: Option<SocketAddr>, reason: &str) {
+    /// Logs who was turned away, so that a flood of turned_away does not flood the log.
+    pub(super) fn log_turned_away(&mut self, from: Option<SocketAddr>, reason: &str) {
         let now = Instant::now();
         if now.duration_since(self.window) >= WINDOW {
-            if self.strangers > LOGGED {
-                log::warn!("{NAME}: {} more connections were turned away", self.strangers - LOGGED);
+            if self.turned_away > LOGGED {
+                log::warn!("{NAME}: {} more connections were turned away", self.turned_away - LOGGED);
             }
             self.window = now;
-            self.strangers = 0;
+            self.turned_away = 0;
         }
-        self.strangers += 1;
-        if self.strangers <= LOGGED {
+        self.turned_away += 1;
+        if self.turned_away <= LOGGED {
             let from = from.map_or_else(|| "an unknown address".to_owned(), |from| from.to_string());
             log::warn!("{NAME}: a connection from {from} was turned away: {reason}");
         }
@@ -98,7 +98,7 @@ impl Engine {
         }
     }
 
-    /// Gives up attempts without an answer, and strangers that do not say who they are.
+    /// Gives up attempts without an answer, and turned_away that do not say who they are.
     fn limit_pending(&mut self, now: Instant) {
         let timeout = self.clock.peer_timeout;
         let mut late = Vec::new();
@@ -108,7 +108,7 @@ impl Engine {
                 (Side::Client(attempt), Phase::Connecting) => {
                     timeout / u32::try_from(attempt.link.routes.lock().len().max(1)).unwrap_or(u32::MAX)
                 }
-                // Whoever answers may be busy computing: only its kernel's silence counts.
+                // A peer may be busy computing: only silence of its kernel counts.
                 (Side::Client(_), Phase::Talking(_)) | (Side::Server { proved: true, .. }, _) => continue,
                 (Side::Server { proved: false, .. }, _) => timeout,
             };

@@ -70,7 +70,7 @@ fn a_link_that_was_closed_stays_closed() {
 }
 
 #[test]
-fn strangers_are_told_apart() {
+fn foreign_processes_are_rejected() {
     let refusal = |change: &dyn Fn(&mut Hello)| {
         let (_, hello) = Handshake::client(&identity(1), 2, 0, [1; 32]);
         let mut hello = Hello::read_from_bytes(hello.as_bytes()).unwrap();
@@ -94,18 +94,18 @@ fn garbage_is_refused_by_its_first_bytes() {
 
 #[test]
 fn both_ends_must_know_the_secret() {
-    let stranger = Identity::new(&Job::new("job".into(), [8; 32], 1, 4, 4));
-    let (mut client, hello) = Handshake::client(&stranger, 2, 0, [1; 32]);
+    let foreign = Identity::new(&Job::new("job".into(), [8; 32], 1, 4, 4));
+    let (mut client, hello) = Handshake::client(&foreign, 2, 0, [1; 32]);
     let mut server = Handshake::server([2; 32]);
     let challenge = reply(feed(&mut server, &identity(2), hello.as_bytes()));
-    let proof = reply(feed(&mut client, &stranger, &challenge));
+    let proof = reply(feed(&mut client, &foreign, &challenge));
     assert_eq!(server.receive(&identity(2), &proof).unwrap_err(), Refusal::Secret);
     // A server that does not know it takes any client, and is not believed.
-    let stranger = Identity::new(&Job::new("job".into(), [8; 32], 2, 4, 4));
+    let foreign = Identity::new(&Job::new("job".into(), [8; 32], 2, 4, 4));
     let (mut client, _) = Handshake::client(&identity(1), 2, 0, [1; 32]);
     reply(feed(&mut client, &identity(1), &[2; 32]));
     let (_, mut server) = until_proved(1, 2);
-    let verdict = server.judge(&stranger, Verdict::Accept).unwrap();
+    let verdict = server.judge(&foreign, Verdict::Accept).unwrap();
     assert_eq!(client.receive(&identity(1), verdict.as_bytes()).unwrap_err(), Refusal::Secret);
 }
 
@@ -177,7 +177,7 @@ fn a_claim_without_proof_leaves_nothing_behind() {
     use std::sync::Arc;
     let host = Arc::new(Host::default());
     let mut job = Job::of_host("five".to_owned(), host.clone(), 1, 4, 4);
-    job.strangers = 1 << 16;
+    job.foreign_processes = 1 << 16;
     let here = Identity::new(&job);
     let hello = |from: u64| {
         let (_, hello) = Handshake::client(&identity(0), 1, 0, [1; 32]);

@@ -55,13 +55,13 @@ impl<A: Above> Peers<A> {
 
     /// How many processes could be met: those of the job, and of others that the modex knows.
     pub(crate) fn most(&self, core: &Core) -> usize {
-        self.of_job.len() + core.modex.job().strangers as usize
+        self.of_job.len() + core.modex.job().foreign_processes as usize
     }
 
     fn place(&self, core: &Core, rank: Rank) -> Option<&OnceLock<Box<Slot<A>>>> {
         let rank = rank as usize;
         self.of_job.get(rank).or_else(|| {
-            let most = core.modex.job().strangers;
+            let most = core.modex.job().foreign_processes;
             let others = self.of_other_jobs.get_or_init(|| (0..most).map(|_| OnceLock::new()).collect());
             others.get(rank.checked_sub(self.of_job.len())?)
         })

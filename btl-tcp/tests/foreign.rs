@@ -72,9 +72,9 @@ fn garbage_is_turned_away() {
         (hello("test-job", 0, 0, 0), "says to be process 0x0 "),
         (hello("test-job", 1, 0, 999), "link 999"),
     ] {
-        let mut stranger = dial(&pair.a);
-        stranger.write_all(&garbage).unwrap();
-        assert_eq!(read(&[&pair.a, &pair.b], &mut stranger, 1), None, "{reason}: the connection is closed");
+        let mut foreign = dial(&pair.a);
+        foreign.write_all(&garbage).unwrap();
+        assert_eq!(read(&[&pair.a, &pair.b], &mut foreign, 1), None, "{reason}: the connection is closed");
         assert!(logged(reason), "{reason}");
     }
     still_works(&mut pair);
@@ -84,11 +84,11 @@ fn garbage_is_turned_away() {
 fn a_hello_without_the_secret_leads_nowhere() {
     let mut pair = working_pair(&[]);
     let nodes = [&pair.a, &pair.b];
-    let mut stranger = dial(&pair.a);
-    stranger.write_all(&hello("test-job", 1, 0, 1)).unwrap();
-    assert!(read(&nodes, &mut stranger, 32).is_some(), "a challenge");
-    stranger.write_all(&[0; 32]).unwrap();
-    assert_eq!(read(&nodes, &mut stranger, 1), None);
+    let mut foreign = dial(&pair.a);
+    foreign.write_all(&hello("test-job", 1, 0, 1)).unwrap();
+    assert!(read(&nodes, &mut foreign, 32).is_some(), "a challenge");
+    foreign.write_all(&[0; 32]).unwrap();
+    assert_eq!(read(&nodes, &mut foreign, 1), None);
     assert!(logged("does not know the job's secret"));
     still_works(&mut pair);
 }
@@ -122,11 +122,11 @@ fn the_silent_are_not_waited_for() {
 }
 
 #[test]
-fn a_flood_of_strangers_is_bounded() {
+fn a_flood_of_unproved_connections_is_bounded() {
     let mut pair = working_pair(&[]);
     let connections = || std::fs::read_dir("/proc/self/fd").unwrap().count();
     let before = connections();
-    let strangers: Vec<_> = (0..320).map(|_| dial(&pair.a)).collect();
+    let connections_made: Vec<_> = (0..320).map(|_| dial(&pair.a)).collect();
     pair.until("all are accepted", || {
         // The first ones had to make room.
         LOG.lock().unwrap().iter().filter(|line| line.contains("too many others wait")).count() > 0
@@ -134,7 +134,7 @@ fn a_flood_of_strangers_is_bounded() {
     for _ in 0..10_000 {
         pair.a.progress();
     }
-    assert!(connections() - before <= strangers.len() + 256 + 16, "{} more", connections() - before);
+    assert!(connections() - before <= connections_made.len() + 256 + 16, "{} more", connections() - before);
     still_works(&mut pair);
     // A peer still gets in.
     let c = node(0, 2, &[LOOPBACK]);
