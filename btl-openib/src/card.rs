@@ -1,5 +1,4 @@
-//! What a process publishes so that others can connect to it: its ports, one after the other, the nearest first.
-//! Little-endian, versioned, checked when read.
+//! The card that a process publishes: its ports, the nearest first. Little-endian, versioned, checked when read.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -44,7 +43,7 @@ pub(crate) struct Card {
 #[repr(C)]
 struct Published {
     card: Card,
-    /// IPv4 addresses as IPv6 has them; all zeros where nobody listens.
+    /// The listener's address, with IPv4 mapped into IPv6; all zeros if there is no listener.
     listener: [u8; 16],
     listener_port: U16,
     pkey: U16,
@@ -168,10 +167,13 @@ impl Address {
             port => Some(SocketAddr::new(Ipv6Addr::from(published.listener).to_canonical(), port)),
         };
         if address.kind == Kind::Iwarp && listener.is_none() {
-            return Err("it listens nowhere, and has no datagrams".to_owned());
+            return Err("it has neither a listening address nor datagrams".to_owned());
         }
         if published.network > 128 || published.zero != 0 {
-            return Err(format!("its network has {} bits, and {}", published.network, published.zero));
+            return Err(format!(
+                "invalid prefix length {}, or reserved byte {} is not zero",
+                published.network, published.zero
+            ));
         }
         Ok(Address { listener, pkey: published.pkey.get(), network: published.network, ..address })
     }
@@ -186,7 +188,7 @@ impl Address {
     /// count on it.
     ///
     /// # Errors
-    /// They do not, in words.
+    /// The buffers are too small.
     pub(crate) fn is_kept_by(&self, size: u32) -> Result<(), String> {
         match size < self.max_message {
             true => {
@@ -196,7 +198,7 @@ impl Address {
         }
     }
 
-    /// What an InfiniBand port has in common with all of its subnet.
+    /// Returns the InfiniBand subnet prefix.
     pub(crate) fn subnet(&self) -> &[u8] {
         &self.gid[..8]
     }
@@ -207,7 +209,7 @@ impl Address {
             && self.listener.is_some() == other.listener.is_some()
             && partitions::meet(self.pkey, other.pkey)
             && match self.kind {
-                // It is librdmacm that asks for the way to other subnets.
+                // Only librdmacm resolves paths to other subnets.
                 Kind::InfiniBand => self.listener.is_some() || self.subnet() == other.subnet(),
                 Kind::RoceV1 => true,
                 Kind::RoceV2 => Gid::is_ipv4(&self.gid) == Gid::is_ipv4(&other.gid),

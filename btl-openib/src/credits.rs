@@ -1,4 +1,4 @@
-//! Counters in this process's memory that peers write to: how many of its messages each has consumed.
+//! Credit counters: peers write into this process's memory how many of its messages they have consumed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,13 +13,13 @@ use crate::verbs::{Access, Protection};
 /// CreditCounters of one slab: a page of them.
 const CELLS: usize = 4096 / size_of::<u64>();
 
-/// Where the cells come from. Each peer gets one, for good.
+/// Allocates credit counters. Each peer keeps its counter until the transport closes.
 pub(crate) struct CreditCounters {
     protection: Arc<Protection>,
     state: Mutex<(Option<Arc<Slab>>, usize)>,
 }
 
-/// A counter that one peer writes to, eight aligned bytes at a time, which devices store as one.
+/// A counter that one peer writes. Devices store its eight aligned bytes at once.
 pub(crate) struct CreditCounter {
     slab: Arc<Slab>,
     index: usize,
@@ -30,10 +30,10 @@ impl CreditCounters {
         CreditCounters { protection: Arc::clone(protection), state: Mutex::default() }
     }
 
-    /// A cell that holds 0.
+    /// Allocates a counter that holds 0.
     ///
     /// # Errors
-    /// No memory may be locked any more.
+    /// The process may not lock more memory.
     pub(crate) fn take(&self) -> Result<CreditCounter, Error> {
         let mut state = self.state.lock();
         let (current, used) = &mut *state;
@@ -52,7 +52,7 @@ impl CreditCounters {
 }
 
 impl CreditCounter {
-    /// What the peer wrote last. Not to be trusted.
+    /// Reads the peer's latest count. Do not trust it.
     #[inline]
     pub(crate) fn read(&self) -> u64 {
         let address = self.address();
@@ -66,7 +66,7 @@ impl CreditCounter {
         unsafe { self.slab.address().cast::<u64>().add(self.index) }.as_ptr()
     }
 
-    /// For the peer: where to write, and the key for it.
+    /// Returns the address and the rkey that the peer needs.
     pub(crate) fn remote(&self) -> (u64, u32) {
         (self.address() as u64, self.slab.region().remote_key())
     }

@@ -29,9 +29,9 @@ const EXCLUSIVITY: u32 = 512;
 /// What is there where the device reaches device memory.
 const GPUDIRECT: Flags = Flags::DEVICE_PUT.union(Flags::DEVICE_GET).union(Flags::DEVICE_DIRECT);
 
-/// One connection, or the promise of one.
+/// An endpoint, connected or not.
 pub(crate) struct OpenibEndpoint {
-    // Its queue pair goes before the buffers that it uses.
+    // The queue pair drops before the buffers that it uses.
     link: Arc<Link>,
     fragments: Arc<Fragments>,
     capabilities: Capabilities,
@@ -135,15 +135,15 @@ impl OpenibEndpoint {
         self.give_up(tx, error)
     }
 
-    /// The link fails: progress will say so.
+    /// Fails the link; progress reports it.
     #[cold]
     fn give_up(&self, tx: &mut Tx, error: Error) -> Error {
         tx.give_up(&self.shared, &self.link, error.clone());
         error
     }
 
-    /// A buffer for a message. Where there is none to be had the link is of no use any more, and nothing may say that this
-    /// side has left.
+    /// Takes a buffer for a message. Without one the link is useless, and must fail rather than report that this side
+    /// has left.
     #[inline]
     fn take(&self, tx: &mut Tx, len: usize) -> Result<Buffer, Error> {
         self.shared.pool.take(len).map_err(|error| self.give_up(tx, error))
@@ -155,7 +155,7 @@ impl OpenibEndpoint {
     /// It stays valid for as long as it is held.
     ///
     /// # Errors
-    /// Why it cannot be.
+    /// Why it cannot be registered.
     unsafe fn hold(&self, region: &Region, access: verbs::Access) -> Result<Held, String> {
         if region.location.on_device() {
             // SAFETY: the caller's promise.

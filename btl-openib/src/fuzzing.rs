@@ -1,5 +1,5 @@
-//! Entry points for fuzzers: everything here that reads bytes of a peer or a stranger. None may panic, and none needs a
-//! device.
+//! Entry points for fuzzers: every parser here of bytes from a peer or an unknown sender. None may panic, and none
+//! needs a device.
 
 use cableway_btl::{Identity, Job, RemoteHandle};
 
@@ -17,7 +17,7 @@ pub fn card(bytes: &[u8]) {
     }
 }
 
-/// A datagram of somebody who does not know the secret, and of somebody who does.
+/// Decodes a datagram without a valid proof, and one with it.
 pub fn datagram(bytes: &[u8]) {
     let identity = Identity::new(&Job::new("fuzz".to_owned(), SECRET, 1, 4, 4));
     let _ = Hello::decode(&identity, bytes);
@@ -34,7 +34,7 @@ pub fn datagram(bytes: &[u8]) {
     }
 }
 
-/// What the connection manager brings, be it a question or a reply.
+/// Decodes private data as a request and as a reply.
 fn private_data(bytes: &[u8], identity: &Identity) {
     for part in [CmMessage::Request { card: b"a card" }, CmMessage::Reply { request: b"a request" }] {
         if let Ok((from, _)) = PrivateData::decode(identity, bytes, part) {
@@ -43,7 +43,7 @@ fn private_data(bytes: &[u8], identity: &Identity) {
     }
 }
 
-/// What a peer calls its registered memory, of which 64 bytes at an offset are meant.
+/// Decodes a handle of registered memory, and 64 bytes at an offset in it.
 pub fn handle(bytes: &[u8]) {
     let Some((offset, bytes)) = bytes.split_first_chunk() else { return };
     let Some(handle) = RemoteHandle::new(bytes) else { return };

@@ -1,4 +1,4 @@
-//! Which of a port's addresses to use.
+//! Chooses the address (GID) of a port.
 //!
 //! A RoCE port has an entry (a GID) for each address of its network interface and each version of the protocol. The
 //! first is often a link-local one, by which routers and, on soft-RoCE, even the device itself cannot reach it. So the

@@ -1,4 +1,4 @@
-//! What arrives by one queue pair: from which link, and into which buffers.
+//! The receiving side of one queue pair.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -7,7 +7,7 @@ use crate::link::Link;
 use crate::receives::Receives;
 use crate::verbs::QueuePair;
 
-/// What arrives by one queue pair: whose it is, and in which buffers.
+/// The link and the receive buffers of one queue pair.
 pub(crate) struct Inbound {
     /// Whose number is nobody else's for as long as this is known by it.
     pub(crate) _pair: Arc<QueuePair>,
@@ -16,7 +16,7 @@ pub(crate) struct Inbound {
 }
 
 impl Inbound {
-    /// Nobody needs this buffer's message any more. A broken queue pair would only hand its own back again.
+    /// Posts a consumed buffer again. A broken queue pair would only flush its own buffers.
     #[inline]
     pub(crate) fn give_back(&self, index: usize) {
         if self.receives.is_shared() || !self.link.silenced.load(Ordering::Relaxed) {

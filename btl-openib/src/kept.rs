@@ -1,4 +1,4 @@
-//! Messages that a peer is not known to have been handed: should the connection break, they can go another way.
+//! Messages that a peer may not have consumed. After a failure another transport can deliver them.
 
 use std::collections::VecDeque;
 
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_consumed_is_let_go_of() {
+    fn consumed_messages_are_released() {
         let mut kept = three();
         kept.release(2, |_, _| false);
         assert_eq!((kept.sent(), kept.messages.len()), (3, 1));
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_is_told_in_order() {
+    fn unconsumed_messages_are_returned_in_order() {
         assert_eq!(three().take(0), [[0], [1], [2]].map(Box::from));
         assert!(three().take(3).is_empty());
     }

@@ -1,4 +1,4 @@
-//! A peer, the connection to it, and what is under way there.
+//! A peer, the connection to it, and the work under way on it.
 
 use std::collections::VecDeque;
 use std::sync::OnceLock;
@@ -22,30 +22,30 @@ mod sending;
 #[cfg(test)]
 mod tests;
 
-/// Longest message that is copied in order to be sent at once.
+/// The longest message that is copied to be sent at once.
 pub(crate) const COPIED: usize = 4 << 10;
 
-/// A process of the job that we talk, or mean to talk, to.
+/// The link to a peer process.
 pub(crate) struct Link {
     pub(crate) rank: Rank,
     /// Its place in the directory.
     pub(crate) id: u32,
-    /// Where the peer is; none until this process means to send, or the peer has.
+    /// The peer's address; none until either side wants to send.
     pub(crate) address: Mutex<Option<Address>>,
     pub(crate) tx: Mutex<Tx>,
-    /// Messages that stand for words, where the network has none. Locked after `tx`.
+    /// The control messages on networks without immediate data. Locked after `tx`.
     pub(crate) control: Mutex<Option<Box<ControlMessages>>>,
-    /// Messages of the peer that were handed up here.
+    /// The number of the peer's messages that were handed up here.
     pub(crate) consumed: AtomicU64,
-    /// How many of them the peer was told of.
+    /// How many of them were credited to the peer.
     pub(crate) told: AtomicU64,
-    /// Which of the networks of both processes it goes by; there once the peer's card was seen.
+    /// The index of the network among those of both processes; set when the peer's card was read.
     pub(crate) place: OnceLock<u8>,
-    /// Nothing is taken from it any more.
+    /// Later messages of the peer are dropped.
     pub(crate) silenced: AtomicBool,
     /// Whether `peer_failed` or `peer_left` was, or is about to be, called.
     pub(crate) reported: AtomicBool,
-    /// Where messages come by several queue pairs; for progress alone.
+    /// Ordering state, if there are several queue pairs. Only progress uses it.
     pub(crate) arrivals: Option<Box<Mutex<Arrivals>>>,
 }
 
@@ -56,33 +56,33 @@ pub(crate) struct Tx {
     pub(crate) works: SmallVec<[Works; 1]>,
     /// Messages sent that the peer may not have consumed.
     kept: Kept,
-    /// Where there are several queue pairs: that of each message not known to be consumed.
+    /// With several queue pairs: the lane of each message not known to be consumed.
     lanes: VecDeque<u8>,
-    /// What a broken connection leaves was told.
+    /// The remains of the broken connection were taken.
     settled: bool,
-    /// There was to be a connection, and none was made.
+    /// The connection was never established.
     pub(crate) unmade: bool,
-    /// The device refused the work that was to report the end of all before it.
+    /// The device refused the work that should report all earlier work.
     pub(crate) mute: bool,
-    /// Our goodbye has been sent, or will never be: nothing more may follow.
+    /// The link is closing here. Nothing more may be sent.
     pub(crate) closing: bool,
 }
 
-/// A queue pair stays until the transport goes, also where it is of no use any more: receive buffers that the device
-/// gave to it would be lost with it.
+/// A queue pair stays until the transport closes, even if it is useless: receive buffers that the device assigned to it
+/// would be lost with it.
 pub(crate) enum State {
-    /// Nobody has sent yet.
+    /// Neither side has sent yet.
     Idle,
     /// The service makes a connection.
     Connecting,
     Connected(Connection),
-    /// The peer said goodbye; what is under way comes back.
+    /// The peer said goodbye; work under way is being flushed.
     Left {
         kept: Option<Connection>,
     },
-    /// It broke; what is under way comes back.
+    /// It broke; work under way is being flushed.
     Broken(Connection, Error),
-    /// Nothing is under way any more.
+    /// No work is under way.
     Gone(Error, Option<Connection>),
 }
 
@@ -90,14 +90,14 @@ pub(crate) enum State {
 pub(crate) struct Connection {
     /// One for each receive queue of the peer, whose buffers grow from one to the next.
     pub(crate) lanes: SmallVec<[Lane; 1]>,
-    /// What the peer has consumed.
+    /// The peer's credits: how many messages it has consumed.
     pub(crate) credits: CreditCounter,
-    /// Where the peer wants to be told what we have consumed.
+    /// The address and rkey of the peer's credit counter.
     pub(crate) their_credits: (u64, u32),
 }
 
 impl Connection {
-    /// The queue pair for messages of `len` bytes; the last for those that none is for.
+    /// Returns the queue pair for messages of `len` bytes, or the last one if none is large enough.
     #[inline]
     pub(crate) fn lane(&self, len: usize) -> usize {
         let last = self.lanes.len() - 1;
@@ -105,22 +105,22 @@ impl Connection {
     }
 }
 
-/// A message that means something to this transport alone, and that nobody but the two ends of a connection knows.
+/// A message to this transport itself, whose content only the two ends of a connection can compute.
 pub(crate) type ControlMessage = [u8; 32];
 
-/// The signs of a connection over iWARP, which has no words beside messages.
+/// The control messages of a connection over iWARP, which has no immediate data.
 pub(crate) struct ControlMessages {
-    /// Sent first by the end that asked for the connection: before that, the other must send nothing (RFC 5044).
+    /// The active side's first message. The passive side must send nothing before it (RFC 5044).
     pub(crate) greeting: ControlMessage,
     /// Sent last.
     pub(crate) goodbye: ControlMessage,
-    /// This end asked.
+    /// This end is the active side.
     pub(crate) greets: bool,
-    /// Or was asked, and has not been greeted yet.
+    /// The connection of a passive side that waits for the greeting.
     pub(crate) accepted: Option<Connection>,
 }
 
-/// What a message says to this transport itself.
+/// The kind of a control message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ControlKind {
     Greeting,
@@ -128,7 +128,7 @@ pub(crate) enum ControlKind {
 }
 
 impl Link {
-    /// By so many queue pairs.
+    /// Creates a link with `queues` queue pairs.
     pub(crate) fn new(rank: Rank, id: u32, queues: usize) -> Self {
         let tx = Tx {
             state: State::Idle,
@@ -163,7 +163,7 @@ impl Link {
         Error::PeerLeft { btl: NAME, peer: self.rank }
     }
 
-    /// The word that a message is a sign for.
+    /// Recognizes a control message.
     #[cold]
     pub(crate) fn control_kind(&self, message: &ControlMessage) -> Option<ControlKind> {
         let control = self.control.lock();
@@ -175,12 +175,13 @@ impl Link {
         }
     }
 
-    /// It was never connected.
+    /// Builds the error of a link that was never connected.
     pub(crate) fn unreachable(&self, reason: String) -> Error {
         Error::Unreachable { btl: NAME, peer: self.rank, reason }
     }
 
-    /// The id of work, by which its completion is found: 7 bits, 24 bits, as many as there can be queue pairs, and 32.
+    /// Builds the `wr_id` of work: 7 bits of lane, 24 bits of link (as many as queue pair numbers have), 32 bits of
+    /// number.
     fn work_id(&self, lane: usize, number: u32) -> u64 {
         (lane as u64) << 56 | u64::from(self.id) << 32 | u64::from(number)
     }

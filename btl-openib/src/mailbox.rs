@@ -1,4 +1,4 @@
-//! What threads leave for the thread that makes progress: failures, and peers that ended.
+//! Failures and ended peers that other threads report to the thread in progress.
 
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,42 +10,43 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use crate::link::Link;
 
-/// What may be lost by a failure, and who hears of it.
+/// Collects failures for progress.
 #[derive(Default)]
 pub(crate) struct Mailbox {
     notices: Mutex<Notices>,
     any: AtomicBool,
-    /// Somebody sleeps now and then, whom the bell wakes.
+    /// A thread sleeps at times; `wakeup` wakes it.
     listening: AtomicBool,
     wakeup: OnceLock<OwnedFd>,
 }
 
 #[derive(Default)]
 pub(crate) struct Notices {
-    /// Links that are to be broken off, and why.
+    /// Links to break off, and why.
     pub(crate) failures: Vec<(Arc<Link>, Error)>,
-    /// Links that the peer closed in good order before it could say so on the connection.
+    /// Links that the peer closed cleanly before its goodbye could use the connection.
     pub(crate) closed: Vec<Arc<Link>>,
     /// Links whose peers, processes of this node, have ended.
     pub(crate) ended: Vec<Arc<Link>>,
-    /// The device is of no use any more.
+    /// The device failed.
     pub(crate) device: Option<String>,
 }
 
 impl Mailbox {
     pub(crate) fn post(&self, write: impl FnOnce(&mut Notices)) {
         write(&mut self.notices.lock());
-        // One of the two sees what the other did: this the listener, or the listener the letter.
+        // Either this thread sees the listener, or the listener sees the notice.
         self.any.store(true, Ordering::SeqCst);
         if self.listening.load(Ordering::SeqCst)
             && let Some(wakeup) = self.wakeup.get()
         {
-            // It fails only where it is loud enough.
+            // The write fails only if the counter is at its maximum; the descriptor is readable then.
             let _ = rustix::io::write(wakeup, &1_u64.to_ne_bytes());
         }
     }
 
-    /// What becomes readable with the next letter. None: there is one already, or the system has no descriptor.
+    /// Returns a descriptor that becomes readable with the next notice. None: a notice is pending, or the system has no
+    /// descriptor left.
     pub(crate) fn listen(&self) -> Option<BorrowedFd<'_>> {
         let wakeup = match self.wakeup.get() {
             Some(wakeup) => wakeup,

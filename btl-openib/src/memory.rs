@@ -53,7 +53,7 @@ impl Slab {
     }
 }
 
-/// Why memory could not be registered, and what to do about it.
+/// Explains why memory could not be registered, and what to do about it.
 pub(crate) fn refused(len: usize, error: io::Error) -> Error {
     if error.raw_os_error() == Some(rustix::io::Errno::NOMEM.raw_os_error()) {
         let limit = memlock().map_or_else(|| "unlimited".to_owned(), |bytes| format!("{bytes} bytes"));
@@ -75,8 +75,8 @@ fn memlock() -> Option<u64> {
     rustix::process::getrlimit(rustix::process::Resource::Memlock).current
 }
 
-/// Whether the limit is not for this process. That takes the capability, which root in a container may be without, and
-/// that of the system: in a user namespace of its own a process has capabilities that are worth nothing here.
+/// Whether this process is exempt from the limit. It needs the capability in the first user namespace; in a namespace
+/// of its own a process has capabilities without effect here.
 fn may_lock_all() -> bool {
     /// Of the first user namespace, in every Linux (`PROC_USER_INIT_INO`).
     const FIRST: u64 = 0xefff_fffd;
@@ -89,8 +89,8 @@ pub(crate) fn lockable(wanted: usize) -> usize {
     lock_limit().map_or(wanted, |limit| wanted.min(usize::try_from(limit / 2).unwrap_or(wanted)))
 }
 
-/// Memory that children do not have. A kernel older than 5.12 shares pages with a child until either writes to them:
-/// then who writes gets copies, and the device, which pinned the old ones, writes for nobody any more.
+/// Memory that forked children do not inherit. Kernels before 5.12 share its pages copy-on-write: the first writer,
+/// even the parent, gets a copy, and the device keeps writing to the old page.
 struct Mapping {
     address: NonNull<u8>,
     len: usize,
@@ -256,7 +256,7 @@ mod tests {
 
     /// Root without the capability is bound by the limit like anybody.
     #[test]
-    fn who_lacks_the_capability_is_bound_by_the_limit() {
+    fn the_limit_applies_without_the_capability() {
         // Limits are the process's, capabilities a thread's.
         let before = getrlimit(Resource::Memlock);
         let low = before.maximum.unwrap_or(64 << 10).min(64 << 10);

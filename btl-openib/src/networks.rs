@@ -1,4 +1,4 @@
-//! Which networks ports are on, and which ports of two processes talk to each other, where they have several.
+//! Pairs the ports of two processes by their networks.
 //!
 //! A process publishes all of its ports in one card. Both of two processes work out the pairs from both cards, in the same
 //! way, so that they agree on which there are and on which of them is best, whatever ports either has besides. Ports of
@@ -33,7 +33,7 @@ impl Network {
         let bits = match kind {
             Kind::InfiniBand => Self::INFINIBAND,
             Kind::RoceV1 | Kind::RoceV2 => bits_of(address.to_canonical()),
-            // It goes by its IP addresses, of which this is none.
+            // iWARP uses IP addresses; this GID is none.
             Kind::Iwarp => 128,
         };
         Network { kind, address: address.to_bits(), bits }

@@ -1,38 +1,37 @@
-//! Messages of several queue pairs of one connection, which come in no order among each other, put into that of their
-//! sending. Where there are several, a word beside each message is its number; a goodbye's is that of the message that
-//! will not follow, with a bit set. A message that comes early is copied: would it stay in its buffer, connections could
-//! wait for each other's.
+//! Restores the order of messages that arrive by several queue pairs of one connection. Each message then carries its
+//! number as immediate data. A goodbye carries the number of the message that will not follow, with a bit set. Early
+//! messages are copied: if they stayed in their buffers, connections could deadlock on each other's buffers.
 
 use std::collections::BTreeMap;
 
 use smallvec::SmallVec;
 
-/// In the word beside a goodbye. Without it the rest is a message's number.
+/// Marks the immediate data of a goodbye. The other bits are a message number.
 pub(crate) const GOODBYE: u32 = 1 << 31;
 
-/// The word for what follows `sent` messages.
+/// Returns the immediate data of what follows `sent` messages.
 #[inline]
 pub(crate) fn immediate(sent: u64) -> u32 {
     sent as u32 & !GOODBYE
 }
 
-/// How many messages come between the `consumed` first and what has this word.
+/// Returns how many messages are missing between the first `consumed` ones and the one with this immediate data.
 #[inline]
 pub(crate) fn ahead(immediate: u32, consumed: u64) -> u32 {
     immediate.wrapping_sub(consumed as u32) & !GOODBYE
 }
 
-/// What has come early, and what the peer was not told of each queue.
+/// Early messages, and the credits owed for each queue.
 pub(crate) struct Arrivals {
-    /// By the number of messages before it.
+    /// Early messages, by the number of messages before each.
     early: BTreeMap<u64, Early>,
-    /// Of each queue, messages consumed since the peer was told.
+    /// Messages of each queue consumed since the last credit.
     untold: SmallVec<[u32; 4]>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Early {
-    /// Of which queue, and what.
+    /// Its queue and its bytes.
     Message(usize, Box<[u8]>),
     Goodbye,
 }
@@ -42,29 +41,29 @@ impl Arrivals {
         Arrivals { early: BTreeMap::new(), untold: SmallVec::from_elem(0, queues) }
     }
 
-    /// Keeps what comes after `before` messages. False: it has come already.
+    /// Keeps the message that follows `before` others. Returns false for a duplicate.
     pub(crate) fn keep(&mut self, before: u64, what: Early) -> bool {
         self.early.insert(before, what).is_none()
     }
 
-    /// What comes after the `consumed` first, if it is here.
+    /// Takes the message after the first `consumed` ones, if it has arrived.
     pub(crate) fn next(&mut self, consumed: u64) -> Option<Early> {
         self.early.remove(&consumed)
     }
 
-    /// A message of a queue was consumed; returns how many since the peer was told.
+    /// Counts a consumed message of a queue; returns how many were consumed since the last credit.
     pub(crate) fn consume(&mut self, queue: usize) -> usize {
         let untold = &mut self.untold[queue];
         *untold += 1;
         *untold as usize
     }
 
-    /// The peer was told of all.
+    /// Resets the counts after a credit was sent.
     pub(crate) fn told(&mut self) {
         self.untold.fill(0);
     }
 
-    /// Nobody will want it any more.
+    /// Drops all early messages.
     pub(crate) fn clear(&mut self) {
         self.early.clear();
     }
@@ -77,7 +76,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Whatever overtakes what within the windows, all come out once, in order, the goodbye last.
+        /// In any arrival order within the windows, all messages come out once, in order, and the goodbye last.
         #[test]
         fn messages_come_out_in_order(first in prop_oneof![Just(0_u64), Just((1 << 31) - 9), Just((1 << 32) - 5)],
                                       count in 0..40_u64, picks in proptest::collection::vec(0..8_usize, 41)) {
@@ -106,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_twice_is_told() {
+    fn duplicates_are_detected() {
         let mut arrivals = Arrivals::new(2);
         assert!(arrivals.keep(7, Early::Goodbye) && !arrivals.keep(7, Early::Goodbye));
         arrivals.clear();

@@ -1,6 +1,5 @@
-//! Which of an InfiniBand network's partitions a port is used in. A port has a table of them, by their keys (P_Keys): what
-//! arrives for a partition that it does not have is dropped. Full members of a partition reach all, limited ones full
-//! members only.
+//! Chooses the InfiniBand partition of a port. A port has a table of partition keys (P_Keys) and drops packets of other
+//! partitions. Full members of a partition reach all members; limited members reach full members only.
 
 /// Set in the keys of full members; the rest is the partition.
 const FULL: u16 = 1 << 15;
@@ -9,7 +8,7 @@ const FULL: u16 = 1 << 15;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Partition {
     pub(crate) index: u16,
-    /// 0: nobody knows, or the network has none.
+    /// 0 if unknown, or if the network has no partitions.
     pub(crate) key: u16,
 }
 
@@ -25,7 +24,7 @@ pub(crate) fn meet(own: u16, peer: u16) -> bool {
     own == 0 || peer == 0 || ((own ^ peer) & !FULL == 0 && (own | peer) & FULL != 0)
 }
 
-/// A table for people.
+/// Formats a table for users.
 pub(crate) fn describe(table: &[u16]) -> String {
     let keys = table.iter().filter(|key| **key & !FULL != 0);
     let entry = |key: &u16| format!("0x{key:04x}{}", if key & FULL == 0 { " (a limited member)" } else { "" });
@@ -35,10 +34,10 @@ pub(crate) fn describe(table: &[u16]) -> String {
     }
 }
 
-/// Reads a key as people write it. None: no partition in particular, which Open MPI writes as 0.
+/// Parses a key. None: any partition, which Open MPI writes as 0.
 ///
 /// # Errors
-/// It is none.
+/// The text is no key.
 pub(crate) fn parse(text: &str) -> Result<Option<u16>, String> {
     let text = text.trim();
     let hexadecimal = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
@@ -85,7 +84,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn who_meets_is_told_alike_by_both(a in any::<u16>(), b in any::<u16>()) {
+        fn both_ends_agree_on_reachability(a in any::<u16>(), b in any::<u16>()) {
             prop_assert_eq!(meet(a, b), meet(b, a));
             prop_assert!(meet(a | FULL, a) && meet(a, 0));
             prop_assert_eq!(meet(a & !FULL, a & !FULL), a & !FULL == 0);

@@ -1,4 +1,4 @@
-//! The ports that this process uses, and what it has there.
+//! The ports that this process uses, and their resources.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,7 +22,7 @@ pub(crate) struct Port {
     pub(crate) context: Arc<Context>,
     pub(crate) protection: Arc<Protection>,
     pub(crate) completions: Arc<CompletionQueue>,
-    /// Wakes who sleeps until there is a completion.
+    /// Wakes a sleeper at the next completion.
     pub(crate) channel: Arc<Channel>,
     /// The settings', as they are on this network.
     pub(crate) list: ReceiveQueues,

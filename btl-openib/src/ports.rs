@@ -1,5 +1,4 @@
-//! Which ports this process uses: what lies nearest first, then what is fastest; of equals the first by name. One of each
-//! network.
+//! Chooses the ports of this process, one for each network: the nearest first, then the fastest, then by name.
 
 use std::net::Ipv6Addr;
 use std::path::PathBuf;
@@ -58,7 +57,7 @@ impl<'s> Selection<'s> {
                     log::info!("{NAME}: {reason}: it is not used");
                     self.outside.push(reason);
                 }
-                // What is asked for, as an entry of a table is, may be there at one port alone.
+                // A requested table entry may exist on one port only.
                 Err(error) if self.taken.is_empty() => return Err(error),
                 Err(error) => log::info!("{NAME}: {name} is not used: {error}"),
             }
@@ -66,12 +65,12 @@ impl<'s> Selection<'s> {
         Ok(None)
     }
 
-    /// A port on this network is used.
+    /// Records that a port on this network is used.
     pub(crate) fn take(&mut self, network: Network) {
         self.taken.push(network);
     }
 
-    /// Why there was none at all.
+    /// Explains why no port can be used.
     ///
     /// # Errors
     /// None is in the partition that was asked for.

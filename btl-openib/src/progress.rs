@@ -1,4 +1,4 @@
-//! Progress: what the device reports is handed up. Only one thread at a time is inside.
+//! Progress: completions are handed up. Only one thread at a time is inside.
 
 mod failures;
 
@@ -25,23 +25,25 @@ const COMPLETIONS: usize = 16;
 pub(crate) struct Engine {
     shared: Arc<Shared>,
     completions: [Completion; COMPLETIONS],
-    /// The queue pair by which something came last, by its number: one that was met stays until the transport goes.
+    /// The queue pair that last received something, by its number. A queue pair stays until the transport closes.
     latest: Option<(u32, Arc<Inbound>)>,
-    /// Shared buffers whose messages nobody needs any more, to be given back: of which queue, and which.
+    /// Consumed shared buffers to post again: queue and index.
     spent: Vec<(usize, usize)>,
-    /// Of each queue that has some, where they go.
+    /// The shared receive buffers of each queue.
     receives: Box<[Option<Arc<Receives>>]>,
-    /// Links whose peers are to be told what was consumed.
+    /// Links that owe their peers credits.
     owing: Vec<Arc<Link>>,
-    /// Links found broken or closed by the peer, to be reported once nothing of theirs is under way; and in which poll.
+    /// Broken links and links closed by the peer, with the poll that found them. Each is reported once no work on it is
+    /// under way.
     failing: Vec<(Arc<Link>, u64)>,
-    /// Links whose peers have ended, whose last messages may be among the completions.
+    /// Links whose peers have ended. Their last messages may still be among the completions.
     ended: Vec<Arc<Link>>,
-    /// The device is of no use any more.
+    /// The device failed.
     dead: bool,
-    /// Words are messages, and broken connections report only what they had begun.
+    /// The device speaks iWARP: control messages replace immediate data, and broken connections do not report later
+    /// work.
     iwarp: bool,
-    /// How often completions were asked for, and when last there were none left.
+    /// The number of polls, and the last poll that emptied the queue.
     polls: u64,
     drained: u64,
 }
@@ -86,7 +88,7 @@ impl Engine {
                 self.lose_device(&reason);
             }
         }
-        // What a message leaves to do waits for the next call: by then its answer, if there is one, is on its way.
+        // Reposting and credits wait for the next call, so that an answer can leave first.
         let (spent, owing) = (self.spent.len(), self.owing.len());
         if !self.dead {
             self.polls += 1;
@@ -108,7 +110,7 @@ impl Engine {
             }
         }
         if !self.spent.is_empty() || !self.owing.is_empty() {
-            // Where several came at once, it is the rate that matters.
+            // When several messages arrived at once, optimize for rate.
             let several = self.spent.len() > spent + 1;
             self.clear_up(if several { (self.spent.len(), self.owing.len()) } else { (spent, owing) });
         }
@@ -118,7 +120,7 @@ impl Engine {
         events
     }
 
-    /// Gives back the first of the spent buffers and tells the first of the owed peers, so many.
+    /// Posts the first `spent` buffers again and sends credits to the first `owing` peers.
     fn clear_up(&mut self, (spent, owing): (usize, usize)) {
         if self.dead {
             self.spent.clear();
@@ -137,15 +139,15 @@ impl Engine {
         }
     }
 
-    /// Adds what becomes readable with the next completion, and with the next letter. False: there is something to do that
-    /// neither tells of.
+    /// Adds descriptors that become readable with the next completion and the next notice. Returns false if there is
+    /// work that neither announces.
     pub(crate) fn arm<'a>(&self, shared: &'a Shared, wakers: &mut Vec<BorrowedFd<'a>>) -> bool {
         let clear = self.spent.is_empty() && self.owing.is_empty();
         if self.dead || !(clear && self.failing.is_empty() && self.ended.is_empty()) {
             return false;
         }
         let Some(wakeup) = shared.mailbox.listen() else { return false };
-        // Of an earlier sleep.
+        // Drain events of an earlier sleep.
         shared.port.channel.drain();
         if let Err(error) = shared.port.completions.arm() {
             cableway_base::warn_once("openib/arm", || {
@@ -189,8 +191,8 @@ impl Engine {
             return;
         }
         if completion.status != status::IBV_WC_SUCCESS {
-            // What becomes of a connection that is being made, the thread says that makes it: over iWARP a question that
-            // is refused hands back the buffers that were to be the connection's own.
+            // The service thread decides about pending connections: over iWARP a rejected request flushes the
+            // connection's own buffers.
             if !self.iwarp || !matches!(link.tx.lock().state, State::Idle | State::Connecting) {
                 self.broke(link, completion);
                 inbound.give_back(index);
@@ -229,7 +231,7 @@ impl Engine {
         let keeping = Keeping { receives, index, kept: Cell::new(false) };
         upcalls.receive(inbound.link.rank, Received::new(bytes, receives.plenty().then_some(&keeping)));
         let spent = !keeping.kept.get();
-        // A peer that hears that its messages were consumed counts on its own buffers.
+        // Post the peer's own buffers before the credit: the peer relies on them.
         if spent && !receives.is_shared() {
             inbound.give_back(index);
         }
@@ -241,7 +243,7 @@ impl Engine {
         }
     }
 
-    /// What has a word beside it: a goodbye, or any message of a connection of several queue pairs.
+    /// Handles a message with immediate data: a goodbye, or any message of a connection of several queue pairs.
     fn in_turn(&mut self, inbound: &Arc<Inbound>, index: usize, completion: &Completion, upcalls: &dyn Upcalls) {
         let link = &inbound.link;
         let immediate = self.has_word(completion).then(|| {
@@ -249,7 +251,7 @@ impl Engine {
             u32::from_be(unsafe { completion.imm_data_invalidated_rkey_union.imm_data })
         });
         let goodbye = immediate.is_some_and(|immediate| immediate & order::GOODBYE != 0);
-        // What the peer may have sent before we have consumed this much.
+        // The peer may be at most one window ahead of what was consumed here.
         let most = if link.arrivals.is_some() { self.shared.settings.window() } else { 0 };
         let before = link.consumed.load(Ordering::Relaxed);
         let ahead =
@@ -285,7 +287,7 @@ impl Engine {
                 return;
             }
         }
-        // What this one held up.
+        // Deliver the messages that waited for this one.
         while let Some(arrivals) = &link.arrivals {
             let next = arrivals.lock().next(link.consumed.load(Ordering::Relaxed));
             match next {
@@ -299,23 +301,23 @@ impl Engine {
         }
     }
 
-    /// A message of a queue was handed up. Credits go back in instalments.
+    /// Counts a delivered message of a queue. Credits go back in batches.
     #[inline(always)]
     fn consumed(&mut self, link: &Arc<Link>, queue: usize) {
-        // Nobody else writes it.
+        // Only progress writes it.
         let consumed = link.consumed.load(Ordering::Relaxed) + 1;
         link.consumed.store(consumed, Ordering::Relaxed);
         let untold = match &link.arrivals {
             None => (consumed - link.told.load(Ordering::Relaxed)) as usize,
             Some(arrivals) => arrivals.lock().consume(queue),
         };
-        // Each of those that follow, before it is told, would ask for the same again.
+        // Compare for equality, so that a link is queued once per credit.
         if untold == self.shared.port.queues[queue].options.instalment {
             self.owing.push(Arc::clone(link));
         }
     }
 
-    /// What a message says to this transport, where there are no words beside messages.
+    /// Recognizes a control message on a network without immediate data.
     fn control_kind(&self, inbound: &Inbound, index: usize, len: usize) -> Option<ControlKind> {
         let mut message = ControlMessage::default();
         if len != message.len() {
@@ -331,7 +333,7 @@ impl Engine {
         completion.wc_flags & WITH_WORD != 0
     }
 
-    /// All that the peer sent was received before. What is under way to it comes back, and then it is reported.
+    /// Handles the peer's goodbye, its last message. Work under way is flushed before the link is reported.
     fn hear_goodbye(&mut self, link: &Arc<Link>) {
         if link.tx.lock().leave(&self.shared, link) {
             log::debug!("{NAME}: peer {} said goodbye", link.rank);
@@ -378,7 +380,8 @@ impl Engine {
                 log::error!("{NAME}: the device reports work that was never begun, for peer {}", link.rank);
             }
         }
-        // First: who is told may end the link, which says goodbye where it is not known to be broken.
+        // Break the link first: an upcall may drop the endpoint, which would send a goodbye on a link not known to be
+        // broken.
         if failed {
             self.broke(&link, completion);
         }

@@ -1,4 +1,4 @@
-//! Which buffers a process offers to its peers: the list that `btl_openib_receive_queues` holds, as Open MPI writes it.
+//! The list of receive queues in `btl_openib_receive_queues`, in Open MPI's syntax.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -286,7 +286,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_no_list_is_refused_in_words(text in "[SsPpX0-9KMG,: -]{0,24}|.{0,12}") {
+        fn invalid_lists_are_refused_with_a_reason(text in "[SsPpX0-9KMG,: -]{0,24}|.{0,12}") {
             if let Err(reason) = ReceiveQueues::parse(&text) {
                 prop_assert!(reason.contains('\''), "{text:?}: {reason}");
             }
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nothing_is_shared_each_peer_has_what_may_wait_of_it() {
+    fn without_sharing_each_peer_has_a_full_window_of_buffers() {
         for text in ["S,64K,256,64,32", "S,4K,4", "S,4K,65536,1,65536", "P,2K,32,8,16:S,64K,64,16,16", "P,4K,64"] {
             let list = ReceiveQueues::parse(text).unwrap();
             let own = list.all_per_peer();
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nobody_waits_there_is_a_buffer_for_every_message() {
+    fn without_rnr_there_is_a_buffer_for_every_message() {
         for text in ["S,64K,256,64,32", "S,4K,4", "P,4K,4,1,1", "P,16K,512,128,64", "P,2K,32,8,16:S,64K,64,16,16"] {
             let list = ReceiveQueues::parse(text).unwrap();
             for peers in [0, 1, 2, 7, 63, 64, 65, 1000, 100_000] {
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_of_its_entry() {
+    fn errors_name_the_entry() {
         for (text, said) in [
             ("", "'', is neither P,SIZE"),
             ("S", "'S', is neither"),

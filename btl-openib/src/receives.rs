@@ -1,4 +1,4 @@
-//! The buffers in which messages of a size arrive: shared by all connections of the port, or a peer's own.
+//! Receive buffers of one size, shared by all connections of a port or owned by one peer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -34,7 +34,7 @@ pub(crate) struct Receives {
     taken: AtomicUsize,
 }
 
-/// To whom the buffers are posted.
+/// The receive queue that the buffers are posted to.
 pub(crate) enum Taker {
     All(Arc<SharedReceiveQueue>),
     One(Arc<QueuePair>),
@@ -44,7 +44,7 @@ impl Receives {
     /// Maps, registers and posts them all.
     ///
     /// # Errors
-    /// No memory, or too little of it may be locked.
+    /// Memory is exhausted, or the limit of locked memory is too low.
     pub(crate) fn new(
         protection: &Arc<Protection>,
         taker: Taker,
@@ -77,7 +77,7 @@ impl Receives {
         self.queue
     }
 
-    /// Offers a buffer to whoever sends next.
+    /// Posts a buffer.
     #[inline]
     pub(crate) fn post(&self, index: usize) {
         let (address, key, len) = (self.address(index), self.slab.region().local_key(), self.size as u32);
@@ -128,7 +128,7 @@ impl Receives {
         self.is_shared() && posted > self.low as isize
     }
 
-    /// Whether they are there for all peers.
+    /// Whether all peers share the buffers.
     #[inline]
     pub(crate) fn is_shared(&self) -> bool {
         matches!(self.taker, Taker::All(_))

@@ -1,4 +1,4 @@
-//! What `get` and `put` name: registered memory, as its owner tells the peer.
+//! The handles of registered memory that `get` and `put` use.
 
 use cableway_btl::{Error, RemoteHandle};
 use zerocopy::byteorder::little_endian::{U32, U64};
@@ -34,17 +34,17 @@ pub(crate) fn handle(region: &MemoryRegion, address: *mut u8, len: usize) -> Opt
     RemoteHandle::new(handle.as_bytes())
 }
 
-/// Where in the peer's memory `len` bytes at `offset` of its registered range lie, and the key. The peer's device
-/// checks it again.
+/// Returns the address and rkey of `len` bytes at `offset` of the peer's registered range. The peer's device checks
+/// them again.
 ///
 /// # Errors
-/// It is no handle of this transport, or the range goes beyond it.
+/// The handle belongs to another transport, or the range exceeds it.
 pub(crate) fn target(handle: &RemoteHandle, offset: u64, len: usize) -> Result<(u64, u32), Error> {
     let bad = |reason: String| crate::invalid("the peer's handle", reason);
     let wire = WireHandle::read_from_bytes(handle.as_bytes())
         .ok()
         .filter(|wire| wire.reserved == U32::ZERO)
-        .ok_or_else(|| bad(format!("it is none of {NAME}'s")))?;
+        .ok_or_else(|| bad(format!("it was not made by {NAME}")))?;
     let within = offset.checked_add(len as u64).is_some_and(|end| end <= wire.len.get());
     let address = wire.address.get().checked_add(offset).filter(|_| within);
     let address = address.ok_or_else(|| bad(format!("{len} bytes at {offset} of {} registered ones", wire.len)))?;

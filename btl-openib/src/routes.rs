@@ -1,5 +1,5 @@
-//! What the kernel's tables of routes say of an IP address, asked by rtnetlink(7): RoCE over UDP, and iWARP over TCP, go
-//! where IP goes, and by no other interface than their port's.
+//! Asks the kernel for routes by rtnetlink(7). RoCE over UDP and iWARP over TCP follow IP routes, by their port's own
+//! interface only.
 
 use std::net::IpAddr;
 
@@ -184,7 +184,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_answers_is_read_to_its_end(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
+        fn any_answer_is_parsed_without_panic(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
             read(&bytes, 7);
             read(&[&answer(NEW_ROUTE, 1, &[])[..], &bytes[..]].concat(), 7);
         }

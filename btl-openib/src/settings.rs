@@ -66,7 +66,7 @@ pub(crate) struct DirectSettings {
     pub(crate) sysfs: PathBuf,
 }
 
-/// Who makes connections.
+/// The connection method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ConnectionManager {
     /// Datagrams where there are any.
@@ -92,7 +92,7 @@ impl Settings {
         Patience { timeout: self.timeout, retries: self.retries, rnr_timer: self.rnr_timer }
     }
 
-    /// What librdmacm is to be told of the traffic class: on InfiniBand nothing, where it would choose another way by it.
+    /// Returns the traffic class for librdmacm; none on InfiniBand, where it would select another route.
     pub(crate) fn type_of_service(&self, kind: Kind) -> Option<u8> {
         Some(self.priority.traffic_class).filter(|&class| class != 0 && kind != Kind::InfiniBand)
     }

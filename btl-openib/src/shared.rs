@@ -1,4 +1,4 @@
-//! What endpoints, progress and the thread that makes connections share.
+//! State shared by endpoints, progress and the service thread.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -35,23 +35,23 @@ pub(crate) struct Shared {
     pub(crate) pool: Arc<Pool>,
     pub(crate) registrations: Registrations,
     pub(crate) gpudirect: GpuDirect,
-    /// Those that all connections share, by the place of their queue in the list; none before the first connection.
+    /// Shared receive buffers, by the place of their queue in the list; none before the first connection.
     receives: Mutex<Vec<Option<Arc<Receives>>>>,
     pub(crate) devices: Devices,
-    /// This process takes no new connections any more.
+    /// This process accepts no new connections.
     pub(crate) finalizing: AtomicBool,
-    /// The device is of no use any more.
+    /// The device failed.
     pub(crate) lost: AtomicBool,
     pub(crate) port: Port,
 }
 
-/// Links by the names under which they are asked for.
+/// Links by their different keys.
 #[derive(Default)]
 pub(crate) struct Directory {
-    /// A link's id is its place here.
+    /// A link's id is its index here.
     pub(crate) by_id: Vec<Arc<Link>>,
     pub(crate) by_rank: AHashMap<Rank, Arc<Link>>,
-    /// By the numbers of its queue pairs.
+    /// By the numbers of the queue pairs.
     pub(crate) by_number: AHashMap<u32, Arc<Inbound>>,
 }
 
@@ -83,7 +83,7 @@ impl Shared {
         })
     }
 
-    /// The link to a peer, made if there is none.
+    /// Returns the link to a peer, creating it if there is none.
     pub(crate) fn link(&self, rank: Rank) -> Arc<Link> {
         if let Some(link) = self.directory.read().by_rank.get(&rank) {
             return Arc::clone(link);
@@ -98,10 +98,10 @@ impl Shared {
         link
     }
 
-    /// The buffers of a queue that all connections share, which there are from the first connection on.
+    /// Returns the buffers of a shared queue, creating them for the first connection.
     ///
     /// # Errors
-    /// No memory, or too little of it may be locked.
+    /// Memory is exhausted, or the limit of locked memory is too low.
     pub(crate) fn receives(&self, place: usize, queue: &Arc<SharedReceiveQueue>) -> Result<Arc<Receives>, Error> {
         let mut receives = self.receives.lock();
         if let Some(receives) = &receives[place] {
@@ -112,7 +112,7 @@ impl Shared {
         Ok(Arc::clone(receives[place].insert(made)))
     }
 
-    /// The buffer that a completion names is not wanted: whose connection it came by, nobody knows.
+    /// Posts the buffer of a completion again whose connection is unknown.
     #[cold]
     pub(crate) fn repost(&self, id: u64) {
         let receives = self.receives.lock().get(receives::queue_of(id)).and_then(Option::clone);
@@ -123,7 +123,7 @@ impl Shared {
         }
     }
 
-    /// Every link.
+    /// Returns every link.
     pub(crate) fn all_links(&self) -> Vec<Arc<Link>> {
         self.directory.read().by_id.clone()
     }

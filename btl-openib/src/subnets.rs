@@ -1,4 +1,4 @@
-//! Whether a peer's port is on a network that leads there from this process's.
+//! Decides whether a route leads from this process's port to a peer's port.
 //!
 //! On InfiniBand, ports of one subnet have the upper half of their addresses in common. RoCE over UDP and iWARP go where IP
 //! goes, so the kernel's routes tell: there must be one by the port's own interface. RoCE over Ethernet has no routers.

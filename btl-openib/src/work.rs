@@ -13,12 +13,12 @@ use crate::receives::Receives;
 use crate::settings::SPARE_WORK;
 use crate::verbs::QueuePair;
 
-/// Places that a queue keeps which is empty.
+/// The capacity that an empty queue keeps.
 pub(crate) const LEAST: usize = 4;
 
 /// A queue pair of a connection: it takes the messages that the peer's buffers at its other end hold.
 pub(crate) struct Lane {
-    // Gone before its buffers.
+    // Dropped before its buffers.
     pub(crate) pair: Arc<QueuePair>,
     _receives: Arc<Receives>,
     /// Longest message.
@@ -33,7 +33,7 @@ impl Lane {
     }
 }
 
-/// What work holds on to until it is done.
+/// Resources that work holds until it completes.
 pub(crate) enum Owner {
     Nothing,
     Buffer { _buffer: Buffer },
@@ -49,9 +49,9 @@ pub(crate) struct Works {
     oldest: u32,
     /// Messages for which fragments are out.
     pub(crate) reserved: usize,
-    /// Work since the last that will report its end.
+    /// Requests since the last signalled one.
     unsignalled: usize,
-    /// Work that will.
+    /// Signalled requests under way.
     signalled: usize,
     /// Of several queue pairs: messages that the peer is not known to have consumed.
     pub(crate) waiting: u64,
@@ -74,7 +74,7 @@ impl Works {
         self.signalled != 0
     }
 
-    /// Whether work is not done yet, or not known to be.
+    /// Whether work is under way, as far as is known.
     #[inline]
     pub(crate) fn is_under_way(&self, number: u32) -> bool {
         number.wrapping_sub(self.oldest) < u32::MAX / 2
@@ -104,7 +104,7 @@ impl Works {
         self.unsignalled + 1 >= (port.depth / 4).max(1)
     }
 
-    /// The next has begun.
+    /// Records that the next request has begun.
     #[inline]
     pub(crate) fn push(&mut self, port: &Port, owner: Owner, signalled: bool) {
         port.under_way.fetch_add(1, Ordering::Relaxed);
@@ -134,7 +134,7 @@ impl Works {
         true
     }
 
-    /// The device will not report the end of anything any more.
+    /// Takes all work back, since the device will report no more completions.
     pub(crate) fn abandon(&mut self, port: &Port) -> VecDeque<Owner> {
         port.under_way.fetch_sub(self.queue.len(), Ordering::Relaxed);
         self.signalled = 0;

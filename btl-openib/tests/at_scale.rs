@@ -17,7 +17,7 @@ fn all_are_connected(processes: u32, pattern: Pattern, pairs: u64, world: &World
 }
 
 #[test]
-fn who_connects_to_a_few_says_little() {
+fn few_connections_need_few_datagrams() {
     let outcome = all_are_connected(1000, Pattern::Neighbours, 3000, &World::usual());
     assert_eq!(outcome.most_queue_pairs, 6);
     assert!(outcome.hellos <= 4 * outcome.connections, "{outcome:?}");
@@ -34,7 +34,7 @@ fn a_burst_of_all_to_all_does_not_become_a_storm() {
 
 /// The one makes three thousand queue pairs a second. Nobody may take that for silence.
 #[test]
-fn ten_thousand_who_connect_to_one_are_all_heard() {
+fn ten_thousand_peers_connect_to_one_process() {
     let outcome = all_are_connected(10_000, Pattern::Master, 9999, &World::usual());
     let busy = 9999 * (World::usual().create + World::usual().connect);
     assert!(outcome.last < busy * 3 / 2, "{busy:?} are taken by the device: {outcome:?}");

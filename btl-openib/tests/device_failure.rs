@@ -65,7 +65,7 @@ fn broke(error: &Error) -> bool {
 
 /// What the kernel says of a device that is pulled out, of an overflow, and of a receive queue that failed.
 #[test]
-fn what_a_device_says_of_its_end_ends_every_link() {
+fn fatal_device_events_fail_every_link() {
     if !has_device() {
         return;
     }

@@ -25,7 +25,7 @@ const BOUND: f64 = 0.1;
 const MOST: i64 = 16 << 10;
 
 #[test]
-fn a_peer_costs_what_is_worked_out() {
+fn a_peer_costs_the_computed_memory() {
     if !has_device() {
         return;
     }
@@ -63,7 +63,7 @@ fn a_peer_costs_what_is_worked_out() {
 
 /// That comes with the first connection, and with no other.
 #[test]
-fn receive_buffers_cost_what_is_worked_out() {
+fn receive_buffers_cost_the_computed_memory() {
     if !has_device() {
         return;
     }

@@ -137,11 +137,11 @@ fn device_memory_goes_from_place_to_place() {
 /// The same address is other memory after it was freed and allocated again. A registration kept too long would move the
 /// old pages, which the simulated driver never gives out twice.
 #[test]
-fn what_is_allocated_anew_is_registered_anew() {
+fn a_new_allocation_is_registered_again() {
     if !has_device() {
         return;
     }
-    isolated("what_is_allocated_anew_is_registered_anew", PEER_MEMORY, || {
+    isolated("a_new_allocation_is_registered_again", PEER_MEMORY, || {
         let (devices, sysfs) = (devices(), Sysfs::new(true));
         for cache in ["1G", "100K", "0"] {
             let set = format!("btl_openib_registration_cache={cache}");
@@ -179,12 +179,12 @@ fn what_is_allocated_anew_is_registered_anew() {
 
 /// The driver hands out what is no dma-buf; the device refuses it, and would refuse one.
 #[test]
-fn what_refuses_dma_bufs_takes_peer_memory_or_leaves_it() {
+fn peer_memory_is_tried_after_dma_buf_fails() {
     if !has_device() {
         return;
     }
     let both: &[(&str, &str)] = &[("SIM_CUDA_DIRECT", "dma_buf,peer_memory")];
-    isolated("what_refuses_dma_bufs_takes_peer_memory_or_leaves_it", both, || {
+    isolated("peer_memory_is_tried_after_dma_buf_fails", both, || {
         let devices = devices();
         let memory = buffer(&devices, BufferKind::Device, &[1; 10_000]);
         let descriptors = || std::fs::read_dir("/proc/self/fd").unwrap().count();

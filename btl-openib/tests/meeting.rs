@@ -1,4 +1,4 @@
-//! How processes meet: at once, in the midst of dying, and when they had better not.
+//! Tests of connection setup: simultaneous, with dying peers, and with peers that must be refused.
 
 mod common;
 
@@ -34,7 +34,7 @@ fn everybody_meets_everybody_at_once() {
 }
 
 #[test]
-fn who_does_not_know_the_secret_is_not_connected() {
+fn a_process_without_the_secret_is_not_connected() {
     if !has_device() {
         return;
     }
@@ -52,7 +52,7 @@ fn who_does_not_know_the_secret_is_not_connected() {
 
 /// Senders count on what a card says that its process takes, and fill no buffers that are smaller.
 #[test]
-fn who_takes_less_than_its_card_says_is_given_up() {
+fn a_peer_with_smaller_buffers_than_its_card_says_is_refused() {
     // In a card: the longest message.
     const LONGEST: usize = 32;
     if !has_device() {
@@ -142,7 +142,7 @@ fn peers_are_reached_where_networks_and_partitions_lead() {
 
 /// Nor keeps this process from ending.
 #[test]
-fn a_host_that_is_not_there_keeps_nobody_waiting() {
+fn an_absent_host_does_not_delay_other_peers() {
     if !has_device() {
         return;
     }
@@ -166,9 +166,9 @@ fn a_host_that_is_not_there_keeps_nobody_waiting() {
     drop((to_b, a));
 }
 
-/// Whoever asked, and how far it came.
+/// Whichever side is active, and at every stage.
 #[test]
-fn a_peer_that_dies_while_it_is_connected_to_costs_nobody_else() {
+fn a_peer_that_dies_during_connection_setup_harms_no_other_peer() {
     if !has_device() {
         return;
     }
@@ -189,7 +189,7 @@ fn a_peer_that_dies_while_it_is_connected_to_costs_nobody_else() {
         drop((to_b, a));
         send(&[&b, &c], &mut *from_c, b"hello", b"");
         until(&[&b, &c], "a living peer is heard", || b.seen.messages.lock().iter().any(|(from, _)| *from == 2));
-        // Who wants to send hears of it.
+        // A sender receives an error.
         until(&[&b, &c], "an error", || to_a.send_inline(b"x", b"").is_err());
         until(&[&b, &c], "a report", || b.failures() + b.departures() == 1);
         assert!(b.seen.failed.lock().iter().all(|(peer, _)| *peer == 0));

@@ -1,4 +1,4 @@
-//! Where others leave what the thread is to do.
+//! The command queue of the service thread.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -10,7 +10,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use crate::link::Link;
 
-/// What is left for the thread, and a descriptor that wakes it.
+/// Commands for the service thread, and a descriptor that wakes it.
 pub(crate) struct CommandQueue {
     commands: Mutex<Vec<Arc<Link>>>,
     stop: AtomicBool,
@@ -29,19 +29,19 @@ impl CommandQueue {
         })
     }
 
-    /// Has a connection made. The link's state is `Connecting` already.
+    /// Requests a connection. The link's state must already be `Connecting`.
     pub(crate) fn connect(&self, link: &Arc<Link>) {
         self.commands.lock().push(Arc::clone(link));
         self.wake();
     }
 
-    /// Ends attempts to connect, and takes no more.
+    /// Cancels pending connections and refuses new ones.
     pub(crate) fn close(&self) {
         self.closing.store(true, Ordering::Release);
         self.wake();
     }
 
-    /// Ends the thread.
+    /// Stops the thread.
     pub(super) fn stop(&self) {
         self.stop.store(true, Ordering::Release);
         self.wake();
@@ -51,17 +51,17 @@ impl CommandQueue {
         self.stop.load(Ordering::Acquire)
     }
 
-    /// Whether to close, told once.
+    /// Takes the close command, if there is one.
     pub(super) fn take_close(&self) -> bool {
         self.closing.swap(false, Ordering::AcqRel)
     }
 
-    /// Links to connect, told once.
+    /// Takes the links to connect.
     pub(super) fn take_links(&self) -> Vec<Arc<Link>> {
         std::mem::take(&mut *self.commands.lock())
     }
 
-    /// Readable once something was left here.
+    /// Returns a descriptor that becomes readable when a command is queued.
     pub(super) fn wakeup(&self) -> BorrowedFd<'_> {
         self.wakeup.as_fd()
     }
@@ -72,7 +72,7 @@ impl CommandQueue {
     }
 
     pub(super) fn wake(&self) {
-        // It fails only where it has been rung more often than it can count, and then it is loud enough.
+        // The write fails only if the counter is at its maximum; the descriptor is readable then.
         let _ = rustix::io::write(&self.wakeup, &1_u64.to_ne_bytes());
     }
 }

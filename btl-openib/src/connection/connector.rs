@@ -1,4 +1,4 @@
-//! What the service thread asks of whatever makes connections, be it datagrams or librdmacm.
+//! The interface between the service thread and the two connection methods, datagrams and librdmacm.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -8,13 +8,14 @@ use std::time::Instant;
 use super::ends::Ends;
 use crate::link::Link;
 
-/// A way in which connections come about, as the thread has it.
+/// Makes connections on behalf of the service thread.
 pub(super) trait Connector: Send {
     fn ends(&self) -> &Ends;
 
     fn ends_mut(&mut self) -> &mut Ends;
 
-    /// Readable once something has come, if that was since [`arm`](Self::arm); read after, as it may have come before.
+    /// Returns a descriptor that becomes readable when something arrives after [`arm`](Self::arm). Read once after
+    /// arming, since something may have arrived before.
     fn descriptor(&self) -> BorrowedFd<'_>;
 
     /// # Errors
@@ -24,7 +25,7 @@ pub(super) trait Connector: Send {
     /// Makes the descriptor unreadable again.
     fn drain(&mut self);
 
-    /// What it hears by may have failed: has it work again.
+    /// Repairs the datagram queue pair after a failure.
     ///
     /// # Errors
     /// As [`read`](Self::read).
@@ -32,19 +33,19 @@ pub(super) trait Connector: Send {
         Ok(())
     }
 
-    /// Takes what has come, until there is no more.
+    /// Reads everything that has arrived.
     ///
     /// # Errors
-    /// The device or the system does not answer any more.
+    /// The device or the system failed.
     fn read(&mut self) -> io::Result<()>;
 
-    /// Deals with all that was taken.
+    /// Handles everything that was read.
     fn hear_all(&mut self) {}
 
-    /// This process wants to send.
+    /// Starts a connection that this process wants to send on.
     fn want(&mut self, link: Arc<Link>);
 
-    /// Does some of what waits to be done.
+    /// Does some of the pending work.
     ///
     /// # Errors
     /// As [`read`](Self::read).
@@ -52,17 +53,17 @@ pub(super) trait Connector: Send {
         Ok(())
     }
 
-    /// Whether nothing waits to be done.
+    /// Whether no work is pending.
     fn is_idle(&self) -> bool {
         true
     }
 
-    /// Does what the time demands; returns when to do so again.
+    /// Handles timeouts; returns when to call again.
     fn tick(&mut self, now: Instant) -> Option<Instant>;
 
-    /// A peer has ended. False: its connection stands.
+    /// Handles the end of a peer's process. Returns false if its connection is established.
     fn peer_ended(&mut self, link: &Arc<Link>) -> bool;
 
-    /// This process ends.
+    /// Stops making connections because this process ends.
     fn close(&mut self);
 }

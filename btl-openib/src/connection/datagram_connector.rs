@@ -1,4 +1,4 @@
-//! Connections by datagrams: what is done about a peer that is to be connected, and said to it.
+//! Connection setup by datagrams.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -33,9 +33,9 @@ pub(super) struct DatagramConnector {
     work_queue: WorkQueue<Hello, Arc<Link>>,
     /// Connections being made.
     pending: AHashMap<Rank, Pending>,
-    /// What to answer those that are connected and have not heard so.
+    /// Replies for peers that are connected but may not know it yet.
     known: AHashMap<Rank, (Hello, Address)>,
-    /// When the time was looked at last.
+    /// When timeouts were last checked.
     looked: Instant,
 }
 
@@ -45,7 +45,7 @@ struct Pending {
     handshake: Handshake,
     address: Address,
     first_packet: u32,
-    /// The peer's queues, its cell and the key to that; once it has said hello.
+    /// The peer's queues and its credit counter's address and key; none before its hello.
     theirs: Option<(SmallVec<[Queue; 1]>, u64, u32)>,
 }
 
@@ -95,7 +95,8 @@ impl Connector for DatagramConnector {
         self.work_queue.connect(link);
     }
 
-    /// To make a queue pair takes as long as hundreds of datagrams take to come, so their buffers are emptied after each.
+    /// Drains the datagram buffers after each piece of work, since hundreds of datagrams can arrive while one queue
+    /// pair is created.
     fn work(&mut self) -> io::Result<()> {
         const AT_A_TIME: usize = 16;
         for _ in 0..AT_A_TIME {
@@ -113,7 +114,7 @@ impl Connector for DatagramConnector {
         self.work_queue.is_empty()
     }
 
-    /// That waits until everybody was heard, for no more than a second.
+    /// Postpones timeouts until every queued datagram is handled, for at most one second.
     fn tick(&mut self, now: Instant) -> Option<Instant> {
         let soon = self.looked + Duration::from_secs(1);
         if self.work_queue.unheard() != 0 && now < soon {
@@ -152,7 +153,7 @@ impl Connector for DatagramConnector {
         true
     }
 
-    /// Who is being connected to hears so, as often as makes it likely that one datagram arrives.
+    /// Tells pending peers several times, since datagrams can be lost.
     fn close(&mut self) {
         const TIMES: usize = 3;
         let pending = std::mem::take(&mut self.pending);
@@ -176,10 +177,10 @@ impl DatagramConnector {
         DatagramConnector { ends: Ends::new(shared), datagrams, come, work_queue, pending, known, looked }
     }
 
-    /// This process wants to send.
+    /// Starts a connection that this process wants to send on.
     fn connect(&mut self, link: Arc<Link>) {
         let rank = link.rank;
-        // The peer may have been first.
+        // The peer may have connected first.
         if self.pending.contains_key(&rank) || self.known.contains_key(&rank) {
             return;
         }
@@ -211,7 +212,7 @@ impl DatagramConnector {
         }
         if let Some((ours, address)) = self.known.get(&rank).cloned() {
             if ours.knows != hello.number() {
-                log::warn!("{NAME}: rank {rank} connects a second time, which it cannot: ignored");
+                log::warn!("{NAME}: a second connection of rank {rank} is ignored");
             } else if hello.asks {
                 self.say(rank, &ours, &address);
             }
@@ -225,7 +226,7 @@ impl DatagramConnector {
             let (theirs, ours) = (hello.queues.len(), pending.end.pairs.len());
             return log::warn!("{NAME}: rank {rank} offers {theirs} queue pairs instead of {ours}: ignored");
         }
-        // Its card, which it may have published before, need not be the one that it says hello with.
+        // The published card may differ from the one in the hello.
         let largest = hello.queues.last().map_or(0, |queue| queue.size);
         if let Err(reason) = pending.address.is_kept_by(largest) {
             if let Some(pending) = self.pending.remove(&rank) {
@@ -236,7 +237,7 @@ impl DatagramConnector {
         pending.theirs = Some((hello.queues.clone(), hello.credits, hello.credits_key));
         let step = match pending.handshake.heard(hello.number(), hello.knows, hello.asks) {
             Ok(step) => step,
-            Err(reason) => return log::warn!("{NAME}: what rank {rank} says is ignored: {reason}"),
+            Err(reason) => return log::warn!("{NAME}: a hello of rank {rank} is ignored: {reason}"),
         };
         if step.connect {
             let connected = pending.end.pairs.iter().zip(&hello.queues).try_for_each(|(made, theirs)| {
@@ -259,7 +260,7 @@ impl DatagramConnector {
         }
     }
 
-    /// Nothing can have come by a connection that the peer had not finished making.
+    /// Handles a refusal. The peer never used its end, so no message can have arrived.
     fn hear_refusal(&mut self, rank: Rank, refusal: Refusal) {
         let pending = self.pending.remove(&rank);
         match (refusal, pending) {
@@ -278,9 +279,10 @@ impl DatagramConnector {
         }
     }
 
-    /// A peer was first. False: it is told, or nothing is said.
+    /// Accepts a connection that a peer started. Returns false if it was refused or ignored.
     fn accept(&mut self, rank: Rank, hello: &Hello) -> bool {
-        // Who is not answered goes another way in the end; that we are about to leave would be a lie.
+        // Do not answer: the peer falls back to another transport. A `Closed` refusal would claim that this process
+        // left.
         if self.ends.shared.lost.load(Ordering::Relaxed) {
             return false;
         }
@@ -301,7 +303,7 @@ impl DatagramConnector {
         }
     }
 
-    /// Both ends are connected.
+    /// Establishes a connection whose two ends are connected.
     fn establish(&mut self, rank: Rank) {
         let Some(pending) = self.pending.remove(&rank) else { return };
         let hello = Hello { asks: false, ..self.ends.shared.hello(&pending) };
@@ -332,7 +334,7 @@ impl DatagramConnector {
         self.say(rank, &hello, &address);
     }
 
-    /// A datagram that is not sent is said again, as one that is lost.
+    /// Sends a hello. A failed send counts as a lost datagram and is repeated.
     fn say(&mut self, to: Rank, hello: &Hello, address: &Address) {
         let sent = hello.encode(&self.ends.shared.identity, to).and_then(|bytes| {
             let sent = self.datagrams.send(&self.ends.shared.port, &self.ends.shared.settings, address, &bytes);
@@ -345,7 +347,7 @@ impl DatagramConnector {
 }
 
 impl Shared {
-    /// What to say about a connection being made.
+    /// Builds the hello for a pending connection.
     fn hello(&self, pending: &Pending) -> Hello {
         let (credits, credits_key) = pending.end.credits.remote();
         let queue = |(made, queue): (&Made, &PortQueue)| Queue {
@@ -366,7 +368,7 @@ impl Shared {
         }
     }
 
-    /// The peer's end, as our queue pair is to know it.
+    /// Builds the attributes that connect a queue pair to the peer's.
     fn remote(&self, number: u32, hello: &Hello, address: &Address) -> Remote {
         Remote {
             number,

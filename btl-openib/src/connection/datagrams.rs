@@ -1,5 +1,5 @@
-//! The queue pair over which processes that are not connected yet reach each other: datagrams of one size, any of which may
-//! be lost.
+//! The unreliable datagram (UD) queue pair that unconnected processes reach each other by. Datagrams have one size, and
+//! any of them may be lost.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -19,38 +19,38 @@ use crate::verbs::{
     status,
 };
 
-/// Datagrams that may wait to be read; more are lost, and said again by their senders.
+/// Receive buffers. Further datagrams are lost, and their senders repeat them.
 const RECEIVES: usize = 128;
-/// Datagrams that may be on their way.
+/// Datagrams that may be under way.
 const SENDS: usize = 64;
-/// What the network puts before a datagram.
+/// The size of the network header (GRH) before a datagram.
 const NETWORK_HEADER: usize = 40;
-/// Of a buffer for a datagram.
+/// The size of a datagram buffer.
 const SLOT: usize = 320;
 /// Set in the ids of sends; the rest is a buffer's index.
 const SEND: u64 = 1 << 32;
-/// How often the queue pair may fail by itself, with nothing sent or received in between.
+/// How often the queue pair may fail with no success in between.
 const FAILURES: u32 = 8;
 
 const _: () = assert!(NETWORK_HEADER + HELLO <= SLOT);
 
 /// A queue pair for datagrams, with its buffers.
 pub(super) struct Datagrams {
-    // Its users first: the queue pair is gone before its memory.
+    // The queue pair drops before its memory.
     pair: QueuePair,
     completions: Arc<CompletionQueue>,
     channel: Arc<Channel>,
     slab: Slab,
     idle_sends: Vec<usize>,
-    /// Datagrams that came and were not read yet.
+    /// Received datagrams that were not read yet.
     come: Vec<[u8; HELLO]>,
-    /// What sends under way need, by buffer.
+    /// The address handles of sends under way, by buffer.
     handles: Vec<Option<Arc<AddressHandle>>>,
     key: u32,
     options: QueuePairOptions,
-    /// Something failed, and with it the queue pair: nothing is offered to it until it begins anew.
+    /// The queue pair failed. No buffer is posted to it until it restarts.
     failed: bool,
-    /// How often it did by itself since something was sent or received.
+    /// The number of failures since the last success.
     failures: u32,
 }
 
@@ -63,7 +63,7 @@ impl Datagrams {
         let completions = CompletionQueue::new(&port.context, RECEIVES + SENDS, Some(&channel))
             .map_err(failed("no completion queue for datagrams"))?;
         let random = u32::from_ne_bytes(crate::random().map_err(failed("no random bytes"))?);
-        // Keys with the highest bit are the system's.
+        // Q_Keys with the highest bit set are reserved for the system.
         let key = (random >> 1).max(1);
         let options = QueuePairOptions {
             port: port.facts.number,
@@ -86,13 +86,13 @@ impl Datagrams {
         Ok(datagrams)
     }
 
-    /// What a peer needs to send here: the queue pair's number and key.
+    /// Returns the queue pair's number and Q_Key, which peers need to send here.
     pub(super) fn address(&self) -> (u32, u32) {
         (self.pair.number(), self.key)
     }
 
-    /// Has [`descriptor`](Self::descriptor) become readable when something comes; read after, as that may have come
-    /// before.
+    /// Makes [`descriptor`](Self::descriptor) readable at the next completion. Read once after arming, since something
+    /// may have arrived before.
     pub(super) fn arm(&self) -> io::Result<()> {
         self.completions.arm()
     }
@@ -106,10 +106,10 @@ impl Datagrams {
         self.channel.drain();
     }
 
-    /// Sends, unless too many are on their way: that is as good as lost.
+    /// Sends a datagram. It is dropped if too many are under way.
     ///
     /// # Errors
-    /// The device refuses, which is as good as lost, too.
+    /// The device refuses; treat the datagram as lost.
     pub(super) fn send(
         &mut self,
         port: &Port,
@@ -149,17 +149,17 @@ impl Datagrams {
         Ok(())
     }
 
-    /// Appends what has come, until there is no more.
+    /// Appends all received datagrams to `come`.
     ///
     /// # Errors
-    /// The device is gone, or the queue pair fails again and again.
+    /// The device failed, or the queue pair fails repeatedly.
     pub(super) fn read(&mut self, come: &mut Vec<[u8; HELLO]>) -> io::Result<()> {
         self.collect()?;
         come.append(&mut self.come);
         Ok(())
     }
 
-    /// The device says that the queue pair failed; it may have begun anew since.
+    /// Restarts the queue pair after the device reported a failure, unless it has restarted since.
     ///
     /// # Errors
     /// As [`read`](Self::read).
@@ -197,14 +197,15 @@ impl Datagrams {
         }
     }
 
-    /// What fails takes the queue pair with it; be it a datagram to where nothing leads, which is lost like others are.
+    /// Records a failed completion, which also breaks the queue pair. A datagram to an unreachable address counts as
+    /// lost.
     fn fail(&mut self, completion: &Completion) {
         let by_itself = completion.wr_id & SEND == 0 || completion.status == status::IBV_WC_WR_FLUSH_ERR;
         self.failures += u32::from(by_itself && !self.failed);
         self.failed = true;
     }
 
-    /// Has the queue pair begin anew, under the number and key by which peers know it. What was on its way is lost.
+    /// Restarts the queue pair under its number and Q_Key. Datagrams under way are lost.
     fn begin_anew(&mut self) -> io::Result<()> {
         if self.failures > FAILURES {
             return Err(io::Error::other("the queue pair for datagrams fails again and again"));
@@ -223,7 +224,7 @@ impl Datagrams {
         Ok(())
     }
 
-    /// A datagram, if it is a whole one; its buffer is offered again.
+    /// Copies a datagram out if it is complete, and posts its buffer again.
     fn receive(&mut self, completion: &Completion) -> Option<[u8; HELLO]> {
         let index = completion.wr_id as usize;
         let mut bytes = [0; HELLO];
@@ -263,7 +264,7 @@ mod tests {
     use super::*;
     use cableway_btl::process::Process;
 
-    /// A port for datagrams, what leads to `datagrams` there, and patience for it. None: there is none, as is said.
+    /// Opens a port that has datagrams. None: there is none, and the test says so.
     fn port() -> Option<(Port, Settings)> {
         if !crate::verbs::has_device() {
             return None;
@@ -302,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_pair_that_failed_is_there_again_for_those_who_know_it() {
+    fn a_failed_queue_pair_restarts_under_its_number() {
         let Some((port, settings)) = port() else { return };
         let mut datagrams = Datagrams::open(&port).unwrap();
         let own = own_address(&port, &datagrams);
@@ -315,7 +316,7 @@ mod tests {
             }
         };
         arrives(&mut datagrams, 0);
-        // More often than it may without success in between.
+        // Fail it more often than would be allowed without success in between.
         for byte in 1..3 * FAILURES as u8 {
             datagrams.pair.fail().unwrap();
             if byte % 2 == 0 {
@@ -327,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_for_ever_is_an_error() {
+    fn repeated_failures_are_an_error() {
         let Some((port, _)) = port() else { return };
         let mut datagrams = Datagrams::open(&port).unwrap();
         let end = Instant::now() + Duration::from_secs(60);

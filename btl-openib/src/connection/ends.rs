@@ -1,5 +1,4 @@
-//! What every way of making connections does: a queue pair at this end, a link that is connected or lost, and a look
-//! after peers that have nothing to say.
+//! The parts common to both connection methods: queue pairs, links that connect or fail, and a watch over silent peers.
 
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
@@ -23,9 +22,9 @@ use cableway_btl::process::{Found, Watch};
 
 pub(super) struct Ends {
     pub(super) shared: Arc<Shared>,
-    /// Peers on this node that have not ended.
+    /// Processes of this node that are being watched.
     watched: Vec<(Watch, Arc<Link>)>,
-    /// When to look after silent peers; none before there is one.
+    /// When to check silent peers next; none before the first connection.
     beat: Option<Instant>,
 }
 
@@ -37,9 +36,9 @@ pub(super) struct End {
     pub(super) credits: CreditCounter,
 }
 
-/// A queue pair, and the buffers in which messages arrive by it.
+/// A queue pair and its receive buffers.
 pub(super) struct Made {
-    // Gone before its buffers.
+    // Dropped before its buffers.
     pub(super) pair: Arc<QueuePair>,
     receives: Arc<Receives>,
 }
@@ -52,7 +51,7 @@ impl Ends {
     /// Makes this end of a connection, to a peer at `address` if that is known.
     ///
     /// # Errors
-    /// The peer has ended, or device or system refuse.
+    /// The peer has ended, or the device or the system refuses.
     pub(super) fn begin(&mut self, link: &Arc<Link>, address: Option<&Address>) -> Result<End, Error> {
         let shared = &self.shared;
         let watch = match address.map(|address| address.process.find(&shared.address.process)) {
@@ -66,7 +65,7 @@ impl Ends {
         let pairs = places.map(|place| shared.make(place, link)).collect::<Result<SmallVec<[Made; 1]>, _>>();
         let made = pairs.and_then(|pairs| Ok((pairs, shared.credit_counters.take()?)));
         let (pairs, credits) = made.inspect_err(|_| shared.port.expect_less(own_buffers))?;
-        // A connection may be tried again.
+        // The connection may be a second attempt.
         if let Some(watch) = watch
             && !self.watched.iter().any(|(_, watched)| Arc::ptr_eq(watched, link))
         {
@@ -82,18 +81,18 @@ impl Ends {
         Ok(End { link: Arc::clone(link), pairs, credits })
     }
 
-    /// Both ends are connected.
+    /// Establishes a connection whose two ends are connected.
     pub(super) fn establish(&mut self, link: &Arc<Link>, connection: Connection) {
         self.expect_beats();
         self.shared.establish(link, connection);
     }
 
-    /// There is a peer to look after.
+    /// Schedules the first check of silent peers.
     pub(super) fn expect_beats(&mut self) {
         self.beat.get_or_insert_with(|| Instant::now() + self.shared.settings.peer_timeout / 4);
     }
 
-    /// A connection is not to be.
+    /// Gives up a pending connection.
     pub(super) fn give_up(&self, end: End, error: Error) {
         let link = self.forget(end);
         self.lose(&link, error);
@@ -104,13 +103,13 @@ impl Ends {
         end.link
     }
 
-    /// It is not to be connected any more.
+    /// Releases an end that will not be connected.
     pub(super) fn release(&self, end: &End) {
         self.unlist(end);
         self.shared.port.expect_less(self.shared.port.own_buffers());
     }
 
-    /// What its queue pairs report from here on is nobody's.
+    /// Removes the end's queue pairs from the directory.
     pub(super) fn unlist(&self, end: &End) {
         let mut directory = self.shared.directory.write();
         for made in &end.pairs {
@@ -118,23 +117,23 @@ impl Ends {
         }
     }
 
-    /// Nobody asks the thread for it again, nor a peer, from here on; progress says so.
+    /// Fails the link for good; progress reports it.
     pub(super) fn lose(&self, link: &Arc<Link>, error: Error) {
         link.tx.lock().give_up(&self.shared, link, error);
     }
 
-    /// Each becomes readable when a peer ends.
+    /// Returns descriptors that become readable when peers end.
     pub(super) fn watched(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.watched.iter().map(|(watch, _)| watch.as_fd())
     }
 
-    /// Takes the peers that have ended, at the places in [`watched`](Self::watched) that hold true.
+    /// Removes and returns the peers whose place in [`watched`](Self::watched) holds true.
     pub(super) fn take_ended(&mut self, ended: &[bool]) -> Vec<Arc<Link>> {
         let places = (0..self.watched.len()).rev().filter(|&place| ended.get(place).is_some_and(|&ended| ended));
         places.collect::<Vec<_>>().into_iter().map(|place| self.watched.swap_remove(place).1).collect()
     }
 
-    /// Has the device find out from time to time whether silent peers are there still; returns when next.
+    /// Writes to silent peers at intervals, so that the device detects dead ones; returns when to call again.
     pub(super) fn look_after(&mut self, now: Instant) -> Option<Instant> {
         let beat = self.beat?;
         if now < beat {
@@ -157,17 +156,17 @@ impl Ends {
 }
 
 impl End {
-    /// The number of its first queue pair, by which peers know it.
+    /// Returns the number of its first queue pair, which names it to peers.
     pub(super) fn number(&self) -> u32 {
         self.pairs[0].pair.number()
     }
 
-    /// What the device may use for as long as it may connect this end, in the order in which it may go.
+    /// Keeps alive what the device may use while it may still connect this end.
     pub(super) fn keep(&self) -> impl Send + use<> {
         self.pairs.iter().map(|made| (Arc::clone(&made.pair), Arc::clone(&made.receives))).collect::<Vec<_>>()
     }
 
-    /// Connected to the peer's: of each of its queues, the size of a buffer and how many messages may wait there.
+    /// Builds the connection from each peer queue's buffer size and window.
     pub(super) fn connected(self, queues: impl Iterator<Item = (u32, u32)>, their_credits: (u64, u32)) -> Connection {
         let lane = |(made, (size, window)): (Made, (u32, u32))| {
             Lane::new(made.pair, made.receives, size as usize, window.into())
@@ -181,7 +180,7 @@ impl End {
 }
 
 impl Shared {
-    /// A queue pair for a peer, with the buffers of a receive queue.
+    /// Creates a queue pair for a peer, with the buffers of a receive queue.
     fn make(&self, place: usize, link: &Link) -> Result<Made, Error> {
         let queue = &self.port.queues[place];
         let options = QueuePairOptions {
@@ -204,7 +203,7 @@ impl Shared {
         Ok(Made { pair, receives })
     }
 
-    /// The queue pairs of a connection that is not to be are nobody's.
+    /// Removes the queue pairs of an abandoned connection from the directory.
     pub(super) fn unlist(&self, connection: &Connection) {
         let mut directory = self.directory.write();
         for lane in &connection.lanes {
@@ -214,10 +213,10 @@ impl Shared {
         self.port.expect_less(self.port.own_buffers());
     }
 
-    /// A peer asks for a connection, which the link to it is waiting for from here on, if it can be had.
+    /// Admits a peer's connection request and marks the link as connecting.
     ///
     /// # Errors
-    /// It cannot: the peer is to be told why.
+    /// The request is refused, with the reason for the peer.
     pub(super) fn admit_request(&self, link: &Link) -> Result<(), Refusal> {
         let mut tx = link.tx.lock();
         let finalizing = self.finalizing.load(Ordering::Acquire);
@@ -226,18 +225,18 @@ impl Shared {
         }
         match tx.state {
             State::Connecting => Ok(()),
-            // Who hears that this process has left takes nothing from it any more, whatever carries it.
+            // A peer that receives `Closed` drops all messages of this process, on every transport.
             State::Gone(_, None) if tx.unmade && !finalizing => Err(Refusal::Unable),
             _ => Err(Refusal::Closed),
         }
     }
 
-    /// The two ends are connected, as far as this one has to know.
+    /// Marks the link as connected.
     pub(crate) fn establish(&self, link: &Link, connection: Connection) {
         log::debug!("{NAME}: connected to rank {}, queue pair {}", link.rank, connection.lanes[0].pair.number());
         let mut tx = link.tx.lock();
         if !matches!(tx.state, State::Connecting) {
-            // Given up here meanwhile: the peer, whose end may be in use, is to find nobody.
+            // This end gave up meanwhile. Fail the queue pairs, since the peer may already use its end.
             if matches!(tx.state, State::Gone(..)) {
                 for lane in &connection.lanes {
                     if let Err(error) = lane.pair.fail() {
@@ -245,7 +244,7 @@ impl Shared {
                     }
                 }
             }
-            // Or closed by a goodbye that came before we knew that we were connected.
+            // A goodbye may have arrived before the connection was known to be established.
             if let State::Gone(_, kept) | State::Left { kept } = &mut tx.state {
                 *kept = Some(connection);
             } else {
@@ -254,7 +253,7 @@ impl Shared {
             return;
         }
         tx.state = State::Connected(connection);
-        // Who asked sends first.
+        // The active side sends first.
         let greeting = link.control.lock().as_ref().filter(|control| control.greets).map(|control| control.greeting);
         if let Some(greeting) = greeting
             && let Err(error) = tx.send_control(self, link, &greeting)
@@ -266,7 +265,7 @@ impl Shared {
         }
     }
 
-    /// The peer, whose question was agreed to, has sent first.
+    /// Establishes the connection when the active side's greeting arrives.
     #[cold]
     pub(crate) fn welcome(&self, link: &Link) {
         let accepted = link.control.lock().as_mut().and_then(|control| control.accepted.take());

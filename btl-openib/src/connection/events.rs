@@ -1,4 +1,4 @@
-//! What the device says of its own accord: asynchronous events.
+//! Handles the device's asynchronous events.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::NAME;
 use crate::shared::Shared;
 use crate::verbs::Event;
 
-/// Has progress deal with an event, if it is a failure. True: what connections are made by may have failed.
+/// Passes failures on to progress. Returns true if the datagram queue pair may have failed.
 pub(crate) fn hear(shared: &Shared, event: &Event) -> bool {
     let name = &shared.port.context.name;
     // `enum ibv_event_type`.
@@ -21,7 +21,7 @@ pub(crate) fn hear(shared: &Shared, event: &Event) -> bool {
             let error = match event.kind {
                 1 => link.error("its queue pair here failed"),
                 _ => {
-                    let reason = "it reached for memory that it was not given".to_owned();
+                    let reason = "it accessed memory without permission".to_owned();
                     Error::Malformed { btl: NAME, peer: link.rank, reason }
                 }
             };
@@ -35,7 +35,7 @@ pub(crate) fn hear(shared: &Shared, event: &Event) -> bool {
             };
             shared.mailbox.post(|notices| notices.device = Some(reason.to_owned()));
         }
-        // Connections outlast a port that comes back in time; where it does not, they say so themselves.
+        // Connections survive a short port outage; a long one breaks them with an error completion.
         (9, _) => log::info!("{NAME}: {name}: a port is up"),
         (10, _) => log::warn!("{NAME}: {name}: a port is down"),
         (kind, _) => log::debug!("{NAME}: {name}: event {kind}"),

@@ -2,53 +2,53 @@
 
 use std::time::{Duration, Instant};
 
-/// About the time before what was said is said again; doubled each time.
+/// The first pause before a repetition; it doubles each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Where one side stands.
+/// The state of one side.
 #[derive(Debug)]
 pub struct Handshake {
-    /// Our queue pair.
+    /// The own queue pair.
     ours: u32,
-    /// The peer's, to which ours is connected.
+    /// The peer's queue pair that the own one is connected to.
     theirs: Option<u32>,
-    /// The peer's is connected to ours.
+    /// Whether the peer has connected its queue pair to the own one.
     known: bool,
-    /// When to say it again.
+    /// When to repeat the hello.
     again: Instant,
     pause: Duration,
-    /// What pauses vary by.
+    /// The state of the generator that varies the pauses.
     random: u32,
     /// When to give up.
     until: Instant,
 }
 
-/// What a datagram leads to, in this order.
+/// The actions that a datagram requires, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Step {
-    /// Our queue pair is to be connected to the peer's.
+    /// Connect the own queue pair to the peer's.
     pub connect: bool,
-    /// The peer is to be told how things stand.
+    /// Answer the peer.
     pub answer: bool,
-    /// Messages may be sent.
+    /// The connection is ready for messages.
     pub ready: bool,
 }
 
-/// What the time leads to.
+/// The action that the time requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
-    /// Nothing before this instant.
+    /// Nothing is due before this instant.
     At(Instant),
-    /// It is to be said again.
+    /// Repeat the hello.
     Again,
     /// The peer does not answer.
     TooLate,
 }
 
 impl Handshake {
-    /// Of the queue pair `ours`, begun at `now`. The caller says hello at once. Pauses vary by `random`, which differs
-    /// from one process to the next.
+    /// Begins a handshake for the queue pair `ours` at `now`. The caller sends a hello at once. `random` varies the
+    /// pauses; it should differ between processes.
     pub fn new(ours: u32, now: Instant, patience: Duration, random: u32) -> Self {
         let mut handshake = Handshake {
             ours,
@@ -63,8 +63,8 @@ impl Handshake {
         handshake
     }
 
-    /// Between half of a pause and one and a half: those who began together, and were too many for who was to hear them,
-    /// would else be too many again each time.
+    /// Sets the next repetition to between 0.5 and 1.5 pauses from now. Otherwise processes that began together would
+    /// overload the same peer again each time.
     fn put_off(&mut self, now: Instant) {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 17;
@@ -72,17 +72,17 @@ impl Handshake {
         self.again = now + self.pause / 2 + self.pause * (self.random >> 16) / (1 << 16);
     }
 
-    /// Whether both ends are connected, as far as this one knows.
+    /// Whether both ends are connected, as far as this end knows.
     pub fn ready(&self) -> bool {
         self.theirs.is_some() && self.known
     }
 
-    /// The peer's queue pair, 0 before it is known.
+    /// Returns the peer's queue pair, or 0 before it is known.
     pub fn knows(&self) -> u32 {
         self.theirs.unwrap_or(0)
     }
 
-    /// The peer said that its queue pair is `number` and that it `knows` one of ours.
+    /// Handles a hello: the peer's queue pair is `number`, and it is connected to queue pair `knows` here.
     ///
     /// # Errors
     /// It contradicts what it said before.
@@ -101,7 +101,7 @@ impl Handshake {
         Ok(Step { connect, answer: asks, ready })
     }
 
-    /// What the time leads to; asked again when it has come.
+    /// Returns the action that is due, or when to ask again.
     pub fn due(&mut self, now: Instant) -> Due {
         if self.ready() {
             return Due::At(self.until.max(now + LONGEST_PAUSE));
@@ -165,10 +165,10 @@ mod tests {
     }
 
     proptest! {
-        /// Whoever begins, and whatever is lost, comes late or comes twice: both end up connected to each other, none
-        /// sends before the other's end is connected, and then nobody says anything more.
+        /// Either side or both begin, and datagrams are lost, delayed or duplicated. Both sides end up connected,
+        /// neither sends before the other's end is connected, and then both are silent.
         #[test]
-        fn both_get_there(both in any::<bool>(), fates in proptest::collection::vec((0..4u8, any::<u8>()), 0..200)) {
+        fn both_sides_connect(both in any::<bool>(), fates in proptest::collection::vec((0..4u8, any::<u8>()), 0..200)) {
             let mut now = Instant::now();
             let mut sides = [Side::new(11), Side::new(22)];
             let mut flying: Vec<(usize, Said)> = Vec::new();
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_ends_it() {
+    fn a_silent_peer_times_out() {
         let start = Instant::now();
         let mut handshake = Handshake::new(1, start, Duration::from_secs(3), 7);
         let (mut now, mut said) = (start, 1);
@@ -219,9 +219,9 @@ mod tests {
         assert!((5..=12).contains(&said), "{said}");
     }
 
-    /// However many begin at the same time, and are not heard.
+    /// A thousand handshakes begin at once, and no datagram is answered.
     #[test]
-    fn who_began_together_does_not_go_on_together() {
+    fn handshakes_that_begin_together_spread_out() {
         let start = Instant::now();
         let mut said = [0; 2000];
         for number in 1..=1000 {

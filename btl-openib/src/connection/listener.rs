@@ -1,4 +1,4 @@
-//! Where librdmacm listens for peers that ask for connections.
+//! The librdmacm listener for connection requests.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::port::Port;
 use crate::settings::Settings;
 use crate::verbs::{Events, Id};
 
-/// Where peers ask for connections.
+/// Listens for connection requests.
 pub(super) struct Listener {
     pub(super) id: Id,
     pub(super) events: Arc<Events>,
@@ -18,10 +18,10 @@ pub(super) struct Listener {
 }
 
 impl Listener {
-    /// At the first address of this host that belongs to the port, an IPv4 one if there is any.
+    /// Listens at the first address of this host that belongs to the port, preferably IPv4.
     ///
     /// # Errors
-    /// There is none, or no librdmacm; in words.
+    /// The port has no address, or librdmacm is missing.
     pub(super) fn open(port: &Port, settings: &Settings) -> Result<Self, String> {
         let events = Events::new()?;
         let partition = (!port.context.is_iwarp()).then_some(port.partition.index);
@@ -48,7 +48,7 @@ impl Listener {
     }
 }
 
-/// Addresses of this host that others may reach.
+/// Lists the addresses of this host that other hosts may reach.
 fn addresses() -> Vec<IpAddr> {
     let mut found: Vec<IpAddr> = getifaddrs()
         .into_iter()

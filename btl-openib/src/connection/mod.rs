@@ -1,8 +1,8 @@
-//! How connections come about, be it by datagrams or by librdmacm.
+//! Connection setup, by datagrams or by librdmacm.
 //!
 //! # Datagrams
 //!
-//! Each side tells the other, by datagrams, the queue pair that it has made for it.
+//! Each side sends a datagram with the numbers of the queue pairs that it has created for the peer.
 //!
 //! ```text
 //! one who wants to send                        the other
@@ -13,26 +13,28 @@
 //!   Hello (my queue pair, I know yours)         -> may send
 //! ```
 //!
-//! It makes no difference who begins, nor whether both do: each pair of processes has one queue pair at each end, and
-//! every datagram says the same. Who has not heard what it waits for says it again; who has what it needs only
-//! answers.
+//! Either side may begin, or both at once: each pair of processes gets one connection. Every datagram carries the
+//! sender's whole state. A side that still waits for its peer's state repeats its datagram. A side that has everything
+//! only answers.
 //!
-//! Where thousands connect at once, most of what is said comes to a process that is busy making queue pairs. So between
-//! any two pieces of work it takes the datagrams that have come out of the few buffers that the device fills, and hears
-//! them before it asks anybody for more ([`desk`]); who is not heard speaks again at a time of its own ([`handshake`]).
-//! `benches/openib/` has ten thousand do so.
+//! When thousands of processes connect at once, most datagrams reach a process while it creates queue pairs. The
+//! process therefore drains its few datagram buffers between any two pieces of work, and handles the datagrams before
+//! it sends new requests ([`work_queue`]). A peer whose datagram was lost repeats it after a randomized pause
+//! ([`handshake`]). `benches/openib/` simulates ten thousand processes.
 //!
 //! # librdmacm
 //!
-//! Where a device has no datagrams (iWARP), or where a parameter says so, the connection manager of the system finds the
-//! way to a peer's IP address, and takes a question there and its answer back. One of the two asks, the other answers;
-//! `meeting` says which, where both want to ask. Question and answer carry an `introduction`.
+//! Devices without datagrams (iWARP) use the system's connection manager; a parameter can select it elsewhere, too. It
+//! resolves the route to a peer's IP address and carries a connection request and its reply. One process is the active
+//! side and sends the request; the other is the passive side. `role` decides when both send a request. Request and
+//! reply carry `private_data`.
 //!
-//! iWARP has two rules of its own. Who asked sends first, a greeting, and the other not before that has come. And there
-//! are no words beside messages: greeting and goodbye are messages that nobody but the two ends could make.
+//! iWARP adds two rules. The active side sends the first message, a greeting; the passive side must not send before it
+//! has arrived. iWARP has no immediate data: greeting and goodbye are messages whose content only the two ends can
+//! compute.
 //!
-//! Either way it is a thread that makes connections, so that a process that computes can be connected to, and one that
-//! does not answer is dead.
+//! A service thread makes the connections, so peers can connect to a process that computes. A peer that does not answer
+//! is treated as dead.
 
 mod command_queue;
 mod connector;

@@ -1,6 +1,7 @@
-//! What two ends say of themselves beside a connection that the manager makes, and who may have said it.
+//! The private data of librdmacm's requests and replies, and the proof of its sender.
 //!
-//! The manager carries 56 bytes of a question on InfiniBand and RoCE, and more on iWARP and of answers: one form fits all.
+//! The manager carries 56 bytes with a request on InfiniBand and RoCE, and more on iWARP and with replies. One format
+//! fits all.
 
 use cableway_base::Rank;
 use cableway_btl::Identity;
@@ -12,7 +13,7 @@ use crate::receive_queues::LARGEST;
 
 /// `CWCM`, as bytes on the wire.
 const MAGIC: U32 = U32::from_bytes(*b"CWCM");
-/// Of a proof. The rest has no room, and half of it is as much as RFC 4868 takes.
+/// The length of a truncated proof. RFC 4868 also truncates to half.
 const PROOF: usize = 16;
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -44,44 +45,44 @@ const _: () = {
     assert!(offset_of!(WirePrivateData, proof) == SIGNED);
 };
 
-/// What is said.
+/// The kind of message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Let us connect.
+    /// A connection request.
     Request,
-    /// Agreed.
+    /// The request is accepted.
     Accept,
-    /// No, for my question goes first.
+    /// Rejected: the sender's own request wins.
     Crossed,
-    /// No, for I am about to end, or have closed the link.
+    /// Rejected: the sender is about to end, or has closed the link.
     Closed,
-    /// No, for I could not make my end. I go on, and am to be reached another way.
+    /// Rejected: the sender could not create its end. Other transports may still reach it.
     Unable,
 }
 
-/// An end of a connection.
+/// Describes one end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PrivateData {
     pub(crate) kind: Kind,
-    /// Of a question: greater than those of all that its sender asked before. Of a reply: none.
+    /// The number of a request, greater than those of all earlier requests of its sender. 0 in a reply.
     pub(crate) number: u32,
-    /// Bytes of a buffer at this end, and messages that may wait there.
+    /// The size of a receive buffer, and the number of messages that may wait at this end.
     pub(crate) size: u32,
     pub(crate) window: u32,
-    /// Where it wants to be told how many of its messages were consumed.
+    /// The address at which the sender expects credits.
     pub(crate) credits: u64,
     pub(crate) credits_key: u32,
 }
 
-/// An introduction as it travels.
+/// The private data as bytes on the wire.
 pub(crate) type Bytes = [u8; PRIVATE_DATA];
 
-/// What an introduction is part of, without which its proof is none.
+/// The message that the private data belongs to. The proof covers it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum CmMessage<'a> {
-    /// A question to the process that published this card, and so to no other that has its name, address and port.
+    /// A request to the process that published this card, and to no later process with the same name and address.
     Request { card: &'a [u8] },
-    /// A reply to this question.
+    /// A reply to this request.
     Reply { request: &'a [u8] },
 }
 
@@ -93,15 +94,15 @@ impl<'a> CmMessage<'a> {
 }
 
 impl PrivateData {
-    /// One that offers nothing.
+    /// Builds a refusal.
     pub(crate) fn refusal(kind: Kind) -> Self {
         PrivateData { kind, number: 0, size: 0, window: 0, credits: 0, credits_key: 0 }
     }
 
-    /// To `to`.
+    /// Encodes the private data for `to`.
     ///
     /// # Errors
-    /// Nothing names that process, or proves to it who this one is.
+    /// The process has no name, or its secret is unavailable.
     pub(crate) fn encode(&self, identity: &Identity, to: Rank, part: CmMessage<'_>) -> Result<Bytes, String> {
         let mut wire = WirePrivateData {
             magic: MAGIC,
@@ -118,64 +119,63 @@ impl PrivateData {
         };
         let name = identity.job().name_of(to).ok_or("it has no name")?;
         let proof = identity.prove(to, &[&wire.as_bytes()[..SIGNED], &name.to_le_bytes(), part.about()]);
-        wire.proof.copy_from_slice(&proof.ok_or("its secret cannot be had")?[..PROOF]);
+        wire.proof.copy_from_slice(&proof.ok_or("its secret is unavailable")?[..PROOF]);
         let mut bytes = [0; PRIVATE_DATA];
         bytes.copy_from_slice(wire.as_bytes());
         Ok(bytes)
     }
 
-    /// Reads one to this process. On some networks zeros follow.
+    /// Decodes private data sent to this process. Some networks append zeros.
     ///
     /// # Errors
-    /// What is wrong with it: it is to be refused.
+    /// What is wrong with it. The caller must refuse it.
     pub(crate) fn decode(identity: &Identity, bytes: &[u8], part: CmMessage<'_>) -> Result<(Rank, Self), String> {
         let (wire, _) =
             WirePrivateData::read_from_prefix(bytes).map_err(|_| format!("it has {} bytes", bytes.len()))?;
         if wire.magic != MAGIC || wire.version.get() != VERSION {
-            return Err("it belongs to something else".to_owned());
+            return Err("wrong magic number, version or job".to_owned());
         }
         let (name, own) = (wire.from.get(), identity.job().own_name());
         let expected = identity.expected(name, &[&bytes[..SIGNED], &own.to_le_bytes(), part.about()]);
         let expected = expected.ok_or("the job has no secret")?;
-        // Takes the same time whatever is wrong with it.
+        // The comparison takes the same time for every wrong proof.
         if wire.proof.iter().zip(expected).fold(0, |differs, (a, b)| differs | (a ^ b)) != 0 {
             return Err("its sender does not know the job's secret".to_owned());
         }
         let from = identity.job().rank_of(name).filter(|_| name != own);
-        let from = from.ok_or_else(|| format!("process {name:#x} sent it, whom nobody knows"))?;
+        let from = from.ok_or_else(|| format!("unknown process {name:#x} sent it"))?;
         let kind = match wire.kind {
             0 => Kind::Request,
             1 => Kind::Accept,
             2 => Kind::Crossed,
             3 => Kind::Closed,
             4 => Kind::Unable,
-            kind => return Err(format!("its kind has the number {kind}")),
+            kind => return Err(format!("unknown kind {kind}")),
         };
         let (asks, agrees) = (kind == Kind::Request, kind == Kind::Accept);
         let refuses = !asks && !agrees;
         let (number, size, window) = (wire.number.get(), wire.size.get(), wire.window.get());
         if wire.reserved != 0 || (window == 0) != refuses || (number == 0) == asks {
-            return Err("it contradicts itself".to_owned());
+            return Err("its fields contradict each other".to_owned());
         }
         if !refuses && (size as usize) < LARGEST {
             return Err(format!("its buffers are of {size} bytes, where the longest messages take {LARGEST} at least"));
         }
         if asks != matches!(part, CmMessage::Request { .. }) {
-            return Err("it is out of place".to_owned());
+            return Err("a request arrived as a reply, or a reply as a request".to_owned());
         }
         let (credits, credits_key) = (wire.credits.get(), wire.credits_key.get());
         Ok((from, PrivateData { kind, number, size, window, credits, credits_key }))
     }
 
-    /// The receive queue, in the form in which there may be several.
+    /// Returns the receive queue as a list of one.
     pub(crate) fn queues(&self) -> impl Iterator<Item = (u32, u32)> + use<> {
         std::iter::once((self.size, self.window))
     }
 }
 
-/// What stands for a word between the two ends of a connection whose network has none beside messages: a message that
-/// nobody else can know. `words` begins with the question and its answer. Both ends make the same, under the secret of
-/// the one that was asked.
+/// Computes a control message for a network without immediate data. No other process can compute it. `words` begins
+/// with the request and its reply. Both ends compute the same message, under the secret of the passive side.
 pub(crate) fn control_message(
     identity: &Identity,
     peer: Rank,
@@ -186,7 +186,7 @@ pub(crate) fn control_message(
         let name = identity.job().name_of(peer).ok_or("it has no name")?;
         return identity.expected(name, words).ok_or_else(|| "the job has no secret".to_owned());
     }
-    identity.prove(peer, words).ok_or_else(|| "its secret cannot be had".to_owned())
+    identity.prove(peer, words).ok_or_else(|| "its secret is unavailable".to_owned())
 }
 
 #[cfg(test)]
@@ -213,7 +213,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn an_introduction_reads_as_written_and_only_so(said in private_data(), at in 0..PRIVATE_DATA, flip in 1u8..,
+        fn private_data_survives_encoding_and_detects_changes(said in private_data(), at in 0..PRIVATE_DATA, flip in 1u8..,
                                                         zeros in 0..200_usize) {
             let parts = |about| (CmMessage::Request { card: about }, CmMessage::Reply { request: about });
             let of = |(request, reply)| if said.kind == Kind::Request { request } else { reply };
@@ -226,7 +226,7 @@ mod tests {
             prop_assert!(PrivateData::decode(&identity(1), &bytes, other).is_err(), "it was to another");
             let (request, reply) = parts(b"would you");
             let misplaced = of((reply, request));
-            prop_assert!(PrivateData::decode(&identity(1), &bytes, misplaced).is_err(), "it is out of place");
+            prop_assert!(PrivateData::decode(&identity(1), &bytes, misplaced).is_err(), "a request arrived as a reply, or a reply as a request");
             bytes[at] ^= flip;
             prop_assert!(PrivateData::decode(&identity(1), &bytes, part).is_err());
             prop_assert!(PrivateData::decode(&identity(1), &bytes[..at], part).is_err());
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_are_recognised() {
+    fn foreign_processes_are_rejected() {
         use cableway_btl::Job;
         let size = LARGEST as u32;
         let said = PrivateData { kind: Kind::Request, number: 1, size, window: 1, credits: 0, credits_key: 0 };
@@ -268,7 +268,7 @@ mod tests {
         let part = CmMessage::Request { card: b"a card" };
         let request = said.encode(&there, 3, part).unwrap();
         assert_eq!(PrivateData::decode(&here, &request, part), Ok((3, said)));
-        // Both ends sign alike, under the secret of the one that was asked.
+        // Both ends compute the same message, under the secret of the passive side.
         let words: &[&[u8]] = &[b"greeting", &request];
         assert_eq!(control_message(&here, 3, true, words), control_message(&there, 3, false, words));
         let before = met.met.load(Ordering::Relaxed);

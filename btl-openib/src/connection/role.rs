@@ -1,8 +1,8 @@
-//! Who of two that ask each other for a connection gets it, without a device and without a clock.
+//! Decides between two processes that request a connection from each other, without a device or a clock.
 //!
-//! A connection that the manager makes has an end that asks and one that answers. Where both ask, each before it has
-//! seen of the other, the one of the two that [decides](cableway_btl::Identity::decides) has its way: it refuses, and the
-//! other, be it by that refusal or by the question, learns that it is to answer.
+//! A connection of the manager has an active and a passive side. When both send a request before either has received
+//! one, the process that [decides](cableway_btl::Identity::decides) stays active: it rejects the peer's request. The
+//! other process becomes passive, either by that rejection or by the request.
 
 use ahash::AHashMap;
 use cableway_base::Rank;
@@ -10,42 +10,42 @@ use cableway_base::Rank;
 /// One end's role in connecting to a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ConnectRole {
-    /// Ours goes first, where both ask.
+    /// The own request wins if both sides send one.
     decides: bool,
     stage: Stage,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// Our question is under way.
+    /// The own request is under way.
     Active,
-    /// It was refused, for the peer's is under way.
+    /// The peer rejected the own request, since its own is under way.
     Yielded,
-    /// The peer's was agreed to.
+    /// The peer's request was accepted.
     Passive,
 }
 
-/// What becomes of a peer's question.
+/// The verdict on a peer's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It is agreed to. Our own, if there is one, is withdrawn.
+    /// Accept it, and withdraw the own request if there is one.
     Accept,
-    /// Ours goes first.
+    /// The own request wins.
     Reject,
 }
 
 impl ConnectRole {
-    /// This end asks.
+    /// The active side: sends connection requests.
     pub(super) fn active(decides: bool) -> Self {
         ConnectRole { decides, stage: Stage::Active }
     }
 
-    /// This end was asked, and had not thought of it.
+    /// Creates the passive role, without an own request.
     pub(super) fn passive() -> Self {
         ConnectRole { decides: false, stage: Stage::Passive }
     }
 
-    /// The peer asks.
+    /// Decides on a peer's request.
     pub(super) fn handle_request(&mut self) -> Verdict {
         match self.stage {
             Stage::Active if self.decides => Verdict::Reject,
@@ -58,7 +58,8 @@ impl ConnectRole {
         }
     }
 
-    /// The peer refuses, because its own question goes first. False: it has no reason to say so.
+    /// Handles a rejection because the peer's request wins. Returns false if this end decides or has no request under
+    /// way.
     pub(super) fn crossed(&mut self) -> bool {
         if self.stage != Stage::Active || self.decides {
             return false;
@@ -67,7 +68,7 @@ impl ConnectRole {
         true
     }
 
-    /// Whether the peer's question was agreed to.
+    /// Whether the peer's request was accepted.
     pub(super) fn is_passive(&self) -> bool {
         self.stage == Stage::Passive
     }
@@ -78,7 +79,8 @@ impl ConnectRole {
 pub(super) struct SeenRequests(AHashMap<Rank, u32>);
 
 impl SeenRequests {
-    /// Whether a question is new. Who asks numbers its questions, and asks anew only once the last came to something.
+    /// Whether a request is new. A process numbers its requests and sends the next one only after the last was
+    /// answered.
     pub(super) fn is_new(&mut self, rank: Rank, number: u32) -> bool {
         let last = self.0.entry(rank).or_default();
         let new = number > *last;
@@ -100,7 +102,7 @@ mod tests {
         Refusal,
     }
 
-    /// As the manager has it: a question that was withdrawn hears no answer.
+    /// Models the manager: a withdrawn request receives no answer.
     #[derive(Default)]
     struct Side {
         role: Option<ConnectRole>,
@@ -109,11 +111,11 @@ mod tests {
     }
 
     proptest! {
-        /// Whoever asks, and however slow each way is: exactly one connection comes of it.
+        /// Requests and replies in any order make exactly one connection.
         #[test]
         fn simultaneous_requests_make_one_connection(asks in 1..4_u8, picks in proptest::collection::vec(any::<u8>(), 0..100)) {
             let mut sides = [Side::default(), Side::default()];
-            // Questions, one way and the other, and answers. The manager keeps no order among them.
+            // Requests and replies in both directions. The manager keeps no order among them.
             let mut flying: Vec<(usize, Said)> = Vec::new();
             let mut yet: Vec<usize> = (0..2).filter(|side| asks & 1 << side != 0).collect();
             let mut picks = picks.into_iter();
@@ -132,7 +134,7 @@ mod tests {
                 let side = &mut sides[to];
                 match said {
                     Said::Request => {
-                        // What the other has withdrawn is refused like any other, and nobody hears that.
+                        // A withdrawn request is rejected, too; its sender ignores that.
                         let verdict = match &mut side.role {
                             Some(role) if side.connected == 0 => role.handle_request(),
                             Some(_) => Verdict::Reject,

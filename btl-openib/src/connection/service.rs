@@ -1,4 +1,4 @@
-//! The thread that makes connections and hears what the device has to say. It sleeps until there is something to do.
+//! The service thread makes connections and handles the device's asynchronous events. It sleeps while idle.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -22,17 +22,18 @@ use crate::shared::Shared;
 use crate::{NAME, invalid, networks};
 use cableway_btl::process::Process;
 
-/// The thread, which ends when this is dropped.
+/// The service thread. It ends when this is dropped.
 pub(crate) struct Service {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Service {
-    /// Sets up what peers connect to, and with that this process's address. None: that cannot be had, and the reason.
+    /// Opens the connection method and derives this process's address. The inner error says why the port cannot be
+    /// used.
     ///
     /// # Errors
-    /// The device or the system refuses, or what a parameter asks for cannot be had.
+    /// The device or the system refuses, or a parameter cannot be honoured.
     pub(crate) fn start(
         port: Port,
         identity: Identity,
@@ -120,7 +121,7 @@ struct Server {
 impl Server {
     fn serve(mut self) {
         if let Err(error) = self.listen() {
-            log::error!("{NAME}: no connections are made any more: {error}");
+            log::error!("{NAME}: the service thread stopped making connections: {error}");
             let reason = error.to_string();
             self.shared.mailbox.post(|notices| notices.device = Some(reason));
         }
@@ -135,14 +136,14 @@ impl Server {
             if shared.command_queue.stopped() {
                 return Ok(());
             }
-            // What was read may have been what there is to look after.
+            // What was just read may have changed the timeouts.
             let now = Instant::now();
             let wakes = [self.connector.tick(now), self.connector.ends_mut().look_after(now)];
             let wake = wakes.into_iter().flatten().min();
             let (ended, removed) = self.sleep(wake, device)?;
             shared.command_queue.clear_wakeup();
             self.connector.drain();
-            // What a peer said before it ended comes first.
+            // Handle what a peer sent before it ended.
             if ended.contains(&true) {
                 self.connector.read()?;
                 self.connector.hear_all();
@@ -153,7 +154,7 @@ impl Server {
                     self.connector.mend()?;
                 }
             }
-            // What it had to say has been heard; it would be asked for ever.
+            // The events are drained; polling a removed device would spin forever.
             if removed {
                 return Err(io::Error::other("the device was removed"));
             }
@@ -167,8 +168,8 @@ impl Server {
         }
     }
 
-    /// Until there is something to do, or `wake`; returns which of the watched peers have ended, and whether the device
-    /// was removed.
+    /// Sleeps until there is work, or until `wake`. Returns which watched peers have ended, and whether the device was
+    /// removed.
     fn sleep(&self, wake: Option<Instant>, device: BorrowedFd<'_>) -> io::Result<(Vec<bool>, bool)> {
         let wait = match self.connector.is_idle() {
             true => wake.map(|wake| timespec(wake.saturating_duration_since(Instant::now()))),
@@ -186,7 +187,7 @@ impl Server {
         Ok((sources[fixed.len()..].iter().map(|source| !source.revents().is_empty()).collect(), removed))
     }
 
-    /// Peers have ended, those at the places that hold true.
+    /// Reports the watched peers whose place holds true as ended.
     fn report_ended(&mut self, ended: &[bool]) {
         for link in self.connector.ends_mut().take_ended(ended) {
             if !self.connector.peer_ended(&link) {
@@ -197,7 +198,7 @@ impl Server {
 }
 
 fn timespec(duration: Duration) -> Timespec {
-    // A little later rather than too early, which would be another round for nothing.
+    // Round up: waking early would cost a useless round.
     let duration = duration + Duration::from_millis(1);
     Timespec { tv_sec: duration.as_secs() as _, tv_nsec: duration.subsec_nanos().into() }
 }

@@ -1,14 +1,14 @@
-//! What the thread that makes connections does next, without a device.
+//! The service thread's work queue, independent of devices.
 
 use std::collections::VecDeque;
 
 use ahash::AHashMap;
 use cableway_base::Rank;
 
-/// What waits to be done: what peers have said, and connections that this process wants.
+/// Pending work: messages from peers, and connections that this process wants.
 ///
-/// Of each peer the last word is kept, for it says all that there is to say. So what waits is bounded by the number of
-/// peers, however often they speak while they are not heard.
+/// Only the latest message of each peer is kept, since it carries the whole state. The number of pending messages is
+/// therefore bounded by the number of peers.
 #[derive(Debug)]
 pub struct WorkQueue<S, C> {
     order: VecDeque<Rank>,
@@ -19,9 +19,9 @@ pub struct WorkQueue<S, C> {
 /// A piece of work.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Work<S, C> {
-    /// A peer said something.
+    /// Handle a peer's message.
     Hear(Rank, S),
-    /// A connection is to be made.
+    /// Make a connection.
     Connect(C),
 }
 
@@ -32,37 +32,37 @@ impl<S, C> Default for WorkQueue<S, C> {
 }
 
 impl<S, C> WorkQueue<S, C> {
-    /// A peer has spoken. In its place in the queue, if it waits already.
+    /// Queues a peer's message. It replaces the peer's pending message, in place.
     pub fn hear(&mut self, peer: Rank, said: S) {
         if self.said.insert(peer, said).is_none() {
             self.order.push_back(peer);
         }
     }
 
-    /// A connection is wanted.
+    /// Queues a wanted connection.
     pub fn connect(&mut self, wanted: C) {
         self.wanted.push_back(wanted);
     }
 
-    /// The next piece of work. Whoever speaks comes first: to speak to more peers while these wait for an answer would
-    /// have them all say it again.
+    /// Takes the next piece of work. Messages come first: peers that wait for an answer would repeat them.
     pub fn take(&mut self) -> Option<Work<S, C>> {
         let said = self.take_message().map(|(peer, said)| Work::Hear(peer, said));
         said.or_else(|| self.wanted.pop_front().map(Work::Connect))
     }
 
-    /// The next of what peers have said.
+    /// Takes the next message.
     pub fn take_message(&mut self) -> Option<(Rank, S)> {
         let peer = self.order.pop_front()?;
         self.said.remove(&peer).map(|said| (peer, said))
     }
 
-    /// How many wait to be heard. As long as there are any, silence is no sign: what is waited for may be here.
+    /// Returns the number of pending messages. While there are any, silence is no timeout: the expected message may be
+    /// among them.
     pub fn unheard(&self) -> usize {
         self.order.len()
     }
 
-    /// Whether there is nothing to do.
+    /// Whether no work is pending.
     pub fn is_empty(&self) -> bool {
         self.order.is_empty() && self.wanted.is_empty()
     }
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_speaks_is_heard_before_others_are_spoken_to() {
+    fn messages_are_handled_before_new_connections() {
         let mut work_queue = WorkQueue::default();
         work_queue.connect("one");
         work_queue.connect("two");
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn who_speaks_again_keeps_its_place_and_takes_no_more_room() {
+    fn a_repeated_message_keeps_its_place() {
         let mut work_queue = WorkQueue::<_, ()>::default();
         for word in 0..1000 {
             work_queue.hear(word % 3, word);

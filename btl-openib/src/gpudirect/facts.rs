@@ -1,4 +1,4 @@
-//! What a machine has for GPUDirect RDMA.
+//! The support of a machine for GPUDirect RDMA.
 
 use std::path::Path;
 

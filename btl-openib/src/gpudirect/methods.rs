@@ -1,8 +1,8 @@
-//! Which ways into a device's memory are left.
+//! The methods that may still register a device's memory.
 
 use std::fmt;
 
-/// How verbs come to know of device memory.
+/// A method to register device memory with verbs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RegistrationMethod {
     DmaBuf,
@@ -18,7 +18,7 @@ impl fmt::Display for RegistrationMethod {
     }
 }
 
-/// Of one device, in the order in which they are tried; each with what speaks against it.
+/// The methods for one device in the order of attempts, each with the reason against it.
 #[derive(Clone, Debug)]
 pub(super) struct RegistrationMethods([(RegistrationMethod, Result<(), String>); 2]);
 
@@ -31,7 +31,7 @@ impl RegistrationMethods {
         self.0.iter().find(|(_, against)| against.is_ok()).map(|(method, _)| *method)
     }
 
-    /// It turned out not to work. That stands.
+    /// Rules a method out for good.
     pub(super) fn refuse(&mut self, method: RegistrationMethod, reason: String) {
         if let Some((_, against)) = self.0.iter_mut().find(|(known, _)| *known == method) {
             *against = Err(reason);
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_refuses_is_not_tried_again() {
+    fn a_refused_method_is_not_tried_again() {
         let mut methods = RegistrationMethods::new(Ok(()), Ok(()));
         assert_eq!((methods.first(), methods.reasons()), (Some(RegistrationMethod::DmaBuf), String::new()));
         methods.refuse(RegistrationMethod::DmaBuf, "it does not like it".to_owned());

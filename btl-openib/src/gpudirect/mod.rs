@@ -1,9 +1,9 @@
-//! Device memory that the network device reaches itself: GPUDirect RDMA.
+//! GPUDirect RDMA: the NIC accesses device memory.
 //!
-//! There are two ways. By dma-buf, the GPU's driver exports a range of its memory as a descriptor, and verbs register
-//! that (`ibv_reg_dmabuf_mr`). By peer memory, a module of the kernel (`nvidia_peermem`) has verbs register addresses of
-//! the GPU's memory as if they were the program's own. Whichever is there is tried in this order; what refuses is not
-//! asked again for that GPU, which one line says. Device memory then goes through host buffers, as it does without.
+//! There are two methods, tried in this order. With dma-buf, the GPU's driver exports a range of its memory as a
+//! descriptor, which verbs register (`ibv_reg_dmabuf_mr`). With peer memory, a kernel module (`nvidia_peermem`) lets
+//! verbs register GPU addresses like host addresses. A method that fails for a GPU is not tried again there, and one
+//! line says so. Without any method device memory is staged through host buffers.
 //!
 //! # What makes it right
 //! - A registration belongs to an allocation, not to an address: the driver's id of it is asked for anew each time, and
@@ -33,8 +33,7 @@ use crate::NAME;
 use crate::settings::DirectSettings;
 use crate::verbs::{Access, MemoryRegion, Protection};
 
-/// What of the program's memory a transfer or a peer holds on to. Dropped once nothing writes to it any more, it sees to
-/// it that what was written is seen.
+/// Memory that a transfer or a peer uses. Dropping it makes the written data visible to the GPU.
 pub(crate) enum Held {
     Host(Arc<MemoryRegion>),
     Device { memory: Arc<DeviceMemory>, written: bool },
@@ -62,7 +61,7 @@ pub(crate) struct DeviceMemory {
     region: MemoryRegion,
     devices: Devices,
     location: Location,
-    /// What is written there is seen only after a flush.
+    /// Writes become visible only after a flush.
     flush: bool,
 }
 
@@ -71,7 +70,7 @@ impl DeviceMemory {
         if !self.flush {
             return;
         }
-        // It fails with the memory's context, and then nobody sees anything there.
+        // A flush fails only with the memory's context, and then the memory is unusable.
         if let Err(error) = self.devices.flush_remote_writes(&self.location) {
             cableway_base::warn_once("openib/gpudirect/flush", || {
                 format!("{NAME}: whether devices see what arrived in their memory is not known: {error}")
@@ -84,7 +83,7 @@ pub(crate) struct GpuDirect {
     protection: Arc<Protection>,
     devices: Devices,
     settings: DirectSettings,
-    /// The module that lets verbs register device memory, or that there is none.
+    /// The kernel module that lets verbs register device memory, or why there is none.
     peer_memory: Result<String, String>,
     state: Mutex<State>,
 }
@@ -118,7 +117,7 @@ impl GpuDirect {
         }
     }
 
-    /// For people: how device memory is reached, or why not.
+    /// Describes for users how device memory is reached, or why not.
     pub(crate) fn describe(&self) -> String {
         if self.settings.wanted == Wanted::Off {
             return "device memory goes through host buffers: btl_openib_gpudirect=off".to_owned();
@@ -151,7 +150,7 @@ impl GpuDirect {
     pub(crate) unsafe fn get(&self, region: &Region, access: Access) -> Result<Held, String> {
         let (location, address) = (region.location, region.address as usize);
         let Some(device) = location.device.filter(|_| location.class == MemoryClass::Device) else {
-            return Err("managed memory moves, and cannot be registered".to_owned());
+            return Err("managed memory migrates and cannot be registered".to_owned());
         };
         let allocation =
             self.devices.allocation(&location, region.address).ok_or("the driver does not tell what is allocated")?;
@@ -164,7 +163,7 @@ impl GpuDirect {
         let (support, methods) = self.meet(met, device)?;
         let written = matches!(access, Access::LocalWrite | Access::LocalWriteRemoteRead | Access::RemoteWrite);
         if written && support.writes == WritesSeen::Never {
-            let reason = format!("the driver has no method to have device {} see what the network writes", device.0);
+            let reason = format!("the driver cannot make network writes visible to device {}", device.0);
             say(&reason);
             return Err(reason);
         }
@@ -181,7 +180,7 @@ impl GpuDirect {
         Ok(Held::Device { memory, written })
     }
 
-    /// Registers, by the first way that does not refuse, and keeps what is not for peers to write to.
+    /// Registers memory by the first method that works, and caches the registration unless peers may write to it.
     fn register(
         &self,
         methods: &mut RegistrationMethods,

@@ -1,4 +1,4 @@
-//! Ends a link: by a goodbye of either side, or because it broke.
+//! Closes a link, by a goodbye of either side or after a failure.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::verbs::{Data, Work};
 use crate::work::Owner;
 
 impl Tx {
-    /// Keeps a message that was to be sent by a connection that broke meanwhile. False: that is too late.
+    /// Keeps a message whose connection broke before it was sent. Returns false if it is too late for that.
     pub(crate) fn keep(&mut self, buffer: Buffer, len: usize) -> bool {
         let broken = matches!(self.state, State::Broken(..) | State::Gone(..)) && !self.closing && !self.settled;
         if broken {
@@ -23,12 +23,12 @@ impl Tx {
         broken
     }
 
-    /// Nobody will ask for what was sent.
+    /// Drops all kept messages.
     pub(crate) fn forget(&mut self) {
         self.kept = Kept::default();
     }
 
-    /// What the connection leaves that broke; told once. None also where the peer claims what cannot be.
+    /// Returns the remains of a broken connection, once. None also if the peer claims more than was sent.
     pub(crate) fn remains(&mut self, received: u64) -> Option<Remains> {
         let State::Gone(_, connection) = &self.state else { return None };
         let delivered = connection.as_ref().map_or(0, |connection| connection.credits.read());
@@ -38,7 +38,7 @@ impl Tx {
         Some(Remains { received, delivered, uncertain: self.kept.take(delivered) })
     }
 
-    /// The device will not report the end of anything any more.
+    /// Takes all work back, since the device will report no more completions.
     pub(crate) fn abandon(&mut self, shared: &Shared) -> Vec<Owner> {
         if self.mute
             && let State::Broken(connection, _) | State::Left { kept: Some(connection) } = &self.state
@@ -50,7 +50,7 @@ impl Tx {
         self.works.iter_mut().flat_map(|works| works.abandon(&shared.port)).collect()
     }
 
-    /// Why it broke, if it did.
+    /// Returns why the link broke, if it did.
     pub(crate) fn failure(&self) -> Option<Error> {
         match &self.state {
             State::Broken(_, error) | State::Gone(error, _) => Some(error.clone()),
@@ -58,7 +58,7 @@ impl Tx {
         }
     }
 
-    /// Says goodbye after what is under way. Nothing can be sent after that.
+    /// Sends a goodbye after the work under way. Nothing can be sent afterwards.
     pub(crate) fn close(&mut self, shared: &Shared, link: &Link) {
         if std::mem::replace(&mut self.closing, true) {
             return;
@@ -68,7 +68,7 @@ impl Tx {
             State::Connected(connection) => {
                 let control_message = link.control.lock().as_ref().map(|control| control.goodbye);
                 if let Some(goodbye) = control_message {
-                    // Room for it was kept.
+                    // Room for it was reserved.
                     if let Err(error) = self.send_control(shared, link, &goodbye) {
                         log::debug!("{NAME}: no goodbye to peer {}: {error}", link.rank);
                     }
@@ -77,7 +77,7 @@ impl Tx {
                 let (address, key) = connection.their_credits;
                 let goodbye = Work::SendWithImmediate(order::immediate(self.kept.sent()) | order::GOODBYE);
                 for lane in 0..self.works.len() {
-                    // Of the others, what was sent without a report is to be reported.
+                    // On the other queue pairs, a signalled write reports the unsignalled work before it.
                     let last = if lane == 0 { goodbye } else { Work::Write { address, key } };
                     if lane != 0 && self.works[lane].is_empty() {
                         continue;
@@ -93,7 +93,7 @@ impl Tx {
         }
     }
 
-    /// The peer has said goodbye: nothing of ours will be received any more. False if it was known before.
+    /// Handles the peer's goodbye: it receives nothing more. Returns false if that was known before.
     pub(crate) fn leave(&mut self, shared: &Shared, link: &Link) -> bool {
         self.stop(shared, link);
         let state = std::mem::replace(&mut self.state, State::Idle);
@@ -106,14 +106,14 @@ impl Tx {
         new
     }
 
-    /// Breaks it off, and has progress say so.
+    /// Breaks the link off, and lets progress report it.
     #[cold]
     pub(crate) fn give_up(&mut self, shared: &Shared, link: &Arc<Link>, error: Error) {
         self.break_off(shared, link, error.clone());
         shared.mailbox.post(|notices| notices.failures.push((Arc::clone(link), error)));
     }
 
-    /// Breaks it off: what is under way comes back, in error. False if it was broken or gone already.
+    /// Breaks the link off: work under way completes in error. Returns false if it was broken or gone already.
     pub(crate) fn break_off(&mut self, shared: &Shared, link: &Link, error: Error) -> bool {
         self.stop(shared, link);
         let state = std::mem::replace(&mut self.state, State::Idle);
@@ -129,13 +129,13 @@ impl Tx {
         broken
     }
 
-    /// What is under way comes back, and nothing arrives any more. Work that was done without a report would stay in
-    /// its queue for ever: so there is more work behind it, that fails at once and says so.
+    /// Flushes the work under way and stops receiving. Unsignalled work would stay in its queue forever, so one more
+    /// signalled request is posted behind it, which fails at once and reports it.
     fn stop(&mut self, shared: &Shared, link: &Link) {
         for lane in 0..self.works.len() {
             let State::Connected(connection) = &self.state else { return };
             let stopped = connection.lanes[lane].pair.fail();
-            // On iWARP what is started from here on is not reported; all else has been, once this is done.
+            // On iWARP later work is not reported, and earlier work has been reported by now.
             if self.works[lane].is_empty() || shared.port.context.is_iwarp() {
                 continue;
             }

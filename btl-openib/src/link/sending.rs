@@ -28,7 +28,7 @@ impl Tx {
             return Err(format!("it says that it has consumed {consumed} messages of {sent} sent"));
         };
         let lane = connection.lane(len);
-        // Its card may have come after its question.
+        // The card may have arrived after the connection request.
         if connection.lanes[lane].size < len {
             return Err(format!("it promised to take {len} bytes, into buffers of {}", connection.lanes[lane].size));
         }
@@ -127,7 +127,7 @@ impl Tx {
         if self.works.len() > 1 { Work::SendWithImmediate(order::immediate(self.kept.sent())) } else { Work::Send }
     }
 
-    /// What has been consumed meanwhile is let go of when work is done, which is soon enough.
+    /// Consumed messages are released when later work completes.
     #[inline]
     fn keep_sent(&mut self, lane: usize, message: Message) {
         self.kept.push(message);
@@ -237,7 +237,7 @@ impl Tx {
         unsafe { self.start(shared, link, 0, work, data, signal, owner) }
     }
 
-    /// Sends a sign. There must be room for it, with the peer, too.
+    /// Sends a control message. There must be room for it, also at the peer.
     pub(crate) fn send_control(
         &mut self,
         shared: &Shared,
@@ -248,7 +248,7 @@ impl Tx {
     }
 }
 
-/// Starts work on a lane, of which there is this much already.
+/// Posts work on a lane.
 ///
 /// # Safety
 /// As [`Tx::start`].

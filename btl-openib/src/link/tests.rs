@@ -1,4 +1,4 @@
-//! On a device of this machine.
+//! Tests on a verbs device of this machine.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -31,7 +31,7 @@ fn connect(from: &Node, to: &Node) -> Box<dyn Endpoint> {
 /// What is under way when a device takes no more work, be it the last that breaking a connection off takes, comes back,
 /// and a message that was refused is not lost: its fragment was taken.
 #[test]
-fn what_a_device_refuses_is_left_by_the_connection() {
+fn refused_work_is_among_the_remains() {
     if !crate::verbs::has_device() {
         return;
     }

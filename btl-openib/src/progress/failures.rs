@@ -1,4 +1,4 @@
-//! Links that fail or that their peers close, and a device that fails.
+//! Failed links, links closed by peers, and a failed device.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,7 +12,7 @@ use crate::verbs::{Completion, Library, status};
 use crate::work::Owner;
 
 impl Engine {
-    /// What the peers that ended had sent has been received, a goodbye among it or not.
+    /// Fails the links of ended peers, once all their messages were received.
     #[cold]
     pub(super) fn fail_ended(&mut self) {
         for link in std::mem::take(&mut self.ended) {
@@ -24,7 +24,7 @@ impl Engine {
     pub(super) fn reason(&self, link: &Link, completion: &Completion) -> Error {
         let text = match completion.status {
             status::IBV_WC_RETRY_EXC_ERR => "its device does not answer".to_owned(),
-            status::IBV_WC_REM_ACCESS_ERR => "it does not let us reach the memory that it named".to_owned(),
+            status::IBV_WC_REM_ACCESS_ERR => "it denied access to the memory that it named".to_owned(),
             code => match Library::load() {
                 Ok(library) => library.status(code),
                 Err(_) => format!("status {code}"),
@@ -39,7 +39,7 @@ impl Engine {
         self.fail(link, error);
     }
 
-    /// Nothing more comes from, or goes to, this peer. Reported once nothing of it is under way.
+    /// Breaks the link to a peer. It is reported once no work on it is under way.
     #[cold]
     pub(super) fn fail(&mut self, link: &Arc<Link>, error: Error) {
         link.tx.lock().break_off(&self.shared, link, error);
@@ -53,10 +53,10 @@ impl Engine {
         }
     }
 
-    /// The device failed: every peer is lost.
+    /// Fails every link after the device failed.
     #[cold]
     pub(super) fn lose_device(&mut self, reason: &str) {
-        log::error!("{NAME}: {} is of no use any more: {reason}", self.shared.port.context.name);
+        log::error!("{NAME}: device {} failed: {reason}", self.shared.port.context.name);
         self.dead = true;
         self.shared.lost.store(true, Ordering::Relaxed);
         for link in self.shared.all_links() {
@@ -68,8 +68,8 @@ impl Engine {
     pub(super) fn report(&mut self, upcalls: &dyn Upcalls) -> usize {
         let before = self.failing.len();
         for (link, since) in std::mem::take(&mut self.failing) {
-            // Over iWARP, what had not been reported when all completions since had been taken never will be; elsewhere
-            // neither, if the device took no work that would have reported it.
+            // Over iWARP, work that was not reported when the queue next ran empty never will be. The same holds
+            // elsewhere if the device refused the work that would have reported it.
             let abandoned = {
                 let mut tx = link.tx.lock();
                 let silent = self.iwarp || tx.mute;
@@ -93,7 +93,7 @@ impl Engine {
                 let (next, error) = match state {
                     State::Broken(connection, error) => (State::Gone(error.clone(), Some(connection)), Some(error)),
                     State::Gone(error, connection) => (State::Gone(error.clone(), connection), Some(error)),
-                    // That the device of who said goodbye does not answer any more is no failure.
+                    // After a goodbye, a device that does not answer is no failure.
                     other => {
                         tx.forget();
                         (other, None)

@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_used_before_is_found_again() {
+    fn cached_registrations_are_found_again() {
         let arena = Arena::new(64);
         let Some(mut cache) = cache(32) else { return };
         let made = RefCell::new(Vec::new());
@@ -317,7 +317,7 @@ mod tests {
 
     /// A page beside those asked for may go between the look at it and its being pinned.
     #[test]
-    fn what_is_reported_meanwhile_is_not_taken_along() {
+    fn pages_reported_meanwhile_are_not_cached() {
         let arena = Arena::new(16);
         let Some(mut cache) = cache(16) else { return };
         let made = RefCell::new(Vec::new());
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_registered_is_an_error_and_kept_nowhere() {
+    fn failed_registrations_are_not_cached() {
         let arena = Arena::new(8);
         let Some(mut cache) = cache(8) else { return };
         let refused = |_: &Range<usize>, _| Err::<Pinned, _>(io::Error::from_raw_os_error(libc::ENOMEM));

@@ -1,8 +1,8 @@
-//! Memory of the program's, registered so that the device can move it.
+//! Registered memory of the program.
 //!
-//! To register takes as long as to move the same bytes, so registrations are kept and found again, as long as it is
-//! sure that the pages are those that were registered ([`watch`]). What peers may *write* to is registered for one
-//! transfer alone: nothing can be written late.
+//! Registration takes as long as moving the same bytes. Registrations are therefore cached, while the pages are known
+//! to be unchanged ([`watch`]). Memory that peers may *write* is registered for one transfer only, so that nothing is
+//! written late.
 
 mod cache;
 mod watch;

@@ -1,6 +1,7 @@
-//! The connection manager of rdma-core, librdmacm: it finds the way to an IP address, and brings two queue pairs together.
+//! The connection manager of rdma-core, librdmacm. It resolves routes to IP addresses and connects queue pairs.
 //!
-//! Queue pairs stay ours: the manager, which opens devices a second time for itself, is told their numbers only.
+//! This module creates the queue pairs itself. The manager opens devices a second time and learns only the queue pair
+//! numbers.
 
 mod manager;
 
@@ -23,11 +24,11 @@ pub(crate) use self::manager::{Param, Reads};
 use super::library::Library;
 use super::results::{answer, made};
 
-/// Where ids report what happens to them.
+/// The event channel of connection manager ids.
 pub(crate) struct Events {
     manager: &'static Manager,
     raw: NonNull<rdma_event_channel>,
-    /// Given up before the channel is destroyed.
+    /// Dropped before the channel is destroyed.
     unshared: Option<Registered>,
 }
 
@@ -36,41 +37,42 @@ unsafe impl Send for Events {}
 // SAFETY: as above.
 unsafe impl Sync for Events {}
 
-/// What happened to an id.
+/// An event of a connection manager id.
 #[derive(Debug)]
 pub(crate) enum CmEvent {
-    /// The peer's address leads somewhere.
+    /// The peer's address is resolved.
     AddressResolved,
-    /// The way there is known: now it can be asked.
+    /// The route is resolved; the request can be sent.
     RouteResolved,
-    /// A peer asks a listening id.
+    /// A connection request reached a listening id.
     ConnectRequest(ConnectRequest),
-    /// The peer agrees, and waits until our queue pair is connected.
+    /// The peer accepted, and waits until the own queue pair is connected.
     ConnectResponse {
         private_data: Vec<u8>,
         reads: Reads,
     },
-    /// The connection stands. At the end that asked and was not [`ConnectResponse`](Self::ConnectResponse), with what the peer said.
+    /// The connection is established. Carries the peer's private data on an active side that received no
+    /// [`ConnectResponse`](Self::ConnectResponse).
     Established {
         private_data: Vec<u8>,
     },
-    /// The peer does not want to, or nobody listens there.
+    /// The peer rejected the request, or no process listens there.
     Rejected {
         private_data: Vec<u8>,
     },
     Failed {
         reason: String,
     },
-    /// The peer's end is gone.
+    /// The peer closed its end.
     Disconnected,
-    /// Nothing that matters.
+    /// An event that needs no action.
     Other,
 }
 
-/// A peer's question.
+/// A connection request.
 #[derive(Debug)]
 pub(crate) struct ConnectRequest {
-    /// For the answer.
+    /// The id to reply on.
     pub(crate) id: Id,
     pub(crate) private_data: Vec<u8>,
     pub(crate) reads: Reads,
@@ -93,13 +95,13 @@ impl Events {
         Ok(Arc::new(events))
     }
 
-    /// Readable when something has happened.
+    /// Returns a descriptor that becomes readable when an event waits.
     pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
         // SAFETY: the channel's own descriptor, open as long as the channel.
         unsafe { BorrowedFd::borrow_raw(self.raw.as_ref().fd) }
     }
 
-    /// What happened next, and to which id, by its [`key`](Id::key); none if nothing has.
+    /// Takes the next event, with the [`key`](Id::key) of its id; none if none waits.
     ///
     /// # Errors
     /// The kernel does not answer any more.
@@ -138,8 +140,8 @@ impl Events {
         let event = match event.event {
             kind::RDMA_CM_EVENT_ADDR_RESOLVED => CmEvent::AddressResolved,
             kind::RDMA_CM_EVENT_ROUTE_RESOLVED => CmEvent::RouteResolved,
-            kind::RDMA_CM_EVENT_ADDR_ERROR => failed("its address leads nowhere"),
-            kind::RDMA_CM_EVENT_ROUTE_ERROR => failed("no way leads to its address"),
+            kind::RDMA_CM_EVENT_ADDR_ERROR => failed("cannot resolve its address"),
+            kind::RDMA_CM_EVENT_ROUTE_ERROR => failed("no route leads to its address"),
             kind::RDMA_CM_EVENT_CONNECT_REQUEST => {
                 key = event.listen_id as usize;
                 match NonNull::new(event.id) {
@@ -173,7 +175,7 @@ impl Drop for Events {
     }
 }
 
-/// One end of a connection being made, or standing; or one that listens. Dropping it ends what it stands for.
+/// One end of a connection, or a listener. Dropping it closes it.
 #[derive(Debug)]
 pub(crate) struct Id {
     raw: NonNull<rdma_cm_id>,
@@ -204,9 +206,10 @@ impl Id {
         Ok(Id { raw: made(raw)?, events: Arc::clone(events) })
     }
 
-    /// Has what is sent bear a type of service, which on InfiniBand is another thing. On RoCE it is the traffic class, of
-    /// the manager's own packets, too, and the kernel chooses the service level by it. On iWARP nothing else marks
-    /// what a connection sends, and what is said to a listening id goes for all that it takes.
+    /// Sets the type of service of sent packets. On RoCE it is the traffic class, also of the manager's own packets,
+    /// and the kernel derives the service level from it. On iWARP nothing else marks a connection's packets, and a
+    /// listening id passes its value to all connections that it accepts. Do not call it on InfiniBand, where it selects
+    /// another route.
     fn set_type_of_service(&self, mut service: u8) {
         const LEVEL_ID: c_int = 0;
         const TYPE_OF_SERVICE: c_int = 0;
@@ -222,11 +225,11 @@ impl Id {
         }
     }
 
-    /// One that listens at `ip`, on whatever port is free, if that is an address of the port `port` of `device` in the
-    /// partition at the place `partition` of its table, if the network has any.
+    /// Listens at `ip` on a free port, if the address belongs to port `port` of `device`, and to the partition at table
+    /// index `partition` where the network has partitions.
     ///
     /// # Errors
-    /// It is not, or the kernel refuses.
+    /// The address belongs elsewhere, or the kernel refuses.
     pub(crate) fn listen(
         events: &Arc<Events>,
         device: &str,
@@ -235,7 +238,7 @@ impl Id {
         ip: IpAddr,
         service: Option<u8>,
     ) -> io::Result<(Self, SocketAddr)> {
-        /// Who asks while so many wait asks again.
+        /// Peers repeat requests that exceed the backlog.
         const BACKLOG: c_int = 1024;
         let id = Self::new(events)?;
         if let Some(service) = service {
@@ -261,7 +264,7 @@ impl Id {
         Ok((id, SocketAddr::new(ip, number)))
     }
 
-    /// One that is to ask who listens at `to`, from the address `from` of ours. First the way is looked for.
+    /// Starts to resolve the address `to`, from the own address `from`.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -291,7 +294,7 @@ impl Id {
         answer(unsafe { (self.events.manager.rdma_resolve_route)(self.raw.as_ptr(), patience_ms) })
     }
 
-    /// Asks the peer. On iWARP this may wait for its host.
+    /// Sends the connection request. On iWARP this may block on the peer's host.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -301,7 +304,7 @@ impl Id {
         answer(unsafe { (self.events.manager.rdma_connect)(self.raw.as_ptr(), &raw mut raw) })
     }
 
-    /// Agrees to a connection. The queue pair is connected already.
+    /// Accepts a connection whose queue pair is already connected.
     ///
     /// # Errors
     /// The kernel refuses, or the peer has gone.
@@ -311,7 +314,7 @@ impl Id {
         answer(unsafe { (self.events.manager.rdma_accept)(self.raw.as_ptr(), &raw mut raw) })
     }
 
-    /// Does not agree. Who has gone does not hear it.
+    /// Rejects a connection request. A peer that has ended receives nothing.
     pub(crate) fn reject(&self, private_data: &[u8]) {
         let len = u8::try_from(private_data.len()).unwrap_or(0);
         // SAFETY: a live id; the function copies what is said.
@@ -322,7 +325,7 @@ impl Id {
         }
     }
 
-    /// Has the peer know that the queue pair here is connected, after [`CmEvent::ConnectResponse`].
+    /// Confirms to the peer that the own queue pair is connected, after [`CmEvent::ConnectResponse`].
     ///
     /// # Errors
     /// The kernel refuses, or the peer has gone.
@@ -331,12 +334,12 @@ impl Id {
         answer(unsafe { (self.events.manager.rdma_establish)(self.raw.as_ptr()) })
     }
 
-    /// By which its events name it, and no other as long as it lives.
+    /// Returns the key that names this id in events, unique while it lives.
     pub(crate) fn key(&self) -> usize {
         self.raw.as_ptr() as usize
     }
 
-    /// What a queue pair is to be set to for it to reach `state`, and which of that counts.
+    /// Returns the attributes that move a queue pair to `state`, and their mask.
     pub(super) fn attributes(&self, state: ibv_qp_state::Type) -> io::Result<(ibv_qp_attr, c_int)> {
         // SAFETY: a structure of integers, and of unions of bytes.
         let mut attributes: ibv_qp_attr = unsafe { std::mem::zeroed() };
@@ -349,7 +352,7 @@ impl Id {
         Ok((attributes, mask))
     }
 
-    /// The device and port that its address belongs to.
+    /// Returns the device and port that the id's address belongs to.
     fn device(&self) -> Option<(String, u8)> {
         // SAFETY: a live id, which nobody changes but its owner.
         let id = unsafe { self.raw.as_ref() };

@@ -20,7 +20,7 @@ pub(crate) struct Context {
     pub(super) library: &'static Library,
     pub(super) raw: NonNull<ibv_context>,
     pub(crate) name: String,
-    /// Given up before the device is closed.
+    /// Dropped before the device is closed.
     unshared: Option<[Registered; 2]>,
 }
 
@@ -29,7 +29,7 @@ unsafe impl Send for Context {}
 // SAFETY: as above.
 unsafe impl Sync for Context {}
 
-/// What matters of a port.
+/// The relevant attributes of a port.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PortFacts {
     pub(crate) number: u8,
@@ -50,7 +50,7 @@ impl Context {
     /// Opens every device that `wanted` names.
     ///
     /// # Errors
-    /// The list of devices cannot be had.
+    /// The devices cannot be listed.
     pub(crate) fn open_all(library: &'static Library, wanted: impl Fn(&str) -> bool) -> io::Result<Vec<Arc<Self>>> {
         let mut count = 0;
         // SAFETY: writes the number of devices; the list is freed below.
@@ -78,7 +78,7 @@ impl Context {
         Ok(contexts)
     }
 
-    /// Whether it speaks iWARP, which has no datagrams, no words beside messages, and no sender that waits for buffers.
+    /// Whether it speaks iWARP, which has no datagrams, no immediate data, and no RNR retries.
     pub(crate) fn is_iwarp(&self) -> bool {
         // SAFETY: an open context names its device, which the library keeps for as long.
         unsafe { (*(*self.raw.as_ptr()).device).transport_type == ibv_transport_type::IBV_TRANSPORT_IWARP }

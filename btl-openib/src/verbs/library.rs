@@ -145,7 +145,7 @@ impl Library {
         }
     }
 
-    /// The library's words for a completion's status.
+    /// Describes a completion's status in the library's words.
     pub(crate) fn status(&self, status: c_uint) -> String {
         // SAFETY: takes any value, and returns a static string.
         let text = unsafe { (self.ibv_wc_status_str)(status) };
@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_library_is_asked_only_where_nobody_else_sees_to_it() {
+    fn the_library_is_asked_only_if_needed() {
         assert_eq!([Some(1), Some(2)].map(ForkSupport::of), [ForkSupport::There; 2]);
         // Before it could be asked, and where it says that there is none.
         assert_eq!([None, Some(0)].map(ForkSupport::of), [ForkSupport::ToBeAsked; 2]);

@@ -18,7 +18,7 @@ use super::context::Context;
 use super::path::Path;
 use super::results::{answer, made};
 
-/// What may use one another.
+/// A protection domain.
 pub(crate) struct Protection {
     pub(crate) context: Arc<Context>,
     pub(super) raw: NonNull<ibv_pd>,
@@ -51,11 +51,11 @@ impl Drop for Protection {
     }
 }
 
-/// What a completion queue can wake a sleeper by.
+/// A completion channel.
 pub(crate) struct Channel {
     context: Arc<Context>,
     raw: NonNull<ibv_comp_channel>,
-    /// Given up before the channel is destroyed.
+    /// Dropped before the channel is destroyed.
     unshared: Option<Registered>,
 }
 
@@ -104,7 +104,7 @@ impl Drop for Channel {
     }
 }
 
-/// Where work reports its end.
+/// A completion queue.
 pub(crate) struct CompletionQueue {
     context: Arc<Context>,
     pub(super) raw: NonNull<ibv_cq>,
@@ -230,7 +230,7 @@ impl Drop for SharedReceiveQueue {
     }
 }
 
-/// A way to a peer for datagrams.
+/// An address handle for datagrams.
 pub(crate) struct AddressHandle {
     protection: Arc<Protection>,
     pub(super) raw: NonNull<ibv_ah>,
@@ -243,7 +243,7 @@ unsafe impl Sync for AddressHandle {}
 
 impl AddressHandle {
     /// # Errors
-    /// The path leads nowhere.
+    /// The path is invalid.
     pub(crate) fn new(protection: &Arc<Protection>, path: &Path) -> io::Result<Arc<Self>> {
         let mut attributes: ibv_ah_attr = path.attributes();
         // SAFETY: the protection domain is live; the function reads the attributes.

@@ -2,7 +2,7 @@
 
 use rdma_mummy_sys::{ibv_ah_attr, ibv_gid, ibv_global_route};
 
-/// A peer that computes answers that it is not ready, and is not dead.
+/// Retry without limit: a busy peer answers RNR, and is not dead.
 pub(super) const FOR_EVER: u8 = 7;
 
 /// The way to a peer's port.

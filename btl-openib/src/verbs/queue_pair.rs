@@ -65,7 +65,7 @@ pub(crate) struct Remote {
     pub(crate) patience: Patience,
 }
 
-/// A queue pair. Destroyed when dropped: its work under way comes to nothing, and reports nothing.
+/// A queue pair. Dropping it destroys it, with its work under way, which is not reported.
 pub(crate) struct QueuePair {
     protection: Arc<Protection>,
     raw: NonNull<ibv_qp>,
@@ -272,7 +272,7 @@ impl QueuePair {
         self.enter(ibv_qp_state::IBV_QPS_ERR)
     }
 
-    /// Has the device forget all work: none of it is under way any more, nor reported from here on.
+    /// Resets the queue pair. The device forgets all work and reports none of it.
     ///
     /// # Errors
     /// The device is gone.

@@ -1,4 +1,4 @@
-//! What verbs return.
+//! The return values of verbs.
 
 use std::ffi::c_int;
 use std::io;

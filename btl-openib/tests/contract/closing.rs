@@ -70,9 +70,9 @@ fn a_link_closed_before_it_was_connected_is_an_error_to_the_peer() {
     assert_eq!((a.failures(), b.failures()), (0, 0));
 }
 
-/// It goes on, and may be reached another way: that it has left would be a lie.
+/// The peer goes on and another transport may reach it, so it must not be reported as having left.
 #[test]
-fn who_could_not_connect_has_not_left() {
+fn a_peer_that_could_not_connect_has_not_left() {
     if !has_device() {
         return;
     }
@@ -88,7 +88,7 @@ fn who_could_not_connect_has_not_left() {
 
 /// At whatever point: to make a queue pair takes an emulated machine about 100 ms.
 #[test]
-fn who_ends_while_a_connection_is_made_has_left() {
+fn a_peer_that_ends_during_connection_setup_has_left() {
     const ROUNDS: u32 = 8;
     if !has_device() {
         return;
@@ -129,9 +129,9 @@ fn a_peer_that_was_never_there_is_an_error() {
     assert!(matches!(a.seen.failed.lock()[0].1, Error::Unreachable { peer: 1, .. }));
 }
 
-/// Whatever was sent before a connection breaks, the two ends together know what has to be sent again.
+/// Both ends together know which messages must be sent again after a connection breaks.
 #[test]
-fn what_a_broken_connection_leaves_is_what_did_not_come() {
+fn remains_are_the_undelivered_messages() {
     if !has_device() {
         return;
     }

@@ -4,7 +4,7 @@ use crate::common::{Pair, has_device, is_iwarp, pair, pattern, region, send, tra
 use cableway_btl::{Access, Flags, Remote, RemoteHandle, Token};
 
 #[test]
-fn puts_and_gets_move_what_they_name() {
+fn puts_and_gets_move_the_named_bytes() {
     if !has_device() {
         return;
     }
@@ -91,7 +91,7 @@ fn memory_mapped_again_is_the_memory_that_is_moved() {
 }
 
 #[test]
-fn what_lies_beyond_a_registration_is_refused_here() {
+fn ranges_beyond_a_registration_are_refused_locally() {
     if !has_device() {
         return;
     }
@@ -113,7 +113,7 @@ fn what_lies_beyond_a_registration_is_refused_here() {
 }
 
 #[test]
-fn reaching_for_what_was_never_registered_costs_the_connection() {
+fn access_to_unregistered_memory_breaks_the_connection() {
     if !has_device() {
         return;
     }

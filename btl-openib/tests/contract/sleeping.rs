@@ -1,4 +1,4 @@
-//! Waiting calls that sleep until the transport wakes them.
+//! Tests of sleeping in blocking calls.
 
 use std::time::{Duration, Instant};
 
@@ -28,7 +28,7 @@ fn sleep_until(node: &Node, what: &str, mut done: impl FnMut() -> bool) -> usize
 }
 
 #[test]
-fn who_sleeps_misses_no_message() {
+fn a_sleeper_misses_no_message() {
     const ROUNDS: usize = 2000;
     if !has_device() {
         return;
@@ -67,7 +67,7 @@ fn who_sleeps_misses_no_message() {
 }
 
 #[test]
-fn who_sleeps_hears_of_an_end() {
+fn a_sleeper_wakes_when_a_peer_ends() {
     if !has_device() {
         return;
     }
@@ -97,7 +97,7 @@ fn processor_time() -> Duration {
 }
 
 #[test]
-fn who_sleeps_takes_little_of_the_processor() {
+fn a_sleeper_uses_little_cpu_time() {
     if !has_device() {
         return;
     }

@@ -1,4 +1,4 @@
-//! This end asks.
+//! The active side: sends connection requests.
 
 use std::sync::Arc;
 
@@ -16,10 +16,12 @@ impl RdmacmConnector {
         i32::try_from(self.ends.shared.settings.peer_timeout.as_millis()).unwrap_or(i32::MAX)
     }
 
-    /// Begins to ask a peer.
+    /// Starts to resolve the peer's address.
     pub(super) fn start(&mut self, link: &Arc<Link>) -> Result<(), Error> {
         let Some(address) = *link.address.lock() else { return Ok(()) };
-        let Some(to) = address.listener else { return Err(link.unreachable("it listens nowhere".to_owned())) };
+        let Some(to) = address.listener else {
+            return Err(link.unreachable("it published no listening address".to_owned()));
+        };
         let end = self.ends.begin(link, Some(&address))?;
         let (events, own) = (&self.listener.events, self.listener.address().ip());
         let service = self.ends.shared.settings.type_of_service(self.ends.shared.address.kind);
@@ -27,7 +29,7 @@ impl RdmacmConnector {
             Ok(id) => id,
             Err(error) => {
                 self.ends.forget(end);
-                return Err(link.unreachable(format!("its address {to} leads nowhere: {error}")));
+                return Err(link.unreachable(format!("cannot resolve its address {to}: {error}")));
             }
         };
         let decides = self.ends.shared.identity.decides(link.rank);
@@ -39,7 +41,7 @@ impl RdmacmConnector {
     pub(super) fn resolved(&self, rank: Rank) -> Result<(), String> {
         let id = self.pending.get(&rank).and_then(|pending| pending.id.as_ref());
         let route = id.map_or(Ok(()), |id| id.resolve_route(self.patience_ms()));
-        route.map_err(|error| format!("no way leads to its address: {error}"))
+        route.map_err(|error| format!("no route leads to its address: {error}"))
     }
 
     pub(super) fn send_request(&mut self, rank: Rank) -> Result<(), String> {
@@ -56,7 +58,7 @@ impl RdmacmConnector {
         if !shared.port.context.is_iwarp() {
             return ask(id).map_err(|error| request_error(&error));
         }
-        // The queue pair stays as long as the kernel may mean to connect it.
+        // Keep the queue pair while the kernel may still connect it.
         let (id, kept, shared) = (Arc::clone(id), end.keep(), Arc::downgrade(shared));
         let failed_requests = Arc::clone(&self.failed_requests);
         let put = move || {
@@ -71,21 +73,21 @@ impl RdmacmConnector {
         aside(put).map_err(|error| request_error(&error))
     }
 
-    /// The peer agrees to our question. With its reads where the queue pair is to be connected here.
+    /// Handles the peer's acceptance. `reads` is given if this process connects the queue pair itself.
     pub(super) fn answered(&mut self, rank: Rank, said: &[u8], reads: Option<Reads>) -> Result<(), String> {
         let shared = &self.ends.shared;
         let Some(pending) = self.pending.get_mut(&rank) else { return Ok(()) };
         let (Some(id), Some(end)) = (&pending.id, &pending.end) else { return Ok(()) };
         let part = CmMessage::Reply { request: &pending.request };
         let (from, theirs) = PrivateData::decode(&shared.identity, said, part)
-            .map_err(|reason| format!("its answer is none: {reason}"))?;
+            .map_err(|reason| format!("its reply is invalid: {reason}"))?;
         if from != rank || theirs.kind != Kind::Accept {
-            return Err(format!("its answer is of rank {from}, {:?}", theirs.kind));
+            return Err(format!("its reply comes from rank {from} with kind {:?}", theirs.kind));
         }
         pending.link.address.lock().map_or(Ok(()), |address| address.is_kept_by(theirs.size))?;
         if let Some(reads) = reads {
             shared.connect(end, id, reads)?;
-            id.establish().map_err(|error| format!("it hears nothing of the connection: {error}"))?;
+            id.establish().map_err(|error| format!("cannot confirm the connection: {error}"))?;
         } else {
             let words = [&pending.request[..], &said[..PRIVATE_DATA]];
             *pending.link.control.lock() = Some(Box::new(shared.control_messages(rank, true, &words)?));
@@ -113,7 +115,7 @@ impl RdmacmConnector {
             Ok((from, reply)) if from == rank && reply.kind == Kind::Unable => {
                 self.fail(rank, "it could not make its end of a connection".to_owned());
             }
-            _ => self.fail(rank, "nobody listens at its address any more".to_owned()),
+            _ => self.fail(rank, "no process listens at its address".to_owned()),
         }
     }
 }

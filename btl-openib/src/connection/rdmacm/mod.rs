@@ -1,4 +1,4 @@
-//! Connections by librdmacm: what is done about a peer that is to be connected, or asks.
+//! Connection setup by librdmacm.
 
 mod active;
 mod passive;
@@ -31,20 +31,20 @@ pub(super) struct RdmacmConnector {
     ends: Ends,
     /// Connections being made.
     pending: AHashMap<Rank, Pending>,
-    /// Ids of connections that stand.
+    /// Ids of established connections.
     connected: AHashMap<Rank, (Arc<Id>, Arc<Link>)>,
-    /// Whom an id is about, by its key.
+    /// The peer of each id, by the id's key.
     ranks: AHashMap<usize, Rank>,
     seen: SeenRequests,
-    /// Of our last question.
+    /// The number of the last request that this process sent.
     number: u32,
-    /// Our own card, which questions to this process prove that they are to.
+    /// The own card. A request's proof covers it, which binds the request to this process.
     card: [u8; PUBLISHED],
     failed_requests: FailedRequests,
     listener: Listener,
 }
 
-/// Questions that could not be put, by a thread that was to.
+/// Requests that a helper thread could not send.
 type FailedRequests = Arc<Mutex<Vec<(Arc<Id>, io::Error)>>>;
 
 /// A connection being made.
@@ -53,13 +53,13 @@ struct Pending {
     role: ConnectRole,
     /// When to give up.
     until: Instant,
-    /// None while the peer's question is awaited.
+    /// None while the peer's request is awaited.
     id: Option<Arc<Id>>,
-    /// None also where this end waits for a greeting: then the link has it.
+    /// None also while this end waits for a greeting: the link holds the end then.
     end: Option<End>,
-    /// What was said to, or by, the peer in order to connect.
+    /// The bytes of the connection request, sent or received.
     request: Vec<u8>,
-    /// What the peer said of its end.
+    /// The peer's description of its end.
     theirs: Option<PrivateData>,
 }
 
@@ -105,7 +105,7 @@ impl Connector for RdmacmConnector {
 
     fn want(&mut self, link: Arc<Link>) {
         let rank = link.rank;
-        // The peer may have been first.
+        // The peer may have connected first.
         if self.pending.contains_key(&rank) || self.connected.contains_key(&rank) {
             return;
         }
@@ -134,12 +134,12 @@ impl Connector for RdmacmConnector {
                 self.fail(link.rank, "its process has ended".to_owned());
                 true
             }
-            // A greeting, and what came after, may wait to be received.
+            // A greeting and further messages may still be unread.
             _ => false,
         }
     }
 
-    /// What is being made is made, for then the peer is told in good order, unless it does not answer.
+    /// Lets pending connections complete, so that the peer receives a goodbye.
     fn close(&mut self) {}
 }
 
@@ -204,7 +204,7 @@ impl RdmacmConnector {
         }
     }
 
-    /// The connection stands, as the manager has it.
+    /// Establishes a connection that the manager reports as established.
     fn establish(&mut self, rank: Rank) {
         let Some(pending) = self.pending.remove(&rank) else { return };
         let (Some(id), Some(theirs)) = (pending.id, pending.theirs) else { return };
@@ -213,19 +213,19 @@ impl RdmacmConnector {
             Some(end) => {
                 self.ends.establish(&pending.link, end.connected(theirs.queues(), (theirs.credits, theirs.credits_key)))
             }
-            // The greeting establishes it.
+            // The greeting establishes the connection.
             None => self.ends.expect_beats(),
         }
     }
 
-    /// A connection being made is not to be.
+    /// Fails a pending connection.
     fn fail(&mut self, rank: Rank, reason: String) {
         let Some(pending) = self.pending.remove(&rank) else { return };
         let link = pending.link;
         self.withdraw(pending.id, pending.end);
         let shared = &self.ends.shared;
         if pending.role.is_passive() {
-            // It was the peer's wish, which nobody here needs to hear of. Who wants to send asks anew.
+            // The peer wanted this connection; nothing here waits for it. A later send starts a new request.
             log::debug!("{NAME}: rank {rank} asked for a connection that was not made: {reason}");
             shared.reset_link(&link);
         } else if shared.finalizing.load(Ordering::Acquire) {
@@ -235,7 +235,7 @@ impl RdmacmConnector {
         }
     }
 
-    /// Ends this end of what was not made.
+    /// Releases this end of a connection that was not established.
     fn withdraw(&mut self, id: Option<Arc<Id>>, end: Option<End>) {
         if let Some(end) = &end {
             self.ends.release(end);
@@ -244,7 +244,7 @@ impl RdmacmConnector {
             self.ranks.remove(&id.key());
         }
         if self.ends.shared.port.context.is_iwarp() {
-            // Where there is no thread to be had, it is done here.
+            // Without a thread the closure is dropped here.
             let _ = aside(move || drop((end, id)));
         }
     }
@@ -259,11 +259,11 @@ impl Drop for RdmacmConnector {
 }
 
 fn request_error(error: &io::Error) -> String {
-    format!("it cannot be asked for a connection: {error}")
+    format!("cannot send a connection request: {error}")
 }
 
-/// Has another thread do what over iWARP may wait for a peer's host, be it for minutes: the kernel's connections there are
-/// those of TCP.
+/// Runs `task` on another thread. Over iWARP the call may block for minutes on the peer's host, since the kernel's
+/// connections are TCP.
 fn aside(task: impl FnOnce() + Send + 'static) -> io::Result<()> {
     const STACK: usize = 256 << 10;
     let thread = std::thread::Builder::new().name("openib-asks".to_owned()).stack_size(STACK);
@@ -271,7 +271,7 @@ fn aside(task: impl FnOnce() + Send + 'static) -> io::Result<()> {
 }
 
 impl Shared {
-    /// What to say of this end.
+    /// Describes this end.
     fn private_data(&self, kind: Kind, end: &End) -> PrivateData {
         let (credits, credits_key) = end.credits.remote();
         let queue = &self.port.queues[0].options;
@@ -279,25 +279,25 @@ impl Shared {
         PrivateData { kind, number: 0, window, size, credits, credits_key }
     }
 
-    /// Reads at a time that both ends can serve and make.
+    /// Returns the number of concurrent reads that both ends support.
     fn reads(&self, theirs: Reads) -> u8 {
         self.port.reads.min(theirs.serves).min(theirs.makes)
     }
 
-    /// Connects the queue pair here to the peer's.
+    /// Connects the local queue pair to the peer's.
     fn connect(&self, end: &End, id: &Id, reads: Reads) -> Result<(), String> {
         let (patience, priority) = (self.settings.patience(), self.settings.priority);
         let connected = end.pairs[0].pair.connect_by(id, self.reads(reads), &patience, priority);
         connected.map_err(|error| format!("the queue pair cannot be connected: {error}"))
     }
 
-    /// For a connection that the peer asked for, or this end, which then greets.
+    /// Computes the control messages of a connection. The active side greets.
     fn control_messages(&self, peer: Rank, greets: bool, words: &[&[u8]]) -> Result<ControlMessages, String> {
         let of = |name: &'static [u8]| control_message(&self.identity, peer, !greets, &[&[name], words].concat());
         Ok(ControlMessages { greeting: of(b"greeting")?, goodbye: of(b"goodbye")?, greets, accepted: None })
     }
 
-    /// No connection is to be greeted.
+    /// Removes the control messages; no greeting is expected.
     fn clear_control(&self, link: &Link) {
         let accepted = link.control.lock().take().and_then(|control| control.accepted);
         if let Some(connection) = accepted {
@@ -305,7 +305,7 @@ impl Shared {
         }
     }
 
-    /// The link is as before a connection was thought of.
+    /// Resets the link to its state before the connection attempt.
     fn reset_link(&self, link: &Link) {
         let mut tx = link.tx.lock();
         if matches!(tx.state, State::Connecting) {

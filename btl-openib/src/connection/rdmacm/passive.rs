@@ -1,4 +1,4 @@
-//! This end is asked.
+//! The passive side: accepts connection requests.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::link::Link;
 use crate::verbs::{ConnectRequest, Param};
 
 impl RdmacmConnector {
-    /// A peer asks, or somebody else does.
+    /// Handles a connection request of a peer or of a foreign process.
     pub(super) fn handle_request(&mut self, incoming: ConnectRequest) {
         let shared = Arc::clone(&self.ends.shared);
         let read =
@@ -33,12 +33,12 @@ impl RdmacmConnector {
             let part = CmMessage::Reply { request: &request };
             match PrivateData::refusal(kind).encode(&shared.identity, rank, part) {
                 Ok(reply) => incoming.id.reject(&reply),
-                Err(reason) => log::debug!("{NAME}: rank {rank} is not told why: {reason}"),
+                Err(reason) => log::debug!("{NAME}: cannot tell rank {rank} why its request was rejected: {reason}"),
             }
         };
         let link = shared.link(rank);
         let ours = match self.pending.get_mut(&rank) {
-            // What it has withdrawn, or asks a second time.
+            // The peer has withdrawn this request, or sends it again.
             _ if self.connected.contains_key(&rank) => return refuse(Kind::Crossed),
             Some(pending) => {
                 if pending.role.handle_request() == Verdict::Reject {
@@ -56,10 +56,10 @@ impl RdmacmConnector {
             self.ends.unlist(end);
         }
         if let Err(reason) = self.agree(&link, incoming, request, theirs) {
-            log::info!("{NAME}: the request of rank {rank} comes to nothing: {reason}");
+            log::info!("{NAME}: connection request from rank {rank} failed: {reason}");
             shared.reset_link(&link);
         }
-        // Our own, last: to end what is under way may take until the peer has refused it.
+        // Withdraw the own request last: this may block until the peer has rejected it.
         if let Some(pending) = ours {
             self.withdraw(pending.id, pending.end);
         }
@@ -104,13 +104,13 @@ impl RdmacmConnector {
         let reads = shared.reads(incoming.reads);
         let number = ours.number();
         if shared.port.context.is_iwarp() {
-            // Before the greeting can come.
+            // This must be set before the greeting can arrive.
             let mut control = shared.control_messages(link.rank, false, &[request, &answer])?;
             control.accepted =
                 end.take().map(|end| end.connected(theirs.queues(), (theirs.credits, theirs.credits_key)));
             *link.control.lock() = Some(Box::new(control));
         }
         let param = Param { private_data: &answer, number, reads, retries: shared.settings.retries };
-        incoming.id.accept(&param).map_err(|error| format!("it cannot be answered: {error}"))
+        incoming.id.accept(&param).map_err(|error| format!("cannot accept its connection request: {error}"))
     }
 }

@@ -1,4 +1,4 @@
-//! On a device of this machine.
+//! Tests on a verbs device of this machine.
 
 use cableway_base::Parameters;
 use cableway_btl::{Identity, Job};
@@ -30,7 +30,7 @@ fn process_with(rank: Rank, assignment: &str) -> (Arc<Shared>, Service) {
     Service::start(port, Identity::new(&job), settings, &Devices::none()).unwrap().unwrap()
 }
 
-/// Says `question` to `peer`, whoever may; returns what it replies, and whether it agrees.
+/// Sends `request` to `peer`; returns the id, whether the peer accepted, and its reply.
 fn put(own: &Shared, peer: &Shared, end: &End, request: &[u8]) -> (Id, bool, Vec<u8>) {
     let minute = Timespec { tv_sec: 60, tv_nsec: 0 };
     let events = Events::new().unwrap();
@@ -56,9 +56,9 @@ fn put(own: &Shared, peer: &Shared, end: &End, request: &[u8]) -> (Id, bool, Vec
     }
 }
 
-/// At the end that asks.
+/// Checks the active side.
 #[test]
-fn queue_pairs_send_in_the_class_that_is_asked_for() {
+fn queue_pairs_use_the_configured_traffic_class() {
     if !crate::verbs::has_device() {
         return;
     }
@@ -81,9 +81,9 @@ fn queue_pairs_send_in_the_class_that_is_asked_for() {
     }
 }
 
-/// As somebody may bring it who has seen it on its way.
+/// An attacker may replay a request that it has seen.
 #[test]
-fn a_question_that_comes_again_is_refused() {
+fn a_replayed_request_is_rejected() {
     if !crate::verbs::has_device() {
         return;
     }
@@ -103,7 +103,7 @@ fn a_question_that_comes_again_is_refused() {
     let (end, request) = ask(7);
     let (_connection, agreed, said) = put(&a, &b, &end, &request);
     assert_eq!((agreed, reply(&said, &request)), (true, Ok((1, Kind::Accept))));
-    // The same again learns nothing; another one that there is a connection.
+    // A replayed request gets no proven reply; a new one is told that it crossed.
     let (other_end, another) = ask(8);
     let (_, agreed, said) = put(&a, &b, &other_end, &request);
     assert!(!agreed && reply(&said, &request).is_err(), "{said:?}");

@@ -1,4 +1,4 @@
-//! Tells whether an address still is the memory that it was: by userfaultfd(2), of whose faults none is asked for.
+//! Detects by userfaultfd(2) whether the memory at an address has changed. It asks for none of its faults.
 //!
 //! A mapping that is registered with a userfaultfd is known by that: one that takes its place, by munmap and mmap,
 //! mremap, or a fixed mapping, is not registered. Which of the two lies at an address is asked of the kernel each time,
@@ -109,7 +109,7 @@ impl Watch {
         self.reports.load(Ordering::SeqCst)
     }
 
-    /// Who waits for the thread goes on as soon as it has read, which is before it has marked.
+    /// A thread that waits for the watch thread resumes when the report was read, before it is marked.
     fn wait_for_marks(&self) {
         while self.reading.load(Ordering::SeqCst) {
             std::thread::yield_now();

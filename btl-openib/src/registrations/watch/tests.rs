@@ -27,7 +27,7 @@ fn range(address: *mut c_void, len: usize) -> Range<usize> {
 }
 
 #[test]
-fn what_takes_the_place_of_memory_is_told_from_it() {
+fn replaced_memory_is_detected() {
     let Some(watch) = watch() else { return };
     let changes: [fn(*mut c_void); 6] = [
         |at| unmap(at, LEN),
@@ -127,7 +127,7 @@ fn memory_may_be_given_back_while_the_watch_ends() {
 }
 
 #[test]
-fn there_is_an_end_to_what_is_watched() {
+fn the_number_of_watched_ranges_is_limited() {
     let Some(watch) = watch() else { return };
     let at = map(std::ptr::null_mut(), (RANGES + 1) * 2 * PAGE, MapFlags::PRIVATE);
     let place = |index: usize| range(at.wrapping_byte_add(index * 2 * PAGE), PAGE);

@@ -29,14 +29,14 @@ functions! {
     fn rdma_get_src_port(*mut rdma_cm_id) -> u16;
 }
 
-/// How many reads a peer serves, and makes, at a time.
+/// The numbers of concurrent reads that a peer serves and issues.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reads {
     pub(crate) serves: u8,
     pub(crate) makes: u8,
 }
 
-/// What an end says of its queue pair.
+/// The connection parameters that one end sends.
 pub(crate) struct Param<'a> {
     pub(crate) private_data: &'a [u8],
     pub(crate) number: u32,

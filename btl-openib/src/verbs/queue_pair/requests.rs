@@ -36,13 +36,13 @@ pub(crate) enum Data<'a> {
 pub(crate) enum Work<'a> {
     /// To a buffer that the peer posted.
     Send,
-    /// The same, with a word beside the data, in the host's byte order.
+    /// A send with immediate data, given in the host's byte order.
     SendWithImmediate(u32),
     /// Into the peer's memory.
     Write { address: u64, key: u32 },
     /// From the peer's memory.
     Read { address: u64, key: u32 },
-    /// To whoever is there.
+    /// To an address handle.
     Datagram { to: &'a AddressHandle, number: u32, key: u32 },
 }
 
