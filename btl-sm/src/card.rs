@@ -1,4 +1,4 @@
-//! What a process publishes so that peers find it.
+//! The card that a process publishes.
 
 use zerocopy::little_endian::U16;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -7,7 +7,7 @@ use crate::node::Node;
 
 const MAGIC: [u8; 4] = *b"CWsm";
 const VERSION: u16 = 1;
-/// What `sockaddr_un` has room for, less the leading zero of an abstract name.
+/// The capacity of `sockaddr_un`, less the leading zero of an abstract name.
 const LONGEST_NAME: usize = 107;
 
 /// A process's address.
@@ -62,7 +62,7 @@ impl Card {
         let (fixed, name) =
             Fixed::read_from_prefix(bytes).map_err(|_| format!("{} bytes are too short", bytes.len()))?;
         if fixed.magic != MAGIC {
-            return Err("it is none of shared memory's".to_owned());
+            return Err("it was not made by shared memory".to_owned());
         }
         if fixed.version.get() != VERSION {
             return Err(format!("its version is {}, ours is {VERSION}", fixed.version));
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_it_wrote_and_refuses_the_rest() {
+    fn decoding_reverses_encoding_and_refuses_other_bytes() {
         let node = Node::of_this_process().unwrap();
         for socket in [SocketName::Abstract(b"a\0b".to_vec()), SocketName::Path(b"/tmp/x".to_vec())] {
             let card = Card { node, socket };

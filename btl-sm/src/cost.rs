@@ -1,5 +1,5 @@
-//! What operations cost; protocols are chosen by their proportions. Between cores it is as measured between two of one
-//! socket. Between devices it is what was measured of their copies, and what was set by hand in place of that.
+//! The costs of operations, whose proportions select protocols. Costs between cores were measured between two of one
+//! socket. Costs between devices are measured, unless parameters override them.
 
 mod priced;
 
@@ -20,7 +20,7 @@ pub(crate) const SEND: Cost = Cost { fixed: LATENCY, bytes_per_second: 13e9 };
 /// One copy, and the system call that makes it.
 pub(crate) const SINGLE_COPY: Cost = Cost { fixed: Duration::from_nanos(700), bytes_per_second: 12e9 };
 
-/// What messages between two devices cost.
+/// The costs of messages between two devices.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct DeviceCosts {
     /// Through host memory.
@@ -33,7 +33,7 @@ pub(crate) struct DeviceCosts {
     pub(crate) turn: Cost,
 }
 
-/// The parameters, and which of them somebody has set.
+/// The parameters, and which of them the user has set.
 #[derive(Clone, Debug)]
 pub(crate) struct Estimates {
     costs: DeviceCosts,
@@ -44,13 +44,13 @@ pub(crate) struct Estimates {
     push_latency_set: bool,
 }
 
-/// What is known of the device that the peer's buffer is on.
+/// The knowledge about the device of the peer's buffer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Other {
     /// Nothing yet.
     #[default]
     Unknown,
-    /// It is the one that ours is on.
+    /// It is the device of the own buffer.
     Same,
     /// Its identity.
     Device([u8; 16]),
@@ -63,7 +63,7 @@ const DIRECT_BESIDES: Duration = Duration::from_micros(3);
 const STAGED_BESIDES: Duration = Duration::from_micros(6);
 const STAGED_SHARE: f64 = 0.8;
 
-/// What is measured differs from time to time by less than this part of it, and protocols must not.
+/// The relative noise of measurements. Changes below it must not switch protocols.
 const ALIKE: f64 = 1.0 / 8.0;
 
 impl Estimates {
@@ -112,7 +112,7 @@ impl Estimates {
     }
 }
 
-/// What was set by hand holds.
+/// Parameters override measurements.
 fn replace<T>(estimate: &mut T, measured: T, set: bool) {
     if !set {
         *estimate = measured;

@@ -1,4 +1,4 @@
-//! Doors for fuzzers: every place where bytes of a peer are read. None of them may panic, whatever the bytes.
+//! Entry points for fuzzers: every parser of a peer's bytes. None may panic.
 
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn who_breaks_the_rules_is_cut_off() {
+    fn a_peer_that_breaks_the_protocol_is_disconnected() {
         assert!(!is_cut_off(|scene| push(scene, Kind::FastBox, 0)));
         assert!(!is_cut_off(|scene| push(scene, Kind::Fragment, 0)), "a message of no bytes");
         assert!(is_cut_off(|scene| push(scene, Kind::FastBox, 1000)), "a box that does not exist");

@@ -54,7 +54,7 @@ struct Indices {
     free: Vec<u16>,
 }
 
-/// What an endpoint asks of progress.
+/// The requests of an endpoint to progress.
 pub(crate) enum Request {
     /// To connect.
     Connect(Arc<Peer>),
@@ -104,12 +104,12 @@ impl Inner {
         })
     }
 
-    /// What is known of a rank.
+    /// Returns the peer of a rank, creating it if needed.
     pub(crate) fn peer(&self, rank: Rank) -> Arc<Peer> {
         self.peers.lock().entry(rank).or_insert_with(|| Arc::new(Peer::new(rank))).clone()
     }
 
-    /// What is known of a rank, if anything is.
+    /// Returns the peer of a rank, if there is one.
     pub(crate) fn known_peer(&self, rank: Rank) -> Option<Arc<Peer>> {
         self.peers.lock().get(&rank).cloned()
     }

@@ -11,16 +11,16 @@ use crate::card::SocketName;
 use crate::connection::socket::{self, Descriptor};
 use crate::inner::random;
 
-/// What names in a shared folder look like.
+/// The prefix and suffix of socket names in a shared folder.
 const PREFIX: &str = "cableway-sm-";
 const SUFFIX: &str = ".sock";
 
-/// Listens under a name that nobody can guess: abstract, or in `folder` if one is named.
+/// Listens under an unpredictable name: abstract, or in `folder` if one is named.
 pub(crate) fn listen(job: &Job, folder: &str) -> io::Result<(Descriptor, SocketName, Option<Unlink>)> {
     let mut nonce = [0; 8];
     random(&mut nonce)?;
     let name = format!("{PREFIX}{}-{:016x}", job.rank, u64::from_ne_bytes(nonce));
-    // Every peer may call at once.
+    // Every peer may connect at once.
     let backlog = i32::try_from(job.local_size).unwrap_or(i32::MAX).clamp(64, 4096);
     if folder.is_empty() {
         let name = SocketName::Abstract(name.into_bytes());

@@ -1,4 +1,4 @@
-//! Which node, and which namespaces of it, this process lives in.
+//! The node and the namespaces of this process.
 
 use std::io;
 use std::os::linux::fs::MetadataExt as _;

@@ -1,4 +1,4 @@
-//! What an endpoint offers to its peer, and claims of it.
+//! The offers of an endpoint to its peer, and its claims.
 
 use cableway_btl::Offer;
 

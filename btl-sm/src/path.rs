@@ -1,4 +1,4 @@
-//! The ways that lead to a peer.
+//! The paths to a peer.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,21 +8,21 @@ use crate::ring::fast_box::Writer;
 use crate::ring::{Corrupt, fifo};
 use crate::segment::{BoxMemory, FifoMemory};
 
-/// The way that messages take. Each goes over into the next, never back, and order is kept across.
+/// The path of messages. It only moves to the next variant, and the order of messages is kept.
 pub(crate) enum Path {
     /// Not connected.
     None,
     /// References in the peer's FIFO; messages so far.
     Fifo(FifoPath, usize),
-    /// A fast box of our own.
+    /// The own fast box.
     Box(Writer<BoxMemory>),
 }
 
-/// What is needed to push to the peer's FIFO.
+/// The state needed to push to the peer's FIFO.
 pub(crate) struct FifoPath {
     link: Arc<Link>,
     cells: FifoMemory,
-    /// Positions of our records that the peer may not have read.
+    /// Positions of own records that the peer may not have read.
     unread: VecDeque<u64>,
 }
 
@@ -32,7 +32,7 @@ impl FifoPath {
         FifoPath { link, cells, unread: VecDeque::new() }
     }
 
-    /// Whether our share of the FIFO has room for so many.
+    /// Whether the own share of the FIFO has room for so many.
     pub(crate) fn has_room(&mut self, needed: usize) -> bool {
         let quota = self.link.layout.fifo_quota;
         if self.unread.len() + needed > quota {

@@ -1,4 +1,4 @@
-//! What is known of a peer: shared between its endpoint, which sends, and progress, which receives.
+//! The state of a peer, shared by its endpoint, which sends, and progress, which receives.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU8};
@@ -19,7 +19,7 @@ use crate::single_copy::Remote;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(crate) enum Status {
-    /// Nobody has asked for it.
+    /// Not requested.
     Idle = 0,
     /// Under way; what the peer sends can arrive already.
     Connecting = 1,
@@ -42,7 +42,7 @@ pub(crate) struct Peer {
     pub(crate) socket: OnceLock<SocketName>,
     /// Whether an endpoint has been made; there is one at most.
     pub(crate) has_endpoint: AtomicBool,
-    /// The endpoint was dropped: failures interest nobody any more.
+    /// The endpoint was dropped: failures are not reported.
     pub(crate) closed: AtomicBool,
     /// One of the two sides found that it cannot copy from the other.
     pub(crate) single_copy_refused: AtomicBool,
@@ -94,12 +94,12 @@ impl Peer {
         self.advance(Status::Failed)
     }
 
-    /// Why nothing can be sent.
+    /// Returns why nothing can be sent.
     pub(crate) fn error(&self) -> Error {
         self.error.lock().clone().unwrap_or(Error::PeerLeft { btl: NAME, peer: self.rank })
     }
 
-    /// What one side found out about copying from the other.
+    /// The result of one side's attempt to copy from the other.
     pub(crate) fn single_copy_checked(&self, works: bool) {
         if !works {
             self.single_copy_refused.store(true, Relaxed);
@@ -159,9 +159,9 @@ pub(crate) struct DeviceState(AtomicU8);
 /// See [`DeviceState`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DeviceStatus {
-    /// Nobody has asked.
+    /// Not requested.
     Unasked,
-    /// It has been asked to take it.
+    /// The peer was asked to map it.
     Asked,
     /// It can read our device fragments.
     Ready,

@@ -30,7 +30,7 @@ impl Reference {
         Reference(u32::from(class & 0xf) << 20 | id & 0xf_ffff)
     }
 
-    /// Any 24 bits make one.
+    /// Every 24-bit value is a valid reference.
     pub(crate) fn from_bits(bits: u32) -> Self {
         Reference(bits & 0xff_ffff)
     }
@@ -48,7 +48,7 @@ impl Reference {
     }
 }
 
-/// What travels with a reference: how the fragment is to be read and returned.
+/// The data sent with a reference: how to read and return the fragment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct About {
     /// Counts the sends of this fragment.
@@ -62,7 +62,7 @@ impl About {
         u64::from(self.generation) << 32 | u64::from(self.len)
     }
 
-    /// Any 64 bits make one.
+    /// Every 64-bit value is valid.
     pub(crate) fn from_bits(bits: u64) -> Self {
         About { generation: (bits >> 32) as u32, len: bits as u32 }
     }
@@ -81,11 +81,11 @@ pub(crate) struct Own {
 pub(crate) struct Pool {
     memory: Arc<Memory>,
     class: Class,
-    /// What each is used for: bits 0 to 31 its generation, 32 to 63 who has it.
+    /// The use of each fragment: bits 0 to 31 its generation, 32 to 63 its holder.
     states: Box<[AtomicU64]>,
     /// Some of those that are free.
     free: ArrayQueue<u32>,
-    /// Those from here on have never been used.
+    /// The first fragment that was never used.
     unused: AtomicU32,
     /// Where the next search for returned fragments begins.
     cursor: AtomicU32,
@@ -168,7 +168,7 @@ impl Pool {
     fn find_returned(&self, own: &mut Own) -> bool {
         while let Some(&(id, generation)) = own.sent.front() {
             let now = self.states[id as usize].load(Relaxed);
-            // Otherwise a search of another endpoint's has found it returned.
+            // Otherwise another endpoint's search has found it returned.
             let ours = now as u32 == generation && now >> 32 >= u64::from(SENT);
             if ours && !self.reclaim(id, HELD) {
                 return false;
@@ -238,7 +238,7 @@ impl Pool {
         About { generation, len: len as u32 }
     }
 
-    /// Puts into a fragment's header what cannot travel with its reference.
+    /// Writes the details that do not fit beside the reference into the fragment's header.
     pub(crate) fn write_header(&self, id: u32, about: About) {
         let header = self.memory.header(&self.class, id);
         header.generation.store(about.generation, Relaxed);

@@ -17,7 +17,7 @@ use crate::ring::fast_box::{Arrival, MAX_INLINE, PAYLOAD, Reader};
 use crate::ring::{Corrupt, fifo};
 use crate::segment::{BoxMemory, FifoMemory};
 
-/// Messages taken from one peer before the next peer's turn.
+/// Messages read from one peer before the next peer's turn.
 const BATCH: usize = 32;
 /// The clock is looked at once in so many polls: it costs more than a poll.
 const POLLS_PER_LOOK: u32 = 32;
@@ -90,7 +90,7 @@ impl Progress {
             index += 1;
         }
         self.polls += 1;
-        // While boxes are busy, what is rarer is looked at in some of the polls only.
+        // While fast boxes are busy, only some polls check rarer sources.
         if events != 0 && !self.polls.is_multiple_of(BUSY_POLLS) {
             return events;
         }
@@ -147,10 +147,10 @@ impl Progress {
         Ok(())
     }
 
-    /// What endpoints have asked for.
+    /// Handles requests of endpoints.
     #[cold]
     fn serve(&mut self, inner: &Inner, requests: Vec<Request>, upcalls: &dyn Upcalls) -> usize {
-        // What is asked for is done at once, not when sockets are due.
+        // Handle requests at once rather than at the next socket check.
         (self.polls, self.next_look) = (POLLS_PER_LOOK, Instant::now());
         let mut events = 0;
         for request in requests {
@@ -226,7 +226,7 @@ impl Progress {
         loop {
             let mut count = self.poll_fifo(inner, upcalls);
             for fast_box in self.boxes.iter_mut().filter(|fast_box| Arc::ptr_eq(&fast_box.sender.peer, peer)) {
-                // What it broke while dying no longer matters.
+                // Ignore violations of a dying peer.
                 count += fast_box.deliver(&mut self.gather, upcalls).unwrap_or(0);
             }
             events += count;
@@ -244,7 +244,7 @@ impl Progress {
 
     /// Forgets a peer that has left, and reports it. Its connection stays until it hangs up.
     fn let_go(&mut self, inner: &Inner, peer: &Arc<Peer>, upcalls: &dyn Upcalls) {
-        // What it left behind may have been corrupt, which counts for more.
+        // Corrupt data takes precedence over the goodbye.
         if peer.status() != Status::Departed {
             return;
         }
@@ -331,7 +331,7 @@ fn deliver_fragment(
     // SAFETY: within the fragment by the check, in memory that the link keeps mapped.
     let bytes = unsafe { SharedBytes::new(memory.payload(class, reference.id()).as_ptr(), len) };
     let taken = Taken { link: &sender.link, reference, generation, keeper: OnceCell::new() };
-    // Only device segments are registered with the driver, which is what retaining is for.
+    // Only device segments are registered with the driver, and only they need retaining.
     let retain: Option<&dyn Retain> = if reference.class() >= DEVICE_SMALL { Some(&taken) } else { None };
     upcalls.receive(sender.peer.rank, Received::new(bytes, retain));
     if taken.keeper.get().is_none() {

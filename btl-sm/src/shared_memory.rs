@@ -18,15 +18,15 @@ use crate::listener::{Unlink, listen};
 use crate::peer::Status;
 use crate::progress::Progress;
 
-/// Messages to and from processes of this node, over memory that they share.
+/// The transport between processes of this node, over shared memory.
 ///
-/// Reaches the processes of its user that run on this node and share its network namespace (or the folder that
-/// `btl_sm_socket_folder` names). Leaves nothing behind, however the process ends; but for the socket in such a
-/// folder, which the next process to use the folder removes.
+/// Reaches the processes of its user that run on this node and share its network namespace, or the folder that
+/// `btl_sm_socket_folder` names. Nothing remains after the process ends, except a socket in such a folder; the next
+/// process that uses the folder removes it.
 pub struct SharedMemory {
     inner: Arc<Inner>,
     card: Card,
-    /// Taken by whoever progresses; who finds it taken leaves.
+    /// Held by the thread in progress; other threads return at once.
     progress: Lock<Progress>,
     _socket: Option<Unlink>,
 }
@@ -80,7 +80,7 @@ impl Btl for SharedMemory {
             );
             return Ok(Vec::new());
         }
-        // Uids of another user namespace mean nothing here; who owns the socket is known only by calling.
+        // Uids of another user namespace mean nothing here. Only connecting tells who owns the socket.
         if card.node.user != here.user && !self.is_of_this_user(&card.socket) {
             log::info!("{NAME}: rank {peer} is on this node but of another user, as seen from here");
             return Ok(Vec::new());

@@ -147,7 +147,7 @@ impl Handle {
         Handle { address: (address as u64).into(), len: (len as u64).into(), access }
     }
 
-    /// As it travels.
+    /// Encodes the handle.
     pub(crate) fn to_remote(self) -> Option<RemoteHandle> {
         RemoteHandle::new(self.as_bytes())
     }

@@ -1,4 +1,4 @@
-//! Who may connect: processes of this process's user, and not too many of them before they have said who they are.
+//! Admits connections: only of this process's user, and only a limited number that has not introduced itself.
 //!
 //! Anybody on the node can connect to an abstract socket. The kernel says which user it is, so a connection of another
 //! user is closed as it is accepted. What waits to be accepted takes no descriptor of this process.

@@ -1,4 +1,4 @@
-//! What is said on a connection, and what follows from it.
+//! Handles the packets of a connection.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
@@ -129,7 +129,7 @@ impl Connections {
         }
     }
 
-    /// A process of our job calls.
+    /// Handles a call of another process.
     fn answer(
         &mut self,
         inner: &Inner,
@@ -140,7 +140,7 @@ impl Connections {
     ) -> Result<(), String> {
         let peer = inner.peer(rank);
         if !matches!(peer.status(), Status::Idle | Status::Connecting) || peer.link.get().is_some() {
-            // Of two calls that crossed, it answered ours and has dropped its own, which is still in our queue.
+            // Two calls crossed. The peer answered this process's call and dropped its own, which is still queued here.
             log::debug!("{NAME}: turned away {}: rank {rank} is connected already", self.who(key));
             self.remove(key);
             return Ok(());
@@ -202,7 +202,7 @@ impl Connections {
     }
 }
 
-/// The process at the other side, if it is one of this user, of this job or one that may be met, and speaks to us.
+/// Authenticates the other side: a process of this user, and of this job or a foreign process that may be met.
 fn check_greeting(inner: &Inner, credentials: Credentials, hello: &Hello) -> Result<Rank, String> {
     if credentials.uid != inner.uid {
         return Err(format!("it is of user {}, this process of user {}", credentials.uid, inner.uid));

@@ -1,4 +1,4 @@
-//! How two processes come to share memory, and how one learns that the other is gone.
+//! Connects two processes over shared memory, and detects the end of the other.
 //!
 //! Either side connects to the other's listening socket, both check who is there (`SO_PEERCRED`, then the job's
 //! secret), and pass each other their segments:
@@ -55,7 +55,7 @@ const LISTENER: u64 = u64::MAX;
 /// Set in a connection's key: what is meant is the process at its other end.
 const PROCESS: u64 = 1 << 63;
 
-/// What progress must know.
+/// Events for progress.
 pub(crate) enum Event {
     /// From now on the peer's memory is read.
     Attached(Arc<Peer>, Arc<Link>),
@@ -84,7 +84,7 @@ struct Connection {
     credentials: Credentials,
     stage: Stage,
     since: Instant,
-    /// None until it has said who it is.
+    /// None until it has introduced itself.
     peer: Option<Arc<Peer>>,
     /// Descriptors that we have asked for, and have no answer to.
     asked: usize,
@@ -130,7 +130,7 @@ impl Connections {
         self.busy
     }
 
-    /// What has happened.
+    /// Returns the next event.
     pub(crate) fn next_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
@@ -172,7 +172,7 @@ impl Connections {
     /// Says good-bye to a peer, and listens to it still. Whether it could be said.
     pub(crate) fn say_goodbye(&mut self, peer: &Peer) -> bool {
         match self.by_rank.get(&peer.rank).and_then(|&key| self.all.get(key)) {
-            // Also where our call was not answered yet: who answers it later finds that the caller has gone in good order.
+            // Send it also before the call was answered: a later answer then finds that the caller has left.
             Some(connection) => {
                 let sent = socket::send(connection.socket.as_fd(), &Packet::Goodbye.to_bytes(), None);
                 !matches!(sent, Err(error) if error.kind() == io::ErrorKind::WouldBlock)
@@ -284,7 +284,7 @@ impl Connections {
     /// The process at the other end is said to have ended.
     fn process_ended(&mut self, inner: &Inner, key: usize) {
         let ended = |connection: &Connection| connection.process.as_ref().is_some_and(socket::has_ended);
-        // What it had said before comes first: a good-bye, say. The key may be another connection's by then.
+        // Handle earlier packets first, such as a goodbye. The key may name another connection by then.
         if self.all.get(key).is_some_and(ended) {
             self.receive(inner, key);
             if self.all.get(key).is_some_and(ended) {
@@ -311,7 +311,7 @@ impl Connections {
         }
     }
 
-    /// The other side broke the rules, or is none of ours.
+    /// Closes a connection whose other side broke the protocol or is a foreign process.
     fn break_off(&mut self, key: usize, reason: &str) {
         log::warn!("{NAME}: turned away {}: {reason}", self.who(key));
         let called = self.all.get(key).is_some_and(|connection| connection.stage == Stage::Called);
@@ -328,7 +328,7 @@ impl Connections {
         self.by_rank.remove(&peer.rank);
         if peer.status() != Status::Departed {
             let error = match stage {
-                Some(Stage::Called) => peer.unreachable("it hung up on our greeting"),
+                Some(Stage::Called) => peer.unreachable("it closed the connection during the handshake"),
                 _ => peer.gone("it died"),
             };
             self.events.push_back(Event::Lost(peer, error));

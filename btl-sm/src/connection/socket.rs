@@ -20,7 +20,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use super::wire::RECEIVE_BUFFER;
 use crate::card::SocketName;
 
-/// Who is at the other end, as the kernel says.
+/// The credentials of the other end, as the kernel reports them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Credentials {
     /// In this process's pid namespace; 0 if it is not visible there.
@@ -28,7 +28,7 @@ pub(crate) struct Credentials {
     pub(crate) uid: u32,
 }
 
-/// What `receive` found.
+/// The result of `receive`.
 pub(crate) enum Received {
     /// A packet and the files that came with it; none of them, too, if this process has no room for all.
     Packet(Vec<u8>, Vec<OwnedFd>),
@@ -45,7 +45,7 @@ fn address(name: &SocketName) -> io::Result<SocketAddrUnix> {
     })
 }
 
-/// A descriptor whose file forked children do not have: peers see it close when this process ends.
+/// A descriptor that forked children do not inherit: peers see it close when this process ends.
 pub(crate) type Descriptor = Unshared<OwnedFd>;
 
 fn socket() -> io::Result<Descriptor> {
@@ -78,7 +78,7 @@ pub(crate) fn accept(listener: &OwnedFd) -> io::Result<Option<Descriptor>> {
     }
 }
 
-/// Who is at the other end.
+/// Returns the credentials of the other end.
 ///
 /// Asked for by hand: a process outside our pid namespace has pid 0, which `rustix::net::UCred` cannot hold.
 pub(crate) fn credentials(socket: BorrowedFd<'_>) -> io::Result<Credentials> {
@@ -151,7 +151,7 @@ pub(crate) fn send_with(socket: BorrowedFd<'_>, packet: &[u8], files: &[Borrowed
 
 /// Receives a packet, if there is one.
 pub(crate) fn receive(socket: &OwnedFd) -> io::Result<Received> {
-    // That the other side closed before it had read all is told first, once, and hides what it had said before.
+    // If the other side closed with unread data, the error is reported first and hides earlier packets. Read once more.
     match receive_next(socket) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionReset => receive_next(socket),
         received => received,

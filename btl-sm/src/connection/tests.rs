@@ -1,4 +1,4 @@
-//! Strangers at the door. What a child process must do is in `tests/processes.rs`.
+//! Foreign processes that connect. What a child process must do is in `tests/processes.rs`.
 
 use std::cell::RefCell;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
@@ -78,7 +78,7 @@ impl House {
         socket::connect(&Card::parse(&self.btl.card()).unwrap().socket).unwrap()
     }
 
-    /// What the house answers.
+    /// Returns the server's answer.
     fn answer(&self, caller: &OwnedFd) -> Received {
         let start = Instant::now();
         loop {
@@ -134,7 +134,7 @@ fn a_process_of_the_job_is_let_in() {
 }
 
 #[test]
-fn strangers_are_turned_away() {
+fn foreign_processes_are_turned_away() {
     listen_to_the_log();
     type Spoiler = (&'static str, &'static str, fn(&mut Hello));
     let spoilers: [Spoiler; 6] = [
@@ -158,13 +158,13 @@ fn strangers_are_turned_away() {
             }
             _ => panic!("{what}: was let in"),
         }
-        assert!(house.heard.1.borrow().is_empty(), "{what}: no peer of ours has failed");
+        assert!(house.heard.1.borrow().is_empty(), "{what}: no peer has failed");
         assert!(was_logged(logged), "{what} was not logged");
     }
 }
 
 #[test]
-fn garbage_is_turned_away_and_harms_nobody() {
+fn garbage_is_refused_without_harm() {
     listen_to_the_log();
     let house = House::new();
     for garbage in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0; 1], &[0xff; 4000], &Packet::Goodbye.to_bytes()] {
@@ -172,7 +172,7 @@ fn garbage_is_turned_away_and_harms_nobody() {
         socket::send(caller.as_fd(), garbage, None).unwrap();
         assert!(house.is_turned_away(&caller), "{} bytes", garbage.len());
     }
-    assert!(was_logged("turned away process") && was_logged("a packet is not ours"));
+    assert!(was_logged("turned away process") && was_logged("a packet has the wrong magic number"));
     drop(house.call());
     a_process_of_the_job_is_let_in();
 }
@@ -224,7 +224,7 @@ fn of_too_many_that_say_nothing_the_oldest_makes_room() {
 }
 
 #[test]
-fn what_was_said_last_is_heard_though_not_all_was_read() {
+fn last_packets_are_read_before_the_close_is_reported() {
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
     socket::send(ours.as_fd(), b"never read", None).unwrap();
@@ -236,7 +236,7 @@ fn what_was_said_last_is_heard_though_not_all_was_read() {
 }
 
 #[test]
-fn device_memory_that_is_not_known_is_asked_for_in_vain_and_what_nobody_asked_for_is_not_taken() {
+fn unknown_device_memory_is_refused_and_unrequested_memory_is_ignored() {
     listen_to_the_log();
     let (hello, memory) = introduction();
     let house = House::new();
@@ -256,14 +256,14 @@ fn device_memory_that_is_not_known_is_asked_for_in_vain_and_what_nobody_asked_fo
 }
 
 #[test]
-fn a_packet_arrives_without_its_file_where_there_is_no_room_for_one_more() {
+fn a_packet_arrives_without_its_file_if_descriptors_are_exhausted() {
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     const CHILD: &str = "CABLEWAY_TEST_NO_ROOM";
     if std::env::var_os(CHILD).is_none() {
         // The limit is the process's.
         let mut command = std::process::Command::new(std::env::current_exe().unwrap());
-        let name = "connection::tests::a_packet_arrives_without_its_file_where_there_is_no_room_for_one_more";
+        let name = "connection::tests::a_packet_arrives_without_its_file_if_descriptors_are_exhausted";
         let output =
             command.args([name, "--exact", "--nocapture", "--test-threads=1"]).env(CHILD, "1").output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);

@@ -34,15 +34,15 @@ struct Prefix {
     kind: U16,
 }
 
-/// Who a process is, and what the other needs to know of it.
+/// The introduction of a process.
 #[derive(Clone, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub(crate) struct Hello {
-    /// The secret of the process that it is said to.
+    /// The receiver's secret.
     pub(crate) secret: [u8; 32],
-    /// The name of who says it: within a job, its rank.
+    /// The sender's name: within a job, its rank.
     pub(crate) from: U64,
-    /// The name of whom it believes to speak to.
+    /// The receiver's name.
     pub(crate) to: U64,
     /// The number by which the listener names itself in the speaker's FIFO.
     pub(crate) index: U32,
@@ -63,7 +63,7 @@ impl std::fmt::Debug for Hello {
     }
 }
 
-/// Why a connection is not wanted.
+/// Why a connection is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Refusal {
@@ -99,14 +99,14 @@ impl From<&WantedMemory> for Wanted {
     }
 }
 
-/// What comes of asking for it.
+/// The answer to a request for device memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Gift {
     /// Descriptors of pieces that have so many bytes each.
     Given(Vec<u64>),
-    /// Nothing this time: it is no more, or was not known.
+    /// Unavailable: it was freed, or is unknown.
     Gone,
-    /// Nothing ever.
+    /// Never available.
     Refused,
 }
 
@@ -156,7 +156,7 @@ pub(crate) enum Packet {
     Ask(WantedMemory),
     /// The answer.
     Give(WantedMemory, Gift),
-    /// Device memory of the sender's that is no more.
+    /// Freed device memory of the sender.
     Gone { buffer_id: u64 },
 }
 
@@ -188,7 +188,7 @@ impl Packet {
     pub(crate) fn parse(bytes: &[u8]) -> Result<Self, &'static str> {
         let (prefix, body) = Prefix::read_from_prefix(bytes).map_err(|_| "a packet is too short")?;
         if prefix.magic != MAGIC {
-            return Err("a packet is not ours");
+            return Err("a packet has the wrong magic number");
         }
         if prefix.version.get() != VERSION {
             return Err("a packet is of another version");
@@ -218,14 +218,14 @@ impl Packet {
             8 => Ok(Packet::Ask(WantedMemory::read_from_bytes(body).map_err(|_| length)?)),
             9 => {
                 let (wanted, gift) = WantedMemory::read_from_prefix(body).map_err(|_| length)?;
-                let gift = Gift::parse(gift).ok_or("what a packet gives is nothing known")?;
+                let gift = Gift::parse(gift).ok_or("a packet gives unknown device memory")?;
                 Ok(Packet::Give(wanted, gift))
             }
             10 => {
                 let buffer_id = U64::read_from_bytes(body).map_err(|_| length)?.get();
                 Ok(Packet::Gone { buffer_id })
             }
-            _ => Err("a packet is of no known kind"),
+            _ => Err("a packet is of an unknown kind"),
         }
     }
 }
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_what_it_wrote_and_refuses_the_rest() {
+    fn decoding_reverses_encoding_and_refuses_other_bytes() {
         for packet in packets() {
             let bytes = packet.to_bytes();
             assert!(bytes.len() < RECEIVE_BUFFER);

@@ -1,8 +1,8 @@
-//! The copies under way, and those that wait to set out together.
+//! The device copies under way, and those that wait for the next batch.
 //!
-//! To hand a copy to the driver takes longer than a small one itself, and copies that are handed over together overlap.
-//! So what one look at the peers' messages brings sets out as one batch; and as long as some batches are under way,
-//! small copies gather for the next.
+//! Submitting a copy to the driver takes longer than a small copy itself, and copies submitted together overlap. Copies
+//! found in one pass over the peers' messages therefore form one batch. While some batches are under way, small copies
+//! gather for the next one.
 
 use std::collections::VecDeque;
 
@@ -44,7 +44,7 @@ impl Copy {
     }
 }
 
-/// What of both sides is copied.
+/// The ranges of both sides that are copied.
 pub(super) enum How {
     /// One run.
     Run,
@@ -73,7 +73,7 @@ pub(super) struct Of {
     pub(super) token: Token,
     /// Whether the peer's memory is on the same device.
     pub(super) one_device: bool,
-    /// Kept until the copy is done.
+    /// Held until the copy completes.
     pub(super) _mapped: Mapped,
 }
 
@@ -99,7 +99,7 @@ pub(super) struct Batches {
     bytes: usize,
     mixed: bool,
     running: Vec<Running>,
-    /// Those that could not set out.
+    /// Copies that could not start.
     failed: Vec<(Vec<Of>, DeviceError)>,
 }
 
@@ -120,7 +120,7 @@ impl Batches {
             || self.failed.iter().flat_map(|batch| &batch.0).any(|of| of.peer == peer)
     }
 
-    /// Hands over what waits, but for small copies in a context that has enough to do.
+    /// Submits waiting copies, except small ones in a busy context.
     pub(super) fn set_out(&mut self, devices: &Devices) {
         let Some(first) = self.waiting.first() else { return };
         if self.mixed || self.waiting.len() > MOST_COPIES || self.bytes > MOST_BYTES {
@@ -136,7 +136,7 @@ impl Batches {
         self.waiting = batch;
     }
 
-    /// Whether so much is to gather further.
+    /// Whether a batch of this size should gather more copies.
     fn holds_back(&self, context: Context, bytes: usize, copies: usize) -> bool {
         let busy = || self.running.iter().filter(|running| running.context == context).count() >= DEPTH;
         bytes < ENOUGH && copies < MOST_COPIES && busy()
@@ -151,7 +151,7 @@ impl Batches {
             let context = context(&first.local);
             let mut batch = vec![first];
             let mut bytes = batch[0].len;
-            // One that no kernel can pack fails with its batch, which others are not to be in.
+            // A copy that no kernel can pack fails with its batch, so it gets its own.
             let packed = batch[0].is_packed();
             let most = if packed { MOST_PACKED_BYTES } else { MOST_BYTES };
             let mut others = VecDeque::new();

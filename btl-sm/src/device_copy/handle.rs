@@ -1,4 +1,4 @@
-//! How device memory is named to a peer.
+//! The handle of device memory.
 
 use cableway_btl::{Access, RemoteHandle};
 use cableway_common_cuda::{ExportKind, Exported};
@@ -23,7 +23,7 @@ pub(crate) struct Handle {
     /// Where in the allocation the part begins.
     first: U64,
     len: U64,
-    /// Another allocation that the peer was told of and that is no more; 0 if there is none to tell of.
+    /// A freed allocation that was named to the peer; 0 if there is none.
     gone: U64,
     driver: [u8; 64],
 }
@@ -59,7 +59,7 @@ impl Handle {
         }
     }
 
-    /// As it travels.
+    /// Encodes the handle.
     pub(crate) fn to_remote(self) -> Option<RemoteHandle> {
         RemoteHandle::new(self.as_bytes())
     }
@@ -84,7 +84,7 @@ impl Handle {
         &self.device
     }
 
-    /// The allocation that is no more.
+    /// The freed allocation.
     pub(crate) fn gone(&self) -> Option<u64> {
         Some(self.gone.get()).filter(|id| *id != 0)
     }

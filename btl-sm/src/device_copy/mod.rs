@@ -1,12 +1,13 @@
-//! One copy between device memories of two processes: one of them maps the other's and has a device copy.
+//! Direct copies between device memories of two processes: one of them maps the other's memory and starts a device
+//! copy.
 //!
 //! The owner names its memory (`handle`) only once the default stream's work on it is done, which is the engine's part;
 //! the copy waits for the default stream of the process that makes it. Between processes on one device the lower rank
 //! copies, whichever way the message goes: contexts that take turns on a device cost much more than the copy.
 //!
-//! What cannot be mapped, or is not worth it yet, is [`Error::Unavailable`]: another protocol carries the message.
-//! Memory that is passed by file descriptor is asked for over the socket of the two processes (`connection`), and mapped
-//! when the answer comes.
+//! Memory that cannot be mapped, or is not worth mapping yet, is [`Error::Unavailable`]: another protocol carries the
+//! message. Memory that is passed by file descriptor is requested over the socket of the two processes (`connection`),
+//! and mapped when the reply arrives.
 
 mod batches;
 pub(crate) mod handle;
@@ -31,7 +32,7 @@ pub(crate) use recent::Recent;
 /// Devices of a node whose identity is remembered; that of others is asked for each time.
 const DEVICES: usize = 32;
 
-/// What is copied between a local region and a peer's.
+/// The ranges of a local region and a peer's that are copied.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum What<'s> {
     /// All of the local region, and as much from this offset on of the peer's.
@@ -46,7 +47,7 @@ pub(crate) enum What<'s> {
 /// Why a copy was not begun.
 pub(crate) struct NotBegun {
     pub(crate) reason: String,
-    /// What to ask the peer for, so that the next one can be.
+    /// The request to the peer that makes the next copy possible.
     pub(crate) wanted: Option<Wanted>,
 }
 
@@ -66,7 +67,7 @@ pub(crate) struct DeviceCopies {
     batches: Mutex<Batches>,
     /// Copies that have not been reported.
     count: AtomicUsize,
-    /// Messages are being looked at, after which what waits sets out.
+    /// Messages are being read; waiting copies start afterwards.
     gathering: AtomicBool,
 }
 
@@ -93,7 +94,7 @@ impl DeviceCopies {
     ) -> Option<RemoteHandle> {
         let exported = self.exports.export(&region.location, region.address, region.len, peer)?;
         if self.imports.refuses(peer, exported.kind) {
-            // It would hardly fare better.
+            // Another method would hardly work better.
             return None;
         }
         let handle = Handle::new(&exported, region.address, region.len, access, self.exports.gone(peer));
@@ -101,17 +102,17 @@ impl DeviceCopies {
         handle.to_remote()
     }
 
-    /// Has peers hear of what they were told of and that is no more, by `say(peer, id)`.
+    /// Calls `say(peer, id)` for freed allocations that were named to peers.
     pub(crate) fn tell_gone(&self, say: impl FnMut(Rank, u64) -> bool) {
         self.exports.tell_gone(say);
     }
 
-    /// Closes what a peer says is no more.
+    /// Closes the mapping of an allocation that the peer has freed.
     pub(crate) fn forget(&self, peer: Rank, buffer_id: u64) {
         self.imports.forget(peer, buffer_id);
     }
 
-    /// What a peer gets that asks for the descriptor of memory of ours.
+    /// Answers a peer's request for the descriptor of local memory.
     pub(crate) fn answer(&self, peer: Rank, wanted: &Wanted) -> Answer {
         self.exports.answer(wanted, peer)
     }
@@ -225,7 +226,7 @@ impl DeviceCopies {
         let reach = self.imports.reach(peer, &exported, &local.location, local.len as u64);
         match reach.map_err(|error| error.to_string())? {
             Reach::Mapped(mapped) => Ok(mapped),
-            Reach::NotYet => Err("the peer's memory is not mapped before it is met again".into()),
+            Reach::NotYet => Err("the peer's memory is mapped only when it is used again".into()),
             Reach::Ask(wanted) => {
                 let reason = "the peer has to pass a descriptor of its memory first".to_owned();
                 Err(NotBegun { reason, wanted: Some(wanted) })
@@ -240,7 +241,7 @@ impl DeviceCopies {
         self.gathering.store(true, Relaxed);
     }
 
-    /// Lets what has gathered set out, and reports the copies that are done; how many.
+    /// Starts gathered copies and reports completed ones; returns how many.
     #[inline]
     pub(crate) fn poll(&self, upcalls: &dyn Upcalls) -> usize {
         self.gathering.store(false, Relaxed);
@@ -254,7 +255,7 @@ impl DeviceCopies {
             batches.set_out(&self.devices);
             let ended = batches.ended();
             if !ended.is_empty() {
-                // What was held back for these.
+                // Start copies that waited for these.
                 batches.set_out(&self.devices);
             }
             self.count
@@ -269,7 +270,7 @@ impl DeviceCopies {
             for of in copies {
                 count += 1;
                 let token = of.token;
-                // What is of a pool must have been let go of when its owner hears that the message is over.
+                // Release memory of a pool before its owner learns that the message is done.
                 drop(of);
                 upcalls.completed(token, result.clone());
             }
@@ -282,8 +283,8 @@ impl DeviceCopies {
         self.imports.given_up(peer)
     }
 
-    /// Closes what belongs to a peer that is gone; false as long as copies from or to its memory are under way. They use
-    /// buffers of ours, so that nobody may be told before that it is gone.
+    /// Closes the mappings of an ended peer. Returns false while copies from or to its memory are under way; do not
+    /// report its end before, since they use local buffers.
     pub(crate) fn let_go(&self, peer: Rank) -> bool {
         if self.count.load(Relaxed) != 0 && self.batches.lock().has(peer) {
             return false;
@@ -311,7 +312,7 @@ fn within(region: usize, ours: &Strided, theirs: &Strided, len: u64) -> Result<(
 
 /// Says once why copies between devices of two processes do not work.
 fn refused(error: &DeviceError) -> String {
-    // As long as other kernels fill the device, that is to be expected.
+    // This is expected while other kernels fill the device.
     if error.wants_kernel() {
         return error.to_string();
     }

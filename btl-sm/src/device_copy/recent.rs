@@ -1,8 +1,8 @@
-//! What the last messages to and from one peer have shown of its memory and ours, so that those of one allocation that
-//! follow it are looked up nowhere.
+//! Caches the allocations of the last messages to and from one peer, so that later messages of the same allocation need
+//! no lookup.
 //!
-//! It is known by the driver's ids of allocations, which are never used twice and are asked for with every message: what
-//! belongs to one that is no more is not found again.
+//! Entries are keyed by the driver's allocation ids, which are never reused and are read for every message. A freed
+//! allocation is therefore never found.
 
 use cableway_btl::{Access, Region, RemoteHandle};
 use cableway_common_cuda::{Location, Mapped, WasMapped};
@@ -13,7 +13,7 @@ use super::handle::Handle;
 /// peer keeps what is no more until its own limits ask for it; of mappings, account is kept at each use.
 const USES: u32 = 32;
 
-/// Of one peer.
+/// The cache of one peer.
 #[derive(Default)]
 pub(crate) struct Recent {
     exported: Option<RecentExport>,
@@ -46,8 +46,8 @@ impl Recent {
     }
 
     pub(super) fn exported(&mut self, at: &Location, access: Access, handle: &Handle) {
-        // An allocation without an id is none that could be known again, as is a run, of whose first piece that is only.
-        // Whether memory of a pool is named depends on how much it is. What is no more is said once.
+        // Do not cache allocations without an id, nor runs, of which only the first piece is known. Whether memory of a
+        // pool is named depends on its length. A freed allocation is reported once.
         if at.buffer_id != 0 && handle.is_of(at.buffer_id) && !handle.is_of_pool() && handle.gone().is_none() {
             self.exported = Some(RecentExport { at: *at, access, handle: *handle, uses: 0 });
         }
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_its_first_piece_does_not_tell_is_not_remembered() {
+    fn unknown_later_pieces_are_not_cached() {
         let location = Location { class: MemoryClass::Device, device: Some(DeviceIndex(0)), context: 0, buffer_id: 7 };
         let region = Region { address: 0x10_0000 as *mut u8, len: 2000, location, order: Order::None };
         for (buffer_id, remembered) in [(7, true), (1 << 63 | 1, false)] {

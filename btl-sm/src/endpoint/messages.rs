@@ -1,5 +1,4 @@
-//! Messages on their way into the peer's sight: by the FIFO that all share, or the fast box that the peer has earned, at
-//! first hand or in fragments.
+//! Sends messages by the shared FIFO or the peer's fast box, in line or in fragments.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -66,7 +65,7 @@ impl SmEndpoint {
     /// Sends a fragment that `acquire` yielded, of `len` bytes.
     pub(super) fn push(&mut self, reference: Reference, len: usize) -> Result<(), Error> {
         let (Some(link), Some(pool)) = (self.peer.link.get(), self.inner.pool(reference.class())) else {
-            return Err(self.unavailable("send", "the fragment is none of this endpoint's"));
+            return Err(self.unavailable("send", "the fragment belongs to another endpoint"));
         };
         let own = &mut self.fragments[usize::from(reference.class())];
         let about = pool.prepare(reference.id(), len, link.index, own);

@@ -28,10 +28,10 @@ use crate::pool::{DEVICE_CHUNK, DEVICE_SMALL, EAGER, LARGE, Own, Reference};
 use crate::ring::Corrupt;
 use crate::single_copy::Handle;
 
-/// What is there where devices copy between the two processes.
+/// The capabilities that device copies add.
 const DEVICE_COPY: Flags = Flags::DEVICE_GET.union(Flags::DEVICE_PUT).union(Flags::DEVICE_TO_DEVICE);
 
-/// What kernels do besides.
+/// The capabilities that kernels add.
 const KERNELS: Flags = Flags::DEVICE_STRIDED.union(Flags::DEVICE_PACKED);
 
 /// See the module.
@@ -49,7 +49,7 @@ pub(crate) struct SmEndpoint {
     fragments: [Own; 4],
     offers: Offers,
     priced: Priced,
-    /// Device memory of the peer's and ours that was met last.
+    /// The device memory of either side that was used last.
     recent: Recent,
 }
 
@@ -175,7 +175,7 @@ impl Endpoint for SmEndpoint {
         let other = self.other(local, handle);
         let costs = self.priced.of(&self.inner.settings.device_costs, local.device, other);
         let copier = if mover.is_peer() { self.peer.rank } else { self.inner.job.rank };
-        // Only who would come second takes turns, and only on one device.
+        // Only the higher rank takes turns, and only on one device.
         if other == Other::Same && copier != self.inner.job.rank.min(self.peer.rank) {
             return costs.turn;
         }

@@ -1,4 +1,4 @@
-//! Copies between the two processes' memory that no message carries: by the kernel, once, and by devices.
+//! `get` and `put`: single copies by the kernel, and copies by devices.
 
 use cableway_btl::{Access, Error, Flags, Local, Packed, Region, Remote as Memory, Token, Transfer};
 use cableway_common_cuda::{Location, Strided};

@@ -210,7 +210,7 @@ impl<S: Slots> Writer<S> {
     }
 }
 
-/// What lies next in a ring.
+/// The next message in a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {
     /// A message of this length, beginning so many bytes behind the first slot's beginning.
@@ -234,7 +234,7 @@ impl<S: Slots> Reader<S> {
         Reader { slots, tail: 0, published: 0 }
     }
 
-    /// What has arrived next. Its slots stay the receiver's until `release`.
+    /// Returns the next message. The receiver owns its slots until `release`.
     #[inline]
     pub(crate) fn next(&mut self) -> Result<Option<Arrival>, Corrupt> {
         let slot = self.slot(self.tail);
@@ -264,7 +264,7 @@ impl<S: Slots> Reader<S> {
                 unsafe { self.slots.read(at, &mut about) };
                 (Arrival::Fragment { reference: value, about: u64::from_ne_bytes(about) }, 1)
             }
-            // What it makes way for was written before it was.
+            // The message behind the padding was written before the padding.
             SKIPPED if self.tail % 2 == 1 => {
                 self.tail += 1;
                 return self.next();

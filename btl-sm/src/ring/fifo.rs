@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use super::{Corrupt, Word};
 
-/// What a record says.
+/// The kind of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Kind {
@@ -26,7 +26,7 @@ pub(crate) enum Kind {
 pub(crate) struct Record {
     /// The producer, as the receiver numbers them.
     pub(crate) producer: u16,
-    /// What it says.
+    /// The kind.
     pub(crate) kind: Kind,
     /// 24 bits.
     pub(crate) value: u32,
@@ -77,7 +77,7 @@ pub(crate) fn push<C: Cells>(cells: &C, record: Record) -> Option<u64> {
                 return Some(position);
             }
             Err(other) => {
-                // A lap behind: what lies there was not read yet.
+                // A lap behind: this record was not read yet.
                 let behind = (lap_of(position, count).wrapping_sub(other >> 44)) & (LAPS - 1);
                 if behind == 1 {
                     return None;

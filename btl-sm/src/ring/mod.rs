@@ -13,7 +13,7 @@ pub(crate) mod offer;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What one 64-bit word of a ring must be able to do.
+/// The operations on a 64-bit word of a ring.
 pub(crate) trait Word {
     fn load(&self, order: Ordering) -> u64;
     fn store(&self, value: u64, order: Ordering);

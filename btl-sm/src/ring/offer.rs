@@ -1,7 +1,7 @@
-//! Offers: pieces of work that both of two processes may do, and exactly one of them will.
+//! Offers: work that exactly one of two processes will do.
 //!
-//! An offer is one word in the segment of the process that makes it, which one other process may claim. Bits 0 to 1 say
-//! how it stands, 2 to 63 which of the offers made by this word it is. A word of zeroes is on offer to nobody.
+//! An offer is one word in the segment of its maker, which one other process may claim. Bits 0 to 1 hold the state,
+//! bits 2 to 63 the sequence number. A word of zeroes offers nothing.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 
@@ -21,7 +21,7 @@ pub(crate) fn prepare<W: Word>(word: &W, generation: u64) {
     word.store(state(generation, PREPARED), Release);
 }
 
-/// Offers what was prepared. All that was written before is seen by who claims it.
+/// Opens the prepared offer. The claimer sees all earlier writes.
 pub(crate) fn open<W: Word>(word: &W, generation: u64) {
     word.store(state(generation, OFFERED), Release);
 }
@@ -37,7 +37,7 @@ pub(crate) fn withdraw<W: Word>(word: &W, generation: u64) -> Result<bool, Corru
     match word.compare_exchange(state(generation, OFFERED), withdrawn, AcqRel, Acquire) {
         Ok(_) => Ok(true),
         Err(now) if now == state(generation, CLAIMED) => Ok(false),
-        // Only who made it could have opened it.
+        // Only its maker can open it.
         Err(now) if now == state(generation, PREPARED) => {
             word.store(withdrawn, Release);
             Ok(true)

@@ -1,4 +1,4 @@
-//! Where things lie in a segment.
+//! The layout of a segment.
 
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
@@ -14,7 +14,7 @@ pub(crate) struct Slot {
 }
 const _: () = assert!(size_of::<Slot>() == SLOT && std::mem::offset_of!(Slot, payload) == STAMP && SLOT == 32);
 
-/// What precedes a fragment's payload, or lies apart from it in a device segment.
+/// The header of a fragment. A device segment keeps it apart from the payload.
 #[repr(C, align(64))]
 pub(crate) struct FragmentHeader {
     /// Counts the sends of this fragment. The owner writes it.
