@@ -8,12 +8,14 @@ mod device;
 mod host;
 mod loops;
 mod message;
+mod on_device;
 mod pieces;
 
 use cableway_common_cuda::{Completion, Devices, Location, MemoryClass, Order, Spread, Strided};
 
 use self::device::DeviceSide;
 use self::message::{Message, at};
+use self::on_device::Device;
 use crate::error::Error;
 use crate::layout::Layout;
 
@@ -22,8 +24,7 @@ pub use pieces::Piece;
 /// Packs or unpacks one message. Its position is a number of packed bytes: every call goes on where the last one
 /// ended, and [`set_position`](Self::set_position) costs nothing, also in the middle of a basic element.
 ///
-/// For a contiguous message it holds no reference to the layout, and making one allocates nothing and touches no
-/// shared counter.
+/// A convertor of a contiguous message holds no reference to the layout, and its creation allocates nothing.
 pub struct Convertor {
     /// The first byte for a contiguous message, else the buffer's address.
     address: *mut u8,
@@ -35,43 +36,6 @@ pub struct Convertor {
     receives: bool,
     location: Location,
     device: Device,
-}
-
-/// What a convertor needs besides if its buffer, or a part of it, lives on a device.
-enum Device {
-    /// Nothing: all of the buffer is host memory.
-    None,
-    /// The buffer is in one allocation, and nothing of it was packed or unpacked yet: nor will be what goes by one copy.
-    Unused(Devices),
-    Used(Box<DeviceSide>),
-}
-
-impl Device {
-    #[inline]
-    fn of(location: &Location, devices: &Devices) -> Device {
-        if location.on_device() { Device::Unused(devices.clone()) } else { Device::None }
-    }
-
-    /// None for host memory at `location`.
-    fn used(&mut self, location: &Location) -> Option<&mut DeviceSide> {
-        if let Device::Unused(devices) = self {
-            *self = DeviceSide::new(location, devices).map_or(Device::None, Device::Used);
-        }
-        match self {
-            Device::Used(side) => Some(side),
-            _ => None,
-        }
-    }
-
-    #[inline]
-    fn is_some(&self) -> bool {
-        !matches!(self, Device::None)
-    }
-
-    #[inline]
-    fn is_mixed(&self) -> bool {
-        matches!(self, Device::Used(side) if side.is_mixed())
-    }
 }
 
 // SAFETY: the buffer is the user's promise for as long as the convertor is used, on whatever thread.
@@ -143,16 +107,8 @@ impl Convertor {
     ) -> Convertor {
         let size = layout.size().saturating_mul(count);
         if size == 0 {
-            return Convertor {
-                address: base,
-                position: 0,
-                size,
-                count,
-                layout: None,
-                receives,
-                location,
-                device: Device::None,
-            };
+            let (layout, device) = (None, Device::None);
+            return Convertor { address: base, position: 0, size, count, layout, receives, location, device };
         }
         let message = Message { layout: Some(layout), count, base };
         let (location, device) = if layout.in_one_allocation(base, count, &location, devices) {

@@ -3,9 +3,9 @@
 
 use std::ops::Range;
 
-use cableway_common_cuda::{Completion, CopyBatch, DeviceError, Order};
+use cableway_common_cuda::{Completion, CopyBatch, DeviceError, Direction, Order};
 
-use super::Copier;
+use super::copier::Copier;
 use super::plan::Copy;
 use crate::convertor::loops::move_short;
 
@@ -59,7 +59,7 @@ fn clusters(copies: &[Copy]) -> Vec<Cluster> {
 /// Packs by `copies`, which the completion ends; it is done already where the CPU has had to sort out the bytes.
 ///
 /// # Safety
-/// As [`Copier::add`] for every copy, until the completion is done; the bytes between the first and the last block of
+/// As [`Copier::pack`] for every copy, until the completion is done; the bytes between the first and the last block of
 /// any stretch may be read.
 pub(super) unsafe fn pack(
     copier: &Copier<'_>,
@@ -72,15 +72,16 @@ pub(super) unsafe fn pack(
     scratch.reserve(together.min(SCRATCH) as usize);
     let memory = scratch.as_mut_ptr();
 
-    let mut round = Round { batch: copier.batch(order)?, used: 0, landed: Vec::new() };
+    let mut round = Round { batch: copier.batch(Direction::DeviceToHost, order)?, used: 0, landed: Vec::new() };
     for cluster in &clusters {
         if cluster.is_single() {
             // SAFETY: the caller's promise.
-            unsafe { copier.add(&mut round.batch, &copies[cluster.copies.start]) }?;
+            unsafe { copier.pack(&mut round.batch, &copies[cluster.copies.start]) }?;
             continue;
         }
         if round.used as u64 + cluster.len() > SCRATCH {
-            let next = Round { batch: copier.batch(Order::None)?, used: 0, landed: Vec::new() };
+            let next =
+                Round { batch: copier.batch(Direction::DeviceToHost, Order::None)?, used: 0, landed: Vec::new() };
             // SAFETY: the caller's promise; the scratch holds what has landed.
             unsafe { std::mem::replace(&mut round, next).sort_out(copier, copies, memory) }?;
         }

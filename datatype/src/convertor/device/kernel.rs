@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use cableway_common_cuda::{Completion, DeviceError, Direction, EngineWork, Order, Packing, Spread};
 
-use super::Copier;
+use super::copier::Copier;
 
 /// What a convertor knows of its message and of the default stream.
 #[derive(Default)]

@@ -1,5 +1,6 @@
 //! Packing and unpacking by a device's driver, where the CPU may not touch the buffer.
 
+mod copier;
 mod gather;
 mod kernel;
 mod plan;
@@ -7,10 +8,11 @@ mod segments;
 
 use std::ops::Range;
 
-use cableway_common_cuda::{Completion, CopyBatch, DeviceError, Devices, Direction, Location, Order};
+use cableway_common_cuda::{Completion, DeviceError, Devices, Direction, Location, Order};
 
+use self::copier::Copier;
 use self::kernel::ByKernel;
-use self::plan::{Copy, Plan};
+use self::plan::Plan;
 use self::segments::Segments;
 use super::host;
 use super::message::Message;
@@ -93,7 +95,7 @@ impl DeviceSide {
                 completion = match started {
                     Some(started) => started,
                     // SAFETY: the caller's promise.
-                    None => unsafe { copier.transfer::<PACK>(range, order, &mut self.scratch) }?,
+                    None => unsafe { transfer_by_engines::<PACK>(&copier, range, order, &mut self.scratch) }?,
                 };
             }
             Place::Several(segments) => {
@@ -110,7 +112,7 @@ impl DeviceSide {
                     // Which device comes first in which fragment nobody knows, so that all wait.
                     let order = Order::AfterDefaultStream;
                     // SAFETY: the caller's promise.
-                    completion = unsafe { copier.transfer::<PACK>(part, order, &mut self.scratch) }?;
+                    completion = unsafe { transfer_by_engines::<PACK>(&copier, part, order, &mut self.scratch) }?;
                 }
             }
         }
@@ -119,60 +121,26 @@ impl DeviceSide {
     }
 }
 
-/// Copies between one allocation on a device and packed bytes in host memory.
-struct Copier<'a> {
-    devices: &'a Devices,
-    location: &'a Location,
-    message: &'a Message<'a>,
-    packed: *mut u8,
-}
-
-impl<'a> Copier<'a> {
-    /// # Safety
-    /// As [`DeviceSide::transfer`], for memory at `location`.
-    unsafe fn transfer<const PACK: bool>(
-        &self,
-        range: Range<u64>,
-        order: Order,
-        scratch: &mut Vec<u8>,
-    ) -> Result<Completion, DeviceError> {
-        let plan = Plan::new(self.message, range);
-        if PACK {
-            // SAFETY: the caller's promise; what lies between blocks of one allocation is of that allocation.
-            return unsafe { gather::pack(self, &plan.copies, order, scratch) };
-        }
-        // What lies between the blocks is not ours to write: each has its own copy.
-        let mut batch = self.begin(Direction::HostToDevice, order)?;
-        for copy in &plan.copies {
-            let user = (self.message.at(copy.offset), copy.pitch as usize);
-            // SAFETY: the caller's promise, for every row of the copy.
-            unsafe {
-                let packed = (self.packed.add(copy.packed as usize).cast_const(), copy.packed_pitch as usize);
-                batch.copy_2d(user, packed, copy.width as usize, copy.rows as usize)?;
-            }
-        }
-        batch.finish()
+/// Moves the packed bytes `range` by copy engines.
+///
+/// # Safety
+/// As [`DeviceSide::transfer`], for memory at the copier's location.
+unsafe fn transfer_by_engines<const PACK: bool>(
+    copier: &Copier<'_>,
+    range: Range<u64>,
+    order: Order,
+    scratch: &mut Vec<u8>,
+) -> Result<Completion, DeviceError> {
+    let plan = Plan::new(copier.message, range);
+    if PACK {
+        // SAFETY: the caller's promise; the bytes between blocks of one allocation belong to that allocation.
+        return unsafe { gather::pack(copier, &plan.copies, order, scratch) };
     }
-
-    /// Begins copies from the device.
-    fn batch(&self, order: Order) -> Result<CopyBatch<'a>, DeviceError> {
-        self.begin(Direction::DeviceToHost, order)
+    // Unpacking must not write between the blocks, so each block has its own copy.
+    let mut batch = copier.batch(Direction::HostToDevice, order)?;
+    for copy in &plan.copies {
+        // SAFETY: the caller's promise, for every row of the copy.
+        unsafe { copier.unpack(&mut batch, copy) }?;
     }
-
-    fn begin(&self, direction: Direction, order: Order) -> Result<CopyBatch<'a>, DeviceError> {
-        self.devices.batch(self.location, direction, order)
-    }
-
-    /// Adds a copy from the device.
-    ///
-    /// # Safety
-    /// The copy's bytes on both sides are valid, the packed ones exclusively, until the batch's completion is done.
-    unsafe fn add(&self, batch: &mut CopyBatch<'_>, copy: &Copy) -> Result<(), DeviceError> {
-        let user = (self.message.at(copy.offset).cast_const(), copy.pitch as usize);
-        // SAFETY: the caller's promise, for every row.
-        unsafe {
-            let packed = (self.packed.add(copy.packed as usize), copy.packed_pitch as usize);
-            batch.copy_2d(packed, user, copy.width as usize, copy.rows as usize)
-        }
-    }
+    batch.finish()
 }
