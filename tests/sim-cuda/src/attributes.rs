@@ -7,10 +7,10 @@ use cudarc::driver::sys::{CUmemorytype, CUpointer_attribute as Attribute};
 
 use crate::abi::{Address, In, List, Out, driver_api, numbers};
 use crate::capture;
-use crate::driver::driver;
+use crate::driver::check_initialised;
 use crate::error::{Error, Outcome};
 use crate::settings::Settings;
-use crate::space::{Kind, Range};
+use crate::space::{Kind, Range, SPACE};
 
 /// An attribute's value. The driver stores what it documents as a boolean as an int.
 #[derive(Clone, Copy)]
@@ -133,8 +133,7 @@ const NO_DEVICE: c_uint = -2_i32 as c_uint;
 
 driver_api! {
     4000 cuPointerGetAttribute: fn cuPointerGetAttribute(value: AnyOut, attribute: c_int, address: Address) {
-        let driver = driver()?;
-        let space = driver.space.read();
+        let space = SPACE.get()?.read();
         let range = space.find(address).ok_or(Error::INVALID_VALUE)?;
         match known(range, address, attribute)? {
             Some(known) => value.set(known),
@@ -144,9 +143,9 @@ driver_api! {
 
     7000 cuPointerGetAttributes: fn cuPointerGetAttributes(count: c_uint, attributes: List<c_int>, values: List<AnyOut>, address: Address) {
         ASKED.fetch_add(count.into(), Ordering::Relaxed);
-        let driver = driver()?;
+        check_initialised()?;
         let (attributes, values) = (attributes.get(count as usize)?, values.get(count as usize)?);
-        let space = driver.space.read();
+        let space = SPACE.get()?.read();
         let range = space.find(address);
         let reserved = space.reservation(address);
         for (attribute, value) in attributes.into_iter().zip(values) {
@@ -163,8 +162,7 @@ driver_api! {
     }
 
     6000 cuPointerSetAttribute: fn cuPointerSetAttribute(value: In<c_uint>, attribute: c_int, address: Address) {
-        let driver = driver()?;
-        let space = driver.space.read();
+        let space = SPACE.get()?.read();
         let range = space.find(address).ok_or(Error::INVALID_VALUE)?;
         if attribute != SYNC_MEMOPS {
             return Err(Error::INVALID_VALUE);

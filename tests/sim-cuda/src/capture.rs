@@ -18,7 +18,7 @@ use cudarc::driver::sys::{CUstreamCaptureMode as Mode, CUstreamCaptureStatus as 
 use parking_lot::Mutex;
 
 use crate::abi::{Out, driver_api};
-use crate::driver::{driver, fresh_id};
+use crate::driver::{AfterInit, Handles, check_initialised, fresh_id};
 use crate::error::{Error, Outcome};
 use crate::schedule::QueueId;
 use crate::stream::{self, Stream};
@@ -184,11 +184,13 @@ fn end(stream: usize) -> Outcome<usize> {
     if sequence.joined.lock().iter().any(|joined| joined.has_work) {
         return Err(Error::STREAM_CAPTURE_UNJOINED);
     }
-    Ok(driver()?.graphs.lock().insert(Arc::new(Graph)))
+    Ok(GRAPHS.get()?.lock().insert(Arc::new(Graph)))
 }
 
-/// A captured graph, of which nothing is kept.
-pub(crate) struct Graph;
+/// A captured graph. Its work is not kept.
+struct Graph;
+
+static GRAPHS: AfterInit<Mutex<Handles<Graph>>> = AfterInit::new(|| Mutex::new(Handles::new(0x5200_0000_0000)));
 
 /// Status and number of a stream's capture.
 fn status(stream: usize) -> Outcome<(c_uint, u64)> {
@@ -236,12 +238,12 @@ driver_api! {
     }
 
     10010 cuThreadExchangeStreamCaptureMode: fn cuThreadExchangeStreamCaptureMode(mode: crate::abi::InOut<c_int>) {
-        driver()?;
+        check_initialised()?;
         mode.exchange(|new| MODE.replace(new))
     }
 
     10000 cuGraphDestroy: fn cuGraphDestroy(graph: usize) {
-        driver()?.graphs.lock().remove(graph).map(drop).ok_or(Error::INVALID_VALUE)
+        GRAPHS.get()?.lock().remove(graph).map(drop).ok_or(Error::INVALID_VALUE)
     }
 }
 

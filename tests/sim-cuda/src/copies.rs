@@ -15,10 +15,9 @@ use cudarc::driver::sys::CUmemorytype;
 
 use crate::abi::{Address, In, driver_api};
 use crate::context::current;
-use crate::driver::driver;
 use crate::error::{Error, Outcome};
 use crate::landing::{Block, Keep, Landing};
-use crate::space::{Extent, Kind};
+use crate::space::{Extent, Kind, SPACE};
 use crate::stream::{self, Stream};
 
 /// Bytes of a copy from pageable memory that may still be on their way when the call returns.
@@ -41,7 +40,7 @@ enum End {
 
 impl End {
     fn new(address: Address, len: usize, claim: Claim) -> Outcome<End> {
-        match driver()?.space.read().extents(address, len)? {
+        match SPACE.get()?.read().extents(address, len)? {
             Some(extents) => Ok(End::Known(extents)),
             None if claim == Claim::Any && address != 0 => Ok(End::Pageable(address)),
             None => Err(Error::INVALID_VALUE),

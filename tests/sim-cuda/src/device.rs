@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use cudarc::driver::sys::{CUdevice_P2PAttribute, CUdevice_attribute};
 
 use crate::abi::{Out, Text, driver_api};
-use crate::driver::{Driver, driver, initialise};
+use crate::driver::{AfterInit, initialise};
 use crate::error::{Error, Outcome};
 use crate::settings::Settings;
 use crate::store::{Purpose, Store};
@@ -34,7 +34,7 @@ impl Drop for Charge {
 }
 
 impl Device {
-    pub(crate) fn new(physical: usize) -> Self {
+    fn new(physical: usize) -> Self {
         Device { physical, used: AtomicU64::new(0), store: OnceLock::new() }
     }
 
@@ -127,16 +127,19 @@ impl Device {
     }
 }
 
-impl Driver {
-    /// This process's number of the device with this number in the machine.
-    pub(crate) fn ordinal(&self, physical: u64) -> Outcome<c_int> {
-        let ordinal = self.devices.iter().position(|device| device.physical as u64 == physical);
-        ordinal.map(|ordinal| ordinal as c_int).ok_or(Error::INVALID_DEVICE)
-    }
+static DEVICES: AfterInit<Vec<Device>> =
+    AfterInit::new(|| Settings::get().visible.iter().copied().map(Device::new).collect());
 
-    pub(crate) fn device(&'static self, ordinal: c_int) -> Outcome<&'static Device> {
-        usize::try_from(ordinal).ok().and_then(|index| self.devices.get(index)).ok_or(Error::INVALID_DEVICE)
-    }
+/// The device with this number in the process.
+pub(crate) fn get(ordinal: c_int) -> Outcome<&'static Device> {
+    let devices = DEVICES.get()?;
+    usize::try_from(ordinal).ok().and_then(|index| devices.get(index)).ok_or(Error::INVALID_DEVICE)
+}
+
+/// This process's number of the device with this number in the machine.
+pub(crate) fn ordinal(physical: u64) -> Outcome<c_int> {
+    let ordinal = DEVICES.get()?.iter().position(|device| device.physical as u64 == physical);
+    ordinal.map(|ordinal| ordinal as c_int).ok_or(Error::INVALID_DEVICE)
 }
 
 /// Writes `text` and its terminator into `len` bytes, cut where it does not fit.
@@ -158,39 +161,39 @@ driver_api! {
     }
 
     2000 cuDeviceGet: fn cuDeviceGet(device: Out<c_int>, ordinal: c_int) {
-        driver()?.device(ordinal)?;
+        get(ordinal)?;
         device.set(ordinal)
     }
 
     2000 cuDeviceGetCount: fn cuDeviceGetCount(count: Out<c_int>) {
-        count.set(driver()?.devices.len() as c_int)
+        count.set(DEVICES.get()?.len() as c_int)
     }
 
     2000 cuDeviceGetName: fn cuDeviceGetName(name: Out<c_char>, len: c_int, device: c_int) {
-        let device = driver()?.device(device)?;
+        let device = get(device)?;
         set_text(name, len, &format!("simulated device {}", device.physical))
     }
 
     9020 cuDeviceGetUuid: fn cuDeviceGetUuid(uuid: Out<[u8; 16]>, device: c_int) {
-        uuid.set(driver()?.device(device)?.uuid())
+        uuid.set(get(device)?.uuid())
     }
 
     11040 cuDeviceGetUuid: fn cuDeviceGetUuid_v2(uuid: Out<[u8; 16]>, device: c_int) {
-        uuid.set(driver()?.device(device)?.uuid())
+        uuid.set(get(device)?.uuid())
     }
 
     3020 cuDeviceTotalMem: fn cuDeviceTotalMem_v2(bytes: Out<usize>, device: c_int) {
-        driver()?.device(device)?;
+        get(device)?;
         bytes.set(Settings::get().memory as usize)
     }
 
     2000 cuDeviceGetAttribute: fn cuDeviceGetAttribute(value: Out<c_int>, attribute: c_int, device: c_int) {
-        let device = driver()?.device(device)?;
+        let device = get(device)?;
         value.set(device.attribute(attribute).ok_or(Error::INVALID_VALUE)?)
     }
 
     4010 cuDeviceGetPCIBusId: fn cuDeviceGetPCIBusId(id: Out<c_char>, len: c_int, device: c_int) {
-        let device = driver()?.device(device)?;
+        let device = get(device)?;
         let text = format!("0000:{:02X}:00.0", device.pci_bus());
         set_text(id, len, &text)?;
         if len as usize > text.len() { Ok(()) } else { Err(Error::INVALID_VALUE) }
@@ -199,22 +202,20 @@ driver_api! {
     4010 cuDeviceGetByPCIBusId: fn cuDeviceGetByPCIBusId(device: Out<c_int>, id: Text) {
         let id = id.get()?;
         let known = |device: &Device| format!("0000:{:02x}:00.0", device.pci_bus()).ends_with(&id.to_lowercase());
-        let ordinal = driver()?.devices.iter().position(known).ok_or(Error::INVALID_DEVICE)?;
+        let ordinal = DEVICES.get()?.iter().position(known).ok_or(Error::INVALID_DEVICE)?;
         device.set(ordinal as c_int)
     }
 
     4000 cuDeviceCanAccessPeer: fn cuDeviceCanAccessPeer(can: Out<c_int>, device: c_int, peer: c_int) {
-        let driver = driver()?;
-        driver.device(device)?;
-        driver.device(peer)?;
+        get(device)?;
+        get(peer)?;
         can.set(c_int::from(device != peer))
     }
 
     8000 cuDeviceGetP2PAttribute: fn cuDeviceGetP2PAttribute(value: Out<c_int>, attribute: c_int, source: c_int, destination: c_int) {
         use CUdevice_P2PAttribute as A;
-        let driver = driver()?;
-        driver.device(source)?;
-        driver.device(destination)?;
+        get(source)?;
+        get(destination)?;
         if source == destination {
             return Err(Error::INVALID_DEVICE);
         }

@@ -12,10 +12,9 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use crate::abi::{Address, Out, driver_api};
 use crate::context::current;
-use crate::driver::driver;
 use crate::error::{Error, Outcome};
 use crate::settings::Settings;
-use crate::space::Kind;
+use crate::space::{Kind, SPACE};
 use crate::store::PAGE;
 
 /// What a dma-buf is here: a descriptor of a file that is the memory, or, where dma-bufs cannot be mapped, of nothing that
@@ -27,8 +26,7 @@ fn descriptor(address: Address, len: usize) -> Outcome<c_int> {
     if len == 0 || !address.is_multiple_of(PAGE) || !len.is_multiple_of(PAGE) {
         return Err(Error::INVALID_VALUE);
     }
-    let driver = driver()?;
-    let space = driver.space.read();
+    let space = SPACE.get()?.read();
     let range = space.find(address).filter(|range| range.kind == Kind::Device).ok_or(Error::INVALID_VALUE)?;
     // Pages are mapped as wholes.
     if address + len > range.end().next_multiple_of(PAGE) {

@@ -1,51 +1,40 @@
-//! The state of the driver in this process.
+//! Initialisation of the driver in this process, identifiers and handles. Each module owns its own part of the state.
 //!
 //! Locks, in the order in which they may be taken together: contexts, streams and events, the address space, the
 //! scheduler. Nothing waits for work with any of them held.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 
-use parking_lot::{Mutex, RwLock};
-
-use crate::capture::Graph;
-use crate::context::Contexts;
-use crate::device::Device;
 use crate::error::{Error, Outcome};
-use crate::event::Event;
-use crate::ipc::Imports;
-use crate::kernels::{Function, Module};
-use crate::pool::{DevicePools, Pool};
-use crate::schedule::Scheduler;
 use crate::settings::Settings;
-use crate::space::AddressSpace;
-use crate::stream::Stream;
-use crate::vmm::Physicals;
 
-pub(crate) struct Driver {
-    pub(crate) devices: Vec<Device>,
-    pub(crate) contexts: Mutex<Contexts>,
-    pub(crate) streams: Mutex<Handles<Stream>>,
-    pub(crate) events: Mutex<Handles<Event>>,
-    pub(crate) graphs: Mutex<Handles<Graph>>,
-    pub(crate) modules: Mutex<Handles<Module>>,
-    pub(crate) functions: Mutex<Handles<Function>>,
-    pub(crate) pools: Mutex<Handles<Pool>>,
-    pub(crate) device_pools: Vec<DevicePools>,
-    pub(crate) physicals: Mutex<Physicals>,
-    pub(crate) imports: Mutex<Imports>,
-    pub(crate) space: RwLock<AddressSpace>,
-    pub(crate) scheduler: Scheduler,
-}
-
-static DRIVER: OnceLock<Driver> = OnceLock::new();
+static INITIALISED: OnceLock<()> = OnceLock::new();
 static FORKED: AtomicBool = AtomicBool::new(false);
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
-/// The driver, once `cuInit` has been called.
-pub(crate) fn driver() -> Outcome<&'static Driver> {
-    DRIVER.get().ok_or(Error::NOT_INITIALIZED)
+/// State that exists only after `cuInit`.
+pub(crate) struct AfterInit<T>(LazyLock<T>);
+
+impl<T> AfterInit<T> {
+    pub(crate) const fn new(create: fn() -> T) -> AfterInit<T> {
+        AfterInit(LazyLock::new(create))
+    }
+
+    /// Creates the state on the first call.
+    ///
+    /// # Errors
+    /// `cuInit` has not been called.
+    pub(crate) fn get(&'static self) -> Outcome<&'static T> {
+        check_initialised()?;
+        Ok(&self.0)
+    }
+}
+
+/// An error unless `cuInit` has been called.
+pub(crate) fn check_initialised() -> Outcome {
+    INITIALISED.get().copied().ok_or(Error::NOT_INITIALIZED)
 }
 
 pub(crate) fn initialise() -> Outcome {
@@ -53,31 +42,13 @@ pub(crate) fn initialise() -> Outcome {
     if settings.visible.is_empty() {
         return Err(Error::NO_DEVICE);
     }
-    // As the driver does, for a list that names one twice.
+    // The driver refuses a list that names a device twice.
     if settings.visible.iter().enumerate().any(|(index, device)| settings.visible[..index].contains(device)) {
         return Err(Error::INVALID_DEVICE);
     }
-    DRIVER.get_or_init(|| {
+    INITIALISED.get_or_init(|| {
         // SAFETY: the handler only stores to an atomic, which is allowed in a forked child.
         unsafe { libc::pthread_atfork(None, None, Some(note_fork)) };
-        let devices: Vec<Device> = settings.visible.iter().copied().map(Device::new).collect();
-        let mut pools = Handles::new(0x5300_0000_0000);
-        let device_pools = (0..devices.len()).map(|device| DevicePools::create(&mut pools, device)).collect();
-        Driver {
-            contexts: Mutex::new(Contexts::new(devices.len())),
-            streams: Mutex::new(Handles::new(0x5000_0000_0000)),
-            events: Mutex::new(Handles::new(0x5100_0000_0000)),
-            graphs: Mutex::new(Handles::new(0x5200_0000_0000)),
-            modules: Mutex::new(Handles::new(0x5400_0000_0000)),
-            functions: Mutex::new(Handles::new(0x5500_0000_0000)),
-            pools: Mutex::new(pools),
-            device_pools,
-            physicals: Mutex::default(),
-            imports: Mutex::default(),
-            space: RwLock::default(),
-            scheduler: Scheduler::new(settings.delay, settings.seed),
-            devices,
-        }
     });
     Ok(())
 }

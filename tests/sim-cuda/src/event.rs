@@ -11,10 +11,11 @@ use parking_lot::Mutex;
 use crate::abi::{Out, driver_api};
 use crate::capture::{self, Sequence};
 use crate::context::{Context, Fate, current};
-use crate::driver::{crash, driver};
+use crate::device;
+use crate::driver::{AfterInit, Handles, crash};
 use crate::error::{Error, Outcome};
-use crate::ipc::SharedState;
-use crate::schedule::{QueueId, Work};
+use crate::schedule::{QueueId, SCHEDULER, Work};
+use crate::store::{PAGE, Piece};
 use crate::stream::{self, Stream};
 
 pub(crate) const DISABLE_TIMING: c_uint = CUevent_flags::CU_EVENT_DISABLE_TIMING as c_uint;
@@ -29,6 +30,9 @@ pub(crate) struct Event {
     /// For an event that processes share.
     shared: Option<Arc<SharedState>>,
 }
+
+pub(crate) static EVENTS: AfterInit<Mutex<Handles<Event>>> =
+    AfterInit::new(|| Mutex::new(Handles::new(0x5100_0000_0000)));
 
 #[derive(Clone, Default)]
 enum Latest {
@@ -54,6 +58,43 @@ impl Recording {
     fn finish(&self) {
         self.at.get_or_init(Instant::now);
         self.done.store(true, Ordering::Release);
+    }
+}
+
+/// What processes share of an event: how often it was recorded, and the latest recording that is done.
+pub(crate) struct SharedState {
+    piece: Piece,
+}
+
+impl SharedState {
+    pub(crate) fn create(context: &Context) -> Outcome<SharedState> {
+        Ok(SharedState::of(device::get(context.device)?.store()?.piece(PAGE)?))
+    }
+
+    pub(crate) fn of(piece: Piece) -> SharedState {
+        SharedState { piece }
+    }
+
+    pub(crate) fn piece(&self) -> &Piece {
+        &self.piece
+    }
+
+    /// Counts a recording; its number.
+    pub(crate) fn begin(&self) -> u64 {
+        self.piece.shared()[0].fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    pub(crate) fn recorded(&self) -> u64 {
+        self.piece.shared()[0].load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn finish(&self, number: u64) {
+        self.piece.shared()[1].fetch_max(number, Ordering::Release);
+    }
+
+    /// Whether the recording `number`, or a later one, is done. Nobody waits for an event that its maker destroyed.
+    pub(crate) fn is_done(&self, number: u64) -> bool {
+        self.piece.shared()[1].load(Ordering::Acquire) >= number || !self.piece.is_alive()
     }
 }
 
@@ -140,7 +181,7 @@ pub(crate) fn get(handle: usize) -> Outcome<Arc<Event>> {
     if handle == 0 {
         return Err(Error::INVALID_HANDLE);
     }
-    let Some(event) = driver()?.events.lock().get(handle) else { crash("event", handle) };
+    let Some(event) = EVENTS.get()?.lock().get(handle) else { crash("event", handle) };
     check_context(&event, handle)?;
     Ok(event)
 }
@@ -202,14 +243,14 @@ driver_api! {
         }
         let shared = if flags & INTERPROCESS != 0 { Some(SharedState::create(&context)?) } else { None };
         let made = Event::new(context, flags, shared);
-        event.set(driver()?.events.lock().insert(Arc::new(made)))
+        event.set(EVENTS.get()?.lock().insert(Arc::new(made)))
     }
 
     4000 cuEventDestroy: fn cuEventDestroy_v2(event: usize) {
         if event == 0 {
             return Err(Error::INVALID_HANDLE);
         }
-        match driver()?.events.lock().remove(event) {
+        match EVENTS.get()?.lock().remove(event) {
             Some(gone) => check_context(&gone, event),
             None => Err(Error::CONTEXT_IS_DESTROYED),
         }
@@ -241,7 +282,7 @@ driver_api! {
             return Ok(());
         }
         let latest = event.latest.lock().clone();
-        let scheduler = &driver()?.scheduler;
+        let scheduler = SCHEDULER.get()?;
         match (latest, event.shared()) {
             (_, Some(shared)) => {
                 let number = shared.recorded();

@@ -4,10 +4,10 @@ use std::ffi::{c_uchar, c_uint, c_ushort};
 
 use crate::abi::{Address, driver_api};
 use crate::context::current;
-use crate::driver::driver;
+use crate::driver::check_initialised;
 use crate::error::{Error, Outcome};
 use crate::landing::{Fill, Keep};
-use crate::space::Extent;
+use crate::space::{Extent, SPACE};
 use crate::stream::{self, Stream};
 
 /// A fill of rows of `width` elements of `size` bytes, `pitch` bytes apart.
@@ -27,11 +27,11 @@ fn fill(
     if stream.captures_work()? {
         return Ok(());
     }
-    let driver = driver()?;
+    check_initialised()?;
     for row in 0..if bytes == 0 { 0 } else { height } {
         let offset = row.checked_mul(pitch).ok_or(Error::INVALID_VALUE)?;
         let at = address.checked_add(offset).ok_or(Error::INVALID_VALUE)?;
-        let extents = driver.space.read().extents(at, bytes)?.ok_or(Error::INVALID_VALUE)?;
+        let extents = SPACE.get()?.read().extents(at, bytes)?.ok_or(Error::INVALID_VALUE)?;
         for Extent { range, alias, len } in extents {
             let waits = range.kind.is_host() || range.is_synchronous();
             let keep = Keep { ranges: vec![range], staged: Vec::new() };

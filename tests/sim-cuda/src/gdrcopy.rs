@@ -8,9 +8,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use slab::Slab;
 
-use crate::driver::driver;
 use crate::settings::Settings;
-use crate::space::{Kind, Range};
+use crate::space::{Kind, Range, SPACE};
 use crate::store::{Mapping, PAGE};
 
 /// What the module of the kernel pins at a time.
@@ -60,7 +59,7 @@ unsafe extern "C" fn gdr_pin_buffer(
     _space: u32,
     handle: *mut c_ulong,
 ) -> c_int {
-    let range = driver().ok().and_then(|driver| driver.space.read().find(address as usize).cloned());
+    let range = SPACE.get().ok().and_then(|space| space.read().find(address as usize).cloned());
     let range = range
         .filter(|range| range.kind == Kind::Device && range.is_synchronous() && address as usize + len <= range.end());
     let (Some(range), false) = (range, state.is_null()) else { return BAD };

@@ -9,10 +9,10 @@ use cudarc::driver::sys;
 use crate::abi::{Address, Out, driver_api};
 use crate::capture;
 use crate::context::current;
-use crate::driver::{driver, fresh_id};
+use crate::driver::fresh_id;
 use crate::error::{Error, Outcome};
 use crate::memory::free;
-use crate::space::{Backing, Kind, Range};
+use crate::space::{Backing, Kind, Range, SPACE};
 use crate::store::Mapping;
 
 const ALLOCATE_FLAGS: c_uint =
@@ -43,7 +43,7 @@ fn register(base: Address, len: usize, flags: c_uint) -> Outcome {
     }
     current()?;
     capture::unsafe_call()?;
-    match driver()?.space.read().first_overlap(base, len) {
+    match SPACE.get()?.read().first_overlap(base, len) {
         Some(Kind::HostRegistered) => return Err(Error::HOST_MEMORY_ALREADY_REGISTERED),
         Some(_) => return Err(Error::INVALID_VALUE),
         None => {}
@@ -56,7 +56,7 @@ fn register(base: Address, len: usize, flags: c_uint) -> Outcome {
 
 fn insert(base: Address, len: usize, kind: Kind, backing: Backing) -> Outcome {
     let context = current()?;
-    driver()?.space.write().insert(Range {
+    SPACE.get()?.write().insert(Range {
         base,
         len,
         kind,
@@ -101,7 +101,7 @@ fn is_registrable(base: Address, len: usize, writable: bool) -> bool {
 
 /// The host range that holds `address`.
 fn host_range(address: Address) -> Outcome<Arc<Range>> {
-    let space = driver()?.space.read();
+    let space = SPACE.get()?.read();
     space.find(address).filter(|range| range.kind.is_host()).cloned().ok_or(Error::INVALID_VALUE)
 }
 
@@ -132,7 +132,7 @@ driver_api! {
     }
 
     4000 cuMemHostUnregister: fn cuMemHostUnregister(address: Address) {
-        let inside = driver()?.space.read().find(address).is_some_and(|range| range.base != address);
+        let inside = SPACE.get()?.read().find(address).is_some_and(|range| range.base != address);
         let unknown = if inside { Error::INVALID_VALUE } else { Error::HOST_MEMORY_NOT_REGISTERED };
         free(address, |kind| kind == Kind::HostRegistered, unknown)
     }

@@ -11,17 +11,19 @@ use std::collections::HashMap;
 use std::ffi::c_uint;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
+use parking_lot::Mutex;
 use rustix::fs::{Mode, OFlags, open};
 
 use crate::abi::{Address, Out, driver_api};
 use crate::capture;
 use crate::context::{Context, current};
-use crate::driver::{driver, fresh_id};
+use crate::device;
+use crate::driver::{AfterInit, check_initialised, fresh_id};
 use crate::error::{Error, Outcome};
-use crate::event::{self, DISABLE_TIMING, Event, INTERPROCESS};
-use crate::space::{Backing, Kind, Range};
+use crate::event::{self, DISABLE_TIMING, EVENTS, Event, INTERPROCESS, SharedState};
+use crate::space::{Backing, Kind, Range, SPACE};
 use crate::store::{Description, Mapping, PAGE, Piece, PieceName, Purpose};
 use crate::stream;
 
@@ -80,6 +82,8 @@ pub(crate) struct Imports {
     open: HashMap<(u64, PieceName), (Address, usize)>,
 }
 
+pub(crate) static IMPORTS: AfterInit<Mutex<Imports>> = AfterInit::new(Mutex::default);
+
 impl Imports {
     pub(crate) fn forget_context(&mut self, id: u64) {
         self.open.retain(|(context, _), _| *context != id);
@@ -109,10 +113,10 @@ impl Imports {
 
 /// Maps the handle's memory. The caller holds the lock of the imports.
 fn import(context: Arc<Context>, handle: &Handle) -> Outcome<Address> {
-    let driver = driver()?;
+    check_initialised()?;
     let file = handle.file(MEMORY)?;
     // Memory of a device that this process does not see has no device number here; the driver maps it all the same.
-    let device = driver.ordinal(Description::read(file.as_fd())?.device).unwrap_or(context.device);
+    let device = device::ordinal(Description::read(file.as_fd())?.device).unwrap_or(context.device);
     let piece = Piece::import_unchecked(file.as_fd(), handle.piece)?;
     if !piece.is_alive() && piece.len() > KEPT {
         return Err(Error::NOT_PERMITTED);
@@ -120,7 +124,7 @@ fn import(context: Arc<Context>, handle: &Handle) -> Outcome<Address> {
     let len = usize::try_from(handle.len).ok().filter(|len| *len <= piece.len()).ok_or(Error::INVALID_VALUE)?;
     let addresses = Mapping::reserved(len, PAGE)?;
     let (base, alias) = (addresses.address(), piece.alias());
-    driver.space.write().insert(Range {
+    SPACE.get()?.write().insert(Range {
         base,
         len,
         kind: Kind::Imported,
@@ -135,41 +139,10 @@ fn import(context: Arc<Context>, handle: &Handle) -> Outcome<Address> {
     Ok(base)
 }
 
-/// What processes share of an event: how often it was recorded, and the latest recording that is done.
-pub(crate) struct SharedState {
-    piece: Piece,
-}
-
-impl SharedState {
-    pub(crate) fn create(context: &Context) -> Outcome<SharedState> {
-        let piece = driver()?.device(context.device)?.store()?.piece(PAGE)?;
-        Ok(SharedState { piece })
-    }
-
-    /// Counts a recording; its number.
-    pub(crate) fn begin(&self) -> u64 {
-        self.piece.shared()[0].fetch_add(1, Ordering::Relaxed) + 1
-    }
-
-    pub(crate) fn recorded(&self) -> u64 {
-        self.piece.shared()[0].load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn finish(&self, number: u64) {
-        self.piece.shared()[1].fetch_max(number, Ordering::Release);
-    }
-
-    /// Whether the recording `number`, or a later one, is done. Nobody waits for an event that its maker destroyed.
-    pub(crate) fn is_done(&self, number: u64) -> bool {
-        self.piece.shared()[1].load(Ordering::Acquire) >= number || !self.piece.is_alive()
-    }
-}
-
 driver_api! {
     4010 cuIpcGetMemHandle: fn cuIpcGetMemHandle(handle: Out<Handle>, address: Address) {
-        let driver = driver()?;
         current()?;
-        let range = driver.space.read().find(address).cloned().ok_or(Error::INVALID_VALUE)?;
+        let range = SPACE.get()?.read().find(address).cloned().ok_or(Error::INVALID_VALUE)?;
         match &range.backing.piece {
             Some(piece) if range.kind == Kind::Device => handle.set(Handle::new(MEMORY, piece, range.len)?),
             _ => Err(Error::INVALID_VALUE),
@@ -181,11 +154,11 @@ driver_api! {
         if address.is_null() || flags != 1 {
             return Err(Error::INVALID_VALUE);
         }
-        let (driver, context) = (driver()?, current()?);
+        let context = current()?;
         if handle.is_own() {
             return Err(Error::INVALID_CONTEXT);
         }
-        let mut imports = driver.imports.lock();
+        let mut imports = IMPORTS.get()?.lock();
         if imports.is_elsewhere(context.id, handle.piece.cookie) {
             return Err(Error::INVALID_HANDLE);
         }
@@ -199,29 +172,29 @@ driver_api! {
     }
 
     4010 cuIpcCloseMemHandle: fn cuIpcCloseMemHandle(address: Address) {
-        let (driver, context) = (driver()?, current()?);
-        if driver.imports.lock().close(address)? {
+        let context = current()?;
+        if IMPORTS.get()?.lock().close(address)? {
             stream::synchronize_context(&context)?;
-            drop(driver.space.write().remove(address));
+            drop(SPACE.get()?.write().remove(address));
         }
         Ok(())
     }
 
     4010 cuIpcGetEventHandle: fn cuIpcGetEventHandle(handle: Out<Handle>, event: usize) {
         let event = event::get(event)?;
-        let shared = event.shared().filter(|shared| shared.piece.store().is_some()).ok_or(Error::INVALID_HANDLE)?;
-        handle.set(Handle::new(EVENT, &shared.piece, 0)?)
+        let shared = event.shared().filter(|shared| shared.piece().store().is_some()).ok_or(Error::INVALID_HANDLE)?;
+        handle.set(Handle::new(EVENT, shared.piece(), 0)?)
     }
 
     4010 cuIpcOpenEventHandle: fn cuIpcOpenEventHandle(event: Out<usize>, handle: Handle) {
-        let (driver, context) = (driver()?, current()?);
+        let context = current()?;
         if handle.is_own() {
             return Err(Error::INVALID_CONTEXT);
         }
         capture::unsafe_call()?;
         let file = handle.file(EVENT)?;
-        let shared = SharedState { piece: Piece::import(file.as_fd(), handle.piece)? };
+        let shared = SharedState::of(Piece::import(file.as_fd(), handle.piece)?);
         let made = Event::new(context, DISABLE_TIMING | INTERPROCESS, Some(shared));
-        event.set(driver.events.lock().insert(Arc::new(made)))
+        event.set(EVENTS.get()?.lock().insert(Arc::new(made)))
     }
 }

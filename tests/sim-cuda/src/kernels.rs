@@ -10,19 +10,21 @@
 
 use std::ffi::{c_uint, c_void};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering, fence};
+use std::sync::atomic::{Ordering, fence};
 use std::time::Instant;
 
-use crate::abi::{Address, Out, Text, driver_api};
+use parking_lot::Mutex;
+
+use crate::abi::{Out, Text, driver_api};
 use crate::capture;
-use crate::context::{Context, current};
-use crate::driver::{crash, driver, fresh_id};
+use crate::context::current;
+use crate::driver::{AfterInit, Handles, crash, fresh_id};
 use crate::error::{Error, Outcome};
+use crate::kernel_memory::{Job, Memory, THREADS};
 use crate::packed::Packed;
 use crate::resident::{self, Resident};
 use crate::schedule::Work;
 use crate::settings::Settings;
-use crate::space::{Kind, Range};
 use crate::stream;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,33 +43,24 @@ const KERNELS: &[(&str, Kernel)] = &[
 ];
 
 /// A loaded module.
-pub(crate) struct Module {
+struct Module {
     context: u64,
     entries: Vec<Kernel>,
 }
 
 /// A kernel of a module.
-pub(crate) struct Function {
+struct Function {
     kernel: Kernel,
     context: u64,
 }
 
-/// As many threads as the kernels are written for, those that copy a tile together, and its bytes.
-pub(crate) const THREADS: c_uint = 512;
+/// Groups of threads that copy a tile together, and the bytes of a tile.
 const GROUPS: u64 = 512 / 32;
 const TILE: u64 = 4096;
 /// Which of a job's words say that it is revoked, has started, has ended.
 const REVOKED: u64 = 0;
 const STARTED: u64 = 16;
 const ENDED: u64 = 32;
-
-#[derive(Clone, Copy)]
-#[repr(C)]
-pub(crate) struct Job {
-    words: u64,
-    number: u32,
-    _place: u32,
-}
 
 #[derive(Clone, Copy)]
 #[repr(C)]
@@ -106,6 +99,9 @@ struct Strided {
     from: Side,
 }
 
+static MODULES: AfterInit<Mutex<Handles<Module>>> = AfterInit::new(|| Mutex::new(Handles::new(0x5400_0000_0000)));
+static FUNCTIONS: AfterInit<Mutex<Handles<Function>>> = AfterInit::new(|| Mutex::new(Handles::new(0x5500_0000_0000)));
+
 enum Arguments {
     Pieces(Box<Pieces>),
     Strided(Strided),
@@ -132,73 +128,6 @@ struct Launch {
     /// Blocks from this one on begin no earlier than then.
     held: (u64, Instant),
     memory: Memory,
-}
-
-/// What a kernel has touched, kept until it has ended.
-pub(crate) struct Memory {
-    context: Arc<Context>,
-    ranges: Vec<Arc<Range>>,
-}
-
-impl Memory {
-    pub(crate) fn of(context: Arc<Context>) -> Memory {
-        Memory { context, ranges: Vec::new() }
-    }
-
-    /// Where the copy functions find `len` bytes at an address, of one range.
-    pub(crate) fn reach(&mut self, address: u64, len: u64) -> usize {
-        match self.part(address) {
-            (alias, left) if len <= left => alias,
-            (_, left) => crash("what a kernel touches at", (address + left) as Address),
-        }
-    }
-
-    /// Where the copy functions find the byte at an address, and how many more lie behind it.
-    fn part(&mut self, address: u64) -> (usize, u64) {
-        let at = address as Address;
-        let holds = |range: &Range| range.base <= at && at < range.end();
-        let place = |range: &Range| (range.alias + (at - range.base), (range.end() - at) as u64);
-        if let Some(range) = self.ranges.iter().find(|range| holds(range)) {
-            return place(range);
-        }
-        let found = driver().ok().and_then(|driver| driver.space.read().find(at).cloned());
-        match found.filter(|range| self.is_reached(range)) {
-            Some(range) => {
-                let place = place(&range);
-                self.ranges.push(range);
-                place
-            }
-            None => crash("what a kernel touches at", at),
-        }
-    }
-
-    fn is_reached(&self, range: &Range) -> bool {
-        let ours = range.context.as_ref().is_some_and(|context| context.id == self.context.id);
-        range.is_accessible()
-            && match range.kind {
-                Kind::Device | Kind::Imported => ours,
-                Kind::Managed | Kind::HostAllocated | Kind::HostRegistered => true,
-                Kind::Pool { .. } | Kind::Mapped => range.is_writable_by(self.context.device) == Ok(true),
-            }
-    }
-
-    fn word(&mut self, job: Job, index: u64) -> &AtomicU32 {
-        let at = self.reach(job.words + 4 * index, 4);
-        // SAFETY: a word of a range that is kept.
-        unsafe { AtomicU32::from_ptr(at as *mut u32) }
-    }
-
-    /// Copies from one range or several that lie side by side into others.
-    pub(crate) fn copy(&mut self, to: u64, from: u64, len: u64) {
-        let mut done = 0;
-        while done < len {
-            let ((dst, room), (src, there)) = (self.part(to + done), self.part(from + done));
-            let part = (len - done).min(room).min(there);
-            // SAFETY: within ranges that are kept.
-            unsafe { std::ptr::copy(src as *const u8, dst as *mut u8, part as usize) };
-            done += part;
-        }
-    }
 }
 
 impl Launch {
@@ -293,7 +222,7 @@ fn launch(
     arguments: *mut *mut c_void,
 ) -> Outcome {
     let context = current()?;
-    let function = driver()?.functions.lock().get(function).ok_or(Error::INVALID_HANDLE)?;
+    let function = FUNCTIONS.get()?.lock().get(function).ok_or(Error::INVALID_HANDLE)?;
     let stream = stream::get(stream)?;
     if function.context != context.id || stream.context.id != context.id {
         return Err(Error::INVALID_HANDLE);
@@ -331,20 +260,19 @@ fn launch(
 driver_api! {
     2000 cuModuleLoadData: fn cuModuleLoadData(module: Out<usize>, image: Text) {
         let loaded = load(&image)?;
-        module.set(driver()?.modules.lock().insert(Arc::new(loaded)))
+        module.set(MODULES.get()?.lock().insert(Arc::new(loaded)))
     }
 
     2000 cuModuleUnload: fn cuModuleUnload(module: usize) {
-        driver()?.modules.lock().remove(module).map(drop).ok_or(Error::INVALID_HANDLE)
+        MODULES.get()?.lock().remove(module).map(drop).ok_or(Error::INVALID_HANDLE)
     }
 
     2000 cuModuleGetFunction: fn cuModuleGetFunction(function: Out<usize>, module: usize, name: Text) {
-        let driver = driver()?;
-        let module = driver.modules.lock().get(module).ok_or(Error::INVALID_HANDLE)?;
+        let module = MODULES.get()?.lock().get(module).ok_or(Error::INVALID_HANDLE)?;
         let name = name.get()?;
         let kernel = KERNELS.iter().find(|kernel| kernel.0 == name && module.entries.contains(&kernel.1));
         let kernel = kernel.ok_or(Error::NOT_FOUND)?.1;
-        function.set(driver.functions.lock().insert(Arc::new(Function { kernel, context: module.context })))
+        function.set(FUNCTIONS.get()?.lock().insert(Arc::new(Function { kernel, context: module.context })))
     }
 
     4000 cuLaunchKernel: fn cuLaunchKernel(function: usize, x: c_uint, y: c_uint, z: c_uint, threads_x: c_uint, threads_y: c_uint, threads_z: c_uint, shared: c_uint, stream: usize, arguments: *mut *mut c_void, extra: *mut *mut c_void) {

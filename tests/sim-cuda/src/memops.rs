@@ -7,10 +7,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use cudarc::driver::sys::{CUstreamBatchMemOpType_enum as Operation, CUstreamWaitValue_flags as WaitFlags};
 
 use crate::abi::{Address, List, driver_api};
-use crate::driver::driver;
 use crate::error::{Error, Outcome};
 use crate::schedule::Work;
-use crate::space::{Kind, Range};
+use crate::space::{Kind, Range, SPACE};
 use crate::stream;
 
 /// A word that work reads or writes, and what keeps it.
@@ -26,7 +25,7 @@ impl Word {
         if !address.is_multiple_of(bytes) {
             return Err(Error::INVALID_VALUE);
         }
-        let extents = driver()?.space.read().extents(address, bytes)?.ok_or(Error::INVALID_VALUE)?;
+        let extents = SPACE.get()?.read().extents(address, bytes)?.ok_or(Error::INVALID_VALUE)?;
         match &extents[..] {
             [extent] if extent.range.kind != Kind::Managed && !matches!(extent.range.kind, Kind::Pool { .. }) => {
                 Ok(Word { at: extent.alias, bytes, _range: extent.range.clone() })

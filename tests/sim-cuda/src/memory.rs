@@ -9,11 +9,12 @@ use cudarc::driver::sys::CUmemAttach_flags;
 use crate::abi::{Address, Out, driver_api};
 use crate::capture;
 use crate::context::{Context, check_current, current};
-use crate::driver::{driver, fresh_id};
+use crate::device;
+use crate::driver::fresh_id;
 use crate::error::{Error, Outcome};
-use crate::pool_memory::check_free;
+use crate::schedule::SCHEDULER;
 use crate::settings::Settings;
-use crate::space::{Backing, Kind, Range};
+use crate::space::{Backing, Kind, Range, SPACE};
 use crate::store::{Mapping, PAGE};
 use crate::stream;
 
@@ -21,7 +22,7 @@ use crate::stream;
 const LARGEST: usize = 1 << 45;
 
 fn allocate(len: usize, kind: Kind) -> Outcome<Address> {
-    let (driver, context) = (driver()?, current()?);
+    let context = current()?;
     capture::unsafe_call()?;
     if len == 0 {
         return Err(Error::INVALID_VALUE);
@@ -29,7 +30,7 @@ fn allocate(len: usize, kind: Kind) -> Outcome<Address> {
     if len > LARGEST {
         return Err(Error::OUT_OF_MEMORY);
     }
-    let device = driver.device(context.device)?;
+    let device = device::get(context.device)?;
     let charge = Some(device.charge(len as u64)?);
     let mut file = None;
     let mut data = None;
@@ -51,7 +52,7 @@ fn allocate(len: usize, kind: Kind) -> Outcome<Address> {
         (addresses, piece.alias(), Some(Arc::new(piece)))
     };
     let base = addresses.address();
-    driver.space.write().insert(Range {
+    SPACE.get()?.write().insert(Range {
         base,
         len,
         kind,
@@ -77,23 +78,22 @@ fn allocate(len: usize, kind: Kind) -> Outcome<Address> {
 /// as the driver does in practice. Of a pool's memory it is documented to take for granted that nothing uses it any more,
 /// and to wait for nothing.
 pub(crate) fn free(base: Address, may: impl Fn(Kind) -> bool, unknown: Error) -> Outcome {
-    let driver = driver()?;
     check_current()?;
     capture::unsafe_call()?;
-    let range = driver.space.read().find(base).cloned();
+    let range = SPACE.get()?.read().find(base).cloned();
     let range = range.filter(|range| range.base == base && may(range.kind)).ok_or(unknown)?;
     match &range.context {
         Some(context) => stream::synchronize_context(context)?,
-        None if matches!(range.kind, Kind::Pool { .. }) => check_free(&range),
-        None => driver.scheduler.wait_all(),
+        None if matches!(range.kind, Kind::Pool { .. }) => range.check_free(),
+        None => SCHEDULER.get()?.wait_all(),
     }
-    driver.space.write().remove(base).map(drop).ok_or(unknown)
+    SPACE.get()?.write().remove(base).map(drop).ok_or(unknown)
 }
 
 /// What `cuMemGetInfo` answers: free and total bytes.
 fn information(context: &Context) -> Outcome<(usize, usize)> {
     let total = Settings::get().memory;
-    let used = driver()?.device(context.device)?.used();
+    let used = device::get(context.device)?.used();
     Ok(((total - used) as usize, total as usize))
 }
 
@@ -131,9 +131,8 @@ driver_api! {
     }
 
     3020 cuMemGetAddressRange: fn cuMemGetAddressRange_v2(base: Out<Address>, len: Out<usize>, address: Address) {
-        let driver = driver()?;
         current()?;
-        let range = driver.space.read().find(address).cloned();
+        let range = SPACE.get()?.read().find(address).cloned();
         let range = range.filter(|range| range.is_accessible()).ok_or(Error::NOT_FOUND)?;
         base.set_if_asked(range.base);
         len.set_if_asked(range.len);
@@ -161,7 +160,7 @@ driver_api! {
 
 /// An error unless the bytes are managed memory.
 fn managed(address: Address, len: usize) -> Outcome {
-    let extents = driver()?.space.read().extents(address, len)?.ok_or(Error::INVALID_VALUE)?;
+    let extents = SPACE.get()?.read().extents(address, len)?.ok_or(Error::INVALID_VALUE)?;
     let all = extents.iter().all(|extent| extent.range.kind == Kind::Managed);
     if all { Ok(()) } else { Err(Error::INVALID_VALUE) }
 }

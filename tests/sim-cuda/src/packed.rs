@@ -2,7 +2,7 @@
 //! of the stretch, a batch of the message's blocks after the other, element by element.
 
 use crate::driver::crash;
-use crate::kernels::{Job, Memory, THREADS};
+use crate::kernel_memory::{Job, Memory, THREADS};
 
 #[derive(Clone, Copy)]
 #[repr(C)]

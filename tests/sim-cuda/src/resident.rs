@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::kernels::Memory;
+use crate::kernel_memory::Memory;
 use crate::schedule::Work;
 
 const GROUPS: usize = 16;

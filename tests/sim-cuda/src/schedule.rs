@@ -12,7 +12,9 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
+use crate::driver::AfterInit;
 use crate::error::{Error, Outcome};
+use crate::settings::Settings;
 
 /// How often a condition outside this process is looked at.
 const OUTSIDE_POLL: Duration = Duration::from_micros(50);
@@ -76,6 +78,11 @@ pub(crate) struct Scheduler {
     changed: Condvar,
 }
 
+pub(crate) static SCHEDULER: AfterInit<Scheduler> = AfterInit::new(|| {
+    let settings = Settings::get();
+    Scheduler::new(settings.delay, settings.seed)
+});
+
 /// What a look for work came to.
 enum Look {
     Ran,
@@ -84,7 +91,7 @@ enum Look {
 }
 
 impl Scheduler {
-    pub(crate) fn new(delay: Duration, seed: u64) -> Self {
+    fn new(delay: Duration, seed: u64) -> Self {
         let queues = Queues { random: seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1, ..Queues::default() };
         Scheduler { delay, queues: Mutex::new(queues), changed: Condvar::new() }
     }

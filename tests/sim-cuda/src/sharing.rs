@@ -7,7 +7,7 @@ use cudarc::driver::sys::{CUmemAllocationHandleType as HandleType, CUmemAllocati
 use parking_lot::Mutex;
 
 use crate::abi::Out;
-use crate::driver::driver;
+use crate::device;
 use crate::error::{Error, Outcome};
 
 pub(crate) const NO_HANDLE: c_int = HandleType::CU_MEM_HANDLE_TYPE_NONE.0 as c_int;
@@ -30,7 +30,7 @@ impl Location {
         if self.kind != CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE as c_int {
             return Err(Error::INVALID_VALUE);
         }
-        driver()?.device(self.id).map_err(|_| Error::INVALID_VALUE)?;
+        device::get(self.id).map_err(|_| Error::INVALID_VALUE)?;
         Ok(self.id)
     }
 

@@ -6,15 +6,18 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use parking_lot::RwLock;
+
 use crate::abi::Address;
 use crate::context::Context;
 use crate::device::Charge;
-use crate::driver::driver;
+use crate::driver::AfterInit;
 use crate::error::{Error, Outcome};
+use crate::physical::Physical;
+use crate::pool;
 use crate::pool_memory::{Importing, InPool};
 use crate::sharing::{Accesses, READ_WRITE};
 use crate::store::{Mapping, Piece};
-use crate::vmm::Physical;
 
 /// What an address range is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,8 +105,26 @@ impl Range {
             return Ok(mapping.access.get(device) == Some(READ_WRITE));
         }
         match self.kind {
-            Kind::Pool { pool, .. } if self.device != device => Ok(driver()?.pool_access(pool, device) == READ_WRITE),
+            Kind::Pool { pool, .. } if self.device != device => Ok(pool::access(pool, device)? == READ_WRITE),
             _ => Ok(true),
+        }
+    }
+
+    /// Ends the process if memory is freed that another has imported and not freed, which the documentation forbids: a real
+    /// driver gives it to the pool's next allocation, and what is written through the import lands there.
+    pub(crate) fn check_free(&self) {
+        let Some(piece) = self.backing.piece.as_ref().filter(|piece| piece.store().is_some()) else { return };
+        let [count, last] = piece.shared();
+        let (count, last) = (count.load(Ordering::SeqCst), last.load(Ordering::SeqCst));
+        // Who has ended has freed it; of a process that nobody has waited for yet there are no maps.
+        let lives = || std::fs::read(format!("/proc/{last}/maps")).is_ok_and(|maps| !maps.is_empty());
+        if count > 0 && lives() {
+            eprintln!(
+                "sim-cuda: memory of a pool at {:#x} is freed that process {last} has imported; with a real driver its \
+                 copies land in the next allocation",
+                self.base
+            );
+            std::process::abort()
         }
     }
 
@@ -127,6 +148,8 @@ pub(crate) struct AddressSpace {
     /// What `cuMemAddressReserve` gave out, mapped or not.
     pub(crate) reservations: BTreeMap<Address, Mapping>,
 }
+
+pub(crate) static SPACE: AfterInit<RwLock<AddressSpace>> = AfterInit::new(RwLock::default);
 
 impl AddressSpace {
     pub(crate) fn insert(&mut self, range: Range) -> Arc<Range> {

@@ -4,9 +4,12 @@ use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char};
 use std::fmt::Write;
 
-use crate::driver::{driver, is_forked_child};
+use crate::driver::is_forked_child;
+use crate::event::EVENTS;
 use crate::procaddress::rows;
 use crate::settings::Settings;
+use crate::space::SPACE;
+use crate::stream::STREAMS;
 
 /// Calls of each function, all versions together.
 fn counts() -> BTreeMap<&'static str, u64> {
@@ -34,19 +37,19 @@ unsafe extern "C" fn simCudaCallCount(name: *const c_char) -> i64 {
 #[unsafe(no_mangle)]
 #[allow(non_snake_case, reason = "named beside the driver's own functions")]
 extern "C" fn simCudaLiveBytes() -> u64 {
-    driver().map_or(0, |driver| driver.space.read().live_bytes())
+    SPACE.get().map_or(0, |space| space.read().live_bytes())
 }
 
 #[unsafe(no_mangle)]
 #[allow(non_snake_case, reason = "named beside the driver's own functions")]
 extern "C" fn simCudaLiveEvents() -> u64 {
-    driver().map_or(0, |driver| driver.events.lock().len() as u64)
+    EVENTS.get().map_or(0, |events| events.lock().len() as u64)
 }
 
 #[unsafe(no_mangle)]
 #[allow(non_snake_case, reason = "named beside the driver's own functions")]
 extern "C" fn simCudaLiveStreams() -> u64 {
-    driver().map_or(0, |driver| driver.streams.lock().len() as u64)
+    STREAMS.get().map_or(0, |streams| streams.lock().len() as u64)
 }
 
 /// Run by the loader when the process exits: the library stays loaded until then.

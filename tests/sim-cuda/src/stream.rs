@@ -12,9 +12,9 @@ use parking_lot::Mutex;
 use crate::abi::{Out, driver_api};
 use crate::capture::{self, Sequence};
 use crate::context::{Context, Fate, current};
-use crate::driver::{crash, driver};
+use crate::driver::{AfterInit, Handles, check_initialised, crash};
 use crate::error::{Error, Outcome};
-use crate::schedule::{QueueId, QueueKind, Work};
+use crate::schedule::{QueueId, QueueKind, SCHEDULER, Work};
 
 /// Handle values that name streams which nobody creates.
 const NULL: usize = 0;
@@ -34,6 +34,9 @@ pub(crate) struct Stream {
     pub(crate) capture: Mutex<Option<Arc<Sequence>>>,
 }
 
+pub(crate) static STREAMS: AfterInit<Mutex<Handles<Stream>>> =
+    AfterInit::new(|| Mutex::new(Handles::new(0x5000_0000_0000)));
+
 impl Stream {
     fn new(context: Arc<Context>, queue: QueueId, flags: c_uint, priority: c_int) -> Stream {
         Stream { context, queue, flags, priority, capture: Mutex::new(None) }
@@ -45,7 +48,7 @@ impl Stream {
         }
         let context = current()?;
         let kind = if flags & NON_BLOCKING != 0 { QueueKind::NonBlocking } else { QueueKind::Blocking };
-        let queue = driver()?.scheduler.open(context.id, kind);
+        let queue = SCHEDULER.get()?.open(context.id, kind);
         Ok(Stream::new(context, queue, flags, priority.clamp(GREATEST_PRIORITY, 0)))
     }
 
@@ -105,12 +108,12 @@ impl Stream {
 
     /// Adds work after all that is in the stream; captured work goes nowhere.
     pub(crate) fn submit(&self, work: Box<dyn Work>) -> Outcome {
-        if self.captures_work()? { Ok(()) } else { driver()?.scheduler.submit(self.queue, work) }
+        if self.captures_work()? { Ok(()) } else { SCHEDULER.get()?.submit(self.queue, work) }
     }
 
     /// Waits until the work in it is done.
     pub(crate) fn wait(&self) -> Outcome {
-        driver()?.scheduler.wait_queue(self.queue);
+        SCHEDULER.get()?.wait_queue(self.queue);
         Ok(())
     }
 
@@ -132,7 +135,7 @@ pub(crate) fn get(handle: usize) -> Outcome<Arc<Stream>> {
         NULL | LEGACY => Stream::legacy(),
         PER_THREAD => Stream::per_thread(),
         _ => {
-            let Some(stream) = driver()?.streams.lock().get(handle) else { crash("stream", handle) };
+            let Some(stream) = STREAMS.get()?.lock().get(handle) else { crash("stream", handle) };
             check_context(&stream.context, handle)?;
             Ok(stream)
         }
@@ -150,38 +153,38 @@ fn check_context(context: &Context, handle: usize) -> Outcome {
 
 /// Waits until all work of the context is done.
 pub(crate) fn synchronize_context(context: &Context) -> Outcome {
-    driver()?.scheduler.wait_context(context.id);
+    SCHEDULER.get()?.wait_context(context.id);
     Ok(())
 }
 
 driver_api! {
     2000 cuStreamCreate: fn cuStreamCreate(stream: Out<usize>, flags: c_uint) {
         let made = Stream::create(flags, 0)?;
-        stream.set(driver()?.streams.lock().insert(Arc::new(made)))
+        stream.set(STREAMS.get()?.lock().insert(Arc::new(made)))
     }
 
     5050 cuStreamCreateWithPriority: fn cuStreamCreateWithPriority(stream: Out<usize>, flags: c_uint, priority: c_int) {
         let made = Stream::create(flags, priority)?;
-        stream.set(driver()?.streams.lock().insert(Arc::new(made)))
+        stream.set(STREAMS.get()?.lock().insert(Arc::new(made)))
     }
 
     4000 cuStreamDestroy: fn cuStreamDestroy_v2(stream: usize) {
-        let driver = driver()?;
+        check_initialised()?;
         let handle = stream;
         if handle <= PER_THREAD {
             return Err(Error::INVALID_HANDLE);
         }
-        let Some(stream) = driver.streams.lock().remove(handle) else { crash("stream", handle) };
+        let Some(stream) = STREAMS.get()?.lock().remove(handle) else { crash("stream", handle) };
         check_context(&stream.context, handle)?;
         capture::leave(&stream);
-        driver.scheduler.close(stream.queue);
+        SCHEDULER.get()?.close(stream.queue);
         Ok(())
     }
 
     2000 cuStreamQuery: fn cuStreamQuery(stream: usize) {
         let stream = get(stream)?;
         stream.check_query()?;
-        if driver()?.scheduler.is_idle(stream.queue) {
+        if SCHEDULER.get()?.is_idle(stream.queue) {
             return Ok(());
         }
         std::thread::yield_now();

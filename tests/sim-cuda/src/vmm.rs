@@ -6,38 +6,27 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use parking_lot::Mutex;
+
 use crate::abi::{Address, In, List, Out, driver_api};
-use crate::device::Charge;
-use crate::driver::{driver, fresh_id};
+use crate::device;
+use crate::driver::{AfterInit, check_initialised, fresh_id};
 use crate::error::{Error, Outcome};
+use crate::physical::Physical;
 use crate::sharing::{AccessOf, Accesses, Location, NO_HANDLE, PINNED, POSIX, descriptor, hand_out};
-use crate::space::{Backing, Kind, Mapped, Range};
+use crate::space::{Backing, Kind, Mapped, Range, SPACE};
 use crate::store::{Description, Mapping, PAGE, Piece, Purpose, Store};
 
 /// What sizes and addresses are multiples of.
 const GRANULARITY: usize = 2 << 20;
 
-/// What `cuMemCreate` makes. Lives while it has handles or is mapped.
-pub(crate) struct Physical {
-    handle: usize,
-    device: c_int,
-    piece: Arc<Piece>,
-    /// Whether others can import it; not so for what was itself imported.
-    exportable: bool,
-    _charge: Option<Charge>,
-}
-
-impl Physical {
-    pub(crate) fn is_exportable(&self) -> bool {
-        self.exportable
-    }
-}
-
 /// What handles name, and how many times each was given out. They are not reused.
 #[derive(Default)]
-pub(crate) struct Physicals {
+struct Physicals {
     known: BTreeMap<usize, (Arc<Physical>, usize)>,
 }
+
+static PHYSICALS: AfterInit<Mutex<Physicals>> = AfterInit::new(Mutex::default);
 
 const HANDLE_BASE: usize = 0x5500_0000_0000;
 const HANDLE_STEP: usize = 64;
@@ -95,26 +84,25 @@ fn create(len: usize, properties: &Properties, flags: u64) -> Outcome<usize> {
     if len == 0 || !len.is_multiple_of(GRANULARITY) || flags != 0 {
         return Err(Error::INVALID_VALUE);
     }
-    let driver = driver()?;
-    let device = driver.device(ordinal)?;
+    let device = device::get(ordinal)?;
     let charge = device.charge(len as u64)?;
     let store = if exportable { Store::create(Purpose::Physical, device.physical())? } else { device.store()? };
     let piece = Arc::new(store.piece(len)?);
     let made = Physical { handle: next_handle(), device: ordinal, piece, exportable, _charge: Some(charge) };
-    Ok(driver.physicals.lock().retain(Arc::new(made)))
+    Ok(PHYSICALS.get()?.lock().retain(Arc::new(made)))
 }
 
 fn import(handle: usize) -> Outcome<usize> {
-    let driver = driver()?;
+    check_initialised()?;
     let file = descriptor(handle)?;
     let description = Description::read(file.as_fd())?;
     if description.purpose != Purpose::Physical as u64 {
         return Err(Error::INVALID_VALUE);
     }
-    let device = driver.ordinal(description.device)?;
+    let device = device::ordinal(description.device)?;
     let piece = Arc::new(Piece::import_first(file.as_fd())?);
     let made = Physical { handle: next_handle(), device, piece, exportable: false, _charge: None };
-    Ok(driver.physicals.lock().retain(Arc::new(made)))
+    Ok(PHYSICALS.get()?.lock().retain(Arc::new(made)))
 }
 
 fn reserve(len: usize, align: usize) -> Outcome<Address> {
@@ -124,7 +112,7 @@ fn reserve(len: usize, align: usize) -> Outcome<Address> {
     }
     let mapping = Mapping::reserved(len, align)?;
     let base = mapping.address();
-    driver()?.space.write().reservations.insert(base, mapping);
+    SPACE.get()?.write().reservations.insert(base, mapping);
     Ok(base)
 }
 
@@ -132,13 +120,12 @@ fn map(address: Address, len: usize, offset: usize, handle: usize, flags: u64) -
     if offset != 0 {
         return Err(Error::NOT_SUPPORTED);
     }
-    let driver = driver()?;
-    let physical = driver.physicals.lock().get(handle)?;
+    let physical = PHYSICALS.get()?.lock().get(handle)?;
     let aligned = len != 0 && len.is_multiple_of(GRANULARITY) && address.is_multiple_of(GRANULARITY);
     if !aligned || len > physical.piece.len() || flags != 0 {
         return Err(Error::INVALID_VALUE);
     }
-    let mut space = driver.space.write();
+    let mut space = SPACE.get()?.write();
     let reserved = space.reservation(address).ok_or(Error::INVALID_VALUE)?;
     if address - reserved.0 + len > reserved.1 || space.first_overlap(address, len).is_some() {
         return Err(Error::INVALID_VALUE);
@@ -160,7 +147,7 @@ fn map(address: Address, len: usize, offset: usize, handle: usize, flags: u64) -
 
 /// The mappings that make up exactly `len` bytes at `address`, gaps allowed where `gaps`.
 fn mappings(address: Address, len: usize, gaps: bool) -> Outcome<Vec<Arc<Range>>> {
-    let ranges = driver()?.space.read().overlapping(address, len);
+    let ranges = SPACE.get()?.read().overlapping(address, len);
     let inside = |range: &Arc<Range>| {
         range.kind == Kind::Mapped && range.base >= address && range.end() <= address.saturating_add(len)
     };
@@ -170,9 +157,9 @@ fn mappings(address: Address, len: usize, gaps: bool) -> Outcome<Vec<Arc<Range>>
 
 /// Waits for nobody, unlike `cuMemFree`.
 fn unmap(address: Address, len: usize) -> Outcome {
-    let driver = driver()?;
+    check_initialised()?;
     let ranges = mappings(address, len, true)?;
-    let mut space = driver.space.write();
+    let mut space = SPACE.get()?.write();
     for range in &ranges {
         space.remove(range.base);
     }
@@ -180,7 +167,7 @@ fn unmap(address: Address, len: usize) -> Outcome {
 }
 
 fn free_addresses(address: Address, len: usize) -> Outcome {
-    let mut space = driver()?.space.write();
+    let mut space = SPACE.get()?.write();
     let exact = space.reservation(address) == Some((address, len));
     if !exact || space.first_overlap(address, len).is_some() {
         return Err(Error::INVALID_VALUE);
@@ -191,7 +178,7 @@ fn free_addresses(address: Address, len: usize) -> Outcome {
 
 driver_api! {
     10020 cuMemGetAllocationGranularity: fn cuMemGetAllocationGranularity(granularity: Out<usize>, properties: In<Properties>, option: c_int) {
-        driver()?;
+        check_initialised()?;
         properties.get()?.check()?;
         if !matches!(option, 0 | 1) {
             return Err(Error::INVALID_VALUE);
@@ -204,7 +191,7 @@ driver_api! {
     }
 
     10020 cuMemRelease: fn cuMemRelease(handle: usize) {
-        let last = driver()?.physicals.lock().release(handle)?;
+        let last = PHYSICALS.get()?.lock().release(handle)?;
         drop(last);
         Ok(())
     }
@@ -241,13 +228,13 @@ driver_api! {
 
     10020 cuMemGetAccess: fn cuMemGetAccess(flags: Out<u64>, location: In<Location>, address: Address) {
         let device = location.get()?.device()?;
-        let range = driver()?.space.read().find(address).cloned();
+        let range = SPACE.get()?.read().find(address).cloned();
         let mapping = range.as_ref().and_then(|range| range.mapping.as_ref()).ok_or(Error::INVALID_VALUE)?;
         flags.set(mapping.access.get(device).unwrap_or(0).into())
     }
 
     10020 cuMemExportToShareableHandle: fn cuMemExportToShareableHandle(out: Out<c_int>, handle: usize, kind: c_int, flags: u64) {
-        let physical = driver()?.physicals.lock().get(handle)?;
+        let physical = PHYSICALS.get()?.lock().get(handle)?;
         match physical.piece.store() {
             Some(store) if physical.exportable && kind == POSIX && flags == 0 => hand_out(store.file(), out),
             _ => Err(Error::INVALID_VALUE),
@@ -262,14 +249,13 @@ driver_api! {
     }
 
     11000 cuMemRetainAllocationHandle: fn cuMemRetainAllocationHandle(handle: Out<usize>, address: Address) {
-        let driver = driver()?;
-        let range = driver.space.read().find(address).cloned();
+        let range = SPACE.get()?.read().find(address).cloned();
         let mapping = range.as_ref().and_then(|range| range.mapping.as_ref()).ok_or(Error::INVALID_VALUE)?;
-        handle.set(driver.physicals.lock().retain(mapping.physical.clone()))
+        handle.set(PHYSICALS.get()?.lock().retain(mapping.physical.clone()))
     }
 
     10020 cuMemGetAllocationPropertiesFromHandle: fn cuMemGetAllocationPropertiesFromHandle(properties: Out<Properties>, handle: usize) {
-        let physical = driver()?.physicals.lock().get(handle)?;
+        let physical = PHYSICALS.get()?.lock().get(handle)?;
         let handle_types = if physical.exportable { POSIX } else { NO_HANDLE };
         let location = Location::of_device(physical.device);
         properties.set(Properties { kind: PINNED, handle_types, location, metadata: 0, flags: 0 })

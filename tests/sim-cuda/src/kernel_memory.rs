@@ -1,0 +1,89 @@
+//! Memory as kernels reach it, and the words by which a kernel reports its progress.
+
+use std::ffi::c_uint;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+
+use crate::abi::Address;
+use crate::context::Context;
+use crate::driver::crash;
+use crate::space::{Kind, Range, SPACE};
+
+/// Threads of a block, for which the kernels are written.
+pub(crate) const THREADS: c_uint = 512;
+
+/// What every kernel that copies learns of its job.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Job {
+    pub(crate) words: u64,
+    pub(crate) number: u32,
+    _place: u32,
+}
+
+/// What a kernel has touched, kept until it has ended.
+pub(crate) struct Memory {
+    context: Arc<Context>,
+    ranges: Vec<Arc<Range>>,
+}
+
+impl Memory {
+    pub(crate) fn of(context: Arc<Context>) -> Memory {
+        Memory { context, ranges: Vec::new() }
+    }
+
+    /// Where the copy functions find `len` bytes at an address, of one range.
+    pub(crate) fn reach(&mut self, address: u64, len: u64) -> usize {
+        match self.part(address) {
+            (alias, left) if len <= left => alias,
+            (_, left) => crash("what a kernel touches at", (address + left) as Address),
+        }
+    }
+
+    /// Where the copy functions find the byte at an address, and how many more lie behind it.
+    fn part(&mut self, address: u64) -> (usize, u64) {
+        let at = address as Address;
+        let holds = |range: &Range| range.base <= at && at < range.end();
+        let place = |range: &Range| (range.alias + (at - range.base), (range.end() - at) as u64);
+        if let Some(range) = self.ranges.iter().find(|range| holds(range)) {
+            return place(range);
+        }
+        let found = SPACE.get().ok().and_then(|space| space.read().find(at).cloned());
+        match found.filter(|range| self.is_reached(range)) {
+            Some(range) => {
+                let place = place(&range);
+                self.ranges.push(range);
+                place
+            }
+            None => crash("what a kernel touches at", at),
+        }
+    }
+
+    fn is_reached(&self, range: &Range) -> bool {
+        let in_context = range.context.as_ref().is_some_and(|context| context.id == self.context.id);
+        range.is_accessible()
+            && match range.kind {
+                Kind::Device | Kind::Imported => in_context,
+                Kind::Managed | Kind::HostAllocated | Kind::HostRegistered => true,
+                Kind::Pool { .. } | Kind::Mapped => range.is_writable_by(self.context.device) == Ok(true),
+            }
+    }
+
+    pub(crate) fn word(&mut self, job: Job, index: u64) -> &AtomicU32 {
+        let at = self.reach(job.words + 4 * index, 4);
+        // SAFETY: a word of a range that is kept.
+        unsafe { AtomicU32::from_ptr(at as *mut u32) }
+    }
+
+    /// Copies from one range or several that lie side by side into others.
+    pub(crate) fn copy(&mut self, to: u64, from: u64, len: u64) {
+        let mut done = 0;
+        while done < len {
+            let ((dst, room), (src, there)) = (self.part(to + done), self.part(from + done));
+            let part = (len - done).min(room).min(there);
+            // SAFETY: within ranges that are kept.
+            unsafe { std::ptr::copy(src as *const u8, dst as *mut u8, part as usize) };
+            done += part;
+        }
+    }
+}

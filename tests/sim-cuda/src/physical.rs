@@ -1,0 +1,23 @@
+//! Physical memory, apart from addresses.
+
+use std::ffi::c_int;
+use std::sync::Arc;
+
+use crate::device::Charge;
+use crate::store::Piece;
+
+/// What `cuMemCreate` makes. Lives while it has handles or is mapped.
+pub(crate) struct Physical {
+    pub(crate) handle: usize,
+    pub(crate) device: c_int,
+    pub(crate) piece: Arc<Piece>,
+    /// Whether others can import it; not so for what was itself imported.
+    pub(crate) exportable: bool,
+    pub(crate) _charge: Option<Charge>,
+}
+
+impl Physical {
+    pub(crate) fn is_exportable(&self) -> bool {
+        self.exportable
+    }
+}
