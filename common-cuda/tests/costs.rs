@@ -2,122 +2,16 @@
 //! needs injected faults skips.
 
 mod common;
+#[path = "common/measuring.rs"]
+mod measuring;
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use cableway_common_cuda::{
-    BufferKind, CostOrigin, DeviceBuffer, DeviceCosts, DeviceIndex, Devices, Direction, Known, Order, Within,
-};
+use cableway_common_cuda::{CostOrigin, DeviceCosts, Devices, Direction, Known, Order, Within};
 use common::{app, devices_with, isolated, isolated_each, on_simulated_driver, pattern};
-
-const DEVICE: DeviceIndex = DeviceIndex(0);
-/// Takes so long only what hangs.
-const PATIENCE: Duration = Duration::from_secs(120);
-
-/// A folder of the test's own, gone at its end.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Folder {
-        Folder(std::env::temp_dir().join(format!("cableway-cost-tests-{name}-{}", std::process::id())))
-    }
-
-    fn set(&self) -> String {
-        format!("device_costs_folder={}", self.0.display())
-    }
-
-    /// What lies in it, but for the lock.
-    fn files(&self) -> Vec<PathBuf> {
-        let entries = std::fs::read_dir(&self.0).into_iter().flatten().map(|entry| entry.unwrap().path());
-        entries.filter(|path| !path.file_name().unwrap().to_string_lossy().starts_with("lock-")).collect()
-    }
-
-    fn measure(&self) -> Devices {
-        devices_with(&["device_costs=measure", &self.set()])
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-/// Device memory that is met, as a message's buffer is.
-fn first_use(devices: &Devices, device: DeviceIndex) -> DeviceBuffer {
-    let buffer = DeviceBuffer::new(devices, device, BufferKind::Device, 1 << 20).unwrap();
-    assert!(buffer.location().on_device());
-    buffer
-}
-
-fn until(what: &str, mut condition: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !condition() {
-        assert!(begun.elapsed() < PATIENCE, "{what}");
-        std::thread::sleep(Duration::from_millis(1));
-    }
-}
-
-fn known(devices: &Devices) -> DeviceCosts {
-    let costs = devices.costs();
-    until("the costs become known", || costs.of(DEVICE).is_some());
-    costs.of(DEVICE).unwrap().clone()
-}
-
-/// Devices that measure until nothing is left: what takes too long on a busy machine is continued by the next.
-fn measured(folder: &Folder) -> (Devices, DeviceBuffer, DeviceCosts) {
-    let begun = Instant::now();
-    loop {
-        let devices = folder.measure();
-        let buffer = first_use(&devices, DEVICE);
-        let costs = known(&devices);
-        let links = devices.facts().unwrap().links;
-        let peers = links.iter().filter(|link| link.from == DEVICE && link.peer_access).count();
-        let settled = costs.peers.iter().filter(|peer| peer.push.is_settled() && peer.pull.is_settled()).count();
-        let alone = costs.to_host.is_settled() && costs.from_host.is_settled() && costs.within.is_settled();
-        if alone && settled == peers && (costs.kernel.is_settled() || peers == 0) {
-            return (devices, buffer, costs);
-        }
-        assert!(begun.elapsed() < PATIENCE, "{costs:?}");
-    }
-}
-
-fn threads() -> usize {
-    std::fs::read_dir("/proc/self/task").unwrap().count()
-}
-
-/// Threads that measure.
-fn threads_of_ours() -> usize {
-    let tasks = std::fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path().join("comm"));
-    tasks.filter(|name| std::fs::read_to_string(name).is_ok_and(|name| name.trim() == "cableway-costs")).count()
-}
-
-/// The masks of threads that measure.
-fn signals_blocked() -> Vec<u64> {
-    let tasks = std::fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path().join("status"));
-    let status = tasks.filter_map(|path| std::fs::read_to_string(path).ok());
-    let ours = status.filter(|text| text.starts_with("Name:\tcableway-costs\n"));
-    let mask = |text: String| text.lines().find_map(|line| line.strip_prefix("SigBlk:\t").map(str::to_owned));
-    ours.filter_map(mask).map(|mask| u64::from_str_radix(&mask, 16).unwrap()).collect()
-}
-
-fn descriptors() -> usize {
-    std::fs::read_dir("/proc/self/fd").unwrap().count()
-}
-
-/// Memory mapped in this process, but for the heap's.
-fn mapped() -> usize {
-    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-    maps.lines().filter(|line| line.contains("memfd:")).count()
-}
-
-/// Threads, descriptors, mappings, and the driver's events and streams of this process.
-fn held() -> [usize; 5] {
-    let (events, streams) = app().live().unwrap_or_default();
-    [threads(), descriptors(), mapped(), events as usize, streams as usize]
-}
+use measuring::{DEVICE, Folder, first_use, held, known, measured, measuring_threads, signals_blocked, threads, until};
 
 #[test]
 fn costs_are_measured_in_the_background_and_kept() {
@@ -129,7 +23,7 @@ fn costs_are_measured_in_the_background_and_kept() {
             let _ = folder.measure();
             assert!(!folder.0.exists(), "nothing is done before a device is used");
             let (devices, buffer, costs) = measured(&folder);
-            until("the thread has ended", || threads_of_ours() == 0);
+            until("the thread has ended", || measuring_threads() == 0);
             for row in [costs.to_host, costs.from_host, costs.within] {
                 assert!(row.figure().is_some(), "{costs:?}");
             }
@@ -438,7 +332,7 @@ fn no_thread_outlives_the_devices() {
                 });
                 let begun = Instant::now();
                 drop(devices);
-                assert_eq!(threads_of_ours(), 0, "captured: {captured}");
+                assert_eq!(measuring_threads(), 0, "captured: {captured}");
                 begun.elapsed()
             };
             // Sooner than the thread would have given up; a busy machine does not disturb all of many.

@@ -2,80 +2,12 @@
 //! itself, so that one process is both sides here.
 
 mod common;
+#[path = "common/sides.rs"]
+mod sides;
 
-use cableway_base::Parameters;
-use cableway_common_cuda::{
-    Answer, BufferKind, DeviceBuffer, DeviceIndex, Devices, ExportKind, Exported, Exports, Imports, Location,
-    MOST_PIECES, Mapped, Reach, Wanted,
-};
-use common::{App, app, collect_log, devices, isolated, isolated_each, on_simulated_driver, pattern};
-
-const LEN: usize = 100_000;
-/// What sizes of physical memory are multiples of, on the devices there are.
-const PIECE: usize = 2 << 20;
-/// Who imports, to the owner; and who owns, to the importer.
-const IMPORTER: u32 = 1;
-const OWNER: u32 = 7;
-
-struct Sides {
-    devices: Devices,
-    exports: Exports,
-    imports: Imports,
-}
-
-impl Sides {
-    fn new() -> Self {
-        let devices = devices();
-        let exports = Exports::new(&devices, 10);
-        let imports = Imports::new(&devices, &Parameters::default());
-        Sides { devices, exports, imports }
-    }
-
-    fn buffer(&self, kind: BufferKind, bytes: &[u8]) -> DeviceBuffer {
-        let mut buffer = DeviceBuffer::new(&self.devices, DeviceIndex(0), kind, bytes.len()).unwrap();
-        buffer.copy_from_host(0, bytes).unwrap();
-        self.devices.default_stream(&buffer.location()).unwrap().wait().unwrap();
-        buffer
-    }
-
-    fn export(&self, address: *const u8, len: usize) -> Option<Exported> {
-        self.exports.export(&self.devices.classify(address, len), address, len, IMPORTER)
-    }
-
-    fn reach(&self, exported: &Exported, into: &Location) -> Reach {
-        self.imports.reach(OWNER, exported, into, 8).unwrap()
-    }
-
-    /// Meets it until its owner is to be asked.
-    fn want(&self, exported: &Exported, into: &Location) -> Wanted {
-        assert!(matches!(self.reach(exported, into), Reach::NotYet), "met once");
-        let Reach::Ask(wanted) = self.reach(exported, into) else { panic!("not asked for") };
-        assert!(matches!(self.reach(exported, into), Reach::NotYet), "asked for once only");
-        wanted
-    }
-
-    fn map(&self, exported: &Exported, into: &Location) -> Mapped {
-        let wanted = self.want(exported, into);
-        self.imports.supply(OWNER, &wanted, self.exports.answer(&wanted, IMPORTER));
-        let Reach::Mapped(mapped) = self.reach(exported, into) else { panic!("not mapped") };
-        mapped
-    }
-
-    /// As if another process had been told of it, too: until its owner is to be asked.
-    fn imports_of_another_peer(&self, exported: &Exported, into: &Location) -> Wanted {
-        let others = Imports::new(&self.devices, &Parameters::default());
-        assert!(matches!(others.reach(OWNER, exported, into, 8).unwrap(), Reach::NotYet), "met once");
-        let Reach::Ask(wanted) = others.reach(OWNER, exported, into, 8).unwrap() else { panic!("not asked for") };
-        wanted
-    }
-
-    fn read(&self, at: *const u8, len: usize) -> Vec<u8> {
-        let mut seen = vec![0; len];
-        // SAFETY: callers pass memory that is mapped for so long.
-        unsafe { self.devices.copy(seen.as_mut_ptr(), at, len) }.unwrap();
-        seen
-    }
-}
+use cableway_common_cuda::{Answer, BufferKind, ExportKind, MOST_PIECES, Mapped, Reach, Wanted};
+use common::{app, collect_log, isolated, isolated_each, on_simulated_driver, pattern};
+use sides::{Addresses, IMPORTER, LEN, OWNER, PIECE, Sides};
 
 #[test]
 fn it_is_mapped_once_its_owner_has_given_a_descriptor() {
@@ -142,56 +74,6 @@ fn who_was_told_hears_of_what_is_freed() {
     assert_eq!(sides.exports.gone(IMPORTER), None, "not looked for");
     sides.exports.tell_gone(|_, id| id == ids[1]);
     assert_eq!(sides.exports.gone(IMPORTER), None, "heard");
-}
-
-/// Addresses that outlive what is mapped there.
-struct Addresses<'a> {
-    app: &'a App,
-    base: u64,
-    len: usize,
-}
-
-impl<'a> Addresses<'a> {
-    fn reserve(app: &'a App, len: usize) -> Self {
-        let mut base = 0;
-        app.cuMemAddressReserve(&raw mut base, len, 0, 0, 0).unwrap();
-        Addresses { app, base, len }
-    }
-
-    /// A part of them, to be mapped apart from the others, which are the owner's still.
-    fn part(&self, offset: usize, len: usize) -> std::mem::ManuallyDrop<Addresses<'a>> {
-        std::mem::ManuallyDrop::new(Addresses { app: self.app, base: self.base + offset as u64, len })
-    }
-
-    /// Maps memory that can be shared, and fills it.
-    fn map(&self, byte: u8) -> *mut u8 {
-        // `CUmemAllocationProp`: pinned, shared by descriptor, on device 0.
-        self.map_of(byte, [0x1_0000_0001, 1, 0, 0])
-    }
-
-    /// The same of other memory.
-    fn map_of(&self, byte: u8, properties: [u64; 4]) -> *mut u8 {
-        // `CUmemAccessDesc`: of device 0.
-        let access = [1, 0, 3];
-        let mut handle = 0;
-        self.app.cuMemCreate(&raw mut handle, self.len, properties.as_ptr(), 0).unwrap();
-        self.app.cuMemMap(self.base, self.len, 0, handle, 0).unwrap();
-        self.app.cuMemRelease(handle).unwrap();
-        self.app.cuMemSetAccess(self.base, self.len, access.as_ptr(), 1).unwrap();
-        self.app.cuMemsetD8(self.base, byte, self.len).unwrap();
-        self.app.cuCtxSynchronize().unwrap();
-        std::ptr::with_exposed_provenance_mut(self.base as usize)
-    }
-
-    fn unmap(&self) {
-        self.app.cuMemUnmap(self.base, self.len).unwrap();
-    }
-}
-
-impl Drop for Addresses<'_> {
-    fn drop(&mut self) {
-        self.app.cuMemAddressFree(self.base, self.len).unwrap();
-    }
 }
 
 #[test]

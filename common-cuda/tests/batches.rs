@@ -1,0 +1,206 @@
+//! Copies of a batch: how they are submitted, and when their completion is known.
+
+mod common;
+
+use cableway_common_cuda::{BufferKind, Completion, DeviceBuffer, DeviceIndex, Devices, Direction, Location, Order};
+use common::{app, devices, devices_with, isolated, pattern};
+
+const DEVICE: DeviceIndex = DeviceIndex(0);
+
+fn buffer(devices: &Devices, kind: BufferKind, len: usize) -> DeviceBuffer {
+    DeviceBuffer::new(devices, DEVICE, kind, len).unwrap()
+}
+
+/// Begins one copy from device to host, as the first of an operation.
+///
+/// # Safety
+/// As `CopyBatch::copy`.
+unsafe fn download(devices: &Devices, at: &Location, dst: *mut u8, src: *const u8, len: usize) -> Completion {
+    let mut batch = devices.batch(at, Direction::DeviceToHost, Order::AfterDefaultStream).unwrap();
+    // SAFETY: the caller's promise.
+    unsafe { batch.copy(dst, src, len) }.unwrap();
+    batch.finish().unwrap()
+}
+
+#[test]
+fn several_copies_complete_together() {
+    let devices = devices();
+    let mut buffer = buffer(&devices, BufferKind::Device, 100 * 1000);
+    let bytes = pattern(100 * 1000, 5);
+    buffer.copy_from_host(0, &bytes).unwrap();
+    let at = buffer.location();
+    let mut got = vec![0_u8; bytes.len()];
+    let mut batch = devices.batch(&at, Direction::DeviceToHost, Order::AfterDefaultStream).unwrap();
+    for piece in (0..100).rev() {
+        // SAFETY: pieces of two ranges that stay until the completion is done.
+        unsafe {
+            let (dst, src) = (got.as_mut_ptr().add(piece * 1000), buffer.as_device_ptr().add(piece * 1000));
+            batch.copy(dst, src, 1000).unwrap();
+        }
+    }
+    let mut completion = batch.finish().unwrap();
+    while !completion.poll().unwrap() {}
+    assert!(completion.poll().unwrap(), "done stays done");
+    assert!(got == bytes);
+}
+
+#[test]
+fn the_last_one_done_answers_for_all_before_it() {
+    const LEN: usize = 1000;
+    isolated("the_last_one_done_answers_for_all_before_it", &[], || {
+        let (app, devices) = (app(), devices());
+        let mut source = buffer(&devices, BufferKind::Device, 8 * LEN);
+        let bytes = pattern(8 * LEN, 5);
+        source.copy_from_host(0, &bytes).unwrap();
+        let mut got = vec![0_u8; bytes.len()];
+        let start = |piece: usize, got: &mut [u8]| {
+            let from = source.as_device_ptr().wrapping_add(piece * LEN);
+            // SAFETY: a piece of each, which outlive the completion.
+            unsafe { download(&devices, &source.location(), got[piece * LEN..].as_mut_ptr(), from, LEN) }
+        };
+        let mut completions: Vec<Completion> = (0..8).map(|piece| start(piece, &mut got)).collect();
+        let mut last = completions.pop().unwrap();
+        while !last.poll().unwrap() {}
+        let asked = app.calls(c"cuEventQuery");
+        assert!(completions.iter_mut().all(|completion| completion.poll().unwrap()));
+        assert_eq!(app.calls(c"cuEventQuery"), asked, "known already");
+        assert!(got == bytes);
+        // What comes after is not known.
+        let mut next = start(0, &mut got);
+        while !next.poll().unwrap() {}
+        assert!(asked.is_none() || app.calls(c"cuEventQuery") > asked);
+    });
+}
+
+#[test]
+fn copies_of_a_batch_go_out_by_one_call_whichever_way() {
+    const LEN: usize = 1000;
+    isolated("copies_of_a_batch_go_out_by_one_call_whichever_way", &[], || {
+        let (app, devices) = (app(), devices());
+        let calls = || app.calls(c"cuMemcpyBatchAsync").zip(app.calls(c"cuMemcpyAsync"));
+        let device = buffer(&devices, BufferKind::Device, 20 * LEN);
+        let host = buffer(&devices, BufferKind::Pinned, 20 * LEN);
+        let back = buffer(&devices, BufferKind::Pinned, 20 * LEN);
+        let bytes = pattern(20 * LEN, 8);
+        // SAFETY: the buffer is host memory of that length.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), host.as_device_ptr(), bytes.len()) };
+        let before = calls();
+        let ways = [(&host, &device, Direction::HostToDevice), (&device, &back, Direction::DeviceToHost)];
+        for (from, to, direction) in ways {
+            let mut batch = devices.batch(&device.location(), direction, Order::AfterDefaultStream).unwrap();
+            batch.page_locked();
+            for piece in 0..20 {
+                // SAFETY: pieces of buffers that outlive the completion.
+                unsafe {
+                    let (to, from) = (to.as_device_ptr().add(piece * LEN), from.as_device_ptr().add(piece * LEN));
+                    batch.copy(to, from, LEN).unwrap();
+                }
+            }
+            batch.finish().unwrap().wait().unwrap();
+        }
+        if let (Some(before), Some(after)) = (before, calls()) {
+            assert_eq!((after.0 - before.0, after.1 - before.1), (2, 0));
+        }
+        // SAFETY: host memory of that length.
+        assert!(unsafe { std::slice::from_raw_parts(back.as_device_ptr(), bytes.len()) } == bytes);
+    });
+}
+
+/// A device buffer in which these bytes are.
+fn uploaded(devices: &Devices, bytes: &[u8]) -> DeviceBuffer {
+    let mut device = buffer(devices, BufferKind::Device, bytes.len());
+    device.copy_from_host(0, bytes).unwrap();
+    devices.default_stream(&device.location()).unwrap().wait().unwrap();
+    device
+}
+
+/// Downloads of many lengths, two to a batch, each waited for and looked at.
+fn small_downloads(devices: &Devices, device: &DeviceBuffer, bytes: &[u8], lens: impl Iterator<Item = usize>) {
+    let host = buffer(devices, BufferKind::Pinned, bytes.len());
+    let mut at = 0;
+    for len in lens {
+        let mut batch = devices.batch(&device.location(), Direction::DeviceToHost, Order::None).unwrap();
+        batch.page_locked();
+        for _ in 0..2 {
+            // SAFETY: pieces of two buffers, which outlive the completion.
+            unsafe { batch.copy(host.as_device_ptr().add(at), device.as_device_ptr().add(at), len) }.unwrap();
+            at += len.next_multiple_of(4);
+        }
+        batch.finish().unwrap().wait().unwrap();
+        // SAFETY: the same memory, before anything else is copied there.
+        let got = unsafe { std::slice::from_raw_parts(host.as_device_ptr().add(at - len.next_multiple_of(4)), len) };
+        assert!(got == &bytes[at - len.next_multiple_of(4)..][..len], "{len} bytes are there when they are said to be");
+    }
+}
+
+#[test]
+fn small_copies_are_over_when_their_bytes_are_seen() {
+    isolated("small_copies_are_over_when_their_bytes_are_seen", &[], || {
+        let app = app();
+        let asked = || app.calls(c"cuEventQuery").zip(app.calls(c"cuEventRecord"));
+        let bytes = pattern(20_000, 6);
+        // Of whole words: a single byte is what it was before once in 256 times.
+        let lens = || (4..100).step_by(4).chain([500, 1000, 2000]);
+        // However slow this machine is, and however fast: seen, or told.
+        for (patience, seen) in [("60s", true), ("0s", false)] {
+            let devices = devices_with(&[&format!("device_landing_patience={patience}")]);
+            let device = uploaded(&devices, &bytes);
+            // Streams and events are made with the first.
+            small_downloads(&devices, &device, &bytes, lens());
+            let before = asked();
+            small_downloads(&devices, &device, &bytes, lens());
+            assert!(before.is_none() || (before == asked()) == seen, "{patience}: {before:?} to {:?}", asked());
+        }
+    });
+}
+
+#[test]
+fn small_copies_that_take_long_are_asked_about() {
+    isolated("small_copies_that_take_long_are_asked_about", &[("SIM_CUDA_DELAY_US", "2000")], || {
+        let app = app();
+        let devices = devices_with(&["device_landing_patience=1us"]);
+        let bytes = pattern(20_000, 6);
+        let device = uploaded(&devices, &bytes);
+        let before = app.calls(c"cuEventQuery");
+        small_downloads(&devices, &device, &bytes, (1..70).chain([500, 1001, 2003]));
+        assert!(before.is_none() || app.calls(c"cuEventQuery") > before);
+    });
+}
+
+/// Twenty copies from one device to another in a batch.
+fn scatter(devices: &Devices) {
+    const LEN: usize = 5000;
+    let bytes = pattern(20 * LEN, 9);
+    let mut source = buffer(devices, BufferKind::Device, bytes.len());
+    let other = DeviceIndex(devices.facts().unwrap().devices.len() as u32 - 1);
+    let target = DeviceBuffer::new(devices, other, BufferKind::Device, bytes.len()).unwrap();
+    source.copy_from_host(0, &bytes).unwrap();
+    let mut batch = devices.batch(&source.location(), Direction::DeviceToDevice, Order::AfterDefaultStream).unwrap();
+    for piece in 0..20 {
+        // SAFETY: pieces of two buffers that outlive the completion.
+        unsafe {
+            let (to, from) = (target.as_device_ptr().add((19 - piece) * LEN), source.as_device_ptr().add(piece * LEN));
+            batch.copy(to, from, LEN).unwrap();
+        }
+    }
+    batch.finish().unwrap().wait().unwrap();
+    let mut got = vec![0; bytes.len()];
+    target.copy_to_host(0, &mut got).unwrap();
+    assert!(got.chunks(LEN).rev().eq(bytes.chunks(LEN)));
+}
+
+#[test]
+fn copies_between_devices_go_out_together_or_one_by_one() {
+    let test = "copies_between_devices_go_out_together_or_one_by_one";
+    scatter(&devices());
+    if !common::on_simulated_driver(test) {
+        return;
+    }
+    const CASES: [&[(&str, &str)]; 3] = [
+        &[("SIM_CUDA_FAIL", "cuMemcpyBatchAsync:801")],
+        &[("SIM_CUDA_MISSING", "cuMemcpyBatchAsync")],
+        // Where they do go out together, the call for one is not missed.
+        &[("SIM_CUDA_FAIL", "cuMemcpyAsync:1")],
+    ];
+    common::isolated_each(test, &CASES, |_| scatter(&devices()));
+}
