@@ -12,17 +12,14 @@
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ops::Deref;
-use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::path::PathBuf;
 
-use cableway_base::root_cause;
-use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
+use libloading::os::unix::Library;
 use parking_lot::Mutex;
 
 use super::table::{Row, Table};
 use crate::driver::{self, Driver, Failure};
-use crate::loader::{objects_loaded, path_of};
+use crate::loader::path_of;
 
 /// The name that every driver library carries.
 pub(super) const LIBRARY: &str = "libcuda.so.1";
@@ -59,7 +56,7 @@ impl Driver for CudaDriver {
 }
 
 impl CudaDriver {
-    fn bind(library: Library) -> Result<&'static CudaDriver, String> {
+    pub(super) fn bind(library: Library) -> Result<&'static CudaDriver, String> {
         // Two bindings of one library would each make their own streams; the lock makes the check and the push one.
         static BOUND: Mutex<Vec<&'static CudaDriver>> = Mutex::new(Vec::new());
         let symbol = |name: &str| -> *mut c_void {
@@ -160,69 +157,6 @@ impl<'l> Finder<'l> {
     }
 }
 
-/// Finds what the process has, and loads nothing.
-const LOADED_ONLY: c_int = RTLD_NOW | RTLD_LOCAL | libc::RTLD_NOLOAD;
-
-/// The driver of this process, once there is one.
-#[derive(Default)]
-pub(super) struct Found {
-    driver: OnceLock<&'static CudaDriver>,
-    /// glibc's count of objects ever loaded, when the driver was last looked for in vain.
-    looked_at: AtomicU64,
-}
-
-impl Found {
-    /// The driver if it is in this process. Costs a load once it is, and about 20 ns while it is not but might be;
-    /// who asks often asks [`LoadWatch::no_driver`](crate::loader::LoadWatch::no_driver) first.
-    #[inline]
-    pub(super) fn driver(&self) -> Option<&'static CudaDriver> {
-        match self.driver.get() {
-            Some(driver) => Some(driver),
-            None => self.look(),
-        }
-    }
-
-    #[cold]
-    fn look(&self) -> Option<&'static CudaDriver> {
-        // Whoever looks for the first time is told of one that is there, whatever the machine has.
-        if !super::hardware::expected() && self.looked_at.load(Ordering::Relaxed) != 0 {
-            return None;
-        }
-        let loaded = objects_loaded();
-        if self.looked_at.load(Ordering::Relaxed) == loaded {
-            return None;
-        }
-        let found = self.take(Path::new(LIBRARY), LOADED_ONLY);
-        // Only after the search: a thread that reads the new count must not conclude more than was looked at.
-        self.looked_at.store(loaded, Ordering::Relaxed);
-        found.ok()
-    }
-
-    /// Whether the driver is missing, looked for anew.
-    pub(super) fn is_absent(&self) -> bool {
-        self.driver.get().is_none() && self.take(Path::new(LIBRARY), LOADED_ONLY).is_err()
-    }
-
-    /// Loads the library of this name or path.
-    pub(super) fn load(&self, library: &Path) -> Result<&'static CudaDriver, String> {
-        match self.driver.get() {
-            Some(driver) => Ok(driver),
-            None => self.take(library, RTLD_NOW | RTLD_LOCAL),
-        }
-    }
-
-    fn take(&self, library: &Path, flags: c_int) -> Result<&'static CudaDriver, String> {
-        // SAFETY: the library is the GPU driver, which programs load at any time and from any thread.
-        let library = unsafe { Library::open(Some(library), flags) }.map_err(|error| root_cause(&error))?;
-        super::LOADS.found();
-        let driver = CudaDriver::bind(library)?;
-        let driver = self.driver.get_or_init(|| driver);
-        super::hardware::expect();
-        log::info!("CUDA driver {} at {}", version_text(driver.version), driver.library.path.display());
-        Ok(driver)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -230,7 +164,7 @@ mod tests {
     /// Every row resolves on the driver in use, as far as that driver is new enough to have it.
     #[test]
     fn every_row_of_the_table_is_in_the_driver() {
-        let discovery = Found::default();
+        let discovery = crate::cuda::Cuda::search();
         let real = std::env::var_os("CABLEWAY_TEST_REAL_DRIVER").is_some_and(|value| value == "1");
         let library = match sim_cuda::library_folder() {
             Some(folder) if !real => folder.join(LIBRARY),

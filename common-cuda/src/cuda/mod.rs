@@ -5,7 +5,6 @@ mod copies;
 mod devices;
 mod direct;
 mod gdrcopy;
-mod hardware;
 mod kernels;
 mod library;
 mod mapping;
@@ -19,49 +18,42 @@ mod table;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
-use self::library::{Found, LIBRARY};
-use crate::driver::{Discovery, Driver};
+use self::library::{CudaDriver, LIBRARY};
+use crate::driver::{Discovery, Driver, Hardware, Search, Vendor};
 use crate::error::DeviceError;
 use crate::loader::LoadWatch;
 
-/// Libraries that were loaded since the driver was looked for.
+/// Libraries that the process loaded after the last search for the driver.
 static LOADS: LoadWatch = LoadWatch::new();
 
+/// NVIDIA's devices. In WSL, Windows has the device.
+static HARDWARE: Hardware =
+    Hardware::new(&["dev/nvidiactl", "dev/nvidia-uvm", "dev/dxg", "proc/driver/nvidia"], "10de");
+
 /// Looks for the CUDA driver of this process.
-pub(crate) struct Cuda {
-    found: Found,
-}
+pub(crate) struct Cuda(Search<CudaDriver>);
 
 impl Cuda {
-    /// Looks for the driver; see [`library`] for where. One that comes later is found if it is `expected`, or the machine
-    /// may have a device.
+    /// Looks for the driver; see [`library`] for where.
     pub(crate) fn find(folder: Option<&Path>, expected: bool) -> Self {
-        let found = Found::default();
-        if let Some(folder) = folder
-            && let Err(reason) = found.load(&folder.join(LIBRARY))
-        {
-            cableway_base::warn_once(&format!("cuda/libdir/{}", folder.display()), || {
-                format!("there is no usable CUDA driver in {}: {reason}", folder.display())
-            });
-        }
-        if found.driver().is_none() {
-            log::info!("no CUDA driver is loaded: all memory is host memory until the program loads one");
-            LOADS.watch(|| found.is_absent());
-        }
-        if expected || hardware::may_be_here() {
-            hardware::expect();
-        }
-        Cuda { found }
+        let search = Self::search();
+        search.begin(folder, expected);
+        Cuda(search)
+    }
+
+    fn search() -> Search<CudaDriver> {
+        let (name, library, bind) = ("CUDA", LIBRARY, CudaDriver::bind);
+        Search::new(Vendor { name, library, hardware: &HARDWARE, loads: &LOADS, bind })
     }
 }
 
 impl Discovery for Cuda {
     fn expected(&self) -> &'static AtomicBool {
-        &hardware::EXPECTED
+        &HARDWARE.expected
     }
 
     fn driver(&self) -> Option<&'static dyn Driver> {
-        self.found.driver().map(|driver| driver as &dyn Driver)
+        self.0.driver().map(|driver| driver as &dyn Driver)
     }
 
     fn is_absent(&self) -> bool {
@@ -69,7 +61,7 @@ impl Discovery for Cuda {
     }
 
     fn initialise(&self) -> Result<(), DeviceError> {
-        let driver = self.found.load(Path::new(LIBRARY)).map_err(|reason| DeviceError {
+        let driver = self.0.load(Path::new(LIBRARY)).map_err(|reason| DeviceError {
             call: "dlopen",
             object: LIBRARY.to_owned(),
             reason,

@@ -21,8 +21,12 @@ mod devices;
 mod discovery;
 mod failure;
 mod handles;
+#[cfg(feature = "cuda")]
+mod hardware;
 mod kernels;
 mod memory;
+#[cfg(feature = "cuda")]
+mod search;
 mod sharing;
 mod streams;
 
@@ -32,8 +36,12 @@ pub(crate) use devices::{DeviceInfo, Library, Limits};
 pub(crate) use discovery::Discovery;
 pub(crate) use failure::{Failure, FailureKind};
 pub(crate) use handles::{ContextHandle, Event, Function, Module, Pool, Stream};
+#[cfg(feature = "cuda")]
+pub(crate) use hardware::Hardware;
 pub(crate) use kernels::{Image, Kernels};
 pub(crate) use memory::{Allocated, Attributes, Mapper, Memory, Refusal, View};
+#[cfg(feature = "cuda")]
+pub(crate) use search::{Search, Vendor};
 pub(crate) use sharing::Sharing;
 pub(crate) use streams::{Priority, Streams, Value};
 

@@ -1,0 +1,113 @@
+//! The search for a vendor's driver library in this process.
+
+use std::ffi::c_int;
+use std::path::Path;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use cableway_base::root_cause;
+use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
+
+use super::Driver;
+use super::hardware::Hardware;
+use crate::loader::{LoadWatch, objects_loaded};
+
+/// Finds a library that the process has loaded, and loads none.
+const LOADED_ONLY: c_int = RTLD_NOW | RTLD_LOCAL | libc::RTLD_NOLOAD;
+
+/// What the search knows of a vendor.
+pub(crate) struct Vendor<D: 'static> {
+    pub(crate) name: &'static str,
+    /// The file name of the driver library.
+    pub(crate) library: &'static str,
+    pub(crate) hardware: &'static Hardware,
+    /// Libraries that were loaded since the last search.
+    pub(crate) loads: &'static LoadWatch,
+    /// Binds the functions of a library.
+    pub(crate) bind: fn(Library) -> Result<&'static D, String>,
+}
+
+/// The driver of this process, once there is one.
+pub(crate) struct Search<D: 'static> {
+    vendor: Vendor<D>,
+    driver: OnceLock<&'static D>,
+    /// glibc's count of objects ever loaded, at the last search that found no driver.
+    looked_at: AtomicU64,
+}
+
+impl<D: Driver> Search<D> {
+    pub(crate) fn new(vendor: Vendor<D>) -> Search<D> {
+        Search { vendor, driver: OnceLock::new(), looked_at: AtomicU64::new(0) }
+    }
+
+    /// Looks for the driver: in `folder` if there is one, else among the libraries of the process. Later questions look
+    /// again if a driver is `expected`, or the machine may have a device.
+    pub(crate) fn begin(&self, folder: Option<&Path>, expected: bool) {
+        let Vendor { name, library, hardware, loads, .. } = &self.vendor;
+        if let Some(folder) = folder
+            && let Err(reason) = self.load(&folder.join(library))
+        {
+            cableway_base::warn_once(&format!("{}/libdir/{}", name.to_lowercase(), folder.display()), || {
+                format!("there is no usable {name} driver in {}: {reason}", folder.display())
+            });
+        }
+        if self.driver().is_none() {
+            log::info!("no {name} driver is loaded: all memory is host memory until the program loads one");
+            loads.watch(|| self.is_absent());
+        }
+        if expected || hardware.may_be_here() {
+            hardware.expect();
+        }
+    }
+
+    /// Returns the driver if it is in this process. The call costs one load once the driver is found, and about 20 ns
+    /// while it may still appear; frequent callers ask [`LoadWatch::no_driver`] first.
+    #[inline]
+    pub(crate) fn driver(&self) -> Option<&'static D> {
+        match self.driver.get() {
+            Some(driver) => Some(driver),
+            None => self.look(),
+        }
+    }
+
+    #[cold]
+    fn look(&self) -> Option<&'static D> {
+        // The first question finds a loaded driver, whatever hardware the machine has.
+        if !self.vendor.hardware.is_expected() && self.looked_at.load(Ordering::Relaxed) != 0 {
+            return None;
+        }
+        let loaded = objects_loaded();
+        if self.looked_at.load(Ordering::Relaxed) == loaded {
+            return None;
+        }
+        let found = self.take(Path::new(self.vendor.library), LOADED_ONLY);
+        // Stored only after the search: a thread that reads the new count must not skip libraries that were not searched.
+        self.looked_at.store(loaded, Ordering::Relaxed);
+        found.ok()
+    }
+
+    /// Searches again, and returns whether the driver is missing.
+    pub(crate) fn is_absent(&self) -> bool {
+        self.driver.get().is_none() && self.take(Path::new(self.vendor.library), LOADED_ONLY).is_err()
+    }
+
+    /// Loads the library of this name or path.
+    pub(crate) fn load(&self, library: &Path) -> Result<&'static D, String> {
+        match self.driver.get() {
+            Some(driver) => Ok(driver),
+            None => self.take(library, RTLD_NOW | RTLD_LOCAL),
+        }
+    }
+
+    fn take(&self, library: &Path, flags: c_int) -> Result<&'static D, String> {
+        // SAFETY: the library is the GPU driver, which programs load at any time and from any thread.
+        let library = unsafe { Library::open(Some(library), flags) }.map_err(|error| root_cause(&error))?;
+        self.vendor.loads.found();
+        let driver = (self.vendor.bind)(library)?;
+        let driver = self.driver.get_or_init(|| driver);
+        self.vendor.hardware.expect();
+        let library = driver.library();
+        log::info!("{} driver {} at {}", self.vendor.name, library.version, library.path.display());
+        Ok(driver)
+    }
+}
