@@ -30,7 +30,7 @@ pub enum Within {
     OneNode,
 }
 
-/// What copy engines would have to do in a kernel's stead to pack or unpack, as far as it decides who does it.
+/// Describes the work of copy engines that would pack or unpack in place of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EngineWork {
     /// Calls of the driver.

@@ -2,9 +2,9 @@
 //!
 //! Its device memory is host memory that faults when a CPU touches it: each allocation is mapped twice, once without
 //! any access, which is the address that a program gets, and once for the vendor's own copies. A copy happens as late
-//! as it may: when its event is asked about for the second time, or its stream is waited for, so that whoever lets go of
-//! memory too early is found out. It has one device with one context, no kernels, and exports nothing. Not built but by
-//! the feature `double`, and for tests.
+//! as it may: at the second query of its event, or when its stream is synchronized, so that tests detect memory that is
+//! freed too early. It has one device with one context, no kernels, and exports nothing. Only the feature `double` and
+//! tests build it.
 
 mod memory;
 mod streams;

@@ -51,7 +51,7 @@ pub enum BufferKind {
     Device,
     /// From the device's default stream-ordered pool, as `cudaMallocAsync`.
     Pool,
-    /// From a pool of ours on the device that was made to be shared with other processes by file descriptor.
+    /// From a pool on the device that Cableway creates, which other processes can import by file descriptor.
     PoolShared,
     /// Virtual memory management: an address range with physical memory mapped into it, which was made to be shared with
     /// other processes by file descriptor where the device can do that.

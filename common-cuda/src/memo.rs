@@ -43,7 +43,7 @@ impl Memo {
             return None;
         }
         let words = [place.words[0].load(Ordering::Relaxed), place.words[1].load(Ordering::Relaxed)];
-        // Whoever has seen anything of a later writing sees its version, too.
+        // A reader that has seen a part of a later write also sees its version.
         fence(Ordering::Acquire);
         let whole = version.is_multiple_of(2) && place.version.load(Ordering::Relaxed) == version;
         whole.then_some(words)

@@ -1,12 +1,12 @@
-//! The order of our work after the program's own. Decided here alone; everybody else asks.
+//! The order of Cableway's work after the program's own. Only this module decides about it.
 //!
-//! A program that has written a buffer by a copy or a kernel in its default stream may hand it to us at once. With
-//! `default_stream_order=legacy`, whatever touches the buffer first comes after what that stream holds:
-//! - A stream of ours waits for an event in the default stream ([`DefaultStream::precede`]). On an H200 that adds 1.0 us
-//!   to a copy.
-//! - What no stream orders (a CPU, a network device, another process, a kernel that must start now) begins when the
-//!   default stream was found idle ([`DefaultStream::is_idle`]). To ask takes 1.3 us. One answer serves all operations
-//!   that began before the question ([`moment`]).
+//! A program may send a buffer while a copy or a kernel in its default stream still writes it. With
+//! `default_stream_order=legacy`, the first access to the buffer comes after the work in that stream:
+//! - An internal stream waits for an event in the default stream ([`DefaultStream::precede`]). On an H200 that adds
+//!   1.0 us to a copy.
+//! - An access that no stream orders (by a CPU, a NIC, another process, or a kernel that must start now) begins once the
+//!   default stream is idle ([`DefaultStream::is_idle`]). The query takes 1.3 us. One answer serves all operations that
+//!   began before the query ([`moment`]).
 //!
 //! An MPI call on a thread that captures a stream is refused.
 
@@ -80,11 +80,11 @@ pub(crate) fn settled_since(settled: &Settled, context: u64, moment: u64) -> Opt
 /// The legacy default stream of one context.
 pub(crate) struct DefaultStream {
     context: Arc<Context>,
-    /// The moment of the last question to which it was idle. Unlike `all`, it forgets nothing, so that who asks until it
-    /// is answered comes to an end.
+    /// The moment of the last query that found the stream idle. Unlike `all`, it never expires, so that a caller that
+    /// polls makes progress.
     settled: AtomicU64,
     all: Arc<Settled>,
-    /// What streams of ours wait for.
+    /// The event for which internal streams wait.
     event: Mutex<Option<Event>>,
 }
 
@@ -117,7 +117,7 @@ impl DefaultStream {
         Ok(idle)
     }
 
-    /// The same for work of ours that no message needs, which can wait for the end of a capture.
+    /// Does the same for background work, which can wait for the end of a capture.
     pub(crate) fn is_quiet(&self) -> Result<bool, Failure> {
         Ok(self.context.driver.default_stream_is_idle()? == Some(true))
     }

@@ -119,7 +119,8 @@ impl Context {
     }
 }
 
-/// Calls of ours, in a context made current for them or not, until dropped. Bound to its thread.
+/// Covers Cableway's driver calls, in a context that it may have made current, until it is dropped. It stays on its
+/// thread.
 pub(crate) struct Scope {
     driver: &'static dyn Driver,
     /// None only while it is dropped.

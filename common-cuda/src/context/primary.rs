@@ -1,4 +1,4 @@
-//! Primary contexts that we retain, because the program asks for device memory of ours.
+//! Primary contexts that Cableway retains for the buffers that it allocates for the program.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,8 +9,8 @@ use super::Scope;
 use crate::driver::{Allocated, ContextHandle, Driver, Failure, Pool};
 use crate::location::{BufferKind, DeviceIndex};
 
-/// The primary contexts that buffers of ours are in. Each is retained until the end, not from buffer to buffer: to
-/// make one takes a tenth of a second.
+/// Holds the primary contexts of allocated buffers. Each is retained until the end, because the creation of a context
+/// takes a tenth of a second.
 #[derive(Default)]
 pub(crate) struct Primaries {
     retained: Mutex<HashMap<DeviceIndex, Arc<Primary>>>,

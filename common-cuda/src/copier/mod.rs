@@ -1,16 +1,16 @@
-//! The resident copier of one context: a kernel that stays for a while and makes small copies as it is told.
+//! The resident copier of one context: a kernel that stays on the device for a while and makes small copies on command.
 //!
-//! A copy engine takes twice as long for a few bytes, because each copy is handed to the driver, and the driver asked
-//! for its end; to tell a kernel that runs already takes two stores, and to learn the end one load.
+//! A copy engine takes twice as long for a few bytes, because each copy needs a driver call for its submission and
+//! another for its completion. A command to a running kernel takes two stores, and its completion one load.
 //!
-//! A kernel of ours that runs makes others wait: `cudaDeviceSynchronize`, `cudaFree`, in any thread of the program. So
-//! it stays for a lease: it ends when it had nothing to do for `device_copier_idle`, and after `device_copier_lease` in
-//! any case; then it rests for as long as it was there. It is launched where small copies follow each other, and given
-//! nothing before it says that it runs: so one that finds no room on its device keeps nothing waiting, and is told to
-//! end. What it was given and did not begin before it ended is the copy engines' to do.
+//! While the kernel runs, `cudaDeviceSynchronize` and `cudaFree` wait in every thread of the program. So the kernel has
+//! a lease. It ends after `device_copier_idle` without a command, and after `device_copier_lease` in any case. The next
+//! launch waits for as long as the kernel was there. The copier launches the kernel where small copies follow each
+//! other, and sends no command before the kernel reports that it runs. So a kernel for which the device has no room
+//! delays no copy; the copier tells it to end. Copy engines take the commands that the kernel did not begin.
 //!
-//! Loaded with the other kernels, at a moment when to load code waits for nothing. A device that takes turns among
-//! processes takes the kernel's turns away, too: where commands wait for long, it is not launched again.
+//! The module is loaded with the other kernels, at a moment when loading waits for nothing. A device that time-slices
+//! processes also suspends this kernel: the copier does not launch it again where commands wait for long.
 
 mod lines;
 
@@ -352,7 +352,7 @@ impl Resident {
         let (idle, lease) = (nanoseconds(idle), nanoseconds(lease));
         let mut argument = Argument { lines, reports, idle, lease, number: self.launch };
         let threads = GROUPS as u32 * LANES;
-        // SAFETY: the kernel's argument as it declares it. What the kernel touches is the promise of whoever adds copies.
+        // SAFETY: the kernel's argument as it declares it. The caller that adds copies vouches for the memory.
         unsafe { driver.launch(self.function, 1, threads, (&raw mut argument).cast::<c_void>(), &self.stream) }?;
         self.phase = Phase::Launched { at: Instant::now(), stopped: false };
         Ok(())

@@ -21,8 +21,8 @@ impl Mechanism for ByCpu {
             && workspace.mapping.may_copy(copies.direction, piece.width)
             && copies.at.class == MemoryClass::Device
             && copies.at.context == workspace.context.id
-            // Without anything of ours under way an earlier batch of the operation has not only waited, but is over. And
-            // where there is something, copies follow each other, which streams have overlap.
+            // With no copy under way, the earlier batches of the operation are complete. With copies under way, streams
+            // overlap them, which a CPU cannot.
             && workspace.under_way.load(Ordering::Acquire) == 0
     }
 
@@ -33,7 +33,7 @@ impl Mechanism for ByCpu {
             After::NoCapture | After::DefaultStream => entry.may_begin(),
         };
         // SAFETY: one row between host memory and an allocation of the context's own, both valid and left alone by the
-        // promise of whoever added it.
+        // promise of the caller that added it.
         if unsafe { workspace.mapping.copy(&piece, copies.direction, ready) }? {
             copies.pieces.clear();
         }

@@ -50,11 +50,11 @@ impl Mechanism for ByEngines {
         let patient = !workspace.settings.landing.is_zero();
         let landing = first && copies.page_locked && direction == Direction::DeviceToHost && patient;
         // SAFETY: valid for as long as the copies are under way, and nobody else's until then, by the promise of
-        // whoever added them; as page-locked as it was said to be, it is host memory.
+        // the caller that added them; page-locked memory is host memory.
         let landing = (landing && Landing::suits(&self.pieces)).then(|| unsafe { Landing::prepare(&self.pieces) });
         let stream = copies.ordered_stream(workspace)?;
         let together = copies.page_locked || direction == Direction::DeviceToDevice;
-        // SAFETY: whoever added the pieces promises that their ranges are good until the operation is over.
+        // SAFETY: the caller that added the pieces promises that their ranges are valid until the operation is done.
         let issued = unsafe { workspace.streams.issue(direction, &self.pieces[begun..], together) };
         let followed = issued.and_then(|once| match landing {
             Some(landing) if once => {

@@ -49,7 +49,7 @@ impl Mechanism for ByValues {
         entry.enter()?;
         let context = &workspace.context;
         let [piece] = copies.pieces[..] else { return Ok(()) };
-        // SAFETY: the source is valid and nobody writes it, by the promise of whoever added the piece.
+        // SAFETY: the source is valid and nobody writes it, by the promise of the caller that added it.
         let values = unsafe { values(&piece, context.limits().wide_values) };
         let (Some((mut values, count)), Some(words)) = (values, workspace.slots.words()) else { return Ok(()) };
         let stream = copies.ordered_stream(workspace)?;

@@ -13,7 +13,7 @@ pub(super) struct Gathered {
     /// The device's side, at least of the first copy.
     pub(super) at: Location,
     pub(super) direction: Direction,
-    /// What whoever begins them has to come after.
+    /// The work that the copies must follow.
     pub(super) after: After,
     pub(super) pieces: Vec<Piece>,
     pub(super) blocks: Vec<Blocks>,

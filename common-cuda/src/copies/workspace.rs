@@ -16,7 +16,7 @@ use crate::memory::ListMemory;
 use crate::order::{DefaultStream, Settled};
 use crate::settings::Settings;
 
-/// Streams, kernels and memory of ours in a context. Each gives back what it has when it is dropped.
+/// Holds Cableway's streams, kernels and memory in one context. Each releases its objects when it is dropped.
 pub(crate) struct Workspace {
     pub(crate) context: Arc<Context>,
     pub(crate) default_stream: Arc<DefaultStream>,

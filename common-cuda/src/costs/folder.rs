@@ -1,7 +1,8 @@
 //! The folder in which costs are kept, and the lock under which one process of a node measures at a time.
 //!
-//! Homes are often shared between nodes: files are named after devices, the lock after the node. Containers of one node may
-//! have names of their own, and so a lock each: whoever writes a file has a new one of its own. A file is replaced as a whole. What is believed of one is checked: that it is this user's, that nobody else can write it, and every line.
+//! Nodes often share home folders: a file has the name of its device, and the lock has the name of the node. Containers of
+//! one node may have different node names, and so different locks. So each writer writes a new file and then replaces
+//! the old one. A reader checks that the file belongs to this user, that nobody else can write it, and every line.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -13,7 +14,7 @@ use rustix::fs::FlockOperation;
 
 use super::text::{self, Content, Key, Unbelieved};
 
-/// No file of ours is as large.
+/// Upper limit of a valid file's size.
 const MOST_BYTES: u64 = 64 << 10;
 /// How names of files end that are being written.
 const NEW: &str = "new";
@@ -95,7 +96,7 @@ impl Folder {
         written.inspect_err(|_| drop(std::fs::remove_file(&new)))
     }
 
-    /// Takes away what those have left behind who ended in the midst of writing this file.
+    /// Removes the unfinished files of processes that ended while they wrote this file.
     fn clear(&self, path: &Path) {
         let of_it =
             |name: &str| path.file_stem().and_then(|stem| stem.to_str()).is_some_and(|stem| name.starts_with(stem));

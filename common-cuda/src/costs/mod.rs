@@ -1,9 +1,9 @@
 //! What copies by a device cost on this machine: measured once, kept in a file, believed until a process ends.
 //!
-//! A table belongs to one device, whose copy engines and kernels were measured, and is set once: who decides by it reads
-//! it without a lock. Until it is set, and for the rows that it lacks, the estimates among the parameters hold. What two
-//! processes believe may differ (one has read a file that the other has not); each decision is made by one of them, and
-//! the other does as it is told, so that a bad figure costs time, never a message.
+//! A table holds the costs of one device's copy engines and kernels. It is set once, and decisions read it without a
+//! lock. Until then, and for missing rows, the estimates among the parameters apply. Two processes may have different
+//! tables (one has read a file that the other has not). One process makes each decision and the other follows it, so a
+//! wrong figure costs time and never a message.
 
 pub(crate) mod folder;
 pub(crate) mod text;

@@ -8,8 +8,8 @@
 //! as long as it takes to leave the processor, a load one way there and back over PCIe.
 //!
 //! # What makes it right
-//! - No stream orders what the CPU does. So nothing of ours is under way in the context, and the default stream is idle,
-//!   or is known to have been since the operation began.
+//! - No stream orders accesses of the CPU. So no other copy of Cableway is under way in the context, and the default
+//!   stream is idle or was idle at some time since the operation began.
 //! - A mapping belongs to an allocation, not to an address: the driver's id of it is asked for anew each time, and is never
 //!   used for another.
 //! - When a copy to the device is over, everybody sees it ([`words::store`]).

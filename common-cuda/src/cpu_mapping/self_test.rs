@@ -41,7 +41,7 @@ pub(super) fn self_test(context: &Context, default_stream: &DefaultStream, mappe
         },
         Err(Refusal::Allocation(reason) | Refusal::All(reason)) => Outcome::Refused(reason),
     };
-    // SAFETY: ours, unmapped again, and nobody else was told of it.
+    // SAFETY: this function owns the memory, has unmapped it, and has given its address to nobody.
     if let Err(failure) = unsafe { driver.free(address) } {
         log::debug!("freeing the memory of a self-test: {}", driver.reason(failure));
     }

@@ -120,7 +120,7 @@ impl Mapper for Gdrcopy {
     }
 
     fn map(&self, base: u64, len: usize) -> Result<Box<dyn View>, Refusal> {
-        // It asks for this of whoever pins: what the driver calls synchronous has then ended when it returns.
+        // gdrcopy requires this before pinning: synchronous operations have then ended when they return.
         self.driver.synchronise_operations(base).map_err(|failure| Refusal::Allocation(self.driver.reason(failure)))?;
         let (session, functions) = (&self.session, &self.session.functions);
         let failed = |name: &str, code: c_int| {

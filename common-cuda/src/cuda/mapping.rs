@@ -50,7 +50,7 @@ impl<'d> Physical<'d> {
 
 impl Drop for Physical<'_> {
     fn drop(&mut self) {
-        // SAFETY: a reference that is ours, given back once.
+        // SAFETY: this value owns one reference and releases it once.
         if let Err(failure) = unsafe { self.driver.cuMemRelease(self.handle) } {
             log::debug!("releasing physical memory: {}", self.driver.reason(failure));
         }

@@ -45,7 +45,7 @@ pub(super) fn import(driver: &CudaDriver, descriptor: BorrowedFd<'_>, user: Devi
     let pool = Pool::new(handle.expose_provenance());
     let flags = CUmemAccess_flags_enum::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
     let access = CUmemAccessDesc { location: mapping::location(user), flags };
-    // SAFETY: a pool of ours.
+    // SAFETY: a pool that was imported above.
     match unsafe { driver.cuMemPoolSetAccess(handle, &raw const access, 1) } {
         Ok(()) => Ok(pool),
         Err(failure) => {
@@ -68,8 +68,8 @@ pub(super) fn is_shareable(driver: &CudaDriver, address: u64) -> bool {
 
 /// What another process that has imported the pool needs to find the allocation that begins at an address.
 ///
-/// Drivers (580) refuse that until somebody has exported the pool of this handle; who needs its descriptor asks for it
-/// later.
+/// Drivers (580) refuse this until the pool of this handle has been exported, so a refused call exports the pool and
+/// drops the descriptor.
 pub(super) fn export_pointer(driver: &CudaDriver, pool: u64, address: u64) -> Result<[u8; 64], Failure> {
     let mut exported = CUmemPoolPtrExportData { reserved: [0; 64] };
     // SAFETY: fills in what is exported; any address may be asked about.

@@ -1,11 +1,11 @@
-//! The driver's functions that we call, one row each.
+//! The driver functions that Cableway calls, one row each.
 //!
 //! A row is the function's name as its documentation has it, its parameters, the driver API version that introduced
 //! *this signature*, and the name under which a driver too old for `cuGetProcAddress` exports that signature. A plain
 //! `dlsym` of the documented name would bind whatever ABI was the first of that name.
 //!
-//! Our types return `c_int`, and whatever the driver fills in is an integer: a newer driver returns codes that no
-//! enumeration of ours lists. A function that is missing is a capability that is missing: its method fails with
+//! The types here return `c_int`, and all outputs are integers: a newer driver returns codes that no enumeration here
+//! lists. A missing function is a missing capability: its method fails with
 //! [`FailureKind::Missing`](crate::driver::FailureKind::Missing).
 
 use std::ffi::{c_char, c_int, c_uint, c_void};

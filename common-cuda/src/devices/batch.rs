@@ -148,7 +148,7 @@ impl Completion {
     }
 
     fn block(&mut self) -> Result<(), DeviceError> {
-        // Long enough for a small copy to end while we spin, short enough not to starve whoever shares the core.
+        // Long enough for a small copy to end while we spin, short enough not to starve other threads of the core.
         const SPINS: usize = 64;
         let mut polls = 0;
         while !self.poll()? {

@@ -116,7 +116,7 @@ impl Devices {
 
     /// Loads the driver by the loader's own search if it is not loaded yet, and initialises it. For programs that use
     /// our [`DeviceBuffer`]s or ask for [`facts`](Self::facts); sending and receiving never needs
-    /// it, because whoever has device memory has initialised the driver.
+    /// it, because a program with device memory has initialised the driver.
     ///
     /// # Errors
     /// There is no driver, or it has no device.
@@ -237,22 +237,22 @@ impl Devices {
         self.platform().is_some_and(|platform| platform.kernels(at))
     }
 
-    /// Whether a kernel had better pack or unpack ([`CopyBatch::copy_packed`]) between device memory at `at` and `len`
-    /// bytes of host memory at `host` than copy engines, whose work that would be, and can do so now: it reaches the host
-    /// memory, registered by [`register_host`](Self::register_host), and none of ours waits for room.
+    /// Returns whether a kernel packs or unpacks ([`CopyBatch::copy_packed`]) between device memory at `at` and `len`
+    /// bytes of host memory at `host` faster than copy engines with this `work`, and can run now: the host memory is
+    /// registered by [`register_host`](Self::register_host), and no kernel of Cableway waits for room on the device.
     pub fn kernel_packs(&self, at: &Location, host: *const u8, len: usize, work: EngineWork) -> bool {
         self.platform().is_some_and(|platform| platform.kernel_packs(at, host, len, work))
     }
 
-    /// Whether kernels in the context of `at` may read and write the device memory at `address`, which was found to be
-    /// there. Where a copy engine would refuse, a kernel would destroy the program's context.
+    /// Returns whether kernels in the context of `at` may read and write the device memory at `address`. A copy engine
+    /// would refuse an invalid access; a kernel would destroy the program's context.
     pub fn kernel_reaches(&self, at: &Location, address: *const u8) -> bool {
         self.platform().is_some_and(|platform| platform.kernel_reaches(at, address))
     }
 
-    /// Whether kernels in the context of device memory at `at` can pack such blocks of it into other device memory, and
-    /// unpack them from there, at present: they are loaded, none of ours waits for room, and the device reaches the list.
-    /// [`CopyBatch::copy_packed`] in a batch between devices has them do so.
+    /// Returns whether kernels in the context of device memory at `at` can now pack its blocks `spread` into other device
+    /// memory, and unpack them: the kernels are loaded, none of them waits for room, and the device reaches the list.
+    /// [`CopyBatch::copy_packed`] in a batch between devices uses them.
     pub fn packs_between(&self, at: &Location, spread: &Spread) -> bool {
         self.platform().is_some_and(|platform| platform.packs_between(at, spread))
     }

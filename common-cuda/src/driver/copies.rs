@@ -15,7 +15,7 @@ pub(crate) struct Piece {
 }
 
 // SAFETY: a piece's addresses are handed to the driver, never dereferenced here; that they stay good is the promise of
-// whoever added the piece, on whatever thread.
+// the caller that added the piece, on any thread.
 unsafe impl Send for Piece {}
 
 impl Piece {

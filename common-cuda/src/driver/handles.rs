@@ -1,6 +1,6 @@
 //! Opaque handles of a driver's objects.
 
-/// Defines a handle that its holder owns: no copies, and whoever destroys it gives it away.
+/// Defines a handle with one owner. It cannot be copied, and its destruction consumes it.
 macro_rules! owned {
     ($($(#[$meta:meta])* $name:ident;)+) => {$(
         $(#[$meta])*

@@ -1,4 +1,4 @@
-//! Kernels of ours.
+//! Cableway's kernels.
 
 use std::ffi::{CStr, c_void};
 

@@ -149,8 +149,8 @@ impl Exports {
         Answer::Given(given)
     }
 
-    /// The id of an allocation that `peer` was told of and that is no more. What is said beside something else, of which
-    /// the peer may make no use, is said by [`tell_gone`](Self::tell_gone) all the same.
+    /// Returns the id of a freed allocation whose export `peer` knows, and keeps it in the queue until
+    /// [`tell_gone`](Self::tell_gone).
     pub fn gone(&self, peer: u32) -> Option<u64> {
         self.state.lock().gone.get(&peer)?.front().copied()
     }
@@ -248,12 +248,12 @@ impl State {
         }
     }
 
-    /// Has processes hear of what is no more. Of what each was told, `most` are kept to be said.
+    /// Queues the id of a freed allocation for the peers that know its export, at most `most` ids for each peer.
     pub(super) fn say_gone(&mut self, id: u64, told: AHashSet<u32>, most: usize) {
         for peer in told {
             let queue = self.gone.entry(peer).or_default();
             queue.push_back(id);
-            // Who is never told closes it when its own limits ask for it.
+            // A peer that misses an id closes the import when it reaches its own limits.
             if queue.len() > most {
                 queue.pop_front();
             }

@@ -264,7 +264,7 @@ impl Imports {
         met.peek().is_some() && met.all(|(_, &failures)| failures >= PATIENCE)
     }
 
-    /// Closes what a peer says is no more.
+    /// Closes the import of an allocation that its owner has freed.
     pub fn forget(&self, peer: u32, buffer_id: u64) {
         let closed = self.state.lock().remove(|key, _| key.peer == peer && key.buffer_id == buffer_id);
         drop(closed);
@@ -323,7 +323,8 @@ impl State {
         self.slots.insert(key, Slot { device, base, len, found, used: self.uses });
     }
 
-    /// Takes out what matches; whoever drops it does so without the lock, because to close waits for the device.
+    /// Removes the matching slots. The caller drops them after it releases the lock, because closing waits for the
+    /// device.
     fn remove(&mut self, mut matches: impl FnMut(&Key, &Slot) -> bool) -> Vec<Slot> {
         self.slots.extract_if(|key, slot| matches(key, slot)).map(|(_, slot)| slot).collect()
     }

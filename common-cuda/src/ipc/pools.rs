@@ -1,8 +1,8 @@
-//! The owner's pools that it has exported memory of.
+//! The pools from which the owner has exported memory.
 //!
-//! The driver has no id for a pool, and may give its handle to another once it is destroyed. But a pool lasts as long as
-//! anything is allocated in it, whose ids are known. So a pool has a number of ours, which is good while one of its
-//! allocations is still there that was met under it; after that, the same pool is given another.
+//! The driver has no id for a pool, and may reuse the handle of a destroyed pool. But a pool lasts as long as any
+//! allocation in it, and allocations have ids. So the owner numbers its pools. A number is valid while one of the
+//! allocations that were exported under it exists; after that, the pool gets a new number.
 
 use std::os::fd::OwnedFd;
 

@@ -1,8 +1,8 @@
 //! Runs: pieces of physical memory, mapped side by side, that a buffer lies in several of (`PyTorch`'s expandable segments).
 //!
-//! A run is exported for the pieces that a buffer lies in, and serves whatever lies in it afterwards. It is named again
-//! only if those pieces which the buffer at hand lies in are still the same, by their ids; what else of it is no more does
-//! no harm, and is soon found out.
+//! An export of a run covers the pieces of one buffer, and serves every later buffer within it. A later message names
+//! the run only if the pieces of its own buffer still have the same ids. Other pieces of the run may be unmapped; later
+//! messages that use them detect that.
 
 use std::ops::Range;
 

@@ -19,7 +19,7 @@ pub(crate) struct Jobs {
     launched: Option<Instant>,
     asked: Duration,
     revoked: bool,
-    /// What they wait for, recorded in the default stream: whoever does their work in their stead waits for the same.
+    /// The event in the default stream for which they wait. Copy engines that take over their work wait for it, too.
     order: Option<Event>,
     ordered: bool,
 }

@@ -252,7 +252,7 @@ impl Loaded {
         let blocks = work.blocks(self.multiprocessors);
         let (kernel, argument) = work.for_job(job);
         let function = self.functions[kernel as usize];
-        // SAFETY: the kernel's argument as it declares it; what it touches is the promise of whoever added the copies.
+        // SAFETY: the kernel's argument as it declares it; the caller that added the copies vouches for the memory.
         unsafe { driver.launch(function, blocks, THREADS, argument, &self.stream) }
     }
 

@@ -144,7 +144,7 @@ impl<'w> Bench<'w> {
         self.workspace.context.driver.is_idle(self.stream()?)
     }
 
-    /// Whether nothing of ours is under way any more, waited for a little.
+    /// Waits briefly, and returns whether the work of the measurement is done.
     fn is_over(&self) -> bool {
         let wait = Wait::begin();
         while !wait.is_late() {
@@ -180,7 +180,7 @@ impl<'w> Bench<'w> {
         if memory == libc::MAP_FAILED {
             return Err(Ended::NotNow);
         }
-        // SAFETY: ours, and mapped until it is unregistered.
+        // SAFETY: this value owns the memory, which stays mapped until it is unregistered.
         let registered = unsafe { self.workspace.context.driver.register_host(memory.cast(), bytes) };
         if let Err(failure) = registered {
             // SAFETY: the mapping made above, which nobody else knows.

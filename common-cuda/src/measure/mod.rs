@@ -1,9 +1,9 @@
 //! When costs are read and measured: the first time that a context of a device is seen.
 //!
-//! A file is read at once. What it lacks a thread measures, for which nobody waits: as soon as the context's default
-//! stream is found idle, and under the lock of the node, so that two ranks do not disturb each other's figures. Who does
-//! not get the lock reads what the other has written, or goes on with the estimates. The thread ends when that is done,
-//! or given up, and with [`Keeper::stop`] in any case.
+//! A file is read at once. A background thread measures the rows that the file lacks. It begins once the context's default
+//! stream is idle, and holds the lock of the node, so that two ranks do not disturb each other's figures. A process
+//! without the lock reads the file that the other one has written, or keeps the estimates. The thread ends when all rows
+//! are measured, when it gives up, and at [`Keeper::stop`].
 
 mod bench;
 mod halt;
@@ -118,7 +118,7 @@ impl Keeper {
         is_all(key, costs, self.kernels)
     }
 
-    /// Reads what is kept of a device, for people who ask.
+    /// Reads the stored costs of a device for a report.
     pub(crate) fn report(&self, driver: &dyn Driver, device: DeviceIndex) -> CostReport {
         let read = || {
             let folder = self.folder(driver)?;
@@ -215,7 +215,7 @@ impl Work {
         }
         let refused = |error: std::io::Error| format!("{}: {error}", self.folder.file(&self.key).display());
         let Some(lock) = self.folder.try_lock().map_err(refused)? else { return Ok(None) };
-        // Whoever had the lock may have written just now.
+        // The last holder of the lock may have written the file just now.
         let kept = self.folder.read(&self.key);
         if let Some(content) = kept.as_ref().filter(|content| is_all(&self.key, &content.costs, self.kernels)) {
             return Ok(Some(content.costs.clone()));

@@ -124,7 +124,7 @@ impl Rows<'_, '_> {
             let stream = self.bench.stream()?;
             let one = self.copy((address()?, self.own?), FEW, FEW_TIMES)?;
             // As copies go out: by one call where the driver has it.
-            // SAFETY: memory of ours with so many bytes, which is kept until the stream has nothing to do.
+            // SAFETY: the bench owns memory of this size and keeps it until the stream is idle.
             let together = || unsafe { driver.copy_together(&pieces, stream) };
             let batch = || together().or_else(|_| self.issue(&pieces, Direction::DeviceToDevice));
             each_more(one, self.bench.fastest(FEW_TIMES, batch)?)
@@ -146,7 +146,7 @@ impl Rows<'_, '_> {
 
     fn issue(&self, pieces: &[Piece], direction: Direction) -> Result<(), crate::driver::Failure> {
         let (context, stream) = (&self.bench.workspace.context, self.bench.stream()?);
-        // SAFETY: memory of ours with so many bytes, which is kept until the stream has nothing to do.
+        // SAFETY: the bench owns memory of this size and keeps it until the stream is idle.
         pieces.iter().try_for_each(|piece| unsafe { issue(context, piece, direction, stream) })
     }
 

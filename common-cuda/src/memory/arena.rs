@@ -82,7 +82,7 @@ impl Arena {
         self.mapped == 0 || self.driver.buffer_id(self.base) == self.id
     }
 
-    /// Gives memory and addresses back, unless they are not ours any more. Needs no current context.
+    /// Releases memory and addresses, unless the context's end has released them. Needs no current context.
     ///
     /// # Safety
     /// Nobody uses any part.

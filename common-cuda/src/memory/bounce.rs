@@ -33,7 +33,7 @@ struct State {
     chunks: usize,
 }
 
-// SAFETY: the pointers are to chunks of `slabs`, each owned by whoever has taken it out of `free`.
+// SAFETY: the pointers are to chunks of `slabs`, each owned by the caller that took it out of `free`.
 unsafe impl Send for State {}
 
 impl BouncePool {

@@ -127,7 +127,7 @@ struct Mapping {
     len: usize,
 }
 
-// SAFETY: the mapping belongs to whoever has this value.
+// SAFETY: this value owns the mapping.
 unsafe impl Send for Mapping {}
 
 impl Mapping {

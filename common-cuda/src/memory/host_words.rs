@@ -1,4 +1,4 @@
-//! Host memory of ours that devices reach, for words by which the two talk.
+//! Host memory that devices reach, for words that host and device exchange.
 
 use std::ffi::c_void;
 
@@ -14,7 +14,7 @@ pub(crate) struct HostWords {
     device: u64,
 }
 
-// SAFETY: an address. Those who ask for it access the memory by atomics.
+// SAFETY: an address. Its users access the memory by atomics.
 unsafe impl Send for HostWords {}
 // SAFETY: as above.
 unsafe impl Sync for HostWords {}

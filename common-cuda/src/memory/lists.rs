@@ -25,7 +25,7 @@ pub(crate) struct ListMemory {
     uploads: Mutex<Uploads>,
 }
 
-/// A stream of its own, in which nothing ever waits for the program's: who drops a list waits for its copy.
+/// Owns a stream whose work never waits for the program's, so that the drop of a list can wait for its copy.
 #[derive(Default)]
 struct Uploads {
     stream: Option<Stream>,

@@ -119,7 +119,7 @@ impl BlockList {
         let starts = blocks.iter().map(|block| (block.0.abs_diff(low), block.1)).chain([(0, 0)]);
         for (index, (offset, len)) in starts.enumerate() {
             let entry = Entry { offset: in_units(offset)?, start: in_units(packed)? };
-            // SAFETY: the memory has room for one entry more than there are blocks, and is ours.
+            // SAFETY: the memory has room for one entry more than there are blocks, and this function owns it.
             unsafe { entries.add(index).write(entry) };
             packed += len;
         }

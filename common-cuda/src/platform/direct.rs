@@ -51,7 +51,8 @@ impl Platform {
         exported.map_err(NoExport::Refused)?.ok_or(NoExport::Kind)
     }
 
-    /// A descriptor of what was exported of memory at `at`, for the process that maps it; none if that is no more.
+    /// Returns a descriptor of exported memory at `at`, for the process that maps it. Returns none if the memory is
+    /// freed.
     pub(crate) fn descriptor(&self, at: &Location, exported: &Exported) -> Result<Option<OwnedFd>, DeviceError> {
         let object = || format!("{} bytes of virtual memory management at {:#x}", exported.len, exported.base);
         self.within(at, object, |driver| driver.descriptor(exported))

@@ -14,7 +14,7 @@ impl Platform {
 
     /// As [`Devices::kernel_reaches`](crate::Devices::kernel_reaches).
     pub(crate) fn kernel_reaches(&self, at: &Location, address: *const u8) -> bool {
-        // What a context allocates it reaches; of pools and virtual memory the driver has been told who does.
+        // A context reaches its own allocations. Access to pools and virtual memory is granted for each device.
         let is_accessible = || {
             let queue = self.queue(at).ok()?;
             let context = &queue.workspace.context;

@@ -21,9 +21,9 @@ enum Mapped {
     Opened { address: u64 },
     /// Physical memory, by descriptors.
     Physical { address: u64, len: usize },
-    /// A pool, which stays imported. An allocation in it is imported only while a message is copied: whoever copies drops
-    /// it before anybody is told of the message's end, because the owner may free it from then on, and the driver wants
-    /// each importer to have freed it first. To free such memory neither waits nor orders anything.
+    /// A pool, which stays imported. An allocation in it is imported only while a message is copied. The copier drops it
+    /// before it reports the end of the message: the owner may then free the allocation, and the driver requires that
+    /// each importer has freed it first. Freeing such memory neither waits nor orders anything.
     Pool {
         /// None only while it is dropped.
         pool: Option<Pool>,
@@ -119,7 +119,7 @@ impl Drop for Mapping {
         let driver = self.context.driver;
         match &mut self.mapped {
             Mapped::Opened { address } => {
-                // SAFETY: opened once in this context; whoever copies from or to it holds the mapping.
+                // SAFETY: opened once in this context; each copy from or to it holds the mapping.
                 let closed = self.context.enter().and_then(|_scope| unsafe { driver.close_handle(*address) });
                 match closed {
                     Ok(()) => {}
@@ -133,7 +133,7 @@ impl Drop for Mapping {
             Mapped::Physical { address, len } => {
                 // It belongs to no context, but the driver wants one.
                 let scope = self.context.enter();
-                // SAFETY: mapped once; whoever copies from or to it holds the mapping.
+                // SAFETY: mapped once; each copy from or to it holds the mapping.
                 if let Err(failure) = unsafe { driver.unmap(*address, *len, *len) } {
                     log::debug!("unmapping another process's memory: {}", driver.reason(failure));
                 }

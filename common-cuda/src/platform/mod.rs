@@ -177,7 +177,7 @@ impl Platform {
         self.register_host.then(|| self.registrations.clone())
     }
 
-    /// The primary contexts that the program's buffers of ours are in.
+    /// Returns the retained primary context of a device, in which Cableway allocates buffers for the program.
     pub(crate) fn primary(&self, device: DeviceIndex) -> Result<Arc<crate::context::Primary>, DeviceError> {
         let object = || format!("device {}", device.0);
         let driver = self.driver("allocate", object())?;

@@ -21,8 +21,8 @@ use crate::layout::Layout;
 
 pub use pieces::Piece;
 
-/// Packs or unpacks one message. Its position is a number of packed bytes: every call goes on where the last one
-/// ended, and [`set_position`](Self::set_position) costs nothing, also in the middle of a basic element.
+/// Packs or unpacks one message. The position counts packed bytes. Every call continues at the end of the last one.
+/// [`set_position`](Self::set_position) costs nothing, also in the middle of a basic element.
 ///
 /// A convertor of a contiguous message holds no reference to the layout, and its creation allocates nothing.
 pub struct Convertor {
@@ -42,7 +42,7 @@ pub struct Convertor {
 unsafe impl Send for Convertor {}
 
 impl Convertor {
-    /// A convertor that reads `count` elements at `base`, which live at `location` (see [`Layout::classify`]). Where
+    /// Creates a convertor that reads `count` elements at `base`, which live at `location` (see [`Layout::classify`]). Where
     /// the layout does not keep them in one allocation ([`Layout::in_one_allocation`]), it classifies every block: ask
     /// it for its [`location`](Self::location) then.
     ///
@@ -60,8 +60,8 @@ impl Convertor {
         Self::new(layout, base.cast_mut(), count, location, devices, false)
     }
 
-    /// A convertor that writes `count` elements at `base`; otherwise as [`for_send`](Self::for_send). No two of their
-    /// bytes may coincide, as MPI has it: what such a byte is after is not defined.
+    /// Creates a convertor that writes `count` elements at `base`; otherwise as [`for_send`](Self::for_send). As in MPI,
+    /// elements must not overlap: the value of a byte that two elements share is undefined.
     ///
     /// # Safety
     /// The elements' bytes stay allocated, and nobody else touches them, until the convertor and all that it started
@@ -125,7 +125,7 @@ impl Convertor {
         Convertor { address, position: 0, size, count, layout, receives, location, device }
     }
 
-    /// Bytes of the message.
+    /// Returns the number of bytes of the message.
     #[inline]
     pub fn packed_size(&self) -> u64 {
         self.size
@@ -137,13 +137,13 @@ impl Convertor {
         self.position
     }
 
-    /// Goes to `position`, at most to the end.
+    /// Moves to `position`, at most to the end.
     #[inline]
     pub fn set_position(&mut self, position: u64) {
         self.position = position.min(self.size);
     }
 
-    /// Bytes from the position to the end.
+    /// Returns the number of bytes from the position to the end.
     #[inline]
     pub fn remaining(&self) -> u64 {
         self.size - self.position

@@ -7,7 +7,7 @@ use cableway_common_cuda::{Completion, Devices, Location, Order};
 use super::message::Message;
 use crate::error::Error;
 
-/// There is none.
+/// Cannot exist in this build.
 pub(super) enum DeviceSide {}
 
 impl DeviceSide {

@@ -62,7 +62,7 @@ impl Image {
                 let program = with_exposed_provenance_mut::<u8>(start);
                 let image = with_exposed_provenance_mut::<u8>(self.translate(start));
                 let (to, from) = if IN { (image, program) } else { (program, image) };
-                // SAFETY: the caller's promise; the image holds every block, and is ours.
+                // SAFETY: the caller's promise; the image holds every block, and this function owns it.
                 unsafe { devices.copy(to, from, end - start) }?;
                 Ok(())
             }
@@ -95,7 +95,7 @@ impl Image {
         let len = usize::try_from(source.packed_size()).unwrap_or(usize::MAX).clamp(1, PIECE);
         let piece = take(pool, len)?;
         while source.remaining() != 0 {
-            // SAFETY: the piece holds `len` bytes and is ours alone.
+            // SAFETY: the piece holds `len` bytes, and only this function uses it.
             unsafe {
                 let packed = source.pack(piece.address(), len)?;
                 sink.unpack(piece.address(), packed)?;

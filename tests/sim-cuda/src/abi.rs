@@ -42,7 +42,7 @@ impl<T> Out<T> {
     /// A null pointer means that the caller does not want it.
     pub(crate) fn set_if_asked(self, value: T) {
         if !self.0.is_null() {
-            // SAFETY: not null, hence valid for a write by the module's invariant; C promises no alignment of ours.
+            // SAFETY: not null, hence valid for a write by the module's invariant; C does not promise Rust's alignment.
             unsafe { self.0.write_unaligned(value) }
         }
     }

@@ -108,8 +108,7 @@ thread_local! {
     static STACK: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The calling thread's stack of contexts. A thread that ends has none any more, nor has a process that exits: the driver
-/// is gone then.
+/// Gives access to the calling thread's stack of contexts. An ending thread has none: the driver is deinitialized then.
 pub(crate) fn with_stack<T>(body: impl FnOnce(&mut Vec<usize>) -> T) -> Outcome<T> {
     STACK.try_with(|stack| body(&mut stack.borrow_mut())).map_err(|_| Error::DEINITIALIZED)
 }

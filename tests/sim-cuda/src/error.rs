@@ -13,7 +13,7 @@ pub(crate) type Outcome<T = ()> = Result<T, Error>;
 
 macro_rules! errors {
     ($($name:ident $result:ident $text:literal)*) => {
-        // One name a code, whether or not a function of ours answers with it: tests inject the others.
+        // Every code has a name, because tests inject codes that no function here returns.
         #[allow(dead_code, reason = "some codes come from SIM_CUDA_FAIL only")]
         impl Error {
             $(pub(crate) const $name: Error = Error(CUresult::$result as c_int);)*

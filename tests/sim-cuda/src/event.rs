@@ -43,7 +43,7 @@ enum Latest {
     Captured(Arc<Sequence>, QueueId),
 }
 
-/// One `cuEventRecord`. Who waits for an event waits for the recording that was the latest then.
+/// One `cuEventRecord`. A wait for an event waits for the latest recording at the time of the call.
 #[derive(Default)]
 pub(crate) struct Recording {
     done: AtomicBool,
@@ -271,7 +271,7 @@ driver_api! {
         if get(event)?.is_done()? {
             return Ok(());
         }
-        // Who asks in a loop lets the work run where there are fewer processors than threads.
+        // A caller that polls lets the work run if there are fewer processors than threads.
         std::thread::yield_now();
         Err(Error::NOT_READY)
     }

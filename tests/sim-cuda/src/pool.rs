@@ -23,11 +23,11 @@ pub(crate) struct Pool {
     pub(crate) settings: [AtomicU64; 4],
     pub(crate) used: AtomicU64,
     pub(crate) used_high: AtomicU64,
-    /// What there is of its memory, freed or not, until the stream has come to its freeing.
+    /// Number of its allocations, until the stream has reached their free.
     pub(crate) ranges: AtomicUsize,
-    /// It has been exported; before, nothing in it can be.
+    /// Whether it has been exported. Its allocations can be exported only afterwards.
     pub(crate) is_exported: AtomicBool,
-    /// The user has done with it. Its handle names it until nothing is left of its memory.
+    /// Whether the user has destroyed it. Its handle stays valid until all of its memory is freed.
     pub(crate) is_destroyed: AtomicBool,
 }
 

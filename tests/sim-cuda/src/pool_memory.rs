@@ -1,5 +1,5 @@
-//! What memory of a pool keeps: its pool, as long as there is any of it, and, where it is another process's, that one's word
-//! that it is imported, which the documentation wants freed before its owner frees it.
+//! References from a pool's memory: to the pool, and to the import count that processes share. The documentation requires
+//! that importers free memory before its owner does.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -116,7 +116,7 @@ impl Range {
         let Some(piece) = self.backing.piece.as_ref().filter(|piece| piece.store().is_some()) else { return };
         let [count, last] = piece.shared();
         let (count, last) = (count.load(Ordering::SeqCst), last.load(Ordering::SeqCst));
-        // Who has ended has freed it; of a process that nobody has waited for yet there are no maps.
+        // A process that has ended has freed its import. A zombie has no maps.
         let lives = || std::fs::read(format!("/proc/{last}/maps")).is_ok_and(|maps| !maps.is_empty());
         if count > 0 && lives() {
             eprintln!(

@@ -72,6 +72,6 @@ extern "C" fn write_file() {
     for (name, count) in counts {
         let _ = writeln!(text, "{name} {count}");
     }
-    // A process that exits has nobody to tell.
+    // A failure at exit cannot be reported.
     let _ = std::fs::write(path, text);
 }

@@ -42,7 +42,7 @@ impl ByKernel {
         if !devices.kernel_packs(copier.location, packed, len as usize, engine_work(spread, len)) {
             return Ok(None);
         }
-        // Who says that there is nothing to wait for, before anybody has waited, knows that the stream is idle.
+        // A caller that orders after nothing before any batch has waited knows that the stream is idle.
         self.settled |= order == Order::None && !ordered;
         if !self.settled {
             // A thread that captures hears of it from the copy engines.
