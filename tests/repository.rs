@@ -1,6 +1,8 @@
 //! What must hold of the repository itself: arrows between crates, and between the files of a crate, point one way, and
 //! nothing names a machine's paths.
 
+#[path = "repository/lengths.rs"]
+mod lengths;
 #[path = "repository/modules.rs"]
 mod modules;
 
@@ -203,6 +205,24 @@ fn circles_and_reexports_are_found() {
     assert!(arrows.contains(&("a.rs", "b/inner.rs")), "through a re-export: {arrows:?}");
     assert!(arrows.contains(&("b/mod.rs", "a.rs")), "in a macro: {arrows:?}");
     assert!(!arrows.iter().any(|&(from, _)| from == "lib.rs"), "a re-export is no use: {arrows:?}");
+}
+
+#[test]
+fn source_files_are_short() {
+    let Some(files) = said("git", &["ls-files"]) else {
+        println!("skipped: no git, or no checkout");
+        return;
+    };
+    let mut wrong = Vec::new();
+    for file in files.lines() {
+        let Ok(text) = std::fs::read_to_string(root().join(file)) else { continue };
+        if lengths::is_source(file, &text) {
+            let lines = text.lines().count();
+            wrong.extend(lengths::complaint(file, lines));
+            lengths::hint(file, lines).into_iter().for_each(|hint| println!("{hint}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 #[test]
