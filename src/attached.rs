@@ -1,4 +1,4 @@
-//! Room for buffered sends.
+//! The buffer that buffered sends copy messages to.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -9,28 +9,28 @@ use cableway_pml::SendMode;
 use crate::World;
 use crate::world::Inner;
 
-/// Room into which [`Communicator::bsend`](crate::Communicator::bsend) copies what cannot leave at once. Dropping it
-/// waits until everything in it has left (as `MPI_Buffer_detach` does).
+/// A buffer for messages of [`Communicator::bsend`](crate::Communicator::bsend) that cannot be sent at once. Dropping it
+/// waits until all messages in it are sent, as `MPI_Buffer_detach` does. Several threads may use one at a time.
 pub struct AttachedBuffer {
     inner: Arc<cableway_pml::AttachedBuffer>,
-    /// From a box; the engine's until everything has left.
+    /// Leaked from a box. The engine uses it until all messages in it are sent.
     memory: NonNull<[u64]>,
     world: Arc<Inner>,
 }
 
-// SAFETY: the memory is touched by the engine, under locks of its own, and by the drop after that.
+// SAFETY: only the engine accesses the memory, under its own locks; `drop` frees it after the engine is done.
 unsafe impl Send for AttachedBuffer {}
 // SAFETY: as above.
 unsafe impl Sync for AttachedBuffer {}
 
 impl AttachedBuffer {
-    /// What each message takes beside its own bytes (`MPI_BSEND_OVERHEAD`).
+    /// Bytes that each message takes in addition to its data (`MPI_BSEND_OVERHEAD`).
     pub const OVERHEAD: usize = cableway_pml::AttachedBuffer::OVERHEAD;
 
-    /// Room for `bytes`.
+    /// Allocates a buffer of `bytes`. A message of `n` bytes takes `n` plus [`OVERHEAD`](Self::OVERHEAD) of them.
     pub fn new(world: &World, bytes: usize) -> Self {
         let memory = NonNull::from(Box::leak(vec![0_u64; bytes.div_ceil(8)].into_boxed_slice()));
-        // SAFETY: the memory is freed by the drop, when the engine's messages in it have left, or never.
+        // SAFETY: `drop` frees the memory after all messages in it are sent, or leaks it.
         let inner = unsafe { cableway_pml::AttachedBuffer::new(memory.cast().as_ptr(), memory.len() * 8) };
         AttachedBuffer { inner: Arc::new(inner), memory, world: world.inner().clone() }
     }
@@ -42,13 +42,16 @@ impl AttachedBuffer {
 
 impl Drop for AttachedBuffer {
     fn drop(&mut self) {
-        let end = Instant::now() + self.world.patience();
+        let end = Instant::now() + self.world.peer_timeout();
         self.world.engine.wait_until(|| self.inner.is_empty() || Instant::now() > end);
         if self.inner.is_empty() {
-            // SAFETY: made from a box by `new`; no message is in it, and none can come: `bsend` borrows `self`.
+            // SAFETY: `new` made it from a box. It holds no message, and none can be added: `bsend` borrows `self`.
             drop(unsafe { Box::from_raw(self.memory.as_ptr()) });
         } else {
-            log::warn!("a buffer of {} bytes is not freed: messages in it cannot leave", self.memory.len() * 8);
+            log::warn!(
+                "leaking an attached buffer of {} bytes: messages in it could not be sent",
+                self.memory.len() * 8
+            );
         }
     }
 }

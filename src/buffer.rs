@@ -1,4 +1,4 @@
-//! What can be sent, and what can be received into.
+//! Buffers that can be sent or received into.
 
 use std::ffi::c_void;
 use std::marker::PhantomData;
@@ -11,16 +11,16 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::{Error, ErrorKind};
 
-/// Plain data: any bytes are a value, any value is bytes. Implemented for every type that is so by `zerocopy`'s
-/// account, which derives it: `#[derive(FromBytes, IntoBytes, Immutable)]`.
+/// Plain data: any bytes are a valid value, and any value can be read as bytes. Implemented for every type with
+/// `zerocopy`'s traits; derive them with `#[derive(FromBytes, IntoBytes, Immutable)]`.
 pub trait Data: FromBytes + IntoBytes + Immutable {}
 
 impl<T: FromBytes + IntoBytes + Immutable> Data for T {}
 
-/// Something whose bytes can be sent: slices, arrays and vectors of [`Data`], device memory, typed memory.
+/// A buffer that can be sent: slices, arrays and vectors of [`Data`], device memory, and typed memory.
 pub trait SendBuffer: sealed::Readable {}
 
-/// Something that can be received into, as [`SendBuffer`].
+/// A buffer that can be received into: the same kinds as [`SendBuffer`], borrowed exclusively.
 pub trait RecvBuffer: sealed::Writable {}
 
 impl<B: sealed::Readable + ?Sized> SendBuffer for B {}
@@ -30,14 +30,14 @@ pub(crate) mod sealed {
     use cableway_pml::Buffer;
 
     /// # Safety
-    /// The buffer's memory can be read as long as `self` is borrowed, and does not change meanwhile.
+    /// The buffer's memory stays readable and unchanged for as long as `self` is borrowed.
     pub unsafe trait Readable {
         fn readable(&self) -> Buffer<'_>;
     }
 
     /// # Safety
-    /// The buffer's memory can be written as long as `self` is borrowed, nobody else has access to it meanwhile, and
-    /// any bytes may be stored there.
+    /// The buffer's memory stays writable for as long as `self` is borrowed. Nobody else accesses it meanwhile, and any
+    /// bytes may be stored there.
     pub unsafe trait Writable {
         fn writable(&mut self) -> Buffer<'_>;
     }
@@ -52,7 +52,7 @@ unsafe impl<T: Data> Readable for [T] {
     }
 }
 
-// SAFETY: an exclusive borrow of data that any bytes are a value of.
+// SAFETY: an exclusive borrow of data for which any bytes are a valid value.
 unsafe impl<T: Data> Writable for [T] {
     fn writable(&mut self) -> Buffer<'_> {
         Buffer::bytes(self.as_mut_ptr().cast(), size_of_val(self) as u64)
@@ -87,66 +87,78 @@ unsafe impl<T: Data> Writable for Vec<T> {
     }
 }
 
-/// Memory by its address, host or device memory alike: `cudaMalloc`'s, a pool's, another library's.
+/// Host or device memory by its address: memory of `cudaMalloc`, of a pool, or of another library.
 ///
-/// Where it lives is found out at each use. Work on it in streams other than the legacy default one is the program's
-/// to finish before it is sent or received into.
+/// The library looks up where the memory resides at each use. Work in the legacy default stream is ordered before the
+/// message. Synchronize with other streams that use the memory before sending or receiving.
 #[derive(Debug)]
 pub struct RawBuffer<'a> {
     buffer: Buffer<'a>,
     life: PhantomData<&'a mut [u8]>,
 }
 
-// SAFETY: an address and the promise of its constructor, which holds on every thread.
+// SAFETY: an address; the promise given to its constructor holds on every thread.
 unsafe impl Send for RawBuffer<'_> {}
 // SAFETY: a shared borrow only lets the memory be read.
 unsafe impl Sync for RawBuffer<'_> {}
 
 impl<'a> RawBuffer<'a> {
-    /// `len` bytes at `address`, which is not looked at if `len` is 0.
+    /// Describes `len` bytes at `address`. The address is ignored if `len` is 0.
     ///
     /// # Safety
-    /// For as long as `'a`: the memory stays allocated, and nobody writes to it, nor reads what is being received,
-    /// other than through this value (so that borrowing the value is borrowing the memory). Memory that is only sent
-    /// from may be read by others.
+    /// For as long as `'a`, the memory stays allocated, and nobody writes to it other than through this value. Nobody
+    /// reads it while a message is received into it. Others may read memory that is only sent from.
     pub unsafe fn new(address: *mut c_void, len: u64) -> Self {
         RawBuffer { buffer: Buffer::bytes(address.cast(), len), life: PhantomData }
     }
 
-    /// `count` elements laid out as `layout` says, counted from `address`.
+    /// Describes `count` elements of `layout`, whose offsets count from `address`.
     ///
     /// # Safety
-    /// As [`new`](Self::new), for every byte of the elements; gaps are not touched.
+    /// The same as [`new`](Self::new), for every byte of the elements. Gaps between them are not accessed.
     pub unsafe fn typed(address: *mut c_void, count: u64, layout: &'a Layout) -> Self {
         RawBuffer { buffer: Buffer::typed(address.cast(), count, layout), life: PhantomData }
     }
 }
 
-// SAFETY: the constructor's promise.
+// SAFETY: the caller of the constructor promised it.
 unsafe impl Readable for RawBuffer<'_> {
     fn readable(&self) -> Buffer<'_> {
         self.buffer
     }
 }
 
-// SAFETY: the constructor's promise.
+// SAFETY: the caller of the constructor promised it.
 unsafe impl Writable for RawBuffer<'_> {
     fn writable(&mut self) -> Buffer<'_> {
         self.buffer
     }
 }
 
-/// Elements of a datatype within a slice, to be sent.
+/// Elements of a datatype within a slice, to send.
+///
+/// ```
+/// use cableway::{Datatype, Predefined, TypedSlice};
+///
+/// # fn main() -> Result<(), cableway::Error> {
+/// // Every fourth value of a slice: three blocks of one value.
+/// let column = Datatype::vector(3, 1, 4, &Predefined::Double.datatype())?.commit();
+/// let matrix = [0.0_f64; 12];
+/// let buffer = TypedSlice::new(&matrix, 1, &column)?;
+/// # drop(buffer);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct TypedSlice<'a> {
     raw: RawBuffer<'a>,
 }
 
 impl<'a> TypedSlice<'a> {
-    /// `count` elements, the first at the beginning of `memory`.
+    /// Describes `count` elements of `layout`, the first at the beginning of `memory`.
     ///
     /// # Errors
-    /// They reach beyond the slice.
+    /// The elements reach beyond the slice.
     pub fn new<T: Data>(memory: &'a [T], count: u64, layout: &'a Layout) -> Result<Self, Error> {
         within(size_of_val(memory), count, layout)?;
         // SAFETY: in bounds; the memory is borrowed for `'a` and is only read.
@@ -154,17 +166,17 @@ impl<'a> TypedSlice<'a> {
     }
 }
 
-/// Elements of a datatype within a slice, to be received into.
+/// Elements of a datatype within a slice, to receive into.
 #[derive(Debug)]
 pub struct TypedSliceMut<'a> {
     raw: RawBuffer<'a>,
 }
 
 impl<'a> TypedSliceMut<'a> {
-    /// `count` elements, the first at the beginning of `memory`.
+    /// Describes `count` elements of `layout`, the first at the beginning of `memory`.
     ///
     /// # Errors
-    /// They reach beyond the slice.
+    /// The elements reach beyond the slice.
     pub fn new<T: Data>(memory: &'a mut [T], count: u64, layout: &'a Layout) -> Result<Self, Error> {
         within(size_of_val(memory), count, layout)?;
         // SAFETY: in bounds; the memory is borrowed exclusively for `'a`, and any bytes are values of its type.
@@ -183,7 +195,7 @@ fn within(bytes: usize, count: u64, layout: &Layout) -> Result<(), Error> {
     Ok(end.filter(|&end| end <= bytes as u64).map(drop).ok_or_else(outside)?)
 }
 
-// SAFETY: the raw buffer's promise, kept by the borrow.
+// SAFETY: the borrow keeps the promise that the raw buffer needs.
 unsafe impl Readable for TypedSlice<'_> {
     fn readable(&self) -> Buffer<'_> {
         self.raw.readable()
@@ -204,31 +216,31 @@ unsafe impl Writable for TypedSliceMut<'_> {
     }
 }
 
-// SAFETY: the allocation lives as long as the buffer, which lends its content by borrowing only.
+// SAFETY: the allocation lives as long as the buffer, and its content is accessed only by borrowing the buffer.
 unsafe impl Readable for DeviceBuffer {
     fn readable(&self) -> Buffer<'_> {
         Buffer::bytes(self.as_device_ptr(), self.len() as u64)
     }
 }
 
-// SAFETY: as above; bytes of device memory are plain.
+// SAFETY: as above; any bytes may be stored in device memory.
 unsafe impl Writable for DeviceBuffer {
     fn writable(&mut self) -> Buffer<'_> {
         self.readable()
     }
 }
 
-/// Some of the bytes of a [`DeviceBuffer`].
+/// A range of bytes of a [`DeviceBuffer`], to send.
 #[derive(Debug)]
 pub struct DeviceSlice<'a> {
     raw: RawBuffer<'a>,
 }
 
 impl<'a> DeviceSlice<'a> {
-    /// Bytes to send.
+    /// Describes the bytes of `range`, counted from the beginning of the buffer.
     ///
     /// # Errors
-    /// The range does not lie in the buffer.
+    /// The range reaches beyond the buffer.
     pub fn new(buffer: &'a DeviceBuffer, range: Range<usize>) -> Result<Self, Error> {
         // SAFETY: in bounds; the buffer is borrowed for `'a`, and only `DeviceSliceMut` can be written through.
         let raw = unsafe { RawBuffer::new(start(buffer, &range)?, range.len() as u64) };
@@ -236,17 +248,17 @@ impl<'a> DeviceSlice<'a> {
     }
 }
 
-/// Some of the bytes of a [`DeviceBuffer`], exclusively.
+/// A range of bytes of a [`DeviceBuffer`], to receive into or to send.
 #[derive(Debug)]
 pub struct DeviceSliceMut<'a> {
     raw: RawBuffer<'a>,
 }
 
 impl<'a> DeviceSliceMut<'a> {
-    /// Bytes to receive into, or to send.
+    /// Describes the bytes of `range`, counted from the beginning of the buffer.
     ///
     /// # Errors
-    /// The range does not lie in the buffer.
+    /// The range reaches beyond the buffer.
     pub fn new(buffer: &'a mut DeviceBuffer, range: Range<usize>) -> Result<Self, Error> {
         // SAFETY: in bounds, and the buffer is borrowed exclusively for `'a`.
         let raw = unsafe { RawBuffer::new(start(buffer, &range)?, range.len() as u64) };
@@ -257,12 +269,16 @@ impl<'a> DeviceSliceMut<'a> {
 fn start(buffer: &DeviceBuffer, range: &Range<usize>) -> Result<*mut c_void, Error> {
     if range.start > range.end || range.end > buffer.len() {
         let len = buffer.len();
-        return Err(ErrorKind::BadBuffer(format!("bytes {} to {} of a buffer of {len}", range.start, range.end)).into());
+        return Err(ErrorKind::BadBuffer(format!(
+            "bytes {} to {} are outside a buffer of {len} bytes",
+            range.start, range.end
+        ))
+        .into());
     }
     Ok(buffer.as_device_ptr().wrapping_add(range.start).cast())
 }
 
-// SAFETY: the raw buffer's promise, kept by the borrow.
+// SAFETY: the borrow keeps the promise that the raw buffer needs.
 unsafe impl Readable for DeviceSlice<'_> {
     fn readable(&self) -> Buffer<'_> {
         self.raw.readable()

@@ -1,4 +1,4 @@
-//! What can go wrong in a program that uses the library.
+//! Errors of the library.
 
 use std::fmt;
 
@@ -8,52 +8,52 @@ use cableway_pml::Buffer;
 
 use crate::selector::{Sender, Tag};
 
-/// Why an operation of the library failed; [`kind`](Error::kind) tells which way.
+/// An error of the library. [`kind`](Error::kind) returns its kind.
 ///
-/// One pointer wide, so that what a small message returns stays in registers.
+/// An error is one pointer wide, so that the result of a small message stays in registers.
 #[derive(thiserror::Error)]
 #[error(transparent)]
 pub struct Error(Box<ErrorKind>);
 
-/// The ways in which operations of the library fail.
+/// The kinds of errors.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// A parameter is unknown or its value makes no sense.
+    /// No parameter has this name, or its value is invalid.
     #[error(transparent)]
     Parameter(#[from] ParameterError),
-    /// The parameter `btl` names a transport that does not exist, or a transport could not be set up.
+    /// The parameter `btl` names an unknown transport, or a transport could not be opened.
     #[error(transparent)]
     Transport(#[from] cableway_transports::Error),
-    /// The processes of the job did not find each other.
+    /// The exchange of addresses with the other processes of the job failed.
     #[error(transparent)]
     Modex(#[from] ModexError),
-    /// The engine could not do what no single message is about.
+    /// The engine failed in an operation other than a message.
     #[error(transparent)]
     Engine(#[from] cableway_pml::Error),
     /// A message failed.
     #[error("{operation}: {source}")]
     Message {
-        /// What was to be done with whom.
+        /// The message.
         operation: Operation,
-        /// Why it was not.
+        /// Why it failed.
         source: cableway_pml::Error,
     },
-    /// The device's driver refused or failed.
+    /// A call of the device driver failed.
     #[error(transparent)]
     Device(#[from] cableway_common_cuda::DeviceError),
-    /// A datatype that cannot be.
+    /// The arguments do not describe a valid datatype.
     #[error(transparent)]
     Datatype(#[from] cableway_datatype::Error),
-    /// A description of a buffer does not fit its memory.
+    /// The description of a buffer does not fit its memory.
     #[error("the buffer does not fit: {0}")]
     BadBuffer(String),
-    /// The system refused a resource.
+    /// A system call failed.
     #[error("{what}: {source}")]
     System {
-        /// What was being done.
+        /// The step that failed.
         what: &'static str,
-        /// The system's answer.
+        /// The error of the system.
         source: std::io::Error,
     },
 }
@@ -72,12 +72,12 @@ impl fmt::Debug for Error {
 }
 
 impl Error {
-    /// What went wrong.
+    /// Returns the kind of the error.
     pub fn kind(&self) -> &ErrorKind {
         &self.0
     }
 
-    /// The engine's reason, where it is one.
+    /// Returns the engine's error, if the engine caused this one.
     pub fn engine_error(&self) -> Option<&cableway_pml::Error> {
         match self.kind() {
             ErrorKind::Engine(source) | ErrorKind::Message { source, .. } => Some(source),
@@ -86,17 +86,17 @@ impl Error {
     }
 }
 
-/// A message as an error names it.
+/// The message that an error is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Operation {
-    /// `send`, `receive`, `probe`.
+    /// `send`, `receive` or `probe`.
     pub verb: &'static str,
-    /// The other rank, in the communicator's count; none for any.
+    /// The other rank in the communicator; `None` for any rank.
     pub peer: Option<Rank>,
-    /// The tag; none for any.
+    /// The tag; `None` for any tag.
     pub tag: Option<i32>,
-    /// Bytes of the buffer.
+    /// The length of the buffer in bytes.
     pub bytes: u64,
 }
 
@@ -120,7 +120,7 @@ impl fmt::Display for Operation {
 }
 
 impl Operation {
-    /// None yet.
+    /// The description of a request that has not been started.
     pub(crate) const NONE: Operation = Operation { verb: "", peer: None, tag: None, bytes: 0 };
 
     pub(crate) fn send(buffer: &Buffer<'_>, to: Rank, tag: i32) -> Self {
@@ -135,14 +135,14 @@ impl Operation {
         Operation { verb: "probe", peer: from.rank(), tag: tag.tag(), bytes: 0 }
     }
 
-    /// The error of this operation.
+    /// Makes the error of this operation.
     #[cold]
     pub(crate) fn failed(self, source: cableway_pml::Error) -> Error {
         ErrorKind::Message { operation: self, source }.into()
     }
 }
 
-/// A length that 64 bits do not hold is refused by the engine; here it only is to be named.
+/// Returns the length to name in an error. The engine refuses lengths that do not fit 64 bits.
 fn bytes(buffer: &Buffer<'_>) -> u64 {
     buffer.packed_len().unwrap_or(u64::MAX)
 }

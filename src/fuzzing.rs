@@ -1,8 +1,8 @@
-//! Entry points for fuzzers: what ranks and the built-in launcher say to each other. None may panic.
+//! Entry points for fuzzers of the messages between ranks and the built-in launcher. They must not panic.
 
 use crate::modex::wire::{Reply, Request, frame};
 
-/// A stream of frames from a rank, and from the launcher.
+/// Decodes a stream of frames as messages of a rank and of the launcher.
 pub fn launcher(mut bytes: &[u8]) {
     while let Ok(Some((content, length))) = frame(bytes) {
         if let Ok(request) = Request::decode(content) {

@@ -1,4 +1,4 @@
-//! Memory for requests of the engine, and the promise that it outlives them.
+//! Memory for requests of the engine, which outlives the operations.
 
 use std::cell::{Cell, RefCell};
 use std::ops::Deref;
@@ -10,29 +10,29 @@ use cableway_pml::{Engine, Request};
 use crate::error::Operation;
 
 thread_local! {
-    /// Requests that this thread has used before and will use again: no allocation per message.
+    /// Requests that this thread reuses, so that a message needs no allocation.
     static FREE: RefCell<Vec<Allocation>> = const { RefCell::new(Vec::new()) };
 }
 
-/// How many requests a thread keeps.
+/// Requests that a thread keeps for reuse.
 const KEPT: usize = 256;
 
-/// How long a panicking thread waits for transfers from and to memory that its unwinding would free.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Time that a panicking thread waits for transfers from and to memory that its unwinding would free.
+const PANIC_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A request and the engine that may be working on it. Neither its memory nor the buffers that the engine was given
-/// with it are let go of before the engine is done: dropping an active one waits.
+/// A request and its engine. Dropping an active request waits until the engine no longer uses the request's memory and
+/// buffers.
 pub(crate) struct InFlight<'e> {
     engine: &'e Engine,
-    /// An [`Allocation`]'s.
+    /// Owned as an [`Allocation`] is.
     memory: NonNull<Memory>,
 }
 
-/// A request and what is known of it while it is one of many.
+/// A request, and its description and neighbours while it is in a [`RequestList`].
 struct Memory {
     request: Request,
     operation: Cell<Operation>,
-    /// Neighbours in the list of a [`Company`].
+    /// Neighbours in the [`RequestList`].
     before: Cell<Option<NonNull<Memory>>>,
     after: Cell<Option<NonNull<Memory>>>,
 }
@@ -40,18 +40,18 @@ struct Memory {
 // SAFETY: a request may be used from any thread, and this is its only owner.
 unsafe impl Send for InFlight<'_> {}
 
-/// A request at an address of its own. Held by pointer, not by box: the engine holds the address, too.
+/// An allocated request. Held by pointer instead of by box, because the engine holds the address, too.
 struct Allocation(NonNull<Memory>);
 
 impl<'e> InFlight<'e> {
-    /// An inactive request.
+    /// Makes an inactive request.
     #[inline]
     pub(crate) fn new(engine: &'e Engine) -> Self {
         let kept = FREE.with_borrow_mut(Vec::pop);
         InFlight { engine, memory: kept.map_or_else(Memory::new, Allocation::into_inner) }
     }
 
-    /// Waits until the operation, if there is one, is over.
+    /// Waits until the operation completes, if one is under way.
     #[inline]
     pub(crate) fn wait(&self) {
         if self.is_active() {
@@ -59,13 +59,13 @@ impl<'e> InFlight<'e> {
         }
     }
 
-    /// Cancels the operation if it is a receive that nothing has matched; returns whether it was.
+    /// Cancels the operation if it is a receive that no message has matched. Returns whether it was cancelled.
     pub(crate) fn cancel(&self) -> bool {
-        // SAFETY: the request is valid, and was only ever started on this engine.
+        // SAFETY: the request is valid, and was started on this engine only.
         unsafe { self.engine.cancel(&raw const **self) }
     }
 
-    /// Waits until the operation is over, whatever else the thread is going through.
+    /// Waits until the operation ends, also while the thread panics.
     pub(crate) fn end(&self) {
         if self.is_active() && std::thread::panicking() {
             self.end_in_panic();
@@ -73,13 +73,14 @@ impl<'e> InFlight<'e> {
         self.wait();
     }
 
-    /// Ends the operation as well as can be while a panic unwinds: what may be borrowed by it must not be freed.
+    /// Cancels the operation, or waits for it, while a panic unwinds: unwinding must not free its buffers. Aborts if it
+    /// does not end in time.
     fn end_in_panic(&self) {
         self.cancel();
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + PANIC_TIMEOUT;
         self.engine.wait_until(|| !self.is_active() || Instant::now() > end);
         if self.is_active() {
-            log::error!("a thread panicked while a peer reads or writes its memory: the process cannot go on");
+            log::error!("aborting: a thread panicked while a peer reads or writes its memory");
             std::process::abort();
         }
     }
@@ -90,7 +91,7 @@ impl Deref for InFlight<'_> {
 
     #[inline]
     fn deref(&self) -> &Request {
-        // SAFETY: allocated by `new`, and nobody frees it before `drop` does.
+        // SAFETY: `new` allocated it, and only `drop` frees it.
         unsafe { &self.memory.as_ref().request }
     }
 }
@@ -101,10 +102,10 @@ impl Drop for InFlight<'_> {
         if self.is_active() {
             self.end();
         }
-        // A persistent request holds on to its communicator: it is not kept.
+        // Do not keep persistent requests: they hold their communicator.
         let reusable = !self.is_persistent();
         let allocation = Allocation(self.memory);
-        // A thread that is ending keeps nothing.
+        // A thread that is ending keeps no requests.
         let _ = FREE.try_with(|free| {
             if let Ok(mut free) = free.try_borrow_mut()
                 && reusable
@@ -129,63 +130,63 @@ impl Memory {
     }
 }
 
-/// Operations of one thread that are under way together, each found by its [`Member`]. Dropping it waits for those that
-/// nobody took out.
-pub(crate) struct Company<'e> {
+/// A list of one thread's operations under way, each named by an [`Entry`]. Dropping the list waits for the operations
+/// still in it.
+pub(crate) struct RequestList<'e> {
     engine: &'e Engine,
     last: Cell<Option<NonNull<Memory>>>,
 }
 
-/// Names an operation in the company that it joined, until it is taken out. Neither copied nor used elsewhere.
-pub(crate) struct Member(NonNull<Memory>);
+/// Names an operation in a [`RequestList`] until it is taken out. An entry is not copied, and is used with its list only.
+pub(crate) struct Entry(NonNull<Memory>);
 
-impl<'e> Company<'e> {
+impl<'e> RequestList<'e> {
     pub(crate) fn new(engine: &'e Engine) -> Self {
-        Company { engine, last: Cell::new(None) }
+        RequestList { engine, last: Cell::new(None) }
     }
 
-    /// Keeps `one`, an operation on the company's engine, until it is taken out.
+    /// Adds `one`, an operation on the list's engine, until it is taken out.
     #[inline]
-    pub(crate) fn join(&self, one: InFlight<'e>, operation: Operation) -> Member {
+    pub(crate) fn push(&self, one: InFlight<'e>, operation: Operation) -> Entry {
         debug_assert!(std::ptr::eq(one.engine, self.engine));
         let pointer = std::mem::ManuallyDrop::new(one).memory;
-        // SAFETY: an allocation that nobody else has, from here on the list's.
+        // SAFETY: nobody else has the allocation; the list owns it from here on.
         let memory = unsafe { pointer.as_ref() };
         let before = self.last.replace(Some(pointer));
         memory.operation.set(operation);
         memory.before.set(before);
         memory.after.set(None);
         if let Some(before) = before {
-            // SAFETY: what is listed is allocated.
+            // SAFETY: listed requests are allocated.
             unsafe { before.as_ref() }.after.set(Some(pointer));
         }
-        Member(pointer)
+        Entry(pointer)
     }
 
-    /// The request and the description of a member.
+    /// Returns the request and the description of an entry.
     ///
     /// # Safety
-    /// It is this company's.
+    /// The entry is in this list.
     #[inline]
-    pub(crate) unsafe fn get(&self, member: &Member) -> (&Request, Operation) {
-        // SAFETY: by the caller's promise it is listed, and what is listed is allocated; `take` needs the member.
-        let memory = unsafe { member.0.as_ref() };
+    pub(crate) unsafe fn get(&self, entry: &Entry) -> (&Request, Operation) {
+        // SAFETY: the caller promises that it is listed, and listed requests are allocated. `take` consumes the entry.
+        let memory = unsafe { entry.0.as_ref() };
         (&memory.request, memory.operation.get())
     }
 
-    /// Takes a member out. It still waits when dropped.
+    /// Takes an entry out. The request still waits when dropped.
     ///
     /// # Safety
-    /// It is this company's.
+    /// The entry is in this list.
     #[inline]
-    pub(crate) unsafe fn take(&self, member: Member) -> (InFlight<'e>, Operation) {
-        let Member(pointer) = member;
+    pub(crate) unsafe fn take(&self, entry: Entry) -> (InFlight<'e>, Operation) {
+        let Entry(pointer) = entry;
         // SAFETY: as in `get`.
         let memory = unsafe { pointer.as_ref() };
         let (before, after) = (memory.before.get(), memory.after.get());
         match after {
             None => self.last.set(before),
-            // SAFETY: what is listed is allocated.
+            // SAFETY: listed requests are allocated.
             Some(after) => unsafe { after.as_ref() }.before.set(before),
         }
         if let Some(before) = before {
@@ -195,23 +196,23 @@ impl<'e> Company<'e> {
         (InFlight { engine: self.engine, memory: pointer }, memory.operation.get())
     }
 
-    /// Takes out one that nobody will ask for any more.
+    /// Takes out the last entry.
     ///
     /// # Safety
-    /// No member is used after this.
+    /// No entry of the list is used after this.
     unsafe fn take_last(&self) -> Option<(InFlight<'e>, Operation)> {
-        // SAFETY: listed here, and named by nobody else.
-        Some(unsafe { self.take(Member(self.last.get()?)) })
+        // SAFETY: it is in this list, and the caller promises that no other entry names it.
+        Some(unsafe { self.take(Entry(self.last.get()?)) })
     }
 }
 
-impl Drop for Company<'_> {
+impl Drop for RequestList<'_> {
     fn drop(&mut self) {
-        // SAFETY: who could use a member has lent the company for it.
+        // SAFETY: using an entry needs a borrow of the list, and none is left.
         while let Some((one, operation)) = unsafe { self.take_last() } {
             one.end();
             if let Some(error) = one.error() {
-                log::warn!("{operation}, which nobody waited for, failed: {error}");
+                log::warn!("{operation} failed and was not waited for: {error}");
             }
         }
     }
@@ -225,7 +226,7 @@ impl Allocation {
 
 impl Drop for Allocation {
     fn drop(&mut self) {
-        // SAFETY: made from a box by `InFlight::new`, whose drop has seen the end of the operation.
+        // SAFETY: `InFlight::new` made it from a box, and the drop of `InFlight` has waited for the operation.
         drop(unsafe { Box::from_raw(self.0.as_ptr()) });
     }
 }

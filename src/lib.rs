@@ -19,35 +19,42 @@
 //! # }
 //! ```
 //!
-//! `cableway run -n 2 -- PROGRAM` starts it as two processes on this machine. `mpirun`, `prterun` and `srun --mpi=pmix`
-//! start it on several: the processes then find each other by PMIx, whose library is loaded when the program runs. A
-//! program that is started by itself is a job of one process.
+//! `cableway run -n 2 -- PROGRAM` starts the program as two processes on this machine. `mpirun`, `prterun` and
+//! `srun --mpi=pmix` start it on several machines. The processes then find each other through PMIx; the PMIx library is
+//! loaded when the program runs. A program started without a launcher is a job of one process.
 //!
 //! # What can be sent
 //!
 //! - Slices, arrays and vectors of plain [`Data`]: numbers, and structures that derive `zerocopy`'s traits.
 //! - [`DeviceBuffer`]s, whole or in part ([`DeviceSlice`], [`DeviceSliceMut`]), and any memory by its address
-//!   ([`RawBuffer`], `unsafe`). Where memory lives is found out at each message; no copy in the program is needed.
+//!   ([`RawBuffer`], `unsafe`). The library looks up where memory resides at each message. The program does not copy
+//!   device memory to the host.
 //! - Elements of an MPI [`Datatype`] within a slice ([`TypedSlice`], [`TypedSliceMut`]) or by address
 //!   ([`RawBuffer::typed`]).
 //!
-//! Calls that return before a message is done live in a [`Scope`], which keeps their buffers lent until they are.
+//! Nonblocking operations are started in a [`Scope`]. The scope borrows their buffers until they complete.
+//!
+//! # Order
+//!
+//! Two messages from one rank to another on one communicator, whose tags both match a receive, are received in the order
+//! in which they were sent. Messages on different communicators never match each other's receives.
 //!
 //! # Features
 //!
-//! `cuda` (on by default) is device memory of NVIDIA GPUs. Nothing needs to be installed for it: the driver is found
-//! when the program runs, and without one everything else works. `rocm` is reserved.
+//! `cuda` (on by default) supports device memory of NVIDIA GPUs. The CUDA driver is loaded when the program runs and is
+//! not needed to build. Without a driver, messages in host memory work as before. `rocm` is reserved.
 //!
 //! # Threads
 //!
-//! Every type but those of a scope can be used from any thread at a time. Messages move while some thread is in a call
-//! of this library; the parameter `progress_thread` adds one that always is.
+//! [`World`] and [`Communicator`] can be used from several threads at a time. A [`Scope`] and its requests belong to the
+//! thread that opened the scope. Messages progress only while a thread is in a call of this library. Set the parameter
+//! `progress_thread` for a background thread that progresses them all the time.
 //!
 //! # Errors and clean-up
 //!
-//! What fails is an [`Error`], never a panic. The death of a process is an error of every operation that involves it,
-//! and the others go on. A job is left by dropping its [`World`] and what was made from it, after what was sent has
-//! been handed over. Nothing is left behind by a process that is killed.
+//! Operations that fail return an [`Error`] and do not panic. When a process dies, every operation that involves it
+//! fails; operations between other processes continue. Dropping the [`World`] and all its communicators leaves the job,
+//! after the messages sent before have been handed over. A killed process leaves no files or shared memory behind.
 
 mod attached;
 mod buffer;
@@ -87,7 +94,7 @@ pub use cableway_datatype::{self as datatype, Datatype, Layout, Predefined};
 pub use cableway_pml::{Error as EngineError, Explained as Protocol, Form, Side};
 pub use cableway_transports::check as check_transports;
 
-/// Keeps the README's program compiling.
+/// Compiles the program of the README as a doctest.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -1,4 +1,4 @@
-//! A thread that moves messages while the program computes.
+//! A thread that progresses messages while the program computes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,13 +10,13 @@ use cableway_pml::Engine;
 
 use crate::{Error, ErrorKind};
 
-/// Polls without an event before the thread takes a nap.
+/// Polls without an event before the thread sleeps.
 const SPINS: u32 = 1000;
 
-/// How long the nap is: what a message waits at most when nothing has come for a while.
-const NAP: Duration = Duration::from_micros(50);
+/// Time that the thread sleeps between polls when idle. A message waits at most so long.
+const IDLE_SLEEP: Duration = Duration::from_micros(50);
 
-/// The parameter `progress_thread`. Ends when dropped.
+/// The thread of the parameter `progress_thread`. Dropping it ends the thread.
 pub(crate) struct ProgressThread {
     origin: Origin,
     stop: Arc<AtomicBool>,
@@ -43,7 +43,7 @@ fn run(engine: &Engine, stopped: &AtomicBool) {
             idle += 1;
             std::thread::yield_now();
         } else {
-            std::thread::sleep(NAP);
+            std::thread::sleep(IDLE_SLEEP);
         }
     }
 }
@@ -53,13 +53,13 @@ impl Drop for ProgressThread {
         self.stop.store(true, Ordering::Release);
         let thread = self.thread.take();
         if !self.origin.is_here() {
-            // A forked child has no such thread, so it would wait for ever.
+            // The thread does not exist in a forked child. Joining it there would hang.
             return std::mem::forget(thread);
         }
         if let Some(thread) = thread
             && thread.join().is_err()
         {
-            log::error!("the progress thread has panicked");
+            log::error!("the progress thread panicked");
         }
     }
 }

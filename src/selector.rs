@@ -1,17 +1,17 @@
-//! Which messages a receive takes, and what is told about them.
+//! Selection of messages by source and tag, and the status of a received message.
 
 use cableway_base::Rank;
 use cableway_pml::ANY;
 
-/// Any sender, or any tag of 0 and above.
+/// Selects any sender, or any tag of 0 and above.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Any;
 
-/// A rank of the communicator, or [`Any`].
+/// Selects the sender of a message: a rank of the communicator, or [`Any`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sender(Option<Rank>);
 
-/// A tag of 0 and above, or [`Any`].
+/// Selects the tag of a message: a number of 0 and above, or [`Any`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tag(Option<i32>);
 
@@ -54,26 +54,26 @@ impl Tag {
         self.0
     }
 
-    /// As the engine takes it; a negative tag is passed on as one that the engine refuses by name.
+    /// Converts the tag to the engine's form. Negative tags are checked before.
     pub(crate) fn raw(self) -> i32 {
         self.0.unwrap_or(ANY)
     }
 }
 
-/// A rank as the engine takes it. One that no communicator has stays one that no communicator has.
+/// Converts a rank to the engine's form. A rank too large for any communicator stays too large.
 pub(crate) fn raw_rank(rank: Rank) -> i32 {
     i32::try_from(rank).unwrap_or(i32::MAX)
 }
 
-/// What is known about a message that was received or probed.
+/// The source, tag and length of a message that was received or probed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Status {
-    /// The sender, in the communicator's count.
+    /// The sender's rank in the communicator.
     pub source: Rank,
     /// The tag.
     pub tag: i32,
-    /// Length in bytes of the message as it was sent.
+    /// The length in bytes of the message as it was sent.
     pub bytes: u64,
 }
 
@@ -82,7 +82,8 @@ impl Status {
         Status { source: status.source.cast_unsigned(), tag: status.tag, bytes: status.len }
     }
 
-    /// How many values of `T` came; none if it is no whole number of them.
+    /// Returns the number of values of type `T` in the message (`MPI_Get_count`), or `None` if its length is not a multiple
+    /// of their size.
     pub fn count<T>(&self) -> Option<u64> {
         match size_of::<T>() as u64 {
             0 => Some(0),

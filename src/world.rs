@@ -1,4 +1,4 @@
-//! A process's place in its job.
+//! A process as a member of its job.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,17 +17,17 @@ use crate::{Error, StartedBy};
 
 /// This process as a member of its job. Every method may be called from any thread.
 ///
-/// The job is left when the world and every communicator made from it have been dropped, or by
-/// [`finalize`](Self::finalize). A process joins a job once: a second `init` is an error, unless nobody started the
-/// process as part of one (then each world is a job of its own).
+/// The process leaves the job when the world and every communicator made from it have been dropped, or when it calls
+/// [`finalize`](Self::finalize). A process joins its job once; a second `init` fails. A process started without a
+/// launcher may call `init` several times: each world is then a separate job of one process.
 pub struct World {
     inner: Arc<Inner>,
     everyone: Communicator,
 }
 
-/// What communicators share with their world.
+/// State that communicators share with their world.
 pub(crate) struct Inner {
-    // Ends before the engine does.
+    // Declared first, so that the thread ends before the engine is dropped.
     _progress_thread: Option<ProgressThread>,
     pub(crate) engine: Arc<Engine>,
     pub(crate) modex: Arc<dyn Modex>,
@@ -37,54 +37,63 @@ pub(crate) struct Inner {
 }
 
 impl World {
-    /// Joins the job with the parameters of the environment. Takes a few milliseconds; connects to no peer and
-    /// creates nothing on a device.
+    /// Joins the job with the parameters of the environment.
+    ///
+    /// This takes a few milliseconds. It connects to no peer and creates nothing on a device; both happen at the first
+    /// message that needs them.
     ///
     /// # Errors
-    /// A bad parameter, no launcher where there should be one, or a transport that cannot be set up.
+    /// A parameter is invalid, the launcher does not answer, or a transport cannot be opened.
     pub fn init() -> Result<World, Error> {
         WorldOptions::from_environment()?.init()
     }
 
-    /// For setting parameters first.
+    /// Returns the parameters of the environment, to change them before joining the job.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), cableway::Error> {
+    /// let world = cableway::World::options()?.set("progress_thread", "yes")?.init()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
-    /// A bad parameter in the environment.
+    /// A parameter in the environment is invalid.
     pub fn options() -> Result<WorldOptions, Error> {
         WorldOptions::from_environment()
     }
 
-    /// This process, counted from 0.
+    /// Returns the rank of this process in the job, from 0 to `size() - 1`.
     pub fn rank(&self) -> Rank {
         self.inner.modex.job().rank
     }
 
-    /// Processes of the job.
+    /// Returns the number of processes in the job.
     pub fn size(&self) -> u32 {
         self.inner.modex.job().size
     }
 
-    /// How many of them are on this node, this one included.
+    /// Returns the number of processes of the job on this node, this one included.
     pub fn local_size(&self) -> u32 {
         self.inner.modex.job().local_size
     }
 
-    /// The communicator of all processes.
+    /// Returns the communicator of all processes of the job.
     pub fn communicator(&self) -> &Communicator {
         &self.everyone
     }
 
-    /// Device memory, as this process sees it.
+    /// Returns the devices that this process can use.
     pub fn devices(&self) -> &Devices {
         &self.inner.devices
     }
 
-    /// The parameters in force.
+    /// Returns the parameters in force.
     pub fn parameters(&self) -> &Parameters {
         &self.inner.parameters
     }
 
-    /// What was sent and how, so far.
+    /// Returns a snapshot of the counters of messages and bytes, by protocol.
     pub fn counters(&self) -> Counters {
         self.inner.engine.counters()
     }
@@ -93,8 +102,8 @@ impl World {
         &self.inner
     }
 
-    /// Leaves the job: what was sent before is handed over first, within the parameter `peer_timeout`. Returns whether
-    /// all of it was. Operations on communicators that are still there fail from now on.
+    /// Leaves the job. Waits up to the parameter `peer_timeout` for messages sent before to be handed over, and returns
+    /// whether all of them were. Later operations on communicators that still exist fail.
     pub fn finalize(self) -> bool {
         self.inner.finalize()
     }
@@ -106,7 +115,7 @@ impl std::fmt::Debug for World {
     }
 }
 
-/// Parameters for a world to be.
+/// Parameters of a [`World`] before it joins its job. Made by [`World::options`].
 #[derive(Clone, Debug)]
 pub struct WorldOptions {
     parameters: Parameters,
@@ -118,22 +127,22 @@ impl WorldOptions {
         Ok(WorldOptions { parameters: Parameters::from_environment()?, device_library: None })
     }
 
-    /// Sets a parameter, as `cableway info --all` lists them.
+    /// Sets a parameter. `cableway info --all` lists the names and their values.
     ///
     /// # Errors
-    /// An unknown name, or a value that does not parse.
+    /// No parameter has this name, or the value does not parse.
     pub fn set(mut self, name: &str, value: &str) -> Result<Self, Error> {
         self.parameters.set(name, value, Source::Program)?;
         Ok(self)
     }
 
-    /// Takes all parameters as given, the environment's included.
+    /// Replaces all parameters, those read from the environment included.
     pub fn parameters(mut self, parameters: Parameters) -> Self {
         self.parameters = parameters;
         self
     }
 
-    /// The folder of the device driver's library, instead of `CABLEWAY_CUDA_LIBDIR` and the loader's path.
+    /// Loads the device driver's library from `folder`, instead of from `CABLEWAY_CUDA_LIBDIR` or the loader's path.
     pub fn device_library(mut self, folder: impl Into<PathBuf>) -> Self {
         self.device_library = Some(folder.into());
         self
@@ -142,7 +151,7 @@ impl WorldOptions {
     /// Joins the job; see [`World::init`].
     ///
     /// # Errors
-    /// As there.
+    /// The same as those of [`World::init`].
     pub fn init(self) -> Result<World, Error> {
         let start = Instant::now();
         let modex = StartedBy::detect().join()?;
@@ -164,7 +173,7 @@ impl WorldOptions {
             devices,
             contexts: AtomicU32::new(0),
         });
-        let everyone = Communicator::of_everyone(&inner)?;
+        let everyone = Communicator::of_world(&inner)?;
         log::debug!("joined {:?} in {:?}", inner.modex.job(), start.elapsed());
         Ok(World { inner, everyone })
     }
@@ -174,31 +183,32 @@ impl WorldOptions {
 pub(crate) const WORLD_CONTEXT: u32 = 0;
 
 impl Inner {
-    /// A context that no process of the job has seen: each process counts in a residue class of its own.
+    /// Returns a context that no process of the job has used. Each process counts in its own residue class modulo the
+    /// size of the job. Returns none when the numbers are used up.
     pub(crate) fn new_context(&self) -> Option<u32> {
         let job = self.modex.job();
         let number = self.contexts.fetch_add(1, Ordering::Relaxed);
         number.checked_mul(job.size)?.checked_add(job.rank)?.checked_add(WORLD_CONTEXT + 1)
     }
 
-    /// How long what was sent may take to leave.
-    pub(crate) fn patience(&self) -> Duration {
+    /// Returns how long to wait for sent messages to be handed over.
+    pub(crate) fn peer_timeout(&self) -> Duration {
         self.parameters.peer_timeout
     }
 
     fn finalize(&self) -> bool {
-        self.engine.finalize(self.patience())
+        self.engine.finalize(self.peer_timeout())
     }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
         if self.engine.is_forked() {
-            // What it has of the parent's is not the child's to close, and its threads are not there to be ended.
+            // A forked child must not close the resources of its parent, and the parent's threads do not exist here.
             std::mem::forget(self.engine.clone());
             std::mem::forget(self.modex.clone());
         } else if !self.finalize() {
-            log::warn!("the job was left before everything that was sent had gone out");
+            log::warn!("left the job before all sent messages were handed over: raise peer_timeout to wait longer");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `cableway bench`: figures beside the peers'.
+//! `cableway bench`: compares figures with those of other libraries.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -10,7 +10,7 @@ use clap::{Args, Subcommand};
 use super::Failure;
 use super::ompi::component_for_this_machine;
 
-/// Measure beside other programs
+/// Compare with other libraries
 #[derive(Args)]
 pub(super) struct Bench {
     #[command(subcommand)]
@@ -19,14 +19,14 @@ pub(super) struct Bench {
 
 #[derive(Subcommand)]
 enum What {
-    /// Print figures beside those of the MPI, UCX and NCCL that this machine has, taken in one run
+    /// Measure Cableway and the MPI, UCX and NCCL of this machine in one run, and print the figures side by side
     ///
-    /// Latency, message rate and bandwidth of host memory, and of device memory where there are devices; every program in
-    /// turn, several times over. Leave the machine alone meanwhile. UCX comes from PyPI where it is not there yet.
+    /// Measures latency, message rate and bandwidth in host memory, and in device memory if there are devices. Each library
+    /// is measured in turn, several times. Do not use the machine meanwhile. UCX is installed from PyPI if it is missing.
     Compare {
         #[command(flatten)]
         compare: Comparison,
-        /// The component for Open MPI to measure [default: what lies beside this executable or in ../lib/cableway]
+        /// The component for Open MPI to measure [default: the file beside this executable or in ../lib/cableway]
         #[arg(long, value_name = "FILE")]
         component: Option<PathBuf>,
     },
@@ -45,7 +45,7 @@ impl Bench {
     }
 }
 
-/// How many devices can be used here, none without a driver, and whether they are simulated.
+/// Returns the number of usable devices, 0 without a driver, and whether they are simulated.
 fn devices() -> (u32, bool) {
     let devices = Devices::open(&Parameters::default());
     let facts = devices.initialise().and_then(|()| devices.facts());

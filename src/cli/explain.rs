@@ -1,15 +1,15 @@
-//! `cableway explain`: which protocol carries messages of which size, and why.
+//! `cableway explain`: the protocols of messages by size, and the reasons.
 
-use std::io::Write;
 use std::ops::RangeInclusive;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use cableway::{CostOrigin, DeviceIndex, Form, MemoryClass, Protocol, Side, World, parse_size};
+use cableway::{CostOrigin, DeviceIndex, Form, MemoryClass, Protocol, Side, World};
 use clap::{Args, ValueEnum};
 
 use super::Failure;
 use super::job;
+use super::output;
 use super::parameters::ParameterOptions;
 use super::pingpong::{self, MemoryKind};
 
@@ -17,7 +17,7 @@ const SIZES: i32 = 1;
 
 /// Show which protocol carries messages of which size, and why
 ///
-/// Asks the links between two processes of this machine, which are started for it, or those of the job that it runs in.
+/// Asks the links between two processes. Starts both on this machine, unless it runs within a job already.
 #[derive(Args)]
 pub(super) struct Explain {
     /// Memory of the sender
@@ -29,14 +29,14 @@ pub(super) struct Explain {
     dst: Class,
 
     /// Message sizes: FIRST..LAST, or one
-    #[arg(long, default_value = "1..4M", value_parser = range)]
+    #[arg(long, default_value = "1..4M", value_parser = pingpong::parse_range)]
     size: RangeInclusive<u64>,
 
-    /// Which of the two sides have their data in blocks at regular distances, as a vector has
+    /// Sides whose data lies in blocks at regular distances, as in a vector type
     #[arg(long, value_enum, default_value = "none")]
     strided: Sides,
 
-    /// Which of the two sides have their data in blocks that are not regular, as an indexed type has
+    /// Sides whose data lies in blocks at irregular distances, as in an indexed type
     #[arg(long, value_enum, default_value = "none")]
     irregular: Sides,
 
@@ -44,11 +44,11 @@ pub(super) struct Explain {
     #[arg(long, value_name = "NAME")]
     btl: Option<String>,
 
-    /// Also send messages of the smallest and the largest size of each range, and print the times that they take
+    /// Also send messages of the smallest and the largest size of each range, and print their times
     #[arg(long, conflicts_with_all = ["strided", "irregular"])]
     measure: bool,
 
-    /// How to print
+    /// Format of the output
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
 
@@ -86,18 +86,17 @@ impl Explain {
             if world.rank() == 0 {
                 self.print(world)?;
             } else if self.measure {
-                self.observe(world, &hear_sizes(world)?)?;
+                self.observe(world, &receive_sizes(world)?)?;
             }
-            // The other rank's end of the link is what was explained.
+            // The explained link needs the other rank until here.
             Ok(world.communicator().barrier()?)
         }))
     }
 
     fn print(&self, world: &World) -> Result<(), Failure> {
-        // What links say of device memory they know of the driver; without one, they hope for one that can do all.
+        // Links learn from the driver how they can use device memory. Without a driver they assume all features.
         let on_device = |which| matches!(self.side(which).class, MemoryClass::Device | MemoryClass::Managed);
-        let origin =
-            if [Sender, Receiver].into_iter().any(on_device) { self.come_to_know_costs(world) } else { String::new() };
+        let origin = if [Sender, Receiver].into_iter().any(on_device) { self.load_costs(world) } else { String::new() };
         let on = world.communicator();
         let rows = on.explain(1, self.side(Sender), self.side(Receiver), self.size.clone())?;
         let mut observed = Vec::new();
@@ -114,22 +113,21 @@ impl Explain {
             }
             Format::Json => (0..rows.len()).map(|index| json(&rows[index], observed.get(index))).collect(),
         };
-        let written = std::io::stdout().lock().write_all(text.as_bytes());
-        written.map_err(|error| Failure::failed(1, format!("printing: {error}")))
+        output::print(&text)
     }
 
-    /// Has what is expected be so by what was measured of the device that this rank uses, and says where that is known
-    /// from. If times are to be measured, that is, too, unless it is known.
-    fn come_to_know_costs(&self, world: &World) -> String {
-        const OURS: DeviceIndex = DeviceIndex(0);
+    /// Loads the measured costs of this rank's device, from which times are predicted, and returns a line that names their
+    /// origin. With `--measure`, unknown costs are measured first.
+    fn load_costs(&self, world: &World) -> String {
+        const FIRST: DeviceIndex = DeviceIndex(0);
         let devices = world.devices();
-        let measured: &[DeviceIndex] = if self.measure { &[OURS] } else { &[] };
+        let measured: &[DeviceIndex] = if self.measure { &[FIRST] } else { &[] };
         let reports = devices.initialise().and_then(|()| devices.report_costs(measured));
         match reports.as_deref().map(|reports| reports.first().map(|report| &report.origin)) {
             Ok(Some(CostOrigin::File { path, measured })) => {
-                format!("# What copies cost was measured {measured}: {}\n", path.display())
+                format!("# The costs of copies were measured {measured}: {}\n", path.display())
             }
-            Ok(Some(CostOrigin::Default(reason))) => format!("# What copies cost is estimated: {reason}\n"),
+            Ok(Some(CostOrigin::Default(reason))) => format!("# The costs of copies are estimates: {reason}\n"),
             Ok(_) => String::new(),
             Err(error) => {
                 log::info!("{error}");
@@ -138,7 +136,7 @@ impl Explain {
         }
     }
 
-    fn side(&self, which: Which) -> Side {
+    fn side(&self, which: End) -> Side {
         let (class, side) = match which {
             Sender => (self.src, Sides::Src),
             Receiver => (self.dst, Sides::Dst),
@@ -158,7 +156,7 @@ impl Explain {
         Side { class, form }
     }
 
-    /// Times of messages of these sizes, which both ranks measure.
+    /// Measures the times of messages of these sizes. Both ranks call it.
     fn observe(&self, world: &World, sizes: &[u64]) -> Result<Vec<Duration>, Failure> {
         let kinds = [self.src, self.dst].map(|class| match class {
             Class::Host => MemoryKind::Host,
@@ -170,8 +168,8 @@ impl Explain {
     }
 }
 
-/// What rank 0 is going to measure.
-fn hear_sizes(world: &World) -> Result<Vec<u64>, Failure> {
+/// Receives the sizes that rank 0 is going to measure.
+fn receive_sizes(world: &World) -> Result<Vec<u64>, Failure> {
     let mut count = [0_u64];
     world.communicator().recv(&mut count, 0, SIZES)?;
     let mut sizes = vec![0_u64; count[0] as usize];
@@ -181,11 +179,11 @@ fn hear_sizes(world: &World) -> Result<Vec<u64>, Failure> {
 
 /// One end of a message.
 #[derive(Clone, Copy)]
-enum Which {
+enum End {
     Sender,
     Receiver,
 }
-use Which::{Receiver, Sender};
+use End::{Receiver, Sender};
 
 fn json(row: &Protocol, observed: Option<&[Duration; 2]>) -> String {
     let microseconds = |times: &[Duration; 2]| times.map(|time| time.as_secs_f64() * 1e6);
@@ -195,13 +193,4 @@ fn json(row: &Protocol, observed: Option<&[Duration; 2]>) -> String {
         "expected_us": microseconds(&row.expected), "observed_us": observed.map(microseconds)
     });
     format!("{object}\n")
-}
-
-fn range(text: &str) -> Result<RangeInclusive<u64>, String> {
-    let (first, last) = text.split_once("..").unwrap_or((text, text));
-    let (first, last) = (parse_size(first)?, parse_size(last)?);
-    if first > last {
-        return Err(format!("the range ends at {last}, before it begins at {first}"));
-    }
-    Ok(first..=last)
 }

@@ -1,8 +1,8 @@
-//! Why a command fails, and its exit code.
+//! The error of a command, with its exit code.
 
 use std::process::ExitCode;
 
-/// Why a command ends with another exit code than 0.
+/// An error that ends a command, with the exit code.
 #[derive(Debug)]
 pub(crate) struct Failure {
     code: u8,
@@ -10,17 +10,17 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// What was typed, or the environment, cannot be meant: exit code 2, as clap's own complaints.
+    /// Makes an error in the arguments or the environment: exit code 2, as clap uses.
     pub(crate) fn usage(message: impl ToString) -> Self {
         Failure { code: 2, message: message.to_string() }
     }
 
-    /// It was understood, and did not work.
+    /// Makes an error of a command with valid arguments.
     pub(crate) fn failed(code: u8, message: impl ToString) -> Self {
         Failure { code, message: message.to_string() }
     }
 
-    /// Says what went wrong.
+    /// Logs the error and returns the exit code.
     pub(crate) fn report(self) -> ExitCode {
         log::error!("{}", self.message);
         ExitCode::from(self.code)

@@ -1,4 +1,4 @@
-//! Commands that are a job of themselves: started as one process, they start the ranks.
+//! Commands that run as a job: started as one process, they start the ranks themselves.
 
 use std::process::ExitCode;
 
@@ -8,17 +8,17 @@ use cableway::{StartedBy, World};
 use super::Failure;
 use super::parameters::ParameterOptions;
 
-/// What became of this process.
+/// The role of this process in the command's job.
 pub(super) enum Joined {
-    /// It is a rank.
+    /// This process is a rank.
     Member(World),
-    /// It started the ranks, which have ended with this code.
+    /// This process started the ranks, which have ended with this exit code.
     Ended(ExitCode),
 }
 
 impl Joined {
-    /// Has a rank do its part of the job. What went wrong is said before the job is left: peers that hear of that end
-    /// with an error of their own, for which the launcher ends whoever is still there.
+    /// Runs `part` if this process is a rank. Logs its error before leaving the job: peers fail when a rank leaves, and
+    /// the launcher then ends the remaining ranks.
     pub(super) fn play(self, part: impl FnOnce(&World) -> Result<(), Failure>) -> ExitCode {
         match self {
             Joined::Member(world) => part(&world).map_or_else(Failure::report, |()| ExitCode::SUCCESS),
@@ -27,9 +27,9 @@ impl Joined {
     }
 }
 
-/// Joins the job that this process was started in, or runs this very command as a job of `ranks`.
+/// Joins the job that this process was started in, or runs this command again as a job of `ranks`.
 pub(super) fn join(options: &ParameterOptions, btl: Option<&str>, ranks: u32) -> Result<Joined, Failure> {
-    // Before any process is started, so that what is wrong is said once.
+    // Checked before any process is started, so that an error is reported once.
     let parameters = options.resolve_with(btl)?;
     if StartedBy::detect() == StartedBy::Nobody && ranks > 1 {
         return launch(ranks).map(Joined::Ended);
@@ -47,7 +47,8 @@ pub(super) fn join(options: &ParameterOptions, btl: Option<&str>, ranks: u32) ->
 }
 
 fn launch(ranks: u32) -> Result<ExitCode, Failure> {
-    let program = std::env::current_exe().map_err(|error| Failure::failed(1, format!("finding myself: {error}")))?;
+    let program =
+        std::env::current_exe().map_err(|error| Failure::failed(1, format!("finding this executable: {error}")))?;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let bind = if cores >= ranks as usize { Bind::Core } else { Bind::None };
     let launcher = Launcher::new(ranks, program).arguments(std::env::args_os().skip(1)).bind(bind);

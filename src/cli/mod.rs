@@ -1,4 +1,4 @@
-//! The command line: what can be typed, and what comes back when it was typed wrongly.
+//! The command line: its options and the errors for wrong ones.
 
 mod bench;
 mod explain;
@@ -6,6 +6,7 @@ mod failure;
 mod info;
 mod job;
 mod ompi;
+mod output;
 mod parameters;
 mod pingpong;
 mod run;
@@ -48,7 +49,7 @@ pub(crate) fn main() -> ExitCode {
     result.unwrap_or_else(Failure::report)
 }
 
-/// `CABLEWAY_LOG` as `RUST_LOG` elsewhere; warnings by default. Lines name the rank, where there is one.
+/// Logs to stderr as `CABLEWAY_LOG` says, in the format of `RUST_LOG`; warnings by default. Lines of a rank name it.
 fn log_to_stderr() {
     use std::io::Write;
     let rank = ["CABLEWAY_JOB_RANK", "PMIX_RANK"].iter().find_map(|name| std::env::var(name).ok());

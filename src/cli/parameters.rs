@@ -13,13 +13,13 @@ pub(super) struct ParameterOptions {
     #[arg(long = "set", value_name = "NAME=VALUE")]
     set: Vec<String>,
 
-    /// Folder of libcuda.so.1, instead of the loader's path
+    /// Folder to load libcuda.so.1 from, instead of the loader's path
     #[arg(long, value_name = "DIR")]
     cuda_libdir: Option<PathBuf>,
 }
 
 impl ParameterOptions {
-    /// The parameters of this process: the environment's, over which those of the command line go.
+    /// Returns the parameters of this process. Those of the command line replace those of the environment.
     pub(super) fn resolve(&self) -> Result<Parameters, Failure> {
         let mut parameters = Parameters::from_environment().map_err(Failure::usage)?;
         for assignment in &self.set {
@@ -29,12 +29,12 @@ impl ParameterOptions {
         if let Some(folder) = &self.cuda_libdir
             && !folder.is_dir()
         {
-            return Err(Failure::usage(format!("--cuda-libdir: '{}' is no folder", folder.display())));
+            return Err(Failure::usage(format!("--cuda-libdir: '{}' is not a folder", folder.display())));
         }
         Ok(parameters)
     }
 
-    /// [`resolve`](Self::resolve), with the transports of an option of their own.
+    /// Resolves parameters as [`resolve`](Self::resolve) does, with the transports of the option `--btl`.
     pub(super) fn resolve_with(&self, btl: Option<&str>) -> Result<Parameters, Failure> {
         let mut parameters = self.resolve()?;
         if let Some(btl) = btl {
@@ -48,7 +48,7 @@ impl ParameterOptions {
         self.cuda_libdir.as_deref()
     }
 
-    /// The same, as variables for processes to be started.
+    /// Returns the parameters as environment variables for processes to start.
     pub(super) fn variables(&self) -> Vec<(String, std::ffi::OsString)> {
         let assignments = self.set.iter().filter_map(|assignment| assignment.split_once('='));
         let mut variables: Vec<_> = assignments

@@ -12,15 +12,15 @@ use super::parameters::ParameterOptions;
 
 /// Start ranks of a program on this machine
 ///
-/// The exit code is 0, or that of the first rank that failed (128 + signal for one that was killed); the other ranks
-/// are then ended. Signals go on to every rank; a second SIGINT kills. Standard input goes to rank 0.
+/// The exit code is 0, or that of the first rank that failed (128 + signal if it was killed). When a rank fails, the
+/// other ranks are ended. Signals are forwarded to every rank; a second SIGINT kills them. Standard input goes to rank 0.
 #[derive(Args)]
 pub(super) struct Run {
-    /// How many ranks
+    /// Number of ranks
     #[arg(short = 'n', long = "np", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
     ranks: u32,
 
-    /// Where ranks may run: each on a core of its own, or anywhere
+    /// Bind each rank to its own core, or to none
     #[arg(long, value_enum, default_value = "none")]
     bind: BindTo,
 
@@ -28,11 +28,11 @@ pub(super) struct Run {
     #[arg(long)]
     tag_output: bool,
 
-    /// Let the other ranks go on when one has failed
+    /// Let the other ranks continue when one fails
     #[arg(long)]
     keep_going: bool,
 
-    /// How long ranks that are to end have before they are killed
+    /// Time between SIGTERM and SIGKILL for ranks that are ended
     #[arg(long, value_name = "SECONDS", default_value = "3", value_parser = seconds)]
     grace: Duration,
 

@@ -1,4 +1,4 @@
-//! A group of processes and a context of their own for messages.
+//! Communicators: a group of processes and a context for their messages.
 
 mod collective;
 mod point_to_point;
@@ -15,11 +15,11 @@ use crate::{Error, Protocol, Side};
 
 pub use point_to_point::Message;
 
-/// A group of processes, ranked from 0, whose messages are kept apart from those of every other communicator.
+/// A group of processes, ranked from 0, and a context: messages on one communicator never match receives on another.
 ///
-/// Clones are the same communicator. It is freed when the last of them is dropped: what was sent on it and nobody
-/// received is then discarded here. Every method may be called from any thread; those that say "collective" are called
-/// by all members, in the same order on one communicator, and by one thread at a time.
+/// Clones are the same communicator. Dropping the last clone frees it, and discards messages that arrived on it and were
+/// not received. Every method may be called from any thread. All members must call each collective method, in the same
+/// order on one communicator, and from one thread at a time.
 #[derive(Clone)]
 pub struct Communicator {
     shared: Arc<Shared>,
@@ -31,36 +31,37 @@ struct Shared {
 }
 
 impl Communicator {
-    pub(crate) fn of_everyone(world: &Arc<Inner>) -> Result<Self, Error> {
+    pub(crate) fn of_world(world: &Arc<Inner>) -> Result<Self, Error> {
         let job = world.modex.job();
         Self::add(world, WORLD_CONTEXT, (0..job.size).collect(), job.rank)
     }
 
-    /// `group` in the job's count, `rank` in the group's.
+    /// Creates a communicator of `group`, which holds ranks of the job; `rank` is this process's rank in the group.
     fn add(world: &Arc<Inner>, context: u32, group: Vec<Rank>, rank: Rank) -> Result<Self, Error> {
         let engine = world.engine.add_communicator(context, group, rank)?;
         Ok(Communicator { shared: Arc::new(Shared { engine, world: world.clone() }) })
     }
 
-    /// This process in the group.
+    /// Returns the rank of this process in the group, from 0 to `size() - 1`.
     pub fn rank(&self) -> Rank {
         self.shared.engine.rank()
     }
 
-    /// Processes of the group.
+    /// Returns the number of processes in the group.
     pub fn size(&self) -> u32 {
         self.group().len() as u32
     }
 
-    /// The processes, in the job's count, by their rank here.
+    /// Returns the ranks in the job of all members. The index is the rank in this communicator.
     pub fn group(&self) -> &[Rank] {
         self.shared.engine.group()
     }
 
-    /// Which protocols carry messages to rank `to`, by size in bytes, and why: the engine's own decision.
+    /// Returns the protocols that carry messages of `sizes` (in bytes) to rank `to`, and the reasons. The engine decides
+    /// as it does for a message, and sends none.
     ///
     /// # Errors
-    /// No such rank, or it cannot be reached.
+    /// The communicator has no rank `to`, or no transport reaches it.
     pub fn explain(
         &self,
         to: Rank,
@@ -71,23 +72,23 @@ impl Communicator {
         Ok(self.engine().explain(self.process(to)?, from_memory, to_memory, sizes)?)
     }
 
-    /// The names of the transports that carry messages to rank `to`, the one that small messages take first.
+    /// Returns the names of the transports that carry messages to rank `to`. The first one carries small messages.
     ///
     /// # Errors
-    /// No such rank, or it cannot be reached.
+    /// The communicator has no rank `to`, or no transport reaches it.
     pub fn transports(&self, to: Rank) -> Result<Vec<&'static str>, Error> {
         Ok(self.engine().transports(self.process(to)?)?)
     }
 
-    /// What there is to say about the links that carry messages to rank `to`, a line each.
+    /// Returns remarks about the links to rank `to`, one line each, for people to read.
     ///
     /// # Errors
-    /// No such rank, or it cannot be reached.
+    /// The communicator has no rank `to`, or no transport reaches it.
     pub fn notes(&self, to: Rank) -> Result<Vec<String>, Error> {
         Ok(self.engine().notes(self.process(to)?)?)
     }
 
-    /// A member in the job's count.
+    /// Converts a rank of this communicator to the rank in the job.
     fn process(&self, rank: Rank) -> Result<Rank, cableway_pml::Error> {
         let no_such_rank = || cableway_pml::Error::NoSuchRank { rank: raw_rank(rank), size: self.group().len() };
         self.group().get(rank as usize).copied().ok_or_else(no_such_rank)

@@ -1,4 +1,4 @@
-//! Messages that are waited for.
+//! Blocking point-to-point operations.
 
 use cableway_base::Rank;
 use cableway_pml::{Buffer, SendMode};
@@ -11,36 +11,37 @@ use crate::selector::{Sender, Status, Tag, raw_rank};
 use crate::{AttachedBuffer, Error, ErrorKind};
 
 impl Communicator {
-    /// Sends `buffer` to rank `to` and returns when it can be reused; that may be before the message was received.
+    /// Sends `buffer` to rank `to` and returns when the buffer can be reused (`MPI_Send`). This may be before the message
+    /// is received.
     ///
     /// # Errors
-    /// No such rank, a tag below 0, or the peer failed.
+    /// The communicator has no rank `to`, the tag is negative, or the peer failed.
     #[inline]
     pub fn send(&self, buffer: &(impl SendBuffer + ?Sized), to: Rank, tag: i32) -> Result<(), Error> {
         self.send_as(buffer.readable(), to, tag, &SendMode::Standard)
     }
 
-    /// As [`send`](Self::send), and returns only when the receiver has begun to receive (`MPI_Ssend`).
+    /// Sends as [`send`](Self::send) does, and returns only after a receive has matched the message (`MPI_Ssend`).
     ///
     /// # Errors
-    /// As there.
+    /// The same as those of [`send`](Self::send).
     pub fn ssend(&self, buffer: &(impl SendBuffer + ?Sized), to: Rank, tag: i32) -> Result<(), Error> {
         self.send_as(buffer.readable(), to, tag, &SendMode::Synchronous)
     }
 
-    /// As [`send`](Self::send); the program knows that the receive is posted already (`MPI_Rsend`).
+    /// Sends as [`send`](Self::send) does. The program guarantees that the receive is already posted (`MPI_Rsend`).
     ///
     /// # Errors
-    /// As there.
+    /// The same as those of [`send`](Self::send).
     pub fn rsend(&self, buffer: &(impl SendBuffer + ?Sized), to: Rank, tag: i32) -> Result<(), Error> {
         self.send_as(buffer.readable(), to, tag, &SendMode::Ready)
     }
 
-    /// As [`send`](Self::send), and never waits for the receiver: what cannot leave at once is copied to `room`
-    /// (`MPI_Bsend`).
+    /// Sends as [`send`](Self::send) does, without waiting for the receiver (`MPI_Bsend`). A message that cannot be sent
+    /// at once is copied to `room`.
     ///
     /// # Errors
-    /// As there, and when `room` has no room.
+    /// The same as those of [`send`](Self::send), and `room` has too little space left.
     pub fn bsend(
         &self,
         buffer: &(impl SendBuffer + ?Sized),
@@ -60,7 +61,7 @@ impl Communicator {
         }
     }
 
-    /// As [`send_as`](Self::send_as) without the check, for tags of our own.
+    /// Sends without checking the tag, so that reserved tags can be used.
     #[inline]
     pub(super) fn send_raw(
         &self,
@@ -69,20 +70,22 @@ impl Communicator {
         tag: i32,
         mode: &SendMode,
     ) -> Result<(), cableway_pml::Error> {
-        // SAFETY: the buffer is what a `SendBuffer` borrowed beyond this call says is readable.
+        // SAFETY: the buffer comes from a `SendBuffer`, which is borrowed for longer than this call.
         unsafe { self.engine().send(self.raw(), raw_rank(to), tag, buffer, mode) }
     }
 
-    /// Negative tags are ours: barriers and agreements use them.
+    /// Refuses negative tags, which are reserved for collective operations.
     pub(crate) fn check_tag(&self, tag: i32) -> Result<(), cableway_pml::Error> {
         if tag < 0 { Err(cableway_pml::Error::BadTag { tag }) } else { Ok(()) }
     }
 
-    /// Receives a message into `buffer`: from one rank or [`Any`](crate::Any), with one tag or `Any`.
+    /// Receives a message into `buffer` (`MPI_Recv`), from one rank or [`Any`](crate::Any), with one tag or `Any`.
+    ///
+    /// The message may be shorter than the buffer; [`Status::bytes`] tells its length.
     ///
     /// # Errors
-    /// No such rank, the peer failed, or the message was longer than the buffer, which is filled then; the rest of the
-    /// message is gone.
+    /// The communicator has no such rank, the tag is negative, the peer failed, or the message was longer than the buffer.
+    /// In the last case the buffer is filled and the rest of the message is discarded.
     pub fn recv(
         &self,
         buffer: &mut (impl RecvBuffer + ?Sized),
@@ -91,7 +94,7 @@ impl Communicator {
     ) -> Result<Status, Error> {
         let (from, tag, buffer) = (from.into(), tag.into(), buffer.writable());
         let received = match self.check_selector(tag) {
-            // SAFETY: the buffer is what a `RecvBuffer` borrowed beyond this call says is writable.
+            // SAFETY: the buffer comes from a `RecvBuffer`, which is borrowed exclusively for longer than this call.
             Ok(()) => unsafe { self.engine().recv(self.raw(), from.raw(), tag.raw(), buffer) },
             Err(error) => Err(error),
         };
@@ -101,32 +104,35 @@ impl Communicator {
         }
     }
 
-    /// Receives a message of any length.
+    /// Receives a message of any length into a new vector.
     ///
     /// # Errors
-    /// As [`recv`](Self::recv); [`ErrorKind::BadBuffer`] for a message that is no whole number of `T`, or that there is no
-    /// memory for. It is discarded then.
+    /// The same as those of [`recv`](Self::recv). [`ErrorKind::BadBuffer`] if the length of the message is not a multiple
+    /// of the size of `T`, or if there is not enough memory for it; the message is then discarded.
     pub fn recv_vec<T: Data>(&self, from: impl Into<Sender>, tag: impl Into<Tag>) -> Result<(Vec<T>, Status), Error> {
         let message = self.mprobe(from, tag)?;
         let Some(count) = message.status().count::<T>() else {
             let (bytes, size) = (message.status().bytes, size_of::<T>());
-            return Err(ErrorKind::BadBuffer(format!("a message of {bytes} bytes is no whole number of {size}")).into());
+            return Err(ErrorKind::BadBuffer(format!(
+                "a message of {bytes} bytes is discarded: its length is not a multiple of {size} bytes"
+            ))
+            .into());
         };
-        // The length is the sender's word alone.
+        // The length comes from the sender and may be too large to allocate.
         let values = usize::try_from(count).ok().and_then(|count| T::new_vec_zeroed(count).ok());
         let mut values = values.ok_or_else(|| {
             let bytes = message.status().bytes;
-            ErrorKind::BadBuffer(format!("there is no memory for a message of {bytes} bytes, which is discarded"))
+            ErrorKind::BadBuffer(format!("no memory for a message of {bytes} bytes, which is discarded"))
         })?;
         let status = message.recv(&mut values)?;
         Ok((values, status))
     }
 
-    /// Sends one message and receives another, in whichever order they can be: no deadlock between ranks that do this
-    /// to each other.
+    /// Sends one message and receives another at the same time (`MPI_Sendrecv`). Ranks that do this to each other do not
+    /// deadlock.
     ///
     /// # Errors
-    /// As [`send`](Self::send) and [`recv`](Self::recv). If the send failed, the receive is cancelled.
+    /// The same as those of [`send`](Self::send) and [`recv`](Self::recv). If the send fails, the receive is cancelled.
     pub fn sendrecv(
         &self,
         send: &(impl SendBuffer + ?Sized),
@@ -138,7 +144,7 @@ impl Communicator {
         let failed = |error| Operation::receive(&buffer, from, recv_tag).failed(error);
         self.check_selector(recv_tag).map_err(failed)?;
         let request = InFlight::new(self.engine());
-        // SAFETY: `request` is new, and its drop waits, before which `recv`'s borrow does not end.
+        // SAFETY: `request` is new. Its drop waits for the receive, and `recv` stays borrowed until then.
         unsafe { self.engine().irecv(self.raw(), from.raw(), recv_tag.raw(), buffer, &raw const *request) }
             .map_err(failed)?;
         if let Err(error) = self.send(send, to, send_tag) {
@@ -149,31 +155,32 @@ impl Communicator {
         request.result().map(Status::new).map_err(failed)
     }
 
-    /// Waits for a message and tells what it is; it can still be received by anyone.
+    /// Waits for a message and returns its status without receiving it (`MPI_Probe`). Another thread may receive it first;
+    /// use [`mprobe`](Self::mprobe) to prevent that.
     ///
     /// # Errors
-    /// No such rank, or the peer failed.
+    /// The communicator has no such rank, the tag is negative, or the peer failed.
     pub fn probe(&self, from: impl Into<Sender>, tag: impl Into<Tag>) -> Result<Status, Error> {
         let (from, tag) = (from.into(), tag.into());
         let found = self.check_selector(tag).and_then(|()| self.engine().probe(self.raw(), from.raw(), tag.raw()));
         found.map(Status::new).map_err(|error| Operation::probe(from, tag).failed(error))
     }
 
-    /// As [`probe`](Self::probe), and does not wait.
+    /// Returns the status of a message that has arrived, if there is one, without receiving it (`MPI_Iprobe`).
     ///
     /// # Errors
-    /// As there.
+    /// The same as those of [`probe`](Self::probe).
     pub fn iprobe(&self, from: impl Into<Sender>, tag: impl Into<Tag>) -> Result<Option<Status>, Error> {
         let (from, tag) = (from.into(), tag.into());
         let found = self.check_selector(tag).and_then(|()| self.engine().iprobe(self.raw(), from.raw(), tag.raw()));
         found.map(|status| status.map(Status::new)).map_err(|error| Operation::probe(from, tag).failed(error))
     }
 
-    /// Waits for a message and takes it: only the returned value can receive it, so that another thread cannot come
-    /// in between.
+    /// Waits for a message and takes it (`MPI_Mprobe`). Only the returned value can receive it, so that no other thread
+    /// receives it first.
     ///
     /// # Errors
-    /// As [`probe`](Self::probe).
+    /// The same as those of [`probe`](Self::probe).
     pub fn mprobe(&self, from: impl Into<Sender>, tag: impl Into<Tag>) -> Result<Message<'_>, Error> {
         let (from, tag) = (from.into(), tag.into());
         let found = self.check_selector(tag).and_then(|()| self.engine().mprobe(self.raw(), from.raw(), tag.raw()));
@@ -183,10 +190,10 @@ impl Communicator {
         }
     }
 
-    /// As [`mprobe`](Self::mprobe), and does not wait.
+    /// Takes a message that has arrived, if there is one (`MPI_Improbe`).
     ///
     /// # Errors
-    /// As there.
+    /// The same as those of [`probe`](Self::probe).
     pub fn improbe(&self, from: impl Into<Sender>, tag: impl Into<Tag>) -> Result<Option<Message<'_>>, Error> {
         let (from, tag) = (from.into(), tag.into());
         let found = self.check_selector(tag).and_then(|()| self.engine().improbe(self.raw(), from.raw(), tag.raw()));
@@ -201,7 +208,7 @@ impl Communicator {
     }
 }
 
-/// A message that was taken by [`Communicator::mprobe`]. Dropping it discards the message.
+/// A message taken by [`Communicator::mprobe`]. Dropping it discards the message.
 #[must_use = "dropping it discards the message"]
 pub struct Message<'c> {
     communicator: &'c Communicator,
@@ -209,18 +216,18 @@ pub struct Message<'c> {
 }
 
 impl<'c> Message<'c> {
-    /// What it is.
+    /// Returns the source, tag and length of the message.
     pub fn status(&self) -> Status {
         Status::new(self.inner.status())
     }
 
-    /// Receives it.
+    /// Receives the message into `buffer` (`MPI_Mrecv`).
     ///
     /// # Errors
-    /// As [`Communicator::recv`].
+    /// The same as those of [`Communicator::recv`].
     pub fn recv(self, buffer: &mut (impl RecvBuffer + ?Sized)) -> Result<Status, Error> {
         let (status, buffer) = (self.status(), buffer.writable());
-        // SAFETY: the buffer is what a `RecvBuffer` borrowed beyond this call says is writable.
+        // SAFETY: the buffer comes from a `RecvBuffer`, which is borrowed exclusively for longer than this call.
         let received = unsafe { self.communicator.engine().mrecv(self.inner, buffer) };
         received
             .map(Status::new)

@@ -1,8 +1,8 @@
-//! Operations that run while the program does something else, bound to their buffers' lifetime.
+//! Nonblocking operations, bound to the lifetime of their buffers.
 //!
-//! As with [`std::thread::scope`], what is started within a scope is over when the scope ends. A buffer lent to an
-//! operation stays lent until then, so that it can be neither freed nor touched while a peer, a device or another
-//! thread reads or writes it; leaking a request changes nothing.
+//! As with [`std::thread::scope`], operations started within a scope are complete when the scope ends. The buffer of an
+//! operation stays borrowed until then. The program can neither free nor access it while a peer, a device or another
+//! thread reads or writes it. Leaking a request does not end the borrow.
 
 mod persistent;
 mod request;
@@ -16,28 +16,29 @@ use cableway_pml::{Buffer, Outcome, SendMode, Short};
 use crate::buffer::{RecvBuffer, SendBuffer};
 use crate::communicator::{Communicator, Message};
 use crate::error::Operation;
-use crate::in_flight::{Company, InFlight};
+use crate::in_flight::{InFlight, RequestList};
 use crate::selector::{Sender, Tag, raw_rank};
 use crate::{AttachedBuffer, Error};
 
 pub use persistent::Persistent;
 pub use request::Request;
 
-/// Where operations of one communicator are started. Made by [`Communicator::scope`].
+/// A scope in which nonblocking operations of one communicator are started. Made by [`Communicator::scope`].
 ///
-/// `'env` is what may be lent from outside the scope's closure, `'scope` how long it stays lent.
+/// `'env` is the lifetime of buffers outside the scope's closure; `'scope` is how long they stay borrowed. A scope and its
+/// requests are used by one thread.
 pub struct Scope<'scope, 'env: 'scope> {
     communicator: &'env Communicator,
     /// Operations that were not complete at once.
-    pending: Company<'env>,
-    // Invariant, so that neither lifetime can be shortened to lend what does not live long enough.
+    pending: RequestList<'env>,
+    // Invariant: a shortened lifetime would allow buffers that do not live long enough.
     scope: PhantomData<&'scope mut &'scope ()>,
     env: PhantomData<&'env mut &'env ()>,
 }
 
 impl Communicator {
-    /// Calls `work`, then waits for every operation that it started and did not wait for itself. An error of such an
-    /// operation is logged.
+    /// Calls `work`, then waits for every operation that `work` started and did not wait for. Errors of these operations
+    /// are logged. If `work` panics, receives that no message has matched are cancelled.
     ///
     /// ```no_run
     /// # fn main() -> Result<(), cableway::Error> {
@@ -54,7 +55,7 @@ impl Communicator {
     /// # }
     /// ```
     ///
-    /// A buffer that is lent cannot be touched:
+    /// The program cannot access a buffer of an operation under way:
     /// ```compile_fail,E0506
     /// # fn main() -> Result<(), cableway::Error> {
     /// # let world = cableway::World::init()?;
@@ -67,7 +68,7 @@ impl Communicator {
     /// # Ok(())
     /// # }
     /// ```
-    /// nor freed, even if the request is leaked:
+    /// It cannot free the buffer, even if it leaks the request:
     /// ```compile_fail,E0597
     /// # fn main() -> Result<(), cableway::Error> {
     /// # let world = cableway::World::init()?;
@@ -80,60 +81,63 @@ impl Communicator {
     /// # }
     /// ```
     pub fn scope<'env, R>(&'env self, work: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R) -> R {
-        // However `work` ends, its drop waits before anything lent from outside can be freed.
-        let pending = Company::new(self.engine());
+        // Its drop waits even if `work` panics, before buffers from outside can be freed.
+        let pending = RequestList::new(self.engine());
         let scope = Scope { communicator: self, pending, scope: PhantomData, env: PhantomData };
         work(&scope)
     }
 }
 
 impl<'scope, 'env> Scope<'scope, 'env> {
-    /// Starts to send `buffer` to rank `to`. The request is complete when the buffer can be reused.
+    /// Starts to send `buffer` to rank `to` (`MPI_Isend`). The request completes when the buffer can be reused.
     ///
     /// # Errors
-    /// No such rank, a tag below 0, or the peer failed; later failures are the request's.
+    /// The communicator has no rank `to`, the tag is negative, or the peer failed. [`Request::wait`] returns later
+    /// failures.
     pub fn isend(
         &'scope self,
         buffer: &'scope (impl SendBuffer + ?Sized),
         to: Rank,
         tag: i32,
     ) -> Result<Request<'scope, 'env>, Error> {
-        // SAFETY: lent for as long as the scope.
+        // SAFETY: the buffer is borrowed for as long as the scope.
         unsafe { self.start_send(buffer.readable(), to, tag, &SendMode::Standard) }
     }
 
-    /// As [`isend`](Self::isend); complete when the receiver has begun to receive (`MPI_Issend`).
+    /// Starts a send as [`isend`](Self::isend) does; it completes after a receive has matched it (`MPI_Issend`).
     ///
     /// # Errors
-    /// As there.
+    /// The same as those of [`isend`](Self::isend).
     pub fn issend(
         &'scope self,
         buffer: &'scope (impl SendBuffer + ?Sized),
         to: Rank,
         tag: i32,
     ) -> Result<Request<'scope, 'env>, Error> {
-        // SAFETY: lent for as long as the scope.
+        // SAFETY: the buffer is borrowed for as long as the scope.
         unsafe { self.start_send(buffer.readable(), to, tag, &SendMode::Synchronous) }
     }
 
-    /// As [`isend`](Self::isend); the program knows that the receive is posted already (`MPI_Irsend`).
+    /// Starts a send as [`isend`](Self::isend) does. The program guarantees that the receive is already posted
+    /// (`MPI_Irsend`).
     ///
     /// # Errors
-    /// As there.
+    /// The same as those of [`isend`](Self::isend).
     pub fn irsend(
         &'scope self,
         buffer: &'scope (impl SendBuffer + ?Sized),
         to: Rank,
         tag: i32,
     ) -> Result<Request<'scope, 'env>, Error> {
-        // SAFETY: lent for as long as the scope.
+        // SAFETY: the buffer is borrowed for as long as the scope.
         unsafe { self.start_send(buffer.readable(), to, tag, &SendMode::Ready) }
     }
 
-    /// As [`isend`](Self::isend); what cannot leave at once is copied to `room` (`MPI_Ibsend`).
+    /// Starts a send as [`isend`](Self::isend) does. A message that cannot be sent at once is copied to `room`
+    /// (`MPI_Ibsend`).
     ///
     /// # Errors
-    /// As there, and when `room` has no room.
+    /// The same as those of [`isend`](Self::isend), and `room` has too little space left.
     pub fn ibsend(
         &'scope self,
         buffer: &'scope (impl SendBuffer + ?Sized),
@@ -141,14 +145,15 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         tag: i32,
         room: &AttachedBuffer,
     ) -> Result<Request<'scope, 'env>, Error> {
-        // SAFETY: lent for as long as the scope.
+        // SAFETY: the buffer is borrowed for as long as the scope.
         unsafe { self.start_send(buffer.readable(), to, tag, &room.mode()) }
     }
 
-    /// Starts to receive into `buffer`; see [`Communicator::recv`].
+    /// Starts to receive into `buffer` (`MPI_Irecv`); see [`Communicator::recv`].
     ///
     /// # Errors
-    /// No such rank, or the peer failed; later failures are the request's.
+    /// The communicator has no such rank, the tag is negative, or the peer failed. [`Request::wait`] returns later
+    /// failures.
     #[inline]
     pub fn irecv(
         &'scope self,
@@ -160,13 +165,13 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         let (operation, engine) = (Operation::receive(&buffer, from, tag), self.communicator.engine());
         self.communicator.check_selector(tag).map_err(|error| operation.failed(error))?;
         let request = InFlight::new(engine);
-        // SAFETY: the request is new and ends before the scope does, as long as which the buffer is lent.
+        // SAFETY: the request is new and ends before the scope does; the buffer is borrowed until then.
         unsafe { engine.irecv(self.communicator.raw(), from.raw(), tag.raw(), buffer, &raw const *request) }
             .map_err(|error| operation.failed(error))?;
         Ok(self.pending(request, operation))
     }
 
-    /// Starts to receive a message that a matched probe took.
+    /// Starts to receive a message that [`Communicator::mprobe`] took (`MPI_Imrecv`).
     pub fn imrecv(
         &'scope self,
         message: Message<'_>,
@@ -179,22 +184,23 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         self.pending(request, Operation::receive(&buffer, status.source.into(), status.tag.into()))
     }
 
-    /// Waits until one of `requests` is complete; its index. None if there are none.
+    /// Waits until one of `requests` is complete and returns its index (`MPI_Waitany`). Returns `None` if the slice is
+    /// empty.
     pub fn wait_any(&self, requests: &[Request<'scope, 'env>]) -> Option<usize> {
         if requests.is_empty() {
             return None;
         }
         let mut found = None;
         self.communicator.engine().wait_until(|| {
-            found = requests.iter().position(Request::is_over);
+            found = requests.iter().position(Request::is_inactive);
             found.is_some()
         });
-        // In a forked child nothing ends any more, which waiting for the first says.
+        // In a forked child no request completes. Waiting for the first one returns the error.
         found.or(Some(0))
     }
 
     /// # Safety
-    /// The buffer is readable, and does not change, as long as the scope.
+    /// The buffer stays readable and unchanged for as long as the scope.
     #[inline]
     unsafe fn start_send(
         &'scope self,
@@ -207,7 +213,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         if tag >= 0 && matches!(mode, SendMode::Standard | SendMode::Ready) {
             // SAFETY: the caller's promise.
             match unsafe { engine.send_now(communicator, raw_rank(to), tag, buffer) } {
-                // What a small message leaves behind is small, too: it is built in place, not copied from hand to hand.
+                // The request of a small message is built in place: copying it would cost instructions.
                 Ok(Short::Left) => return Ok(Request::complete(self, to, tag, &buffer)),
                 // SAFETY: the caller's promise.
                 Ok(Short::Not(location)) => unsafe {
@@ -220,10 +226,10 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         unsafe { self.start_large_send((buffer, None), to, tag, mode) }
     }
 
-    /// The buffer's location is what the short way has found out.
+    /// Starts a send that `send_now` did not complete. `location` is the buffer's, if `send_now` looked it up.
     ///
     /// # Safety
-    /// As [`start_send`](Self::start_send).
+    /// The same as [`start_send`](Self::start_send).
     #[inline(never)]
     unsafe fn start_large_send(
         &'scope self,
@@ -248,6 +254,6 @@ impl<'scope, 'env> Scope<'scope, 'env> {
 
     #[inline]
     fn pending(&'scope self, request: InFlight<'env>, operation: Operation) -> Request<'scope, 'env> {
-        Request::pending(self, self.pending.join(request, operation))
+        Request::pending(self, self.pending.push(request, operation))
     }
 }

@@ -1,4 +1,4 @@
-//! Operations that are described once and started many times.
+//! Persistent operations, which are described once and started many times.
 
 use cableway_base::Rank;
 use cableway_pml::{Request, SendMode};
@@ -8,25 +8,26 @@ use super::request::described;
 use crate::Error;
 use crate::buffer::{RecvBuffer, SendBuffer};
 use crate::error::Operation;
-use crate::in_flight::{InFlight, Member};
+use crate::in_flight::{Entry, InFlight};
 use crate::selector::{Sender, Status, Tag, raw_rank};
 
-/// An operation that can be started again and again, and its buffer, which is the program's between two of them.
+/// A persistent operation and its buffer (`MPI_Send_init`, `MPI_Recv_init`). The program can access the buffer whenever
+/// the operation is not under way.
 pub struct Persistent<'scope, 'env: 'scope, B: ?Sized> {
     scope: &'scope Scope<'scope, 'env>,
-    member: Member,
-    /// Borrowed as long as the scope, and by the engine while the operation is under way: a pointer, because a
-    /// reference would claim that nobody else writes there.
+    entry: Entry,
+    /// Borrowed for as long as the scope. A pointer, because the engine also writes here while the operation is under
+    /// way, which an exclusive reference would rule out.
     buffer: std::ptr::NonNull<B>,
     lent: std::marker::PhantomData<&'scope mut B>,
     operation: Operation,
 }
 
 impl<'scope, 'env> Scope<'scope, 'env> {
-    /// Describes a send of `buffer` to rank `to`.
+    /// Describes a send of `buffer` to rank `to` without starting it.
     ///
     /// # Errors
-    /// No such rank, or a tag below 0.
+    /// The communicator has no rank `to`, or the tag is negative.
     pub fn send_init<B: SendBuffer + ?Sized>(
         &'scope self,
         buffer: &'scope mut B,
@@ -38,17 +39,17 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         let (communicator, engine) = (self.communicator, self.communicator.engine());
         communicator.check_tag(tag).map_err(|error| operation.failed(error))?;
         let request = InFlight::new(engine);
-        // SAFETY: the request is new and ends before the scope does, as long as which the buffer is lent; `Persistent`
-        // gives access to it only between operations.
+        // SAFETY: the request is new and ends before the scope does; the buffer is borrowed until then. `Persistent` gives
+        // access to it only while no operation is under way.
         unsafe { engine.send_init(communicator.raw(), raw_rank(to), tag, raw, &SendMode::Standard, &request) }
             .map_err(|error| operation.failed(error))?;
         Ok(Persistent::new(self, request, buffer, operation))
     }
 
-    /// Describes a receive into `buffer`; see [`Communicator::recv`](crate::Communicator::recv).
+    /// Describes a receive into `buffer` without starting it; see [`Communicator::recv`](crate::Communicator::recv).
     ///
     /// # Errors
-    /// No such rank, or a tag below 0.
+    /// The communicator has no such rank, or the tag is negative.
     pub fn recv_init<B: RecvBuffer + ?Sized>(
         &'scope self,
         buffer: &'scope mut B,
@@ -74,41 +75,41 @@ impl<'scope, 'env, B: ?Sized> Persistent<'scope, 'env, B> {
         buffer: &'scope mut B,
         operation: Operation,
     ) -> Self {
-        let member = scope.pending.join(request, operation);
-        Persistent { scope, member, buffer: buffer.into(), lent: std::marker::PhantomData, operation }
+        let entry = scope.pending.push(request, operation);
+        Persistent { scope, entry, buffer: buffer.into(), lent: std::marker::PhantomData, operation }
     }
 
-    /// Begins the operation.
+    /// Starts the operation.
     ///
     /// # Errors
-    /// It is under way already, or the peer failed; later failures are told by [`wait`](Self::wait).
+    /// The operation is already under way, or the peer failed. [`wait`](Self::wait) returns later failures.
     pub fn start(&mut self) -> Result<(), Error> {
-        // SAFETY: as promised where it was described: nobody else has access to the buffer while it is under way.
+        // SAFETY: nobody else has access to the buffer while the operation is under way.
         let started = unsafe { self.scope.communicator.engine().start(self.request()) };
         started.map_err(|error| self.operation.failed(error))
     }
 
-    /// Waits for the end of the operation, if it is under way. The status is that of the last message.
+    /// Waits until the operation completes, if it is under way. Returns the status of the last message.
     ///
     /// # Errors
-    /// Those of the operation.
+    /// The operation failed.
     pub fn wait(&mut self) -> Result<Status, Error> {
         let request = self.request();
         self.scope.communicator.engine().wait(&[request]);
         request.result().map(|status| described(&self.operation, status)).map_err(|error| self.operation.failed(error))
     }
 
-    /// The buffer, unless the operation is under way.
+    /// Returns the buffer, or `None` while the operation is under way.
     pub fn buffer(&self) -> Option<&B> {
         if self.request().is_active() {
             return None;
         }
-        // SAFETY: lent to `self` for as long as the scope; the engine is not using it, and can be told to only by
-        // `start`, which needs `self` exclusively.
+        // SAFETY: `self` borrows the buffer for as long as the scope. The engine does not use it now. Only `start` can make
+        // the engine use it, and `start` needs `self` exclusively.
         Some(unsafe { self.buffer.as_ref() })
     }
 
-    /// The buffer, unless the operation is under way.
+    /// Returns the buffer to write to, or `None` while the operation is under way.
     pub fn buffer_mut(&mut self) -> Option<&mut B> {
         if self.request().is_active() {
             return None;
@@ -118,7 +119,7 @@ impl<'scope, 'env, B: ?Sized> Persistent<'scope, 'env, B> {
     }
 
     fn request(&self) -> &Request {
-        // SAFETY: the member is the scope's.
-        unsafe { self.scope.pending.get(&self.member) }.0
+        // SAFETY: the entry is in the scope's list.
+        unsafe { self.scope.pending.get(&self.entry) }.0
     }
 }

@@ -1,4 +1,4 @@
-//! An operation under way.
+//! Requests: nonblocking operations under way.
 
 use cableway_base::Rank;
 use cableway_pml::{Buffer, Status as RawStatus};
@@ -6,16 +6,16 @@ use cableway_pml::{Buffer, Status as RawStatus};
 use super::Scope;
 use crate::Error;
 use crate::error::Operation;
-use crate::in_flight::Member;
+use crate::in_flight::Entry;
 use crate::selector::Status;
 
-/// An operation under way. Dropping it, or leaking it, leaves the waiting to the end of the scope.
-#[must_use = "whether the operation worked is told by waiting for it"]
+/// A nonblocking operation under way. If the request is dropped or leaked, the end of the scope waits for the operation.
+#[must_use = "wait for the request to learn whether the operation succeeded"]
 pub struct Request<'scope, 'env: 'scope> {
     scope: &'scope Scope<'scope, 'env>,
-    /// Of the scope's operations; none for a send that was over at once.
-    member: Option<Member>,
-    /// The status of that.
+    /// The entry in the scope's list; none for a send that completed at once.
+    entry: Option<Entry>,
+    /// The status of a send that completed at once.
     status: Status,
 }
 
@@ -23,24 +23,24 @@ impl<'scope, 'env> Request<'scope, 'env> {
     #[inline]
     pub(super) fn complete(scope: &'scope Scope<'scope, 'env>, to: Rank, tag: i32, buffer: &Buffer<'_>) -> Self {
         let bytes = buffer.packed_len().unwrap_or(u64::MAX);
-        Request { scope, member: None, status: Status { source: to, tag, bytes } }
+        Request { scope, entry: None, status: Status { source: to, tag, bytes } }
     }
 
     #[inline]
-    pub(super) fn pending(scope: &'scope Scope<'scope, 'env>, member: Member) -> Self {
-        Request { scope, member: Some(member), status: Status { source: 0, tag: 0, bytes: 0 } }
+    pub(super) fn pending(scope: &'scope Scope<'scope, 'env>, entry: Entry) -> Self {
+        Request { scope, entry: Some(entry), status: Status { source: 0, tag: 0, bytes: 0 } }
     }
 
-    /// Waits for the end of the operation. The status is that of the message that was received; for a send it names
-    /// what was sent.
+    /// Waits until the operation completes (`MPI_Wait`). Returns the status of the received message. For a send, `source`
+    /// is the destination rank, and `tag` and `bytes` are those of the message.
     ///
     /// # Errors
-    /// Those of the operation.
+    /// The operation failed.
     #[inline]
     pub fn wait(self) -> Result<Status, Error> {
-        let Some(member) = self.member else { return Ok(self.status) };
-        // SAFETY: the member is the scope's.
-        let (request, operation) = unsafe { self.scope.pending.take(member) };
+        let Some(entry) = self.entry else { return Ok(self.status) };
+        // SAFETY: the entry is in the scope's list.
+        let (request, operation) = unsafe { self.scope.pending.take(entry) };
         request.wait();
         match request.error() {
             None => Ok(described(&operation, request.status())),
@@ -48,26 +48,27 @@ impl<'scope, 'env> Request<'scope, 'env> {
         }
     }
 
-    /// Whether the operation is over, so that [`wait`](Self::wait) returns at once. Moves messages if it is not.
+    /// Returns whether the operation is complete, so that [`wait`](Self::wait) would return at once. Progresses messages
+    /// if it is not.
     pub fn is_complete(&self) -> bool {
-        self.is_over() || {
+        self.is_inactive() || {
             self.scope.communicator.engine().progress();
-            self.is_over()
+            self.is_inactive()
         }
     }
 
-    /// Cancels a receive that nothing has matched yet: `Ok(None)`. Otherwise waits, as [`wait`](Self::wait); a send is
-    /// never cancelled.
+    /// Cancels a receive that no message has matched and returns `Ok(None)`. Otherwise waits as [`wait`](Self::wait) does.
+    /// Sends cannot be cancelled.
     ///
     /// # Errors
-    /// Those of the operation.
+    /// The operation failed.
     pub fn cancel(self) -> Result<Option<Status>, Error> {
-        let Some(member) = self.member else { return Ok(Some(self.status)) };
-        // SAFETY: the member is the scope's.
-        let (request, _) = unsafe { self.scope.pending.get(&member) };
+        let Some(entry) = self.entry else { return Ok(Some(self.status)) };
+        // SAFETY: the entry is in the scope's list.
+        let (request, _) = unsafe { self.scope.pending.get(&entry) };
         // SAFETY: the request is valid, and was only ever started on this engine.
         unsafe { self.scope.communicator.engine().cancel(request) };
-        let (operation, result) = finish(self.scope, member);
+        let (operation, result) = finish(self.scope, entry);
         match result {
             Ok(status) if status.cancelled => Ok(None),
             Ok(status) => Ok(Some(described(&operation, status))),
@@ -75,21 +76,21 @@ impl<'scope, 'env> Request<'scope, 'env> {
         }
     }
 
-    pub(super) fn is_over(&self) -> bool {
-        // SAFETY: the member is the scope's.
-        self.member.as_ref().is_none_or(|member| !unsafe { self.scope.pending.get(member) }.0.is_active())
+    pub(super) fn is_inactive(&self) -> bool {
+        // SAFETY: the entry is in the scope's list.
+        self.entry.as_ref().is_none_or(|entry| !unsafe { self.scope.pending.get(entry) }.0.is_active())
     }
 }
 
 #[inline]
-fn finish(scope: &Scope<'_, '_>, member: Member) -> (Operation, Result<RawStatus, cableway_pml::Error>) {
-    // SAFETY: the member is the scope's.
-    let (request, operation) = unsafe { scope.pending.take(member) };
+fn finish(scope: &Scope<'_, '_>, entry: Entry) -> (Operation, Result<RawStatus, cableway_pml::Error>) {
+    // SAFETY: the entry is the scope's.
+    let (request, operation) = unsafe { scope.pending.take(entry) };
     request.wait();
     (operation, request.result())
 }
 
-/// The engine says nothing about a send that worked.
+/// Returns the status of an operation. The engine reports none for a send, so it is taken from the description.
 pub(super) fn described(operation: &Operation, status: RawStatus) -> Status {
     match (operation.verb, operation.peer, operation.tag) {
         ("send", Some(peer), Some(tag)) => Status { source: peer, tag, bytes: operation.bytes },

@@ -193,14 +193,14 @@ fn explain_and_info_say_what_is_known() {
     };
     let cached = ["--set", "device_costs=cached"];
     let text = explain(&cached);
-    assert!(text.starts_with("# What copies cost is estimated: "), "{text}");
+    assert!(text.starts_with("# The costs of copies are estimates: "), "{text}");
     assert!(text.contains("10.24 us"), "two small messages, and the copy that the sender makes: {text}");
 
     believe(&folder.0, Beliefs { push: "333.000 us 900.000 GB/s", pull: "333.000 us 900.000 GB/s", to_host: SLOW });
     let info = cached_info(&folder);
     assert!(info.contains("measured 2") && info.contains("push 333.00 us and 900.0 GB/s"), "{info}");
     let text = explain(&cached);
-    assert!(text.starts_with("# What copies cost was measured 2"), "{text}");
+    assert!(text.starts_with("# The costs of copies were measured 2"), "{text}");
     // And what a message takes besides.
     assert!(text.contains("336.24 us"), "{text}");
     let row: serde_json::Value =

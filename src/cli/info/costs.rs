@@ -1,4 +1,4 @@
-//! What copies by devices cost, and where that is known from.
+//! The costs of copies by devices, and their origin.
 
 use std::time::Duration;
 
@@ -7,9 +7,9 @@ use serde_json::Value;
 
 use super::section::{Fact, Section};
 
-/// With `measure`, what is not known of any device is measured first.
+/// Lists the costs of copies. With `measure`, unknown costs are measured first.
 pub(super) fn sections(devices: &Devices, measure: bool) -> Vec<Section> {
-    // Why there are no devices is told where they would be.
+    // The section on the driver tells why there are no devices.
     let Ok(facts) = devices.facts() else { return Vec::new() };
     let all: Vec<_> = facts.devices.iter().map(|device| device.index).collect();
     let reports = match devices.report_costs(if measure { &all } else { &[] }) {

@@ -1,4 +1,4 @@
-//! What this machine has.
+//! Facts about this machine.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -21,7 +21,7 @@ pub(super) fn sections() -> Vec<Section> {
     ]
 }
 
-/// What connections over verbs cost, by the parameters in force.
+/// Returns the memory that connections over verbs take with the parameters in force.
 #[cfg(feature = "openib")]
 pub(super) fn verbs_section(parameters: &cableway::Parameters) -> Vec<Section> {
     let facts = match cableway::VerbsFootprint::new(parameters) {
@@ -44,7 +44,7 @@ pub(super) fn verbs_section(parameters: &cableway::Parameters) -> Vec<Section> {
     ]
 }
 
-/// The ports that a process would use, the best first; else why there are none.
+/// Returns the ports that a process would use, the best first, or the reason why there are none.
 #[cfg(feature = "openib")]
 fn ports(parameters: &cableway::Parameters) -> Section {
     const TITLE: &str = "Verbs ports";
@@ -67,7 +67,7 @@ fn port(port: &cableway::VerbsPort) -> Vec<Fact> {
     ]
 }
 
-/// How verbs reach device memory here, apart from what the devices say.
+/// Returns how verbs access device memory here, as far as the kernel decides it.
 #[cfg(feature = "openib")]
 fn direct(parameters: &cableway::Parameters) -> Vec<Fact> {
     let found = match cableway::VerbsDirectFacts::new(parameters) {
@@ -130,7 +130,7 @@ fn device(device: &DeviceFacts) -> Vec<Fact> {
 }
 
 fn link(link: &Link) -> Vec<Fact> {
-    // What tells NVLink from PCIe without another library.
+    // Tells NVLink from PCIe without another library.
     let kind = match (link.peer_access, link.native_atomics) {
         (false, _) => "none",
         (true, true) => "nvlink",
@@ -194,9 +194,9 @@ fn shared_memory() -> Vec<Fact> {
     ]
 }
 
-/// Cross memory attach: whether the kernel lets one process of a user copy from another's memory.
+/// Returns whether the kernel allows cross memory attach between processes of one user.
 fn single_copy() -> Vec<Fact> {
-    // A kernel without Yama lets a user's processes do so.
+    // A kernel without Yama allows it.
     let scope = read("/proc/sys/kernel/yama/ptrace_scope").and_then(|scope| scope.parse::<u32>().ok());
     let meaning = match scope {
         None | Some(0) => "allowed between processes of one user",

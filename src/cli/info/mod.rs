@@ -1,34 +1,33 @@
-//! `cableway info`: what was found on this machine, and the parameters in force.
+//! `cableway info`: the detected hardware and software, and the parameters in force.
 
 mod costs;
 mod machine;
 mod parameters;
 mod section;
 
-use std::io::Write;
 use std::process::ExitCode;
 
 use cableway::Devices;
 use clap::{Args, ValueEnum};
 
-use super::Failure;
 use super::parameters::ParameterOptions;
+use super::{Failure, output};
 use section::Section;
 
-/// Show what was detected, and the parameters
+/// Show the detected hardware and software, and the parameters
 ///
-/// Without --all, parameters are shown only where they differ from their default. With the name of a parameter, show that
-/// one alone: what it does, when to change it, and what that costs.
+/// Without --all, shows only parameters that differ from their default. With the name of a parameter, shows that one:
+/// what it does, when to change it, and what that costs.
 #[derive(Args)]
 pub(super) struct Info {
     /// A parameter to explain
     name: Option<String>,
 
-    /// Show every parameter, with its value, where that came from, and what it means
+    /// Show every parameter with its value, the origin of the value, and its meaning
     #[arg(long)]
     all: bool,
 
-    /// Measure what copies by this machine's devices cost, as far as that is not kept from an earlier time
+    /// Measure the costs of copies by this machine's devices that have not been measured before
     #[arg(long)]
     measure: bool,
 
@@ -72,7 +71,6 @@ impl Info {
 }
 
 fn print(text: &str) -> Result<ExitCode, Failure> {
-    let written = std::io::stdout().lock().write_all(text.as_bytes());
-    written.map_err(|error| Failure::failed(1, format!("printing: {error}")))?;
+    output::print(&text)?;
     Ok(ExitCode::SUCCESS)
 }

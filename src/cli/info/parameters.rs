@@ -1,4 +1,4 @@
-//! The parameters and where their values came from.
+//! The parameters and the origins of their values.
 
 use cableway::{ParameterError, Parameters, Source};
 

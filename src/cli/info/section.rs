@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-/// One fact.
+/// A fact: its name and value.
 pub(super) type Fact = (&'static str, Value);
 
 /// Facts under a title.
@@ -12,9 +12,9 @@ pub(super) struct Section {
 }
 
 enum Content {
-    /// About one thing.
+    /// Facts about one thing.
     One(Vec<Fact>),
-    /// About several things of a kind, and how a line about each reads.
+    /// Facts about several things of a kind, and the function that prints one of them as a line.
     Several(Vec<Vec<Fact>>, fn(&[Fact]) -> String),
 }
 
@@ -23,17 +23,17 @@ impl Section {
         Section { title, content: Content::One(facts) }
     }
 
-    /// The first fact of each thing is its name.
+    /// Makes a section of several things. The first fact of each thing is its name.
     pub(super) fn several(title: &'static str, things: Vec<Vec<Fact>>) -> Self {
         Self::lines(title, things, line)
     }
 
-    /// Things that read in a way of their own.
+    /// Makes a section of several things, which `line` prints.
     pub(super) fn lines(title: &'static str, things: Vec<Vec<Fact>>, line: fn(&[Fact]) -> String) -> Self {
         Section { title, content: Content::Several(things, line) }
     }
 
-    /// A title and indented lines.
+    /// Formats the section as a title and indented lines.
     pub(super) fn text(&self) -> String {
         let mut text = format!("{}\n", self.title);
         match &self.content {
@@ -64,20 +64,20 @@ impl Section {
     }
 }
 
-/// `name: this that, other more`
+/// Formats a thing as `name: this that, other more`.
 fn line(facts: &[Fact]) -> String {
     let name = facts.first().map(|(_, value)| plain(value)).unwrap_or_default();
     let rest = facts.iter().skip(1).map(|(name, value)| format!("{} {}", name.replace('_', " "), plain(value)));
     format!("{name}: {}", rest.collect::<Vec<_>>().join(", "))
 }
 
-/// All sections as one object, a member each.
+/// Formats all sections as one JSON object with a member for each.
 pub(super) fn json(sections: &[Section]) -> String {
     let members = sections.iter().map(|section| (section.title.to_lowercase().replace(' ', "_"), section.value()));
     format!("{}\n", Value::Object(members.collect::<Map<_, _>>()))
 }
 
-/// A value as people read it.
+/// Formats a value for people to read.
 pub(super) fn plain(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),

@@ -43,18 +43,18 @@ impl MemoryKind {
     }
 }
 
-/// Which device each rank uses, where one uses any.
+/// The device of each rank; none for a rank that uses host memory.
 pub(crate) struct Devices {
     pub(crate) index: [Option<DeviceIndex>; 2],
     pub(crate) simulated: bool,
 }
 
-/// `wanted` names rank 0's and rank 1's; without a name rank 1 takes the second device, if there is one.
+/// Chooses the devices. `wanted` names those of rank 0 and rank 1. By default rank 1 uses the second device if there is one.
 pub(crate) fn devices(world: &World, kinds: [MemoryKind; 2], wanted: [Option<u32>; 2]) -> Result<Devices, Failure> {
     if kinds == [MemoryKind::Host; 2] {
         return Ok(Devices { index: [None; 2], simulated: false });
     }
-    let failed = |error| Failure::failed(1, format!("no device memory here: {error}"));
+    let failed = |error| Failure::failed(1, format!("cannot use device memory: {error}"));
     world.devices().initialise().map_err(failed)?;
     let facts = world.devices().facts().map_err(failed)?;
     let count = facts.devices.len();
@@ -65,7 +65,9 @@ pub(crate) fn devices(world: &World, kinds: [MemoryKind; 2], wanted: [Option<u32
         }
         let number = wanted[rank].unwrap_or(if count > 1 { rank as u32 } else { 0 });
         if number as usize >= count {
-            return Err(Failure::usage(format!("there is no device {number}: this machine has {count}, from 0 on")));
+            return Err(Failure::usage(format!(
+                "there is no device {number}: this machine has {count} devices, numbered from 0"
+            )));
         }
         index[rank] = Some(DeviceIndex(number));
     }

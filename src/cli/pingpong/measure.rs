@@ -1,4 +1,4 @@
-//! The loops that send, time, and check.
+//! The loops that send, time and verify messages.
 
 use std::time::{Duration, Instant};
 
@@ -20,10 +20,10 @@ pub(crate) struct Bench<'a> {
     plan: &'a Plan,
     out: Memory,
     inbox: Memory,
-    /// Messages so far, by which checked ones are told apart.
+    /// The number of messages so far, which identifies checked ones.
     sent: u64,
     received: u64,
-    /// Something was measured before, so that processors and devices are awake.
+    /// Whether a size was measured before: processors and devices then run at full speed.
     warm: bool,
 }
 
@@ -49,11 +49,11 @@ impl<'a> Bench<'a> {
         })
     }
 
-    /// What one size's messages took, in the unit of the test.
+    /// Measures messages of one size and returns the value in the unit of the test.
     pub(crate) fn run(&mut self, size: u64) -> Result<f64, Failure> {
         self.on.barrier()?;
         let (warm_up, iterations) = match self.plan.seconds {
-            Some(seconds) => self.fitting(size, seconds)?,
+            Some(seconds) => self.calibrate(size, seconds)?,
             None => (self.plan.warm_up(size), self.plan.iterations(size)),
         };
         self.timed(size, warm_up)?;
@@ -63,23 +63,23 @@ impl<'a> Bench<'a> {
         Ok(value(self.plan, self.on.size(), size, took / iterations))
     }
 
-    /// How many iterations before the clock starts, and how many that take so long.
-    fn fitting(&mut self, size: u64, seconds: f64) -> Result<(u32, u32), Failure> {
+    /// Returns the number of iterations before the clock starts, and the number that take `seconds`.
+    fn calibrate(&mut self, size: u64, seconds: f64) -> Result<(u32, u32), Failure> {
         let mut tried = 2;
         let fitting = loop {
             let took = self.timed(size, tried)?.as_secs_f64();
             let probed = took >= seconds / 8.0;
-            // Rank 0's clock decides: both make as many.
-            match self.agreed(if probed { 0 } else { tried.saturating_mul(2) })? {
-                0 => break self.agreed((f64::from(tried) * seconds / took) as u32)?.max(2),
+            // Both ranks run as many iterations as rank 0's clock decides.
+            match self.broadcast(if probed { 0 } else { tried.saturating_mul(2) })? {
+                0 => break self.broadcast((f64::from(tried) * seconds / took) as u32)?.max(2),
                 more => tried = more,
             }
         };
         Ok((if self.warm { (fitting / 10).max(1) } else { fitting }, fitting))
     }
 
-    /// What rank 0 says.
-    fn agreed(&self, mut number: u32) -> Result<u32, Failure> {
+    /// Returns the number that rank 0 passes.
+    fn broadcast(&self, mut number: u32) -> Result<u32, Failure> {
         match (self.on.size(), self.on.rank()) {
             (1, _) => {}
             (_, 0) => self.on.send(&number.to_le_bytes(), 1, COUNT)?,
@@ -102,13 +102,13 @@ impl<'a> Bench<'a> {
         Ok(start.elapsed())
     }
 
-    /// Buffers are named once, as a program would.
+    /// Uses the same buffers in every iteration, as a program would.
     fn unchecked(&mut self, size: u64, count: u32) -> Result<(), Failure> {
         let (window, exchange) = (self.plan.window(size), self.exchange());
         let messages = self.out.messages(window, size, true);
-        let mut rooms = self.inbox.rooms(window, size, true);
+        let mut buffers = self.inbox.buffers(window, size, true);
         for _ in 0..count {
-            exchange.run(&messages, &mut rooms)?;
+            exchange.run(&messages, &mut buffers)?;
         }
         Ok(())
     }
@@ -123,9 +123,9 @@ impl<'a> Bench<'a> {
                 self.poison(size, window)?;
             }
             let messages = self.out.messages(window, size, false);
-            let mut rooms = self.inbox.rooms(window, size, false);
-            exchange.run(&messages, &mut rooms)?;
-            drop(rooms);
+            let mut buffers = self.inbox.buffers(window, size, false);
+            exchange.run(&messages, &mut buffers)?;
+            drop(buffers);
             if exchange.receives() {
                 self.verify(exchange.peer, size, window)?;
             }
@@ -175,14 +175,16 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// What one rank does in one iteration.
+/// The steps of one rank in one iteration.
 #[derive(Clone, Copy)]
 enum Pattern {
-    /// Sends, and receives the answer.
+    /// Sends, then receives the reply.
     Ping,
+    /// Receives, then replies.
     Pong,
-    /// Sends a window, and hears that it is there.
+    /// Sends a window, then waits for its acknowledgment.
     Source,
+    /// Receives a window, then acknowledges it.
     Sink,
     /// Sends a window and receives one, at the same time.
     Both,
@@ -203,16 +205,16 @@ impl Exchange<'_> {
         !matches!(self.pattern, Pattern::Source)
     }
 
-    /// One iteration.
-    fn run(&self, messages: &[RawBuffer<'_>], rooms: &mut [RawBuffer<'_>]) -> Result<(), Failure> {
+    /// Runs one iteration.
+    fn run(&self, messages: &[RawBuffer<'_>], buffers: &mut [RawBuffer<'_>]) -> Result<(), Failure> {
         let &Exchange { on, peer, pattern } = self;
         match pattern {
             Pattern::Ping => {
                 on.send(&messages[0], peer, DATA)?;
-                on.recv(&mut rooms[0], peer, DATA)?;
+                on.recv(&mut buffers[0], peer, DATA)?;
             }
             Pattern::Pong => {
-                on.recv(&mut rooms[0], peer, DATA)?;
+                on.recv(&mut buffers[0], peer, DATA)?;
                 on.send(&messages[0], peer, DATA)?;
             }
             Pattern::Source => {
@@ -220,11 +222,11 @@ impl Exchange<'_> {
                 on.recv(&mut [0_u8; 4], peer, DONE)?;
             }
             Pattern::Sink => {
-                on.scope(|scope| wait_all(start_receives(scope, rooms, peer)?))?;
+                on.scope(|scope| wait_all(start_receives(scope, buffers, peer)?))?;
                 on.send(&[0_u8; 4], peer, DONE)?;
             }
             Pattern::Both => on.scope(|scope| {
-                let receives = start_receives(scope, rooms, peer)?;
+                let receives = start_receives(scope, buffers, peer)?;
                 wait_all(start_sends(scope, messages, peer)?)?;
                 wait_all(receives)
             })?,
@@ -233,7 +235,7 @@ impl Exchange<'_> {
     }
 }
 
-/// A number that no other message of the job has.
+/// Returns a number that is unique to the message within the job.
 fn number(from: Rank, message: u64) -> u64 {
     u64::from(from) << 48 | message
 }
@@ -254,11 +256,11 @@ fn start_sends<'scope, 'env>(
 
 fn start_receives<'scope, 'env>(
     scope: &'scope Scope<'scope, 'env>,
-    rooms: &'scope mut [RawBuffer<'_>],
+    buffers: &'scope mut [RawBuffer<'_>],
     from: Rank,
 ) -> Result<Requests<'scope, 'env>, Failure> {
-    let mut requests = Vec::with_capacity(rooms.len());
-    for room in rooms {
+    let mut requests = Vec::with_capacity(buffers.len());
+    for room in buffers {
         requests.push(scope.irecv(room, from, DATA)?);
     }
     Ok(requests)
@@ -271,12 +273,12 @@ fn wait_all(requests: Requests<'_, '_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// In the unit of the test, of what one iteration took.
+/// Converts the time of one iteration to the unit of the test.
 fn value(plan: &Plan, ranks: u32, size: u64, iteration: Duration) -> f64 {
     let seconds = iteration.as_secs_f64();
     let messages = f64::from(plan.window(size));
     match plan.test {
-        // A message to oneself goes one way only.
+        // A rank that sends to itself sends one way only.
         Test::Latency => seconds * 1e6 / f64::from(ranks),
         Test::Bandwidth => messages * size as f64 / seconds / 1e6,
         Test::Bidirectional => messages * size as f64 * f64::from(ranks) / seconds / 1e6,

@@ -1,4 +1,4 @@
-//! The buffers of a rank, and how the CPU fills and verifies them.
+//! The buffers of a rank. The CPU fills and verifies them.
 
 use std::fmt;
 
@@ -6,11 +6,11 @@ use cableway::{DeviceBuffer, DeviceIndex, RawBuffer, World};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::kind::MemoryKind;
-use super::pattern::{self, Wrong};
+use super::pattern::{self, Mismatch};
 use super::shape::Shape;
 use crate::cli::Failure;
 
-/// One page, so that buffers begin at one.
+/// A page; buffers begin at a page boundary.
 #[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C, align(4096))]
 struct Page([u8; 4096]);
@@ -20,15 +20,15 @@ enum Storage {
     Device(DeviceBuffer),
 }
 
-/// Room for the messages of one direction, each in a slot of its own size.
+/// The buffer for messages of one direction, in slots of the size of a message.
 pub(crate) struct Memory {
     storage: Storage,
     shape: Shape,
-    /// What the CPU prepares for a device, and looks at from it.
+    /// Host memory in which the CPU prepares and verifies messages in device memory.
     staging: Vec<u8>,
 }
 
-/// What lies between and in pieces before a message is received.
+/// The content of receive buffers before a message arrives.
 const POISON: u8 = 0xa5;
 
 impl Memory {
@@ -50,22 +50,23 @@ impl Memory {
         Ok(Memory { storage, shape, staging: Vec::new() })
     }
 
-    /// The message of `size` bytes in `slot`, to be sent.
+    /// Returns the message of `size` bytes in `slot`, to send.
     pub(crate) fn message(&self, slot: u32, size: u64) -> RawBuffer<'_> {
         // SAFETY: the memory is not written to as long as `self` is borrowed.
         unsafe { self.view(slot, size) }
     }
 
-    /// `count` messages to be sent at a time: a slot each, or all the first one.
+    /// Returns `count` messages to send at a time: one slot each, or the first slot for all if `shared`.
     pub(crate) fn messages(&self, count: u32, size: u64, shared: bool) -> Vec<RawBuffer<'_>> {
         (0..count).map(|slot| self.message(if shared { 0 } else { slot }, size)).collect()
     }
 
-    /// Room for `count` messages at a time: in a slot each, or all in the first one, where nobody will look.
-    pub(crate) fn rooms(&mut self, count: u32, size: u64, shared: bool) -> Vec<RawBuffer<'_>> {
+    /// Returns buffers for `count` messages at a time: one slot each, or the first slot for all if `shared`. The content of
+    /// a shared slot is not verified.
+    pub(crate) fn buffers(&mut self, count: u32, size: u64, shared: bool) -> Vec<RawBuffer<'_>> {
         let slot = |number| if shared { 0 } else { number };
-        // SAFETY: the memory is borrowed exclusively. Slots do not overlap; where one is shared, its bytes, of which any
-        // are valid, are looked at by nobody.
+        // SAFETY: the memory is borrowed exclusively. Slots do not overlap. Nobody reads a shared slot, and any bytes are
+        // valid there.
         (0..count).map(|number| unsafe { self.view(slot(number), size) }).collect()
     }
 
@@ -98,8 +99,8 @@ impl Memory {
         start..start + span
     }
 
-    /// Makes the message in `slot` that of `number`. For device memory by one copy from ordinary host memory, whose end
-    /// the driver orders before work in the default stream only, as a program's own `cudaMemcpy` would be.
+    /// Fills `slot` with message `number`. Device memory is filled by one copy from ordinary host memory, which the driver
+    /// orders before work in the default stream only, as it does with a program's `cudaMemcpy`.
     pub(crate) fn fill(&mut self, slot: u32, size: u64, number: u64) -> Result<(), Failure> {
         let shape = self.shape.clone();
         self.change(slot, size, |bytes| {
@@ -111,7 +112,7 @@ impl Memory {
         })
     }
 
-    /// Makes the message in `slot` none.
+    /// Overwrites the message in `slot`.
     pub(crate) fn poison(&mut self, slot: u32, size: u64) -> Result<(), Failure> {
         self.change(slot, size, |bytes| bytes.fill(POISON))
     }
@@ -130,7 +131,7 @@ impl Memory {
         Ok(())
     }
 
-    /// What is wrong in `slot` with message `number`, which was received over poison.
+    /// Compares `slot` with message `number`, which was received over poison, and returns the first difference.
     pub(crate) fn verify(&mut self, slot: u32, size: u64, number: u64) -> Result<Option<Fault>, Failure> {
         let range = self.slot(slot, size);
         let bytes = match &self.storage {
@@ -146,7 +147,7 @@ impl Memory {
             if let Some(touched) = bytes[gap..offset].iter().position(|&byte| byte != POISON) {
                 return Ok(Some(Fault::Gap { at: gap + touched, found: bytes[gap + touched] }));
             }
-            if let Some(wrong) = pattern::first_wrong(&bytes[offset..offset + len], number, at) {
+            if let Some(wrong) = pattern::first_mismatch(&bytes[offset..offset + len], number, at) {
                 return Ok(Some(Fault::Data(wrong)));
             }
             at += len as u64;
@@ -156,19 +157,19 @@ impl Memory {
     }
 }
 
-/// A message that did not arrive as it was sent.
+/// A difference between the message sent and the one received.
 #[derive(Debug)]
 pub(crate) enum Fault {
     /// A byte of the message.
-    Data(Wrong),
-    /// A byte between the message's pieces, which should not have been touched.
+    Data(Mismatch),
+    /// A byte between the message's pieces, which should not have been written.
     Gap { at: usize, found: u8 },
 }
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Fault::Data(Wrong { at, found, expected }) => {
+            Fault::Data(Mismatch { at, found, expected }) => {
                 write!(f, "its first wrong byte is byte {at}, {found:#04x} instead of {expected:#04x}")
             }
             Fault::Gap { at, found } => {

@@ -1,4 +1,4 @@
-//! `cableway pingpong`: messages between two processes, timed, and verified on request.
+//! `cableway pingpong`: times messages between two processes, and verifies them on request.
 
 mod kind;
 mod measure;
@@ -25,6 +25,7 @@ use measure::Bench;
 use plan::{Plan, Test};
 use report::{Format, Header, Report};
 use shape::Shape;
+pub(super) use sizes::parse_range;
 
 /// Time messages between two processes
 ///
@@ -60,13 +61,13 @@ pub(super) struct Pingpong {
     #[arg(long, default_value = "1..4M", value_parser = sizes::parse)]
     sizes: sizes::Sizes,
 
-    /// Send data in blocks. vector:BLOCK:STRIDE:COUNT has them at regular distances, indexed:BLOCK:COUNT:SEED with gaps of
-    /// one to three blocks that the seed decides. Block and stride are in bytes; a message is as many such elements as
-    /// its size takes, which counts the data without the gaps
+    /// Send data in blocks. vector:BLOCK:STRIDE:COUNT places them at regular distances, indexed:BLOCK:COUNT:SEED with
+    /// random gaps of one to three blocks. Block and stride are in bytes. Sizes count the data without the gaps and are
+    /// rounded up to whole elements
     #[arg(long, value_name = "LAYOUT", value_parser = shape::parse_datatype)]
     datatype: Option<shape::Blocks>,
 
-    /// Which rank's memory has its data in such blocks; the other's is contiguous
+    /// Ranks whose data lies in such blocks; that of the other rank is contiguous
     #[arg(long, value_enum, default_value = "both", requires = "datatype")]
     datatype_of: Sides,
 
@@ -74,24 +75,24 @@ pub(super) struct Pingpong {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     iterations: Option<u32>,
 
-    /// Time each size for about so long, in place of a number of iterations
+    /// Time each size for about this long, instead of for a number of iterations
     #[arg(long, value_name = "SECONDS", conflicts_with = "iterations", value_parser = parse_seconds)]
     seconds: Option<f64>,
 
-    /// Have memory on both ranks' devices meanwhile, which was sent before: what messages in host memory take in programs
-    /// that use devices
+    /// Allocate and send device memory first, and keep it: shows the times of messages in host memory in a program that
+    /// uses devices
     #[arg(long)]
     beside_devices: bool,
 
-    /// Messages in flight, where the test has a window
+    /// Messages in flight, in tests with a window
     #[arg(long, value_name = "N", default_value = "64", value_parser = clap::value_parser!(u32).range(1..=65536))]
     window: u32,
 
-    /// Fill every message with a pattern and verify it on the other side. Times include that
+    /// Fill every message with a pattern and verify it at the receiver. Times include this
     #[arg(long)]
     check: bool,
 
-    /// How to print results
+    /// Format of the results
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
 
@@ -112,15 +113,15 @@ enum Sides {
     Dst,
 }
 
-/// Bytes of device memory that are sent before host memory is measured beside it: too many to go like a small message.
+/// Bytes of device memory sent first with `--beside-devices`: enough for the protocols of large messages.
 const IN_USE: u64 = 1 << 20;
 
 fn parse_seconds(text: &str) -> Result<f64, String> {
     let seconds = text.parse().ok().filter(|seconds| (1e-6..=3600.0).contains(seconds));
-    seconds.ok_or_else(|| format!("'{text}' is no time from 0.000001 to 3600 seconds"))
+    seconds.ok_or_else(|| format!("invalid time '{text}': a number of seconds from 0.000001 to 3600 is expected"))
 }
 
-/// Time that a contiguous message of each of these sizes takes one way, between `kinds` of memory of the two ranks.
+/// Measures the time one way of a contiguous message of each of these sizes. `kinds` is the memory of rank 0 and rank 1.
 pub(super) fn latencies(world: &World, kinds: [MemoryKind; 2], sizes: &[u64]) -> Result<Vec<Duration>, Failure> {
     let plan =
         Plan { test: Test::Latency, sizes: sizes.to_vec(), iterations: None, seconds: None, window: 1, check: false };
@@ -195,7 +196,7 @@ impl Pingpong {
         self.datatype.as_ref().map_or(Shape::Contiguous, |blocks| Shape::Blocks(blocks.clone()))
     }
 
-    /// How the messages of a rank lie.
+    /// Returns the layout of a rank's messages.
     fn shape_of(&self, rank: u32) -> Shape {
         let contiguous = match self.datatype_of {
             Sides::Both => false,

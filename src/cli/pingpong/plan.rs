@@ -1,4 +1,4 @@
-//! How often what is sent.
+//! The plan of a measurement: sizes, iterations and windows.
 
 use clap::ValueEnum;
 
@@ -18,20 +18,20 @@ pub(crate) struct Plan {
     pub(crate) test: Test,
     pub(crate) sizes: Vec<u64>,
     pub(crate) iterations: Option<u32>,
-    /// How long each size is timed, in place of a number of iterations.
+    /// Time to measure each size for, instead of a number of iterations.
     pub(crate) seconds: Option<f64>,
     pub(crate) window: u32,
     pub(crate) check: bool,
 }
 
-/// Bytes that one size's iterations send in all, where that is not too few or too many of them.
+/// Bytes that all iterations of one size send, within the bounds on their number.
 const BYTES_PER_SIZE: u64 = 2 << 30;
 
-/// Memory that the messages of a checked window may take, each of which needs bytes of its own.
+/// The most bytes that the messages of a checked window take. Each needs its own slot.
 const CHECKED_WINDOW_BYTES: u64 = 512 << 20;
 
 impl Plan {
-    /// Timed iterations for messages of `size` bytes, as many as the other rank makes.
+    /// Returns the number of timed iterations for messages of `size` bytes. Both ranks get the same number.
     pub(crate) fn iterations(&self, size: u64) -> u32 {
         let (least, most) = match (self.check, self.test) {
             (true, _) => (1, 50),
@@ -42,12 +42,12 @@ impl Plan {
         self.iterations.unwrap_or_else(|| affordable.clamp(least, most) as u32)
     }
 
-    /// Iterations before the clock starts.
+    /// Returns the number of iterations before the clock starts.
     pub(crate) fn warm_up(&self, size: u64) -> u32 {
         (self.iterations(size) / 10).max(1)
     }
 
-    /// Messages in flight.
+    /// Returns the number of messages in flight.
     pub(crate) fn window(&self, size: u64) -> u32 {
         match self.test {
             Test::Latency => 1,
@@ -56,8 +56,8 @@ impl Plan {
         }
     }
 
-    /// The most bytes of data in memory at a time, one way: what a buffer must hold. Unchecked messages of a window
-    /// share their bytes, as OSU's do.
+    /// Returns the bytes that a buffer must hold. Unchecked messages of a window share their bytes, as in the OSU
+    /// benchmarks.
     pub(crate) fn buffer_bytes(&self) -> u64 {
         let bytes = |&size: &u64| if self.check { size * u64::from(self.window(size)) } else { size };
         self.sizes.iter().map(bytes).max().unwrap_or(0)

@@ -1,4 +1,4 @@
-//! `--plot`: the results as a drawing.
+//! `--plot`: draws the results.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use plotters::prelude::*;
 use super::report::Report;
 use crate::cli::Failure;
 
-/// Refuses a file that could not be written in the end.
+/// Refuses a file that could not be written after the measurement.
 pub(crate) fn check_path(file: &Path) -> Result<(), Failure> {
     if file.extension().is_none_or(|extension| extension != "svg") {
         return Err(Failure::usage(format!("--plot: '{}' does not end in .svg", file.display())));
@@ -26,7 +26,7 @@ pub(crate) fn draw(file: &Path, report: &Report) -> Result<(), Failure> {
 }
 
 fn try_draw(file: &Path, report: &Report) -> Result<(), Box<dyn std::error::Error>> {
-    // A logarithm has no place for an empty message, nor for what took no time.
+    // The logarithmic axes cannot show zero.
     let points: Vec<_> = report
         .rows
         .iter()

@@ -1,6 +1,6 @@
-//! What is printed, by rank 0 only.
+//! Printing of results, by rank 0 only.
 
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 
 use cableway::DeviceIndex;
 use clap::ValueEnum;
@@ -8,7 +8,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::kind::MemoryKind;
 use super::plan::Test;
-use crate::cli::Failure;
+use crate::cli::{Failure, output};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
@@ -18,7 +18,7 @@ pub(crate) enum Format {
     Json,
 }
 
-/// What all rows have in common.
+/// The description of a measurement, which all rows share.
 pub(crate) struct Header {
     pub(crate) test: Test,
     pub(crate) btl: String,
@@ -40,7 +40,7 @@ impl Header {
         }
     }
 
-    /// The value's column, as users of OSU's benchmarks know it.
+    /// Returns the title of the value's column, as the OSU benchmarks print it.
     pub(crate) fn column(&self) -> &'static str {
         match self.test {
             Test::Latency => "Latency (us)",
@@ -49,7 +49,7 @@ impl Header {
         }
     }
 
-    /// One line that says what was measured.
+    /// Returns one line that describes the measurement.
     pub(crate) fn title(&self) -> String {
         let side = |rank: usize| match self.devices[rank] {
             Some(DeviceIndex(number)) if self.kinds[rank] == MemoryKind::Host => format!("host beside device {number}"),
@@ -67,7 +67,7 @@ impl Header {
     }
 }
 
-/// A value's name on the command line.
+/// Returns a value's name on the command line.
 fn name(value: impl ValueEnum) -> String {
     value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
 }
@@ -81,7 +81,7 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// `sizes` to come; nothing is printed by a rank that does not print.
+    /// Makes a report of `sizes` rows. It prints nothing if `prints` is false.
     pub(crate) fn new(format: Format, header: Header, sizes: usize, prints: bool) -> Self {
         let bar = if prints && std::io::stderr().is_terminal() {
             let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}");
@@ -92,21 +92,21 @@ impl Report {
         Report { format, header, rows: Vec::new(), prints, bar }
     }
 
-    /// Prints what comes before the first row.
+    /// Prints the lines before the first row.
     pub(crate) fn begin(&self) -> Result<(), Failure> {
         let header = &self.header;
         match self.format {
             Format::Table => {
                 let mut lines = format!("# Cableway {}\n", header.title());
                 if header.simulated {
-                    lines += "# SIMULATED device: these are no figures of a GPU\n";
+                    lines += "# SIMULATED device: these are not figures of a GPU\n";
                 }
                 if header.check {
                     lines += "# Every message is checked; times include that\n";
                 }
                 self.print(&format!("{lines}{:<12}{:>20}\n", "# Size", header.column()))
             }
-            Format::Csv => self.print(&format!("test,btl,src,dst,size,value,unit{}\n", self.extra_columns())),
+            Format::Csv => self.print(&csv(self.fields(0, 0.0).into_iter().map(|field| field.name))),
             Format::Json => Ok(()),
         }
     }
@@ -119,48 +119,13 @@ impl Report {
     pub(crate) fn row(&mut self, size: u64, value: f64) -> Result<(), Failure> {
         self.rows.push((size, value));
         self.bar.inc(1);
-        let header = &self.header;
-        let (test, btl) = (name(header.test), &header.btl);
-        let [src, dst] = header.kinds.map(name);
         let value = round(value);
         self.print(&match self.format {
             Format::Table => format!("{size:<12}{value:>20.2}\n"),
-            Format::Csv => {
-                let mut line = format!("{test},{btl},{src},{dst},{size},{value},{}", header.unit());
-                if let Some(layout) = &header.layout {
-                    line += &format!(",{layout}");
-                }
-                if header.beside_devices {
-                    line += ",true";
-                }
-                if header.check {
-                    line += ",pass";
-                }
-                if header.simulated {
-                    line += ",true";
-                }
-                line + "\n"
-            }
+            Format::Csv => csv(self.fields(size, value).into_iter().map(|field| field.value)),
             Format::Json => {
-                let text = |text: &str| serde_json::Value::from(text).to_string();
-                let mut line = format!(
-                    r#"{{"test":"{test}","btl":{},"src":"{src}","dst":"{dst}","size":{size},"value":{value},"unit":"{}""#,
-                    text(btl),
-                    header.unit(),
-                );
-                if let Some(layout) = &header.layout {
-                    line += &format!(r#","datatype":{}"#, text(layout));
-                }
-                if header.beside_devices {
-                    line += r#","beside_devices":true"#;
-                }
-                if header.check {
-                    line += r#","check":"pass""#;
-                }
-                if header.simulated {
-                    line += r#","simulated":true"#;
-                }
-                line + "}\n"
+                let members: Vec<_> = self.fields(size, value).iter().map(Field::json).collect();
+                format!("{{{}}}\n", members.join(","))
             }
         })
     }
@@ -169,29 +134,69 @@ impl Report {
         self.bar.finish_and_clear();
     }
 
-    fn extra_columns(&self) -> String {
-        let columns = [
-            (self.header.layout.is_some(), ",datatype"),
-            (self.header.beside_devices, ",beside_devices"),
-            (self.header.check, ",check"),
-            (self.header.simulated, ",simulated"),
+    /// Returns the fields of a row. All rows of a report have the same ones.
+    fn fields(&self, size: u64, value: f64) -> Vec<Field> {
+        let header = &self.header;
+        let [src, dst] = header.kinds.map(name);
+        let mut fields = vec![
+            Field::text("test", name(header.test)),
+            Field::text("btl", header.btl.clone()),
+            Field::text("src", src),
+            Field::text("dst", dst),
+            Field::bare("size", size),
+            Field::bare("value", value),
+            Field::text("unit", header.unit()),
         ];
-        columns.into_iter().filter(|(present, _)| *present).map(|(_, column)| column).collect()
+        fields.extend(header.layout.as_ref().map(|layout| Field::text("datatype", layout)));
+        fields.extend(header.beside_devices.then(|| Field::bare("beside_devices", true)));
+        fields.extend(header.check.then(|| Field::text("check", "pass")));
+        fields.extend(header.simulated.then(|| Field::bare("simulated", true)));
+        fields
     }
 
     fn print(&self, text: &str) -> Result<(), Failure> {
         if !self.prints {
             return Ok(());
         }
-        let written = self.bar.suspend(|| {
-            let mut out = std::io::stdout().lock();
-            out.write_all(text.as_bytes()).and_then(|()| out.flush())
-        });
-        written.map_err(|error| Failure::failed(1, format!("printing results: {error}")))
+        self.bar.suspend(|| output::print(text))
     }
 }
 
-/// Two digits after the point, four below ten: a small latency must not lose what programs compare.
+/// A named value of a row.
+struct Field {
+    name: &'static str,
+    value: String,
+    /// JSON quotes the value.
+    text: bool,
+}
+
+impl Field {
+    fn text(name: &'static str, value: impl ToString) -> Self {
+        Field { name, value: value.to_string(), text: true }
+    }
+
+    /// Makes a number or a boolean.
+    fn bare(name: &'static str, value: impl ToString) -> Self {
+        Field { name, value: value.to_string(), text: false }
+    }
+
+    fn json(&self) -> String {
+        let Field { name, value, text } = self;
+        if *text {
+            format!(r#""{name}":{}"#, serde_json::Value::from(&**value))
+        } else {
+            format!(r#""{name}":{value}"#)
+        }
+    }
+}
+
+fn csv<T: AsRef<str>>(cells: impl Iterator<Item = T>) -> String {
+    let cells: Vec<_> = cells.collect();
+    let cells: Vec<&str> = cells.iter().map(AsRef::as_ref).collect();
+    cells.join(",") + "\n"
+}
+
+/// Rounds to two digits after the point, and to four below ten, so that small latencies stay comparable.
 fn round(value: f64) -> f64 {
     let scale = if value < 10.0 { 10_000.0 } else { 100.0 };
     (value * scale).round() / scale
@@ -205,6 +210,30 @@ mod tests {
     fn small_values_keep_their_digits() {
         assert_eq!(round(0.183_49), 0.1835);
         assert_eq!(round(4210.237), 4210.24);
+    }
+
+    #[test]
+    fn csv_and_json_have_the_same_fields() {
+        let header = Header {
+            test: Test::Latency,
+            btl: "sm".into(),
+            kinds: [MemoryKind::Host; 2],
+            devices: [None; 2],
+            simulated: true,
+            beside_devices: false,
+            layout: Some("vector:1:2:3".into()),
+            window: 1,
+            check: true,
+        };
+        let report = Report::new(Format::Csv, header, 1, false);
+        let fields = report.fields(8, 1.0);
+        let names = csv(fields.iter().map(|field| field.name));
+        assert_eq!(names, "test,btl,src,dst,size,value,unit,datatype,check,simulated\n");
+        let values = csv(fields.iter().map(|field| &field.value));
+        assert_eq!(values, "latency,sm,host,host,8,1,us,vector:1:2:3,pass,true\n");
+        let json: Vec<_> = fields[4..].iter().map(Field::json).collect();
+        let expected = r#""size":8,"value":1,"unit":"us","datatype":"vector:1:2:3","check":"pass","simulated":true"#;
+        assert_eq!(json.join(","), expected);
     }
 
     #[test]

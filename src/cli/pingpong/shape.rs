@@ -1,24 +1,24 @@
-//! How a message lies in memory: in one run, or in the blocks of a datatype.
+//! The layout of a message in memory: contiguous, or in the blocks of a datatype.
 
 use std::fmt;
 use std::sync::Arc;
 
 use cableway::{Datatype, Layout, Predefined, parse_size};
 
-/// How a message lies in memory.
+/// The layout of a message in memory.
 #[derive(Clone, Debug)]
 pub(crate) enum Shape {
     Contiguous,
     Blocks(Blocks),
 }
 
-/// An element of a datatype of blocks that are apart.
+/// An element of a datatype with separate blocks.
 #[derive(Clone, Debug)]
 pub(crate) struct Blocks {
-    /// As the option gives it.
+    /// The text of the option.
     name: String,
     layout: Layout,
-    /// Each block's offset and length, in bytes, ascending.
+    /// The offset and length of each block in bytes, in ascending order.
     blocks: Arc<[(u64, u64)]>,
 }
 
@@ -45,13 +45,13 @@ pub(crate) fn parse_datatype(text: &str) -> Result<Blocks, String> {
         "indexed" => (number(second)?, number(third)?),
         _ => return Err(expected()),
     };
-    /// What a process lists in a moment.
+    /// The most blocks of an element, so that listing them is quick.
     const MOST: u64 = 1 << 24;
     if block == 0 || count == 0 {
-        return Err("a datatype without data cannot be sent: block and count begin at 1".to_owned());
+        return Err("a datatype without data cannot be sent: block and count must be at least 1".to_owned());
     }
     if count > MOST {
-        return Err(format!("{count} blocks are too many: at most {MOST} make one of a message's elements"));
+        return Err(format!("{count} blocks are too many: an element has at most {MOST}"));
     }
     let signed = |value: u64| i64::try_from(value).map_err(|_| format!("{value} does not fit"));
     let bytes = Predefined::Byte.datatype();
@@ -71,7 +71,7 @@ pub(crate) fn parse_datatype(text: &str) -> Result<Blocks, String> {
     Ok(Blocks { name: text.to_owned(), layout, blocks })
 }
 
-/// Where blocks begin with gaps of one to three blocks between them, as good as random.
+/// Returns the offsets of blocks with pseudorandom gaps of one to three blocks between them.
 fn scattered(block: u64, seed: u64) -> impl Iterator<Item = u64> {
     let (mut state, mut at) = (seed, 0_u64);
     std::iter::from_fn(move || {
@@ -98,7 +98,7 @@ impl Blocks {
 }
 
 impl Shape {
-    /// Sizes that whole elements have, none twice.
+    /// Rounds sizes up to whole elements, and removes duplicates.
     pub(crate) fn round_up(&self, sizes: &[u64]) -> Vec<u64> {
         let Shape::Blocks(blocks) = self else { return sizes.to_vec() };
         let mut sizes: Vec<_> = sizes.iter().map(|size| size.next_multiple_of(blocks.size())).collect();
@@ -106,7 +106,7 @@ impl Shape {
         sizes
     }
 
-    /// Bytes of memory from the first to the last of a message's, gaps included.
+    /// Returns the bytes of memory that a message spans, gaps included.
     pub(crate) fn span(&self, size: u64) -> usize {
         let span = match self {
             Shape::Contiguous => size,
@@ -115,7 +115,7 @@ impl Shape {
         usize::try_from(span).unwrap_or(usize::MAX)
     }
 
-    /// The pieces of a message: offset in memory, length.
+    /// Returns the offset and length in memory of each piece of a message.
     pub(crate) fn pieces(&self, size: u64) -> Box<dyn Iterator<Item = (usize, usize)> + '_> {
         let Shape::Blocks(blocks) = self else {
             return Box::new((size != 0).then_some((0, size as usize)).into_iter());
