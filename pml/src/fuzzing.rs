@@ -37,8 +37,8 @@ fn several(bytes: &[u8]) {
                 assert!(parse_batch(written.finish()).is_ok());
             }
         }
-        Ok(Several::Stored(stored)) => assert!(stored.iter().count() <= bytes.len()),
-        Ok(Several::Finished(finished)) => assert!(finished.iter().count() <= bytes.len()),
+        Ok(Several::PutFins(fins)) => assert!(fins.iter().count() <= bytes.len()),
+        Ok(Several::Fins(fins)) => assert!(fins.iter().count() <= bytes.len()),
         Err(_) => {}
     }
 }

@@ -27,4 +27,4 @@ pub use buffer::Buffer;
 pub use error::{Abort, Error};
 pub use protocol::{Explained, Form, Side, explain};
 pub use status::{ANY, Outcome, PROC_NULL, Status};
-pub use tag::{AttachedBuffer, Communicator, Engine, Hook, Message, QueueLengths, Request, SendMode, Short};
+pub use tag::{AttachedBuffer, Communicator, Engine, FastPath, Hook, Message, QueueLengths, Request, SendMode};

@@ -3,7 +3,7 @@
 mod common;
 
 use cableway_btl::Flags;
-use cableway_pml::{Abort, Buffer, Error, Outcome, Request, SendMode, Short};
+use cableway_pml::{Abort, Buffer, Error, FastPath, Outcome, Request, SendMode};
 
 use common::{ANY_, Link, Ranks, bytes, pattern, space};
 
@@ -30,7 +30,7 @@ fn communicators_keep_their_messages_apart() {
     for (value, pair) in (1u8..).zip(&extra) {
         // Rank 0 there is process 1.
         // SAFETY: the buffer is read during the call.
-        assert!(unsafe { ranks.engines[0].send_now(&pair[0], 0, 1, bytes(&[value])) }.unwrap() == Short::Left);
+        assert!(unsafe { ranks.engines[0].send_now(&pair[0], 0, 1, bytes(&[value])) }.unwrap() == FastPath::Sent);
     }
     assert!(ranks.isend(0, 1, 1, &[9], &SendMode::Standard).is_complete());
     assert_eq!(ranks.recv(1, ANY_, ANY_, &mut room).unwrap().source, 0);
@@ -73,7 +73,7 @@ fn too_many_messages_for_no_communicator_end_the_peer() {
     let here = ranks.engines[0].add_communicator(9, vec![0, 1], 0).unwrap();
     for _ in 0..11 {
         // SAFETY: no buffer.
-        assert!(unsafe { ranks.engines[0].send_now(&here, 1, 1, Buffer::EMPTY) }.unwrap() == Short::Left);
+        assert!(unsafe { ranks.engines[0].send_now(&here, 1, 1, Buffer::EMPTY) }.unwrap() == FastPath::Sent);
     }
     ranks.settle();
     assert_eq!(ranks.counter(1, "malformed"), 1);
@@ -89,7 +89,7 @@ fn a_context_is_used_again_safely() {
     let (lost, late) = (Request::new(), Request::new());
     // SAFETY: buffers and requests live until complete.
     unsafe {
-        assert!(ranks.engines[0].send_now(&old[0], 1, 1, bytes(&data[..8])).unwrap() == Short::Left);
+        assert!(ranks.engines[0].send_now(&old[0], 1, 1, bytes(&data[..8])).unwrap() == FastPath::Sent);
         let send = |request| ranks.engines[0].isend(&old[0], 1, 1, bytes(&data), &SendMode::Standard, request).unwrap();
         assert_eq!(send(&lost), Outcome::Started);
         ranks.settle();
@@ -107,7 +107,7 @@ fn a_context_is_used_again_safely() {
     let new = [0, 1].map(|rank| ranks.engines[rank].add_communicator(3, group(), rank as u32).unwrap());
     // SAFETY: the buffer is valid.
     unsafe {
-        assert!(ranks.engines[0].send_now(&new[0], 1, 1, bytes(&[42])).unwrap() == Short::Left);
+        assert!(ranks.engines[0].send_now(&new[0], 1, 1, bytes(&[42])).unwrap() == FastPath::Sent);
         ranks.settle();
         let status = ranks.engines[1].recv(&new[1], ANY_, ANY_, space(&mut room)).unwrap();
         assert_eq!((status.len, room[0]), (1, 42), "not a message of the old communicator");
@@ -151,7 +151,7 @@ fn a_context_is_used_again_with_other_members() {
         assert_eq!(ranks.recv(0, 1, 1, &mut room).unwrap().source, 1);
         // SAFETY: the buffers are valid.
         unsafe {
-            assert!(ranks.engines[2].send_now(&other[1], 0, 1, bytes(&[9])).unwrap() == Short::Left);
+            assert!(ranks.engines[2].send_now(&other[1], 0, 1, bytes(&[9])).unwrap() == FastPath::Sent);
             assert_eq!(ranks.engines[0].recv(&other[0], ANY_, 1, space(&mut room)).unwrap().source, 1);
         }
         assert_eq!(room, [9]);
@@ -165,7 +165,7 @@ fn a_message_to_a_later_communicator_waits_though_its_sender_is_no_member_yet() 
     // Rank 1 is ahead with a communicator of ranks 0 and 1.
     let ahead = ranks.engines[1].add_communicator(3, vec![0, 1], 1).unwrap();
     // SAFETY: the buffer is read during the call.
-    assert!(unsafe { ranks.engines[1].send_now(&ahead, 0, 1, bytes(&[5])) }.unwrap() == Short::Left);
+    assert!(unsafe { ranks.engines[1].send_now(&ahead, 0, 1, bytes(&[5])) }.unwrap() == FastPath::Sent);
     ranks.settle();
     assert_eq!(ranks.engines[0].iprobe(&held, ANY_, ANY_).unwrap(), None);
     ranks.engines[0].remove_communicator(&held);
@@ -184,7 +184,7 @@ fn a_new_communicators_messages_do_not_reach_an_old_one() {
     ranks.engines[0].remove_communicator(&old[0]);
     let ahead = ranks.engines[0].add_communicator(3, vec![0, 1], 0).unwrap();
     // SAFETY: the buffer is read during the call.
-    assert!(unsafe { ranks.engines[0].send_now(&ahead, 1, 1, bytes(&[5])) }.unwrap() == Short::Left);
+    assert!(unsafe { ranks.engines[0].send_now(&ahead, 1, 1, bytes(&[5])) }.unwrap() == FastPath::Sent);
     ranks.settle();
     assert_eq!(ranks.engines[1].iprobe(&old[1], ANY_, ANY_).unwrap(), None);
     ranks.engines[1].remove_communicator(&old[1]);

@@ -3,7 +3,7 @@
 mod common;
 
 use cableway_btl::Flags;
-use cableway_pml::{Buffer, Error, Request, SendMode, Short};
+use cableway_pml::{Buffer, Error, FastPath, Request, SendMode};
 
 use common::{ANY_, Link, Ranks, bytes, pattern};
 
@@ -79,7 +79,7 @@ fn a_death_ends_every_request_that_involves_it() {
         // SAFETY: nothing is written.
         unsafe {
             ranks.engines[0].irecv(&pair[0], ANY_, 1, Buffer::EMPTY, &request).unwrap();
-            assert!(ranks.engines[2].send_now(&pair[1], 0, 1, Buffer::EMPTY).unwrap() == Short::Left);
+            assert!(ranks.engines[2].send_now(&pair[1], 0, 1, Buffer::EMPTY).unwrap() == FastPath::Sent);
         }
         for _ in 0..100 {
             survivors();

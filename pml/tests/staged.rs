@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use cableway_btl::Flags;
 use cableway_common_cuda::{BufferKind, DeviceBuffer, DeviceIndex, Devices};
-use cableway_pml::{Buffer, Error, Outcome, Request, SendMode, Short};
+use cableway_pml::{Buffer, Error, FastPath, Outcome, Request, SendMode};
 use test_nodes::{devices, isolated};
 
 use common::{Link, Ranks, pattern};
@@ -102,7 +102,7 @@ fn a_send_asks_once_where_its_buffer_is() {
         // SAFETY: buffers and requests live until all is done.
         unsafe {
             let from = Buffer::bytes(source.as_device_ptr(), LEN as u64);
-            let Short::Not(location) = engine.send_now(world, 1, 1, from).unwrap() else {
+            let FastPath::NotTaken(location) = engine.send_now(world, 1, 1, from).unwrap() else {
                 panic!("a device's message needs a request")
             };
             assert_eq!(location, Some(at));

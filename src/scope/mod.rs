@@ -11,7 +11,7 @@ use std::marker::PhantomData;
 
 use cableway_base::Rank;
 use cableway_common_cuda::Location;
-use cableway_pml::{Buffer, Outcome, SendMode, Short};
+use cableway_pml::{Buffer, FastPath, Outcome, SendMode};
 
 use crate::buffer::{RecvBuffer, SendBuffer};
 use crate::communicator::{Communicator, Message};
@@ -214,9 +214,9 @@ impl<'scope, 'env> Scope<'scope, 'env> {
             // SAFETY: the caller's promise.
             match unsafe { engine.send_now(communicator, raw_rank(to), tag, buffer) } {
                 // The request of a small message is built in place: copying it would cost instructions.
-                Ok(Short::Left) => return Ok(Request::complete(self, to, tag, &buffer)),
+                Ok(FastPath::Sent) => return Ok(Request::complete(self, to, tag, &buffer)),
                 // SAFETY: the caller's promise.
-                Ok(Short::Not(location)) => unsafe {
+                Ok(FastPath::NotTaken(location)) => unsafe {
                     return self.start_large_send((buffer, location), to, tag, mode);
                 },
                 Err(error) => return Err(Operation::send(&buffer, to, tag).failed(error)),

@@ -3,7 +3,7 @@
 
 use std::ffi::c_int;
 
-use cableway_pml::{Buffer, Communicator, Engine, Outcome, Request, SendMode, Short, Status};
+use cableway_pml::{Buffer, Communicator, Engine, FastPath, Outcome, Request, SendMode, Status};
 
 use super::request::{report_error, run, wait_for};
 use super::send::{report, send_and_wait};
@@ -52,9 +52,9 @@ unsafe extern "C" fn cableway_send_bytes(
         let buffer = Buffer::bytes(address, len);
         // SAFETY: as above.
         match unsafe { engine.send_now(communicator, dest, tag, buffer) } {
-            Ok(Short::Left) => Code::Ok as c_int,
+            Ok(FastPath::Sent) => Code::Ok as c_int,
             // SAFETY: as above; the location was found in this call.
-            Ok(Short::Not(location)) => unsafe {
+            Ok(FastPath::NotTaken(location)) => unsafe {
                 send_and_wait(engine, communicator, (dest, tag), (buffer, location), &SendMode::Standard)
             },
             Err(error) => report_error(&error),

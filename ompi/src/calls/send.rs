@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 
 use cableway_common_cuda::Location;
-use cableway_pml::{Buffer, Communicator, Engine, Outcome, Request, SendMode, Short};
+use cableway_pml::{Buffer, Communicator, Engine, FastPath, Outcome, Request, SendMode};
 
 use super::request::{report_error, run};
 use crate::boundary::{BufferDescription, Code, LocationDescription};
@@ -37,10 +37,10 @@ unsafe extern "C" fn cableway_send_now(
 /// # Safety
 /// `out` is valid for writes.
 #[inline]
-pub(super) unsafe fn report(outcome: Short, out: *mut LocationDescription) -> c_int {
+pub(super) unsafe fn report(outcome: FastPath, out: *mut LocationDescription) -> c_int {
     match outcome {
-        Short::Left => 1,
-        Short::Not(location) => {
+        FastPath::Sent => 1,
+        FastPath::NotTaken(location) => {
             // SAFETY: the caller's promise.
             unsafe { out.write(location.into()) };
             0

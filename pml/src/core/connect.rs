@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 
 use super::link::Link;
 use super::links::Links;
-use super::peer::{Above, Gone, Slot};
+use super::peer::{Gone, PeerState, Slot};
 use super::shared::Core;
 use crate::error::Error;
 use crate::wire::Card;
@@ -17,7 +17,7 @@ use crate::wire::Card;
 type Places<A> = Box<[OnceLock<Box<Slot<A>>>]>;
 
 /// The peers of an engine. Each is met at first use.
-pub(crate) struct Peers<A: Above> {
+pub(crate) struct Peers<A: PeerState> {
     of_job: Places<A>,
     /// Processes of other jobs, numbered on from those of this one; there are none in most programs.
     of_other_jobs: OnceLock<Places<A>>,
@@ -25,7 +25,7 @@ pub(crate) struct Peers<A: Above> {
     meeting: Mutex<()>,
 }
 
-impl<A: Above> Peers<A> {
+impl<A: PeerState> Peers<A> {
     /// For a job of `size` processes.
     pub(crate) fn new(size: usize) -> Self {
         let of_job = (0..size).map(|_| OnceLock::new()).collect();
@@ -90,7 +90,7 @@ impl<A: Above> Peers<A> {
     }
 }
 
-fn connect<A: Above>(core: &Core, rank: Rank) -> Result<Slot<A>, Error> {
+fn connect<A: PeerState>(core: &Core, rank: Rank) -> Result<Slot<A>, Error> {
     if let Some(reason) = core.modex.refusal(rank)? {
         let slot = Slot::new(rank, Links::new(SmallVec::new(), Vec::new(), 0), core.locking);
         slot.peer.mark_gone(Gone::Unreachable(reason.into()));

@@ -20,8 +20,8 @@ pub(crate) struct Control {
 
 struct Gathered {
     puts: Puts,
-    stored: List,
-    finished: List,
+    put_fins: List,
+    fins: List,
 }
 
 impl Control {
@@ -46,20 +46,19 @@ impl Control {
     }
 
     /// Adds the report that a message is stored.
-    pub(super) fn add_stored(&mut self, receiver: Id, len: u64) -> bool {
-        self.gathered().stored.add_stored(receiver, len)
+    pub(super) fn add_put_fin(&mut self, receiver: Id, len: u64) -> bool {
+        self.gathered().put_fins.add_put_fin(receiver, len)
     }
 
     /// Adds the report that a message is where it belongs.
-    pub(super) fn add_finished(&mut self, sender: Id) -> bool {
-        self.gathered().finished.add_finished(sender)
+    pub(super) fn add_fin(&mut self, sender: Id) -> bool {
+        self.gathered().fins.add_fin(sender)
     }
 
     fn gathered(&mut self) -> &mut Gathered {
         self.has_gathered = true;
-        self.gathered.get_or_insert_with(|| {
-            Box::new(Gathered { puts: Puts::EMPTY, stored: List::STORED, finished: List::FINISHED })
-        })
+        self.gathered
+            .get_or_insert_with(|| Box::new(Gathered { puts: Puts::EMPTY, put_fins: List::PUT_FIN, fins: List::FIN }))
     }
 
     /// Hands each message that has gathered to `send`, and forgets it.
@@ -68,12 +67,12 @@ impl Control {
             return;
         }
         let Some(mut gathered) = self.gathered.take() else { return };
-        let Gathered { puts, stored, finished } = &mut *gathered;
+        let Gathered { puts, put_fins, fins } = &mut *gathered;
         if !puts.batch().is_empty() {
             send(self, puts.finish());
             puts.batch().clear();
         }
-        for list in [stored, finished] {
+        for list in [put_fins, fins] {
             if !list.batch().is_empty() {
                 send(self, list.finish());
                 list.batch().clear();

@@ -3,7 +3,7 @@
 //!
 //! The transport must be able to say what became of its messages ([`Flags::FAILOVER`]). At the first sign of a failure its
 //! links are put away, so that all that is to be sent waits; what was being fetched or stored will be asked for as
-//! fragments. When the transport has reported the failure, [`Detour`] has the two processes find out which
+//! fragments. When the transport has reported the failure, [`Replay`] has the two processes find out which
 //! messages are missing, by a link that stood by.
 //!
 //! Should that link break, too, before that is over, the next takes over from both: the messages that went by the second
@@ -14,18 +14,24 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::detour::{Detour, Next};
 use super::link::Link;
 use super::links::Links;
-use super::peer::{Above, Channel, Peer};
+use super::peer::{Channel, Peer, PeerState};
 use super::replacement::{Break, Failover, turn};
+use super::replay::{Next, Replay};
 use super::shared::Core;
 use crate::wire::{BtlTag, Header, HeaderBuffer, Malformed};
 use cableway_btl::{Error, Flags, Sent};
 
 /// Puts the links of a transport away that failed, if another may take over, and says whether so. The transport is
 /// to report the failure.
-pub(crate) fn suspend<A: Above>(core: &Core, peer: &Peer, channel: &mut Channel<A>, btl: usize, error: &Error) -> bool {
+pub(crate) fn suspend<A: PeerState>(
+    core: &Core,
+    peer: &Peer,
+    channel: &mut Channel<A>,
+    btl: usize,
+    error: &Error,
+) -> bool {
     let links = &mut channel.links;
     if links.is_suspended(btl) {
         return true;
@@ -50,16 +56,16 @@ pub(crate) fn suspend<A: Above>(core: &Core, peer: &Peer, channel: &mut Channel<
     true
 }
 
-fn put_away<A: Above>(core: &Core, channel: &mut Channel<A>, btl: usize, cause: Arc<str>) {
-    let Channel { links, above } = channel;
+fn put_away<A: PeerState>(core: &Core, channel: &mut Channel<A>, btl: usize, cause: Arc<str>) {
+    let Channel { links, state } = channel;
     links.longest = links.in_use().iter().map(Link::longest).max().unwrap_or(0);
     core.btls[btl].links.fetch_sub(links.in_use().len(), Ordering::Relaxed);
     links.active.clear();
-    above.links_put_away();
+    state.links_put_away();
     let failover = links.failover.get_or_insert_default();
     failover.by = None;
-    failover.breaks.iter_mut().filter_map(|broke| broke.detour.as_mut()).for_each(Detour::tell_again);
-    failover.breaks.push(Break { btl, cause, heard: None, detour: None });
+    failover.breaks.iter_mut().filter_map(|broke| broke.replay.as_mut()).for_each(Replay::tell_again);
+    failover.breaks.push(Break { btl, cause, heard: None, replay: None });
 }
 
 /// The transport has reported that the link that broke failed: finds what takes over. False: nothing can.
@@ -70,18 +76,18 @@ pub(crate) fn find_substitute<O>(
     btl: usize,
 ) -> Result<bool, Malformed> {
     let mut heard = Ok(());
-    if links.broke(btl).is_some_and(|broke| broke.detour.is_none()) {
+    if links.broke(btl).is_some_and(|broke| broke.replay.is_none()) {
         let Some(remains) = core.btls[btl].btl.remains(peer.rank) else {
             end(core, links);
             return Ok(false);
         };
         if let Some(broke) = links.broke(btl) {
-            let mut detour = Detour::new(remains);
-            heard = broke.heard.take().map_or(Ok(()), |received| detour.hear(received));
-            broke.detour = Some(detour);
+            let mut replay = Replay::new(remains);
+            heard = broke.heard.take().map_or(Ok(()), |received| replay.hear(received));
+            broke.replay = Some(replay);
         }
     }
-    let ready = |failover: &Failover| failover.breaks.iter().all(|broke| broke.detour.is_some());
+    let ready = |failover: &Failover| failover.breaks.iter().all(|broke| broke.replay.is_some());
     if links.failover.as_ref().is_some_and(|failover| failover.by.is_none() && ready(failover)) {
         let Some(link) = take_substitute(core, links) else {
             end(core, links);
@@ -99,7 +105,7 @@ fn take_substitute<O>(core: &Core, links: &mut Links<O>) -> Option<Link> {
 }
 
 /// The peer's link has failed, and `received` messages of this process had come by it.
-pub(crate) fn resumed<A: Above>(
+pub(crate) fn resumed<A: PeerState>(
     core: &Core,
     peer: &Peer,
     channel: &mut Channel<A>,
@@ -124,7 +130,7 @@ pub(crate) fn resumed<A: Above>(
         return Err(unknown);
     }
     match channel.links.broke(btl) {
-        Some(Break { detour: Some(detour), .. }) => detour.hear(received),
+        Some(Break { replay: Some(replay), .. }) => replay.hear(received),
         Some(Break { heard, .. }) if heard.is_none_or(|before| before == received) => {
             *heard = Some(received);
             Ok(())
@@ -153,7 +159,7 @@ fn suspend_unused<O>(core: &Core, peer: &Peer, links: &mut Links<O>, btl: usize)
         links.failover = Some(Box::new(Failover { by: Some(link), ..Failover::default() }));
     }
     links.standby.retain(|link| link.btl != btl);
-    let broke = Break { btl, cause: "its other end failed".into(), heard: None, detour: remains.map(Detour::new) };
+    let broke = Break { btl, cause: "its other end failed".into(), heard: None, replay: remains.map(Replay::new) };
     links.failover.get_or_insert_default().breaks.push(broke);
     true
 }
@@ -166,8 +172,8 @@ pub(crate) fn advance<O>(core: &Core, peer: &Peer, links: &mut Links<O>) -> usiz
     let Failover { breaks, by: Some(link) } = &mut **failover else { return 0 };
     while let Some(at) = turn(breaks) {
         let broke = &mut breaks[at];
-        let Some(detour) = &mut broke.detour else { return sent };
-        let outcome = match detour.next() {
+        let Some(replay) = &mut broke.replay else { return sent };
+        let outcome = match replay.next() {
             Next::Tell(received) => {
                 let Some(btl) = core.btls[broke.btl].tag(peer.rank) else { return sent };
                 let header = HeaderBuffer::new(&Header::Resume { btl, received });
@@ -176,13 +182,13 @@ pub(crate) fn advance<O>(core: &Core, peer: &Peer, links: &mut Links<O>) -> usiz
             Next::Send(message) => link.send_small(message, &[]),
             Next::Wait => return sent,
             Next::Over => {
-                links.replaced.extend(detour.heard().map(|heard| (broke.btl, heard)));
+                links.replaced.extend(replay.heard().map(|heard| (broke.btl, heard)));
                 over = breaks.pop();
                 continue;
             }
         };
         match outcome {
-            Ok(Sent::Done) => detour.sent(),
+            Ok(Sent::Done) => replay.sent(),
             Ok(Sent::Busy) => return sent,
             Err(error) => {
                 links.broken = Some((link.btl, error));

@@ -9,13 +9,13 @@ use super::completion::Done;
 use super::failover;
 use super::host::Host;
 use super::links::Links;
-use super::peer::{Above, Gone, Slot};
+use super::peer::{Gone, PeerState, Slot};
 use super::shared::Core;
 use crate::wire::Malformed;
 
 /// A transport reports that it cannot reach the peer any more.
 #[cold]
-pub(crate) fn peer_failed<H: Host>(host: &H, slot: &Slot<H::Above>, btl: usize, error: Error, done: &mut Done) {
+pub(crate) fn peer_failed<H: Host>(host: &H, slot: &Slot<H::PeerState>, btl: usize, error: Error, done: &mut Done) {
     // What came by a link that was put away by the peer's word may turn out to make no sense: nothing takes over then.
     if matches!(error, Error::Malformed { .. }) && slot.channel.lock().links.is_suspended(btl) {
         return peer_gone(host, slot, Gone::Failed(error.to_string().into()), done);
@@ -26,7 +26,7 @@ pub(crate) fn peer_failed<H: Host>(host: &H, slot: &Slot<H::Above>, btl: usize, 
 }
 
 /// The transport has reported that its link failed: another takes over. False: none can.
-fn take_over<H: Host>(host: &H, slot: &Slot<H::Above>, btl: usize, error: &Error, done: &mut Done) -> bool {
+fn take_over<H: Host>(host: &H, slot: &Slot<H::PeerState>, btl: usize, error: &Error, done: &mut Done) -> bool {
     let core = host.core();
     let outcome = slot.with(core, done, |channel, _| {
         let links = &channel.links;
@@ -46,7 +46,7 @@ fn take_over<H: Host>(host: &H, slot: &Slot<H::Above>, btl: usize, error: &Error
 /// A transport cannot reach the peer any more. Links that stand by take over if nothing was lost with the broken one, else
 /// the peer is gone.
 #[cold]
-pub(super) fn link_broke<H: Host>(host: &H, slot: &Slot<H::Above>, btl: usize, error: Error, done: &mut Done) {
+pub(super) fn link_broke<H: Host>(host: &H, slot: &Slot<H::PeerState>, btl: usize, error: Error, done: &mut Done) {
     let core = host.core();
     if matches!(error, Error::PeerLeft { .. }) {
         // The transport delivers the peer's last messages and then reports that it left. But the links that this engine
@@ -80,9 +80,9 @@ pub(super) fn link_broke<H: Host>(host: &H, slot: &Slot<H::Above>, btl: usize, e
 
 /// Replaces links that were never connected; false if there are none to replace them, or the transport was none of the
 /// active ones' and the peer is still reached.
-fn fall_back<A: Above>(core: &Core, slot: &Slot<A>, btl: usize, error: &Error) -> bool {
+fn fall_back<A: PeerState>(core: &Core, slot: &Slot<A>, btl: usize, error: &Error) -> bool {
     let mut channel = slot.channel.lock();
-    let idle = channel.links.control.is_empty() && channel.above.is_idle();
+    let idle = channel.links.control.is_empty() && channel.state.is_idle();
     let links = &mut channel.links;
     links.standby.retain(|link| link.btl != btl);
     if links.active.iter().all(|link| link.btl != btl) {
@@ -116,7 +116,7 @@ fn fall_back<A: Above>(core: &Core, slot: &Slot<A>, btl: usize, error: &Error) -
 
 /// The peer's bytes make no sense: nothing more is taken from it.
 #[cold]
-pub(crate) fn disconnect<H: Host>(host: &H, slot: &Slot<H::Above>, malformed: &Malformed, done: &mut Done) {
+pub(crate) fn disconnect<H: Host>(host: &H, slot: &Slot<H::PeerState>, malformed: &Malformed, done: &mut Done) {
     host.core().counters.malformed.increment();
     log::error!("peer {} is disconnected: {malformed}", slot.peer.rank);
     peer_gone(host, slot, Gone::Failed(malformed.to_string().into()), done);
@@ -124,7 +124,7 @@ pub(crate) fn disconnect<H: Host>(host: &H, slot: &Slot<H::Above>, malformed: &M
 
 /// A transport has delivered the last of a peer that ended in good order. It has left once no other transport may have
 /// something of it.
-pub(super) fn peer_left<H: Host>(host: &H, slot: &Slot<H::Above>, btl: usize, done: &mut Done) {
+pub(super) fn peer_left<H: Host>(host: &H, slot: &Slot<H::PeerState>, btl: usize, done: &mut Done) {
     let mut others = host.core().btls.iter().enumerate().filter(|(index, _)| *index != btl);
     if !others.any(|(_, other)| other.btl.hears(slot.peer.rank)) {
         peer_gone(host, slot, Gone::Left, done);
@@ -132,7 +132,7 @@ pub(super) fn peer_left<H: Host>(host: &H, slot: &Slot<H::Above>, btl: usize, do
 }
 
 /// Ends, with an error, every operation that involves the peer.
-fn peer_gone<H: Host>(host: &H, slot: &Slot<H::Above>, gone: Gone, done: &mut Done) {
+fn peer_gone<H: Host>(host: &H, slot: &Slot<H::PeerState>, gone: Gone, done: &mut Done) {
     if !slot.peer.mark_gone(gone) {
         return;
     }
@@ -140,7 +140,7 @@ fn peer_gone<H: Host>(host: &H, slot: &Slot<H::Above>, gone: Gone, done: &mut Do
         let mut channel = slot.channel.lock();
         failover::end(host.core(), &mut channel.links);
         channel.links.control.clear();
-        channel.above.clear_queues();
+        channel.state.clear_queues();
         host.abandon(slot, &mut channel, done);
         drop_links(host.core(), &mut channel.links);
     }

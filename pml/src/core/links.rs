@@ -120,13 +120,13 @@ impl<O> Links<O> {
     }
 
     /// Tells the receiver that a message is stored.
-    pub(crate) fn tell_stored(&mut self, receiver: Id, len: u64) {
-        self.gather(|control| control.add_stored(receiver, len));
+    pub(crate) fn send_put_fin(&mut self, receiver: Id, len: u64) {
+        self.gather(|control| control.add_put_fin(receiver, len));
     }
 
     /// Tells the sender that a message is where it belongs.
-    pub(crate) fn tell_finished(&mut self, sender: Id) {
-        self.gather(|control| control.add_finished(sender));
+    pub(crate) fn send_fin(&mut self, sender: Id) {
+        self.gather(|control| control.add_fin(sender));
     }
 
     /// Adds an answer; where it does not go with what is there, that leaves first.

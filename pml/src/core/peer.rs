@@ -105,7 +105,7 @@ impl Peer {
 }
 
 /// What the layers above keep of a peer, under its lock.
-pub(crate) trait Above: Default + Send {
+pub(crate) trait PeerState: Default + Send {
     /// What they keep for an operation of a link.
     type Operation: Send;
 
@@ -120,27 +120,27 @@ pub(crate) trait Above: Default + Send {
 }
 
 /// What a peer's lock guards.
-pub(crate) struct Channel<A: Above> {
+pub(crate) struct Channel<A: PeerState> {
     pub(crate) links: Links<A::Operation>,
-    pub(crate) above: A,
+    pub(crate) state: A,
 }
 
-impl<A: Above> Channel<A> {
+impl<A: PeerState> Channel<A> {
     /// Nothing waits to be tried again.
     #[inline]
     pub(crate) fn is_idle(&self) -> bool {
-        self.links.are_idle() && self.above.is_idle()
+        self.links.are_idle() && self.state.is_idle()
     }
 }
 
 /// A peer and its channel.
-pub(crate) struct Slot<A: Above> {
+pub(crate) struct Slot<A: PeerState> {
     pub(crate) peer: Peer,
     /// Serialises what is sent to this peer, and its transfers. Never held together with a matching lock.
     pub(crate) channel: Lock<Channel<A>>,
 }
 
-impl<A: Above> Slot<A> {
+impl<A: PeerState> Slot<A> {
     pub(crate) fn new(rank: Rank, links: Links<A::Operation>, locking: Locking) -> Self {
         Slot {
             peer: Peer {
@@ -153,7 +153,7 @@ impl<A: Above> Slot<A> {
                 hint: AtomicU8::new(0),
                 counters: PeerCounters::default(),
             },
-            channel: Lock::new(locking, Channel { links, above: A::default() }),
+            channel: Lock::new(locking, Channel { links, state: A::default() }),
         }
     }
 

@@ -10,7 +10,7 @@ use super::completion::Done;
 use super::failover;
 use super::failure::{self, drop_links};
 use super::host::Host;
-use super::peer::{Above, Channel, Slot};
+use super::peer::{Channel, PeerState, Slot};
 
 /// Moves messages; returns how many events there were. Never blocks.
 #[inline]
@@ -80,11 +80,16 @@ fn retry<H: Host>(host: &H) -> usize {
 }
 
 /// Sends what waits for the peer's links, as far as they take it; returns how much they took.
-fn advance<H: Host>(host: &H, slot: &Slot<H::Above>, channel: &mut Channel<H::Above>, done: &mut Done) -> usize {
-    let Channel { links, above } = channel;
+fn advance<H: Host>(
+    host: &H,
+    slot: &Slot<H::PeerState>,
+    channel: &mut Channel<H::PeerState>,
+    done: &mut Done,
+) -> usize {
+    let Channel { links, state } = channel;
     if slot.peer.gone().is_some() {
         links.control.clear();
-        above.clear_queues();
+        state.clear_queues();
         return 0;
     }
     let resent = failover::advance(host.core(), &slot.peer, links);
@@ -169,7 +174,7 @@ impl<H: Host> Upcalls for Delivery<'_, H> {
 impl<H: Host> Delivery<'_, H> {
     /// The first message of a peer.
     #[cold]
-    fn heard_from(&self, rank: Rank) -> Option<&Slot<H::Above>> {
+    fn heard_from(&self, rank: Rank) -> Option<&Slot<H::PeerState>> {
         let core = self.host.core();
         core.btls[self.btl].heard.store(true, Relaxed);
         match self.host.peers().get(core, rank) {
@@ -185,7 +190,7 @@ impl<H: Host> Delivery<'_, H> {
     /// A peer that is gone. One that was never met had connected only to see whether this process is there; receives
     /// may name it, so that it is met now.
     #[cold]
-    fn gone(&self, rank: Rank) -> Option<&Slot<H::Above>> {
+    fn gone(&self, rank: Rank) -> Option<&Slot<H::PeerState>> {
         if let Some(slot) = self.host.peers().known(rank) {
             return Some(slot);
         }

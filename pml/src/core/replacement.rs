@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::detour::{Detour, Next};
 use super::link::Link;
+use super::replay::{Next, Replay};
 
 /// The replacement of links under way.
 #[derive(Default)]
@@ -23,11 +23,11 @@ pub(super) struct Break {
     /// What the peer has said before this side was ready to hear it.
     pub(super) heard: Option<u64>,
     /// There once the transport has told what it leaves.
-    pub(super) detour: Option<Detour>,
+    pub(super) replay: Option<Replay>,
 }
 
 /// Which of them has something to send: first what is to be told, then what went by the link that broke last.
 pub(super) fn turn(breaks: &[Break]) -> Option<usize> {
-    let tells = |broke: &Break| matches!(broke.detour.as_ref().map(Detour::next), Some(Next::Tell(_)));
+    let tells = |broke: &Break| matches!(broke.replay.as_ref().map(Replay::next), Some(Next::Tell(_)));
     breaks.iter().position(tells).or(breaks.len().checked_sub(1))
 }

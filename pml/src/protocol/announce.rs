@@ -3,7 +3,7 @@
 
 use cableway_btl::Flags;
 
-use super::context::{Context, Then, default_stream};
+use super::context::{AfterCopy, Context, default_stream};
 use super::invitation;
 use super::probe::{Cost, Costs, Message, Passes, Quote, Shape, Start};
 use super::put;
@@ -27,15 +27,15 @@ pub(crate) enum Attempt {
     /// The link is busy, or broke: again later.
     Busy,
     /// The message has left and its buffer is free.
-    Gone,
+    Sent,
     /// It goes on by itself: an operation, a copy or the receiver will say more.
-    Under,
+    Started,
 }
 
 /// Announces the message, and nothing more. A message that failed here is announced too: its number is taken, and its
 /// receiver waits for it.
 pub(crate) fn attempt(cx: &mut Context<'_>, channel: &mut Channel, id: Id) -> Attempt {
-    let Channel { links, above: State { sends, invitations, .. } } = channel;
+    let Channel { links, state: State { sends, invitations, .. } } = channel;
     let Some(transfer) = sends.get_mut(id) else { return Attempt::Busy };
     transfer.stage = Stage::Starting(Start::Announce);
     let able = transfer.failure.is_none();
@@ -49,7 +49,7 @@ pub(crate) fn attempt(cx: &mut Context<'_>, channel: &mut Channel, id: Id) -> At
     // The network that may be asked to store the data knows nothing of the stream, and no kernel is launched that waits.
     let waits = || packs || links.active.iter().any(|link| link.has(Flags::DEVICE_DIRECT));
     if addressable && transfer.is_on_device() && waits() && !is_ordered(cx, transfer, id) {
-        return Attempt::Under;
+        return Attempt::Started;
     }
     // To find out about the order may have failed it.
     let able = transfer.failure.is_none();
@@ -67,7 +67,7 @@ pub(crate) fn attempt(cx: &mut Context<'_>, channel: &mut Channel, id: Id) -> At
     // What is invited is copied next, which waits for the stream by an event.
     let unordered = unordered.filter(|_| !invitations.is_invited(&transfer.envelope));
     let attempt = send_header(channel, id, &header);
-    if let (Attempt::Under, Some(location)) = (&attempt, unordered) {
+    if let (Attempt::Started, Some(location)) = (&attempt, unordered) {
         cx.core.orders.note_announced(&location);
     }
     attempt
@@ -78,10 +78,10 @@ pub(crate) fn send_header(channel: &mut Channel, id: Id, header: &[u8]) -> Attem
     if !channel.links.send_small(header) {
         return Attempt::Busy;
     }
-    if let Some(transfer) = channel.above.sends.get_mut(id) {
+    if let Some(transfer) = channel.state.sends.get_mut(id) {
         transfer.stage = Stage::Announced;
     }
-    Attempt::Under
+    Attempt::Started
 }
 
 /// Whether the receiver may ask to have the message stored, and whether a kernel packs it then.
@@ -126,7 +126,7 @@ pub(crate) fn is_ordered(cx: &mut Context<'_>, transfer: &mut Outgoing, id: Id) 
     match default_stream(cx.core, transfer.convertor.location()) {
         Ok(Some(completion)) => {
             transfer.busy += 1;
-            cx.shared.copies.follow(cx.core, completion, 0, Then::Announce { peer: cx.peer.rank, id });
+            cx.shared.copies.follow(cx.core, completion, 0, AfterCopy::Announce { peer: cx.peer.rank, id });
             return false;
         }
         Ok(None) => transfer.order.settle(),

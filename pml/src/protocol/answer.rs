@@ -4,11 +4,11 @@ use cableway_btl::{Access, Flags, Mover};
 use cableway_common_cuda::{DeviceError, Order};
 
 use super::choice;
-use super::context::{Context, Links, Then, default_stream};
-use super::kept::Offer;
+use super::context::{AfterCopy, Context, Links, default_stream};
 use super::probe::{Announcement, Costs, Data, Shape};
-use super::room::Room;
-use super::transfer::{AfterOrder, Channel, Incoming, Pieces, Remote, Way};
+use super::receive_buffer::ReceiveBuffer;
+use super::transfer::{AfterOrder, Channel, Incoming, Pieces, Protocol, Remote};
+use super::unexpected::Rendezvous;
 use super::{fragments, get, invitation, offered, pieces, put, settle};
 use crate::core::Active;
 use crate::error::{Abort, Error};
@@ -19,20 +19,20 @@ use crate::wire::{Envelope, Header, Id, Malformed};
 pub(crate) fn begin(
     cx: &mut Context<'_>,
     channel: &mut Channel,
-    (request, room): (Active, Room),
+    (request, buffer): (Active, ReceiveBuffer),
     (status, envelope): (Status, &Envelope),
-    offer: &Offer,
+    rendezvous: &Rendezvous,
 ) {
-    let Some((convertor, posted)) = room.into_convertor(&cx.core.devices) else { return };
-    let announced = &offer.announced;
+    let Some((convertor, posted)) = buffer.into_convertor(&cx.core.devices) else { return };
+    let announced = &rendezvous.announced;
     let mut transfer = Incoming::new(request, convertor, posted, status, announced.sender);
-    channel.above.invitations.note_matched(transfer.request.address());
+    channel.state.invitations.note_matched(transfer.request.address());
     if let Err(error) = cx.peer.check() {
         transfer.request.complete(status, Some(error), cx.done);
         return;
     }
     if transfer.wanted == 0 {
-        channel.links.send_control(&Header::Finish { sender: transfer.sender, result: Ok(()) });
+        channel.links.send_control(&Header::Fin { sender: transfer.sender, result: Ok(()) });
         let truncated = transfer.truncated();
         transfer.request.complete(status, truncated, cx.done);
         return;
@@ -41,8 +41,8 @@ pub(crate) fn begin(
     if shape.on_device {
         cx.core.orders.note_message(false);
     }
-    let remote = remote(&channel.links, offer, shape);
-    let data = choice::data(&announcement(cx, channel, &transfer, offer, (shape, remote)));
+    let remote = remote(&channel.links, rendezvous, shape);
+    let data = choice::data(&announcement(cx, channel, &transfer, rendezvous, (shape, remote)));
     let would_ask = data == Data::Put && shape.on_device && shape.one_run && remote.is_none();
     if let Some(given) = invitation::answer(channel, envelope, announced, would_ask) {
         let id = invitation::receive(channel, *given, transfer);
@@ -61,8 +61,8 @@ pub(crate) fn begin(
         }
         _ => None,
     };
-    let ordered = after.map(|after| transfer.way = Way::Ordering(Box::new(after))).is_some();
-    let id = channel.above.receives.insert(transfer);
+    let ordered = after.map(|after| transfer.protocol = Protocol::Ordering(Box::new(after))).is_some();
+    let id = channel.state.receives.insert(transfer);
     match (data, remote) {
         _ if ordered => move_in_order(cx, channel, id),
         (Data::Get | Data::Offered, Some(remote)) => get::begin(cx, channel, (id, remote), data == Data::Offered),
@@ -72,7 +72,7 @@ pub(crate) fn begin(
 }
 
 /// What the sender exposed, if this process can fetch from it.
-fn remote(links: &Links, Offer { exposed, .. }: &Offer, shape: Shape) -> Option<Remote> {
+fn remote(links: &Links, Rendezvous { exposed, .. }: &Rendezvous, shape: Shape) -> Option<Remote> {
     let mut flag = if shape.on_device { Flags::DEVICE_GET } else { Flags::GET };
     let exposed = exposed.as_ref()?;
     let theirs = exposed.blocks.is_some();
@@ -94,10 +94,10 @@ fn announcement(
     cx: &Context<'_>,
     channel: &Channel,
     transfer: &Incoming,
-    Offer { announced, exposed }: &Offer,
+    Rendezvous { announced, exposed }: &Rendezvous,
     (shape, remote): (Shape, Option<Remote>),
 ) -> Announcement {
-    let Channel { links, above } = channel;
+    let Channel { links, state } = channel;
     let abilities = links.abilities();
     let both = remote.filter(|_| announced.addressable);
     let pieces = announced.addressable && shape.packed && !cx.core.copy_only();
@@ -110,7 +110,7 @@ fn announcement(
         scratch: pieces && cx.shared.scratch.promises(transfer.convertor.location()),
         to: shape,
         copy_only: cx.core.copy_only(),
-        attentive: !cx.core.crowded && above.sends.is_empty() && above.offers.attentive(cx.peer),
+        attentive: !cx.core.crowded && state.sends.is_empty() && state.offers.attentive(cx.peer),
         any: abilities.any,
         too_large: transfer.wanted > abilities.device_max_rdma_size as u64,
         // Where the sender's buffer is, only the sender knows.
@@ -131,14 +131,14 @@ fn copy_costs(links: &Links, transfer: &Incoming, remote: &Remote) -> Costs {
 /// Lets the sender store in a device's buffer, or the network or a kernel fetch into it, once the default stream's work on
 /// it is done: they know nothing of that stream.
 fn move_in_order(cx: &mut Context<'_>, channel: &mut Channel, id: Id) {
-    let Some(transfer) = channel.above.receives.get_mut(id) else { return };
+    let Some(transfer) = channel.state.receives.get_mut(id) else { return };
     if transfer.order(&cx.core.devices) == Order::None {
         return move_ordered(cx, channel, id);
     }
     match default_stream(cx.core, transfer.convertor.location()) {
         Ok(Some(completion)) => {
             transfer.busy += 1;
-            cx.shared.copies.follow(cx.core, completion, 0, Then::Move { peer: cx.peer.rank, id });
+            cx.shared.copies.follow(cx.core, completion, 0, AfterCopy::Move { peer: cx.peer.rank, id });
         }
         Ok(None) => move_ordered(cx, channel, id),
         // The copies of fragments will say what is wrong with it.
@@ -148,7 +148,7 @@ fn move_in_order(cx: &mut Context<'_>, channel: &mut Channel, id: Id) {
 
 /// The default stream's work on the buffer is done.
 pub(crate) fn ordered(cx: &mut Context<'_>, channel: &mut Channel, id: Id, result: Result<(), DeviceError>) {
-    let Some(transfer) = channel.above.receives.get_mut(id) else { return };
+    let Some(transfer) = channel.state.receives.get_mut(id) else { return };
     transfer.busy -= 1;
     if !transfer.gone && transfer.failure.is_none() {
         match result {
@@ -160,11 +160,11 @@ pub(crate) fn ordered(cx: &mut Context<'_>, channel: &mut Channel, id: Id, resul
 }
 
 fn move_ordered(cx: &mut Context<'_>, channel: &mut Channel, id: Id) {
-    let Some(transfer) = channel.above.receives.get_mut(id) else { return };
-    let remote = match std::mem::replace(&mut transfer.way, Way::Fragments) {
-        Way::Ordering(after) => match *after {
+    let Some(transfer) = channel.state.receives.get_mut(id) else { return };
+    let remote = match std::mem::replace(&mut transfer.protocol, Protocol::Fragments) {
+        Protocol::Ordering(after) => match *after {
             AfterOrder::AskForPieces(pieces) => {
-                transfer.way = Way::Pieces(pieces);
+                transfer.protocol = Protocol::Pieces(pieces);
                 return pieces::ask(cx, channel, id);
             }
             AfterOrder::Fetch(remote) => return get::begin(cx, channel, (id, remote), false),
@@ -172,7 +172,7 @@ fn move_ordered(cx: &mut Context<'_>, channel: &mut Channel, id: Id) {
             AfterOrder::Expose(Some(remote)) => remote,
         },
         other => {
-            transfer.way = other;
+            transfer.protocol = other;
             return;
         }
     };
@@ -197,7 +197,7 @@ pub(crate) fn aborted(
 ) -> Result<(), Malformed> {
     let what = "the end of a message";
     offered::take_back(channel, Some(id));
-    let transfer = channel.above.receives.get_mut(id).ok_or(Malformed::NoTransfer { what, id: id.0 })?;
+    let transfer = channel.state.receives.get_mut(id).ok_or(Malformed::NoTransfer { what, id: id.0 })?;
     // Of what was sent, some may still be on other links.
     let coming = sent.checked_sub(transfer.asked - transfer.awaited).filter(|&coming| coming <= transfer.awaited);
     let coming = coming.ok_or(Malformed::OutOfTurn { what, id: id.0 })?;
@@ -208,8 +208,8 @@ pub(crate) fn aborted(
     }
     transfer.give_up_rest();
     transfer.fail(Error::PeerGaveUp { peer: cx.peer.rank, len: transfer.status.len, reason });
-    transfer.finish = false;
-    channel.above.offers.forget(dropped);
+    transfer.owes_fin = false;
+    channel.state.offers.forget(dropped);
     settle::receive(cx, channel, id);
     Ok(())
 }

@@ -4,8 +4,8 @@ use cableway_base::Rank;
 use cableway_btl::{Fragment, Received, Region, Retained};
 use cableway_common_cuda::{BounceBuffer, BouncePool, Completion, DeviceError, Direction, Location};
 
-use super::kept::Kept;
 use super::scratch::Scratches;
+use super::unexpected::UnexpectedMessage;
 use crate::core::{self, Active, Copies, Core, Done, Peer, Plain};
 use crate::error::Error;
 use crate::status::Status;
@@ -15,7 +15,7 @@ pub(crate) type Links = core::Links<Operation>;
 
 /// What the protocols of an engine share beside its core.
 pub(crate) struct Shared {
-    pub(crate) copies: Copies<Then>,
+    pub(crate) copies: Copies<AfterCopy>,
     pub(crate) scratch: Scratches,
 }
 
@@ -42,7 +42,7 @@ pub(crate) enum Operation {
 }
 
 /// What follows a device's copy.
-pub(crate) enum Then {
+pub(crate) enum AfterCopy {
     /// An eager message leaves.
     SendMessage { peer: Rank, link: u32, id: Id, fragment: Fragment, len: usize },
     /// A fragment leaves.
@@ -66,13 +66,13 @@ pub(crate) enum Source {
     /// Our own, registered with the device's driver.
     Bounce { _buffer: BounceBuffer },
     /// A message that was kept.
-    Kept { _message: Box<Kept> },
+    Unexpected { _message: Box<UnexpectedMessage> },
 }
 
 impl Source {
     /// Whether it is page-locked: transports let nothing else be retained.
     fn page_locked(&self) -> bool {
-        !matches!(self, Source::Kept { .. })
+        !matches!(self, Source::Unexpected { .. })
     }
 }
 
@@ -104,7 +104,7 @@ impl Shared {
     ///
     /// # Safety
     /// Both ranges stay allocated, the source unwritten and the destination untouched, until `then` happens or is dropped.
-    pub(crate) unsafe fn gather_out(&self, core: &Core, from: Region, to: *mut u8, page_locked: bool, then: Then) {
+    pub(crate) unsafe fn gather_out(&self, core: &Core, from: Region, to: *mut u8, page_locked: bool, then: AfterCopy) {
         let Region { address: from, len, location: at, order } = from;
         let copy = Plain { to, from, len, direction: Direction::DeviceToHost, at, order, page_locked, then };
         // SAFETY: the caller's promise.
@@ -115,7 +115,7 @@ impl Shared {
     ///
     /// # Safety
     /// The destination stays allocated and untouched until `then` happens or is dropped.
-    pub(crate) unsafe fn gather_in(&self, core: &Core, held: Held, to: Region, then: impl FnOnce(Source) -> Then) {
+    pub(crate) unsafe fn gather_in(&self, core: &Core, held: Held, to: Region, then: impl FnOnce(Source) -> AfterCopy) {
         let Region { address: to, len, location: at, order } = to;
         let Held { address: from, source } = held;
         let (direction, page_locked) = (Direction::HostToDevice, source.page_locked());

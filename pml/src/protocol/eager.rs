@@ -9,12 +9,12 @@ use cableway_btl::{Error as BtlError, Fragment, FragmentKind, Received, Sent, Sh
 use cableway_common_cuda::{DeviceError, Order};
 
 use super::announce::{self, Attempt};
-use super::context::{Context, Held, Operation, Shared, Source, Then, hold};
-use super::kept::Kept;
+use super::context::{AfterCopy, Context, Held, Operation, Shared, Source, hold};
 use super::probe::{Cost, Message, Passes, Probe, Quote, Start};
-use super::room::Room;
+use super::receive_buffer::ReceiveBuffer;
 use super::settle;
 use super::transfer::{Channel, Slot, Stage, State};
+use super::unexpected::UnexpectedMessage;
 use crate::core::{Active, Core, Done};
 use crate::error::Error;
 use crate::status::Status;
@@ -52,7 +52,7 @@ pub(crate) fn attempt(
     id: Id,
     header: Option<&[u8; RENDEZVOUS_LEN]>,
 ) -> Result<Attempt, BtlError> {
-    let Channel { links, above: State { sends, .. } } = channel;
+    let Channel { links, state: State { sends, .. } } = channel;
     let (Some(transfer), Some(link)) = (sends.get_mut(id), links.active.first_mut()) else {
         return Ok(Attempt::Busy);
     };
@@ -65,7 +65,7 @@ pub(crate) fn attempt(
         && link.endpoint.send_inline(header, payload)? == Sent::Done
     {
         link.carried = true;
-        return Ok(Attempt::Gone);
+        return Ok(Attempt::Sent);
     }
     let Some(mut fragment) = link.endpoint.alloc(whole, FragmentKind::Host)? else { return Ok(Attempt::Busy) };
     if let Some(payload) = transfer.host_bytes() {
@@ -82,12 +82,12 @@ pub(crate) fn attempt(
     }
     link.endpoint.send(fragment, whole)?;
     link.carried = true;
-    Ok(Attempt::Gone)
+    Ok(Attempt::Sent)
 }
 
 /// Has the link take the data from where it is.
 pub(crate) fn attempt_in_place(cx: &mut Context<'_>, channel: &mut Channel, id: Id) -> Result<Attempt, BtlError> {
-    let Channel { links, above: State { sends, .. } } = &mut *channel;
+    let Channel { links, state: State { sends, .. } } = &mut *channel;
     let (Some(transfer), Some(link)) = (sends.get_mut(id), links.active.first_mut()) else {
         return Ok(Attempt::Busy);
     };
@@ -105,13 +105,13 @@ pub(crate) fn attempt_in_place(cx: &mut Context<'_>, channel: &mut Channel, id: 
         Transfer::Busy => Ok(Attempt::Busy),
         Transfer::Done => {
             link.carried = true;
-            Ok(Attempt::Gone)
+            Ok(Attempt::Sent)
         }
         Transfer::Started => {
             link.carried = true;
             transfer.busy += 1;
             transfer.stage = Stage::Leaving;
-            Ok(Attempt::Under)
+            Ok(Attempt::Started)
         }
     }
 }
@@ -119,7 +119,7 @@ pub(crate) fn attempt_in_place(cx: &mut Context<'_>, channel: &mut Channel, id: 
 /// Has the device copy the data into a fragment, which leaves when that is done. Messages sent meanwhile overtake it; their
 /// numbers tell the receiver.
 pub(crate) fn attempt_device(cx: &mut Context<'_>, channel: &mut Channel, id: Id) -> Result<Attempt, BtlError> {
-    let Channel { links, above: State { sends, .. } } = &mut *channel;
+    let Channel { links, state: State { sends, .. } } = &mut *channel;
     let (Some(transfer), Some(link)) = (sends.get_mut(id), links.active.first_mut()) else {
         return Ok(Attempt::Busy);
     };
@@ -131,7 +131,7 @@ pub(crate) fn attempt_device(cx: &mut Context<'_>, channel: &mut Channel, id: Id
     let order = transfer.next_order(&cx.core.devices);
     // SAFETY: the fragment has room for the header.
     let to = unsafe { fragment.as_mut_ptr().add(header.len()) };
-    let then = |fragment| Then::SendMessage { peer: cx.peer.rank, link: link.serial, id, fragment, len: whole };
+    let then = |fragment| AfterCopy::SendMessage { peer: cx.peer.rank, link: link.serial, id, fragment, len: whole };
     if let Some(region) = transfer.region(0, transfer.len, order) {
         // SAFETY: the fragment has room for `len` bytes besides and is ours alone; the buffer stays as it is while the
         // transfer is busy.
@@ -149,7 +149,7 @@ pub(crate) fn attempt_device(cx: &mut Context<'_>, channel: &mut Channel, id: Id
     }
     transfer.busy += 1;
     transfer.stage = Stage::Leaving;
-    Ok(Attempt::Under)
+    Ok(Attempt::Started)
 }
 
 /// The copy of a message's data off the device is done.
@@ -160,14 +160,14 @@ pub(crate) fn message_copied(
     (mut fragment, len): (Fragment, usize),
     result: Result<(), DeviceError>,
 ) {
-    let Channel { links, above: State { sends, .. } } = &mut *channel;
+    let Channel { links, state: State { sends, .. } } = &mut *channel;
     let Some(transfer) = sends.get_mut(id) else { return };
     transfer.busy -= 1;
     match result {
         Err(source) => {
             transfer.fail_on_device(source);
             if !transfer.gone && matches!(announce::attempt(cx, channel, id), Attempt::Busy) {
-                channel.above.queues.starts.push_back(id);
+                channel.state.queues.starts.push_back(id);
             }
         }
         Ok(()) if transfer.gone => {}
@@ -194,44 +194,49 @@ pub(crate) struct Payload<'m> {
 #[inline(never)]
 pub(crate) fn deliver(
     (core, shared): (&Core, &Shared),
-    (request, room): (Active, Room),
+    (request, buffer): (Active, ReceiveBuffer),
     status: Status,
     Payload { message, header_len }: Payload<'_>,
     done: &mut Done,
 ) {
-    if room.is_on_device()
+    if buffer.is_on_device()
         && let Some(held) = hold(core, message, header_len)
     {
-        deliver_to_device((core, shared), (request, room), status, held, done);
+        deliver_to_device((core, shared), (request, buffer), status, held, done);
     } else {
-        deliver_now((request, room), status, message.bytes().skip(header_len), done);
+        deliver_now((request, buffer), status, message.bytes().skip(header_len), done);
     }
 }
 
 /// Copies a message that was kept into its receive.
-pub(crate) fn deliver_kept(
+pub(crate) fn deliver_unexpected(
     (core, shared): (&Core, &Shared),
-    (request, room): (Active, Room),
+    (request, buffer): (Active, ReceiveBuffer),
     status: Status,
-    kept: Kept,
+    unexpected: UnexpectedMessage,
     done: &mut Done,
 ) {
-    if room.is_on_device() && !kept.payload.is_empty() {
+    if buffer.is_on_device() && !unexpected.payload.is_empty() {
         // Boxed, because it must not move while the device copies from it.
-        let kept = Box::new(kept);
-        let held = Held { address: kept.payload.as_ptr(), source: Source::Kept { _message: kept } };
-        deliver_to_device((core, shared), (request, room), status, held, done);
+        let unexpected = Box::new(unexpected);
+        let held = Held { address: unexpected.payload.as_ptr(), source: Source::Unexpected { _message: unexpected } };
+        deliver_to_device((core, shared), (request, buffer), status, held, done);
     } else {
-        deliver_now((request, room), status, SharedBytes::from_private(&kept.payload), done);
+        deliver_now((request, buffer), status, SharedBytes::from_private(&unexpected.payload), done);
     }
 }
 
 /// Copies the message; if to a device, waits for that.
 #[inline]
-fn deliver_now((request, mut room): (Active, Room), status: Status, payload: SharedBytes<'_>, done: &mut Done) {
-    let space = room.len();
+fn deliver_now(
+    (request, mut buffer): (Active, ReceiveBuffer),
+    status: Status,
+    payload: SharedBytes<'_>,
+    done: &mut Done,
+) {
+    let space = buffer.len();
     let len = space.min(payload.len() as u64) as usize;
-    match room.fill(payload, len) {
+    match buffer.fill(payload, len) {
         Ok(()) if len == payload.len() => request.succeed(status, done),
         Ok(()) => request.complete(status, Error::truncated(&status, space), done),
         Err(error) => request.complete(status, Some(error), done),
@@ -242,26 +247,26 @@ fn deliver_now((request, mut room): (Active, Room), status: Status, payload: Sha
 #[cold]
 fn deliver_to_device(
     (core, shared): (&Core, &Shared),
-    (request, mut room): (Active, Room),
+    (request, mut buffer): (Active, ReceiveBuffer),
     status: Status,
     held: Held,
     done: &mut Done,
 ) {
     core.orders.note_message(true);
     request.begin_transfer();
-    let space = room.len();
+    let space = buffer.len();
     let len = space.min(status.len) as usize;
-    let (truncated, address) = (Error::truncated(&status, space), room.address());
-    if let Some(region) = room.region(len, &core.devices) {
-        let then = |source| Then::Received { request, status, truncated, address, source };
+    let (truncated, address) = (Error::truncated(&status, space), buffer.address());
+    if let Some(region) = buffer.region(len, &core.devices) {
+        let then = |source| AfterCopy::Received { request, status, truncated, address, source };
         // SAFETY: the buffer is the request's until that completes.
         return unsafe { shared.gather_in(core, held, region, then) };
     }
     let Held { address: from, source } = held;
     // SAFETY: the source keeps the bytes readable and goes where the completion goes.
-    match unsafe { room.start_fill(from, len, &core.devices) } {
+    match unsafe { buffer.start_fill(from, len, &core.devices) } {
         Ok(completion) => {
-            let then = Then::Received { request, status, truncated, address, source };
+            let then = AfterCopy::Received { request, status, truncated, address, source };
             shared.copies.follow(core, completion, len as u64, then);
         }
         Err(error) => request.complete(status, Some(error), done),

@@ -7,10 +7,10 @@ use cableway_btl::{Error as BtlError, Flags, Fragment, FragmentKind, Received, R
 use cableway_common_cuda::{Completion, DeviceError, Devices, Order};
 use smallvec::SmallVec;
 
-use super::context::{Context, Held, Links, Operation, Then, hold};
+use super::context::{AfterCopy, Context, Held, Links, Operation, hold};
 use super::probe::{Announcement, Cost, Data, Passes, Quote};
 use super::settle;
-use super::transfer::{Answer, Channel, Incoming, OneCopy, Outgoing, Stage, State, Way};
+use super::transfer::{Answer, Channel, Incoming, OneCopy, Outgoing, Protocol, Stage, State};
 use crate::core::Link;
 use crate::error::Error;
 use crate::wire::{Ack, FRAGMENT_LEN, Header, HeaderBuffer, Id, Malformed};
@@ -36,13 +36,13 @@ enum Step {
 /// Sends fragments, the oldest message first, until the links are full; returns how many.
 pub(crate) fn advance(cx: &mut Context<'_>, channel: &mut Channel) -> usize {
     let mut sent = 0;
-    while let Some(&id) = channel.above.queues.streams.front() {
+    while let Some(&id) = channel.state.queues.streams.front() {
         match send(cx, channel, id) {
             Ok(Step::Sent) => sent += 1,
             Ok(Step::Busy) => break,
             Ok(Step::Deep | Step::Empty) => {
-                channel.above.queues.streams.pop_front();
-                if let Some(answer) = channel.above.sends.get_mut(id).and_then(Outgoing::answer) {
+                channel.state.queues.streams.pop_front();
+                if let Some(answer) = channel.state.sends.get_mut(id).and_then(Outgoing::answer) {
                     answer.queued = false;
                 }
                 settle::send(cx, channel, id);
@@ -59,7 +59,7 @@ pub(crate) fn advance(cx: &mut Context<'_>, channel: &mut Channel) -> usize {
 /// A fragment has left, or the receiver has asked for some: settles the message, and goes on with it.
 pub(crate) fn resume(cx: &mut Context<'_>, channel: &mut Channel, id: Id) {
     settle::send(cx, channel, id);
-    let State { sends, queues, .. } = &mut channel.above;
+    let State { sends, queues, .. } = &mut channel.state;
     if let Some(answer) = sends.get_mut(id).and_then(Outgoing::answer)
         && !answer.queued
         && !answer.ranges.is_empty()
@@ -71,7 +71,7 @@ pub(crate) fn resume(cx: &mut Context<'_>, channel: &mut Channel, id: Id) {
 }
 
 fn send(cx: &mut Context<'_>, channel: &mut Channel, id: Id) -> Result<Step, (usize, BtlError)> {
-    let Channel { links: Links { active, operations, .. }, above: State { sends, .. } } = channel;
+    let Channel { links: Links { active, operations, .. }, state: State { sends, .. } } = channel;
     let Some(transfer) = sends.get_mut(id) else { return Ok(Step::Empty) };
     let on_device = transfer.is_on_device();
     let Stage::Moving(Answer { receiver, ranges, to_device, .. }) = &transfer.stage else { return Ok(Step::Empty) };
@@ -117,7 +117,7 @@ fn send(cx: &mut Context<'_>, channel: &mut Channel, id: Id) -> Result<Step, (us
                 continue;
             };
             let (peer, serial) = (cx.peer.rank, link.serial);
-            let then = |fragment| Then::SendFragment { peer, link: serial, id, fragment, len: whole };
+            let then = |fragment| AfterCopy::SendFragment { peer, link: serial, id, fragment, len: whole };
             match pack(transfer, &mut fragment, header.as_bytes(), (from, len), &cx.core.devices) {
                 Ok(Packed::Done) => {
                     link.endpoint.send(fragment, whole).map_err(|error| (btl, error))?;
@@ -211,7 +211,7 @@ pub(crate) fn copied(
     (mut fragment, len): (Fragment, usize),
     result: Result<(), DeviceError>,
 ) {
-    let Channel { links, above: State { sends, .. } } = &mut *channel;
+    let Channel { links, state: State { sends, .. } } = &mut *channel;
     let Some(transfer) = sends.get_mut(id) else { return };
     transfer.busy -= 1;
     match result {
@@ -240,7 +240,7 @@ pub(crate) fn left_in_place(
     (id, fragment): (Id, Option<u64>),
     result: Result<(), BtlError>,
 ) {
-    let Some(transfer) = channel.above.sends.get_mut(id) else { return };
+    let Some(transfer) = channel.state.sends.get_mut(id) else { return };
     transfer.busy -= 1;
     match result {
         Ok(()) => transfer.note_settled(fragment.unwrap_or(0)),
@@ -256,7 +256,7 @@ pub(crate) fn asked(
     Ack { sender: id, receiver, from, to, total, to_device, offer }: &Ack,
 ) -> Result<(), Malformed> {
     let what = "an acknowledgement";
-    let transfer = channel.above.sends.get_mut(*id).ok_or(Malformed::NoTransfer { what, id: id.0 })?;
+    let transfer = channel.state.sends.get_mut(*id).ok_or(Malformed::NoTransfer { what, id: id.0 })?;
     let failed = transfer.failure.is_some();
     let answer = transfer.ask(what, (*id, *receiver), (*from, *to), *total)?;
     answer.to_device |= to_device;
@@ -269,7 +269,7 @@ pub(crate) fn asked(
     if offer.is_none() && matches!(transfer.one_copy, OneCopy::Exposed(_) | OneCopy::Stores { .. }) {
         transfer.one_copy = OneCopy::None;
         if transfer.is_on_device() {
-            channel.above.fetches.missed();
+            channel.state.one_copy.missed();
         }
     }
     resume(cx, channel, *id);
@@ -278,14 +278,14 @@ pub(crate) fn asked(
 
 /// Asks the sender for ranges; for all if none are named.
 pub(crate) fn ask(channel: &mut Channel, id: Id, ranges: &[(u64, u64)]) {
-    let Channel { links, above: State { receives, .. } } = channel;
+    let Channel { links, state: State { receives, .. } } = channel;
     let Some(transfer) = receives.get_mut(id) else { return };
     // Of a message that was fetched in part, the sender is asked for the rest only.
-    let fetch = match std::mem::replace(&mut transfer.way, Way::Fragments) {
-        Way::Get(fetch) => Some(fetch),
-        Way::Ordering(_) | Way::Fragments => None,
+    let fetch = match std::mem::replace(&mut transfer.protocol, Protocol::Fragments) {
+        Protocol::Get(fetch) => Some(fetch),
+        Protocol::Ordering(_) | Protocol::Fragments => None,
         other => {
-            transfer.way = other;
+            transfer.protocol = other;
             None
         }
     };
@@ -299,7 +299,7 @@ pub(crate) fn ask(channel: &mut Channel, id: Id, ranges: &[(u64, u64)]) {
     transfer.note_asked(ranges.iter().map(|(from, to)| to - from).sum::<u64>());
     // A device may fail after the sender thinks that all is done: it is told how it went.
     let (sender, to_device) = (transfer.sender, transfer.is_on_device());
-    transfer.finish = to_device || fetch.is_some_and(|fetch| fetch.offered_any && fetch.fetched != 0);
+    transfer.owes_fin = to_device || fetch.is_some_and(|fetch| fetch.offered_any && fetch.fetched != 0);
     for &(from, to) in ranges {
         links.send_control(&Header::Ack(Ack { sender, receiver: id, from, to, total, to_device, offer: None }));
     }
@@ -338,7 +338,7 @@ pub(crate) fn arrived(
 /// Has the device copy a fragment's data to where it belongs. The range lies within what is wanted.
 fn copy_in(cx: &Context<'_>, transfer: &mut Incoming, id: Id, (offset, len): (u64, u64), held: Held) {
     let order = transfer.next_order(&cx.core.devices);
-    let then = |source| Then::Arrived { peer: cx.peer.rank, id, bytes: len, source };
+    let then = |source| AfterCopy::Arrived { peer: cx.peer.rank, id, bytes: len, source };
     if let Some(region) = transfer.region(offset, len, order) {
         transfer.busy += 1;
         // SAFETY: the buffer is the transfer's as long as it is busy.
@@ -365,7 +365,7 @@ pub(crate) fn copied_in(
     (id, bytes): (Id, u64),
     result: Result<(), DeviceError>,
 ) {
-    let Some(transfer) = channel.above.receives.get_mut(id) else { return };
+    let Some(transfer) = channel.state.receives.get_mut(id) else { return };
     transfer.busy -= 1;
     transfer.arrived += bytes;
     if let Err(source) = result {
@@ -382,7 +382,7 @@ pub(crate) fn awaiting<'c>(
     what: &'static str,
     (offset, len): (u64, u64),
 ) -> Result<&'c mut Incoming, Malformed> {
-    let transfer = channel.above.receives.get_mut(id).ok_or(Malformed::NoTransfer { what, id: id.0 })?;
+    let transfer = channel.state.receives.get_mut(id).ok_or(Malformed::NoTransfer { what, id: id.0 })?;
     let to = offset.saturating_add(len);
     if to > transfer.wanted {
         return Err(Malformed::Range { from: offset, to, total: transfer.wanted });

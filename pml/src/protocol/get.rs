@@ -7,7 +7,7 @@ use super::announce::{self, Attempt};
 use super::context::{Context, Links, Operation};
 use super::probe::{Announcement, Cost, Data, Message, Passes, Probe, Quote, Start};
 use super::region::{self, Form};
-use super::transfer::{Channel, Fetch, OneCopy, Outgoing, Remote, Stage, State, Way};
+use super::transfer::{Channel, Fetch, OneCopy, Outgoing, Protocol, Remote, Stage, State};
 use super::{fragments, offered, settle};
 use crate::core::Link;
 use crate::wire::{Announced, Exposed, Header, HeaderBuffer, Id};
@@ -72,8 +72,8 @@ pub(crate) fn expose(active: &mut [Link], transfer: &mut Outgoing, flag: Flags) 
 
 /// Announces the message with a remote key.
 pub(crate) fn attempt(cx: &mut Context<'_>, channel: &mut Channel, id: Id) -> Result<Attempt, Error> {
-    let Channel { links: Links { active, .. }, above: State { sends, .. } } = &mut *channel;
-    let Some(transfer) = sends.get_mut(id) else { return Ok(Attempt::Under) };
+    let Channel { links: Links { active, .. }, state: State { sends, .. } } = &mut *channel;
+    let Some(transfer) = sends.get_mut(id) else { return Ok(Attempt::Started) };
     let on_device = transfer.is_on_device();
     // Tried again after a busy link: the registration made then still stands.
     if !matches!(transfer.one_copy, OneCopy::Exposed(_)) && !on_device {
@@ -86,7 +86,7 @@ pub(crate) fn attempt(cx: &mut Context<'_>, channel: &mut Channel, id: Id) -> Re
     };
     // The peer's copy knows nothing of our default stream.
     if on_device && !announce::is_ordered(cx, transfer, id) {
-        return Ok(Attempt::Under);
+        return Ok(Attempt::Started);
     }
     if transfer.failure.is_some() {
         return Ok(announce::attempt(cx, channel, id));
@@ -106,14 +106,14 @@ fn exposed(active: &[Link], transfer: &Outgoing) -> Option<Exposed> {
 
 /// Sets out to fetch a message, or to offer it to its sender.
 pub(crate) fn begin(cx: &mut Context<'_>, channel: &mut Channel, (id, from): (Id, Remote), offering: bool) {
-    let State { receives, queues, .. } = &mut channel.above;
+    let State { receives, queues, .. } = &mut channel.state;
     if let Some(transfer) = receives.get_mut(id) {
         if !offering {
             cx.core.counters.protocol_get.increment();
             cx.core.counters.bytes_get.add(transfer.wanted);
         }
-        transfer.way = Way::Get(Box::new(Fetch::new(from, transfer.wanted, offering)));
-        transfer.finish = !offering;
+        transfer.protocol = Protocol::Get(Box::new(Fetch::new(from, transfer.wanted, offering)));
+        transfer.owes_fin = !offering;
     }
     queues.gets.push_back(id);
     advance(cx, channel);
@@ -122,12 +122,12 @@ pub(crate) fn begin(cx: &mut Context<'_>, channel: &mut Channel, (id, from): (Id
 /// Goes on with queued fetches; returns how many pieces were handed to links.
 pub(crate) fn advance(cx: &mut Context<'_>, channel: &mut Channel) -> usize {
     let mut pieces = 0;
-    while let Some(&id) = channel.above.queues.gets.front() {
+    while let Some(&id) = channel.state.queues.gets.front() {
         match next(cx, channel, id) {
             Ok(Some(Transfer::Busy)) => break,
             Ok(Some(Transfer::Done | Transfer::Started)) => pieces += 1,
             Ok(None) => {
-                let State { receives, queues, .. } = &mut channel.above;
+                let State { receives, queues, .. } = &mut channel.state;
                 queues.gets.pop_front();
                 if let Some(fetch) = receives.get_mut(id).and_then(|transfer| transfer.fetch()) {
                     fetch.queued = false;
@@ -146,7 +146,7 @@ pub(crate) fn advance(cx: &mut Context<'_>, channel: &mut Channel) -> usize {
 /// Offers the message's next piece, or fetches it; none if there is no more to do now.
 fn next(cx: &Context<'_>, channel: &mut Channel, id: Id) -> Result<Option<Transfer>, (usize, Error)> {
     let parameters = &cx.core.parameters;
-    let State { receives, offers, .. } = &mut channel.above;
+    let State { receives, offers, .. } = &mut channel.state;
     let attentive = offers.attentive(cx.peer);
     let Some(transfer) = receives.get_mut(id) else { return Ok(None) };
     let deep = transfer.busy >= parameters.pml_pipeline_depth.max(1) || transfer.failure.is_some();
@@ -156,7 +156,7 @@ fn next(cx: &Context<'_>, channel: &mut Channel, id: Id) -> Result<Option<Transf
         if attentive && offered::offer_range(channel, id, parameters.pml_offer_window.max(1) as u64) {
             return Ok(Some(Transfer::Started));
         }
-        if attentive && !channel.above.offers.is_empty() {
+        if attentive && !channel.state.offers.is_empty() {
             return Ok(Some(Transfer::Busy));
         }
         cx.core.counters.protocol_get.increment();
@@ -167,7 +167,7 @@ fn next(cx: &Context<'_>, channel: &mut Channel, id: Id) -> Result<Option<Transf
 
 /// Hands the message's next piece to its link.
 fn fetch_piece(cx: &Context<'_>, channel: &mut Channel, id: Id) -> Result<Option<Transfer>, (usize, Error)> {
-    let Channel { links: Links { active, operations, .. }, above: State { receives, .. } } = channel;
+    let Channel { links: Links { active, operations, .. }, state: State { receives, .. } } = channel;
     let Some(transfer) = receives.get_mut(id) else { return Ok(None) };
     let on_device = transfer.is_on_device();
     let one_run = transfer.convertor.contiguous().is_some();
@@ -190,14 +190,14 @@ fn fetch_piece(cx: &Context<'_>, channel: &mut Channel, id: Id) -> Result<Option
     let len = end - offset;
     let found = region::find(&transfer.convertor, form, &cx.core.devices);
     let local = region::local(&transfer.convertor, (form, &found), (offset, len), transfer.order(&cx.core.devices));
-    let Way::Get(fetch) = &mut transfer.way else { return Ok(None) };
+    let Protocol::Get(fetch) = &mut transfer.protocol else { return Ok(None) };
     let Some(local) = local else {
         // Kernels are not to be had any more. Nor would they be for the rest.
         fetch.refuse((offset, end));
         return Ok(None);
     };
     // The sender will not have sent all itself.
-    transfer.finish = true;
+    transfer.owes_fin = true;
     let operation = operations.insert(Operation::Get { id, offset, len });
     let remote = btl::Remote { handle: &from.handle, offset, blocks: from.blocks };
     // SAFETY: the buffer is the transfer's until it is settled, which waits for the operation.
@@ -232,7 +232,7 @@ pub(crate) fn completed(
     (id, offset, len): (Id, u64, u64),
     result: Result<(), Error>,
 ) {
-    let State { receives, queues, .. } = &mut channel.above;
+    let State { receives, queues, .. } = &mut channel.state;
     let Some(transfer) = receives.get_mut(id) else { return };
     transfer.busy -= 1;
     match (result, transfer.fetch()) {
@@ -264,10 +264,10 @@ pub(crate) fn completed(
 
 /// Ends a fetch of which nothing is under way any more: what was refused comes as fragments.
 fn settle_fetch(cx: &mut Context<'_>, channel: &mut Channel, id: Id) {
-    if channel.above.receives.get_mut(id).is_some_and(|transfer| transfer.failure.is_some()) {
+    if channel.state.receives.get_mut(id).is_some_and(|transfer| transfer.failure.is_some()) {
         offered::take_back(channel, Some(id));
     }
-    let State { receives, offers, .. } = &mut channel.above;
+    let State { receives, offers, .. } = &mut channel.state;
     let on_offer = offers.of(id);
     let Some(transfer) = receives.get_mut(id) else { return };
     if transfer.busy == 0 && !transfer.gone {

@@ -39,14 +39,14 @@ const AT_WORK: usize = 16;
 /// Claims a range that the receiver offers, at the sender; false if it is not to be sent. What a device would have to copy
 /// first is left to the receiver, as is what it has taken back.
 pub(crate) fn claim(channel: &mut Channel, id: Id, offer: Offer) -> bool {
-    let Channel { links, above: State { sends, .. } } = channel;
+    let Channel { links, state: State { sends, .. } } = channel;
     let on_host = sends.get_mut(id).is_some_and(|sent| !sent.is_on_device());
     on_host && links.active.iter_mut().any(|link| link.endpoint.claim(offer))
 }
 
 /// Offers the next range of at most `window` bytes; false if too much is on offer.
 pub(crate) fn offer_range(channel: &mut Channel, id: Id, window: u64) -> bool {
-    let Channel { links, above: State { receives, offers, .. } } = channel;
+    let Channel { links, state: State { receives, offers, .. } } = channel;
     let Some(transfer) = receives.get_mut(id) else { return true };
     let (sender, total) = (transfer.sender, transfer.wanted);
     let Some(fetch) = transfer.fetch() else { return true };
@@ -62,7 +62,7 @@ pub(crate) fn offer_range(channel: &mut Channel, id: Id, window: u64) -> bool {
 
 /// `len` bytes for `offset` have come: the range was claimed. False if it was not.
 pub(crate) fn was_claimed(channel: &mut Channel, id: Id, offset: u64, len: u64) -> bool {
-    let offers = &mut channel.above.offers;
+    let offers = &mut channel.state.offers;
     let within = |open: &OpenOffer| open.id == id && (open.from..open.to).contains(&offset);
     if let Some(at) = offers.open.iter().position(within)
         && let Some(open) = offers.open.remove(at)
@@ -70,13 +70,13 @@ pub(crate) fn was_claimed(channel: &mut Channel, id: Id, offset: u64, len: u64) 
     {
         return false;
     }
-    channel.above.offers.forget(len);
+    channel.state.offers.forget(len);
     true
 }
 
 /// Takes back what is on offer, of one message or of all, and has not been claimed, to be fetched; how many ranges.
 pub(crate) fn take_back(channel: &mut Channel, only: Option<Id>) -> usize {
-    let offers = &mut channel.above.offers;
+    let offers = &mut channel.state.offers;
     let (those, others) =
         std::mem::take(&mut offers.open).into_iter().partition(|open| only.is_none_or(|id| open.id == id));
     offers.open = others;
@@ -86,7 +86,7 @@ pub(crate) fn take_back(channel: &mut Channel, only: Option<Id>) -> usize {
 /// Ends an offer: true if it was taken back, and is to be fetched. Only a claim lets the sender send the range, so that a
 /// fragment of what nobody claimed is more than is awaited.
 fn end(channel: &mut Channel, open: OpenOffer) -> bool {
-    let Channel { links, above: State { receives, offers, queues, .. } } = channel;
+    let Channel { links, state: State { receives, offers, queues, .. } } = channel;
     let claimed = !withdraw(links, &open);
     let transfer = receives.get_mut(open.id);
     if claimed {
@@ -117,7 +117,7 @@ fn withdraw(links: &mut Links, open: &OpenOffer) -> bool {
 
 /// Looks whether the peer takes what it is offered; how many ranges were taken back.
 pub(crate) fn watch(cx: &Context<'_>, channel: &mut Channel) -> usize {
-    let offers = &mut channel.above.offers;
+    let offers = &mut channel.state.offers;
     if offers.is_empty() {
         return 0;
     }
@@ -135,6 +135,6 @@ pub(crate) fn watch(cx: &Context<'_>, channel: &mut Channel) -> usize {
         // It has just begun.
         return 0;
     }
-    channel.above.offers.away = Some(heard);
+    channel.state.offers.away = Some(heard);
     1 + take_back(channel, None)
 }

@@ -6,9 +6,9 @@ use cableway_common_cuda::{Completion, DeviceError, Direction, Location, Order, 
 
 use smallvec::SmallVec;
 
-use super::context::{Context, Links, Then};
+use super::context::{AfterCopy, Context, Links};
 use super::probe::{Announcement, Cost, Data, Passes, Probe, Quote};
-use super::transfer::{Channel, DEPTH, Holds, Incoming, Lane, Pieces, State};
+use super::transfer::{Channel, DEPTH, Incoming, Lane, LaneState, Pieces, State};
 use super::{fragments, settle};
 use crate::wire::{Exposed, Header, Id, Put};
 
@@ -36,7 +36,7 @@ pub(crate) fn probe_receive(incoming: &Announcement) -> Probe<Data> {
 pub(crate) fn ask(cx: &mut Context<'_>, channel: &mut Channel, id: Id) {
     // In the order in which it is said.
     channel.links.send_gathered();
-    let Channel { links, above: State { receives, .. } } = channel;
+    let Channel { links, state: State { receives, .. } } = channel;
     let Some(transfer) = receives.get_mut(id).filter(|transfer| transfer.failure.is_none() && !transfer.gone) else {
         return;
     };
@@ -52,14 +52,14 @@ pub(crate) fn ask(cx: &mut Context<'_>, channel: &mut Channel, id: Id) {
     {
         let (offset, len) = (pieces.next, (wanted - pieces.next).min(slot_len));
         lane.slot.expose(true);
-        lane.holds = Holds::Asked(offset, len);
+        lane.holds = LaneState::Asked(offset, len);
         let ((btl, ordinal), handle) = (lane.via, *lane.registration.handle());
         pieces.next += len;
         asked += len;
         let to = Exposed { btl, ordinal, handle, blocks: None };
         links.queue_control(&Header::Put(Put { sender, receiver: id, offset, len, total: wanted, to }));
     }
-    let stuck = pieces.next < wanted && pieces.lanes.iter().all(|lane| lane.holds == Holds::Nothing);
+    let stuck = pieces.next < wanted && pieces.lanes.iter().all(|lane| lane.holds == LaneState::Nothing);
     if stuck {
         // Others have all the room, no kernel is to be had, or no link is left that takes pieces.
         let rest = (std::mem::replace(&mut pieces.next, wanted), wanted);
@@ -81,7 +81,7 @@ fn free_lane<'p>(
 ) -> Option<&'p mut Lane> {
     let flags = Flags::DEVICE_PUT | Flags::DEVICE_PACKED;
     let link = links.active.iter_mut().find(|link| link.has(flags))?;
-    if let Some(free) = lanes.iter().position(|lane| lane.holds == Holds::Nothing) {
+    if let Some(free) = lanes.iter().position(|lane| lane.holds == LaneState::Nothing) {
         return lanes.get_mut(free);
     }
     if lanes.len() == DEPTH {
@@ -91,14 +91,14 @@ fn free_lane<'p>(
     // SAFETY: the slot is ours alone, and outlives the registration, which is dropped with the lane: what a peer may be
     // storing in is used by nobody else.
     let registration = unsafe { link.endpoint.register(slot.region(), Access::RemoteWrite) }.ok()??;
-    lanes.push(Lane { registration, slot, via: (link.tag, link.ordinal), holds: Holds::Nothing });
+    lanes.push(Lane { registration, slot, via: (link.tag, link.ordinal), holds: LaneState::Nothing });
     lanes.last_mut()
 }
 
 /// Whether what the sender has stored, or could not store, is a piece; then it is dealt with.
-pub(crate) fn stored(cx: &Context<'_>, channel: &mut Channel, id: Id, piece: (u64, u64), stored: bool) -> bool {
+pub(crate) fn fin(cx: &Context<'_>, channel: &mut Channel, id: Id, piece: (u64, u64), stored: bool) -> bool {
     let (offset, len) = piece;
-    let Some(transfer) = channel.above.receives.get_mut(id) else { return false };
+    let Some(transfer) = channel.state.receives.get_mut(id) else { return false };
     let (failed, wanted) = (transfer.failure.is_some(), transfer.wanted);
     let Some(pieces) = transfer.pieces() else { return false };
     let Some(lane) = pieces.asked(offset, len) else { return false };
@@ -108,7 +108,7 @@ pub(crate) fn stored(cx: &Context<'_>, channel: &mut Channel, id: Id, piece: (u6
         if !stored {
             // It is not asked for again: the sender, to whom it counts as not sent, must hear that this is the end.
             transfer.asked -= len;
-            transfer.finish = true;
+            transfer.owes_fin = true;
         }
     } else if stored {
         unpack(cx, transfer, id, lane, piece);
@@ -130,9 +130,9 @@ fn unpack(cx: &Context<'_>, transfer: &mut Incoming, id: Id, lane: usize, piece:
     let Some(pieces) = transfer.pieces() else { return };
     match begin_unpack(cx, pieces, &at, lane, piece) {
         Ok(completion) => {
-            pieces.lanes[lane].holds = Holds::Unpacking;
+            pieces.lanes[lane].holds = LaneState::Unpacking;
             transfer.busy += 1;
-            let then = Then::Unpacked { peer: cx.peer.rank, id, lane, bytes: piece.1 };
+            let then = AfterCopy::Unpacked { peer: cx.peer.rank, id, lane, bytes: piece.1 };
             cx.shared.copies.follow(cx.core, completion, piece.1, then);
         }
         Err(source) => {
@@ -167,7 +167,7 @@ pub(crate) fn unpacked(
     (id, lane, bytes): (Id, usize, u64),
     result: Result<(), DeviceError>,
 ) {
-    let Some(transfer) = channel.above.receives.get_mut(id) else { return };
+    let Some(transfer) = channel.state.receives.get_mut(id) else { return };
     transfer.busy -= 1;
     transfer.arrived += bytes;
     if let Some(pieces) = transfer.pieces() {
@@ -184,7 +184,7 @@ pub(crate) fn unpacked(
 /// Asks for what could not be stored as fragments, range by range, once nothing else is awaited: a sender that fails
 /// meanwhile forgets the message, and must not be asked for more of it.
 pub(crate) fn ask_for_refused(channel: &mut Channel, id: Id) {
-    let Some(transfer) = channel.above.receives.get_mut(id).filter(|transfer| transfer.awaited == 0) else { return };
+    let Some(transfer) = channel.state.receives.get_mut(id).filter(|transfer| transfer.awaited == 0) else { return };
     if transfer.failure.is_some() || transfer.gone {
         return;
     }

@@ -1,20 +1,20 @@
 //! The end of transfers.
 
 use super::context::{Context, Links};
-use super::transfer::{Channel, Claimed, Incoming, Outgoing, Stage, State, Way};
+use super::transfer::{Channel, Claimed, Incoming, Outgoing, Protocol, Stage, State};
 use crate::error::{Abort, Error};
 use crate::status::Status;
 use crate::wire::{Header, Id};
 
 /// Completes a send if nothing is left to do for it.
 pub(crate) fn send(cx: &mut Context<'_>, channel: &mut Channel, id: Id) {
-    let Channel { links, above: State { sends, .. } } = channel;
+    let Channel { links, state: State { sends, .. } } = channel;
     if !sends.get_mut(id).is_some_and(|transfer| transfer.is_over()) {
         return;
     }
     let Some(transfer) = sends.remove(id) else { return };
-    let Outgoing { request, stage, failure, gone, finished, .. } = transfer;
-    if let (Stage::Moving(answer), true, false, false) = (&stage, failure.is_some(), gone, finished) {
+    let Outgoing { request, stage, failure, gone, fin_received, .. } = transfer;
+    if let (Stage::Moving(answer), true, false, false) = (&stage, failure.is_some(), gone, fin_received) {
         let (receiver, sent) = (answer.receiver, answer.settled);
         links.send_control(&Header::Abort { receiver, sent, reason: Abort::Device });
     }
@@ -23,26 +23,26 @@ pub(crate) fn send(cx: &mut Context<'_>, channel: &mut Channel, id: Id) {
 
 /// Completes a receive if nothing is left to do for it.
 pub(crate) fn receive(cx: &mut Context<'_>, channel: &mut Channel, id: Id) {
-    let Channel { links, above: State { receives, .. } } = channel;
+    let Channel { links, state: State { receives, .. } } = channel;
     if !receives.get_mut(id).is_some_and(|transfer| transfer.is_over()) {
         return;
     }
     let Some(transfer) = receives.remove(id) else { return };
     let (on_device, truncated) = (transfer.is_on_device(), transfer.truncated());
-    let Incoming { request, status, sender, way, finish, failure, gone, .. } = transfer;
-    if let Way::Put { keepers, claimed } = way {
+    let Incoming { request, status, sender, protocol, owes_fin, failure, gone, .. } = transfer;
+    if let Protocol::Put { keepers, claimed } = protocol {
         drop(keepers);
         claimed.into_iter().for_each(|claimed| end_claim(links, &claimed));
     }
-    if finish && !gone {
+    if owes_fin && !gone {
         let result = match failure.as_deref() {
             None => Ok(()),
             Some(Error::Btl(_) | Error::PeerFailed { .. }) => Err(Abort::Transport),
             Some(_) => Err(Abort::Device),
         };
         match result {
-            Ok(()) if on_device => links.tell_finished(sender),
-            result => links.send_control(&Header::Finish { sender, result }),
+            Ok(()) if on_device => links.send_fin(sender),
+            result => links.send_control(&Header::Fin { sender, result }),
         }
     }
     request.end(status, failure.or_else(|| truncated.map(Box::new)), cx.done);
@@ -60,15 +60,15 @@ fn end_claim(links: &mut Links, claimed: &Claimed) {
 /// The peer is gone: ends every transfer that no operation or copy holds back; the others end with their last one.
 pub(crate) fn abandon(cx: &mut Context<'_>, channel: &mut Channel) {
     let Err(error) = cx.peer.check() else { return };
-    for id in channel.above.sends.ids() {
-        if let Some(transfer) = channel.above.sends.get_mut(id) {
+    for id in channel.state.sends.ids() {
+        if let Some(transfer) = channel.state.sends.get_mut(id) {
             transfer.fail(error.clone());
             transfer.gone = true;
         }
         send(cx, channel, id);
     }
-    for id in channel.above.receives.ids() {
-        if let Some(transfer) = channel.above.receives.get_mut(id) {
+    for id in channel.state.receives.ids() {
+        if let Some(transfer) = channel.state.receives.get_mut(id) {
             // What has come is only being copied, if it was all.
             if !(cx.peer.has_left() && transfer.has_arrived()) {
                 transfer.fail(error.clone());

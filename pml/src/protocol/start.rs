@@ -18,7 +18,7 @@ use crate::wire::{self, Announced, Id, Malformed};
 pub(crate) fn start(cx: &mut Context<'_>, channel: &mut Channel, mut transfer: Outgoing) -> Outcome {
     let start = choose(cx.core, channel, &mut transfer);
     transfer.stage = Stage::Starting(start);
-    let Channel { links, above: State { sends, queues, .. } } = channel;
+    let Channel { links, state: State { sends, queues, .. } } = channel;
     match start {
         Start::Eager | Start::EagerInPlace | Start::EagerDevice => {
             links.credit.take(flow::cost(true, transfer.len as usize));
@@ -32,21 +32,21 @@ pub(crate) fn start(cx: &mut Context<'_>, channel: &mut Channel, mut transfer: O
     let queue = !links.control.waiting.is_empty() || !queues.starts.is_empty();
     let id = sends.insert(transfer);
     match if queue { Attempt::Busy } else { attempt(cx, channel, id) } {
-        Attempt::Gone => {
+        Attempt::Sent => {
             // The caller learns it from the outcome; the request was never seen active.
-            if let Some(transfer) = channel.above.sends.remove(id) {
+            if let Some(transfer) = channel.state.sends.remove(id) {
                 transfer.request.retract();
             }
             Outcome::Complete
         }
-        Attempt::Under => {
+        Attempt::Started => {
             invitation::announced(cx, channel, id);
             settle::send(cx, channel, id);
             Outcome::Started
         }
         Attempt::Busy => {
             cx.core.counters.send_queued.increment();
-            channel.above.queues.starts.push_back(id);
+            channel.state.queues.starts.push_back(id);
             Outcome::Started
         }
     }
@@ -54,7 +54,7 @@ pub(crate) fn start(cx: &mut Context<'_>, channel: &mut Channel, mut transfer: O
 
 /// Probes the protocols, and has a link register the memory if the cheapest protocol needs that.
 fn choose(core: &Core, channel: &mut Channel, transfer: &mut Outgoing) -> Start {
-    let Channel { links, above: State { fetches, .. } } = channel;
+    let Channel { links, state: State { one_copy, .. } } = channel;
     let together = links.abilities();
     let shape = Shape::of_run(&transfer.convertor, together.any);
     let Some(main) = links.active.first() else { return Start::Announce };
@@ -67,8 +67,8 @@ fn choose(core: &Core, channel: &mut Channel, transfer: &mut Outgoing) -> Start 
         return eager.how;
     }
     if message.may_be_one_copy() {
-        message.to_device = !message.is_small() || fetches.next_is_announced();
-        message.push_limit = if fetches.peer_copies() { 0 } else { core.parameters.device_push_limit as u64 };
+        message.to_device = !message.is_small() || one_copy.next_is_one_copy();
+        message.push_limit = if one_copy.peer_copies() { 0 } else { core.parameters.device_push_limit as u64 };
         if message.to_device && message.len <= message.push_limit {
             let cost = |operation| main.endpoint.cost(operation, transfer.convertor.location());
             message.costs = Costs { get: cost(Operation::Get), put: cost(Operation::Put), ..Costs::NOT_ASKED };
@@ -98,28 +98,28 @@ fn choose(core: &Core, channel: &mut Channel, transfer: &mut Outgoing) -> Start 
 /// Tries the queued first headers in order.
 pub(crate) fn advance(cx: &mut Context<'_>, channel: &mut Channel) -> usize {
     let mut moved = 0;
-    while let Some(&id) = channel.above.queues.starts.front() {
+    while let Some(&id) = channel.state.queues.starts.front() {
         match attempt(cx, channel, id) {
             Attempt::Busy => break,
-            Attempt::Gone => {
-                if let Some(transfer) = channel.above.sends.remove(id) {
+            Attempt::Sent => {
+                if let Some(transfer) = channel.state.sends.remove(id) {
                     transfer.request.complete(Status::EMPTY, None, cx.done);
                 }
             }
-            Attempt::Under => {
+            Attempt::Started => {
                 invitation::announced(cx, channel, id);
                 settle::send(cx, channel, id);
             }
         }
-        channel.above.queues.starts.pop_front();
+        channel.state.queues.starts.pop_front();
         moved += 1;
     }
     moved
 }
 
 fn attempt(cx: &mut Context<'_>, channel: &mut Channel, id: Id) -> Attempt {
-    let Some(transfer) = channel.above.sends.get_mut(id) else { return Attempt::Under };
-    let Stage::Starting(start) = transfer.stage else { return Attempt::Under };
+    let Some(transfer) = channel.state.sends.get_mut(id) else { return Attempt::Started };
+    let Stage::Starting(start) = transfer.stage else { return Attempt::Started };
     // The data of the two others is copied by the CPU, within the call.
     if !matches!(start, Start::Eager | Start::AnnounceWithData) {
         transfer.request.begin_transfer();
@@ -139,22 +139,22 @@ fn attempt(cx: &mut Context<'_>, channel: &mut Channel, id: Id) -> Attempt {
 }
 
 fn attempt_with_data(cx: &mut Context<'_>, channel: &mut Channel, id: Id) -> Result<Attempt, BtlError> {
-    let Some(transfer) = channel.above.sends.get_mut(id) else { return Ok(Attempt::Under) };
+    let Some(transfer) = channel.state.sends.get_mut(id) else { return Ok(Attempt::Started) };
     let announced = Announced { len: transfer.len, sender: id, addressable: false, packs: false, invitable: false };
     let header = wire::rendezvous_bytes(&transfer.envelope, &announced);
     let attempt = eager::attempt(cx, channel, id, Some(&header))?;
-    if !matches!(attempt, Attempt::Gone) {
+    if !matches!(attempt, Attempt::Sent) {
         return Ok(attempt);
     }
-    if let Some(transfer) = channel.above.sends.get_mut(id) {
+    if let Some(transfer) = channel.state.sends.get_mut(id) {
         transfer.stage = Stage::Announced;
     }
-    Ok(Attempt::Under)
+    Ok(Attempt::Started)
 }
 
 /// The default stream's work on a device's data is done, or has failed: its message can be announced.
 pub(crate) fn ordered(cx: &mut Context<'_>, channel: &mut Channel, id: Id, result: Result<(), DeviceError>) {
-    let Some(transfer) = channel.above.sends.get_mut(id) else { return };
+    let Some(transfer) = channel.state.sends.get_mut(id) else { return };
     transfer.busy -= 1;
     transfer.order.settle();
     if let Err(source) = result {
@@ -163,7 +163,7 @@ pub(crate) fn ordered(cx: &mut Context<'_>, channel: &mut Channel, id: Id, resul
     }
     if !transfer.gone {
         match attempt(cx, channel, id) {
-            Attempt::Busy => channel.above.queues.starts.push_back(id),
+            Attempt::Busy => channel.state.queues.starts.push_back(id),
             _ => invitation::announced(cx, channel, id),
         }
     }
@@ -171,23 +171,23 @@ pub(crate) fn ordered(cx: &mut Context<'_>, channel: &mut Channel, id: Id, resul
 }
 
 /// The receiver has all that it wants, or gave up (FIN).
-pub(crate) fn finished(
+pub(crate) fn fin(
     cx: &mut Context<'_>,
     channel: &mut Channel,
     id: Id,
     result: Result<(), Abort>,
 ) -> Result<(), Malformed> {
     let what = "the end of a message";
-    let State { sends, fetches, .. } = &mut channel.above;
+    let State { sends, one_copy, .. } = &mut channel.state;
     let transfer = sends.get_mut(id).ok_or(Malformed::NoTransfer { what, id: id.0 })?;
-    if matches!(transfer.stage, Stage::Starting(_) | Stage::Leaving) || transfer.finished {
+    if matches!(transfer.stage, Stage::Starting(_) | Stage::Leaving) || transfer.fin_received {
         return Err(Malformed::OutOfTurn { what, id: id.0 });
     }
-    transfer.finished = true;
+    transfer.fin_received = true;
     if let OneCopy::Exposed(_) = std::mem::replace(&mut transfer.one_copy, OneCopy::None)
         && result.is_ok()
     {
-        fetches.fetched();
+        one_copy.succeeded();
     }
     if let Err(reason) = result {
         transfer.fail(Error::PeerGaveUp { peer: cx.peer.rank, len: transfer.len, reason });

@@ -8,14 +8,14 @@ use super::registry::Age;
 use super::request::Receive;
 use crate::core::{self, Done};
 use crate::error::{Abort, Error};
-use crate::protocol::{self, Content, Kept, Slot};
+use crate::protocol::{self, Content, Slot, UnexpectedMessage};
 use crate::wire::{Envelope, Header, Malformed};
 
 /// A message that is looking for its receive.
 pub(super) trait Message {
     fn envelope(&self) -> Envelope;
     /// A copy that can wait.
-    fn keep(self) -> Kept;
+    fn keep(self) -> UnexpectedMessage;
     /// Gives it to the receive that it matched.
     fn deliver(self, engine: &Engine, slot: &Slot, matched: (Receive, u32), done: &mut Done);
 }
@@ -26,8 +26,8 @@ impl Message for &Arrived<'_> {
         self.envelope
     }
 
-    fn keep(self) -> Kept {
-        Kept::new(self.envelope, self.content.clone(), self.payload())
+    fn keep(self) -> UnexpectedMessage {
+        UnexpectedMessage::new(self.envelope, self.content.clone(), self.payload())
     }
 
     #[inline]
@@ -36,24 +36,24 @@ impl Message for &Arrived<'_> {
     }
 }
 
-impl Message for Kept {
+impl Message for UnexpectedMessage {
     fn envelope(&self) -> Envelope {
         self.envelope
     }
 
-    fn keep(self) -> Kept {
+    fn keep(self) -> UnexpectedMessage {
         self
     }
 
     fn deliver(self, engine: &Engine, slot: &Slot, matched: (Receive, u32), done: &mut Done) {
-        deliver::kept(engine, slot, matched, self, done);
+        deliver::unexpected(engine, slot, matched, self, done);
     }
 }
 
 /// What was decided about a message under the locks.
 enum Admitted<M> {
     Matched((Receive, u32), M),
-    Kept,
+    Queued,
     Late(M),
     NoCommunicator(M),
 }
@@ -84,7 +84,7 @@ pub(super) fn arrive(engine: &Engine, slot: &Slot, message: impl Message, done: 
     })?;
     match admitted {
         Admitted::Matched(matched, message) => message.deliver(engine, slot, matched, done),
-        Admitted::Kept => {}
+        Admitted::Queued => {}
         Admitted::Late(message) => refuse(engine, slot, &message.keep(), Abort::CommunicatorRemoved, done),
         Admitted::NoCommunicator(message) => keep_early(engine, slot, message.keep(), done)?,
     }
@@ -121,18 +121,18 @@ fn admit<M: Message>(
             Ok((Admitted::Matched((receive, source), message), more))
         }
         Arrival::Unexpected => {
-            let kept = message.keep();
-            note_stored(engine, slot, &kept)?;
+            let unexpected = message.keep();
+            note_stored(engine, slot, &unexpected)?;
             engine.core().counters.unexpected.increment();
-            matcher.store(source, tag, kept);
-            Ok((Admitted::Kept, matcher.parks(source)))
+            matcher.store(source, tag, unexpected);
+            Ok((Admitted::Queued, matcher.parks(source)))
         }
         Arrival::Early => {
-            let kept = message.keep();
-            note_stored(engine, slot, &kept)?;
+            let unexpected = message.keep();
+            note_stored(engine, slot, &unexpected)?;
             engine.core().counters.out_of_order.increment();
-            matcher.park(source, tag, seq, kept);
-            Ok((Admitted::Kept, false))
+            matcher.park(source, tag, seq, unexpected);
+            Ok((Admitted::Queued, false))
         }
         Arrival::Repeated => Err(Malformed::Repeated { context, seq }),
     }
@@ -147,10 +147,10 @@ fn release_parked(engine: &Engine, slot: &Slot, context: u32, done: &mut Done) {
         let released = communicator.matching.lock().matcher.release(source);
         match released {
             None => return,
-            Some(Released::Stored) => engine.core().counters.unexpected.increment(),
-            Some(Released::Matched(receive, _, kept)) => {
-                note_taken(slot, &kept);
-                deliver::kept(engine, slot, (receive, source), kept, done);
+            Some(Released::Unexpected) => engine.core().counters.unexpected.increment(),
+            Some(Released::Matched(receive, _, unexpected)) => {
+                note_taken(slot, &unexpected);
+                deliver::unexpected(engine, slot, (receive, source), unexpected, done);
             }
         }
     }
@@ -158,37 +158,37 @@ fn release_parked(engine: &Engine, slot: &Slot, context: u32, done: &mut Done) {
 
 /// Keeps a message until its communicator is added, or refuses it if that was removed.
 #[cold]
-fn keep_early(engine: &Engine, slot: &Slot, kept: Kept, done: &mut Done) -> Result<(), Malformed> {
-    let (context, rank) = (kept.envelope.context, slot.peer.rank);
+fn keep_early(engine: &Engine, slot: &Slot, unexpected: UnexpectedMessage, done: &mut Done) -> Result<(), Malformed> {
+    let (context, rank) = (unexpected.envelope.context, slot.peer.rank);
     enum Early {
-        Kept(usize),
-        Late(Kept),
-        Arrived(Kept),
+        Queued(usize),
+        Late(UnexpectedMessage),
+        Arrived(UnexpectedMessage),
     }
-    note_stored(engine, slot, &kept)?;
+    note_stored(engine, slot, &unexpected)?;
     let early = engine.registry.write(|registry| {
         let known = registry.get(context).and_then(|known| known.rank_of(rank).map(|rank| known.member(rank)));
         let epoch = known.map_or_else(|| registry.epoch(context, rank), |member| member.epoch);
-        match (Age::of(kept.envelope.epoch, epoch), known) {
-            (Age::Late, _) => Early::Late(kept),
+        match (Age::of(unexpected.envelope.epoch, epoch), known) {
+            (Age::Late, _) => Early::Late(unexpected),
             // It was added since we looked.
-            (Age::Current, Some(_)) => Early::Arrived(kept),
-            _ => Early::Kept(registry.keep_early(rank, kept)),
+            (Age::Current, Some(_)) => Early::Arrived(unexpected),
+            _ => Early::Queued(registry.keep_early(rank, unexpected)),
         }
     });
     match early {
-        Early::Kept(count) if count > engine.core().parameters.pml_early_messages => {
+        Early::Queued(count) if count > engine.core().parameters.pml_early_messages => {
             Err(Malformed::TooManyEarly(count))
         }
-        Early::Kept(_) => Ok(()),
-        Early::Late(kept) => {
-            note_taken(slot, &kept);
-            refuse(engine, slot, &kept, Abort::CommunicatorRemoved, done);
+        Early::Queued(_) => Ok(()),
+        Early::Late(unexpected) => {
+            note_taken(slot, &unexpected);
+            refuse(engine, slot, &unexpected, Abort::CommunicatorRemoved, done);
             Ok(())
         }
-        Early::Arrived(kept) => {
-            note_taken(slot, &kept);
-            arrive(engine, slot, kept, done)
+        Early::Arrived(unexpected) => {
+            note_taken(slot, &unexpected);
+            arrive(engine, slot, unexpected, done)
         }
     }
 }
@@ -196,10 +196,10 @@ fn keep_early(engine: &Engine, slot: &Slot, kept: Kept, done: &mut Done) -> Resu
 /// Delivers the messages that waited for a communicator that was just added.
 pub(super) fn deliver_early(engine: &Engine, context: u32, done: &mut Done) {
     let early = engine.registry.write(|registry| registry.take_early(context));
-    for (rank, kept) in early {
+    for (rank, unexpected) in early {
         let Some(slot) = engine.known(rank) else { continue };
-        note_taken(slot, &kept);
-        if let Err(malformed) = arrive(engine, slot, kept, done) {
+        note_taken(slot, &unexpected);
+        if let Err(malformed) = arrive(engine, slot, unexpected, done) {
             core::disconnect(engine, slot, &malformed, done);
         }
     }
@@ -210,13 +210,13 @@ pub(super) fn deliver_waiting(
     engine: &Engine,
     on: &Communicator,
     (receive, source): (Receive, u32),
-    kept: Kept,
+    unexpected: UnexpectedMessage,
     done: &mut Done,
 ) {
     match engine.peer(on.group()[source as usize]) {
         Ok(slot) => {
-            note_taken(slot, &kept);
-            deliver::kept(engine, slot, (receive, source), kept, done);
+            note_taken(slot, &unexpected);
+            deliver::unexpected(engine, slot, (receive, source), unexpected, done);
         }
         // It sent the message, so it was met.
         Err(error) => receive.fail(error, done),
@@ -224,24 +224,24 @@ pub(super) fn deliver_waiting(
 }
 
 /// Drops a message that nobody will receive; its sender is told if it waits.
-pub(super) fn refuse(engine: &Engine, slot: &Slot, kept: &Kept, reason: Abort, done: &mut Done) {
-    protocol::consume(engine.core(), slot, kept.cost(), done);
-    if let Content::Announced(offer) = &kept.content {
-        let fin = Header::Finish { sender: offer.announced.sender, result: Err(reason) };
-        engine.stack.with(slot, done, |_, channel| channel.links.send_control(&fin));
+pub(super) fn refuse(engine: &Engine, slot: &Slot, unexpected: &UnexpectedMessage, reason: Abort, done: &mut Done) {
+    protocol::consume(engine.core(), slot, unexpected.cost(), done);
+    if let Content::Announced(rendezvous) = &unexpected.content {
+        let fin = Header::Fin { sender: rendezvous.announced.sender, result: Err(reason) };
+        engine.protocols.with(slot, done, |_, channel| channel.links.send_control(&fin));
     }
 }
 
 /// Counts a message among those that wait here.
-fn note_stored(engine: &Engine, slot: &Slot, kept: &Kept) -> Result<(), Malformed> {
-    let stored = slot.peer.stored.add(kept.cost());
+fn note_stored(engine: &Engine, slot: &Slot, unexpected: &UnexpectedMessage) -> Result<(), Malformed> {
+    let stored = slot.peer.stored.add(unexpected.cost());
     let allowed = engine.core().parameters.pml_unexpected_limit as u64;
     if stored > allowed { Err(Malformed::OverCredit { stored, allowed }) } else { Ok(()) }
 }
 
 /// A message waits no longer.
-pub(super) fn note_taken(slot: &Slot, kept: &Kept) {
-    slot.peer.stored.sub(kept.cost());
+pub(super) fn note_taken(slot: &Slot, unexpected: &UnexpectedMessage) {
+    slot.peer.stored.sub(unexpected.cost());
 }
 
 /// Why a receive of `source` that nothing has matched yet would wait for ever.

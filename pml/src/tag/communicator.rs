@@ -11,7 +11,7 @@ use cableway_base::lock::{Lock, Locking};
 use super::matching::{Lengths, Matcher, Pattern};
 use super::request::Receive;
 use crate::error::Error;
-use crate::protocol::Kept;
+use crate::protocol::UnexpectedMessage;
 use crate::status::ANY;
 
 /// A context and a group of processes, as one engine sees them. Made by
@@ -68,7 +68,7 @@ enum Sources {
 
 /// The receives and messages of one communicator.
 pub(crate) struct Matching {
-    pub(crate) matcher: Matcher<Receive, Kept>,
+    pub(crate) matcher: Matcher<Receive, UnexpectedMessage>,
     /// Ranks whose processes failed.
     failed: Vec<u32>,
     /// Ranks whose processes left, or were never reached.

@@ -23,7 +23,7 @@ impl Engine {
     /// The context is in use, or the group names a process that nobody can meet.
     pub fn add_communicator(&self, context: u32, group: Vec<Rank>, rank: u32) -> Result<Arc<Communicator>, Error> {
         self.core().check_open()?;
-        let size = self.stack.peers.most(self.core());
+        let size = self.protocols.peers.most(self.core());
         if let Some(&unknown) = group.iter().find(|&&process| process as usize >= size) {
             return Err(Error::NoSuchRank { rank: unknown as i32, size });
         }

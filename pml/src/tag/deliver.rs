@@ -5,7 +5,7 @@ use cableway_btl::{Received, SharedBytes};
 use super::engine::Engine;
 use super::request::Receive;
 use crate::core::{Done, flow};
-use crate::protocol::{self, Content, Kept, Offer, Payload, Slot};
+use crate::protocol::{self, Content, Payload, Rendezvous, Slot, UnexpectedMessage};
 use crate::status::Status;
 use crate::wire::{Envelope, Header, Id, MATCH_LEN};
 
@@ -37,11 +37,11 @@ pub(super) fn eager(
     let payload = message.bytes().skip(MATCH_LEN);
     protocol::consume(engine.core(), slot, flow::cost(true, payload.len()), done);
     let status = Status { source: source as i32, tag, len: payload.len() as u64, cancelled: false };
-    if receive.room().take_plain(payload) {
+    if receive.buffer().take_plain(payload) {
         receive.succeed(status, done);
     } else {
         let payload = Payload { message, header_len: MATCH_LEN };
-        protocol::deliver((engine.core(), &engine.stack.shared), receive.into_parts(), status, payload, done);
+        protocol::deliver((engine.core(), &engine.protocols.shared), receive.into_parts(), status, payload, done);
     }
 }
 
@@ -58,30 +58,43 @@ pub(super) fn arrived(
         Status { source: source as i32, tag: arrived.envelope.tag, len: payload.len() as u64, cancelled: false };
     match &arrived.content {
         Content::Eager => protocol::consume(engine.core(), slot, flow::cost(true, payload.len()), done),
-        Content::Announced(offer) => {
-            status.len = offer.announced.len;
+        Content::Announced(rendezvous) => {
+            status.len = rendezvous.announced.len;
             if payload.is_empty() {
-                return begin(engine, slot, receive, (status, &arrived.envelope), offer, done);
+                return begin(engine, slot, receive, (status, &arrived.envelope), rendezvous, done);
             }
             protocol::consume(engine.core(), slot, flow::cost(false, payload.len()), done);
-            confirm(engine, slot, offer.announced.sender, done);
+            confirm(engine, slot, rendezvous.announced.sender, done);
         }
     }
     let payload = Payload { message: arrived.message, header_len: arrived.header_len };
-    protocol::deliver((engine.core(), &engine.stack.shared), receive.into_parts(), status, payload, done);
+    protocol::deliver((engine.core(), &engine.protocols.shared), receive.into_parts(), status, payload, done);
 }
 
 /// Delivers a message that was kept.
-pub(super) fn kept(engine: &Engine, slot: &Slot, (receive, source): (Receive, u32), kept: Kept, done: &mut Done) {
-    let status = Status { source: source as i32, tag: kept.envelope.tag, len: kept.len(), cancelled: false };
-    protocol::consume(engine.core(), slot, kept.cost(), done);
-    if let Content::Announced(offer) = &kept.content {
-        if kept.payload.is_empty() {
-            return begin(engine, slot, receive, (status, &kept.envelope), offer, done);
+pub(super) fn unexpected(
+    engine: &Engine,
+    slot: &Slot,
+    (receive, source): (Receive, u32),
+    unexpected: UnexpectedMessage,
+    done: &mut Done,
+) {
+    let status =
+        Status { source: source as i32, tag: unexpected.envelope.tag, len: unexpected.len(), cancelled: false };
+    protocol::consume(engine.core(), slot, unexpected.cost(), done);
+    if let Content::Announced(rendezvous) = &unexpected.content {
+        if unexpected.payload.is_empty() {
+            return begin(engine, slot, receive, (status, &unexpected.envelope), rendezvous, done);
         }
-        confirm(engine, slot, offer.announced.sender, done);
+        confirm(engine, slot, rendezvous.announced.sender, done);
     }
-    protocol::deliver_kept((engine.core(), &engine.stack.shared), receive.into_parts(), status, kept, done);
+    protocol::deliver_unexpected(
+        (engine.core(), &engine.protocols.shared),
+        receive.into_parts(),
+        status,
+        unexpected,
+        done,
+    );
 }
 
 fn begin(
@@ -89,17 +102,17 @@ fn begin(
     slot: &Slot,
     receive: Receive,
     (status, envelope): (Status, &Envelope),
-    offer: &Offer,
+    rendezvous: &Rendezvous,
     done: &mut Done,
 ) {
     let parts = receive.into_parts();
-    engine.stack.with(slot, done, |cx, channel| {
-        protocol::begin_receive(cx, channel, parts, (status, envelope), offer);
+    engine.protocols.with(slot, done, |cx, channel| {
+        protocol::begin_receive(cx, channel, parts, (status, envelope), rendezvous);
     });
 }
 
 /// Tells the sender of a message that came with its data that it was matched.
 fn confirm(engine: &Engine, slot: &Slot, sender: Id, done: &mut Done) {
-    let fin = Header::Finish { sender, result: Ok(()) };
-    engine.stack.with(slot, done, |_, channel| channel.links.send_control(&fin));
+    let fin = Header::Fin { sender, result: Ok(()) };
+    engine.protocols.with(slot, done, |_, channel| channel.links.send_control(&fin));
 }

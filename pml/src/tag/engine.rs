@@ -9,7 +9,7 @@ use cableway_common_cuda::Devices;
 use super::registry::Registry;
 use crate::core::{Config, Core};
 use crate::error::Error;
-use crate::protocol::{Slot, Stack};
+use crate::protocol::{Protocols, Slot};
 
 /// The messaging engine of one process. Every method may be called from any thread, also from a completion hook,
 /// unless it was made by [`new_serialized`](Self::new_serialized). It owns no thread: messages move while somebody
@@ -20,7 +20,7 @@ use crate::protocol::{Slot, Stack};
 /// under way; a third kind the list of peers with work and the like, for a few instructions. No two are ever held at
 /// once but the registry of communicators, shared, around a matching lock. Hooks are called with none.
 pub struct Engine {
-    pub(crate) stack: Stack,
+    pub(crate) protocols: Protocols,
     pub(crate) registry: Shared<Registry>,
     pub(crate) me: Weak<Engine>,
 }
@@ -51,26 +51,26 @@ impl Engine {
     }
 
     fn with_locking(config: Config, locking: Locking) -> Result<Arc<Self>, Error> {
-        let stack = Stack::new(config, locking)?;
+        let protocols = Protocols::new(config, locking)?;
         let registry = Shared::new(locking, Registry::default());
-        Ok(Arc::new_cyclic(|me| Engine { stack, registry, me: me.clone() }))
+        Ok(Arc::new_cyclic(|me| Engine { protocols, registry, me: me.clone() }))
     }
 
     #[inline(always)]
     pub(crate) fn core(&self) -> &Core {
-        &self.stack.core
+        &self.protocols.core
     }
 
     /// A peer that was met before.
     #[inline]
     pub(crate) fn known(&self, rank: Rank) -> Option<&Slot> {
-        self.stack.peers.known(rank)
+        self.protocols.peers.known(rank)
     }
 
     /// A peer; met now if it was not before.
     #[inline]
     pub(crate) fn peer(&self, rank: Rank) -> Result<&Slot, Error> {
-        self.stack.peers.get(&self.stack.core, rank)
+        self.protocols.peers.get(&self.protocols.core, rank)
     }
 
     /// The devices whose memory this engine sends, for what a host does with such memory by itself.
@@ -87,7 +87,7 @@ impl Engine {
         counters.ipc_mappings.add(made);
         counters.ipc_hits.add(hits);
         let sum = counters.snapshot();
-        self.stack.peers.met().for_each(|slot| slot.peer.counters.add_to(&sum));
+        self.protocols.peers.met().for_each(|slot| slot.peer.counters.add_to(&sum));
         sum
     }
 }

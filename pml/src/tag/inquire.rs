@@ -26,7 +26,7 @@ impl Engine {
         if channel.links.active.is_empty() {
             slot.peer.check()?;
         }
-        Ok(explain_links(self.core(), &self.stack.shared, &channel.links, (from, to), sizes))
+        Ok(explain_links(self.core(), &self.protocols.shared, &channel.links, (from, to), sizes))
     }
 
     /// Notes about the links to `peer`, a line each.

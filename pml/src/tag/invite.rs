@@ -48,7 +48,7 @@ pub(super) unsafe fn invite(
 pub(super) fn may_cancel(engine: &Engine, request: &Request) -> bool {
     let of = (request.context().load(Relaxed), receive_key(request.posted()));
     let mut done = Done::default();
-    let free = engine.stack.peers.met().all(|slot| invitation::is_withdrawn(engine.core(), slot, of, &mut done));
+    let free = engine.protocols.peers.met().all(|slot| invitation::is_withdrawn(engine.core(), slot, of, &mut done));
     done.run();
     free
 }
@@ -56,7 +56,7 @@ pub(super) fn may_cancel(engine: &Engine, request: &Request) -> bool {
 /// Takes back every invitation to a communicator's receives, of which no more are posted. What a peer is storing by one
 /// is announced, and gets its receive first.
 pub(super) fn end(engine: &Engine, on: &Communicator) {
-    for slot in engine.stack.peers.met() {
+    for slot in engine.protocols.peers.met() {
         engine.wait_until(|| {
             let claimed = invitation::end(engine.core(), slot, on.context());
             // Of a peer that claims and then sends something else, nothing more is waited for.

@@ -28,4 +28,4 @@ pub use engine::Engine;
 pub use probe::Message;
 pub use request::{Hook, Request};
 pub use send::SendMode;
-pub use start_send::Short;
+pub use start_send::FastPath;

@@ -13,7 +13,7 @@ use super::wait::AbortUnlessComplete;
 use crate::buffer::Buffer;
 use crate::core::Done;
 use crate::error::{Abort, Error};
-use crate::protocol::Kept;
+use crate::protocol::UnexpectedMessage;
 use crate::status::{PROC_NULL, Status};
 
 /// A message that a matched probe took out of the queue. Dropping it discards the message; its sender is told if it
@@ -28,7 +28,7 @@ pub struct Message {
 struct Taken {
     communicator: Arc<Communicator>,
     source: u32,
-    kept: Kept,
+    unexpected: UnexpectedMessage,
 }
 
 impl Message {
@@ -44,8 +44,8 @@ impl Drop for Message {
         let process = taken.communicator.group()[taken.source as usize];
         if let Some(slot) = engine.known(process) {
             let mut done = Done::default();
-            note_taken(slot, &taken.kept);
-            refuse(&engine, slot, &taken.kept, Abort::Discarded, &mut done);
+            note_taken(slot, &taken.unexpected);
+            refuse(&engine, slot, &taken.unexpected, Abort::Discarded, &mut done);
             done.run();
         }
     }
@@ -59,8 +59,8 @@ impl Engine {
     /// A bad rank, or the peer failed.
     pub fn iprobe(&self, on: &Communicator, source: i32, tag: i32) -> Result<Option<Status>, Error> {
         self.look(on, source, tag, |matching, pattern| {
-            let (source, tag, kept) = matching.matcher.peek(pattern)?;
-            Some(Status { source: source as i32, tag, len: kept.len(), cancelled: false })
+            let (source, tag, unexpected) = matching.matcher.peek(pattern)?;
+            Some(Status { source: source as i32, tag, len: unexpected.len(), cancelled: false })
         })
         .map(|found| found.unwrap_or(Some(Status::EMPTY)))
     }
@@ -82,10 +82,10 @@ impl Engine {
         let Some(taken) = taken else {
             return Ok(Some(Message { status: Status::EMPTY, engine: Weak::new(), taken: None }));
         };
-        Ok(taken.map(|(source, tag, kept)| Message {
-            status: Status { source: source as i32, tag, len: kept.len(), cancelled: false },
+        Ok(taken.map(|(source, tag, unexpected)| Message {
+            status: Status { source: source as i32, tag, len: unexpected.len(), cancelled: false },
             engine: self.me.clone(),
-            taken: Some(Taken { communicator: on.clone(), source, kept }),
+            taken: Some(Taken { communicator: on.clone(), source, unexpected }),
         }))
     }
 
@@ -111,10 +111,10 @@ impl Engine {
             receive.fail(error, &mut done);
         } else if message.taken.is_some() && !message.engine.ptr_eq(&self.me) {
             receive.fail(Error::OtherEngine, &mut done);
-        } else if let Some(Taken { communicator, source, kept }) = message.taken.take() {
+        } else if let Some(Taken { communicator, source, unexpected }) = message.taken.take() {
             // SAFETY: the caller's promise lasts until the operation is complete.
-            unsafe { receive.room().renew(buffer, self.devices()) };
-            deliver_waiting(self, &communicator, (receive, source), kept, &mut done);
+            unsafe { receive.buffer().renew(buffer, self.devices()) };
+            deliver_waiting(self, &communicator, (receive, source), unexpected, &mut done);
         } else {
             receive.complete(Status::EMPTY, None, &mut done);
         }

@@ -8,21 +8,21 @@ use super::arrive::{arrive, take_awaiting};
 use super::deliver::{self, Arrived};
 use super::engine::Engine;
 use super::reach::end_receives;
-use crate::core::{self, Above, Core, Done, Host, Peers};
+use crate::core::{self, Core, Done, Host, PeerState, Peers};
 use crate::protocol::{Channel, Content, Slot, State};
 use crate::wire::{Header, MATCH_LEN, Malformed, is_batch, match_envelope, parse};
 
 impl Host for Engine {
-    type Above = State;
+    type PeerState = State;
 
     #[inline(always)]
     fn core(&self) -> &Core {
-        &self.stack.core
+        &self.protocols.core
     }
 
     #[inline(always)]
     fn peers(&self) -> &Peers<State> {
-        &self.stack.peers
+        &self.protocols.peers
     }
 
     #[inline(always)]
@@ -44,19 +44,19 @@ impl Host for Engine {
         &self,
         slot: &Slot,
         channel: &mut Channel,
-        operation: <State as Above>::Operation,
+        operation: <State as PeerState>::Operation,
         result: Result<(), BtlError>,
         done: &mut Done,
     ) {
-        self.stack.completed(slot, channel, operation, result, done);
+        self.protocols.completed(slot, channel, operation, result, done);
     }
 
     fn advance(&self, slot: &Slot, channel: &mut Channel, done: &mut Done) -> usize {
-        self.stack.advance(slot, channel, done)
+        self.protocols.advance(slot, channel, done)
     }
 
     fn abandon(&self, slot: &Slot, channel: &mut Channel, done: &mut Done) {
-        self.stack.abandon(slot, channel, done);
+        self.protocols.abandon(slot, channel, done);
     }
 
     fn ended(&self, slot: &Slot, done: &mut Done) {
@@ -65,28 +65,28 @@ impl Host for Engine {
 
     #[inline]
     fn has_copies(&self) -> bool {
-        !self.stack.shared.copies.is_empty()
+        !self.protocols.shared.copies.is_empty()
     }
 
     fn poll_copies(&self) -> usize {
-        self.stack.poll_copies()
+        self.protocols.poll_copies()
     }
 }
 
 #[cold]
 fn received_other(engine: &Engine, slot: &Slot, message: &Received<'_>, done: &mut Done) -> Result<(), Malformed> {
-    engine.stack.note_heard(slot);
+    engine.protocols.note_heard(slot);
     let mut bytes = [0; MAX_HEADER];
     let count = message.bytes().copy_to(&mut bytes);
     if is_batch(bytes[0]) {
-        return engine.stack.handle_several(slot, message, done);
+        return engine.protocols.handle_several(slot, message, done);
     }
     let (header, header_len) = parse(&bytes[..count], message.bytes().len())?;
     let (envelope, content) = match header {
         Header::Match(envelope) => (envelope, Content::Eager),
         Header::Rendezvous(envelope, announced) => (envelope, Content::announced(announced, None)),
         Header::Get(envelope, announced, exposed) => (envelope, Content::announced(announced, Some(exposed))),
-        header => return engine.stack.handle(slot, &header, (message, header_len), done),
+        header => return engine.protocols.handle(slot, &header, (message, header_len), done),
     };
     arrive(engine, slot, &Arrived { envelope, content, message, header_len }, done)
 }
@@ -146,9 +146,9 @@ impl Engine {
     /// Whether nothing waits to be sent.
     fn is_quiet(&self) -> bool {
         !self.has_copies()
-            && self.stack.peers.met().all(|slot| {
+            && self.protocols.peers.met().all(|slot| {
                 let channel = slot.channel.lock();
-                let idle = channel.links.are_idle() && channel.above.queues.are_empty();
+                let idle = channel.links.are_idle() && channel.state.queues.are_empty();
                 slot.peer.gone().is_some() || (idle && channel.links.operations.is_empty())
             })
     }

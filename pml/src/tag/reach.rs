@@ -86,7 +86,7 @@ fn reach_process(engine: &Engine, process: Rank, done: &mut Done) {
         // It was met only now, and cannot be talked to.
         return end_receives(engine, slot, done);
     }
-    engine.stack.with(slot, done, |_, channel| {
+    engine.protocols.with(slot, done, |_, channel| {
         if let Some(link) = channel.links.active.first_mut()
             && let Err(error) = link.endpoint.connect()
         {

@@ -50,8 +50,8 @@ impl Engine {
         // SAFETY: the caller's promise.
         let mut receive = unsafe { Receive::new(request) };
         // SAFETY: the caller's promise lasts until the operation is complete.
-        unsafe { receive.room().renew(buffer, self.devices()) };
-        let on_device = receive.room().on_device().copied();
+        unsafe { receive.buffer().renew(buffer, self.devices()) };
+        let on_device = receive.buffer().on_device().copied();
         let expected = on_device.and_then(|_| invite::expect(self, on, source, request));
         if expected.is_some() {
             // An invited sender stores before anything is matched.
@@ -62,7 +62,7 @@ impl Engine {
             drop(matching);
             let mut done = Done::default();
             deliver_waiting(self, on, (receive, source), kept, &mut done);
-            self.stack.shared.copies.set_out(self.core());
+            self.protocols.shared.copies.set_out(self.core());
             done.run();
             return Ok(());
         }

@@ -7,7 +7,7 @@ use ahash::RandomState;
 use cableway_base::Rank;
 
 use super::communicator::Communicator;
-use crate::protocol::Kept;
+use crate::protocol::UnexpectedMessage;
 
 /// Contexts below this are found by index; hosts count from 0.
 const DIRECT: u32 = 1024;
@@ -17,7 +17,7 @@ pub(crate) struct Registry {
     direct: Vec<Option<Arc<Communicator>>>,
     others: HashMap<u32, Arc<Communicator>, RandomState>,
     /// Messages for communicators that do not exist here yet, by context, in the order in which they came.
-    early: HashMap<u32, Vec<(Rank, Kept)>, RandomState>,
+    early: HashMap<u32, Vec<(Rank, UnexpectedMessage)>, RandomState>,
     /// How many of `early` there are per process.
     early_counts: HashMap<Rank, usize, RandomState>,
     /// How many communicators with a context were shared with a process and are gone.
@@ -67,7 +67,7 @@ impl Registry {
     }
 
     /// Keeps a message until its communicator is added; returns how many of that process are kept so.
-    pub(crate) fn keep_early(&mut self, process: Rank, message: Kept) -> usize {
+    pub(crate) fn keep_early(&mut self, process: Rank, message: UnexpectedMessage) -> usize {
         self.early.entry(message.envelope.context).or_default().push((process, message));
         let count = self.early_counts.entry(process).or_default();
         *count += 1;
@@ -75,7 +75,7 @@ impl Registry {
     }
 
     /// The messages that waited for a context.
-    pub(crate) fn take_early(&mut self, context: u32) -> Vec<(Rank, Kept)> {
+    pub(crate) fn take_early(&mut self, context: u32) -> Vec<(Rank, UnexpectedMessage)> {
         let messages = self.early.remove(&context).unwrap_or_default();
         for (process, _) in &messages {
             if let Some(count) = self.early_counts.get_mut(process) {

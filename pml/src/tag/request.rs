@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use super::matching::PostKey;
 use crate::core::{Active, Completion, Done};
 use crate::error::Error;
-use crate::protocol::Room;
+use crate::protocol::ReceiveBuffer;
 use crate::status::{ANY, PROC_NULL, Status};
 
 /// Called when a request completes, from within whichever call of the engine completed it and with no lock held, so
@@ -38,7 +38,7 @@ const _: () = assert!(std::mem::offset_of!(Request, completion) == 0);
 /// What matching keeps in a request.
 struct Inner {
     /// The buffer of a receive until it is matched; a send's is with its transfer.
-    room: Room,
+    buffer: ReceiveBuffer,
     /// What a persistent request does at each start, known to whoever described it.
     persistent: Option<Arc<dyn Any + Send + Sync>>,
 }
@@ -62,7 +62,7 @@ impl Request {
             completion: Completion::new(),
             posted: (AtomicU32::new(0), AtomicU64::new(0)),
             context: AtomicU32::new(0),
-            inner: UnsafeCell::new(Inner { room: Room::None, persistent: None }),
+            inner: UnsafeCell::new(Inner { buffer: ReceiveBuffer::None, persistent: None }),
         }
     }
 
@@ -228,16 +228,16 @@ impl Receive {
 
     /// The buffer.
     #[inline]
-    pub(super) fn room(&mut self) -> &mut Room {
+    pub(super) fn buffer(&mut self) -> &mut ReceiveBuffer {
         // SAFETY: `self` is the only one of this request, and the host leaves it alone.
-        unsafe { &mut (*self.request().inner.get()).room }
+        unsafe { &mut (*self.request().inner.get()).buffer }
     }
 
     /// The receive has been matched.
     #[inline]
-    pub(super) fn into_parts(mut self) -> (Active, Room) {
-        let room = std::mem::replace(self.room(), Room::None);
-        (self.0, room)
+    pub(super) fn into_parts(mut self) -> (Active, ReceiveBuffer) {
+        let buffer = std::mem::replace(self.buffer(), ReceiveBuffer::None);
+        (self.0, buffer)
     }
 
     /// The message is in the buffer, which is one run of host memory.

@@ -9,7 +9,7 @@ use super::buffered;
 use super::communicator::Communicator;
 use super::engine::Engine;
 use super::request::Request;
-use super::start_send::{Long, Short, leaves_at_once, meet_and_send, start};
+use super::start_send::{FastPath, SendArguments, leaves_at_once, meet_and_send, start};
 use super::wait::AbortUnlessComplete;
 use crate::buffer::Buffer;
 use crate::error::Error;
@@ -39,11 +39,17 @@ impl Engine {
     /// # Errors
     /// A bad rank or tag, or the peer failed.
     #[inline(always)]
-    pub unsafe fn send_now(&self, to: &Communicator, dest: i32, tag: i32, buffer: Buffer<'_>) -> Result<Short, Error> {
+    pub unsafe fn send_now(
+        &self,
+        to: &Communicator,
+        dest: i32,
+        tag: i32,
+        buffer: Buffer<'_>,
+    ) -> Result<FastPath, Error> {
         // SAFETY: the caller's promise.
         unsafe {
             match leaves_at_once(self, to, dest, tag, buffer) {
-                Short::Not(None) => meet_and_send(self, to, dest, tag, buffer),
+                FastPath::NotTaken(None) => meet_and_send(self, to, dest, tag, buffer),
                 tried => Ok(tried),
             }
         }
@@ -72,12 +78,12 @@ impl Engine {
         if !matches!(mode, SendMode::Synchronous) {
             // SAFETY: the caller's promise.
             match unsafe { leaves_at_once(self, to, dest, tag, buffer) } {
-                Short::Left => return Ok(Outcome::Complete),
-                Short::Not(found) => location = found,
+                FastPath::Sent => return Ok(Outcome::Complete),
+                FastPath::NotTaken(found) => location = found,
             }
         }
         // SAFETY: the caller's promise.
-        unsafe { self.isend_slowly(to, dest, tag, (buffer, location), mode, request) }
+        unsafe { self.isend_slow_path(to, dest, tag, (buffer, location), mode, request) }
     }
 
     /// As [`isend`](Self::isend), of a message that did not leave by [`send_now`](Self::send_now) if that answered where
@@ -100,7 +106,7 @@ impl Engine {
         // SAFETY: the caller's promise.
         unsafe {
             match location {
-                Some(_) => self.isend_slowly(to, dest, tag, (buffer, location), mode, request),
+                Some(_) => self.isend_slow_path(to, dest, tag, (buffer, location), mode, request),
                 None => self.isend(to, dest, tag, buffer, mode, request),
             }
         }
@@ -110,7 +116,7 @@ impl Engine {
     ///
     /// # Safety
     /// As [`isend_after`](Self::isend_after).
-    unsafe fn isend_slowly(
+    unsafe fn isend_slow_path(
         &self,
         to: &Communicator,
         dest: i32,
@@ -131,7 +137,7 @@ impl Engine {
         }
         let synchronous = matches!(mode, SendMode::Synchronous);
         // SAFETY: the caller's promise.
-        unsafe { start(self, to, Long { dest, tag, buffer, location, synchronous }, request) }
+        unsafe { start(self, to, SendArguments { dest, tag, buffer, location, synchronous }, request) }
     }
 
     /// Sends and waits.
@@ -154,8 +160,8 @@ impl Engine {
         if !matches!(mode, SendMode::Synchronous) {
             // SAFETY: the caller's promise.
             match unsafe { leaves_at_once(self, to, dest, tag, buffer) } {
-                Short::Left => return Ok(()),
-                Short::Not(found) => location = found,
+                FastPath::Sent => return Ok(()),
+                FastPath::NotTaken(found) => location = found,
             }
         }
         // SAFETY: the caller's promise.
@@ -175,7 +181,7 @@ impl Engine {
     ) -> Result<(), Error> {
         let request = AbortUnlessComplete::new();
         // SAFETY: the request is new, and this frame, which lends the buffer, is not left before it is complete.
-        match unsafe { self.isend_slowly(to, dest, tag, (buffer, location), mode, request.started())? } {
+        match unsafe { self.isend_slow_path(to, dest, tag, (buffer, location), mode, request.started())? } {
             Outcome::Complete => {
                 request.unused();
                 Ok(())

@@ -18,12 +18,12 @@ use crate::wire::{self, Envelope};
 /// Whether a message has left by the short way ([`Engine::send_now`]).
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Short {
+pub enum FastPath {
     /// It has, and its buffer can be reused.
-    Left,
+    Sent,
     /// Nothing happened. Where its buffer is, if that was asked on the way: for
     /// [`isend_after`](Engine::isend_after), in the same call of the program's.
-    Not(Option<Location>),
+    NotTaken(Option<Location>),
 }
 
 /// The short way, in which nothing goes wrong: whatever is not as usual is left to the long one, untouched.
@@ -37,26 +37,26 @@ pub(super) unsafe fn leaves_at_once(
     dest: i32,
     tag: i32,
     buffer: Buffer<'_>,
-) -> Short {
-    const NOT: Short = Short::Not(None);
-    let Some(&process) = to.group().get(dest as usize) else { return NOT };
-    let (Some(slot), Some((address, len))) = (engine.known(process), buffer.contiguous()) else { return NOT };
+) -> FastPath {
+    const NOT_TAKEN: FastPath = FastPath::NotTaken(None);
+    let Some(&process) = to.group().get(dest as usize) else { return NOT_TAKEN };
+    let (Some(slot), Some((address, len))) = (engine.known(process), buffer.contiguous()) else { return NOT_TAKEN };
     if tag == ANY || !engine.core().is_open() || slot.peer.gone().is_some() {
-        return NOT;
+        return NOT_TAKEN;
     }
     let cost = flow::cost(true, len as usize);
     let links = &mut slot.channel.lock().links;
-    let Some(link) = links.active.first_mut() else { return NOT };
+    let Some(link) = links.active.first_mut() else { return NOT_TAKEN };
     let whole = wire::MATCH_LEN as u64 + len;
     let fits = whole <= link.capabilities().inline_limit as u64;
     // A peer with work in its queues is listed, some others too; nothing may overtake what waits there.
     if !fits || links.listed || !links.credit.covers(cost) {
-        return NOT;
+        return NOT_TAKEN;
     }
     let len = len as usize;
     let location = engine.devices().classify(address, len);
     if location.on_device() {
-        return Short::Not(Some(location));
+        return FastPath::NotTaken(Some(location));
     }
     let member = to.member(dest as u32);
     let seq = member.next_seq();
@@ -75,9 +75,9 @@ pub(super) unsafe fn leaves_at_once(
         links.credit.take(cost);
         slot.peer.counters.sends_eager.add_exclusively(1);
         slot.peer.counters.bytes_eager.add_exclusively(len as u64);
-        return Short::Left;
+        return FastPath::Sent;
     }
-    Short::Not(Some(location))
+    FastPath::NotTaken(Some(location))
 }
 
 /// What is wrong with a send that did not go the short way; if it is only that the peer was not met yet, the send.
@@ -91,23 +91,23 @@ pub(super) unsafe fn meet_and_send(
     dest: i32,
     tag: i32,
     buffer: Buffer<'_>,
-) -> Result<Short, Error> {
+) -> Result<FastPath, Error> {
     if dest == PROC_NULL {
-        return Ok(Short::Left);
+        return Ok(FastPath::Sent);
     }
     engine.core().check_open()?;
     let process = to.destination(dest, tag)?;
     let known = engine.known(process).is_some();
     engine.peer(process)?.peer.check()?;
     if known {
-        return Ok(Short::Not(None));
+        return Ok(FastPath::NotTaken(None));
     }
     // SAFETY: the caller's promise.
     Ok(unsafe { leaves_at_once(engine, to, dest, tag, buffer) })
 }
 
 /// A message for [`start`], and where its buffer is if that is known.
-pub(super) struct Long<'b> {
+pub(super) struct SendArguments<'b> {
     pub(super) dest: i32,
     pub(super) tag: i32,
     pub(super) buffer: Buffer<'b>,
@@ -122,7 +122,7 @@ pub(super) struct Long<'b> {
 pub(super) unsafe fn start(
     engine: &Engine,
     to: &Communicator,
-    Long { dest, tag, buffer, location, synchronous }: Long<'_>,
+    SendArguments { dest, tag, buffer, location, synchronous }: SendArguments<'_>,
     request: *const Request,
 ) -> Result<Outcome, Error> {
     let core = engine.core();
@@ -137,7 +137,7 @@ pub(super) unsafe fn start(
     };
     let begun = core.devices.moment();
     let mut done = Done::default();
-    let outcome = engine.stack.with(slot, &mut done, |cx, channel| {
+    let outcome = engine.protocols.with(slot, &mut done, |cx, channel| {
         cx.peer.check()?;
         let member = to.member(dest as u32);
         let seq = member.next_seq();
@@ -149,7 +149,7 @@ pub(super) unsafe fn start(
         Ok(protocol::start_send(cx, channel, transfer))
     });
     if location.on_device() {
-        engine.stack.shared.copies.set_out(core);
+        engine.protocols.shared.copies.set_out(core);
     }
     done.run();
     outcome
@@ -170,10 +170,10 @@ pub(super) unsafe fn send(
     // SAFETY: the caller's promise.
     unsafe {
         match leaves_at_once(engine, to, dest, tag, buffer) {
-            Short::Left => Ok(Outcome::Complete),
-            Short::Not(location) => {
+            FastPath::Sent => Ok(Outcome::Complete),
+            FastPath::NotTaken(location) => {
                 engine.core().check_open()?;
-                start(engine, to, Long { dest, tag, buffer, location, synchronous: false }, request)
+                start(engine, to, SendArguments { dest, tag, buffer, location, synchronous: false }, request)
             }
         }
     }

@@ -48,7 +48,7 @@ struct ListHeader {
 
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-struct StoredEntry {
+struct PutFinEntry {
     receiver: U64,
     len: U64,
 }
@@ -57,7 +57,7 @@ const _: () = {
     assert!(size_of::<PutsHeader>() == 16 && offset_of!(PutsHeader, btl) == 4 && offset_of!(PutsHeader, count) == 8);
     assert!(size_of::<PutEntry>() == 32 && offset_of!(PutEntry, len) == 16 && offset_of!(PutEntry, differs) == 24);
     assert!(size_of::<ListHeader>() == 8 && offset_of!(ListHeader, count) == 2);
-    assert!(size_of::<StoredEntry>() == 16 && offset_of!(StoredEntry, len) == 8);
+    assert!(size_of::<PutFinEntry>() == 16 && offset_of!(PutFinEntry, len) == 8);
     assert!(size_of::<PutsHeader>() + RemoteHandle::MAX + size_of::<PutEntry>() + RemoteHandle::MAX <= MIN_MESSAGE);
 };
 
@@ -163,8 +163,8 @@ pub(crate) struct List {
 }
 
 impl List {
-    pub(crate) const STORED: List = List { kind: kind::ALL_STORED, batch: Batch::EMPTY };
-    pub(crate) const FINISHED: List = List { kind: kind::ALL_FINISHED, batch: Batch::EMPTY };
+    pub(crate) const PUT_FIN: List = List { kind: kind::PUT_FINS, batch: Batch::EMPTY };
+    pub(crate) const FIN: List = List { kind: kind::FINS, batch: Batch::EMPTY };
 
     #[inline]
     fn add(&mut self, entry: &[u8]) -> bool {
@@ -182,13 +182,13 @@ impl List {
 
     /// Of a list of what was stored: false, and nothing has happened, if there is no room.
     #[inline]
-    pub(crate) fn add_stored(&mut self, receiver: Id, len: u64) -> bool {
-        self.add(StoredEntry { receiver: receiver.0.into(), len: len.into() }.as_bytes())
+    pub(crate) fn add_put_fin(&mut self, receiver: Id, len: u64) -> bool {
+        self.add(PutFinEntry { receiver: receiver.0.into(), len: len.into() }.as_bytes())
     }
 
-    /// The same of a list of what is finished.
+    /// The same of a list of what is fins.
     #[inline]
-    pub(crate) fn add_finished(&mut self, sender: Id) -> bool {
+    pub(crate) fn add_fin(&mut self, sender: Id) -> bool {
         self.add(U64::from(sender.0).as_bytes())
     }
 
@@ -217,15 +217,15 @@ fn bits(mut set: u32) -> impl Iterator<Item = usize> {
 /// Whether a message that begins with this byte is one of several headers.
 #[inline]
 pub(crate) fn is_batch(kind: u8) -> bool {
-    matches!(kind, kind::PUTS | kind::ALL_STORED | kind::ALL_FINISHED)
+    matches!(kind, kind::PUTS | kind::PUT_FINS | kind::FINS)
 }
 
 /// A checked message of several headers.
 #[derive(Debug)]
 pub(crate) enum Several<'b> {
     Puts(PutsReader<'b>),
-    Stored(Stored<'b>),
-    Finished(Finished<'b>),
+    PutFins(PutFins<'b>),
+    Fins(Fins<'b>),
 }
 
 /// Reads one from a private copy.
@@ -248,15 +248,15 @@ pub(crate) fn parse_batch(bytes: &[u8]) -> Result<Several<'_>, Malformed> {
     let count = usize::from(header.count.get());
     let payload = |size: usize| Malformed::Payload { kind, payload: rest.len(), expected: (count * size) as u64 };
     match kind {
-        kind::ALL_STORED => {
-            let size = size_of::<StoredEntry>();
-            let entries = <[StoredEntry]>::ref_from_bytes_with_elems(rest, count).map_err(|_| payload(size))?;
-            Ok(Several::Stored(Stored(entries)))
+        kind::PUT_FINS => {
+            let size = size_of::<PutFinEntry>();
+            let entries = <[PutFinEntry]>::ref_from_bytes_with_elems(rest, count).map_err(|_| payload(size))?;
+            Ok(Several::PutFins(PutFins(entries)))
         }
-        kind::ALL_FINISHED => {
+        kind::FINS => {
             let size = size_of::<U64>();
             let entries = <[U64]>::ref_from_bytes_with_elems(rest, count).map_err(|_| payload(size))?;
-            Ok(Several::Finished(Finished(entries)))
+            Ok(Several::Fins(Fins(entries)))
         }
         unknown => Err(Malformed::Kind(unknown)),
     }
@@ -268,19 +268,19 @@ fn plain(kind: u8, flags: u8) -> Result<(), Malformed> {
 
 /// The receivers and lengths of what was stored.
 #[derive(Debug)]
-pub(crate) struct Stored<'b>(&'b [StoredEntry]);
+pub(crate) struct PutFins<'b>(&'b [PutFinEntry]);
 
-impl Stored<'_> {
+impl PutFins<'_> {
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Id, u64)> + '_ {
         self.0.iter().map(|entry| (Id(entry.receiver.get()), entry.len.get()))
     }
 }
 
-/// The senders of what is finished.
+/// The senders of what is fins.
 #[derive(Debug)]
-pub(crate) struct Finished<'b>(&'b [U64]);
+pub(crate) struct Fins<'b>(&'b [U64]);
 
-impl Finished<'_> {
+impl Fins<'_> {
     pub(crate) fn iter(&self) -> impl Iterator<Item = Id> + '_ {
         self.0.iter().map(|sender| Id(sender.get()))
     }

@@ -27,15 +27,15 @@ pub(super) mod kind {
     pub(crate) const ACK: u8 = 4;
     pub(crate) const PUT: u8 = 5;
     pub(crate) const FRAGMENT: u8 = 6;
-    pub(crate) const FINISH: u8 = 7;
-    pub(crate) const STORED: u8 = 8;
+    pub(crate) const FIN: u8 = 7;
+    pub(crate) const PUT_FIN: u8 = 8;
     pub(crate) const CREDIT: u8 = 9;
     pub(crate) const ABORT: u8 = 10;
     pub(crate) const RESUME: u8 = 11;
     // Several at once: see `batch`.
     pub(crate) const PUTS: u8 = 12;
-    pub(crate) const ALL_STORED: u8 = 13;
-    pub(crate) const ALL_FINISHED: u8 = 14;
+    pub(crate) const PUT_FINS: u8 = 13;
+    pub(crate) const FINS: u8 = 14;
     pub(crate) const INVITE: u8 = 15;
 }
 
@@ -74,8 +74,8 @@ headers! {
     /// Behind a handle, where the data is blocks at regular distances. Three repetitions, and the distances of each.
     Blocks { offset: I64, block: U64, counts: [U64; 3], strides: [I64; 3] }
     Fragment { kind: u8, flags: u8, zero: [u8; 6], receiver: U64, offset: U64 }
-    Finish { kind: u8, flags: u8, zero: U16, code: U32, sender: U64 }
-    Stored { kind: u8, flags: u8, zero: U16, code: U32, receiver: U64, offset: U64, len: U64 }
+    Fin { kind: u8, flags: u8, zero: U16, code: U32, sender: U64 }
+    PutFin { kind: u8, flags: u8, zero: U16, code: U32, receiver: U64, offset: U64, len: U64 }
     Credit { kind: u8, flags: u8, zero: [u8; 6], consumed: U64 }
     AbortHeader { kind: u8, flags: u8, zero: U16, code: U32, receiver: U64, sent: U64 }
     Resume { kind: u8, flags: u8, zero: U16, btl: U32, received: U64 }
@@ -92,8 +92,8 @@ const _: () = {
     assert!(size_of::<AckHeader>() == 56 && offset_of!(AckHeader, sender) == 8 && offset_of!(AckHeader, offer) == 48);
     assert!(size_of::<PutHeader>() == 48 && offset_of!(PutHeader, btl) == 4 && offset_of!(PutHeader, total) == 40);
     assert!(size_of::<Fragment>() == 24 && offset_of!(Fragment, receiver) == 8 && offset_of!(Fragment, offset) == 16);
-    assert!(size_of::<Finish>() == 16 && offset_of!(Finish, code) == 4 && offset_of!(Finish, sender) == 8);
-    assert!(size_of::<Stored>() == 32 && offset_of!(Stored, offset) == 16 && offset_of!(Stored, len) == 24);
+    assert!(size_of::<Fin>() == 16 && offset_of!(Fin, code) == 4 && offset_of!(Fin, sender) == 8);
+    assert!(size_of::<PutFin>() == 32 && offset_of!(PutFin, offset) == 16 && offset_of!(PutFin, len) == 24);
     assert!(size_of::<Credit>() == 16 && offset_of!(Credit, consumed) == 8);
     assert!(size_of::<AbortHeader>() == 24 && offset_of!(AbortHeader, sent) == 16);
     assert!(size_of::<Resume>() == 16 && offset_of!(Resume, btl) == 4 && offset_of!(Resume, received) == 8);
@@ -225,13 +225,13 @@ impl Buffer {
                 let (receiver, offset) = (receiver.0.into(), offset.into());
                 self.push(Fragment { kind: kind::FRAGMENT, flags: 0, zero: [0; 6], receiver, offset }.as_bytes());
             }
-            Header::Finish { sender, result } => {
+            Header::Fin { sender, result } => {
                 let (code, sender) = (code(result).into(), sender.0.into());
-                self.push(Finish { kind: kind::FINISH, flags: 0, zero: 0.into(), code, sender }.as_bytes());
+                self.push(Fin { kind: kind::FIN, flags: 0, zero: 0.into(), code, sender }.as_bytes());
             }
-            Header::Stored { receiver, offset, len, result } => {
-                let header = Stored {
-                    kind: kind::STORED,
+            Header::PutFin { receiver, offset, len, result } => {
+                let header = PutFin {
+                    kind: kind::PUT_FIN,
                     flags: 0,
                     zero: 0.into(),
                     code: code(result).into(),

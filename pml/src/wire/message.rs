@@ -73,9 +73,9 @@ pub(crate) enum Header {
     /// Sender to receiver: data for `offset`.
     Fragment { receiver: Id, offset: u64 },
     /// Receiver to sender: nothing more is needed; `Err`: it failed here.
-    Finish { sender: Id, result: Result<(), Abort> },
+    Fin { sender: Id, result: Result<(), Abort> },
     /// Sender to receiver: the range has been stored; `Err`: it could not be.
-    Stored { receiver: Id, offset: u64, len: u64, result: Result<(), Abort> },
+    PutFin { receiver: Id, offset: u64, len: u64, result: Result<(), Abort> },
     /// Receiver to sender: the cost of all eager messages consumed so far.
     Credit { consumed: u64 },
     /// By another link: that of this transport has failed, and so many messages had come by it.
@@ -96,7 +96,7 @@ pub(crate) struct Ack {
     /// Bytes that the sender is asked for in all, by this and other messages.
     pub(crate) total: u64,
     /// The receiver's buffer is on a device: large fragments suit it, and as its copies may fail late, a
-    /// [`Header::Finish`] will tell how they went.
+    /// [`Header::Fin`] will tell how they went.
     pub(crate) to_device: bool,
     /// The sender is to claim this first: the receiver may have taken the range back, to fetch it itself.
     pub(crate) offer: Option<Offer>,

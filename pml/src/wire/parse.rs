@@ -136,21 +136,21 @@ pub(crate) fn parse(bytes: &[u8], message_len: usize) -> Result<(Header, usize),
             reader.range(offset, (message_len - len) as u64, u64::MAX)?;
             Ok((Header::Fragment { receiver: Id(header.receiver.get()), offset }, len))
         }
-        kind::FINISH => {
-            let header: headers::Finish = reader.read_all()?;
+        kind::FIN => {
+            let header: headers::Fin = reader.read_all()?;
             reader.flags(header.flags, 0)?;
             reserved(kind, &header.zero)?;
             let (sender, result) = (Id(header.sender.get()), result(header.code.get()));
-            Ok((Header::Finish { sender, result }, message_len))
+            Ok((Header::Fin { sender, result }, message_len))
         }
-        kind::STORED => {
-            let header: headers::Stored = reader.read_all()?;
+        kind::PUT_FIN => {
+            let header: headers::PutFin = reader.read_all()?;
             reader.flags(header.flags, 0)?;
             reserved(kind, &header.zero)?;
             let (offset, len) = (header.offset.get(), header.len.get());
             reader.range(offset, len, u64::MAX)?;
             let (receiver, result) = (Id(header.receiver.get()), result(header.code.get()));
-            Ok((Header::Stored { receiver, offset, len, result }, message_len))
+            Ok((Header::PutFin { receiver, offset, len, result }, message_len))
         }
         kind::CREDIT => {
             let header: headers::Credit = reader.read_all()?;

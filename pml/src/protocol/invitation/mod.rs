@@ -8,7 +8,7 @@
 //!
 //! ```text
 //! receiver: post ─ Invite(seq) ─┬─ default stream idle? ─ open ─┐    Rendezvous(seq, invitable): matched, nothing to answer
-//! sender:                send ──┴─ Rendezvous(seq) ─────────────┴─ claim ─ copy ─ Stored
+//! sender:                send ──┴─ Rendezvous(seq) ─────────────┴─ claim ─ copy ─ PutFin
 //! ```
 //!
 //! All that follows is as if the receiver had asked for the data ([`Header::Put`](crate::wire::Header::Put)). Which of the two happened must be

@@ -9,7 +9,7 @@ use cableway_common_cuda::Devices;
 use super::state::{Expected, GIVEN, Given, Invitations, NONE, ReceiveKey, is_able};
 use crate::core::{Completion, Core, Done, Peer};
 use crate::protocol::context::Links;
-use crate::protocol::transfer::{Channel, Claimed, Incoming, Slot, State, Way};
+use crate::protocol::transfer::{Channel, Claimed, Incoming, Protocol, Slot, State};
 use crate::wire::{Announced, Envelope, Exposed, Header, Id, Invite};
 
 /// To be called before a receive in device memory is posted: if its sender may be invited, what [`invite`] takes. Until then
@@ -19,7 +19,7 @@ pub(crate) fn expect(core: &Core, slot: &Slot, request: NonNull<Completion>) -> 
     if slot.peer.hint.load(Relaxed) == NONE || !core.parameters.device_invitations || core.copy_only() {
         return None;
     }
-    Some(slot.channel.lock().above.invitations.expect(request))
+    Some(slot.channel.lock().state.invitations.expect(request))
 }
 
 /// Invites the sender of a message to store it in the buffer of a receive that was just posted; false if that does not pay,
@@ -36,7 +36,7 @@ pub(crate) unsafe fn invite(
     let mut done = Done::default();
     let (Some(message), Some(region)) = (message, region.filter(|region| region.len != 0)) else {
         slot.with(core, &mut done, |channel, _| {
-            let invitations = &mut channel.above.invitations;
+            let invitations = &mut channel.state.invitations;
             if message.is_none() {
                 note_window(invitations);
             }
@@ -48,12 +48,12 @@ pub(crate) unsafe fn invite(
     // The peer's copy knows nothing of our default stream.
     let settled = core.devices.settled_since(&region.location, core.devices.moment());
     let invited = slot.with(core, &mut done, |channel, _| {
-        let expected = channel.above.invitations.is_expected(expected);
+        let expected = channel.state.invitations.is_expected(expected);
         let may = expected && slot.peer.gone().is_none() && may_invite(channel);
         // SAFETY: the caller's promise. The receive has not been matched, or that has not got as far as the lock, and
         // will find the invitation.
         let invited = may && unsafe { tell(channel, &message, key, region, settled) };
-        channel.above.invitations.tell(&slot.peer);
+        channel.state.invitations.tell(&slot.peer);
         invited
     });
     let open = invited && (settled || open(core, slot, (&message, key), &region, &mut done));
@@ -76,7 +76,7 @@ fn open(core: &Core, slot: &Slot, of: (&Envelope, ReceiveKey), region: &Region, 
 pub(crate) fn is_withdrawn(core: &Core, slot: &Slot, of: (u32, ReceiveKey), done: &mut Done) -> bool {
     slot.peer.hint.load(Relaxed) != GIVEN
         || slot.with(core, done, |channel, _| {
-            let given = channel.above.invitations.given.as_ref();
+            let given = channel.state.invitations.given.as_ref();
             !given.is_some_and(|given| (given.envelope.context, given.key) == of) || withdraw(channel)
         })
 }
@@ -86,7 +86,7 @@ pub(crate) fn is_withdrawn(core: &Core, slot: &Slot, of: (u32, ReceiveKey), done
 pub(crate) fn end(core: &Core, slot: &Slot, context: u32) -> Option<ReceiveKey> {
     let mut done = Done::default();
     let claimed = slot.with(core, &mut done, |channel, _| {
-        let invitations = &mut channel.above.invitations;
+        let invitations = &mut channel.state.invitations;
         invitations.expected = None;
         let given = invitations.given.as_ref().filter(|given| given.envelope.context == context);
         let key = given.map(|given| given.key)?;
@@ -98,21 +98,21 @@ pub(crate) fn end(core: &Core, slot: &Slot, context: u32) -> Option<ReceiveKey> 
 
 /// Whether the next receive should come with an invitation.
 fn may_invite(channel: &mut Channel) -> bool {
-    if channel.above.invitations.given.is_some() {
+    if channel.state.invitations.given.is_some() {
         // Its receive was matched by something else, or is another's. What the peer has claimed it will come to.
         if !withdraw(channel) {
             return false;
         }
-        channel.above.invitations.worth.missed();
+        channel.state.invitations.backoff.missed();
     }
-    let Channel { links, above } = channel;
-    is_able(&links.active) && above.invitations.worth.pays() && links.failover.is_none()
+    let Channel { links, state } = channel;
+    is_able(&links.active) && state.invitations.backoff.pays() && links.failover.is_none()
 }
 
 /// # Safety
 /// As [`invite`].
 unsafe fn tell(channel: &mut Channel, envelope: &Envelope, key: ReceiveKey, region: Region, open: bool) -> bool {
-    let Channel { links, above: State { receives, invitations, .. } } = channel;
+    let Channel { links, state: State { receives, invitations, .. } } = channel;
     // Two threads may have posted at once. Nothing overtakes what waits.
     let free = invitations.given.is_none() && links.control.waiting.is_empty();
     let ([link], true) = (links.active.as_mut_slice(), free) else { return false };
@@ -136,7 +136,7 @@ unsafe fn tell(channel: &mut Channel, envelope: &Envelope, key: ReceiveKey, regi
 /// The default stream is idle, so that the peer may store; or it is not, and the invitation is taken back. False if the
 /// receive is not to be stored so.
 fn open_invitation(channel: &mut Channel, (envelope, key): (&Envelope, ReceiveKey), idle: bool) -> bool {
-    let Channel { links, above: State { invitations, .. } } = channel;
+    let Channel { links, state: State { invitations, .. } } = channel;
     // Its message may have come meanwhile, by another thread.
     let of = |given: &&mut Box<Given>| (&given.envelope, given.key) == (envelope, key);
     let Some(given) = invitations.given.as_mut().filter(of) else { return false };
@@ -153,7 +153,7 @@ fn open_invitation(channel: &mut Channel, (envelope, key): (&Envelope, ReceiveKe
 
 /// Takes the invitation back, if there is one: false if the peer has claimed it.
 fn withdraw(channel: &mut Channel) -> bool {
-    let Channel { links: Links { active, broken, .. }, above: State { receives, invitations, .. } } = channel;
+    let Channel { links: Links { active, broken, .. }, state: State { receives, invitations, .. } } = channel;
     let Some(given) = &mut invitations.given else { return true };
     // An offer is ended once.
     let Some(offer) = given.offer.take() else { return false };
@@ -179,16 +179,16 @@ pub(crate) fn answer(
     announced: &Announced,
     would_ask: bool,
 ) -> Option<Box<Given>> {
-    let given = channel.above.invitations.given.as_ref().filter(|given| given.envelope.names(envelope))?;
+    let given = channel.state.invitations.given.as_ref().filter(|given| given.envelope.names(envelope))?;
     let in_window = given.in_window;
     let answers = would_ask && given.open && announced.invitable && announced.len <= given.len;
     if !answers && withdraw(channel) {
-        channel.above.invitations.worth.missed();
+        channel.state.invitations.backoff.missed();
         return None;
     }
-    let invitations = &mut channel.above.invitations;
+    let invitations = &mut channel.state.invitations;
     if !in_window {
-        invitations.worth.taken();
+        invitations.backoff.taken();
     }
     invitations.given.take()
 }
@@ -198,7 +198,7 @@ fn note_window(invitations: &mut Invitations) {
     if let Some(given) = &mut invitations.given
         && !std::mem::replace(&mut given.in_window, true)
     {
-        invitations.worth.rest();
+        invitations.backoff.rest();
     }
 }
 
@@ -207,14 +207,14 @@ pub(crate) fn receive(channel: &mut Channel, given: Given, mut transfer: Incomin
     let Given { receiver, link, offer, registration, .. } = given;
     transfer.note_asked(transfer.wanted);
     let claimed = offer.map(|offer| Claimed { link, offer });
-    transfer.way = Way::Put { keepers: registration.into_keeper().into_iter().collect(), claimed };
-    channel.above.receives.fill(receiver, transfer);
+    transfer.protocol = Protocol::Put { keepers: registration.into_keeper().into_iter().collect(), claimed };
+    channel.state.receives.fill(receiver, transfer);
     receiver
 }
 
 /// The peer is gone.
 pub(crate) fn forget(channel: &mut Channel, peer: &Peer) {
-    let State { receives, invitations, .. } = &mut channel.above;
+    let State { receives, invitations, .. } = &mut channel.state;
     if let Some(given) = invitations.given.take() {
         receives.release(given.receiver);
     }

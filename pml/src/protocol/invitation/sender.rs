@@ -8,7 +8,7 @@ use crate::wire::{Exposed, Id, Invite, Malformed, Put};
 
 /// The receiver says where a message is to be stored.
 pub(crate) fn invited(cx: &mut Context<'_>, channel: &mut Channel, invite: Invite) -> Result<(), Malformed> {
-    let State { sends, invitations, .. } = &mut channel.above;
+    let State { sends, invitations, .. } = &mut channel.state;
     match sends.find(|sent| sent.is_announced() && invite.envelope.names(&sent.envelope)) {
         Some(id) => accept(cx, channel, id, Box::new(invite)),
         None => {
@@ -22,14 +22,14 @@ pub(crate) fn invited(cx: &mut Context<'_>, channel: &mut Channel, invite: Invit
 /// A message was announced. If it is invited already, it is stored at once.
 #[inline]
 pub(crate) fn announced(cx: &mut Context<'_>, channel: &mut Channel, id: Id) {
-    if channel.above.invitations.taken.is_some() {
+    if channel.state.invitations.taken.is_some() {
         take(cx, channel, id);
     }
 }
 
 #[inline(never)]
 fn take(cx: &mut Context<'_>, channel: &mut Channel, id: Id) {
-    let State { sends, invitations, .. } = &mut channel.above;
+    let State { sends, invitations, .. } = &mut channel.state;
     let Some(sent) = sends.get_mut(id).filter(|sent| sent.is_announced()) else { return };
     if let Some(invite) = invitations.taken.take_if(|invite| invite.envelope.names(&sent.envelope)) {
         // It was not asked for in any other way, and all of it is.
@@ -41,7 +41,7 @@ fn take(cx: &mut Context<'_>, channel: &mut Channel, id: Id) {
 /// Stores a message that was announced, as soon as the receiver lets it. What the receiver was not told to expect is left:
 /// it asks otherwise.
 fn accept(cx: &mut Context<'_>, channel: &mut Channel, id: Id, invite: Box<Invite>) -> Result<(), Malformed> {
-    let Channel { links: Links { active, .. }, above: State { sends, invitations, .. } } = channel;
+    let Channel { links: Links { active, .. }, state: State { sends, invitations, .. } } = channel;
     let invitable = |sent: &Outgoing| matches!(sent.one_copy, OneCopy::Stores { invitable: true });
     let Some(sent) = sends.get_mut(id).filter(|sent| invitable(sent) && sent.len <= invite.len) else {
         return Ok(());
@@ -64,18 +64,18 @@ fn accept(cx: &mut Context<'_>, channel: &mut Channel, id: Id, invite: Box<Invit
 /// Looks whether buffers are free that peers have told of; how many were.
 #[inline]
 pub(crate) fn advance(cx: &mut Context<'_>, channel: &mut Channel) -> usize {
-    if channel.above.invitations.are_pending() { advance_pending(cx, channel) } else { 0 }
+    if channel.state.invitations.are_pending() { advance_pending(cx, channel) } else { 0 }
 }
 
 fn advance_pending(cx: &mut Context<'_>, channel: &mut Channel) -> usize {
-    let Invitations { pending, .. } = &mut channel.above.invitations;
+    let Invitations { pending, .. } = &mut channel.state.invitations;
     let pending = std::mem::take(pending);
     let before = pending.len();
     for (id, invite) in pending {
-        if channel.above.sends.get_mut(id).is_some_and(|sent| sent.is_announced()) {
+        if channel.state.sends.get_mut(id).is_some_and(|sent| sent.is_announced()) {
             let accepted = accept(cx, channel, id, invite);
             debug_assert!(accepted.is_ok(), "{accepted:?}");
         }
     }
-    before - channel.above.invitations.pending.len()
+    before - channel.state.invitations.pending.len()
 }

@@ -35,21 +35,21 @@ pub(crate) struct Invitations {
     pub(super) expected: Option<Expected>,
     /// How many were.
     pub(super) last: u64,
-    pub(super) worth: Worth,
+    pub(super) backoff: Backoff,
 }
 
-/// What is known of a peer's invitations without its lock: none is worth giving and none is given, one is worth it, or one
-/// is given. May be late.
+/// What [`Peer::hint`] says without the peer's lock: no invitation is given and none pays, one pays, or one is given. The
+/// hint may be late.
 pub(super) const NONE: u8 = 0;
-const WORTH: u8 = 1;
+const PAYS: u8 = 1;
 pub(super) const GIVEN: u8 = 2;
 
 impl Invitations {
     /// Lets that be known.
     pub(super) fn tell(&self, peer: &Peer) {
-        let state = match (&self.given, self.worth.pays()) {
+        let state = match (&self.given, self.backoff.pays()) {
             (Some(_), _) => GIVEN,
-            (None, true) => WORTH,
+            (None, true) => PAYS,
             (None, false) => NONE,
         };
         peer.hint.store(state, Relaxed);
@@ -124,7 +124,7 @@ impl Envelope {
 
 /// The peer stored all of a message that it was asked for.
 pub(crate) fn note_stored_whole(peer: &Peer, invitations: &mut Invitations) {
-    invitations.worth.stored();
+    invitations.backoff.stored();
     invitations.tell(peer);
 }
 
@@ -137,9 +137,9 @@ pub(crate) fn is_able(active: &[Link]) -> bool {
     matches!(active, [link] if link.has(ABLE) && !link.has(Flags::FAILOVER))
 }
 
-/// Whether invitations pay.
+/// Whether invitations pay: pauses that double each time that one was of no use.
 #[derive(Debug, Default)]
-pub(super) struct Worth {
+pub(super) struct Backoff {
     /// The peer stores its messages.
     stores: bool,
     /// Invitations in a row that nobody took.
@@ -150,7 +150,7 @@ pub(super) struct Worth {
     pauses: u32,
 }
 
-impl Worth {
+impl Backoff {
     pub(super) fn pays(&self) -> bool {
         self.stores && self.pause == 0
     }
@@ -182,10 +182,10 @@ impl Worth {
 mod tests {
     use super::*;
 
-    fn stored_until_it_pays(worth: &mut Worth) -> u32 {
+    fn stored_until_it_pays(backoff: &mut Backoff) -> u32 {
         let mut count = 0;
-        while !worth.pays() {
-            worth.stored();
+        while !backoff.pays() {
+            backoff.stored();
             count += 1;
         }
         count
@@ -193,21 +193,21 @@ mod tests {
 
     #[test]
     fn invitations_that_nobody_takes_are_given_now_and_then() {
-        let mut worth = Worth::default();
-        assert_eq!(stored_until_it_pays(&mut worth), 1, "the peer has stored nothing before");
+        let mut backoff = Backoff::default();
+        assert_eq!(stored_until_it_pays(&mut backoff), 1, "the peer has stored nothing before");
         for round in 0..10 {
             for _ in 0..PATIENCE {
-                assert!(worth.pays());
-                worth.missed();
+                assert!(backoff.pays());
+                backoff.missed();
             }
-            assert_eq!(stored_until_it_pays(&mut worth), PAUSE << round.min(MOST_DOUBLED));
+            assert_eq!(stored_until_it_pays(&mut backoff), PAUSE << round.min(MOST_DOUBLED));
         }
         for _ in 0..PATIENCE * 2 {
-            worth.missed();
-            worth.taken();
-            assert!(worth.pays());
+            backoff.missed();
+            backoff.taken();
+            assert!(backoff.pays());
         }
-        worth.rest();
-        assert_eq!(stored_until_it_pays(&mut worth), PAUSE);
+        backoff.rest();
+        assert_eq!(stored_until_it_pays(&mut backoff), PAUSE);
     }
 }

@@ -6,7 +6,7 @@ use cableway_common_cuda::Order;
 use crate::core::Link;
 use crate::error::Abort;
 use crate::protocol::context::Context;
-use crate::protocol::transfer::{Channel, State, Way};
+use crate::protocol::transfer::{Channel, Protocol, State};
 use crate::protocol::{fragments, invitation, pieces, settle};
 use crate::wire::Malformed;
 use crate::wire::{Exposed, Header, Id, Put, WholePut};
@@ -19,7 +19,7 @@ pub(crate) fn expose(channel: &mut Channel, id: Id, mut registered: Option<(u32,
     }
     // In the order in which it is said.
     channel.links.send_gathered();
-    let Channel { links, above: State { receives, .. } } = channel;
+    let Channel { links, state: State { receives, .. } } = channel;
     let Some(transfer) = receives.get_mut(id) else { return };
     transfer.keep(None);
     let blocks = transfer.whole(Order::None).filter(|whole| whole.1.is_some());
@@ -77,7 +77,7 @@ pub(crate) fn expose(channel: &mut Channel, id: Id, mut registered: Option<(u32,
 /// Has the only link register all of a device's buffer, and the sender asked to store there, with others of its messages;
 /// false, and nothing has happened, where it is not as simple.
 fn expose_whole(channel: &mut Channel, id: Id, registered: &mut Option<(u32, Registration)>) -> bool {
-    let Channel { links, above: State { receives, .. } } = channel;
+    let Channel { links, state: State { receives, .. } } = channel;
     let (Some(transfer), [link]) = (receives.get_mut(id), links.active.as_mut_slice()) else { return false };
     let able = transfer.is_on_device() && link.has(Flags::DEVICE_PUT);
     let Some(region) = transfer.region(0, transfer.wanted, Order::None).filter(|_| able) else { return false };
@@ -98,7 +98,7 @@ fn expose_whole(channel: &mut Channel, id: Id, registered: &mut Option<(u32, Reg
 }
 
 /// The sender has stored a range, or could not.
-pub(crate) fn stored(
+pub(crate) fn fin(
     cx: &mut Context<'_>,
     channel: &mut Channel,
     id: Id,
@@ -107,15 +107,15 @@ pub(crate) fn stored(
 ) -> Result<(), Malformed> {
     let transfer = fragments::awaiting(channel, id, "a report of a store", (offset, len))?;
     transfer.awaited -= len;
-    if !pieces::stored(cx, channel, id, (offset, len), result.is_ok())
-        && let Some(transfer) = channel.above.receives.get_mut(id)
+    if !pieces::fin(cx, channel, id, (offset, len), result.is_ok())
+        && let Some(transfer) = channel.state.receives.get_mut(id)
     {
         if result.is_ok() {
             transfer.arrived += len;
             let whole = offset == 0 && len == transfer.wanted;
-            let invited = matches!(transfer.way, Way::Put { claimed: Some(_), .. });
+            let invited = matches!(transfer.protocol, Protocol::Put { claimed: Some(_), .. });
             if whole && !invited && transfer.is_on_device() {
-                invitation::note_stored_whole(cx.peer, &mut channel.above.invitations);
+                invitation::note_stored_whole(cx.peer, &mut channel.state.invitations);
             }
         } else {
             transfer.asked -= len;

@@ -15,7 +15,7 @@ use crate::wire::{Header, Malformed, Put};
 pub(crate) fn asked(cx: &mut Context<'_>, channel: &mut Channel, put: &Put) -> Result<(), Malformed> {
     let Put { sender: id, receiver, offset, len, total, to } = *put;
     let what = "a request to put";
-    let Channel { links, above: State { sends, queues, fetches, .. } } = channel;
+    let Channel { links, state: State { sends, queues, one_copy, .. } } = channel;
     let transfer = sends.get_mut(id).ok_or(Malformed::NoTransfer { what, id: id.0 })?;
     transfer.ask(what, (id, receiver), (offset, offset + len), total)?;
     if transfer.failure.is_none() {
@@ -25,7 +25,7 @@ pub(crate) fn asked(cx: &mut Context<'_>, channel: &mut Channel, put: &Put) -> R
         if location.on_device()
             && let Some(link) = link.and_then(|serial| links.by_serial(serial))
         {
-            fetches.let_peer_copy(peer_copies(link, &location, &to.handle, len));
+            one_copy.let_peer_copy(peer_copies(link, &location, &to.handle, len));
         }
         // Without the link the job fails at once, and the receiver asks for fragments instead.
         let job = PutJob {
@@ -81,12 +81,12 @@ pub(super) fn peer_copies(link: &Link, local: &Location, handle: &RemoteHandle, 
 /// Goes on with queued jobs; returns how many pieces were handed to links.
 pub(crate) fn advance(cx: &mut Context<'_>, channel: &mut Channel) -> usize {
     let mut pieces = 0;
-    while let Some(&index) = channel.above.queues.puts.front() {
+    while let Some(&index) = channel.state.queues.puts.front() {
         match store_piece(cx, channel, index) {
             Ok(Some(Transfer::Busy)) => break,
             Ok(Some(Transfer::Done | Transfer::Started)) => pieces += 1,
             Ok(None) => {
-                channel.above.queues.puts.pop_front();
+                channel.state.queues.puts.pop_front();
                 settle_job(cx, channel, index);
             }
             Err(broken) => {
@@ -100,7 +100,7 @@ pub(crate) fn advance(cx: &mut Context<'_>, channel: &mut Channel) -> usize {
 
 /// Hands the job's next piece to its link; none if there is no more to hand over now.
 fn store_piece(cx: &Context<'_>, channel: &mut Channel, index: usize) -> Result<Option<Transfer>, (usize, Error)> {
-    let Channel { links: Links { active, operations, .. }, above: State { sends, queues, .. } } = channel;
+    let Channel { links: Links { active, operations, .. }, state: State { sends, queues, .. } } = channel;
     let Some(job) = queues.put_jobs.get_mut(index) else { return Ok(None) };
     let (Some(transfer), Some(link)) = (sends.get_mut(job.id), active.iter_mut().find(|link| link.serial == job.link))
     else {
@@ -163,7 +163,7 @@ fn is_idle(devices: &Devices, at: &Location, order: Order) -> bool {
 
 /// A piece is done.
 pub(crate) fn completed(cx: &mut Context<'_>, channel: &mut Channel, index: usize, result: Result<(), Error>) {
-    let State { sends, queues, .. } = &mut channel.above;
+    let State { sends, queues, .. } = &mut channel.state;
     let Some(job) = queues.put_jobs.get_mut(index) else { return };
     job.outstanding -= 1;
     job.failed |= result.is_err();
@@ -183,7 +183,7 @@ pub(crate) fn completed(cx: &mut Context<'_>, channel: &mut Channel, index: usiz
 
 /// Tells the receiver if the whole range is stored, or cannot be.
 fn settle_job(cx: &mut Context<'_>, channel: &mut Channel, index: usize) {
-    let Channel { links, above: State { sends, queues, fetches, .. } } = channel;
+    let Channel { links, state: State { sends, queues, one_copy, .. } } = channel;
     let Some(job) = queues.put_jobs.get(index) else { return };
     if job.outstanding != 0 || !(job.failed || job.next == job.len) {
         return;
@@ -199,11 +199,11 @@ fn settle_job(cx: &mut Context<'_>, channel: &mut Channel, index: usize) {
         } else {
             transfer.note_settled(len);
             if transfer.is_on_device() {
-                fetches.fetched();
+                one_copy.succeeded();
             }
         }
         if transfer.failure.is_none() && !transfer.gone {
-            links.send_control(&Header::Stored { receiver, offset, len, result });
+            links.send_control(&Header::PutFin { receiver, offset, len, result });
         }
     }
     settle::send(cx, channel, id);

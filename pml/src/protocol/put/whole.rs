@@ -55,7 +55,7 @@ pub(crate) fn store(
     (tag, ordinal, handle): (BtlTag, u8, &RemoteHandle),
     learn: bool,
 ) -> Result<bool, Malformed> {
-    let Channel { links: Links { active, operations, .. }, above: State { sends, fetches, .. } } = channel;
+    let Channel { links: Links { active, operations, .. }, state: State { sends, one_copy, .. } } = channel;
     let (Some(transfer), [link]) = (sends.get_mut(id), active.as_mut_slice()) else { return Ok(false) };
     let location = *transfer.convertor.location();
     let able = link.capabilities();
@@ -76,7 +76,7 @@ pub(crate) fn store(
     // SAFETY: the buffer stays valid and unwritten until the request completes, which waits for the operation.
     let put = unsafe { link.endpoint.put(&region.into(), &Remote::at(handle, 0), cx.peer.token(operation)) };
     if learn && !matches!(put, Ok(Transfer::Busy)) {
-        fetches.let_peer_copy(peer_copies(link, &location, handle, len));
+        one_copy.let_peer_copy(peer_copies(link, &location, handle, len));
     }
     if matches!(put, Ok(Transfer::Started)) {
         link.carried = true;
@@ -109,7 +109,7 @@ pub(crate) fn completed(
     (id, receiver, len): (Id, Id, u64),
     result: &Result<(), Error>,
 ) {
-    let Channel { links, above: State { sends, fetches, .. } } = channel;
+    let Channel { links, state: State { sends, one_copy, .. } } = channel;
     let Some(transfer) = sends.get_mut(id) else { return };
     transfer.busy -= 1;
     let stored = result.is_ok();
@@ -117,15 +117,15 @@ pub(crate) fn completed(
     // As of a job's pieces.
     if stored && transfer.failure.is_none() {
         transfer.note_settled(len);
-        fetches.fetched();
+        one_copy.succeeded();
     } else {
         transfer.note_refused(len);
     }
     if transfer.failure.is_none() && !transfer.gone {
         match stored {
-            true => links.tell_stored(receiver, len),
+            true => links.send_put_fin(receiver, len),
             false => {
-                links.send_control(&Header::Stored { receiver, offset: 0, len, result: Err(Abort::Transport) });
+                links.send_control(&Header::PutFin { receiver, offset: 0, len, result: Err(Abort::Transport) });
             }
         }
     }

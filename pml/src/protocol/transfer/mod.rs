@@ -7,7 +7,7 @@ mod send;
 mod state;
 
 pub(crate) use fetch::{Fetch, Remote};
-pub(crate) use pieces::{DEPTH, Holds, Lane, Pieces};
-pub(crate) use receive::{Claimed, Incoming, Then as AfterOrder, Way};
+pub(crate) use pieces::{DEPTH, Lane, LaneState, Pieces};
+pub(crate) use receive::{AfterOrder, Claimed, Incoming, Protocol};
 pub(crate) use send::{Answer, OneCopy, Outgoing, Stage};
 pub(crate) use state::{Channel, OpenOffer, PutJob, Slot, State};

@@ -31,11 +31,11 @@ pub(crate) struct Lane {
     pub(crate) slot: Slot,
     /// The link that it was registered with, as headers call it.
     pub(crate) via: (BtlTag, u8),
-    pub(crate) holds: Holds,
+    pub(crate) holds: LaneState,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Holds {
+pub(crate) enum LaneState {
     Nothing,
     /// The sender was asked for so many bytes from this one on.
     Asked(u64, u64),
@@ -50,12 +50,12 @@ impl Pieces {
 
     /// The lane whose piece that is.
     pub(crate) fn asked(&mut self, offset: u64, len: u64) -> Option<usize> {
-        self.lanes.iter().position(|lane| lane.holds == Holds::Asked(offset, len))
+        self.lanes.iter().position(|lane| lane.holds == LaneState::Asked(offset, len))
     }
 
     pub(crate) fn put_down(&mut self, lane: usize) {
         self.lanes[lane].slot.expose(false);
-        self.lanes[lane].holds = Holds::Nothing;
+        self.lanes[lane].holds = LaneState::Nothing;
     }
 
     /// Gives up, of `wanted` bytes, those that were not asked for; how many.
@@ -67,7 +67,7 @@ impl Pieces {
     /// The sender has given up, after all that it was storing.
     pub(crate) fn put_down_asked(&mut self) {
         for lane in 0..self.lanes.len() {
-            if matches!(self.lanes[lane].holds, Holds::Asked(..)) {
+            if matches!(self.lanes[lane].holds, LaneState::Asked(..)) {
                 self.put_down(lane);
             }
         }

@@ -29,18 +29,18 @@ pub(crate) struct Incoming {
     pub(crate) awaited: u64,
     /// Operations and copies that still write to the buffer.
     pub(crate) busy: usize,
-    pub(crate) way: Way,
+    pub(crate) protocol: Protocol,
     /// The sender waits for a FIN.
-    pub(crate) finish: bool,
+    pub(crate) owes_fin: bool,
     pub(crate) failure: Option<Box<Error>>,
     /// The sender has given up, or is dead.
     pub(crate) gone: bool,
 }
 
 /// How the data comes.
-pub(crate) enum Way {
+pub(crate) enum Protocol {
     /// The default stream's work on the buffer is waited for.
-    Ordering(Box<Then>),
+    Ordering(Box<AfterOrder>),
     /// This process fetches it, or offers it to the sender.
     Get(Box<Fetch>),
     /// The sender stores it.
@@ -57,7 +57,7 @@ pub(crate) enum Way {
 }
 
 /// What follows once the default stream's work is done.
-pub(crate) enum Then {
+pub(crate) enum AfterOrder {
     Fetch(Remote),
     /// The sender stores; where that cannot be, it is fetched.
     Expose(Option<Remote>),
@@ -85,8 +85,8 @@ impl Incoming {
             asked: 0,
             awaited: 0,
             busy: 0,
-            way: Way::Fragments,
-            finish: false,
+            protocol: Protocol::Fragments,
+            owes_fin: false,
             failure: None,
             gone: false,
         }
@@ -117,23 +117,23 @@ impl Incoming {
     }
 
     pub(crate) fn fetch(&mut self) -> Option<&mut Fetch> {
-        match &mut self.way {
-            Way::Get(fetch) => Some(fetch),
+        match &mut self.protocol {
+            Protocol::Get(fetch) => Some(fetch),
             _ => None,
         }
     }
 
     pub(crate) fn pieces(&mut self) -> Option<&mut Pieces> {
-        match &mut self.way {
-            Way::Pieces(pieces) => Some(pieces),
+        match &mut self.protocol {
+            Protocol::Pieces(pieces) => Some(pieces),
             _ => None,
         }
     }
 
     /// Keeps what lets the sender store.
     pub(crate) fn keep(&mut self, keeper: Option<Box<dyn Send>>) {
-        let Way::Put { keepers, .. } = &mut self.way else {
-            self.way = Way::Put { keepers: keeper.into_iter().collect(), claimed: None };
+        let Protocol::Put { keepers, .. } = &mut self.protocol else {
+            self.protocol = Protocol::Put { keepers: keeper.into_iter().collect(), claimed: None };
             return;
         };
         keepers.extend(keeper);
@@ -160,9 +160,9 @@ impl Incoming {
     /// Gives up what was neither asked for nor fetched; whether there was anything among the pieces.
     pub(crate) fn give_up_rest(&mut self) -> bool {
         let wanted = self.wanted;
-        let (given_up, pieces) = match &mut self.way {
-            Way::Get(fetch) => (fetch.give_up(), false),
-            Way::Pieces(pieces) => (pieces.give_up(wanted), true),
+        let (given_up, pieces) = match &mut self.protocol {
+            Protocol::Get(fetch) => (fetch.give_up(), false),
+            Protocol::Pieces(pieces) => (pieces.give_up(wanted), true),
             _ => (0, false),
         };
         self.arrived += given_up;
@@ -172,7 +172,7 @@ impl Incoming {
     /// Of pieces of a message that has failed here, nothing more is asked for, and the sender must hear that.
     pub(crate) fn give_up_pieces_after_failure(&mut self) {
         if self.failure.is_some() && self.pieces().is_some() && self.give_up_rest() {
-            self.finish = true;
+            self.owes_fin = true;
         }
     }
 
@@ -183,7 +183,7 @@ impl Incoming {
 
     /// Whether nothing more is to come from the sender.
     pub(crate) fn has_arrived(&self) -> bool {
-        !matches!(self.way, Way::Get(_)) && self.asked == self.wanted && self.awaited == 0
+        !matches!(self.protocol, Protocol::Get(_)) && self.asked == self.wanted && self.awaited == 0
     }
 
     pub(crate) fn is_over(&self) -> bool {

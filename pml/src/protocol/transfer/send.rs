@@ -25,7 +25,7 @@ pub(crate) struct Outgoing {
     /// Operations and copies that still read the buffer.
     pub(crate) busy: usize,
     /// The receiver's FIN has come.
-    pub(crate) finished: bool,
+    pub(crate) fin_received: bool,
     pub(crate) failure: Option<Box<Error>>,
     /// There is nobody left to tell.
     pub(crate) gone: bool,
@@ -95,7 +95,7 @@ impl Outgoing {
             stage: Stage::Starting(Start::Announce),
             one_copy: OneCopy::None,
             busy: 0,
-            finished: false,
+            fin_received: false,
             failure: None,
             gone: false,
         }
@@ -169,8 +169,8 @@ impl Outgoing {
         total: u64,
     ) -> Result<&mut Answer, Malformed> {
         let asked = match &self.stage {
-            Stage::Announced if !self.finished => 0,
-            Stage::Moving(answer) if !self.finished && (answer.receiver, answer.total) == (receiver, total) => {
+            Stage::Announced if !self.fin_received => 0,
+            Stage::Moving(answer) if !self.fin_received && (answer.receiver, answer.total) == (receiver, total) => {
                 answer.asked
             }
             _ => return Err(Malformed::OutOfTurn { what, id: id.0 }),
@@ -209,12 +209,12 @@ impl Outgoing {
         }
         if self.failure.is_some() {
             // Before the receiver has answered there is no transfer there that could be given up.
-            return self.gone || self.finished || matches!(self.stage, Stage::Moving(_));
+            return self.gone || self.fin_received || matches!(self.stage, Stage::Moving(_));
         }
         match &self.stage {
-            Stage::Starting(_) | Stage::Announced => self.finished,
+            Stage::Starting(_) | Stage::Announced => self.fin_received,
             Stage::Leaving => true,
-            Stage::Moving(answer) => self.finished || (answer.settled == answer.total && !answer.to_device),
+            Stage::Moving(answer) => self.fin_received || (answer.settled == answer.total && !answer.to_device),
         }
     }
 }

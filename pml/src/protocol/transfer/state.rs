@@ -9,10 +9,10 @@ use slab::Slab;
 
 use super::receive::Incoming;
 use super::send::Outgoing;
-use crate::core::{self, Above, Peer, Table};
+use crate::core::{self, Peer, PeerState, Table};
 use crate::protocol::context::Operation;
-use crate::protocol::fetches::Fetches;
 use crate::protocol::invitation::Invitations;
+use crate::protocol::one_copy::OneCopyHistory;
 use crate::wire::Id;
 
 pub(crate) type Channel = core::Channel<State>;
@@ -25,7 +25,7 @@ pub(crate) struct State {
     pub(crate) queues: Queues,
     pub(crate) offers: Offers,
     /// What the peer does with small device messages.
-    pub(crate) fetches: Fetches,
+    pub(crate) one_copy: OneCopyHistory,
     /// Receives whose buffers are told before their messages are announced.
     pub(crate) invitations: Invitations,
 }
@@ -114,7 +114,7 @@ impl Offers {
     }
 }
 
-impl Above for State {
+impl PeerState for State {
     type Operation = Operation;
 
     #[inline]

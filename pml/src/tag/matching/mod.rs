@@ -54,7 +54,7 @@ pub(crate) enum Released<P, U> {
     /// It goes to this receive.
     Matched(P, i32, U),
     /// It was stored as unexpected.
-    Stored,
+    Unexpected,
 }
 
 /// The receives `P` and messages `U` that wait in one communicator.
@@ -122,7 +122,7 @@ impl<P, U> Matcher<P, U> {
             Some(receive) => Released::Matched(receive, tag, message),
             None => {
                 self.unexpected.push(source, tag, message);
-                Released::Stored
+                Released::Unexpected
             }
         })
     }

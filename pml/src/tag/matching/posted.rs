@@ -38,7 +38,7 @@ struct Queue<P> {
     withdrawn: usize,
 }
 
-/// Room for so many receives is kept in a queue that runs empty.
+/// Capacity for so many receives is kept in a queue that runs empty.
 const KEPT_ROOM: usize = 256;
 
 impl<P> Default for Queue<P> {

@@ -100,7 +100,7 @@ impl Tested {
                 Released::Matched(receive, tag, id) => {
                     assert_eq!(self.reference.arrive(source, tag, id), Some(receive))
                 }
-                Released::Stored => {
+                Released::Unexpected => {
                     let last = self.parked_id(source);
                     assert_eq!(self.reference.arrive(source, last.0, last.1), None);
                 }

@@ -86,25 +86,25 @@ proptest! {
 
 #[test]
 fn lists_hold_what_fits() {
-    let (mut stored, mut finished) = (List::STORED, List::FINISHED);
+    let (mut stored, mut fins) = (List::PUT_FIN, List::FIN);
     let (mut count, mut ended) = (0, 0);
-    while stored.add_stored(Id(count), 100 + count) {
+    while stored.add_put_fin(Id(count), 100 + count) {
         count += 1;
     }
-    while finished.add_finished(Id(ended)) {
+    while fins.add_fin(Id(ended)) {
         ended += 1;
     }
     assert_eq!((count, ended), (31, 63));
-    let Ok(Several::Stored(found)) = parse_batch(stored.finish()) else { panic!("another kind") };
+    let Ok(Several::PutFins(found)) = parse_batch(stored.finish()) else { panic!("another kind") };
     assert!(found.iter().eq((0..count).map(|id| (Id(id), 100 + id))));
-    let Ok(Several::Finished(found)) = parse_batch(finished.finish()) else { panic!("another kind") };
+    let Ok(Several::Fins(found)) = parse_batch(fins.finish()) else { panic!("another kind") };
     assert!(found.iter().eq((0..ended).map(Id)));
 }
 
 #[test]
 fn what_no_engine_sends_is_refused() {
-    let mut stored = List::STORED;
-    assert!(stored.add_stored(Id(1), 2));
+    let mut stored = List::PUT_FIN;
+    assert!(stored.add_put_fin(Id(1), 2));
     let good = stored.finish().to_vec();
     let longer = [&good[..], &[0]].concat();
     assert!(matches!(parse_batch(&longer), Err(Malformed::Payload { payload: 17, expected: 16, .. })));

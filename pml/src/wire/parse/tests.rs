@@ -92,8 +92,8 @@ fn header() -> impl Strategy<Value = Header> {
             }
         ),
         (id(), 0..u64::MAX / 2).prop_map(|(receiver, offset)| Header::Fragment { receiver, offset }),
-        (id(), result_()).prop_map(|(sender, result)| Header::Finish { sender, result }),
-        (id(), range, result_()).prop_map(|(receiver, (offset, len), result)| Header::Stored {
+        (id(), result_()).prop_map(|(sender, result)| Header::Fin { sender, result }),
+        (id(), range, result_()).prop_map(|(receiver, (offset, len), result)| Header::PutFin {
             receiver,
             offset,
             len,

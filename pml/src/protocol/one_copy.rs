@@ -8,7 +8,7 @@ const PAUSE: u32 = 256;
 /// What is known of one peer. A message to a receiver in host memory is better sent eagerly, and only the receiver
 /// knows where its buffer is.
 #[derive(Debug, Default)]
-pub(crate) struct Fetches {
+pub(crate) struct OneCopyHistory {
     /// In a row that were not fetched.
     missed: u32,
     /// Messages yet to be sent eagerly.
@@ -17,9 +17,9 @@ pub(crate) struct Fetches {
     peer_copies: bool,
 }
 
-impl Fetches {
+impl OneCopyHistory {
     /// Whether the next small message should be announced rather than sent eagerly.
-    pub(crate) fn next_is_announced(&mut self) -> bool {
+    pub(crate) fn next_is_one_copy(&mut self) -> bool {
         if self.missed < PATIENCE {
             return true;
         }
@@ -34,8 +34,8 @@ impl Fetches {
     }
 
     /// The peer moved an announced message by one copy, or let us do so.
-    pub(crate) fn fetched(&mut self) {
-        *self = Fetches { peer_copies: self.peer_copies, ..Fetches::default() };
+    pub(crate) fn succeeded(&mut self) {
+        *self = OneCopyHistory { peer_copies: self.peer_copies, ..OneCopyHistory::default() };
     }
 
     /// Whether the next message should be copied by the peer.
@@ -63,17 +63,17 @@ mod tests {
 
     #[test]
     fn a_peer_that_never_fetches_is_asked_now_and_then() {
-        let mut fetches = Fetches::default();
+        let mut one_copy = OneCopyHistory::default();
         for _ in 0..PATIENCE {
-            assert!(fetches.next_is_announced());
-            fetches.missed();
+            assert!(one_copy.next_is_one_copy());
+            one_copy.missed();
         }
         for _ in 0..3 {
-            assert!((0..PAUSE).all(|_| !fetches.next_is_announced()));
-            assert!(fetches.next_is_announced());
-            fetches.missed();
+            assert!((0..PAUSE).all(|_| !one_copy.next_is_one_copy()));
+            assert!(one_copy.next_is_one_copy());
+            one_copy.missed();
         }
-        fetches.fetched();
-        assert!((0..100).all(|_| fetches.next_is_announced()));
+        one_copy.succeeded();
+        assert!((0..100).all(|_| one_copy.next_is_one_copy()));
     }
 }

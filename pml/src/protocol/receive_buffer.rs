@@ -9,7 +9,7 @@ use crate::buffer::Buffer;
 use crate::error::Error;
 
 /// The buffer of a receive that nothing has matched yet.
-pub(crate) enum Room {
+pub(crate) enum ReceiveBuffer {
     /// Taken out.
     None,
     /// One run of host memory, by far the commonest. All that a small message needs to know of it.
@@ -18,7 +18,7 @@ pub(crate) enum Room {
     Converted(Convertor, Moment),
 }
 
-impl Room {
+impl ReceiveBuffer {
     /// Becomes what a buffer needs.
     ///
     /// # Safety
@@ -27,7 +27,7 @@ impl Room {
     pub(crate) unsafe fn renew(&mut self, buffer: Buffer<'_>, devices: &Devices) {
         let location = buffer.classify(devices);
         match buffer.contiguous() {
-            Some((address, len)) if !location.on_device() => *self = Room::Plain { address, len },
+            Some((address, len)) if !location.on_device() => *self = ReceiveBuffer::Plain { address, len },
             // SAFETY: the caller's promise.
             _ => *self = unsafe { Self::converted(buffer, location, devices) },
         }
@@ -39,16 +39,16 @@ impl Room {
     unsafe fn converted(buffer: Buffer<'_>, location: Location, devices: &Devices) -> Self {
         // SAFETY: the caller's promise.
         let convertor = unsafe { buffer.convertor_to_receive(location, devices) };
-        Room::Converted(convertor, devices.moment())
+        ReceiveBuffer::Converted(convertor, devices.moment())
     }
 
     /// Bytes that it takes.
     #[inline]
     pub(crate) fn len(&self) -> u64 {
         match self {
-            Room::None => 0,
-            Room::Plain { len, .. } => *len,
-            Room::Converted(convertor, _) => convertor.packed_size(),
+            ReceiveBuffer::None => 0,
+            ReceiveBuffer::Plain { len, .. } => *len,
+            ReceiveBuffer::Converted(convertor, _) => convertor.packed_size(),
         }
     }
 
@@ -61,7 +61,9 @@ impl Room {
     #[inline]
     pub(crate) fn on_device(&self) -> Option<&Location> {
         match self {
-            Room::Converted(convertor, _) => Some(convertor.location()).filter(|location| location.on_device()),
+            ReceiveBuffer::Converted(convertor, _) => {
+                Some(convertor.location()).filter(|location| location.on_device())
+            }
             _ => None,
         }
     }
@@ -69,9 +71,9 @@ impl Room {
     /// Its first byte's address, for messages to people.
     pub(crate) fn address(&self) -> usize {
         match self {
-            Room::None => 0,
-            Room::Plain { address, .. } => *address as usize,
-            Room::Converted(convertor, _) => convertor.contiguous().map_or(0, |address| address as usize),
+            ReceiveBuffer::None => 0,
+            ReceiveBuffer::Plain { address, .. } => *address as usize,
+            ReceiveBuffer::Converted(convertor, _) => convertor.contiguous().map_or(0, |address| address as usize),
         }
     }
 
@@ -79,7 +81,7 @@ impl Room {
     #[inline(always)]
     pub(crate) fn take_plain(&mut self, from: SharedBytes<'_>) -> bool {
         match *self {
-            Room::Plain { address, len } if from.len() as u64 <= len => {
+            ReceiveBuffer::Plain { address, len } if from.len() as u64 <= len => {
                 // SAFETY: as in `fill`.
                 unsafe { copy(from.as_ptr(), address, from.len()) };
                 true
@@ -92,8 +94,8 @@ impl Room {
     #[inline]
     pub(crate) fn fill(&mut self, from: SharedBytes<'_>, len: usize) -> Result<(), Error> {
         match self {
-            Room::None => Ok(()),
-            Room::Plain { address, len: room } => {
+            ReceiveBuffer::None => Ok(()),
+            ReceiveBuffer::Plain { address, len: room } => {
                 let len = len.min(*room as usize).min(from.len());
                 // SAFETY: `len` bytes are readable and, by `renew`'s caller's promise, writable; a payload is no part of
                 // a user's buffer.
@@ -101,10 +103,12 @@ impl Room {
                 Ok(())
             }
             // SAFETY: the payload is readable and no part of a user's buffer.
-            Room::Converted(convertor, _) => match unsafe { convertor.unpack(from.as_ptr(), len.min(from.len())) } {
-                Ok(_) => Ok(()),
-                Err(error) => Err(Error::of_copy(error, convertor)),
-            },
+            ReceiveBuffer::Converted(convertor, _) => {
+                match unsafe { convertor.unpack(from.as_ptr(), len.min(from.len())) } {
+                    Ok(_) => Ok(()),
+                    Err(error) => Err(Error::of_copy(error, convertor)),
+                }
+            }
         }
     }
 
@@ -112,7 +116,7 @@ impl Room {
     /// there waits for.
     pub(crate) fn region(&self, len: usize, devices: &Devices) -> Option<Region> {
         match self {
-            Room::Converted(convertor, posted) if len != 0 && convertor.location().on_device() => {
+            ReceiveBuffer::Converted(convertor, posted) if len != 0 && convertor.location().on_device() => {
                 region::run(convertor, 0, len as u64, order(convertor, *posted, devices))
             }
             _ => None,
@@ -131,7 +135,7 @@ impl Room {
     ) -> Result<Completion, Error> {
         match self {
             // SAFETY: the caller's promise.
-            Room::Converted(convertor, posted) => unsafe {
+            ReceiveBuffer::Converted(convertor, posted) => unsafe {
                 let started = convertor.start_unpack(from, len, order(convertor, *posted, devices));
                 started.map(|(_, completion)| completion).map_err(|error| Error::of_copy(error, convertor))
             },
@@ -143,14 +147,14 @@ impl Room {
     /// As what a message of many parts is unpacked by, and when it was posted.
     pub(crate) fn into_convertor(self, devices: &Devices) -> Option<(Convertor, Moment)> {
         match self {
-            Room::None => None,
-            Room::Plain { address, len } => {
+            ReceiveBuffer::None => None,
+            ReceiveBuffer::Plain { address, len } => {
                 let buffer = Buffer::bytes(address, len);
                 // SAFETY: `renew`'s caller's promise.
                 let convertor = unsafe { buffer.convertor_to_receive(buffer.classify(devices), devices) };
                 Some((convertor, devices.moment()))
             }
-            Room::Converted(convertor, posted) => Some((convertor, posted)),
+            ReceiveBuffer::Converted(convertor, posted) => Some((convertor, posted)),
         }
     }
 }

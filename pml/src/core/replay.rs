@@ -12,7 +12,7 @@ use cableway_btl::Remains;
 use crate::wire::Malformed;
 
 #[derive(Debug)]
-pub(crate) struct Detour {
+pub(crate) struct Replay {
     /// Messages of the peer that came, and whether it was told.
     received: u64,
     told: bool,
@@ -26,20 +26,20 @@ pub(crate) struct Detour {
 
 /// What to do next.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Next<'d> {
+pub(crate) enum Next<'r> {
     /// Tell the peer that so many messages of it came.
     Tell(u64),
-    Send(&'d [u8]),
+    Send(&'r [u8]),
     /// The peer has to say something first.
     Wait,
     /// Nothing: the new link is like any other.
     Over,
 }
 
-impl Detour {
+impl Replay {
     pub(crate) fn new(remains: Remains) -> Self {
         let Remains { received, delivered, uncertain } = remains;
-        Detour { received, told: false, delivered, uncertain, heard: None }
+        Replay { received, told: false, delivered, uncertain, heard: None }
     }
 
     /// The peer has so many of our messages. It may say so again.
@@ -106,7 +106,7 @@ mod tests {
                                    turns in proptest::collection::vec(0usize..2, 0..100)) {
             // Of each way: taken, of these delivered, of these known to be.
             let ways = ways.map(|(a, b, c)| (a, b.min(a), c.min(b).min(a)));
-            let mut sides: [Option<Detour>; 2] = [None, None];
+            let mut sides: [Option<Replay>; 2] = [None, None];
             let mut came = [ways[0].1, ways[1].1];
             let mut said: [Vec<Option<u64>>; 2] = [Vec::new(), Vec::new()];
             let mut heard = [None, None];
@@ -114,13 +114,13 @@ mod tests {
                 let side = turns.get(step).map_or(step % 2, |&side| side);
                 // The other's word makes a side notice that has not yet.
                 let other = 1 - side;
-                let detour = sides[side].get_or_insert_with(|| {
-                    Detour::new(remains(ways[other].1, ways[side].0, ways[side].2))
+                let replay = sides[side].get_or_insert_with(|| {
+                    Replay::new(remains(ways[other].1, ways[side].0, ways[side].2))
                 });
                 if let Some(received) = heard[side].take() {
-                    detour.hear(received).unwrap();
+                    replay.hear(received).unwrap();
                 }
-                match detour.next() {
+                match replay.next() {
                     Next::Tell(received) => said[other].push(Some(received)),
                     Next::Send(message) => {
                         prop_assert_eq!(message, came[side].to_le_bytes());
@@ -129,7 +129,7 @@ mod tests {
                     }
                     Next::Wait | Next::Over => continue,
                 }
-                detour.sent();
+                replay.sent();
                 for word in said[other].drain(..) {
                     heard[other] = word.or(heard[other]);
                 }
@@ -141,10 +141,10 @@ mod tests {
 
     #[test]
     fn what_cannot_be_is_refused() {
-        let detour = || Detour::new(remains(0, 9, 5));
-        assert!(detour().hear(4).is_err());
-        assert!(detour().hear(10).is_err());
-        let mut twice = detour();
+        let replay = || Replay::new(remains(0, 9, 5));
+        assert!(replay().hear(4).is_err());
+        assert!(replay().hear(10).is_err());
+        let mut twice = replay();
         assert!(twice.hear(8).is_ok());
         assert!(twice.hear(9).is_err());
         assert!(twice.hear(8).is_ok(), "as before");

@@ -6,7 +6,7 @@ use cableway_base::lock::Locking;
 use cableway_btl::{Error as BtlError, MIN_MESSAGE, Received};
 use cableway_common_cuda::DeviceError;
 
-use super::context::{Context, Operation, Shared, Then};
+use super::context::{AfterCopy, Context, Operation, Shared};
 use super::scratch::Scratches;
 use super::transfer::{Channel, Slot, State};
 use super::{answer, eager, fragments, get, invitation, offered, pieces, put, settle, start};
@@ -14,19 +14,19 @@ use crate::core::{Config, Copies, Core, Done, Peers, failover};
 use crate::error::Error;
 use crate::wire::{Header, Malformed, Several, parse_batch};
 
-pub(crate) struct Stack {
+pub(crate) struct Protocols {
     pub(crate) core: Core,
     pub(crate) shared: Shared,
     pub(crate) peers: Peers<State>,
 }
 
-impl Stack {
+impl Protocols {
     pub(crate) fn new(config: Config, locking: Locking) -> Result<Self, Error> {
         let core = Core::new(config, locking)?;
         let copies = Copies::new(locking, core.parameters.device_batch_size);
         let scratch = Scratches::new(core.parameters.device_scratch_size);
         let peers = Peers::new(core.modex.job().size as usize);
-        Ok(Stack { core, shared: Shared { copies, scratch }, peers })
+        Ok(Protocols { core, shared: Shared { copies, scratch }, peers })
     }
 
     /// Runs `act` with the peer's channel, and has progress see to what it leaves behind.
@@ -72,10 +72,8 @@ impl Stack {
                 get::advance(cx, channel);
                 Ok(())
             }
-            Header::Finish { sender, result } => start::finished(cx, channel, sender, result),
-            Header::Stored { receiver, offset, len, result } => {
-                put::stored(cx, channel, receiver, (offset, len), result)
-            }
+            Header::Fin { sender, result } => start::fin(cx, channel, sender, result),
+            Header::PutFin { receiver, offset, len, result } => put::fin(cx, channel, receiver, (offset, len), result),
             Header::Credit { consumed } => {
                 let known = channel.links.credit.consumed(consumed);
                 known.map_err(|sent| Malformed::Credit { consumed, sent })
@@ -96,12 +94,10 @@ impl Stack {
         let several = parse_batch(&bytes[..count])?;
         self.with(slot, done, |cx, channel| match several {
             Several::Puts(mut puts) => put::asked_for_several(cx, channel, &mut puts),
-            Several::Stored(stored) => {
-                stored.iter().try_for_each(|(receiver, len)| put::stored(cx, channel, receiver, (0, len), Ok(())))
+            Several::PutFins(fins) => {
+                fins.iter().try_for_each(|(receiver, len)| put::fin(cx, channel, receiver, (0, len), Ok(())))
             }
-            Several::Finished(finished) => {
-                finished.iter().try_for_each(|sender| start::finished(cx, channel, sender, Ok(())))
-            }
+            Several::Fins(fins) => fins.iter().try_for_each(|sender| start::fin(cx, channel, sender, Ok(()))),
         })
     }
 
@@ -144,7 +140,7 @@ impl Stack {
 
     /// The peer is gone: ends its transfers.
     pub(crate) fn abandon(&self, slot: &Slot, channel: &mut Channel, done: &mut Done) {
-        channel.above.offers.open.clear();
+        channel.state.offers.open.clear();
         invitation::forget(channel, &slot.peer);
         settle::abandon(&mut self.context(slot, done), channel);
     }
@@ -166,36 +162,36 @@ impl Stack {
         count
     }
 
-    fn copied(&self, then: Then, result: Result<(), DeviceError>, done: &mut Done) {
+    fn copied(&self, then: AfterCopy, result: Result<(), DeviceError>, done: &mut Done) {
         let rank = match then {
-            Then::Received { request, status, truncated, address, source } => {
+            AfterCopy::Received { request, status, truncated, address, source } => {
                 drop(source);
                 let failed = result.err().map(|source| Error::Device { address, len: status.len, source });
                 return request.complete(status, failed.or(truncated), done);
             }
-            Then::SendMessage { peer, .. }
-            | Then::SendFragment { peer, .. }
-            | Then::Announce { peer, .. }
-            | Then::Move { peer, .. }
-            | Then::Arrived { peer, .. }
-            | Then::Unpacked { peer, .. } => peer,
+            AfterCopy::SendMessage { peer, .. }
+            | AfterCopy::SendFragment { peer, .. }
+            | AfterCopy::Announce { peer, .. }
+            | AfterCopy::Move { peer, .. }
+            | AfterCopy::Arrived { peer, .. }
+            | AfterCopy::Unpacked { peer, .. } => peer,
         };
         let Some(slot) = self.peers.known(rank) else { return };
         self.with(slot, done, |cx, channel| match then {
-            Then::SendMessage { link, id, fragment, len, .. } => {
+            AfterCopy::SendMessage { link, id, fragment, len, .. } => {
                 eager::message_copied(cx, channel, (id, link), (fragment, len), result);
             }
-            Then::SendFragment { link, id, fragment, len, .. } => {
+            AfterCopy::SendFragment { link, id, fragment, len, .. } => {
                 fragments::copied(cx, channel, (id, link), (fragment, len), result);
             }
-            Then::Announce { id, .. } => start::ordered(cx, channel, id, result),
-            Then::Move { id, .. } => answer::ordered(cx, channel, id, result),
-            Then::Arrived { id, bytes, source, .. } => {
+            AfterCopy::Announce { id, .. } => start::ordered(cx, channel, id, result),
+            AfterCopy::Move { id, .. } => answer::ordered(cx, channel, id, result),
+            AfterCopy::Arrived { id, bytes, source, .. } => {
                 fragments::copied_in(cx, channel, (id, bytes), result);
                 drop(source);
             }
-            Then::Unpacked { id, lane, bytes, .. } => pieces::unpacked(cx, channel, (id, lane, bytes), result),
-            Then::Received { .. } => {}
+            AfterCopy::Unpacked { id, lane, bytes, .. } => pieces::unpacked(cx, channel, (id, lane, bytes), result),
+            AfterCopy::Received { .. } => {}
         });
     }
 }

@@ -12,12 +12,12 @@ pub(crate) enum Content {
     /// Its payload is all of it.
     Eager,
     /// Its data must be asked for, or, if it came along, its arrival acknowledged.
-    Announced(Offer),
+    Announced(Rendezvous),
 }
 
 /// What an announced message says of its data.
 #[derive(Clone, Debug)]
-pub(crate) struct Offer {
+pub(crate) struct Rendezvous {
     pub(crate) announced: Announced,
     /// Set if it can be fetched.
     /// Apart, because it is long, and most messages have none.
@@ -26,7 +26,7 @@ pub(crate) struct Offer {
 
 impl Content {
     pub(crate) fn announced(announced: Announced, exposed: Option<Exposed>) -> Self {
-        Content::Announced(Offer { announced, exposed: exposed.map(Box::new) })
+        Content::Announced(Rendezvous { announced, exposed: exposed.map(Box::new) })
     }
 }
 
@@ -34,13 +34,13 @@ impl Content {
 const SMALL: usize = 32;
 
 /// A private copy of a message.
-pub(crate) struct Kept {
+pub(crate) struct UnexpectedMessage {
     pub(crate) envelope: Envelope,
     pub(crate) content: Content,
     pub(crate) payload: SmallVec<[u8; SMALL]>,
 }
 
-impl Kept {
+impl UnexpectedMessage {
     pub(crate) fn new(envelope: Envelope, content: Content, payload: SharedBytes<'_>) -> Self {
         let copy = if payload.len() <= SMALL {
             let mut bytes = [0; SMALL];
@@ -51,14 +51,14 @@ impl Kept {
             payload.copy_to(&mut bytes);
             SmallVec::from_vec(bytes)
         };
-        Kept { envelope, content, payload: copy }
+        UnexpectedMessage { envelope, content, payload: copy }
     }
 
     /// Length of the message.
     pub(crate) fn len(&self) -> u64 {
         match &self.content {
             Content::Eager => self.payload.len() as u64,
-            Content::Announced(offer) => offer.announced.len,
+            Content::Announced(rendezvous) => rendezvous.announced.len,
         }
     }
 
