@@ -1,39 +1,39 @@
-//! Copies between devices and host memory of ours, handed to the driver together.
+//! Batches copies between devices and the engine's host memory.
 //!
-//! To hand over a copy takes the driver 1.5 us, several at once 0.6 us each, and to learn that it is done 1.25 us,
-//! however many there were (H200, driver 580); 64 KiB take 1.2 us on the way. So what one look at the peers' messages
-//! brings sets out together and is asked about once; and as long as a device has enough to do, small copies gather.
+//! The driver takes 1.5 us to accept one copy, 0.6 us each for several at once, and 1.25 us to report completion of any
+//! number (H200, driver 580). A copy of 64 KiB itself takes 1.2 us. So all copies that one poll of the peers' messages
+//! leads to start together and share one completion. While a device is busy, small copies gather.
 
 use cableway_common_cuda::{Completion, DeviceError, DeviceIndex, Devices, Direction, Location, Order};
 use smallvec::SmallVec;
 
-/// Batches in one direction that keep a device busy, whatever gathers meanwhile.
+/// Batches in one direction that keep a device busy while further copies gather.
 const DEPTH: usize = 2;
-/// So many copies are worth a batch of their own: more would lower the cost of each by a tenth at most.
+/// Number of copies that fill a batch. More would lower the cost of each by a tenth at most.
 const ENOUGH: usize = 16;
 
-/// A copy of one run of bytes, before it sets out.
+/// A copy of one run of bytes that has not started.
 pub(crate) struct Plain<T> {
     pub(crate) to: *mut u8,
     pub(crate) from: *const u8,
     pub(crate) len: usize,
     /// To or from the host.
     pub(crate) direction: Direction,
-    /// Where the device's side is.
+    /// Location of the device's side.
     pub(crate) at: Location,
     pub(crate) order: Order,
-    /// Whether the host's side is, at least as far as the device's driver allowed.
+    /// Whether the host's side is page-locked, as far as the device's driver allowed it.
     pub(crate) page_locked: bool,
-    /// What follows it, which keeps the host's side.
+    /// The step after the copy. It keeps the host's side alive.
     pub(crate) then: T,
 }
 
-// SAFETY: addresses for the driver, never dereferenced here; that they stay good is the promise of whoever adds the copy,
-// on whatever thread.
+// SAFETY: the addresses are for the driver and are never dereferenced here. The caller that adds the copy promises that
+// they stay valid, on any thread.
 unsafe impl<T: Send> Send for Plain<T> {}
 
-/// Copies of which the driver takes several at once, and which end in their order: a context, as far as locations tell
-/// it (memory of pools lies in whichever is in use on its device), and a direction.
+/// Copies that the driver can take together and that end in order: a context and a direction. Memory of pools belongs
+/// to the context in use on its device, so the device is part of the key.
 type Lane = (u64, Option<DeviceIndex>, Direction);
 
 impl<T> Plain<T> {
@@ -42,21 +42,22 @@ impl<T> Plain<T> {
     }
 }
 
-/// Copies under way, with one completion. It comes first, so that one dropped waits before the memory that it copies
-/// from or to is given back.
+/// Copies under way, with one completion. The completion is the first field, so that a drop waits for it before the
+/// copied memory is freed.
 struct Running<T> {
     completion: Completion,
     followed_by: SmallVec<[T; 1]>,
-    /// None for what went alone.
+    /// `None` for a copy that was started alone.
     lane: Option<Lane>,
     result: Option<Result<(), DeviceError>>,
 }
 
-/// All of one engine.
+/// All batches of one engine.
 pub(crate) struct Batches<T> {
     waiting: Vec<Plain<T>>,
     running: Vec<Running<T>>,
-    /// Bytes of copies after which a batch is full: it completes as a whole, so that what follows one overlaps the next.
+    /// Bytes that fill a batch. A batch completes as a whole, so a limit lets the next step of one batch overlap the
+    /// copies of the following batch.
     most_bytes: usize,
 }
 
@@ -65,27 +66,27 @@ impl<T> Batches<T> {
         Batches { waiting: Vec::new(), running: Vec::new(), most_bytes }
     }
 
-    /// Adds a copy that sets out with others.
+    /// Adds a copy that will start with others.
     ///
     /// # Safety
-    /// Both ranges stay allocated, the source unwritten and the destination untouched, until what follows the copy is
+    /// Both ranges stay allocated, the source unwritten and the destination untouched, until the copy's next step is
     /// done or dropped.
     pub(crate) unsafe fn add(&mut self, copy: Plain<T>) {
         self.waiting.push(copy);
     }
 
-    /// Adds what is under way already.
+    /// Adds a copy that is under way already.
     pub(crate) fn add_running(&mut self, completion: Completion, then: T) {
         self.running.push(Running { completion, followed_by: SmallVec::from([then]), lane: None, result: None });
     }
 
-    /// Hands over what waits, but for a few small copies where the device has enough to do.
+    /// Starts the waiting copies. A few small copies keep waiting while the device is busy.
     pub(crate) fn set_out(&mut self, devices: &Devices) {
         let mut held = Vec::new();
         while let Some(lane) = self.waiting.first().map(Plain::lane) {
             let mut bytes = 0;
             let most = self.most_bytes;
-            // As they came, up to the one that fills the batch.
+            // Keep their order, up to the copy that fills the batch.
             let batch: Vec<Plain<T>> = self
                 .waiting
                 .extract_if(.., |copy| {
@@ -107,7 +108,7 @@ impl<T> Batches<T> {
     fn hand_over(&mut self, devices: &Devices, lane: Lane, batch: Vec<Plain<T>>) {
         let (completion, result) = match begin(devices, &batch) {
             Ok(completion) => (completion, None),
-            // Nobody is to fail for another's buffer.
+            // Retry one by one: a bad buffer must not fail the other copies.
             Err(_) if batch.len() > 1 => {
                 return batch.into_iter().for_each(|copy| self.hand_over(devices, lane, vec![copy]));
             }
@@ -117,9 +118,9 @@ impl<T> Batches<T> {
         self.running.push(Running { completion, followed_by, lane: Some(lane), result });
     }
 
-    /// Takes out what is over, in the order in which it set out.
+    /// Removes the batches that ended, in the order in which they started.
     pub(crate) fn ended(&mut self) -> Vec<(T, Result<(), DeviceError>)> {
-        // From the last on: of one that is over, the driver need not be asked about those before it in its stream.
+        // Poll the newest first: once a batch has ended, the driver need not be asked about earlier ones in its stream.
         for running in self.running.iter_mut().rev().filter(|running| running.result.is_none()) {
             running.result = match running.completion.poll() {
                 Ok(false) => None,
@@ -137,7 +138,7 @@ impl<T> Batches<T> {
     }
 }
 
-/// Hands a batch over.
+/// Hands a batch to the driver.
 fn begin<T>(devices: &Devices, batch: &[Plain<T>]) -> Result<Completion, DeviceError> {
     let Some(first) = batch.first() else { return Ok(Completion::DONE) };
     let ordered = batch.iter().any(|copy| copy.order == Order::AfterDefaultStream);
@@ -147,8 +148,8 @@ fn begin<T>(devices: &Devices, batch: &[Plain<T>]) -> Result<Completion, DeviceE
         copies.page_locked();
     }
     for copy in batch {
-        // SAFETY: the promise of whoever added it, until what follows it is dropped or done, which the completion is
-        // waited for before.
+        // SAFETY: the caller that added the copy promised that both ranges stay valid until its next step is dropped or
+        // done. The completion is waited for before that.
         unsafe { copies.copy(copy.to, copy.from, copy.len)? };
     }
     copies.finish()

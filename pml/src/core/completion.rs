@@ -20,7 +20,7 @@ const COMPLETE: u32 = 2;
 /// Active, and its transfer has begun.
 const TRANSFERRING: u32 = 3;
 
-/// The part of a request that any operation has. It comes first in a request, so that their addresses are the same.
+/// The part that all requests share. It is the first field of a request, so both have the same address.
 #[repr(C)]
 pub(crate) struct Completion {
     phase: AtomicU32,
@@ -35,8 +35,8 @@ pub(crate) struct Outcome {
     pub(crate) error: Option<Box<Error>>,
 }
 
-// SAFETY: the host leaves an active request alone but for its phase; the engine hands a request from thread to thread
-// only under its locks.
+// SAFETY: the host touches nothing but the phase of an active request. The engine passes a request between threads only
+// under its locks.
 unsafe impl Send for Completion {}
 // SAFETY: as above; the accessors of the outcome check the phase.
 unsafe impl Sync for Completion {}
@@ -54,7 +54,7 @@ impl Completion {
     /// # Safety
     /// The operation is not active. `hook` may be called with its argument from any thread that calls the engine.
     pub(crate) unsafe fn set_hook(&self, hook: Option<(Hook, *mut c_void)>) {
-        // SAFETY: the caller says that nobody else uses it.
+        // SAFETY: the caller promises that the operation is inactive, so nothing else uses the hook.
         unsafe { *self.hook.get() = hook }
     }
 
@@ -74,22 +74,22 @@ impl Completion {
     }
 
     /// # Safety
-    /// The operation is active, and nobody has the [`Active`] of it, nor will.
+    /// The operation is active, and its [`Active`] does not exist and will not be created.
     pub(crate) unsafe fn abandon(&self) {
         self.phase.store(INACTIVE, Ordering::Relaxed);
     }
 
-    /// How the operation ended; none unless complete.
+    /// Returns how the operation ended, or `None` while it is not complete.
     #[inline]
     pub(crate) fn outcome(&self) -> Option<&Outcome> {
-        // SAFETY: nobody writes to the outcome of a complete operation until the host starts it again, for which it must
-        // give up this borrow.
+        // SAFETY: the outcome of a complete operation does not change until the host starts it again. The host must end
+        // this borrow first.
         self.is_complete().then(|| unsafe { &*self.outcome.get() })
     }
 
     /// # Safety
-    /// Nobody else uses the outcome: the caller starts or completes the operation, or it is complete and the caller is
-    /// its host.
+    /// The caller has exclusive use of the outcome: it starts or completes the operation, or it is the host of a
+    /// complete one.
     #[inline]
     #[expect(clippy::mut_from_ref, reason = "exclusive by the engine's protocol")]
     pub(crate) unsafe fn outcome_mut(&self) -> &mut Outcome {
@@ -97,24 +97,24 @@ impl Completion {
         unsafe { &mut *self.outcome.get() }
     }
 
-    /// The last that the engine does to an operation without a hook: its memory may be gone right after.
+    /// Marks the operation complete. Without a hook, its memory may be freed right after this call.
     #[inline]
     fn finish(&self) {
         self.phase.store(COMPLETE, Ordering::Release);
     }
 }
 
-/// An active operation in the engine's hands. There is one value for each: its owner may complete the operation.
+/// An active operation that the engine owns. Exactly one value exists for each; its owner may complete the operation.
 pub(crate) struct Active(NonNull<Completion>);
 
-// SAFETY: the host leaves an active request alone; see `Completion`.
+// SAFETY: the host does not touch an active request; see `Completion`.
 unsafe impl Send for Active {}
 
 impl Active {
     /// Marks the operation active.
     ///
     /// # Safety
-    /// It is inactive or complete, and stays valid until it is completed.
+    /// The operation is inactive or complete, and stays valid until it is completed.
     #[inline]
     pub(crate) unsafe fn new(completion: NonNull<Completion>) -> Self {
         // SAFETY: the caller's promise.
@@ -122,7 +122,7 @@ impl Active {
         Active(completion)
     }
 
-    /// Where the operation's request is.
+    /// Returns the address of the operation's request.
     #[inline]
     pub(crate) fn address(&self) -> NonNull<Completion> {
         self.0
@@ -134,7 +134,7 @@ impl Active {
         unsafe { self.0.as_ref() }
     }
 
-    /// From now on a peer, a network card or a device may use the buffer by itself.
+    /// Marks the operation as transferring: a peer, a NIC or a device may now access the buffer on its own.
     #[inline]
     pub(crate) fn begin_transfer(&self) {
         self.completion().phase.store(TRANSFERRING, Ordering::Relaxed);
@@ -145,12 +145,12 @@ impl Active {
         self.completion().phase.store(INACTIVE, Ordering::Relaxed);
     }
 
-    /// Ends the operation well.
+    /// Completes the operation without an error.
     #[inline(always)]
     pub(crate) fn succeed(self, status: Status, done: &mut Done) {
-        // SAFETY: `self` is the only one of this operation, and the host leaves it alone.
+        // SAFETY: `self` is the only handle of this operation, and the host does not touch it.
         let outcome = unsafe { self.completion().outcome_mut() };
-        // Field by field: copied whole, the padding would be read back before it is written.
+        // Store field by field: a copy of the whole struct would read padding back before it is written.
         outcome.status.source = status.source;
         outcome.status.tag = status.tag;
         outcome.status.len = status.len;
@@ -159,12 +159,12 @@ impl Active {
         self.finish(done);
     }
 
-    /// Ends the operation.
+    /// Completes the operation.
     pub(crate) fn complete(self, status: Status, error: Option<Error>, done: &mut Done) {
         self.end(status, error.map(Box::new), done);
     }
 
-    /// Ends the operation with an error that is boxed already.
+    /// Completes the operation with an error that is boxed already.
     #[inline]
     pub(crate) fn end(self, status: Status, error: Option<Box<Error>>, done: &mut Done) {
         // SAFETY: as in `succeed`.
@@ -188,17 +188,17 @@ struct Called {
     user: *mut c_void,
 }
 
-/// Completed requests whose hooks are to be called once no lock is held. A request without a hook is complete as soon
-/// as its flag is set and never gets here.
+/// Completed requests whose hooks run once no lock is held. A request without a hook is complete as soon as its flag is
+/// set and is not listed here.
 #[derive(Default)]
 pub(crate) struct Done {
     hooks: SmallVec<[Called; 4]>,
-    /// Control messages may wait for others: the call that made this sends them.
+    /// Control messages may gather. The call that created this value sends them.
     pub(crate) gathers: bool,
 }
 
 impl Done {
-    /// For one call of a transport's `progress`.
+    /// Creates the list for one call of a transport's `progress`.
     #[inline]
     pub(crate) fn gathering() -> Self {
         Done { gathers: true, ..Done::default() }
@@ -210,7 +210,7 @@ impl Done {
         self.run_now();
     }
 
-    /// As [`run`](Self::run), and leaves none behind.
+    /// Calls the hooks as [`run`](Self::run) does, and empties the list.
     #[inline]
     pub(crate) fn run_now(&mut self) {
         if !self.hooks.is_empty() {
@@ -222,7 +222,7 @@ impl Done {
         for Called { request, hook, user } in self.hooks.drain(..) {
             // SAFETY: a request with a hook stays valid until the hook is called.
             unsafe { request.as_ref() }.finish();
-            // SAFETY: whoever set the hook said that it may be called so.
+            // SAFETY: the caller of `set_hook` allowed this call.
             unsafe { hook(request.as_ptr(), user) };
         }
     }

@@ -1,4 +1,4 @@
-//! Finding peers and the links to them.
+//! Finds peers and the links to them.
 
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
@@ -16,23 +16,23 @@ use crate::wire::Card;
 
 type Places<A> = Box<[OnceLock<Box<Slot<A>>>]>;
 
-/// The peers of an engine. Each is met at first use.
+/// The peers of an engine. Each is connected at first use.
 pub(crate) struct Peers<A: PeerState> {
     of_job: Places<A>,
-    /// Processes of other jobs, numbered on from those of this one; there are none in most programs.
+    /// Processes of other jobs, numbered after those of this job. Most programs have none.
     of_other_jobs: OnceLock<Places<A>>,
-    /// Held while a peer is met, so that each is met once.
+    /// Held while a peer is connected, so that each is connected once.
     meeting: Mutex<()>,
 }
 
 impl<A: PeerState> Peers<A> {
-    /// For a job of `size` processes.
+    /// Creates the table for a job of `size` processes.
     pub(crate) fn new(size: usize) -> Self {
         let of_job = (0..size).map(|_| OnceLock::new()).collect();
         Peers { of_job, of_other_jobs: OnceLock::new(), meeting: Mutex::new(()) }
     }
 
-    /// A peer that was met before.
+    /// Returns a peer that is connected already.
     #[inline]
     pub(crate) fn known(&self, rank: Rank) -> Option<&Slot<A>> {
         match self.of_job.get(rank as usize) {
@@ -47,13 +47,13 @@ impl<A: PeerState> Peers<A> {
         self.of_other_jobs.get()?.get(index)?.get().map(|slot| &**slot)
     }
 
-    /// Every peer that was met.
+    /// Returns every connected peer.
     pub(crate) fn met(&self) -> impl Iterator<Item = &Slot<A>> {
         let places = self.of_job.iter().chain(self.of_other_jobs.get().into_iter().flatten());
         places.filter_map(|place| place.get()).map(|slot| &**slot)
     }
 
-    /// How many processes could be met: those of the job, and of others that the modex knows.
+    /// Returns how many processes can be connected: those of the job, and those of other jobs that the modex knows.
     pub(crate) fn most(&self, core: &Core) -> usize {
         self.of_job.len() + core.modex.job().foreign_processes as usize
     }
@@ -67,7 +67,7 @@ impl<A: PeerState> Peers<A> {
         })
     }
 
-    /// A peer; met now if it was not before.
+    /// Returns a peer, and connects it first if necessary.
     #[inline]
     pub(crate) fn get(&self, core: &Core, rank: Rank) -> Result<&Slot<A>, Error> {
         match self.known(rank) {
@@ -83,7 +83,7 @@ impl<A: PeerState> Peers<A> {
         let _meeting = self.meeting.lock();
         if place.get().is_none() {
             let slot = connect(core, rank)?;
-            // Nobody else sets it: we hold the lock.
+            // The lock is held, so no other thread sets it.
             let _ = place.set(Box::new(slot));
         }
         self.known(rank).ok_or_else(no_such_rank)
@@ -100,7 +100,7 @@ fn connect<A: PeerState>(core: &Core, rank: Rank) -> Result<Slot<A>, Error> {
     let card = core.modex.get(rank, Card::KEY)?.ok_or_else(|| unreachable("it published no address yet".to_owned()))?;
     let card = Card::parse(&card).map_err(&unreachable)?;
     let mut links = links_to(core, rank)?;
-    // The best last, so that `pop` yields it.
+    // Sort the best last, so that `pop` yields it.
     links.sort_by_key(|link| std::cmp::Reverse((link.capabilities().exclusivity, u32::MAX - link.serial)));
     links.reverse();
     let Some(best) = links.last().map(|link| link.capabilities().exclusivity) else {
@@ -119,7 +119,7 @@ fn connect<A: PeerState>(core: &Core, rank: Rank) -> Result<Slot<A>, Error> {
 
 fn links_to(core: &Core, rank: Rank) -> Result<Vec<Link>, Error> {
     let mut links = Vec::new();
-    // Modules of one name, which are neighbours, have one card.
+    // Modules of one name are neighbours and share one card.
     let mut last: Option<(&str, Option<Vec<u8>>)> = None;
     for (index, slot) in core.btls.iter().enumerate() {
         if last.as_ref().is_none_or(|(key, _)| *key != slot.key) {
@@ -134,7 +134,7 @@ fn links_to(core: &Core, rank: Rank) -> Result<Vec<Link>, Error> {
             }
         };
         let Some(tag) = slot.tag(rank) else { continue };
-        // A header cannot name more links than that; nobody has as many.
+        // A header cannot name more links. No known machine has as many.
         for (ordinal, endpoint) in (0..=u8::MAX).zip(endpoints) {
             let serial = core.next_link.fetch_add(1, Ordering::Relaxed);
             links.push(Link { endpoint, btl: index, tag, ordinal, serial, load: 0.0, carried: false });

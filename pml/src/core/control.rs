@@ -1,9 +1,8 @@
-//! The control queue of a peer: headers without payload, in the order in which they are said, and messages that were
-//! made for a link that broke.
+//! The control queue of a peer: headers without payload, in order, and messages that were made for a link that broke.
 //!
-//! Some answers leave together, when all that one call of a transport's progress brought has been looked at: to hand
-//! over a message of its own for each takes longer than finding out what it says. They are about device memory, whose
-//! messages come in windows. No other answer overtakes them; messages may.
+//! Some answers gather until one call of a transport's progress has handled all its messages, because sending a message
+//! for each takes longer than computing it. These answers are about device memory, whose messages come in windows. No
+//! other control message overtakes them; data messages may.
 
 use std::collections::VecDeque;
 
@@ -12,7 +11,7 @@ use crate::wire::{BtlTag, Id, List, Puts, WholePut};
 #[derive(Default)]
 pub(crate) struct Control {
     pub(crate) waiting: VecDeque<Box<[u8]>>,
-    /// Whole messages, made for a link that broke meanwhile. They leave after what waits.
+    /// Whole messages for a link that broke meanwhile. They leave after the queued headers.
     pub(crate) late: VecDeque<Box<[u8]>>,
     gathered: Option<Box<Gathered>>,
     has_gathered: bool,
@@ -30,7 +29,7 @@ impl Control {
         self.waiting.is_empty() && !self.has_gathered && self.late.is_empty()
     }
 
-    /// Whether answers wait to leave together.
+    /// Returns whether gathered answers wait.
     #[inline]
     pub(crate) fn has_gathered(&self) -> bool {
         self.has_gathered
@@ -40,17 +39,17 @@ impl Control {
         *self = Control::default();
     }
 
-    /// Adds a request to store a message; false if that does not go with what is there.
+    /// Adds a PUT request. Returns false if it does not fit the gathered ones.
     pub(super) fn add_put(&mut self, put: &WholePut<'_>, via: (BtlTag, u8)) -> bool {
         self.gathered().puts.add(put, via)
     }
 
-    /// Adds the report that a message is stored.
+    /// Adds a FIN for a PUT.
     pub(super) fn add_put_fin(&mut self, receiver: Id, len: u64) -> bool {
         self.gathered().put_fins.add_put_fin(receiver, len)
     }
 
-    /// Adds the report that a message is where it belongs.
+    /// Adds a FIN for the sender.
     pub(super) fn add_fin(&mut self, sender: Id) -> bool {
         self.gathered().fins.add_fin(sender)
     }
@@ -61,7 +60,7 @@ impl Control {
             .get_or_insert_with(|| Box::new(Gathered { puts: Puts::EMPTY, put_fins: List::PUT_FIN, fins: List::FIN }))
     }
 
-    /// Hands each message that has gathered to `send`, and forgets it.
+    /// Passes each gathered message to `send`, and removes it.
     pub(super) fn drain_gathered(&mut self, mut send: impl FnMut(&mut Self, &[u8])) {
         if !std::mem::take(&mut self.has_gathered) {
             return;

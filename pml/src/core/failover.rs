@@ -1,15 +1,14 @@
-//! A link that broke is replaced by one of another transport, or of another module of it, and the messages of both go on
-//! as if it had not.
+//! Replaces a broken link by one of another transport or module, without losing or repeating a message.
 //!
-//! The transport must be able to say what became of its messages ([`Flags::FAILOVER`]). At the first sign of a failure its
-//! links are put away, so that all that is to be sent waits; what was being fetched or stored will be asked for as
-//! fragments. When the transport has reported the failure, [`Replay`] has the two processes find out which
-//! messages are missing, by a link that stood by.
+//! The transport must report what became of its messages ([`Flags::FAILOVER`]). At the first sign of a failure its
+//! links are suspended, so that everything to be sent waits. Data that was being fetched or stored will be requested
+//! again as fragments. Once the transport has reported the failure, a [`Replay`] finds out with the peer which messages
+//! are missing. It uses a standby link.
 //!
-//! Should that link break, too, before that is over, the next takes over from both: the messages that went by the second
-//! come first, which are some of those of the first. All that either side has to say of any link it says again at once,
-//! by the new one: were it only made up for like messages, both might wait for what the other says later. Should no link
-//! stand by any more, or the last one not be able to tell what became of its messages, the peer is gone.
+//! If that link breaks too, the next link replaces both. The messages of the second link come first, because they
+//! include some of the first. Each side repeats all its reports of every broken link at once on the new link: otherwise
+//! each side might wait for a report that the other sends later. If no standby link is left, or the last one cannot
+//! report what became of its messages, the peer is gone.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -23,8 +22,8 @@ use super::shared::Core;
 use crate::wire::{BtlTag, Header, HeaderBuffer, Malformed};
 use cableway_btl::{Error, Flags, Sent};
 
-/// Puts the links of a transport away that failed, if another may take over, and says whether so. The transport is
-/// to report the failure.
+/// Suspends the links of a failed transport if another may take over, and returns whether it did. The transport reports
+/// the failure later.
 pub(crate) fn suspend<A: PeerState>(
     core: &Core,
     peer: &Peer,
@@ -39,7 +38,7 @@ pub(crate) fn suspend<A: PeerState>(
     let in_use = links.in_use();
     let survivable = match error {
         Error::PeerGone { .. } => true,
-        // Of a link that was never used nothing can be missing.
+        // A link that was never used has lost nothing.
         Error::System { .. } => in_use.iter().any(|link| link.carried),
         _ => false,
     };
@@ -68,7 +67,7 @@ fn put_away<A: PeerState>(core: &Core, channel: &mut Channel<A>, btl: usize, cau
     failover.breaks.push(Break { btl, cause, heard: None, replay: None });
 }
 
-/// The transport has reported that the link that broke failed: finds what takes over. False: nothing can.
+/// Selects the replacement after the transport reported the failure. Returns false if there is none.
 pub(crate) fn find_substitute<O>(
     core: &Core,
     peer: &Peer,
@@ -104,7 +103,7 @@ fn take_substitute<O>(core: &Core, links: &mut Links<O>) -> Option<Link> {
     Some(link)
 }
 
-/// The peer's link has failed, and `received` messages of this process had come by it.
+/// Handles the peer's report that its link failed after it had received `received` messages of this process.
 pub(crate) fn resumed<A: PeerState>(
     core: &Core,
     peer: &Peer,
@@ -118,7 +117,7 @@ pub(crate) fn resumed<A: PeerState>(
         return if *before == received { Ok(()) } else { Err(unknown) };
     }
     if channel.links.is_suspended(btl) {
-        // It was expected.
+        // This side knows of the failure already.
     } else if channel.links.in_use().iter().any(|link| link.btl == btl) {
         let reason = "its end of the connection failed".to_owned();
         let error = Error::PeerGone { btl: core.btls[btl].btl.name(), peer: peer.rank, reason };
@@ -139,8 +138,8 @@ pub(crate) fn resumed<A: PeerState>(
     }
 }
 
-/// The peer's end of a link failed by which nothing was sent from here: it stood by, or was given up. False: there is no
-/// such link.
+/// Handles the failure of a link that this side never sent on: a standby link, or one already given up. Returns false
+/// if there is no such link.
 fn suspend_unused<O>(core: &Core, peer: &Peer, links: &mut Links<O>, btl: usize) -> bool {
     let survives = |link: &Link| link.btl == btl && link.capabilities().flags.contains(Flags::FAILOVER);
     let stands_by = links.standby.iter().any(survives);
@@ -164,7 +163,7 @@ fn suspend_unused<O>(core: &Core, peer: &Peer, links: &mut Links<O>, btl: usize)
     true
 }
 
-/// Goes on with a replacement; returns how many messages left.
+/// Continues the replacement. Returns how many messages left.
 pub(crate) fn advance<O>(core: &Core, peer: &Peer, links: &mut Links<O>) -> usize {
     let mut sent = 0;
     let mut over = None;
@@ -209,10 +208,11 @@ pub(crate) fn advance<O>(core: &Core, peer: &Peer, links: &mut Links<O>) -> usiz
     sent + 1
 }
 
-/// The link of a transport fails, which was to take over: if nothing ever went by it, the next does. None: it was not to.
+/// Skips a replacement link that failed before it was used, and takes the next. Returns `None` if the link was not a
+/// replacement.
 ///
 /// # Errors
-/// Why the peer is gone: no other can.
+/// The reason why the peer is gone, if no other link can take over.
 pub(crate) fn replace_substitute<O>(
     core: &Core,
     links: &mut Links<O>,
@@ -231,7 +231,7 @@ pub(crate) fn replace_substitute<O>(
     Some(Ok(()))
 }
 
-/// The peer is gone: there is nothing to replace any more.
+/// Drops the replacement of a peer that is gone.
 pub(crate) fn end<O>(core: &Core, links: &mut Links<O>) {
     if let Some(link) = links.failover.take().and_then(|failover| failover.by) {
         core.btls[link.btl].links.fetch_sub(1, Ordering::Relaxed);

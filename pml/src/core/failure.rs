@@ -1,4 +1,4 @@
-//! Peers that fail or leave, and links that break.
+//! Handles peers that fail or leave, and links that break.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,10 +13,10 @@ use super::peer::{Gone, PeerState, Slot};
 use super::shared::Core;
 use crate::wire::Malformed;
 
-/// A transport reports that it cannot reach the peer any more.
+/// Handles a transport's report that it cannot reach the peer any more.
 #[cold]
 pub(crate) fn peer_failed<H: Host>(host: &H, slot: &Slot<H::PeerState>, btl: usize, error: Error, done: &mut Done) {
-    // What came by a link that was put away by the peer's word may turn out to make no sense: nothing takes over then.
+    // A link that was suspended at the peer's request may still deliver malformed bytes. Then no link takes over.
     if matches!(error, Error::Malformed { .. }) && slot.channel.lock().links.is_suspended(btl) {
         return peer_gone(host, slot, Gone::Failed(error.to_string().into()), done);
     }
@@ -25,7 +25,7 @@ pub(crate) fn peer_failed<H: Host>(host: &H, slot: &Slot<H::PeerState>, btl: usi
     }
 }
 
-/// The transport has reported that its link failed: another takes over. False: none can.
+/// Has another link take over after the transport reported a failure. Returns false if none can.
 fn take_over<H: Host>(host: &H, slot: &Slot<H::PeerState>, btl: usize, error: &Error, done: &mut Done) -> bool {
     let core = host.core();
     let outcome = slot.with(core, done, |channel, _| {
@@ -43,21 +43,21 @@ fn take_over<H: Host>(host: &H, slot: &Slot<H::PeerState>, btl: usize, error: &E
     })
 }
 
-/// A transport cannot reach the peer any more. Links that stand by take over if nothing was lost with the broken one, else
-/// the peer is gone.
+/// Handles a transport that cannot reach the peer any more. Standby links take over if the broken one lost nothing;
+/// otherwise the peer is gone.
 #[cold]
 pub(super) fn link_broke<H: Host>(host: &H, slot: &Slot<H::PeerState>, btl: usize, error: Error, done: &mut Done) {
     let core = host.core();
     if matches!(error, Error::PeerLeft { .. }) {
-        // The transport delivers the peer's last messages and then reports that it left. But the links that this engine
-        // closed at its own end are not reported: what still waits for them, such as answers, is dropped here.
+        // The transport delivers the peer's last messages and then reports that it left. It does not report links that
+        // this engine closed. Drop what still waits for them, such as answers.
         if core.check_open().is_err() {
             peer_gone(host, slot, Gone::Left, done);
         }
         return;
     }
     if slot.with(core, done, |channel, _| failover::suspend(core, &slot.peer, channel, btl, &error)) {
-        // Whatever an endpoint refused, the transport is to say what came of it all.
+        // Even if an endpoint refused something, the transport reports what became of all messages.
         return core.btls[btl].btl.break_off(slot.peer.rank);
     }
     let replaced = |links: &mut Links<_>| failover::replace_substitute(core, links, btl, &error);
@@ -67,7 +67,7 @@ pub(super) fn link_broke<H: Host>(host: &H, slot: &Slot<H::PeerState>, btl: usiz
         Some(Err(cause)) => return peer_gone(host, slot, Gone::Failed(cause), done),
     }
     if fall_back(core, slot, btl, &error) {
-        // What waited goes another way in the next turn of progress.
+        // Waiting messages take another link in the next turn of progress.
         return slot.with(core, done, |_, _| {});
     }
     let reason = Arc::from(error.to_string());
@@ -78,15 +78,15 @@ pub(super) fn link_broke<H: Host>(host: &H, slot: &Slot<H::PeerState>, btl: usiz
     peer_gone(host, slot, gone, done);
 }
 
-/// Replaces links that were never connected; false if there are none to replace them, or the transport was none of the
-/// active ones' and the peer is still reached.
+/// Replaces links that were never connected. Returns false if there is no replacement, or if the transport is not in
+/// use and the peer is still reachable.
 fn fall_back<A: PeerState>(core: &Core, slot: &Slot<A>, btl: usize, error: &Error) -> bool {
     let mut channel = slot.channel.lock();
     let idle = channel.links.control.is_empty() && channel.state.is_idle();
     let links = &mut channel.links;
     links.standby.retain(|link| link.btl != btl);
     if links.active.iter().all(|link| link.btl != btl) {
-        // It only stood by, or is out of use already.
+        // The link was only on standby, or is out of use already.
         return !links.active.is_empty() || links.failover.is_some();
     }
     let connected = matches!(error, Error::PeerGone { .. } | Error::Malformed { .. });
@@ -104,7 +104,7 @@ fn fall_back<A: PeerState>(core: &Core, slot: &Slot<A>, btl: usize, error: &Erro
         let to = core.btls[best.btl].btl.label();
         let what = || format!("peer {} is reached by {to} instead: {error}", slot.peer.rank);
         if idle {
-            // Nobody knows that it can be; it may just have ended.
+            // Nobody knows yet whether the peer is reachable. It may just have ended.
             log::debug!("{}", what());
         } else {
             cableway_base::warn_once(&format!("fall back from {name}"), what);
@@ -114,7 +114,7 @@ fn fall_back<A: PeerState>(core: &Core, slot: &Slot<A>, btl: usize, error: &Erro
     true
 }
 
-/// The peer's bytes make no sense: nothing more is taken from it.
+/// Disconnects a peer that sent malformed bytes.
 #[cold]
 pub(crate) fn disconnect<H: Host>(host: &H, slot: &Slot<H::PeerState>, malformed: &Malformed, done: &mut Done) {
     host.core().counters.malformed.increment();
@@ -122,8 +122,8 @@ pub(crate) fn disconnect<H: Host>(host: &H, slot: &Slot<H::PeerState>, malformed
     peer_gone(host, slot, Gone::Failed(malformed.to_string().into()), done);
 }
 
-/// A transport has delivered the last of a peer that ended in good order. It has left once no other transport may have
-/// something of it.
+/// Handles a transport that delivered the last message of a peer that ended in good order. The peer has left once no
+/// other transport can hold a message of it.
 pub(super) fn peer_left<H: Host>(host: &H, slot: &Slot<H::PeerState>, btl: usize, done: &mut Done) {
     let mut others = host.core().btls.iter().enumerate().filter(|(index, _)| *index != btl);
     if !others.any(|(_, other)| other.btl.hears(slot.peer.rank)) {
@@ -131,7 +131,7 @@ pub(super) fn peer_left<H: Host>(host: &H, slot: &Slot<H::PeerState>, btl: usize
     }
 }
 
-/// Ends, with an error, every operation that involves the peer.
+/// Ends every operation that involves the peer, with an error.
 fn peer_gone<H: Host>(host: &H, slot: &Slot<H::PeerState>, gone: Gone, done: &mut Done) {
     if !slot.peer.mark_gone(gone) {
         return;
@@ -147,7 +147,7 @@ fn peer_gone<H: Host>(host: &H, slot: &Slot<H::PeerState>, gone: Gone, done: &mu
     host.ended(slot, done);
 }
 
-/// Closes the links to a peer that is gone once no operation of theirs is under way.
+/// Closes the links to a peer that is gone once none of their operations is under way.
 pub(super) fn drop_links<O>(core: &Core, links: &mut Links<O>) {
     if links.operations.is_empty() {
         for link in links.active.drain(..) {

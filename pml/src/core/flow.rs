@@ -1,20 +1,20 @@
-//! Flow control: how much data that nobody asked for a peer may have here.
+//! Flow control: limits the unexpected data that a peer may have here.
 //!
-//! Each message that brings its data along takes its cost off the sender's credit, and the receiver gives it back once
-//! the message has been received into a user's buffer. A sender without credit only announces its messages, whatever
-//! their size: announcements always flow, so that a receive of a later tag can be matched, and each keeps its sender's
-//! request open, so that their number is the sender's own choice.
+//! Each message with data costs the sender credit. The receiver returns the credit once the data is in a user's buffer.
+//! A sender without credit only announces its messages, of any size. Announcements always flow, so that a receive with
+//! a later tag can be matched. Each announcement keeps a request of its sender open, so their number is the sender's
+//! own choice.
 
-/// What keeping a message takes beside its payload, roughly: so that empty messages are not free.
+/// Approximate cost of an unexpected message beside its payload, so that empty messages are not free.
 const OVERHEAD: u64 = 128;
 
-/// What a message takes off its sender's credit.
+/// Returns the credit that a message costs.
 #[inline]
 pub(crate) fn cost(eager: bool, payload: usize) -> u64 {
     if eager || payload != 0 { payload as u64 + OVERHEAD } else { 0 }
 }
 
-/// The sender's account with one peer.
+/// The sender's credit account with one peer.
 #[derive(Debug, Default)]
 pub(crate) struct Credit {
     window: u64,
@@ -27,7 +27,7 @@ impl Credit {
         Credit { window, sent: 0, consumed: 0 }
     }
 
-    /// Whether a message of this cost may bring its data along.
+    /// Returns whether a message of this cost may carry its data.
     #[inline]
     pub(crate) fn covers(&self, cost: u64) -> bool {
         self.sent - self.consumed + cost <= self.window
@@ -38,10 +38,10 @@ impl Credit {
         self.sent += cost;
     }
 
-    /// The peer has consumed this much since the start. An old figure that was overtaken changes nothing.
+    /// Notes the total cost that the peer has consumed. A report that a newer one overtook changes nothing.
     ///
     /// # Errors
-    /// That is more than was sent, which is returned.
+    /// The peer reports more than was sent. The error is the total that was sent.
     pub(crate) fn consumed(&mut self, total: u64) -> Result<(), u64> {
         if total > self.sent {
             return Err(self.sent);

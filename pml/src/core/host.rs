@@ -8,18 +8,18 @@ use super::peer::{Channel, PeerState, Slot};
 use super::shared::Core;
 use crate::wire::Malformed;
 
-/// An engine, as its core sees it: what the layers above do with what happens.
+/// An engine as its core sees it. The layers above handle these events.
 pub(crate) trait Host: Sized {
-    /// What they keep of a peer.
+    /// State of a peer in the layers above.
     type PeerState: PeerState;
 
     fn core(&self) -> &Core;
     fn peers(&self) -> &Peers<Self::PeerState>;
 
-    /// A message has arrived.
+    /// Handles a message that arrived.
     fn received(&self, slot: &Slot<Self::PeerState>, message: &Received<'_>, done: &mut Done) -> Result<(), Malformed>;
 
-    /// An operation of a link has ended.
+    /// Handles the end of an operation of a link.
     fn completed(
         &self,
         slot: &Slot<Self::PeerState>,
@@ -29,18 +29,18 @@ pub(crate) trait Host: Sized {
         done: &mut Done,
     );
 
-    /// Goes on with what waited for the peer's links, whose control queue is empty; returns how much left.
+    /// Continues what waits for the peer's links, whose control queue is empty. Returns how much left.
     fn advance(&self, slot: &Slot<Self::PeerState>, channel: &mut Channel<Self::PeerState>, done: &mut Done) -> usize;
 
-    /// The peer is gone: ends its transfers.
+    /// Ends the transfers of a peer that is gone.
     fn abandon(&self, slot: &Slot<Self::PeerState>, channel: &mut Channel<Self::PeerState>, done: &mut Done);
 
-    /// The peer is gone, and its lock free: ends what else waits for it.
+    /// Ends everything else that waits for a peer that is gone. The peer's lock is free.
     fn ended(&self, slot: &Slot<Self::PeerState>, done: &mut Done);
 
-    /// Whether device copies are under way.
+    /// Returns whether device copies are under way.
     fn has_copies(&self) -> bool;
 
-    /// Sees to copies that have ended; returns how many.
+    /// Runs the next steps of copies that ended. Returns how many.
     fn poll_copies(&self) -> usize;
 }

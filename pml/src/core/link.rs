@@ -9,11 +9,11 @@ pub(crate) struct Link {
     /// Index of its transport in the engine.
     pub(crate) btl: usize,
     pub(crate) tag: BtlTag,
-    /// Which of this transport's links to the peer it is.
+    /// Number of this link among the transport's links to the peer.
     pub(crate) ordinal: u8,
-    /// Never used for another link, unlike an index.
+    /// Serial number. Unlike an index, it is never used for another link.
     pub(crate) serial: u32,
-    /// Seconds of work that its share of striped data amounts to.
+    /// Seconds of work in its share of striped data.
     pub(crate) load: f64,
     /// Whether a message ever left through it.
     pub(crate) carried: bool,
@@ -30,18 +30,18 @@ impl Link {
         self.capabilities().flags.contains(flags)
     }
 
-    /// Which fragments a device copies into.
+    /// Returns the kind of fragments that a device copies into.
     pub(crate) fn device_kind(&self) -> FragmentKind {
         if self.has(Flags::DEVICE_FRAGMENTS) { FragmentKind::Device } else { FragmentKind::Host }
     }
 
-    /// The longest message that it takes.
+    /// Returns the longest message that the link takes.
     pub(crate) fn longest(&self) -> usize {
         let limits = self.capabilities();
         limits.max_send_size.max(limits.device_max_send_size).max(limits.inline_limit)
     }
 
-    /// Sends a message of few host bytes.
+    /// Sends a short message from host memory.
     pub(crate) fn send_small(&mut self, header: &[u8], payload: &[u8]) -> Result<Sent, Error> {
         let len = header.len() + payload.len();
         if len <= self.capabilities().inline_limit && self.endpoint.send_inline(header, payload)? == Sent::Done {
@@ -61,20 +61,20 @@ impl Link {
 pub(crate) const DEVICE_RDMA: Flags = Flags::DEVICE_GET.union(Flags::DEVICE_PUT);
 const RDMA: Flags = DEVICE_RDMA.union(Flags::GET).union(Flags::PUT);
 
-/// What the links to a peer can do together.
+/// The combined abilities of the links to a peer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Abilities {
-    /// What any of them can.
+    /// Flags that any of the links has.
     pub(crate) any: Flags,
-    /// The smallest of those that can GET or PUT.
+    /// The smallest RDMA limit of the links that can GET or PUT.
     pub(crate) min_rdma_size: usize,
-    /// The same of those that can with device memory, and the largest of these; 0 if none can.
+    /// The smallest and the largest RDMA limit of the links that can GET or PUT device memory; 0 if none can.
     pub(crate) device_min_rdma_size: usize,
     pub(crate) device_max_rdma_size: usize,
 }
 
 impl Abilities {
-    /// Those of no link.
+    /// The abilities of no link.
     pub(crate) const NONE: Abilities = Abilities {
         any: Flags::empty(),
         min_rdma_size: usize::MAX,
@@ -87,7 +87,7 @@ impl Abilities {
         links.iter().fold(Abilities::NONE, |together, link| together.with(link.capabilities()))
     }
 
-    /// As if there were one more link.
+    /// Adds a link.
     #[inline]
     pub(crate) fn with(mut self, able: &Capabilities) -> Abilities {
         self.any |= able.flags;

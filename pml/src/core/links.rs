@@ -1,4 +1,4 @@
-//! The links to a peer, and what waits for them.
+//! The links to a peer, and the queues that wait for them.
 
 use cableway_btl::{Error, Sent};
 use slab::Slab;
@@ -10,25 +10,26 @@ use super::link::{Abilities, Link};
 use super::replacement::{Break, Failover};
 use crate::wire::{BtlTag, Header, HeaderBuffer, Id, WholePut};
 
-/// `O` is what the layers above keep for an operation of a link.
+/// `O` is the layers' state of an operation of a link.
 pub(crate) struct Links<O> {
-    /// Those that carry messages, the first being that of headers.
+    /// Links that carry messages. The first carries headers.
     pub(crate) active: SmallVec<[Link; 1]>,
-    /// Those of lower exclusivity, the best last, should the active ones turn out unusable before their first message.
+    /// Standby links of lower exclusivity, the best last. They replace active links that prove unusable before their
+    /// first message.
     pub(crate) standby: Vec<Link>,
     pub(crate) credit: Credit,
-    /// Each `put`, `get` or `send_in_place` under way; its index, with the peer's rank, makes its token.
+    /// Each `put`, `get` or `send_in_place` under way. Its index and the peer's rank make its token.
     pub(crate) operations: Slab<O>,
     pub(crate) control: Control,
-    /// The peer is in the engine's list of those with work waiting.
+    /// Whether the peer is in the engine's list of peers with waiting work.
     pub(crate) listed: bool,
-    /// A link that broke is being replaced; `active` is empty meanwhile.
+    /// The replacement of a broken link under way; `active` is empty meanwhile.
     pub(crate) failover: Option<Box<Failover>>,
     /// The longest message of such a link.
     pub(crate) longest: usize,
-    /// Transports whose links were replaced, and what the peer said of each.
+    /// Transports whose links were replaced, and the peer's report about each.
     pub(crate) replaced: Vec<(usize, u64)>,
-    /// A link's error that the next turn of progress deals with.
+    /// A link's error that the next turn of progress handles.
     pub(crate) broken: Option<(usize, Error)>,
 }
 
@@ -48,7 +49,7 @@ impl<O> Links<O> {
         }
     }
 
-    /// Nothing of the core's waits for a link.
+    /// Returns whether the core has nothing that waits for a link.
     #[inline]
     pub(crate) fn are_idle(&self) -> bool {
         self.control.is_empty() && self.failover.is_none() && self.broken.is_none()
@@ -59,30 +60,30 @@ impl<O> Links<O> {
         Abilities::of(&self.active)
     }
 
-    /// The link that has a serial number.
+    /// Finds the link with a serial number.
     pub(crate) fn by_serial(&mut self, serial: u32) -> Option<&mut Link> {
         self.active.iter_mut().find(|link| link.serial == serial)
     }
 
-    /// The link that a peer's header names, if it can do what `usable` asks.
+    /// Finds the link that a peer's header names, if it satisfies `usable`.
     pub(crate) fn named(&self, tag: BtlTag, ordinal: u8, usable: impl Fn(&Link) -> bool) -> Option<u32> {
         let link = self.active.iter().find(|link| link.tag == tag && link.ordinal == ordinal)?;
         usable(link).then_some(link.serial)
     }
 
-    /// The link of headers has failed.
+    /// Notes that the link of headers failed.
     pub(crate) fn main_broke(&mut self, error: Error) {
         if let Some(link) = self.active.first() {
             self.broken = Some((link.btl, error));
         }
     }
 
-    /// Those that carry messages, or the one that is to.
+    /// Returns the links that carry messages, or the replacement that will.
     pub(super) fn in_use(&self) -> &[Link] {
         self.failover.as_ref().map_or(&self.active, |failover| failover.by.as_slice())
     }
 
-    /// Whether a link of the transport broke and is being made up for.
+    /// Returns whether a link of the transport broke and is being replaced.
     pub(crate) fn is_suspended(&self, btl: usize) -> bool {
         self.failover.as_ref().is_some_and(|failover| failover.breaks.iter().any(|broke| broke.btl == btl))
     }
@@ -91,7 +92,7 @@ impl<O> Links<O> {
         self.failover.as_mut()?.breaks.iter_mut().find(|broke| broke.btl == btl)
     }
 
-    /// Which of the links that stand by could carry every message of those that broke.
+    /// Returns which standby link could carry every message of the broken ones.
     pub(super) fn substitute(&self) -> Option<usize> {
         let longest = self.in_use().iter().map(Link::longest).max().unwrap_or(self.longest);
         self.standby.iter().rposition(|link| link.capabilities().max_send_size >= longest)
@@ -103,7 +104,7 @@ impl<O> Links<O> {
         self.send_or_queue(HeaderBuffer::new(header).as_bytes());
     }
 
-    /// Queues a header without payload, to leave with those that follow.
+    /// Queues a header without payload. It leaves with the headers after it.
     pub(crate) fn queue_control(&mut self, header: &Header) {
         self.control.waiting.push_back(HeaderBuffer::new(header).as_bytes().into());
     }
@@ -114,22 +115,22 @@ impl<O> Links<O> {
         }
     }
 
-    /// Asks the sender to store a message by a link.
+    /// Sends a PUT request to the sender, for one link.
     pub(crate) fn ask_to_put(&mut self, put: &WholePut<'_>, via: (BtlTag, u8)) {
         self.gather(|control| control.add_put(put, via));
     }
 
-    /// Tells the receiver that a message is stored.
+    /// Sends a FIN for a PUT to the receiver.
     pub(crate) fn send_put_fin(&mut self, receiver: Id, len: u64) {
         self.gather(|control| control.add_put_fin(receiver, len));
     }
 
-    /// Tells the sender that a message is where it belongs.
+    /// Sends a FIN to the sender.
     pub(crate) fn send_fin(&mut self, sender: Id) {
         self.gather(|control| control.add_fin(sender));
     }
 
-    /// Adds an answer; where it does not go with what is there, that leaves first.
+    /// Adds an answer to the gathered ones. If it does not fit, those leave first.
     fn gather(&mut self, add: impl Fn(&mut Control) -> bool) {
         if !add(&mut self.control) {
             self.send_gathered();
@@ -138,7 +139,7 @@ impl<O> Links<O> {
         }
     }
 
-    /// Hands over what has gathered, behind what waits.
+    /// Moves the gathered answers to the end of the queue.
     pub(crate) fn send_gathered(&mut self) {
         let Links { active, broken, control, .. } = self;
         control.drain_gathered(|control, bytes| {
@@ -148,7 +149,7 @@ impl<O> Links<O> {
         });
     }
 
-    /// Sends queued headers, then messages that were made for a broken link; false if some are left.
+    /// Sends queued headers, then messages that were made for a broken link. Returns false if some are left.
     pub(crate) fn flush_control(&mut self) -> bool {
         self.send_gathered();
         let Links { active, control, broken, .. } = self;
@@ -163,7 +164,7 @@ impl<O> Links<O> {
         true
     }
 
-    /// Sends a message of few host bytes; false if the link is busy or broken.
+    /// Sends a short message from host memory. Returns false if the link is busy or broken.
     pub(crate) fn send_small(&mut self, message: &[u8]) -> bool {
         send_by_first(&mut self.active, &mut self.broken, message)
     }

@@ -1,7 +1,7 @@
-//! The core: peers, the links to them, operations under way, the control queue, flow control, failover, completion, and
+//! The core: peers, their links, operations under way, the control queue, flow control, failover, completion, and
 //! device copies. It knows nothing of tags, matching or protocols.
 //!
-//! The layers above keep their state of a peer in its [`Channel`] and see what happens as a [`Host`].
+//! The layers above keep their state of a peer in its [`Channel`] and receive events as a [`Host`].
 
 mod batches;
 mod completion;

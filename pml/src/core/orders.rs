@@ -1,8 +1,8 @@
-//! Default streams that are asked whether they are idle while the engine has nothing else to do.
+//! Asks default streams whether they are idle while the engine has nothing else to do.
 //!
-//! Nobody but the program may touch a buffer before its default stream is idle. To ask the driver takes 1.4 us. Copies for
-//! operations that began before an answer of "idle" need not wait for the stream. An own copy can wait by an event instead,
-//! for 0.4 us (H200, driver 580); where such a copy comes next, the question would only delay it.
+//! The engine must not touch a buffer before the default stream's work on it is done. The question costs 1.4 us. Copies
+//! for operations that began before an answer of "idle" need not wait for the stream. The engine's own copy can wait by
+//! an event instead, for 0.4 us (H200, driver 580). Where such a copy comes next, the question would only delay it.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -10,23 +10,23 @@ use cableway_common_cuda::{Devices, Location};
 
 use cableway_base::lock::{Lock, Locking};
 
-/// Turns without any event that a question waits for which may turn out not to be needed: two or three microseconds, in
-/// which a peer of the same node that is about to send has sent.
+/// Idle turns before a question that may turn out to be unnecessary. They take two or three microseconds, in which a
+/// peer of the same node that is about to send has sent.
 const HOLD: usize = 32;
 
-/// Whose default streams are to be asked about.
+/// The contexts whose default streams are to be asked.
 pub(crate) struct Orders {
     begun: Lock<Vec<Begun>>,
     count: AtomicUsize,
-    /// So many turns more are spent before the question; 0 where the answer is needed.
+    /// Idle turns left before the question; 0 where the answer is needed now.
     held: AtomicUsize,
-    /// The message that came last for a device's buffer brought its data, which our own copy moves there.
+    /// Whether the last message for device memory was eager, so that the engine's own copy moves it.
     brought: AtomicBool,
 }
 
 struct Begun {
     at: Location,
-    /// A message waits for the answer, or will.
+    /// A message needs the answer, or will.
     needed: bool,
 }
 
@@ -45,8 +45,8 @@ impl Orders {
         self.count.load(Ordering::Relaxed) == 0
     }
 
-    /// A message for a device's buffer came with its data, or without. If with it, those that were posted besides are
-    /// expected to get theirs so, too, and nobody needs to ask for them.
+    /// Notes that a message for device memory came, eager or not. After an eager one, the other posted receives are
+    /// expected to get eager messages too, which need no question.
     pub(crate) fn note_message(&self, with_data: bool) {
         self.brought.store(with_data, Ordering::Relaxed);
         if with_data && !self.is_empty() {
@@ -56,20 +56,20 @@ impl Orders {
         }
     }
 
-    /// A receive into device memory there has been posted: its message may be one that a peer is to store.
+    /// Notes a posted receive into device memory. The peer may store its message.
     pub(crate) fn note_posted(&self, location: &Location) {
         let expected = self.brought.load(Ordering::Relaxed);
         self.note_begun(location, false, if expected { HOLD } else { 0 });
     }
 
-    /// A message in device memory there has been announced: the answer to it needs the stream idle.
+    /// Notes an announced message in device memory. The answer to it needs an idle stream.
     pub(crate) fn note_announced(&self, location: &Location) {
         self.note_begun(location, true, 0);
     }
 
     fn note_begun(&self, location: &Location, needed: bool, hold: usize) {
         let mut begun = self.begun.lock();
-        // What is wanted at once stays so.
+        // An urgent question stays urgent.
         if hold == 0 || begun.is_empty() || self.held.load(Ordering::Relaxed) != 0 {
             self.held.store(hold, Ordering::Relaxed);
         }
@@ -81,17 +81,17 @@ impl Orders {
         self.count.store(begun.len(), Ordering::Relaxed);
     }
 
-    /// Asks about them. Those that are busy are asked again.
+    /// Asks the noted streams. Busy ones are asked again later.
     #[cold]
     pub(crate) fn ask(&self, devices: &Devices) {
         let held = self.held.load(Ordering::Relaxed);
         if held != 0 {
-            // Another thread's turn may be lost, and is no matter.
+            // Another thread's turn may be lost, which is harmless.
             self.held.store(held - 1, Ordering::Relaxed);
             return;
         }
         let Some(mut begun) = self.begun.try_lock() else { return };
-        // Of one that cannot be asked, copies will wait.
+        // If a stream cannot be asked, copies wait for it.
         begun.retain(|begun| matches!(devices.ask_default_stream(&begun.at), Ok(false)));
         self.count.store(begun.len(), Ordering::Relaxed);
     }

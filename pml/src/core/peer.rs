@@ -1,4 +1,4 @@
-//! A peer: what is known of it without a lock, and what its lock guards.
+//! A peer: what is known of it without a lock, and the state that its lock guards.
 
 use std::sync::atomic::{AtomicU8, AtomicU64};
 use std::sync::{Arc, OnceLock};
@@ -13,37 +13,37 @@ use super::links::Links;
 use super::shared::Core;
 use crate::error::Error;
 
-/// Why nothing is sent to a process any more, nor comes from it.
+/// Why a process is gone.
 #[derive(Clone, Debug)]
 pub(crate) enum Gone {
     /// It died, or was disconnected.
     Failed(Arc<str>),
-    /// It ended in good order, and all that it had sent is here.
+    /// It ended in good order, and everything it sent has arrived.
     Left,
     /// It was never connected.
     Unreachable(Arc<str>),
 }
 
-/// A process that messages go to or come from.
+/// A process that exchanges messages with this one.
 pub(crate) struct Peer {
     pub(crate) rank: Rank,
     gone: OnceLock<Gone>,
-    /// Cost of the eager messages of this peer that were received.
+    /// Cost of the eager messages received from this peer.
     pub(crate) consumed: Sum,
-    /// How much of that it was told.
+    /// Credit returned to the peer.
     pub(crate) credited: AtomicU64,
-    /// Cost of those that wait here.
+    /// Cost of its messages that wait here.
     pub(crate) stored: Sum,
-    /// Counts what came from it, but for eager messages.
+    /// Counts its messages, except eager ones.
     pub(crate) heard: AtomicU64,
     /// A hint of the layer above that can be read without the lock.
     pub(crate) hint: AtomicU8,
-    /// What is counted under the peer's lock, in addition to the engine's counters.
+    /// Counters under the peer's lock, in addition to the engine's.
     pub(crate) counters: PeerCounters,
 }
 
-/// Counters that one peer's lock serialises, so that to count costs no atomic read-modify-write. They lie outside the
-/// lock, because whoever reads them holds none.
+/// Counters that one peer's lock serialises, so that counting needs no atomic read-modify-write. They lie outside the
+/// lock, because readers hold none.
 #[derive(Default)]
 pub(crate) struct PeerCounters {
     pub(crate) sends_eager: Counter,
@@ -53,7 +53,7 @@ pub(crate) struct PeerCounters {
 }
 
 impl PeerCounters {
-    /// Adds what was counted here to a sum over all peers.
+    /// Adds these counters to a sum over all peers.
     pub(crate) fn add_to(&self, sum: &Counters) {
         sum.sends_eager.add(self.sends_eager.get());
         sum.bytes_eager.add(self.bytes_eager.get());
@@ -63,7 +63,7 @@ impl PeerCounters {
 }
 
 impl Peer {
-    /// Why it is gone, if it is.
+    /// Returns why the peer is gone, if it is.
     #[inline]
     pub(crate) fn gone(&self) -> Option<&Gone> {
         self.gone.get()
@@ -73,13 +73,13 @@ impl Peer {
         matches!(self.gone.get(), Some(Gone::Left))
     }
 
-    /// Marks it gone; false if it was already.
+    /// Marks the peer gone. Returns false if it was already.
     pub(crate) fn mark_gone(&self, gone: Gone) -> bool {
         self.gone.set(gone).is_ok()
     }
 
     /// # Errors
-    /// It is gone.
+    /// The peer is gone.
     #[inline]
     pub(crate) fn check(&self) -> Result<(), Error> {
         match self.gone.get() {
@@ -98,35 +98,35 @@ impl Peer {
         }
     }
 
-    /// The name under which the completion of an operation is reported.
+    /// Returns the token that identifies an operation's completion.
     pub(crate) fn token(&self, operation: usize) -> Token {
         Token(u64::from(self.rank) << 32 | operation as u64)
     }
 }
 
-/// What the layers above keep of a peer, under its lock.
+/// State of a peer in the layers above, under the peer's lock.
 pub(crate) trait PeerState: Default + Send {
-    /// What they keep for an operation of a link.
+    /// Their state of an operation of a link.
     type Operation: Send;
 
-    /// Nothing waits to be tried again.
+    /// Returns whether nothing waits for a retry.
     fn is_idle(&self) -> bool;
 
-    /// The links were put away, and will be replaced.
+    /// Handles that the links were suspended and will be replaced.
     fn links_put_away(&mut self);
 
-    /// Forgets all that waits for a link.
+    /// Drops everything that waits for a link.
     fn clear_queues(&mut self);
 }
 
-/// What a peer's lock guards.
+/// The state that a peer's lock guards.
 pub(crate) struct Channel<A: PeerState> {
     pub(crate) links: Links<A::Operation>,
     pub(crate) state: A,
 }
 
 impl<A: PeerState> Channel<A> {
-    /// Nothing waits to be tried again.
+    /// Returns whether nothing waits for a retry.
     #[inline]
     pub(crate) fn is_idle(&self) -> bool {
         self.links.are_idle() && self.state.is_idle()
@@ -136,7 +136,7 @@ impl<A: PeerState> Channel<A> {
 /// A peer and its channel.
 pub(crate) struct Slot<A: PeerState> {
     pub(crate) peer: Peer,
-    /// Serialises what is sent to this peer, and its transfers. Never held together with a matching lock.
+    /// Serialises messages to this peer, and its transfers. Never held together with a matching lock.
     pub(crate) channel: Lock<Channel<A>>,
 }
 
@@ -157,7 +157,7 @@ impl<A: PeerState> Slot<A> {
         }
     }
 
-    /// Runs `act` with the peer's channel, and has progress see to what it leaves behind: queued work, a broken link.
+    /// Runs `act` with the peer's channel. Progress handles what it leaves behind: queued work, a broken link.
     #[inline]
     pub(crate) fn with<R>(&self, core: &Core, done: &mut Done, act: impl FnOnce(&mut Channel<A>, &mut Done) -> R) -> R {
         let mut channel = self.channel.lock();
@@ -169,7 +169,7 @@ impl<A: PeerState> Slot<A> {
         result
     }
 
-    /// Lists the peer if something of it waits.
+    /// Lists the peer if it has waiting work.
     #[inline]
     pub(crate) fn note_work(&self, core: &Core, channel: &mut Channel<A>) {
         if !channel.is_idle() && !channel.links.listed {

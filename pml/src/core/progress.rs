@@ -1,4 +1,4 @@
-//! The progress engine: polls the transports, hands what they report to the layers above, and goes on with what waited.
+//! The progress engine: polls the transports, passes their events to the layers above, and continues what waited.
 
 use std::cell::RefCell;
 use std::sync::atomic::Ordering::Relaxed;
@@ -12,14 +12,14 @@ use super::failure::{self, drop_links};
 use super::host::Host;
 use super::peer::{Channel, PeerState, Slot};
 
-/// Moves messages; returns how many events there were. Never blocks.
+/// Makes progress without blocking. Returns how many events there were.
 #[inline]
 pub(crate) fn turn<H: Host>(host: &H) -> usize {
     let with_idle = host.core().next_turn();
     turn_of(host, with_idle)
 }
 
-/// As [`turn`], of those transports, too, that nobody uses yet.
+/// Makes progress as [`turn`] does, and also polls transports that are not in use.
 pub(super) fn turn_all<H: Host>(host: &H) -> usize {
     turn_of(host, true)
 }
@@ -51,13 +51,13 @@ fn turn_of<H: Host>(host: &H, with_idle: bool) -> usize {
     events
 }
 
-/// Whether there is something to do that no transport tells of.
+/// Returns whether there is work that no transport reports.
 pub(super) fn has_work<H: Host>(host: &H) -> bool {
     let core = host.core();
     !core.waiting.is_empty() || host.has_copies() || !core.orders.is_empty()
 }
 
-/// Tries what busy links left over, and deals with those that broke.
+/// Retries what busy links refused, and handles broken links.
 #[cold]
 fn retry<H: Host>(host: &H) -> usize {
     let core = host.core();
@@ -66,7 +66,7 @@ fn retry<H: Host>(host: &H) -> usize {
     for slot in core.waiting.take().into_iter().filter_map(|rank| host.peers().known(rank)) {
         let (moved, broken) = slot.with(core, &mut done, |channel, done| {
             channel.links.listed = false;
-            // What broke before is dealt with first, or it would be tried again.
+            // Handle the earlier failure first; otherwise the broken link would be tried again.
             let moved = if channel.links.broken.is_none() { advance(host, slot, channel, done) } else { 0 };
             (moved, channel.links.broken.take())
         });
@@ -79,7 +79,7 @@ fn retry<H: Host>(host: &H) -> usize {
     events
 }
 
-/// Sends what waits for the peer's links, as far as they take it; returns how much they took.
+/// Sends what waits for the peer's links, as far as they take it. Returns how much they took.
 fn advance<H: Host>(
     host: &H,
     slot: &Slot<H::PeerState>,
@@ -102,11 +102,11 @@ fn advance<H: Host>(
     if free { moved + host.advance(slot, channel, done) } else { moved }
 }
 
-/// One call of a transport's `progress`. What completes in it is announced after it, when no lock of the engine or the
+/// One call of a transport's `progress`. Hooks of completed requests run after it, when no lock of the engine or the
 /// transport is held.
 struct Delivery<'h, H> {
     host: &'h H,
-    /// Which transport.
+    /// Index of the transport.
     btl: usize,
     done: RefCell<Done>,
 }
@@ -141,7 +141,7 @@ impl<H: Host> Upcalls for Delivery<'_, H> {
                 log::error!("{} completed an operation that nobody began", btl.name());
                 return;
             };
-            // What another transport will do is refused by this one.
+            // One transport refuses some requests that another accepts.
             let result = result.map_err(|error| {
                 if !failover::suspend(core, &slot.peer, channel, self.btl, &error) {
                     return error;
@@ -172,7 +172,7 @@ impl<H: Host> Upcalls for Delivery<'_, H> {
 }
 
 impl<H: Host> Delivery<'_, H> {
-    /// The first message of a peer.
+    /// Finds the peer of a message, and connects it if this is its first.
     #[cold]
     fn heard_from(&self, rank: Rank) -> Option<&Slot<H::PeerState>> {
         let core = self.host.core();
@@ -180,15 +180,15 @@ impl<H: Host> Delivery<'_, H> {
         match self.host.peers().get(core, rank) {
             Ok(slot) => Some(slot),
             Err(error) => {
-                // Without a link there is no answer, and nothing that could be received in order.
+                // Without a link no answer can be sent, so nothing can be received in order.
                 log::error!("a message from peer {rank} is lost: {error}");
                 None
             }
         }
     }
 
-    /// A peer that is gone. One that was never met had connected only to see whether this process is there; receives
-    /// may name it, so that it is met now.
+    /// Finds a peer that is gone. A peer without earlier messages connected only to check that this process exists.
+    /// Receives may name it, so connect it now.
     #[cold]
     fn gone(&self, rank: Rank) -> Option<&Slot<H::PeerState>> {
         if let Some(slot) = self.host.peers().known(rank) {

@@ -1,4 +1,4 @@
-//! The replacement of links under way: what is known of it.
+//! State of a replacement of links.
 
 use std::sync::Arc;
 
@@ -7,12 +7,12 @@ use smallvec::SmallVec;
 use super::link::Link;
 use super::replay::{Next, Replay};
 
-/// The replacement of links under way.
+/// A replacement of links under way.
 #[derive(Default)]
 pub(crate) struct Failover {
-    /// What broke, in that order: each but the first was to take over from the one before.
+    /// The broken links in order. Each but the first was to replace the one before.
     pub(super) breaks: SmallVec<[Break; 1]>,
-    /// The link that takes over, once those transports have told what they leave.
+    /// The link that takes over, once the transports of the broken ones have reported what remains.
     pub(super) by: Option<Link>,
 }
 
@@ -20,13 +20,13 @@ pub(super) struct Break {
     /// The transport whose link broke.
     pub(super) btl: usize,
     pub(super) cause: Arc<str>,
-    /// What the peer has said before this side was ready to hear it.
+    /// The peer's report, if it came before this side was ready for it.
     pub(super) heard: Option<u64>,
-    /// There once the transport has told what it leaves.
+    /// Set once the transport has reported what remains.
     pub(super) replay: Option<Replay>,
 }
 
-/// Which of them has something to send: first what is to be told, then what went by the link that broke last.
+/// Returns which broken link has something to send: reports first, then messages of the link that broke last.
 pub(super) fn turn(breaks: &[Break]) -> Option<usize> {
     let tells = |broke: &Break| matches!(broke.replay.as_ref().map(Replay::next), Some(Next::Tell(_)));
     breaks.iter().position(tells).or(breaks.len().checked_sub(1))

@@ -1,9 +1,9 @@
-//! One side of what two processes do so that no message is lost, and none comes twice, when the link between them breaks
-//! and another takes over: a state machine without links.
+//! One side of the replay after a link broke: a state machine without links, which ensures that each message arrives
+//! once.
 //!
-//! A link delivers in order. So each side tells the other how many messages it was handed, which says of all that the
-//! other has sent by it whether they came. Only when a side has heard that does it send anything by the new link but its
-//! own word: first what did not come, in order, then whatever else there is.
+//! A link delivers in order. So each side reports how many messages it received, and the other side knows which of its
+//! messages arrived. Until a side has that report, it sends nothing but its own report by the new link. Then it sends
+//! the missing messages in order, and then everything else.
 
 use std::collections::VecDeque;
 
@@ -13,24 +13,24 @@ use crate::wire::Malformed;
 
 #[derive(Debug)]
 pub(crate) struct Replay {
-    /// Messages of the peer that came, and whether it was told.
+    /// Messages received from the peer, and whether the peer was told.
     received: u64,
     told: bool,
-    /// Messages that the peer is known to have.
+    /// Messages that the peer is known to have received.
     delivered: u64,
-    /// Those after them.
+    /// The messages after those.
     uncertain: VecDeque<Box<[u8]>>,
-    /// What the peer has said that it has: what is left is to be sent.
+    /// The peer's report. The messages after it are to be sent.
     heard: Option<u64>,
 }
 
-/// What to do next.
+/// The next step.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Next<'r> {
-    /// Tell the peer that so many messages of it came.
+    /// Report to the peer how many of its messages arrived.
     Tell(u64),
     Send(&'r [u8]),
-    /// The peer has to say something first.
+    /// Wait for the peer's report.
     Wait,
     /// Nothing: the new link is like any other.
     Over,
@@ -42,10 +42,10 @@ impl Replay {
         Replay { received, told: false, delivered, uncertain, heard: None }
     }
 
-    /// The peer has so many of our messages. It may say so again.
+    /// Notes the peer's report of how many messages it received. The peer may repeat it.
     ///
     /// # Errors
-    /// That cannot be, or it has said otherwise before.
+    /// The number is impossible, or differs from an earlier report.
     pub(crate) fn hear(&mut self, received: u64) -> Result<(), Malformed> {
         if self.heard == Some(received) {
             return Ok(());
@@ -69,17 +69,17 @@ impl Replay {
         }
     }
 
-    /// What the peer has said, once it has.
+    /// Returns the peer's report, once it came.
     pub(crate) fn heard(&self) -> Option<u64> {
         self.heard
     }
 
-    /// The link that was to take over broke: the peer may not have been told.
+    /// Notes that the replacement broke: the peer may not have received the report.
     pub(crate) fn tell_again(&mut self) {
         self.told = false;
     }
 
-    /// What [`next`](Self::next) said has left.
+    /// Notes that the step of [`next`](Self::next) is done.
     pub(crate) fn sent(&mut self) {
         if std::mem::replace(&mut self.told, true) {
             self.uncertain.pop_front();
@@ -93,18 +93,18 @@ mod tests {
 
     use super::*;
 
-    /// One end of a link in the course of which so many messages were taken, came, and were known to have come.
+    /// Describes one end of a link: messages taken, received, and known to be received.
     fn remains(received: u64, sent: u64, known: u64) -> Remains {
         let message = |number: u64| number.to_le_bytes().into();
         Remains { received, delivered: known, uncertain: (known..sent).map(message).collect() }
     }
 
     proptest! {
-        /// Wherever a link breaks, and whoever notices first: each message comes once, in order, and both sides end.
+        /// Checks that each message comes once and in order and that both sides end, wherever the link breaks.
         #[test]
         fn each_message_comes_once(ways in proptest::array::uniform2((0u64..20, 0u64..20, 0u64..20)),
                                    turns in proptest::collection::vec(0usize..2, 0..100)) {
-            // Of each way: taken, of these delivered, of these known to be.
+            // For each direction: taken, delivered, and known to be delivered.
             let ways = ways.map(|(a, b, c)| (a, b.min(a), c.min(b).min(a)));
             let mut sides: [Option<Replay>; 2] = [None, None];
             let mut came = [ways[0].1, ways[1].1];
@@ -112,7 +112,7 @@ mod tests {
             let mut heard = [None, None];
             for step in 0..turns.len() + 200 {
                 let side = turns.get(step).map_or(step % 2, |&side| side);
-                // The other's word makes a side notice that has not yet.
+                // A report tells the other side of a failure that it has not noticed.
                 let other = 1 - side;
                 let replay = sides[side].get_or_insert_with(|| {
                     Replay::new(remains(ways[other].1, ways[side].0, ways[side].2))

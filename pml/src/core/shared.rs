@@ -1,4 +1,4 @@
-//! What all peers of an engine share.
+//! State that all peers of an engine share.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
@@ -16,9 +16,9 @@ use super::orders::Orders;
 use crate::error::Error;
 use crate::wire::{BtlTag, Card};
 
-/// What an engine is made of.
+/// What an engine is built from.
 pub struct Config {
-    /// Where addresses of processes are published and found.
+    /// Publishes and finds addresses of processes.
     pub modex: Arc<dyn Modex>,
     /// Run-time parameters.
     pub parameters: Arc<Parameters>,
@@ -38,7 +38,8 @@ pub(crate) struct Core {
     pub(crate) next_link: AtomicU32,
     pub(crate) waiting: Waiting,
     pub(crate) orders: Orders,
-    /// What arrives in memory that cannot wait for a device is kept here; small messages by the window.
+    /// Bounce buffers for payloads that must wait for a device in memory that cannot. Small messages come by the
+    /// window.
     pub(crate) small_bounce: BouncePool,
     pub(crate) bounce: BouncePool,
     pub(crate) counters: Counters,
@@ -46,48 +47,48 @@ pub(crate) struct Core {
     pub(crate) spin: u64,
     /// Held by the thread that sleeps on the transports.
     pub(crate) sleeping: Mutex<()>,
-    /// Processes of this node outnumber its processors.
+    /// Whether processes of this node outnumber its processors.
     pub(crate) crowded: bool,
-    /// Credit is given back once so much of it has gathered.
+    /// Credit that gathers before it is returned.
     pub(crate) instalment: u64,
-    /// How often progress was called; idle transports are polled in some of the calls only.
+    /// Number of calls of progress. Only some of them poll idle transports.
     turns: AtomicUsize,
     finalized: AtomicBool,
-    /// The process that messages are moved in.
+    /// The process that owns the engine.
     origin: Origin,
 }
 
-/// A transport, as the engine keeps it.
+/// A transport and the engine's state of it.
 pub(crate) struct BtlSlot {
     pub(crate) btl: Arc<dyn Btl>,
-    /// Where its address is published, with those of other modules of its name.
+    /// Index of its address among those published by modules of its name.
     pub(crate) key: String,
-    /// How many links of it carry messages.
+    /// Number of its links that carry messages.
     pub(crate) links: AtomicUsize,
-    /// Whether a peer uses it to reach this process, whatever this process uses.
+    /// Whether a peer uses it to reach this process, regardless of what this process uses.
     pub(crate) heard: AtomicBool,
 }
 
 impl BtlSlot {
-    /// What stands for it in headers to and from a peer; none if it has no link there.
+    /// Returns its tag in headers to and from a peer, or `None` without a link there.
     pub(crate) fn tag(&self, peer: Rank) -> Option<BtlTag> {
         Some(BtlTag::of(self.btl.name(), self.btl.place(peer)?))
     }
 
-    /// Whether links of it carry messages.
+    /// Returns whether links of it carry messages.
     #[inline(always)]
     pub(crate) fn is_in_use(&self) -> bool {
         self.links.load(Ordering::Relaxed) != 0
     }
 
-    /// Nobody uses it yet.
+    /// Returns whether it is not in use yet.
     #[inline(always)]
     pub(crate) fn is_idle(&self) -> bool {
         !self.is_in_use() && !self.heard.load(Ordering::Relaxed)
     }
 }
 
-/// Peers with work that progress is to see to.
+/// Peers with work for progress.
 pub(crate) struct Waiting {
     ranks: Lock<SmallVec<[Rank; 4]>>,
     len: AtomicUsize,
@@ -111,10 +112,10 @@ impl Waiting {
     }
 }
 
-/// A transport that nobody uses yet may still be found by a peer, so it is polled once in so many turns.
+/// Turns between polls of a transport that is not in use. A peer may still find it.
 const IDLE_TURNS: usize = 64;
 
-/// Size of a small bounce buffer, and how many there are for each large one.
+/// Size of a small bounce buffer, and the number of them for each large one.
 const SMALL_BOUNCE: usize = 16 << 10;
 const SMALL_BOUNCE_SHARE: usize = 16;
 
@@ -160,17 +161,17 @@ impl Core {
         })
     }
 
-    /// Counts a turn of progress, and says whether idle transports are polled in it.
+    /// Counts a turn of progress. Returns whether it polls idle transports.
     #[inline]
     pub(super) fn next_turn(&self) -> bool {
         let turn = self.turns.load(Ordering::Relaxed).wrapping_add(1);
-        // Relaxed and not one step: a lost count only shifts when idle transports are looked at.
+        // Not one atomic step: a lost count only shifts the polls of idle transports.
         self.turns.store(turn, Ordering::Relaxed);
         turn.is_multiple_of(IDLE_TURNS)
     }
 
     /// # Errors
-    /// The engine was finalized, or is a forked child's copy.
+    /// The engine was finalized, or this is a forked child's copy.
     #[inline]
     pub(crate) fn check_open(&self) -> Result<(), Error> {
         match self.is_open() {
@@ -185,7 +186,7 @@ impl Core {
         !self.finalized.load(Ordering::Relaxed) && !self.is_forked()
     }
 
-    /// Whether this is a copy in a forked child.
+    /// Returns whether this is a copy in a forked child.
     #[inline(always)]
     pub(crate) fn is_forked(&self) -> bool {
         !self.origin.is_here()
@@ -195,15 +196,15 @@ impl Core {
         self.finalized.store(true, Ordering::Release);
     }
 
-    /// `device_protocols=copy`.
+    /// Returns whether `device_protocols=copy` is set.
     pub(crate) fn copy_only(&self) -> bool {
         self.parameters.device_protocols == DeviceProtocols::Copy
     }
 }
 
-/// Processors that are online, whether or not this process may use them.
+/// Returns the number of online processors, including those that this process may not use.
 fn cores() -> usize {
-    // SAFETY: asks the system for a number.
+    // SAFETY: the call only queries a number.
     let online = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
     usize::try_from(online).unwrap_or(1)
 }

@@ -1,4 +1,4 @@
-//! Sleeping, once a waiting call has polled in vain for long and all transports that are in use can wake it.
+//! Sleeps after long polling without an event, if all transports in use can wake the caller.
 
 use std::time::Duration;
 
@@ -7,14 +7,14 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::host::Host;
 use super::progress::{has_work, turn_all};
 
-/// What no descriptor tells is found out so much later: that another thread has completed what is waited for, or that a
-/// peer begins to use a transport which cannot wake anybody.
+/// Longest delay before the sleeper notices what no descriptor reports: another thread completed the operation, or a
+/// peer began to use a transport that cannot wake anybody.
 const LONGEST: Duration = Duration::from_millis(10);
-/// While another thread sleeps for all.
+/// Longest wait while another thread sleeps on the transports.
 const NAP: Duration = Duration::from_millis(1);
 
-/// Sleeps until something has come, or `over` answers true, for a moment at most; answers how many events there were.
-/// None: something is under way that has to be polled, or a transport in use can wake nobody.
+/// Sleeps briefly until an event comes or `over` returns true. Returns the number of events, or `None` if something
+/// must be polled or a transport in use cannot wake the caller.
 #[cold]
 pub(crate) fn sleep<H: Host>(host: &H, over: impl FnOnce() -> bool) -> Option<usize> {
     let core = host.core();
@@ -31,14 +31,14 @@ pub(crate) fn sleep<H: Host>(host: &H, over: impl FnOnce() -> bool) -> Option<us
             return None;
         }
     }
-    // What came before they were armed wakes nobody.
+    // Events that came before the transports were armed wake nobody.
     let before = turn_all(host);
     if before != 0 || has_work(host) || over() {
         return Some(before);
     }
     let mut sources: Vec<_> = wakers.iter().map(|waker| PollFd::new(waker, PollFlags::IN)).collect();
     let limit = Timespec { tv_sec: 0, tv_nsec: LONGEST.subsec_nanos().into() };
-    // Interrupted or refused, it was a short sleep.
+    // An interruption or an error only shortens the sleep.
     let _ = poll(&mut sources, Some(&limit));
     Some(turn_all(host))
 }

@@ -1,16 +1,16 @@
-//! Transfers under way, named on the wire.
+//! Tables of transfers under way, which headers name by key.
 
 use slab::Slab;
 
 use crate::wire::Id;
 
-/// A table whose keys go to a peer and come back: each is checked, and one whose entry is gone is told from the key
-/// that took its place.
+/// A table whose keys go to a peer and come back. Each key is checked: a key whose entry is gone differs from the key
+/// that reuses its slot.
 pub(crate) struct Table<T> {
-    /// None where a key was told before there is an entry.
+    /// `None` where a key is reserved and has no entry yet.
     entries: Slab<Option<T>>,
     reserved: usize,
-    /// Of each place, the latest. Apart: with the entry, which is large, it would have to be copied once more.
+    /// The latest key of each slot. Separate from the large entries, so that a change does not copy them.
     generations: Vec<u32>,
     generation: u32,
 }
@@ -26,13 +26,13 @@ impl<T> Table<T> {
         self.place_entry(Some(entry))
     }
 
-    /// A key whose entry comes later, or never does.
+    /// Reserves a key. Its entry may come later.
     pub(crate) fn reserve(&mut self) -> Id {
         self.reserved += 1;
         self.place_entry(None)
     }
 
-    /// The entry of a key that was reserved, once.
+    /// Sets the entry of a reserved key, once.
     pub(crate) fn fill(&mut self, id: Id, entry: T) {
         if let Some(place @ None) = self.place(id).and_then(|index| self.entries.get_mut(index)) {
             *place = Some(entry);
@@ -40,7 +40,7 @@ impl<T> Table<T> {
         }
     }
 
-    /// Gives a key back that was reserved and never filled.
+    /// Releases a reserved key that has no entry.
     pub(crate) fn release(&mut self, id: Id) {
         if let Some(index) = self.place(id)
             && let Some(None) = self.entries.get(index)
@@ -56,13 +56,13 @@ impl<T> Table<T> {
         let index = self.entries.insert(entry);
         match self.generations.get_mut(index) {
             Some(generation) => *generation = self.generation,
-            // Places are given in their order.
+            // New slots come in order.
             None => self.generations.push(self.generation),
         }
         Id(u64::from(self.generation) << 32 | index as u64)
     }
 
-    /// Where the entry is, or was.
+    /// Returns the slot of a current key.
     #[inline]
     fn place(&self, id: Id) -> Option<usize> {
         let index = id.0 as u32 as usize;
@@ -76,7 +76,7 @@ impl<T> Table<T> {
 
     pub(crate) fn remove(&mut self, id: Id) -> Option<T> {
         let index = self.place(id)?;
-        // One that is only reserved stays so.
+        // A reserved key stays reserved.
         self.entries.get(index)?.as_ref()?;
         self.entries.try_remove(index)?
     }
@@ -85,7 +85,7 @@ impl<T> Table<T> {
         self.entries.len() == self.reserved
     }
 
-    /// The key of an entry for which `is` answers true.
+    /// Returns the key of an entry for which `is` returns true.
     pub(crate) fn find(&self, is: impl Fn(&T) -> bool) -> Option<Id> {
         let found = self.entries.iter().find(|(_, entry)| entry.as_ref().is_some_and(&is))?;
         Some(self.id(found.0))

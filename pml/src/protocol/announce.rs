@@ -1,5 +1,5 @@
-//! The rendezvous, at the sender: a header that announces a message (RTS), which is answered by a receiver that asks for
-//! its data.
+//! The rendezvous at the sender: a header (RTS) announces the message, and the receiver answers with a request for its
+//! data.
 
 use cableway_btl::Flags;
 
@@ -11,7 +11,7 @@ use super::transfer::{Channel, OneCopy, Outgoing, Stage, State};
 use crate::core::{Abilities, Core, Link};
 use crate::wire::{self, Announced, Id};
 
-/// Offers to announce the message and leave the rest to the receiver, which may find nothing better than fragments.
+/// Offers to announce the message and to leave the rest to the receiver, which may have to fall back to fragments.
 #[inline]
 pub(crate) fn probe_send(message: &Message) -> Quote<Start> {
     let cost = Cost { passes: Passes::Staged, time: message.costs.send, headers: 1 };
@@ -22,17 +22,17 @@ pub(crate) fn probe_send(message: &Message) -> Quote<Start> {
     Quote { how: Start::Announce, cost, reason }
 }
 
-/// How an attempt to send a first header ended.
+/// Outcome of an attempt to send a first header.
 pub(crate) enum Attempt {
-    /// The link is busy, or broke: again later.
+    /// The link is busy or broken: try again later.
     Busy,
     /// The message has left and its buffer is free.
     Sent,
-    /// It goes on by itself: an operation, a copy or the receiver will say more.
+    /// The transfer has started. An operation, a copy or the receiver continues it.
     Started,
 }
 
-/// Announces the message, and nothing more. A message that failed here is announced too: its number is taken, and its
+/// Announces the message without data. A failed message is announced too: its sequence number is taken, and its
 /// receiver waits for it.
 pub(crate) fn attempt(cx: &mut Context<'_>, channel: &mut Channel, id: Id) -> Attempt {
     let Channel { links, state: State { sends, invitations, .. } } = channel;
@@ -42,16 +42,16 @@ pub(crate) fn attempt(cx: &mut Context<'_>, channel: &mut Channel, id: Id) -> At
     let stores = matches!(transfer.one_copy, OneCopy::Stores { .. });
     let (addressable, packs) = match able {
         false => (false, false),
-        // Or the message would not be announced to be stored.
+        // Chosen to be stored, so it is addressable.
         true if stores => (true, false),
         true => storable(cx.core, &links.active, transfer),
     };
-    // The network that may be asked to store the data knows nothing of the stream, and no kernel is launched that waits.
+    // The NIC that stores the data does not wait for the stream, and no kernel that waits is launched.
     let waits = || packs || links.active.iter().any(|link| link.has(Flags::DEVICE_DIRECT));
     if addressable && transfer.is_on_device() && waits() && !is_ordered(cx, transfer, id) {
         return Attempt::Started;
     }
-    // To find out about the order may have failed it.
+    // The wait for the stream may have failed the message.
     let able = transfer.failure.is_none();
     let invitable = able && stores && invitation::is_able(&links.active);
     match &mut transfer.one_copy {
@@ -64,7 +64,7 @@ pub(crate) fn attempt(cx: &mut Context<'_>, channel: &mut Channel, id: Id) -> At
     let announced = Announced { len: transfer.len, sender: id, addressable, packs, invitable };
     let header = wire::rendezvous_bytes(&transfer.envelope, &announced);
     let unordered = Some(*transfer.convertor.location()).filter(|at| at.on_device() && !transfer.order.is_settled());
-    // What is invited is copied next, which waits for the stream by an event.
+    // The copy of an invited message comes next, and waits for the stream by an event.
     let unordered = unordered.filter(|_| !invitations.is_invited(&transfer.envelope));
     let attempt = send_header(channel, id, &header);
     if let (Attempt::Started, Some(location)) = (&attempt, unordered) {
@@ -84,11 +84,11 @@ pub(crate) fn send_header(channel: &mut Channel, id: Id, header: &[u8]) -> Attem
     Attempt::Started
 }
 
-/// Whether the receiver may ask to have the message stored, and whether a kernel packs it then.
+/// Returns whether the receiver may request a PUT of the message, and whether a kernel packs it then.
 pub(crate) fn storable(core: &Core, active: &[Link], transfer: &Outgoing) -> (bool, bool) {
     let Some(main) = active.first() else { return (false, false) };
     let together = Abilities::of(active);
-    // What the network cannot be let read, it does not send either.
+    // The NIC cannot send memory that it cannot read.
     if matches!(transfer.one_copy, OneCopy::Unreachable) && together.any.contains(Flags::DEVICE_DIRECT) {
         return (false, false);
     }
@@ -97,7 +97,7 @@ pub(crate) fn storable(core: &Core, active: &[Link], transfer: &Outgoing) -> (bo
     (put::is_addressable(&message), put::can_pack(&message))
 }
 
-/// What the sender's probes look at, where the credit covers the message and nothing speaks against one copy.
+/// Describes a message to the sender's probes, with enough credit and with one copy allowed.
 pub(crate) fn message(core: &Core, main: &Link, transfer: &Outgoing, (from, links): (Shape, Abilities)) -> Message {
     let main = main.capabilities();
     Message {
@@ -117,8 +117,8 @@ pub(crate) fn message(core: &Core, main: &Link, transfer: &Outgoing, (from, link
     }
 }
 
-/// Whether the default stream's work on a device's data is done, or nobody can tell, so that the message has failed. If
-/// not, its first header is tried again once it is.
+/// Returns whether the default stream's work on a device's data is done, or the question failed the message. Otherwise
+/// the first header is retried once the work is done.
 pub(crate) fn is_ordered(cx: &mut Context<'_>, transfer: &mut Outgoing, id: Id) -> bool {
     if transfer.order.is_settled() {
         return true;

@@ -1,4 +1,4 @@
-//! The receiver's answer to an announced message: by which protocol its data comes.
+//! The receiver's answer to an announced message: chooses the protocol for its data.
 
 use cableway_btl::{Access, Flags, Mover};
 use cableway_common_cuda::{DeviceError, Order};
@@ -15,7 +15,7 @@ use crate::error::{Abort, Error};
 use crate::status::Status;
 use crate::wire::{Envelope, Header, Id, Malformed};
 
-/// Asks for the data of a message that was matched.
+/// Requests the data of a message that was matched.
 pub(crate) fn begin(
     cx: &mut Context<'_>,
     channel: &mut Channel,
@@ -48,14 +48,14 @@ pub(crate) fn begin(
         let id = invitation::receive(channel, *given, transfer);
         return settle::receive(cx, channel, id);
     }
-    // Neither the network nor a kernel is let wait for a stream.
+    // Neither the NIC nor a kernel waits for a stream.
     let direct = || channel.links.abilities().any.contains(Flags::DEVICE_DIRECT);
     let after = match (data, remote) {
         (Data::Get, Some(remote)) if !shape.contiguous || (shape.on_device && direct()) => {
             Some(AfterOrder::Fetch(remote))
         }
         (Data::Put, remote) if shape.on_device => Some(AfterOrder::Expose(remote)),
-        // Kernels that were there a moment ago may not be now.
+        // Kernels may have become unavailable since the probe.
         (Data::Pieces, _) => {
             transfer.convertor.spread(&cx.core.devices).map(|spread| AfterOrder::AskForPieces(Pieces::new(spread)))
         }
@@ -71,12 +71,12 @@ pub(crate) fn begin(
     }
 }
 
-/// What the sender exposed, if this process can fetch from it.
+/// Returns the memory that the sender exposed, if this process can fetch from it.
 fn remote(links: &Links, Rendezvous { exposed, .. }: &Rendezvous, shape: Shape) -> Option<Remote> {
     let mut flag = if shape.on_device { Flags::DEVICE_GET } else { Flags::GET };
     let exposed = exposed.as_ref()?;
     let theirs = exposed.blocks.is_some();
-    // No CPU reads a device's blocks.
+    // The CPU cannot read blocks of device memory.
     if theirs && !shape.on_device {
         return None;
     }
@@ -89,7 +89,7 @@ fn remote(links: &Links, Rendezvous { exposed, .. }: &Rendezvous, shape: Shape) 
     Some(Remote { link, handle: exposed.handle, blocks: exposed.blocks })
 }
 
-/// What the receiver's probes look at.
+/// Describes the announcement to the receiver's probes.
 fn announcement(
     cx: &Context<'_>,
     channel: &Channel,
@@ -113,13 +113,13 @@ fn announcement(
         attentive: !cx.core.crowded && state.sends.is_empty() && state.offers.attentive(cx.peer),
         any: abilities.any,
         too_large: transfer.wanted > abilities.device_max_rdma_size as u64,
-        // Where the sender's buffer is, only the sender knows.
+        // Only the sender knows where its buffer is.
         mixed: false,
         costs: both.map_or(Costs::NOT_ASKED, |remote| copy_costs(links, transfer, &remote)),
     }
 }
 
-/// What it costs to fetch a message from what the sender exposed, and to have the sender store it.
+/// Returns the cost of a GET from the memory that the sender exposed, and of a PUT by the sender.
 fn copy_costs(links: &Links, transfer: &Incoming, remote: &Remote) -> Costs {
     let Some(link) = links.active.iter().find(|other| other.serial == remote.link) else {
         return Costs::NOT_ASKED;
@@ -128,8 +128,8 @@ fn copy_costs(links: &Links, transfer: &Incoming, remote: &Remote) -> Costs {
     Costs { get: cost(Mover::Fetches), put: cost(Mover::PeerStores), ..Costs::NOT_ASKED }
 }
 
-/// Lets the sender store in a device's buffer, or the network or a kernel fetch into it, once the default stream's work on
-/// it is done: they know nothing of that stream.
+/// Starts a PUT to or a GET into device memory once the default stream's work on it is done. The peer, the NIC and
+/// kernels do not know that stream.
 fn move_in_order(cx: &mut Context<'_>, channel: &mut Channel, id: Id) {
     let Some(transfer) = channel.state.receives.get_mut(id) else { return };
     if transfer.order(&cx.core.devices) == Order::None {
@@ -141,12 +141,12 @@ fn move_in_order(cx: &mut Context<'_>, channel: &mut Channel, id: Id) {
             cx.shared.copies.follow(cx.core, completion, 0, AfterCopy::Move { peer: cx.peer.rank, id });
         }
         Ok(None) => move_ordered(cx, channel, id),
-        // The copies of fragments will say what is wrong with it.
+        // The copies of fragments will report the error.
         Err(_) => fragments::ask(channel, id, &[]),
     }
 }
 
-/// The default stream's work on the buffer is done.
+/// Handles that the default stream's work on the buffer is done.
 pub(crate) fn ordered(cx: &mut Context<'_>, channel: &mut Channel, id: Id, result: Result<(), DeviceError>) {
     let Some(transfer) = channel.state.receives.get_mut(id) else { return };
     transfer.busy -= 1;
@@ -178,8 +178,8 @@ fn move_ordered(cx: &mut Context<'_>, channel: &mut Channel, id: Id) {
     };
     let whole = transfer.whole(Order::None).map(|whole| whole.0);
     let registered = whole.zip(channel.links.by_serial(remote.link)).and_then(|(region, link)| {
-        // SAFETY: the buffer is the transfer's until it is settled, which drops the registration first; or it is
-        // dropped before anybody is told of it.
+        // SAFETY: the buffer belongs to the transfer until it is settled, which drops the registration first. Otherwise
+        // the registration is dropped before a peer learns of it.
         unsafe { link.endpoint.register(region, Access::RemoteWrite) }.ok().flatten()
     });
     match registered {
@@ -188,7 +188,7 @@ fn move_ordered(cx: &mut Context<'_>, channel: &mut Channel, id: Id) {
     }
 }
 
-/// The sender gives up; `sent` bytes of what it was asked for have left all the same.
+/// Handles that the sender aborts. It still sent `sent` bytes of what was requested.
 pub(crate) fn aborted(
     cx: &mut Context<'_>,
     channel: &mut Channel,
@@ -198,7 +198,7 @@ pub(crate) fn aborted(
     let what = "the end of a message";
     offered::take_back(channel, Some(id));
     let transfer = channel.state.receives.get_mut(id).ok_or(Malformed::NoTransfer { what, id: id.0 })?;
-    // Of what was sent, some may still be on other links.
+    // Some of the data sent may still be on other links.
     let coming = sent.checked_sub(transfer.asked - transfer.awaited).filter(|&coming| coming <= transfer.awaited);
     let coming = coming.ok_or(Malformed::OutOfTurn { what, id: id.0 })?;
     transfer.arrived += transfer.awaited - coming;

@@ -1,7 +1,7 @@
-//! The choice: every protocol is probed, and the cheapest carries the message. Of equal costs the first in the list wins.
+//! Chooses the protocol: probes all of them, and takes the cheapest. Of equal costs the first in the list wins.
 //!
-//! The sender chooses by [`start`], the receiver by [`data`] once an announced message has matched. [`mod@super::explain`]
-//! prints the same probes.
+//! The sender chooses by [`start`], the receiver by [`data`] once an announced message has matched.
+//! [`mod@super::explain`] prints the same probes.
 //!
 //! | message | protocol |
 //! |---|---|
@@ -20,14 +20,14 @@
 use super::probe::{Announcement, Data, Message, Probe, Quote, Start};
 use super::{announce, eager, fragments, get, offered, pieces, put};
 
-/// What the protocols answer about one message.
+/// The protocols' answers about one message.
 pub(crate) struct Probes<How, const N: usize> {
     pub(crate) probes: [(&'static str, Probe<How>); N],
     /// The protocol that can carry any message.
     pub(crate) last: (&'static str, Quote<How>),
 }
 
-/// What the protocols answer to a sender.
+/// Asks the protocols at the sender.
 #[inline]
 pub(crate) fn probe_start(message: &Message) -> Probes<Start, 3> {
     Probes {
@@ -40,7 +40,7 @@ pub(crate) fn probe_start(message: &Message) -> Probes<Start, 3> {
     }
 }
 
-/// What the protocols answer to the receiver of an announcement.
+/// Asks the protocols at the receiver of an announcement.
 #[inline]
 pub(crate) fn probe_data(incoming: &Announcement) -> Probes<Data, 4> {
     Probes {
@@ -54,25 +54,25 @@ pub(crate) fn probe_data(incoming: &Announcement) -> Probes<Data, 4> {
     }
 }
 
-/// How a message sets out.
+/// Chooses how a message starts.
 pub(crate) fn start(message: &Message) -> Start {
     probe_start(message).cheapest(message.len).how
 }
 
-/// How an announced message's data moves.
+/// Chooses how an announced message's data moves.
 pub(crate) fn data(incoming: &Announcement) -> Data {
     probe_data(incoming).cheapest(incoming.len).how
 }
 
 impl<How: Copy, const N: usize> Probes<How, N> {
-    /// The cheapest quote for `len` bytes; the first of equal ones.
+    /// Returns the cheapest quote for `len` bytes; of equal quotes, the first.
     #[inline]
     pub(crate) fn cheapest(&self, len: u64) -> Quote<How> {
         let quotes = self.probes.iter().filter_map(|(_, probe)| probe.ok());
         quotes.fold(self.last.1, |best, next| if next.cost.beats(&best.cost, len) { next } else { best })
     }
 
-    /// Why a protocol cannot carry the message; none if it can.
+    /// Returns why a protocol cannot carry the message, or `None` if it can.
     pub(crate) fn refusal(&self, name: &str) -> Option<&'static str> {
         self.probes.iter().find(|(other, _)| *other == name)?.1.err()
     }

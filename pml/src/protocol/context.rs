@@ -1,4 +1,4 @@
-//! What every protocol works with, and what it leaves with the core for later.
+//! The context of the protocols' calls, and the steps that the core runs for them later.
 
 use cableway_base::Rank;
 use cableway_btl::{Fragment, Received, Region, Retained};
@@ -13,13 +13,13 @@ use crate::wire::Id;
 
 pub(crate) type Links = core::Links<Operation>;
 
-/// What the protocols of an engine share beside its core.
+/// State that the protocols of an engine share beside its core.
 pub(crate) struct Shared {
     pub(crate) copies: Copies<AfterCopy>,
     pub(crate) scratch: Scratches,
 }
 
-/// A call on behalf of one peer, whose channel the caller holds.
+/// A call on behalf of one peer. The caller holds the peer's channel.
 pub(crate) struct Context<'c> {
     pub(crate) core: &'c Core,
     pub(crate) shared: &'c Shared,
@@ -31,59 +31,60 @@ pub(crate) struct Context<'c> {
 pub(crate) enum Operation {
     /// An eager message of this transfer.
     SendMessage(Id),
-    /// A fragment of so many bytes.
+    /// A fragment, with its length in bytes.
     SendFragment(Id, u64),
     /// A piece of a message.
     Get { id: Id, offset: u64, len: u64 },
     /// A piece of the job with this index.
     Put(usize),
-    /// All of a message of so many bytes, for this transfer of the receiver's.
+    /// A PUT of a whole message, with its length in bytes and the receiver's transfer.
     PutWhole { id: Id, receiver: Id, len: u64 },
 }
 
-/// What follows a device's copy.
+/// The step after a device copy.
 pub(crate) enum AfterCopy {
-    /// An eager message leaves.
+    /// Send an eager message.
     SendMessage { peer: Rank, link: u32, id: Id, fragment: Fragment, len: usize },
-    /// A fragment leaves.
+    /// Send a fragment.
     SendFragment { peer: Rank, link: u32, id: Id, fragment: Fragment, len: usize },
-    /// A message is announced: the default stream's work on its data is done.
+    /// Announce a message: the default stream's work on its data is done.
     Announce { peer: Rank, id: Id },
-    /// Data is moved: the default stream's work on the buffer is done.
+    /// Move data: the default stream's work on the buffer is done.
     Move { peer: Rank, id: Id },
-    /// So many bytes of an announced message are where they belong.
+    /// Count bytes of an announced message that reached the user's buffer.
     Arrived { peer: Rank, id: Id, bytes: u64, source: Source },
-    /// So many bytes of a message that comes in pieces are unpacked, out of this lane.
+    /// Count bytes that were unpacked from this lane.
     Unpacked { peer: Rank, id: Id, lane: usize, bytes: u64 },
-    /// An eager message is where it belongs.
+    /// Complete an eager message.
     Received { request: Active, status: Status, truncated: Option<Error>, address: usize, source: Source },
 }
 
-/// Keeps the host memory that a copy reads.
+/// Keeps the host memory alive that a copy reads.
 pub(crate) enum Source {
-    /// The transport's.
+    /// Memory of the transport.
     Retained { _message: Retained },
-    /// Our own, registered with the device's driver.
+    /// A bounce buffer, registered with the device's driver.
     Bounce { _buffer: BounceBuffer },
-    /// A message that was kept.
+    /// An unexpected message.
     Unexpected { _message: Box<UnexpectedMessage> },
 }
 
 impl Source {
-    /// Whether it is page-locked: transports let nothing else be retained.
+    /// Returns whether the memory is page-locked. Transports only let page-locked memory be retained.
     fn page_locked(&self) -> bool {
         !matches!(self, Source::Unexpected { .. })
     }
 }
 
-/// Bytes that stay where they are as long as `source` lives.
+/// Bytes that stay in place while `source` lives.
 pub(crate) struct Held {
     pub(crate) address: *const u8,
     pub(crate) source: Source,
 }
 
-/// A message's payload, kept beyond its upcall for a device to copy from: in the transport's memory if that can wait, else
-/// in a bounce buffer. None if there is no such memory now, or no payload: what there is must be copied at once.
+/// Keeps a message's payload beyond its upcall for a device to copy from: in the transport's memory if possible,
+/// otherwise in a bounce buffer. Returns `None` if no such memory is free or the message has no payload. The caller
+/// then copies at once.
 pub(crate) fn hold(core: &Core, message: &Received<'_>, header_len: usize) -> Option<Held> {
     let payload = message.bytes().skip(header_len);
     if payload.is_empty() {
@@ -100,10 +101,10 @@ pub(crate) fn hold(core: &Core, message: &Received<'_>, header_len: usize) -> Op
 }
 
 impl Shared {
-    /// Has a device copy `from` to a fragment, with other copies.
+    /// Has a device copy `from` to a fragment, batched with other copies.
     ///
     /// # Safety
-    /// Both ranges stay allocated, the source unwritten and the destination untouched, until `then` happens or is dropped.
+    /// Both ranges stay allocated, the source unwritten and the destination untouched, until `then` runs or is dropped.
     pub(crate) unsafe fn gather_out(&self, core: &Core, from: Region, to: *mut u8, page_locked: bool, then: AfterCopy) {
         let Region { address: from, len, location: at, order } = from;
         let copy = Plain { to, from, len, direction: Direction::DeviceToHost, at, order, page_locked, then };
@@ -111,21 +112,21 @@ impl Shared {
         unsafe { self.copies.gather(core, copy) };
     }
 
-    /// Has a device copy held bytes to `to`, with other copies; `then` gets what keeps them.
+    /// Has a device copy held bytes to `to`, batched with other copies. `then` receives their source.
     ///
     /// # Safety
-    /// The destination stays allocated and untouched until `then` happens or is dropped.
+    /// The destination stays allocated and untouched until `then` runs or is dropped.
     pub(crate) unsafe fn gather_in(&self, core: &Core, held: Held, to: Region, then: impl FnOnce(Source) -> AfterCopy) {
         let Region { address: to, len, location: at, order } = to;
         let Held { address: from, source } = held;
         let (direction, page_locked) = (Direction::HostToDevice, source.page_locked());
         let copy = Plain { to, from, len, direction, at, order, page_locked, then: then(source) };
-        // SAFETY: the source keeps the bytes readable; the rest is the caller's promise.
+        // SAFETY: the source keeps the bytes readable. The caller promises the rest.
         unsafe { self.copies.gather(core, copy) };
     }
 }
 
-/// A wait for the default stream's work on a buffer; none if it is done already.
+/// Starts a wait for the default stream's work on a buffer. Returns `None` if the work is done already.
 pub(crate) fn default_stream(core: &Core, at: &Location) -> Result<Option<Completion>, DeviceError> {
     let mut completion = core.devices.default_stream(at)?;
     Ok(if completion.poll()? { None } else { Some(completion) })

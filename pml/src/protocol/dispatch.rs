@@ -1,4 +1,4 @@
-//! The protocols of an engine: its core, its peers, and what happens to their transfers.
+//! The protocols of an engine: dispatches headers, completions and copies to the transfers of its peers.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -29,7 +29,7 @@ impl Protocols {
         Ok(Protocols { core, shared: Shared { copies, scratch }, peers })
     }
 
-    /// Runs `act` with the peer's channel, and has progress see to what it leaves behind.
+    /// Runs `act` with the peer's channel. Progress handles what it leaves behind.
     #[inline]
     pub(crate) fn with<R>(
         &self,
@@ -45,7 +45,7 @@ impl Protocols {
         Context { core: &self.core, shared: &self.shared, peer: &slot.peer, done }
     }
 
-    /// A header has come that belongs to a transfer, or to the core.
+    /// Handles a header for a transfer or for the core.
     pub(crate) fn handle(
         &self,
         slot: &Slot,
@@ -68,7 +68,7 @@ impl Protocols {
                 fragments::arrived(cx, channel, (receiver, offset), message, header_len)?;
                 pieces::ask_for_refused(channel, receiver);
                 settle::receive(cx, channel, receiver);
-                // There may be room for more offers.
+                // The queue may have space for more offers.
                 get::advance(cx, channel);
                 Ok(())
             }
@@ -84,7 +84,7 @@ impl Protocols {
         })
     }
 
-    /// A message of several headers has come.
+    /// Handles a message of several headers.
     pub(crate) fn handle_several(&self, slot: &Slot, message: &Received<'_>, done: &mut Done) -> Result<(), Malformed> {
         let mut bytes = [0; MIN_MESSAGE];
         if message.bytes().len() > bytes.len() {
@@ -101,12 +101,12 @@ impl Protocols {
         })
     }
 
-    /// Counts what came from a peer, but for eager messages.
+    /// Counts a peer's messages, except eager ones.
     pub(crate) fn note_heard(&self, slot: &Slot) {
         slot.peer.heard.store(slot.peer.heard.load(Relaxed).wrapping_add(1), Relaxed);
     }
 
-    /// An operation of a link has ended.
+    /// Handles the end of an operation of a link.
     pub(crate) fn completed(
         &self,
         slot: &Slot,
@@ -127,7 +127,7 @@ impl Protocols {
         }
     }
 
-    /// Goes on with what waited for the peer's links; returns how much left.
+    /// Continues what waited for the peer's links. Returns how much left.
     pub(crate) fn advance(&self, slot: &Slot, channel: &mut Channel, done: &mut Done) -> usize {
         let cx = &mut self.context(slot, done);
         start::advance(cx, channel)
@@ -138,14 +138,14 @@ impl Protocols {
             + get::advance(cx, channel)
     }
 
-    /// The peer is gone: ends its transfers.
+    /// Ends the transfers of a peer that is gone.
     pub(crate) fn abandon(&self, slot: &Slot, channel: &mut Channel, done: &mut Done) {
         channel.state.offers.open.clear();
         invitation::forget(channel, &slot.peer);
         settle::abandon(&mut self.context(slot, done), channel);
     }
 
-    /// Sees to copies that have ended; returns how many.
+    /// Runs the next steps of copies that ended. Returns how many.
     #[cold]
     pub(crate) fn poll_copies(&self) -> usize {
         let ended = self.shared.copies.take_ended(&self.core);

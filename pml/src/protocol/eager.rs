@@ -1,7 +1,7 @@
-//! Eager: a message leaves with its data, and is copied into the receive that it matches.
+//! Eager: the header and the data leave in one message, which is copied into the matching receive.
 //!
-//! The sender copies into a fragment, or the link takes the data from where it is; a device's data is copied into a
-//! fragment by the device first, and messages that are sent meanwhile overtake it.
+//! The sender copies the data into a fragment, or the link sends it in place. A device first copies its data into a
+//! fragment, and messages that are sent meanwhile overtake it.
 
 use std::sync::atomic::Ordering;
 
@@ -45,7 +45,7 @@ pub(crate) fn probe_send(message: &Message) -> Probe<Start> {
     Ok(Quote { how, cost: Cost { passes, time: message.costs.send, headers: 0 }, reason })
 }
 
-/// Sends header (that of an eager message if none is given) and data in one message, copied by the CPU.
+/// Sends header and data in one message, copied by the CPU. Without `header`, it sends that of an eager message.
 pub(crate) fn attempt(
     cx: &mut Context<'_>,
     channel: &mut Channel,
@@ -73,7 +73,7 @@ pub(crate) fn attempt(
     } else {
         fragment.write(0, header);
         transfer.convertor.set_position(0);
-        // SAFETY: the fragment has room for the header and `len` bytes, and is ours alone.
+        // SAFETY: the fragment has space for the header and `len` bytes, and nothing else uses it.
         let packed = unsafe { transfer.convertor.pack(fragment.as_mut_ptr().add(header.len()), len) };
         if let Err(error) = packed {
             transfer.fail(Error::of_copy(error, &transfer.convertor));
@@ -85,7 +85,7 @@ pub(crate) fn attempt(
     Ok(Attempt::Sent)
 }
 
-/// Has the link take the data from where it is.
+/// Has the link send the data in place.
 pub(crate) fn attempt_in_place(cx: &mut Context<'_>, channel: &mut Channel, id: Id) -> Result<Attempt, BtlError> {
     let Channel { links, state: State { sends, .. } } = &mut *channel;
     let (Some(transfer), Some(link)) = (sends.get_mut(id), links.active.first_mut()) else {
@@ -116,8 +116,8 @@ pub(crate) fn attempt_in_place(cx: &mut Context<'_>, channel: &mut Channel, id: 
     }
 }
 
-/// Has the device copy the data into a fragment, which leaves when that is done. Messages sent meanwhile overtake it; their
-/// numbers tell the receiver.
+/// Has the device copy the data into a fragment, which leaves afterwards. Messages sent meanwhile overtake it; sequence
+/// numbers let the receiver restore the order.
 pub(crate) fn attempt_device(cx: &mut Context<'_>, channel: &mut Channel, id: Id) -> Result<Attempt, BtlError> {
     let Channel { links, state: State { sends, .. } } = &mut *channel;
     let (Some(transfer), Some(link)) = (sends.get_mut(id), links.active.first_mut()) else {
@@ -129,15 +129,16 @@ pub(crate) fn attempt_device(cx: &mut Context<'_>, channel: &mut Channel, id: Id
     let Some(mut fragment) = link.endpoint.alloc(whole, kind)? else { return Ok(Attempt::Busy) };
     fragment.write(0, &header);
     let order = transfer.next_order(&cx.core.devices);
-    // SAFETY: the fragment has room for the header.
+    // SAFETY: the fragment has space for the header.
     let to = unsafe { fragment.as_mut_ptr().add(header.len()) };
     let then = |fragment| AfterCopy::SendMessage { peer: cx.peer.rank, link: link.serial, id, fragment, len: whole };
     if let Some(region) = transfer.region(0, transfer.len, order) {
-        // SAFETY: the fragment has room for `len` bytes besides and is ours alone; the buffer stays as it is while the
-        // transfer is busy.
+        // SAFETY: the fragment has space for `len` more bytes and nothing else uses it. The buffer stays unchanged
+        // while the transfer is busy.
         unsafe { cx.shared.gather_out(cx.core, region, to, kind == FragmentKind::Device, then(fragment)) };
     } else {
-        // SAFETY: the fragment has room for `len` bytes besides, is ours alone, and is kept with the completion.
+        // SAFETY: the fragment has space for `len` more bytes, nothing else uses it, and it is kept with the
+        // completion.
         match unsafe { transfer.convertor.start_pack(to, len, order) } {
             Ok((_, completion)) => cx.shared.copies.follow(cx.core, completion, len as u64, then(fragment)),
             Err(error) => {
@@ -152,7 +153,7 @@ pub(crate) fn attempt_device(cx: &mut Context<'_>, channel: &mut Channel, id: Id
     Ok(Attempt::Started)
 }
 
-/// The copy of a message's data off the device is done.
+/// Handles that the copy of a message's data off the device is done.
 pub(crate) fn message_copied(
     cx: &mut Context<'_>,
     channel: &mut Channel,
@@ -184,7 +185,7 @@ pub(crate) fn message_copied(
     settle::send(cx, channel, id);
 }
 
-/// A matched message within its upcall, behind a header of so many bytes.
+/// The payload of a matched message within its upcall, and the length of the header before it.
 pub(crate) struct Payload<'m> {
     pub(crate) message: &'m Received<'m>,
     pub(crate) header_len: usize,
@@ -208,7 +209,7 @@ pub(crate) fn deliver(
     }
 }
 
-/// Copies a message that was kept into its receive.
+/// Copies an unexpected message into its receive.
 pub(crate) fn deliver_unexpected(
     (core, shared): (&Core, &Shared),
     (request, buffer): (Active, ReceiveBuffer),
@@ -226,7 +227,7 @@ pub(crate) fn deliver_unexpected(
     }
 }
 
-/// Copies the message; if to a device, waits for that.
+/// Copies the message, and waits for the copy if it goes to a device.
 #[inline]
 fn deliver_now(
     (request, mut buffer): (Active, ReceiveBuffer),
@@ -243,7 +244,7 @@ fn deliver_now(
     }
 }
 
-/// Has the device copy the message; the request completes once it has.
+/// Starts a copy of the message to the device. The request completes when the copy does.
 #[cold]
 fn deliver_to_device(
     (core, shared): (&Core, &Shared),
@@ -259,11 +260,11 @@ fn deliver_to_device(
     let (truncated, address) = (Error::truncated(&status, space), buffer.address());
     if let Some(region) = buffer.region(len, &core.devices) {
         let then = |source| AfterCopy::Received { request, status, truncated, address, source };
-        // SAFETY: the buffer is the request's until that completes.
+        // SAFETY: the buffer belongs to the request until that completes.
         return unsafe { shared.gather_in(core, held, region, then) };
     }
     let Held { address: from, source } = held;
-    // SAFETY: the source keeps the bytes readable and goes where the completion goes.
+    // SAFETY: the source keeps the bytes readable and moves along with the completion.
     match unsafe { buffer.start_fill(from, len, &core.devices) } {
         Ok(completion) => {
             let then = AfterCopy::Received { request, status, truncated, address, source };
@@ -273,7 +274,7 @@ fn deliver_to_device(
     }
 }
 
-/// Gives the sender its credit back, in instalments of half the window.
+/// Returns credit to the sender, in instalments of half the window.
 #[inline(always)]
 pub(crate) fn consume(core: &Core, slot: &Slot, cost: u64, done: &mut Done) {
     let consumed = slot.peer.consumed.add(cost);

@@ -1,4 +1,4 @@
-//! The choice printed: which protocol for which sizes, what it costs, and what the other protocols' probes answer.
+//! Explains the choice: the protocol for each size, its cost, and the answers of the other protocols' probes.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -18,13 +18,13 @@ use crate::wire::MATCH_LEN;
 /// A buffer to explain the choice for.
 #[derive(Clone, Copy, Debug)]
 pub struct Side {
-    /// Where it lives.
+    /// Class of its memory.
     pub class: MemoryClass,
-    /// How its data lies there.
+    /// Layout of its data.
     pub form: Form,
 }
 
-/// How data lies in memory.
+/// Layout of data in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// In one run of bytes.
@@ -46,7 +46,7 @@ impl Side {
     }
 }
 
-/// One row: standard sends of these sizes take this protocol.
+/// One row: the protocol of standard sends of these sizes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Explained {
@@ -54,20 +54,18 @@ pub struct Explained {
     pub sizes: RangeInclusive<u64>,
     /// The protocol.
     pub protocol: &'static str,
-    /// Why this one.
+    /// Why it was chosen.
     pub reason: String,
-    /// Time that a message of the smallest and of the largest of these sizes is expected to take from the sender's call
-    /// to its arrival, if the receiver waits for it: what the link says that the operation costs, and the link's latency
-    /// for each header that goes before it.
+    /// Expected time of a message of the smallest and of the largest size, from the sender's call to its arrival at a
+    /// waiting receiver. It is the link's cost of the operation and its latency for each header before it.
     pub expected: [Duration; 2],
-    /// What the probes of the other protocols answer, a line each: why the protocol cannot carry the message, or what it
-    /// would cost.
+    /// Answers of the other protocols' probes, one a line: why the protocol cannot carry the message, or its cost.
     pub others: Vec<String>,
 }
 
 impl Explained {
-    /// The rows as a table for people. `observed` are measured times as [`expected`](Self::expected) has them, by row; or
-    /// it is empty.
+    /// Formats the rows as a table. `observed` holds measured times for each row in the form of
+    /// [`expected`](Self::expected), or is empty.
     pub fn table(rows: &[Explained], transports: &[&str], observed: &[[Duration; 2]]) -> String {
         let mut lines = vec![["Size".to_owned(), "Protocol".to_owned(), "Expected".to_owned(), "Observed".to_owned()]];
         lines.extend(rows.iter().enumerate().map(|(index, row)| {
@@ -95,7 +93,7 @@ impl Explained {
     }
 }
 
-/// Two times, in the unit that suits the longer.
+/// Formats two times in the unit that suits the longer.
 fn span([first, last]: [Duration; 2]) -> String {
     let (unit, name) = match first.max(last).as_secs_f64() {
         seconds if seconds < 1e-3 => (1e6, "us"),
@@ -106,16 +104,16 @@ fn span([first, last]: [Duration; 2]) -> String {
     if first == last { format!("{first:.2} {name}") } else { format!("{first:.2}..{last:.2} {name}") }
 }
 
-/// What costs are asked about.
+/// The links that answer questions about costs.
 const SOME_DEVICE: Location = Location { class: MemoryClass::Device, ..Location::HOST };
 
-/// What links to a peer can do together.
+/// The combined abilities of the links to a peer.
 struct Able<'l> {
     main: &'l Capabilities,
     links: Abilities,
     copy_only: bool,
     push_limit: u64,
-    /// There may be scratch memory on devices.
+    /// Whether devices may have scratch memory.
     scratch: bool,
     costs: Costs,
 }
@@ -124,7 +122,7 @@ fn costs(of: impl Fn(Operation) -> btl::Cost) -> Costs {
     Costs { send: of(Operation::Send), get: of(Operation::Get), put: of(Operation::Put) }
 }
 
-/// The rows for a link that can do `capabilities` at both ends.
+/// Returns the rows for a link with `capabilities` at both ends.
 pub fn explain(
     capabilities: &Capabilities,
     parameters: &Parameters,
@@ -144,7 +142,7 @@ pub fn explain(
     able.rows(from, to, sizes)
 }
 
-/// The rows for messages over these links; the peer's ends are assumed to be like those of this process.
+/// Returns the rows for messages over these links. It assumes that the peer's ends are like those of this process.
 pub(crate) fn explain_links(
     core: &Core,
     shared: &Shared,
@@ -254,7 +252,7 @@ impl Able<'_> {
             Data::Fragments if out.from.on_device || incoming.to.on_device => "rendezvous, copied in chunks",
             Data::Fragments => "rendezvous, fragments",
         };
-        // Where nothing better is possible, the reason is what speaks against the better.
+        // Without a better protocol, give the reason against the better one.
         let one_copy = out.from.on_device || !out.from.contiguous;
         let why = match start {
             Start::Announce if !incoming.packs => probes.refusal(if one_copy { "get" } else { "eager" }),
@@ -270,18 +268,18 @@ impl Able<'_> {
     }
 }
 
-/// What is done with messages of one size.
+/// The choice for messages of one size.
 struct Decision {
     protocol: &'static str,
     reason: String,
-    /// Headers that go before its data.
+    /// Headers that precede its data.
     before: u32,
     /// The cost of moving its data.
     cost: btl::Cost,
     others: Vec<String>,
 }
 
-/// The answers of all probes but the one that was chosen.
+/// Returns the answers of all probes but the chosen one.
 fn others<How: Copy + PartialEq, const N: usize>(side: &str, all: &Probes<How, N>, chosen: How) -> Vec<String> {
     let answers = all.probes.iter().copied().chain([(all.last.0, Ok(all.last.1))]);
     let others = answers.filter(|(_, probe)| !matches!(probe, Ok(quote) if quote.how == chosen));

@@ -1,7 +1,7 @@
-//! Fragments: an announced message's data through internal buffers, or straight from where it is if the link can.
+//! Fragments: moves an announced message's data through internal buffers, or in place if the link can.
 //!
-//! The receiver asks for ranges; the sender has so many fragments of each message under way, on the link with the least
-//! work.
+//! The receiver requests ranges. The sender keeps a limited number of fragments of each message under way, on the link
+//! with the least work.
 
 use cableway_btl::{Error as BtlError, Flags, Fragment, FragmentKind, Received, Region, Transfer};
 use cableway_common_cuda::{Completion, DeviceError, Devices, Order};
@@ -21,19 +21,19 @@ pub(crate) fn probe_receive(incoming: &Announcement) -> Quote<Data> {
     Quote { how: Data::Fragments, cost, reason: "through internal buffers" }
 }
 
-/// How an attempt to send one fragment ended.
+/// Outcome of an attempt to send one fragment.
 enum Step {
-    /// It is on its way, or being copied.
+    /// The fragment has left, or is being copied.
     Sent,
-    /// No link takes any.
+    /// No link takes a fragment.
     Busy,
-    /// Enough of this message is in flight: its completions go on with it.
+    /// Enough of this message is in flight: its completions continue it.
     Deep,
     /// The message has nothing more to send.
     Empty,
 }
 
-/// Sends fragments, the oldest message first, until the links are full; returns how many.
+/// Sends fragments, the oldest message first, until the links are full. Returns how many.
 pub(crate) fn advance(cx: &mut Context<'_>, channel: &mut Channel) -> usize {
     let mut sent = 0;
     while let Some(&id) = channel.state.queues.streams.front() {
@@ -56,7 +56,7 @@ pub(crate) fn advance(cx: &mut Context<'_>, channel: &mut Channel) -> usize {
     sent
 }
 
-/// A fragment has left, or the receiver has asked for some: settles the message, and goes on with it.
+/// Continues a message after a fragment has left or the receiver has requested some, and settles it if it is done.
 pub(crate) fn resume(cx: &mut Context<'_>, channel: &mut Channel, id: Id) {
     settle::send(cx, channel, id);
     let State { sends, queues, .. } = &mut channel.state;
@@ -76,7 +76,7 @@ fn send(cx: &mut Context<'_>, channel: &mut Channel, id: Id) -> Result<Step, (us
     let on_device = transfer.is_on_device();
     let Stage::Moving(Answer { receiver, ranges, to_device, .. }) = &transfer.stage else { return Ok(Step::Empty) };
     let Some(&(from, to)) = ranges.front() else { return Ok(Step::Empty) };
-    // Where a device copies on either side, each fragment has the cost of a copy: larger ones suit it.
+    // A device copy has a fixed cost for each fragment on either side, so devices use larger fragments.
     let copied = on_device || *to_device;
     let parameters = &cx.core.parameters;
     let depth = if copied { parameters.device_chunks } else { parameters.pml_pipeline_depth };
@@ -129,8 +129,8 @@ fn send(cx: &mut Context<'_>, channel: &mut Channel, id: Id) -> Result<Step, (us
                 }
                 Ok(Packed::By { to, region }) => {
                     transfer.busy += 1;
-                    // SAFETY: the fragment has room and is ours alone; the buffer stays as it is while the transfer is
-                    // busy.
+                    // SAFETY: the fragment has space and nothing else uses it. The buffer stays unchanged while the
+                    // transfer is busy.
                     unsafe {
                         cx.shared.gather_out(cx.core, region, to, kind == FragmentKind::Device, then(fragment));
                     }
@@ -155,23 +155,23 @@ fn send(cx: &mut Context<'_>, channel: &mut Channel, id: Id) -> Result<Step, (us
     Ok(Step::Busy)
 }
 
-/// How much of a message of `len` bytes a device copies at a time. From two pieces on, one side's copies go on beside the
-/// other's; but each piece costs as much as some hundred thousand bytes take.
+/// Returns how much of a message of `len` bytes a device copies at a time. With two pieces or more, the copies of both
+/// sides overlap. But each piece has a fixed cost that equals the time of some hundred thousand bytes.
 fn device_piece(largest: usize, len: u64) -> usize {
     usize::try_from(len.div_ceil(2)).unwrap_or(largest).clamp(largest.div_ceil(2), largest)
 }
 
-/// How a fragment's data comes into it.
+/// How data gets into a fragment.
 enum Packed {
-    /// It is there.
+    /// The data is in the fragment.
     Done,
     /// A device copies it.
     Copying(Completion),
-    /// By a copy that can set out with others.
+    /// A copy that can be batched with others.
     By { to: *mut u8, region: Region },
 }
 
-/// Makes the header and `len` bytes from `from` on the fragment's message, or begins to.
+/// Writes the header and `len` bytes from `from` on into the fragment, or starts to.
 fn pack(
     transfer: &mut Outgoing,
     fragment: &mut Fragment,
@@ -186,7 +186,8 @@ fn pack(
     }
     fragment.write(0, header);
     transfer.convertor.set_position(from);
-    // SAFETY: the fragment has room for the header and `len` bytes, is ours alone, and is kept with the completion.
+    // SAFETY: the fragment has space for the header and `len` bytes, nothing else uses it, and it is kept with the
+    // completion.
     unsafe {
         let to = fragment.as_mut_ptr().add(header.len());
         if !transfer.is_on_device() {
@@ -203,7 +204,7 @@ fn pack(
     }
 }
 
-/// A fragment's copy off the device is done.
+/// Handles that a fragment's copy off the device is done.
 pub(crate) fn copied(
     cx: &mut Context<'_>,
     channel: &mut Channel,
@@ -216,7 +217,7 @@ pub(crate) fn copied(
     transfer.busy -= 1;
     match result {
         Err(source) => transfer.fail_on_device(source),
-        // What failed is not sent on; what the receiver has not got it is told of at the end.
+        // A failed range is not sent. The receiver learns at the end what is missing.
         Ok(()) if transfer.failure.is_some() => {}
         Ok(()) => {
             if let Some(link) = links.by_serial(serial) {
@@ -233,7 +234,7 @@ pub(crate) fn copied(
     resume(cx, channel, id);
 }
 
-/// A `send_in_place` of a message, or of a fragment of so many bytes, is done.
+/// Handles that a `send_in_place` of a message or of a fragment of `len` bytes is done.
 pub(crate) fn left_in_place(
     cx: &mut Context<'_>,
     channel: &mut Channel,
@@ -249,7 +250,7 @@ pub(crate) fn left_in_place(
     resume(cx, channel, id);
 }
 
-/// The receiver asks for a range as fragments.
+/// Handles the receiver's request for a range as fragments.
 pub(crate) fn asked(
     cx: &mut Context<'_>,
     channel: &mut Channel,
@@ -265,7 +266,7 @@ pub(crate) fn asked(
         cx.core.counters.protocol_fragments.increment();
         cx.core.counters.bytes_fragments.add(to - from);
     }
-    // What the receiver asks for as fragments it does not fetch, nor does it have it stored.
+    // A receiver that requests fragments neither fetches the data nor has it stored.
     if offer.is_none() && matches!(transfer.one_copy, OneCopy::Exposed(_) | OneCopy::Stores { .. }) {
         transfer.one_copy = OneCopy::None;
         if transfer.is_on_device() {
@@ -276,11 +277,11 @@ pub(crate) fn asked(
     Ok(())
 }
 
-/// Asks the sender for ranges; for all if none are named.
+/// Requests ranges from the sender. Without `ranges` it requests everything.
 pub(crate) fn ask(channel: &mut Channel, id: Id, ranges: &[(u64, u64)]) {
     let Channel { links, state: State { receives, .. } } = channel;
     let Some(transfer) = receives.get_mut(id) else { return };
-    // Of a message that was fetched in part, the sender is asked for the rest only.
+    // If part of the message was fetched, only request the rest.
     let fetch = match std::mem::replace(&mut transfer.protocol, Protocol::Fragments) {
         Protocol::Get(fetch) => Some(fetch),
         Protocol::Ordering(_) | Protocol::Fragments => None,
@@ -289,7 +290,7 @@ pub(crate) fn ask(channel: &mut Channel, id: Id, ranges: &[(u64, u64)]) {
             None
         }
     };
-    // If it has sent some before, it was told then that it may be asked for all.
+    // If the sender has sent some before, it learned then that everything may be requested.
     let total = match &fetch {
         Some(fetch) if !fetch.offered_any => transfer.wanted - fetch.fetched,
         _ => transfer.wanted,
@@ -297,7 +298,7 @@ pub(crate) fn ask(channel: &mut Channel, id: Id, ranges: &[(u64, u64)]) {
     let whole = [(0, transfer.wanted)];
     let ranges = if ranges.is_empty() { &whole } else { ranges };
     transfer.note_asked(ranges.iter().map(|(from, to)| to - from).sum::<u64>());
-    // A device may fail after the sender thinks that all is done: it is told how it went.
+    // A device may fail after the sender considers the message done, so send it a FIN.
     let (sender, to_device) = (transfer.sender, transfer.is_on_device());
     transfer.owes_fin = to_device || fetch.is_some_and(|fetch| fetch.offered_any && fetch.fetched != 0);
     for &(from, to) in ranges {
@@ -305,7 +306,7 @@ pub(crate) fn ask(channel: &mut Channel, id: Id, ranges: &[(u64, u64)]) {
     }
 }
 
-/// A fragment for `offset` arrived, which was asked for.
+/// Handles a requested fragment for `offset`.
 pub(crate) fn arrived(
     cx: &mut Context<'_>,
     channel: &mut Channel,
@@ -324,28 +325,28 @@ pub(crate) fn arrived(
     } else if let Some(held) = on_device.then(|| hold(cx.core, message, header_len)).flatten() {
         copy_in(cx, transfer, id, (offset, len), held);
     } else {
-        // SAFETY: the payload is readable and no part of a user's buffer.
+        // SAFETY: the payload is readable and not part of a user's buffer.
         if let Err(error) = unsafe { transfer.convertor.unpack(payload.as_ptr(), payload.len()) } {
             transfer.fail(Error::of_copy(error, &transfer.convertor));
         }
         transfer.arrived += len;
     }
-    // Of a message that has failed meanwhile, what was not asked for again is given up.
+    // If the message failed meanwhile, give up the ranges that were not requested again.
     transfer.give_up_pieces_after_failure();
     Ok(())
 }
 
-/// Has the device copy a fragment's data to where it belongs. The range lies within what is wanted.
+/// Has the device copy a fragment's data into the user's buffer. The range lies within the wanted length.
 fn copy_in(cx: &Context<'_>, transfer: &mut Incoming, id: Id, (offset, len): (u64, u64), held: Held) {
     let order = transfer.next_order(&cx.core.devices);
     let then = |source| AfterCopy::Arrived { peer: cx.peer.rank, id, bytes: len, source };
     if let Some(region) = transfer.region(offset, len, order) {
         transfer.busy += 1;
-        // SAFETY: the buffer is the transfer's as long as it is busy.
+        // SAFETY: the buffer belongs to the transfer while that is busy.
         return unsafe { cx.shared.gather_in(cx.core, held, region, then) };
     }
     let Held { address: from, source } = held;
-    // SAFETY: the source keeps the bytes readable and goes where the completion goes.
+    // SAFETY: the source keeps the bytes readable and moves along with the completion.
     match unsafe { transfer.convertor.start_unpack(from, len as usize, order) } {
         Ok((_, completion)) => {
             transfer.busy += 1;
@@ -358,7 +359,7 @@ fn copy_in(cx: &Context<'_>, transfer: &mut Incoming, id: Id, (offset, len): (u6
     }
 }
 
-/// A copy of fragment data into the user's buffer is done.
+/// Handles that a copy of fragment data into the user's buffer is done.
 pub(crate) fn copied_in(
     cx: &mut Context<'_>,
     channel: &mut Channel,
@@ -375,7 +376,7 @@ pub(crate) fn copied_in(
     settle::receive(cx, channel, id);
 }
 
-/// The transfer that a range was asked for, if it was.
+/// Returns the transfer of a range, if the range was requested.
 pub(crate) fn awaiting<'c>(
     channel: &'c mut Channel,
     id: Id,
@@ -393,7 +394,7 @@ pub(crate) fn awaiting<'c>(
     Ok(transfer)
 }
 
-/// The links, the one with the least work first: each gets its share of a striped message by its bandwidth.
+/// Orders the links by work, least first. So each gets a share of a striped message by its bandwidth.
 fn by_load(links: &[Link]) -> SmallVec<[usize; 4]> {
     let mut order: SmallVec<[usize; 4]> = (0..links.len()).collect();
     order.sort_by(|&a, &b| links[a].load.total_cmp(&links[b].load));

@@ -55,13 +55,13 @@ pub(crate) fn probe_receive(incoming: &Announcement) -> Probe<Data> {
     Ok(Quote { how: Data::Get, cost, reason })
 }
 
-/// Has the first link that can make the data reachable for the peer's GET; false if none can.
+/// Registers the data with the first link that can make it reachable for the peer's GET. Returns false if none can.
 pub(crate) fn expose(active: &mut [Link], transfer: &mut Outgoing, flag: Flags) -> Result<bool, Error> {
     let Some((region, blocks)) = transfer.whole(Order::None) else { return Ok(false) };
     let flag = if blocks.is_some() { flag | Flags::DEVICE_STRIDED } else { flag };
     for link in active.iter_mut().filter(|link| link.has(flag)) {
-        // SAFETY: the buffer stays valid and unwritten until the request completes, and the registration is dropped
-        // with the transfer, before that.
+        // SAFETY: the buffer stays valid and unwritten until the request completes. The registration is dropped with
+        // the transfer, before that.
         if let Some(registration) = unsafe { link.endpoint.register(region, Access::RemoteRead)? } {
             transfer.one_copy = OneCopy::Exposed(Box::new((link.serial, registration)));
             return Ok(true);
@@ -75,7 +75,7 @@ pub(crate) fn attempt(cx: &mut Context<'_>, channel: &mut Channel, id: Id) -> Re
     let Channel { links: Links { active, .. }, state: State { sends, .. } } = &mut *channel;
     let Some(transfer) = sends.get_mut(id) else { return Ok(Attempt::Started) };
     let on_device = transfer.is_on_device();
-    // Tried again after a busy link: the registration made then still stands.
+    // A retry after a busy link keeps the earlier registration.
     if !matches!(transfer.one_copy, OneCopy::Exposed(_)) && !on_device {
         expose(active, transfer, Flags::GET)?;
     }
@@ -84,7 +84,7 @@ pub(crate) fn attempt(cx: &mut Context<'_>, channel: &mut Channel, id: Id) -> Re
         transfer.stage = Stage::Starting(Start::Announce);
         return Ok(announce::attempt(cx, channel, id));
     };
-    // The peer's copy knows nothing of our default stream.
+    // The peer's copy does not wait for this process's default stream.
     if on_device && !announce::is_ordered(cx, transfer, id) {
         return Ok(Attempt::Started);
     }
@@ -104,7 +104,7 @@ fn exposed(active: &[Link], transfer: &Outgoing) -> Option<Exposed> {
     Some(Exposed { btl: link.tag, ordinal: link.ordinal, handle: *registration.handle(), blocks })
 }
 
-/// Sets out to fetch a message, or to offer it to its sender.
+/// Starts to fetch a message, or to offer it to its sender.
 pub(crate) fn begin(cx: &mut Context<'_>, channel: &mut Channel, (id, from): (Id, Remote), offering: bool) {
     let State { receives, queues, .. } = &mut channel.state;
     if let Some(transfer) = receives.get_mut(id) {
@@ -119,7 +119,7 @@ pub(crate) fn begin(cx: &mut Context<'_>, channel: &mut Channel, (id, from): (Id
     advance(cx, channel);
 }
 
-/// Goes on with queued fetches; returns how many pieces were handed to links.
+/// Continues queued fetches. Returns how many pieces the links took.
 pub(crate) fn advance(cx: &mut Context<'_>, channel: &mut Channel) -> usize {
     let mut pieces = 0;
     while let Some(&id) = channel.state.queues.gets.front() {
@@ -143,7 +143,7 @@ pub(crate) fn advance(cx: &mut Context<'_>, channel: &mut Channel) -> usize {
     pieces
 }
 
-/// Offers the message's next piece, or fetches it; none if there is no more to do now.
+/// Offers or fetches the message's next piece. Returns `None` if there is nothing to do now.
 fn next(cx: &Context<'_>, channel: &mut Channel, id: Id) -> Result<Option<Transfer>, (usize, Error)> {
     let parameters = &cx.core.parameters;
     let State { receives, offers, .. } = &mut channel.state;
@@ -165,7 +165,7 @@ fn next(cx: &Context<'_>, channel: &mut Channel, id: Id) -> Result<Option<Transf
     fetch_piece(cx, channel, id)
 }
 
-/// Hands the message's next piece to its link.
+/// Passes the message's next piece to its link.
 fn fetch_piece(cx: &Context<'_>, channel: &mut Channel, id: Id) -> Result<Option<Transfer>, (usize, Error)> {
     let Channel { links: Links { active, operations, .. }, state: State { receives, .. } } = channel;
     let Some(transfer) = receives.get_mut(id) else { return Ok(None) };
@@ -192,15 +192,15 @@ fn fetch_piece(cx: &Context<'_>, channel: &mut Channel, id: Id) -> Result<Option
     let local = region::local(&transfer.convertor, (form, &found), (offset, len), transfer.order(&cx.core.devices));
     let Protocol::Get(fetch) = &mut transfer.protocol else { return Ok(None) };
     let Some(local) = local else {
-        // Kernels are not to be had any more. Nor would they be for the rest.
+        // Kernels are no longer available, for the rest of the message too.
         fetch.refuse((offset, end));
         return Ok(None);
     };
-    // The sender will not have sent all itself.
+    // The sender will not have sent everything itself.
     transfer.owes_fin = true;
     let operation = operations.insert(Operation::Get { id, offset, len });
     let remote = btl::Remote { handle: &from.handle, offset, blocks: from.blocks };
-    // SAFETY: the buffer is the transfer's until it is settled, which waits for the operation.
+    // SAFETY: the buffer belongs to the transfer until it is settled, which waits for the operation.
     let got = unsafe { link.endpoint.get(&local, &remote, cx.peer.token(operation)) };
     if !matches!(got, Ok(Transfer::Started)) {
         operations.remove(operation);
@@ -213,7 +213,7 @@ fn fetch_piece(cx: &Context<'_>, channel: &mut Channel, id: Id) -> Result<Option
         }
         Ok(Transfer::Started) => transfer.busy += 1,
         Err(Error::Unavailable { .. }) => {
-            // Nor would it be for the rest.
+            // The link would refuse the rest too.
             fetch.refuse((offset, end));
             return Ok(None);
         }
@@ -225,7 +225,7 @@ fn fetch_piece(cx: &Context<'_>, channel: &mut Channel, id: Id) -> Result<Option
     Ok(got.ok())
 }
 
-/// A piece is done.
+/// Handles that a piece is done.
 pub(crate) fn completed(
     cx: &mut Context<'_>,
     channel: &mut Channel,
@@ -262,7 +262,7 @@ pub(crate) fn completed(
     advance(cx, channel);
 }
 
-/// Ends a fetch of which nothing is under way any more: what was refused comes as fragments.
+/// Ends a fetch without operations under way. Ranges that were refused come as fragments.
 fn settle_fetch(cx: &mut Context<'_>, channel: &mut Channel, id: Id) {
     if channel.state.receives.get_mut(id).is_some_and(|transfer| transfer.failure.is_some()) {
         offered::take_back(channel, Some(id));
@@ -274,7 +274,7 @@ fn settle_fetch(cx: &mut Context<'_>, channel: &mut Channel, id: Id) {
         let failed = transfer.failure.is_some();
         if let Some(fetch) = transfer.fetch() {
             if failed {
-                // Nothing more is fetched.
+                // Fetch nothing more.
                 transfer.give_up_rest();
             } else if fetch.ranges.is_empty() && !on_offer && !fetch.refused.is_empty() {
                 let refused = std::mem::take(&mut fetch.refused);

@@ -1,4 +1,4 @@
-//! The protocols: how a message's data moves from the sender's buffer to the receiver's. They know nothing of matching.
+//! The protocols: move a message's data from the sender's buffer to the receiver's. They know nothing of matching.
 //!
 //! | file | protocol |
 //! |---|---|
@@ -11,8 +11,8 @@
 //! | [`fragments`] | the sender sends through internal buffers |
 //! | [`invitation`] | the receiver tells where the data goes before the message is announced |
 //!
-//! Each protocol's file has both ends, beginning with the probes by which [`choice`] compares the protocols: see [`probe`].
-//! [`mod@explain`] prints the same probes. States are in [`transfer`].
+//! Each protocol's file holds both ends, and begins with the probes by which [`choice`] compares the protocols: see
+//! [`probe`]. [`mod@explain`] prints the same probes. States are in [`transfer`].
 
 mod announce;
 mod answer;

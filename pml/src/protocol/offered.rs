@@ -1,9 +1,10 @@
-//! Offered: ranges of an announced message that the sender copies into fragments if it attends, and that are fetched if not.
+//! Offered: the sender may copy ranges of an announced message into fragments, and the receiver fetches the other
+//! ranges.
 //!
-//! A sender that is there copies a range into fragments while this process copies the one before out of them, which is
-//! faster than either alone. One that computes, and calls no progress, would keep the message waiting. So a range is
-//! only offered, and if nothing is heard of the sender for a while it is withdrawn and fetched from here; only one of
-//! the two can happen to it.
+//! A sender in progress copies a range into fragments while this process copies the one before out of them, which is
+//! faster than a fetch alone. A sender that computes and makes no progress would keep the message waiting. So each
+//! range is only offered. If the sender is not heard from for a while, the receiver withdraws the range and fetches it.
+//! A range is either claimed or withdrawn, never both.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::Relaxed;
@@ -16,7 +17,7 @@ use super::probe::{Announcement, Cost, Data, Passes, Probe, Quote};
 use super::transfer::{Channel, OpenOffer, State};
 use crate::wire::{Ack, Header, Id};
 
-/// Offers to have the sender copy what it claims, and to fetch the rest.
+/// Offers to let the sender copy the ranges that it claims, and to fetch the rest.
 pub(crate) fn probe_receive(incoming: &Announcement) -> Probe<Data> {
     get::probe_receive(incoming)?;
     if incoming.to.on_device {
@@ -33,18 +34,18 @@ pub(crate) fn probe_receive(incoming: &Announcement) -> Probe<Data> {
     Ok(Quote { how: Data::Offered, cost, reason })
 }
 
-/// How much longer a sender is waited for that has claimed something and not sent it yet.
+/// Factor of the longer wait for a sender that has claimed a range and not sent it yet.
 const AT_WORK: usize = 16;
 
-/// Claims a range that the receiver offers, at the sender; false if it is not to be sent. What a device would have to copy
-/// first is left to the receiver, as is what it has taken back.
+/// Claims an offered range at the sender. Returns false if the range is not to be sent. The receiver fetches ranges
+/// that a device would have to copy first, and ranges that it has withdrawn.
 pub(crate) fn claim(channel: &mut Channel, id: Id, offer: Offer) -> bool {
     let Channel { links, state: State { sends, .. } } = channel;
     let on_host = sends.get_mut(id).is_some_and(|sent| !sent.is_on_device());
     on_host && links.active.iter_mut().any(|link| link.endpoint.claim(offer))
 }
 
-/// Offers the next range of at most `window` bytes; false if too much is on offer.
+/// Offers the next range of at most `window` bytes. Returns false if too much is on offer.
 pub(crate) fn offer_range(channel: &mut Channel, id: Id, window: u64) -> bool {
     let Channel { links, state: State { receives, offers, .. } } = channel;
     let Some(transfer) = receives.get_mut(id) else { return true };
@@ -60,7 +61,7 @@ pub(crate) fn offer_range(channel: &mut Channel, id: Id, window: u64) -> bool {
     true
 }
 
-/// `len` bytes for `offset` have come: the range was claimed. False if it was not.
+/// Notes that `len` bytes for `offset` have come, so that the range was claimed. Returns false if it was not.
 pub(crate) fn was_claimed(channel: &mut Channel, id: Id, offset: u64, len: u64) -> bool {
     let offers = &mut channel.state.offers;
     let within = |open: &OpenOffer| open.id == id && (open.from..open.to).contains(&offset);
@@ -74,7 +75,7 @@ pub(crate) fn was_claimed(channel: &mut Channel, id: Id, offset: u64, len: u64) 
     true
 }
 
-/// Takes back what is on offer, of one message or of all, and has not been claimed, to be fetched; how many ranges.
+/// Withdraws the unclaimed offers of one message or of all, so that they are fetched. Returns how many.
 pub(crate) fn take_back(channel: &mut Channel, only: Option<Id>) -> usize {
     let offers = &mut channel.state.offers;
     let (those, others) =
@@ -83,8 +84,8 @@ pub(crate) fn take_back(channel: &mut Channel, only: Option<Id>) -> usize {
     VecDeque::into_iter(those).filter_map(|open| end(channel, open).then_some(())).count()
 }
 
-/// Ends an offer: true if it was taken back, and is to be fetched. Only a claim lets the sender send the range, so that a
-/// fragment of what nobody claimed is more than is awaited.
+/// Ends an offer. Returns true if it was withdrawn and is to be fetched. A sender must claim a range before it sends
+/// it, so a fragment of an unclaimed range is malformed.
 fn end(channel: &mut Channel, open: OpenOffer) -> bool {
     let Channel { links, state: State { receives, offers, queues, .. } } = channel;
     let claimed = !withdraw(links, &open);
@@ -115,7 +116,7 @@ fn withdraw(links: &mut Links, open: &OpenOffer) -> bool {
     })
 }
 
-/// Looks whether the peer takes what it is offered; how many ranges were taken back.
+/// Checks whether the peer claims its offers. Returns how many ranges were withdrawn.
 pub(crate) fn watch(cx: &Context<'_>, channel: &mut Channel) -> usize {
     let offers = &mut channel.state.offers;
     if offers.is_empty() {
@@ -124,7 +125,7 @@ pub(crate) fn watch(cx: &Context<'_>, channel: &mut Channel) -> usize {
     let heard = cx.peer.heard.load(Relaxed);
     offers.turns = if offers.heard == heard { offers.turns + 1 } else { 0 };
     offers.heard = heard;
-    // One that has work in hand is not disturbed before that should be done.
+    // Do not disturb a peer with work before that work should be done.
     let longer = if offers.claimed == 0 { 1 } else { AT_WORK };
     if offers.turns <= cx.core.parameters.pml_offer_patience.saturating_mul(longer) {
         return 0;
@@ -132,7 +133,7 @@ pub(crate) fn watch(cx: &Context<'_>, channel: &mut Channel) -> usize {
     offers.turns = 0;
     let Some(oldest) = offers.open.pop_front() else { return 0 };
     if !end(channel, oldest) {
-        // It has just begun.
+        // The peer has just begun.
         return 0;
     }
     channel.state.offers.away = Some(heard);

@@ -1,24 +1,26 @@
-//! Whether a peer fetches small device messages that are announced to it, or asks for them as fragments after all.
+//! History of one-copy transfers with a peer: predicts whether it fetches small announced device messages or requests
+//! fragments.
 
-/// So many in a row that it did not fetch, and the next ones are sent eagerly.
+/// Announced messages in a row without one copy, after which messages are sent eagerly.
 const PATIENCE: u32 = 8;
-/// So many are sent eagerly before one is announced again.
+/// Messages sent eagerly before one is announced again.
 const PAUSE: u32 = 256;
 
-/// What is known of one peer. A message to a receiver in host memory is better sent eagerly, and only the receiver
-/// knows where its buffer is.
+/// The history of one peer. A message to a receiver in host memory is better sent eagerly, and only the receiver knows
+/// where its buffer is.
 #[derive(Debug, Default)]
 pub(crate) struct OneCopyHistory {
-    /// In a row that were not fetched.
+    /// Announced messages in a row without one copy.
     missed: u32,
     /// Messages yet to be sent eagerly.
     pause: u32,
-    /// It costs less if the peer copies: to fetch takes less time there, or its device is ours, and its rank is lower.
+    /// Whether it costs less if the peer copies: a GET takes it less time, or both use one device and its rank is
+    /// lower.
     peer_copies: bool,
 }
 
 impl OneCopyHistory {
-    /// Whether the next small message should be announced rather than sent eagerly.
+    /// Returns whether the next small message should be announced rather than sent eagerly.
     pub(crate) fn next_is_one_copy(&mut self) -> bool {
         if self.missed < PATIENCE {
             return true;
@@ -33,22 +35,22 @@ impl OneCopyHistory {
         false
     }
 
-    /// The peer moved an announced message by one copy, or let us do so.
+    /// Notes that an announced message moved by one copy.
     pub(crate) fn succeeded(&mut self) {
         *self = OneCopyHistory { peer_copies: self.peer_copies, ..OneCopyHistory::default() };
     }
 
-    /// Whether the next message should be copied by the peer.
+    /// Returns whether the peer should copy the next message.
     pub(crate) fn peer_copies(&self) -> bool {
         self.peer_copies
     }
 
-    /// What was learnt about that.
+    /// Notes whether the peer should copy.
     pub(crate) fn let_peer_copy(&mut self, peer_copies: bool) {
         self.peer_copies = peer_copies;
     }
 
-    /// The peer asked for the fragments of an announced message.
+    /// Notes that the peer requested fragments of an announced message.
     pub(crate) fn missed(&mut self) {
         if self.missed < PATIENCE {
             self.missed += 1;

@@ -1,14 +1,14 @@
-//! Order of a transfer's device copies after the program's own work on the buffer.
+//! Orders a transfer's device copies after the program's own work on the buffer.
 
 use cableway_common_cuda::{Devices, Location, Moment, Order};
 
-/// What copies from or to a buffer wait for.
+/// The work that copies from or to a buffer wait for.
 pub(crate) struct CopyOrder {
     /// When the operation began.
     begun: Moment,
-    /// The default stream's work was waited for since.
+    /// Whether the transfer has waited for the default stream since.
     settled: bool,
-    /// Of the next copy, if nothing has settled it by then. Later copies follow the first.
+    /// Order of the next copy, unless the wait is done by then. Later copies follow the first.
     next: Order,
 }
 
@@ -17,7 +17,7 @@ impl CopyOrder {
         CopyOrder { begun, settled: false, next: Order::AfterDefaultStream }
     }
 
-    /// Whether the default stream's work was waited for by this transfer.
+    /// Returns whether this transfer has waited for the default stream.
     pub(crate) fn is_settled(&self) -> bool {
         self.settled
     }
@@ -26,13 +26,13 @@ impl CopyOrder {
         self.settled = true;
     }
 
-    /// What an operation on the buffer at `at` waits for.
+    /// Returns the order of an operation on the buffer at `at`.
     pub(crate) fn of(&self, at: &Location, devices: &Devices) -> Order {
         let settled = self.settled || devices.settled_since(at, self.begun);
         if settled { Order::None } else { Order::AfterDefaultStream }
     }
 
-    /// What the next copy waits for.
+    /// Returns the order of the next copy.
     pub(crate) fn next(&mut self, at: &Location, devices: &Devices) -> Order {
         match std::mem::replace(&mut self.next, Order::None) {
             Order::AfterDefaultStream => self.of(at, devices),

@@ -1,5 +1,5 @@
-//! Pieces: a message to blocks that only this process's kernels find, from data that is not one run. The sender packs it
-//! into scratch memory here, piece by piece, and each is unpacked from there while the next ones come.
+//! Pieces: moves data with several runs into blocks that only this process's kernels can address. The sender packs it
+//! piece by piece into scratch memory here. Each piece is unpacked while the next ones come.
 
 use cableway_btl::{Access, Flags};
 use cableway_common_cuda::{Completion, DeviceError, Direction, Location, Order, Packing, Within};
@@ -32,9 +32,9 @@ pub(crate) fn probe_receive(incoming: &Announcement) -> Probe<Data> {
     Ok(Quote { how: Data::Pieces, cost, reason: "stored in scratch memory, from where a kernel unpacks it" })
 }
 
-/// Asks for as many pieces as there is room for; where there is none at all, for fragments.
+/// Requests as many pieces as scratch memory can hold. Without scratch memory it requests fragments.
 pub(crate) fn ask(cx: &mut Context<'_>, channel: &mut Channel, id: Id) {
-    // In the order in which it is said.
+    // Keep the order of requests.
     channel.links.send_gathered();
     let Channel { links, state: State { receives, .. } } = channel;
     let Some(transfer) = receives.get_mut(id).filter(|transfer| transfer.failure.is_none() && !transfer.gone) else {
@@ -42,7 +42,7 @@ pub(crate) fn ask(cx: &mut Context<'_>, channel: &mut Channel, id: Id) {
     };
     let (sender, wanted, at) = (transfer.sender, transfer.wanted, *transfer.convertor.location());
     let Some(pieces) = transfer.pieces() else { return };
-    // Copy engines take ever so long for short blocks: they are to have what is under way at most.
+    // Copy engines are slow for short blocks, so they only get what is under way.
     let able = cx.core.devices.packs_between(&at, &pieces.spread);
     let slot_len = cx.shared.scratch.slot() as u64;
     let mut asked = 0;
@@ -61,7 +61,7 @@ pub(crate) fn ask(cx: &mut Context<'_>, channel: &mut Channel, id: Id) {
     }
     let stuck = pieces.next < wanted && pieces.lanes.iter().all(|lane| lane.holds == LaneState::Nothing);
     if stuck {
-        // Others have all the room, no kernel is to be had, or no link is left that takes pieces.
+        // Other messages use all scratch memory, no kernel is available, or no link takes pieces.
         let rest = (std::mem::replace(&mut pieces.next, wanted), wanted);
         pieces.refused.push(rest);
     }
@@ -72,7 +72,7 @@ pub(crate) fn ask(cx: &mut Context<'_>, channel: &mut Channel, id: Id) {
     channel.links.flush_control();
 }
 
-/// A lane that holds nothing; made now if there is scratch memory, and a link to register it with.
+/// Returns a free lane. It makes one if scratch memory and a link to register it with are available.
 fn free_lane<'p>(
     cx: &Context<'_>,
     links: &mut Links,
@@ -88,14 +88,14 @@ fn free_lane<'p>(
         return None;
     }
     let slot = cx.shared.scratch.take(&cx.core.devices, at)?;
-    // SAFETY: the slot is ours alone, and outlives the registration, which is dropped with the lane: what a peer may be
-    // storing in is used by nobody else.
+    // SAFETY: nothing else uses the slot, and it outlives the registration, which is dropped with the lane. So nothing
+    // else uses memory that a peer may be storing to.
     let registration = unsafe { link.endpoint.register(slot.region(), Access::RemoteWrite) }.ok()??;
     lanes.push(Lane { registration, slot, via: (link.tag, link.ordinal), holds: LaneState::Nothing });
     lanes.last_mut()
 }
 
-/// Whether what the sender has stored, or could not store, is a piece; then it is dealt with.
+/// Handles a FIN for a PUT if it belongs to a piece, and returns whether it does.
 pub(crate) fn fin(cx: &Context<'_>, channel: &mut Channel, id: Id, piece: (u64, u64), stored: bool) -> bool {
     let (offset, len) = piece;
     let Some(transfer) = channel.state.receives.get_mut(id) else { return false };
@@ -106,7 +106,8 @@ pub(crate) fn fin(cx: &Context<'_>, channel: &mut Channel, id: Id, piece: (u64, 
     if failed {
         transfer.arrived += len;
         if !stored {
-            // It is not asked for again: the sender, to whom it counts as not sent, must hear that this is the end.
+            // The piece is not requested again. The sender counts it as not sent, so it must learn that this is the
+            // end.
             transfer.asked -= len;
             transfer.owes_fin = true;
         }
@@ -114,7 +115,7 @@ pub(crate) fn fin(cx: &Context<'_>, channel: &mut Channel, id: Id, piece: (u64, 
         unpack(cx, transfer, id, lane, piece);
         transfer.give_up_pieces_after_failure();
     } else {
-        // Nor would it store the rest.
+        // The sender would not store the rest either.
         let rest = (std::mem::replace(&mut pieces.next, wanted), wanted);
         pieces.refused.push((offset, offset + len));
         pieces.refused.extend((rest.0 != rest.1).then_some(rest));
@@ -124,7 +125,7 @@ pub(crate) fn fin(cx: &Context<'_>, channel: &mut Channel, id: Id, piece: (u64, 
     true
 }
 
-/// Has a kernel, or copy engines in its stead, bring a piece to where it belongs.
+/// Starts a kernel, or else copy engines, to unpack a piece into the user's buffer.
 fn unpack(cx: &Context<'_>, transfer: &mut Incoming, id: Id, lane: usize, piece: (u64, u64)) {
     let at = *transfer.convertor.location();
     let Some(pieces) = transfer.pieces() else { return };
@@ -149,18 +150,18 @@ fn begin_unpack(
     lane: usize,
     (position, len): (u64, u64),
 ) -> Result<Completion, DeviceError> {
-    // The default stream was waited for before anything was asked for.
+    // The transfer waited for the default stream before the first request.
     let mut batch = cx.core.devices.batch(at, Direction::DeviceToDevice, Order::None)?;
     batch.reachable(Within::OneDevice);
     let (user, spread, packed) = (pieces.user, &pieces.spread, pieces.lanes[lane].slot.region().address);
     let packing = Packing { user, spread, position, packed, len, unpack: true, by_engines: true };
-    // SAFETY: the buffer is the transfer's until it is settled, which waits for the copy, as does the slot; both lie on the
-    // context's device, and no two blocks of a receive's buffer coincide.
+    // SAFETY: the buffer and the slot belong to the transfer until it is settled, which waits for the copy. Both lie on
+    // the context's device, and no two blocks of a receive's buffer overlap.
     unsafe { batch.copy_packed(&packing) }?;
     batch.finish()
 }
 
-/// A piece is where it belongs.
+/// Handles that a piece has reached the user's buffer.
 pub(crate) fn unpacked(
     cx: &mut Context<'_>,
     channel: &mut Channel,
@@ -181,8 +182,8 @@ pub(crate) fn unpacked(
     settle::receive(cx, channel, id);
 }
 
-/// Asks for what could not be stored as fragments, range by range, once nothing else is awaited: a sender that fails
-/// meanwhile forgets the message, and must not be asked for more of it.
+/// Requests the ranges that could not be stored as fragments, one by one, once nothing else is awaited. A sender that
+/// fails meanwhile forgets the message, and must not be asked for more of it.
 pub(crate) fn ask_for_refused(channel: &mut Channel, id: Id) {
     let Some(transfer) = channel.state.receives.get_mut(id).filter(|transfer| transfer.awaited == 0) else { return };
     if transfer.failure.is_some() || transfer.gone {

@@ -1,8 +1,8 @@
-//! Probes: what the protocols say of a message, and what they are asked by.
+//! Probes: the questions to the protocols about a message, and their answers.
 //!
-//! Each protocol has a `probe_send`, asked before a message's first header leaves, or a `probe_receive`, asked once an
-//! announced message has matched a receive, or both. A probe answers what the protocol would cost, or why it cannot carry
-//! the message. [`choice`](super::choice) takes the cheapest; [`explain`](mod@super::explain) prints them all.
+//! Each protocol has a `probe_send` for the first header of a message, a `probe_receive` for an announced message that
+//! has matched a receive, or both. A probe returns the protocol's cost, or why it cannot carry the message.
+//! [`choice`](super::choice) takes the cheapest. [`explain`](mod@super::explain) prints them all.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::wire::{MATCH_LEN, RENDEZVOUS_LEN};
 
 const COPY_ONLY: &str = "device memory, and device_protocols=copy";
 
-/// What a protocol answers: an offer to carry the message, or the reason why it cannot.
+/// A protocol's answer: an offer to carry the message, or the reason why it cannot.
 pub(crate) type Probe<How> = Result<Quote<How>, &'static str>;
 
 /// A protocol's offer to carry a message.
@@ -23,39 +23,38 @@ pub(crate) type Probe<How> = Result<Quote<How>, &'static str>;
 pub(crate) struct Quote<How> {
     pub(crate) how: How,
     pub(crate) cost: Cost,
-    /// What speaks for it, for people.
+    /// The reason for it, for people.
     pub(crate) reason: &'static str,
 }
 
-/// What a protocol would cost. Compared field by field, in this order.
+/// The cost of a protocol, compared field by field in this order.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cost {
     /// Given by the protocol.
     pub(crate) passes: Passes,
-    /// What the link says that the operation takes (`Endpoint::cost` and `transfer_cost`, which follow the measured costs
-    /// of the device's copies). Free where no protocol differs from another in it: then no link is asked.
+    /// The link's time for the operation (`Endpoint::cost` and `transfer_cost`, which follow the measured costs of
+    /// device copies). Zero where the protocols do not differ in it; then no link is asked.
     pub(crate) time: btl::Cost,
-    /// Headers that travel before the data and overlap with nothing. Given by the protocol; each takes the latency of a
-    /// link.
+    /// Headers that precede the data and overlap with nothing. Given by the protocol; each takes the latency of a link.
     pub(crate) headers: u32,
 }
 
-/// How often all of the data is copied. Passes that two processes make at the same time count half.
+/// How often the data is copied. Simultaneous passes of two processes count half.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Passes {
-    /// The data travels with a header that is sent anyhow.
+    /// The data travels with a header that is sent in any case.
     Along,
     /// Both processes copy at the same time.
     Shared,
     One,
-    /// Packed and unpacked by kernels, which overlap.
+    /// Kernels pack and unpack it, and overlap.
     Packed,
-    /// Into an internal buffer and out of another one.
+    /// It goes into an internal buffer and out of another.
     Staged,
 }
 
 impl Cost {
-    /// Whether it is less than another one for `len` bytes.
+    /// Returns whether it is less than another cost for `len` bytes.
     pub(crate) fn beats(&self, other: &Cost, len: u64) -> bool {
         if self.passes != other.passes {
             return self.passes < other.passes;
@@ -64,38 +63,38 @@ impl Cost {
     }
 }
 
-/// What the operations of a link cost.
+/// The costs of a link's operations.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Costs {
     pub(crate) send: btl::Cost,
-    /// The receiver fetches.
+    /// A GET by the receiver.
     pub(crate) get: btl::Cost,
-    /// The sender stores.
+    /// A PUT by the sender.
     pub(crate) put: btl::Cost,
 }
 
 impl Costs {
     const FREE: btl::Cost = btl::Cost { fixed: Duration::ZERO, bytes_per_second: f64::INFINITY };
-    /// Where no choice depends on them.
+    /// Used where no choice depends on the costs.
     pub(crate) const NOT_ASKED: Costs = Costs { send: Self::FREE, get: Self::FREE, put: Self::FREE };
 }
 
-/// Where a buffer is and how its data lies there.
+/// Memory and layout of a buffer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     pub(crate) on_device: bool,
-    /// One operation of a link can move it: it is one run of bytes, or it is on a device in blocks at regular distances
-    /// and the link has kernels that copy such blocks.
+    /// One operation of a link can move it: it is one run of bytes, or device memory in blocks at regular distances
+    /// that the link has kernels for.
     pub(crate) contiguous: bool,
     /// It is one run of bytes.
     pub(crate) one_run: bool,
-    /// It is on a device in several runs, and a kernel of this process can move it between its blocks and one run.
+    /// It is device memory in several runs, and a kernel of this process can move it between its blocks and one run.
     pub(crate) packed: bool,
 }
 
 impl Shape {
-    /// The shape of a message's buffer for links with these abilities. The first question about kernels lists the blocks,
-    /// so it is asked only if nothing else moves the data, or with `even_regular`.
+    /// Returns the shape of a message's buffer for links with these abilities. The first question about kernels lists
+    /// the blocks, so it is asked only if nothing else moves the data, or with `even_regular`.
     pub(crate) fn of(convertor: &Convertor, any: Flags, even_regular: bool, devices: &Devices) -> Shape {
         let shape = Shape::of_run(convertor, any);
         let asked = if even_regular { !shape.one_run } else { !shape.contiguous };
@@ -103,7 +102,7 @@ impl Shape {
         Shape { packed, ..shape }
     }
 
-    /// The same without the question about kernels.
+    /// Returns the shape without the question about kernels.
     pub(crate) fn of_run(convertor: &Convertor, any: Flags) -> Shape {
         let on_device = convertor.location().on_device();
         let one_run = convertor.packed_size() == 0 || convertor.contiguous().is_some();
@@ -113,7 +112,7 @@ impl Shape {
         Shape { on_device, contiguous: one_run || regular(), one_run, packed: false }
     }
 
-    /// Whether one operation can move the data, and a link has this operation for its memory.
+    /// Returns whether one operation can move the data, and a link has this operation for its memory.
     pub(crate) fn reached_by(
         &self,
         host: Flags,
@@ -134,18 +133,18 @@ impl Shape {
         }
     }
 
-    /// Whether kernels move data between its blocks on this side and one run on the other.
+    /// Returns whether kernels move data between its blocks on this side and one run on the other.
     pub(crate) fn packed_by(&self, device: Flags, copy_only: bool, any: Flags) -> bool {
         self.packed && any.contains(device | Flags::DEVICE_PACKED) && !copy_only
     }
 }
 
-/// How a message sets out.
+/// How a message starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Start {
     /// With its data, which the CPU copies.
     Eager,
-    /// With its data, which the link takes from where it is.
+    /// With its data, which the link sends in place.
     EagerInPlace,
     /// With its data, once the device has copied it.
     EagerDevice,

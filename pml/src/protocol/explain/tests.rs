@@ -92,7 +92,7 @@ fn one_copy_between_devices_from_where_it_pays() {
     assert_eq!(protocols(&between, false, DEVICE, DEVICE), [eager[0], eager[1], (100, 1 << 20, "rendezvous, put")]);
     between.device_min_rdma_size = 1;
     assert_eq!(protocols(&between, false, DEVICE, DEVICE), [eager[0], (1, 1 << 20, "rendezvous, put")]);
-    // Where it would be known that the other side is the host's.
+    // Here the sender would know that the other side is host memory.
     let chunks = (4081, 1 << 20, "rendezvous, copied in chunks");
     let copied = (1, 4080, "eager, copied by the device");
     assert_eq!(protocols(&between, false, DEVICE, HOST), [eager[0], copied, chunks]);
@@ -122,7 +122,7 @@ fn one_copy_between_devices_from_where_it_pays() {
 fn the_network_reaches_device_memory_up_to_its_limit() {
     let mut direct = link(Flags::GET | Flags::PUT | Flags::DEVICE_GET | Flags::DEVICE_PUT | Flags::DEVICE_DIRECT);
     (direct.device_min_rdma_size, direct.device_max_rdma_size) = (1, 100_000);
-    // To store costs the same here, and then the sender stores.
+    // PUT and GET cost the same here, so the sender stores.
     let (inline, put) = ((0, 0, "eager, inline"), (1, 100_000, "rendezvous, put"));
     let beyond = (100_001, 1 << 20, "rendezvous, copied in chunks");
     assert_eq!(protocols(&direct, false, DEVICE, DEVICE), [inline, put, beyond]);
@@ -154,7 +154,7 @@ fn blocks_go_as_one_run_where_kernels_copy_them() {
         );
         assert_eq!(protocols(&able, true, from, to), protocols(&between, true, from, to));
     }
-    // Managed memory may be anywhere, and host memory no kernel copies.
+    // Managed memory may be anywhere, and kernels do not copy host memory.
     let managed = Side { class: MemoryClass::Managed, ..STRIDED };
     for (from, to) in [(managed, DEVICE), (PIECES, DEVICE), (DEVICE, managed)] {
         assert_eq!(protocols(&able, false, from, to), protocols(&between, false, from, to));
@@ -170,7 +170,7 @@ fn irregular_blocks_are_moved_by_the_kernel_of_who_has_them() {
     let (inline, eager) = ((0, 0, "eager"), (1, 4080, "eager, copied by the device"));
     let stored = (4081, 1 << 20, "rendezvous, put");
     assert_eq!(protocols(&able, false, IRREGULAR, DEVICE), [inline, eager, stored]);
-    // What the sender would store in one run comes through the host; what is larger is fetched.
+    // Data that the sender would store in one run goes through the host. Larger data is fetched.
     let mut parameters = Parameters::default();
     parameters.set_internal("device_push_limit", "64K").unwrap();
     let rows = explain(&able, &parameters, DEVICE, IRREGULAR, 1..=1 << 20);
@@ -309,7 +309,7 @@ fn what_is_expected_grows_with_the_message_and_its_handshake() {
     let rows = explain(&able, &Parameters::default(), HOST, HOST, 1..=1 << 20);
     let seconds = |bytes: u64| bytes as f64 / able.bandwidth;
     for row in &rows {
-        // Its own latency, and that of the announcement and of its answer.
+        // Its own latency, and the latencies of the announcement and of the answer.
         let messages = match row.protocol {
             "eager" | "eager, inline" => 1,
             "rendezvous, get" => 2,
