@@ -1,4 +1,4 @@
-//! Where a posted receive will put its message.
+//! The buffer of a posted receive.
 
 use cableway_btl::{Region, SharedBytes};
 use cableway_common_cuda::{Completion, Devices, Location, Moment, Order};
@@ -8,21 +8,21 @@ use super::region;
 use crate::buffer::Buffer;
 use crate::error::Error;
 
-/// The buffer of a receive that nothing has matched yet.
+/// The buffer of an unmatched receive.
 pub(crate) enum ReceiveBuffer {
     /// Taken out.
     None,
-    /// One run of host memory, by far the commonest. All that a small message needs to know of it.
+    /// One run of host memory, by far the most common. This is all that a small message needs to know.
     Plain { address: *mut u8, len: u64 },
-    /// Anything else, and when it was posted.
+    /// Any other buffer, and the time when it was posted.
     Converted(Convertor, Moment),
 }
 
 impl ReceiveBuffer {
-    /// Becomes what a buffer needs.
+    /// Describes a new buffer.
     ///
     /// # Safety
-    /// The buffer is valid for writes, and nobody else's, until the message is in it.
+    /// The buffer is valid for writes, and exclusively so, until the message is in it.
     #[inline(always)]
     pub(crate) unsafe fn renew(&mut self, buffer: Buffer<'_>, devices: &Devices) {
         let location = buffer.classify(devices);
@@ -42,7 +42,7 @@ impl ReceiveBuffer {
         ReceiveBuffer::Converted(convertor, devices.moment())
     }
 
-    /// Bytes that it takes.
+    /// Returns the length in bytes.
     #[inline]
     pub(crate) fn len(&self) -> u64 {
         match self {
@@ -57,7 +57,7 @@ impl ReceiveBuffer {
         self.on_device().is_some()
     }
 
-    /// Where it is, if that is on a device.
+    /// Returns its location, if that is on a device.
     #[inline]
     pub(crate) fn on_device(&self) -> Option<&Location> {
         match self {
@@ -68,7 +68,7 @@ impl ReceiveBuffer {
         }
     }
 
-    /// Its first byte's address, for messages to people.
+    /// Returns the address of its first byte, for error texts.
     pub(crate) fn address(&self) -> usize {
         match self {
             ReceiveBuffer::None => 0,
@@ -77,7 +77,7 @@ impl ReceiveBuffer {
         }
     }
 
-    /// Copies all of `from` in if that fits into one run of host memory. False: nothing happened.
+    /// Copies all of `from` if it fits into one run of host memory. Returns false if nothing was copied.
     #[inline(always)]
     pub(crate) fn take_plain(&mut self, from: SharedBytes<'_>) -> bool {
         match *self {
@@ -90,19 +90,19 @@ impl ReceiveBuffer {
         }
     }
 
-    /// Copies the first `len` bytes of `from` in, and waits if a device does it. `len` is at most [`len`](Self::len).
+    /// Copies the first `len` bytes of `from`, and waits if a device copies. `len` is at most [`len`](Self::len).
     #[inline]
     pub(crate) fn fill(&mut self, from: SharedBytes<'_>, len: usize) -> Result<(), Error> {
         match self {
             ReceiveBuffer::None => Ok(()),
             ReceiveBuffer::Plain { address, len: room } => {
                 let len = len.min(*room as usize).min(from.len());
-                // SAFETY: `len` bytes are readable and, by `renew`'s caller's promise, writable; a payload is no part of
-                // a user's buffer.
+                // SAFETY: `len` bytes are readable, and writable by the promise of `renew`'s caller. A payload is not
+                // part of a user's buffer.
                 unsafe { copy(from.as_ptr(), *address, len) };
                 Ok(())
             }
-            // SAFETY: the payload is readable and no part of a user's buffer.
+            // SAFETY: the payload is readable and not part of a user's buffer.
             ReceiveBuffer::Converted(convertor, _) => {
                 match unsafe { convertor.unpack(from.as_ptr(), len.min(from.len())) } {
                     Ok(_) => Ok(()),
@@ -112,8 +112,8 @@ impl ReceiveBuffer {
         }
     }
 
-    /// The first `len` bytes, which are at most [`len`](Self::len), if they are one run on a device, and what a copy
-    /// there waits for.
+    /// Returns the first `len` bytes if they are one run on a device, with the order of a copy there. `len` is at most
+    /// [`len`](Self::len).
     pub(crate) fn region(&self, len: usize, devices: &Devices) -> Option<Region> {
         match self {
             ReceiveBuffer::Converted(convertor, posted) if len != 0 && convertor.location().on_device() => {
@@ -123,7 +123,7 @@ impl ReceiveBuffer {
         }
     }
 
-    /// As [`fill`](Self::fill), but a device's copies may be under way still.
+    /// Copies as [`fill`](Self::fill) does, but a device's copies may still be under way.
     ///
     /// # Safety
     /// `len` bytes at `from` stay readable until the completion is done.
@@ -144,13 +144,13 @@ impl ReceiveBuffer {
         }
     }
 
-    /// As what a message of many parts is unpacked by, and when it was posted.
+    /// Returns the convertor that unpacks a message of many parts, and the time when the receive was posted.
     pub(crate) fn into_convertor(self, devices: &Devices) -> Option<(Convertor, Moment)> {
         match self {
             ReceiveBuffer::None => None,
             ReceiveBuffer::Plain { address, len } => {
                 let buffer = Buffer::bytes(address, len);
-                // SAFETY: `renew`'s caller's promise.
+                // SAFETY: the promise of `renew`'s caller.
                 let convertor = unsafe { buffer.convertor_to_receive(buffer.classify(devices), devices) };
                 Some((convertor, devices.moment()))
             }
@@ -159,7 +159,7 @@ impl ReceiveBuffer {
     }
 }
 
-/// What a copy to a buffer waits for that was posted at a moment.
+/// Returns the order of a copy to a buffer that was posted at a given time.
 fn order(convertor: &Convertor, posted: Moment, devices: &Devices) -> Order {
     let settled = devices.settled_since(convertor.location(), posted) && !convertor.is_mixed();
     if settled { Order::None } else { Order::AfterDefaultStream }

@@ -1,8 +1,8 @@
-//! Device memory in which the pieces of a message lie between the kernel of the sender that packs them and that of the
-//! receiver, which unpacks them.
+//! Scratch memory on a device. The sender's kernel packs pieces of a message into it, and the receiver's kernel unpacks
+//! them.
 //!
-//! Each context of which such messages are received has one area of a fixed size, divided into slots. A message that finds
-//! none goes another way: nobody waits for one.
+//! Each context that receives such messages has one area of a fixed size, divided into slots. Without a free slot a
+//! message takes another protocol; it never waits.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
@@ -14,17 +14,17 @@ use parking_lot::Mutex;
 
 /// Slots of an area.
 const SLOTS: usize = 8;
-/// Slots are multiples of it.
+/// Alignment of slot sizes.
 const UNIT: usize = 4096;
 
 /// The areas of one engine.
 pub(crate) struct Scratches {
-    /// Bytes of a slot; 0: there are to be none.
+    /// Bytes of a slot; 0 disables scratch memory.
     slot: usize,
     areas: Mutex<Vec<(Context, Found)>>,
 }
 
-/// A context, as far as a location tells it.
+/// A context, as far as a location identifies it.
 type Context = (u64, Option<DeviceIndex>);
 
 fn context(at: &Location) -> Context {
@@ -39,30 +39,30 @@ enum Found {
 
 struct Area {
     memory: Scratch,
-    /// A bit for each slot that is free.
+    /// A bit for each free slot.
     free: AtomicU32,
 }
 
 impl Scratches {
-    /// Of areas of `size` bytes.
+    /// Creates the table. Areas have `size` bytes.
     pub(crate) fn new(size: usize) -> Self {
         Scratches { slot: size / SLOTS / UNIT * UNIT, areas: Mutex::default() }
     }
 
-    /// Bytes of a slot.
+    /// Returns the bytes of a slot.
     pub(crate) fn slot(&self) -> usize {
         self.slot
     }
 
-    /// Whether there may be an area for messages to device memory at `at`, once the default stream is idle.
+    /// Returns whether device memory at `at` may have an area, once the default stream is idle.
     pub(crate) fn promises(&self, at: &Location) -> bool {
         let refused = |(of, found): &(Context, Found)| *of == context(at) && matches!(found, Found::Refused);
-        // Memory of pools is in no context of its own: what is unpacked there might be so in another than the area's.
+        // Pool memory has no context of its own, so its kernels might run in another context than the area's.
         self.slot != 0 && at.context != 0 && !self.areas.lock().iter().any(refused)
     }
 
-    /// A slot for device memory at `at`; none if all are taken. The first one has their area allocated, which is not done
-    /// while the default stream has work to do.
+    /// Returns a slot for device memory at `at`, or `None` if all are taken. The first call allocates the area, but not
+    /// while the default stream has work.
     pub(crate) fn take(&self, devices: &Devices, at: &Location) -> Option<Slot> {
         let area = self.area(devices, at)?;
         let taken = area.free.fetch_update(AcqRel, Acquire, |free| (free != 0).then(|| free & (free - 1)));
@@ -76,7 +76,7 @@ impl Scratches {
         }
         let context = context(at);
         let mut areas = self.areas.lock();
-        // Slots that are in use keep theirs until they are not.
+        // Slots in use keep their old area until they are free.
         areas.retain(|(of, found)| *of != context || !matches!(found, Found::Area(area) if !area.memory.lives()));
         match areas.iter().find(|(of, _)| *of == context) {
             Some((_, Found::Area(area))) => return Some(area.clone()),
@@ -100,23 +100,24 @@ impl Scratches {
     }
 }
 
-/// A part of an area, which goes back when dropped.
+/// A part of an area. It returns to the area on drop.
 pub(crate) struct Slot {
     area: Arc<Area>,
     index: usize,
     len: usize,
-    /// The peer may be storing in it. If nobody is left who says that it does not any more, it is never used again.
+    /// Whether the peer may be storing to it. If the peer can no longer report the end of that, the slot is never
+    /// reused.
     exposed: bool,
 }
 
 impl Slot {
-    /// Its memory, as a link is told of it.
+    /// Returns its memory as a link's region.
     pub(crate) fn region(&self) -> Region {
         let address = self.area.memory.address().wrapping_add(self.index * self.len);
         Region { address, len: self.len, location: *self.area.memory.location(), order: Order::None }
     }
 
-    /// The peer is about to be told that it may store in it; or it has said that it is done.
+    /// Notes that the peer may store to it from now on, or that the peer is done.
     pub(crate) fn expose(&mut self, exposed: bool) {
         self.exposed = exposed;
     }

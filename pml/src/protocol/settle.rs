@@ -1,4 +1,4 @@
-//! The end of transfers.
+//! Ends transfers.
 
 use super::context::{Context, Links};
 use super::transfer::{Channel, Claimed, Incoming, Outgoing, Protocol, Stage, State};
@@ -48,7 +48,7 @@ pub(crate) fn receive(cx: &mut Context<'_>, channel: &mut Channel, id: Id) {
     request.end(status, failure.or_else(|| truncated.map(Box::new)), cx.done);
 }
 
-/// An invited message is here, or its sender is gone.
+/// Ends the invitation of a message that arrived or whose sender is gone.
 fn end_claim(links: &mut Links, claimed: &Claimed) {
     if let Some(link) = links.by_serial(claimed.link)
         && let Err(error) = link.endpoint.withdraw(claimed.offer)
@@ -57,7 +57,8 @@ fn end_claim(links: &mut Links, claimed: &Claimed) {
     }
 }
 
-/// The peer is gone: ends every transfer that no operation or copy holds back; the others end with their last one.
+/// Ends every transfer of a peer that is gone, unless an operation or copy is under way. The last of those ends the
+/// transfer.
 pub(crate) fn abandon(cx: &mut Context<'_>, channel: &mut Channel) {
     let Err(error) = cx.peer.check() else { return };
     for id in channel.state.sends.ids() {
@@ -69,7 +70,7 @@ pub(crate) fn abandon(cx: &mut Context<'_>, channel: &mut Channel) {
     }
     for id in channel.state.receives.ids() {
         if let Some(transfer) = channel.state.receives.get_mut(id) {
-            // What has come is only being copied, if it was all.
+            // If all data has come, only copies are left.
             if !(cx.peer.has_left() && transfer.has_arrived()) {
                 transfer.fail(error.clone());
             }

@@ -1,4 +1,4 @@
-//! The first header of a message.
+//! Sends the first header of a message.
 
 use cableway_btl::{Error as BtlError, Flags, Operation};
 use cableway_common_cuda::DeviceError;
@@ -28,12 +28,12 @@ pub(crate) fn start(cx: &mut Context<'_>, channel: &mut Channel, mut transfer: O
         Start::AnnounceWithData => links.credit.take(flow::cost(false, transfer.len as usize)),
         Start::Expose | Start::Store | Start::Announce => cx.peer.counters.sends_rendezvous.add_exclusively(1),
     }
-    // Nothing overtakes what waits, though the receiver would put it right.
+    // Keep the order of queued messages, although the receiver could restore it.
     let queue = !links.control.waiting.is_empty() || !queues.starts.is_empty();
     let id = sends.insert(transfer);
     match if queue { Attempt::Busy } else { attempt(cx, channel, id) } {
         Attempt::Sent => {
-            // The caller learns it from the outcome; the request was never seen active.
+            // The caller learns it from the outcome. The request was never seen active.
             if let Some(transfer) = channel.state.sends.remove(id) {
                 transfer.request.retract();
             }
@@ -82,7 +82,7 @@ fn choose(core: &Core, channel: &mut Channel, transfer: &mut Outgoing) -> Start 
         });
         if !message.registrable {
             transfer.one_copy = OneCopy::Unreachable;
-            // A link that cannot let the peer read the memory does not read it itself either.
+            // A link that cannot let the peer read the memory cannot read it either.
             message.push_limit = 0;
             start = choice::start(&message);
         }
@@ -120,7 +120,7 @@ pub(crate) fn advance(cx: &mut Context<'_>, channel: &mut Channel) -> usize {
 fn attempt(cx: &mut Context<'_>, channel: &mut Channel, id: Id) -> Attempt {
     let Some(transfer) = channel.state.sends.get_mut(id) else { return Attempt::Started };
     let Stage::Starting(start) = transfer.stage else { return Attempt::Started };
-    // The data of the two others is copied by the CPU, within the call.
+    // The CPU copies the data of the two others, within the call.
     if !matches!(start, Start::Eager | Start::AnnounceWithData) {
         transfer.request.begin_transfer();
     }
@@ -152,7 +152,7 @@ fn attempt_with_data(cx: &mut Context<'_>, channel: &mut Channel, id: Id) -> Res
     Ok(Attempt::Started)
 }
 
-/// The default stream's work on a device's data is done, or has failed: its message can be announced.
+/// Announces a message: the default stream's work on its data is done, or has failed.
 pub(crate) fn ordered(cx: &mut Context<'_>, channel: &mut Channel, id: Id, result: Result<(), DeviceError>) {
     let Some(transfer) = channel.state.sends.get_mut(id) else { return };
     transfer.busy -= 1;
@@ -170,7 +170,7 @@ pub(crate) fn ordered(cx: &mut Context<'_>, channel: &mut Channel, id: Id, resul
     settle::send(cx, channel, id);
 }
 
-/// The receiver has all that it wants, or gave up (FIN).
+/// Handles the receiver's FIN: it has everything that it wants, or gave up.
 pub(crate) fn fin(
     cx: &mut Context<'_>,
     channel: &mut Channel,

@@ -1,4 +1,4 @@
-//! Messages kept until somebody asks for them.
+//! Unexpected messages: kept until a receive matches them.
 
 use cableway_btl::SharedBytes;
 use smallvec::SmallVec;
@@ -6,21 +6,20 @@ use smallvec::SmallVec;
 use crate::core::flow;
 use crate::wire::{Announced, Envelope, Exposed};
 
-/// What a message is beside its envelope and payload.
+/// The kind of a message, beside its envelope and payload.
 #[derive(Clone, Debug)]
 pub(crate) enum Content {
-    /// Its payload is all of it.
+    /// Its payload is complete.
     Eager,
-    /// Its data must be asked for, or, if it came along, its arrival acknowledged.
+    /// Its data must be requested. If the data came along, its arrival must be acknowledged.
     Announced(Rendezvous),
 }
 
-/// What an announced message says of its data.
+/// An announced message's data.
 #[derive(Clone, Debug)]
 pub(crate) struct Rendezvous {
     pub(crate) announced: Announced,
-    /// Set if it can be fetched.
-    /// Apart, because it is long, and most messages have none.
+    /// Set if the data can be fetched. Boxed, because it is long and most messages have none.
     pub(crate) exposed: Option<Box<Exposed>>,
 }
 
@@ -30,7 +29,7 @@ impl Content {
     }
 }
 
-/// Payloads up to this size are kept without an allocation of their own.
+/// Payloads up to this size are kept without a separate allocation.
 const SMALL: usize = 32;
 
 /// A private copy of a message.
@@ -54,7 +53,7 @@ impl UnexpectedMessage {
         UnexpectedMessage { envelope, content, payload: copy }
     }
 
-    /// Length of the message.
+    /// Returns the length of the message.
     pub(crate) fn len(&self) -> u64 {
         match &self.content {
             Content::Eager => self.payload.len() as u64,
@@ -62,7 +61,7 @@ impl UnexpectedMessage {
         }
     }
 
-    /// What it takes off its sender's credit.
+    /// Returns the credit that it costs its sender.
     pub(crate) fn cost(&self) -> u64 {
         flow::cost(matches!(self.content, Content::Eager), self.payload.len())
     }

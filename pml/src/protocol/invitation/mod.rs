@@ -1,26 +1,25 @@
 //! Invitations: a receiver tells a sender where a posted receive has its buffer, before the message is announced.
 //!
-//! A message between devices that its sender stores is announced, and answered with the name of the receiver's buffer:
-//! two passages, and all that is done in each, before the copy begins. But which message will go to a receive is known
-//! as soon as that is posted, if no other receive fits that message: the next one of its source, provided that the tag
-//! fits. So the receiver says that much, and its `Invite` is the answer to an announcement that is on its way, or has
-//! yet to be made (in UCX and the literature: ready to receive, RTR).
+//! A message between devices that its sender stores needs an announcement, and the receiver's remote key as the answer.
+//! Both pass, and are handled, before the copy begins. But as soon as a receive is posted, its message is known if no
+//! other receive fits that message: the next one of its source, provided that the tag fits. So the receiver sends an
+//! `Invite` (an early RTR in UCX's terms), which answers an announcement that is on its way or yet to come.
 //!
 //! ```text
 //! receiver: post ─ Invite(seq) ─┬─ default stream idle? ─ open ─┐    Rendezvous(seq, invitable): matched, nothing to answer
 //! sender:                send ──┴─ Rendezvous(seq) ─────────────┴─ claim ─ copy ─ PutFin
 //! ```
 //!
-//! All that follows is as if the receiver had asked for the data ([`Header::Put`](crate::wire::Header::Put)). Which of the two happened must be
-//! known to both: a sender claims the `Offer` that comes with an invitation before it copies, and a receiver that
-//! cancels the receive, or wants the data otherwise, withdraws it; one of the two can happen. While the receiver asks about
-//! its default stream the offer is only prepared, so that the sender has all else done when it is opened. Where the announcement
-//! says that the sender takes an invitation, and the receiver would answer it by a request to store all of it, the
-//! invitation is this request, whether the sender has seen it yet or not.
+//! The rest works as if the receiver had requested a PUT ([`Header::Put`](crate::wire::Header::Put)). Both sides must
+//! know which of the two happened. A sender claims the `Offer` of an invitation before it copies. A receiver that
+//! cancels the receive, or wants the data another way, withdraws the offer. Only one of the two can succeed. While the
+//! receiver asks about its default stream, the offer is only prepared, so that the sender is ready when it opens. If
+//! the announcement says that the sender accepts an invitation, and the receiver would request a PUT of the whole
+//! message, the invitation is that request, whether the sender has seen it yet or not.
 //!
-//! There is one at a time for each peer, whose stores of whole messages make another likely. Who posts several receives
-//! at once waits for a window of messages, whose answers leave together, and whose copies are made together; the first
-//! one is not to be made apart. So nobody is invited for a while then.
+//! There is at most one invitation for each peer that recently stored whole messages. A process that posts several
+//! receives at once waits for a window of messages, whose answers leave together and whose copies are batched. The
+//! first one should not be separated from them, so invitations pause for a while.
 
 mod receiver;
 mod sender;

@@ -12,8 +12,8 @@ use crate::protocol::context::Links;
 use crate::protocol::transfer::{Channel, Claimed, Incoming, Protocol, Slot, State};
 use crate::wire::{Announced, Envelope, Exposed, Header, Id, Invite};
 
-/// To be called before a receive in device memory is posted: if its sender may be invited, what [`invite`] takes. Until then
-/// the receive may have been matched by another thread, or ended, and nobody is to be invited.
+/// Prepares an invitation before a receive in device memory is posted: returns the value that [`invite`] needs if the
+/// sender may be invited. Another thread may match or end the receive before that; then no one is invited.
 #[inline]
 pub(crate) fn expect(core: &Core, slot: &Slot, request: NonNull<Completion>) -> Option<Expected> {
     if slot.peer.hint.load(Relaxed) == NONE || !core.parameters.device_invitations || core.copy_only() {
@@ -22,11 +22,11 @@ pub(crate) fn expect(core: &Core, slot: &Slot, request: NonNull<Completion>) -> 
     Some(slot.channel.lock().state.invitations.expect(request))
 }
 
-/// Invites the sender of a message to store it in the buffer of a receive that was just posted; false if that does not pay,
-/// or cannot be now. No message: other receives may get it.
+/// Invites the sender of a message to store it in the buffer of a receive that was just posted. Returns false if that
+/// does not pay, or is impossible now. Without `message`, other receives may get the message.
 ///
 /// # Safety
-/// The region is the buffer of this receive, which is not touched by anybody else until the receive completes.
+/// The region is the buffer of this receive. Nothing else accesses it until the receive completes.
 pub(crate) unsafe fn invite(
     core: &Core,
     slot: &Slot,
@@ -45,13 +45,13 @@ pub(crate) unsafe fn invite(
         done.run();
         return false;
     };
-    // The peer's copy knows nothing of our default stream.
+    // The peer's copy does not wait for this process's default stream.
     let settled = core.devices.settled_since(&region.location, core.devices.moment());
     let invited = slot.with(core, &mut done, |channel, _| {
         let expected = channel.state.invitations.is_expected(expected);
         let may = expected && slot.peer.gone().is_none() && may_invite(channel);
-        // SAFETY: the caller's promise. The receive has not been matched, or that has not got as far as the lock, and
-        // will find the invitation.
+        // SAFETY: the caller's promise. The receive is not matched, or its match waits for the lock and will see the
+        // invitation.
         let invited = may && unsafe { tell(channel, &message, key, region, settled) };
         channel.state.invitations.tell(&slot.peer);
         invited
@@ -64,15 +64,15 @@ pub(crate) unsafe fn invite(
     open
 }
 
-/// Opens the invitation if the default stream is idle. To ask takes longer than the peer takes to get ready.
+/// Opens the invitation if the default stream is idle. The question takes longer than the peer takes to get ready.
 fn open(core: &Core, slot: &Slot, of: (&Envelope, ReceiveKey), region: &Region, done: &mut Done) -> bool {
     let idle = |devices: &Devices| matches!(devices.ask_default_stream(&region.location), Ok(true));
     let idle = idle(&core.devices);
     slot.with(core, done, |channel, _| open_invitation(channel, of, idle))
 }
 
-/// Takes the invitation to a receive back before that is cancelled: false if the peer has taken it, so that the receive
-/// cannot be cancelled.
+/// Withdraws the invitation to a receive before that is cancelled. Returns false if the peer has claimed it, so that
+/// the receive cannot be cancelled.
 pub(crate) fn is_withdrawn(core: &Core, slot: &Slot, of: (u32, ReceiveKey), done: &mut Done) -> bool {
     slot.peer.hint.load(Relaxed) != GIVEN
         || slot.with(core, done, |channel, _| {
@@ -81,8 +81,8 @@ pub(crate) fn is_withdrawn(core: &Core, slot: &Slot, of: (u32, ReceiveKey), done
         })
 }
 
-/// Takes an invitation to a receive of a communicator back, which nobody posts to any more; the receive if the peer has
-/// claimed it.
+/// Withdraws an invitation to a receive of a communicator that is being removed. Returns the receive if the peer has
+/// claimed the invitation.
 pub(crate) fn end(core: &Core, slot: &Slot, context: u32) -> Option<ReceiveKey> {
     let mut done = Done::default();
     let claimed = slot.with(core, &mut done, |channel, _| {
@@ -96,10 +96,11 @@ pub(crate) fn end(core: &Core, slot: &Slot, context: u32) -> Option<ReceiveKey> 
     claimed
 }
 
-/// Whether the next receive should come with an invitation.
+/// Returns whether the next receive should come with an invitation.
 fn may_invite(channel: &mut Channel) -> bool {
     if channel.state.invitations.given.is_some() {
-        // Its receive was matched by something else, or is another's. What the peer has claimed it will come to.
+        // Another message matched its receive, or the address belongs to another receive. The peer will use what it has
+        // claimed.
         if !withdraw(channel) {
             return false;
         }
@@ -113,10 +114,10 @@ fn may_invite(channel: &mut Channel) -> bool {
 /// As [`invite`].
 unsafe fn tell(channel: &mut Channel, envelope: &Envelope, key: ReceiveKey, region: Region, open: bool) -> bool {
     let Channel { links, state: State { receives, invitations, .. } } = channel;
-    // Two threads may have posted at once. Nothing overtakes what waits.
+    // Two threads may have posted at once. Queued headers keep their order.
     let free = invitations.given.is_none() && links.control.waiting.is_empty();
     let ([link], true) = (links.active.as_mut_slice(), free) else { return false };
-    // SAFETY: the buffer is the receive's until that completes, which takes this registration back first.
+    // SAFETY: the buffer belongs to the receive until that completes, which withdraws this registration first.
     let Ok(Some(registration)) = (unsafe { link.endpoint.register(region, Access::RemoteWrite) }) else {
         return false;
     };
@@ -133,11 +134,11 @@ unsafe fn tell(channel: &mut Channel, envelope: &Envelope, key: ReceiveKey, regi
     true
 }
 
-/// The default stream is idle, so that the peer may store; or it is not, and the invitation is taken back. False if the
-/// receive is not to be stored so.
+/// Opens the invitation if the default stream is idle, and withdraws it otherwise. Returns false if the peer is not to
+/// store the message.
 fn open_invitation(channel: &mut Channel, (envelope, key): (&Envelope, ReceiveKey), idle: bool) -> bool {
     let Channel { links, state: State { invitations, .. } } = channel;
-    // Its message may have come meanwhile, by another thread.
+    // Another thread may have received its message meanwhile.
     let of = |given: &&mut Box<Given>| (&given.envelope, given.key) == (envelope, key);
     let Some(given) = invitations.given.as_mut().filter(of) else { return false };
     if !idle {
@@ -151,11 +152,11 @@ fn open_invitation(channel: &mut Channel, (envelope, key): (&Envelope, ReceiveKe
     given.open
 }
 
-/// Takes the invitation back, if there is one: false if the peer has claimed it.
+/// Withdraws the invitation, if there is one. Returns false if the peer has claimed it.
 fn withdraw(channel: &mut Channel) -> bool {
     let Channel { links: Links { active, broken, .. }, state: State { receives, invitations, .. } } = channel;
     let Some(given) = &mut invitations.given else { return true };
-    // An offer is ended once.
+    // An offer ends once.
     let Some(offer) = given.offer.take() else { return false };
     let withdrawn = match active.iter_mut().find(|link| link.serial == given.link) {
         Some(link) => link.endpoint.withdraw(offer).unwrap_or_else(|error| {
@@ -171,8 +172,8 @@ fn withdraw(channel: &mut Channel) -> bool {
     withdrawn
 }
 
-/// What the sender was told of the receive of this message, if that is the answer to its announcement; `would_ask` says
-/// whether the sender would be asked to store all of it. What is no answer is taken back.
+/// Returns the invitation to the receive of this message, if it answers the announcement. `would_ask` says whether the
+/// receiver would request a PUT of the whole message. An invitation that is not the answer is withdrawn.
 pub(crate) fn answer(
     channel: &mut Channel,
     envelope: &Envelope,
@@ -193,7 +194,7 @@ pub(crate) fn answer(
     invitations.given.take()
 }
 
-/// A receive was posted that is not alone: an invitation that is out was to the first of a window.
+/// Notes that several receives are posted. An open invitation was to the first of a window.
 fn note_window(invitations: &mut Invitations) {
     if let Some(given) = &mut invitations.given
         && !std::mem::replace(&mut given.in_window, true)
@@ -202,7 +203,7 @@ fn note_window(invitations: &mut Invitations) {
     }
 }
 
-/// Has a message stored as it was told. The peer need not have seen that yet.
+/// Has the peer store a message by an invitation, which it may not have seen yet.
 pub(crate) fn receive(channel: &mut Channel, given: Given, mut transfer: Incoming) -> Id {
     let Given { receiver, link, offer, registration, .. } = given;
     transfer.note_asked(transfer.wanted);
@@ -212,7 +213,7 @@ pub(crate) fn receive(channel: &mut Channel, given: Given, mut transfer: Incomin
     receiver
 }
 
-/// The peer is gone.
+/// Drops the invitations of a peer that is gone.
 pub(crate) fn forget(channel: &mut Channel, peer: &Peer) {
     let State { receives, invitations, .. } = &mut channel.state;
     if let Some(given) = invitations.given.take() {

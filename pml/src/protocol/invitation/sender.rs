@@ -6,20 +6,20 @@ use crate::protocol::put;
 use crate::protocol::transfer::{Channel, OneCopy, Outgoing, State};
 use crate::wire::{Exposed, Id, Invite, Malformed, Put};
 
-/// The receiver says where a message is to be stored.
+/// Handles an invitation: the receiver names the memory for a message.
 pub(crate) fn invited(cx: &mut Context<'_>, channel: &mut Channel, invite: Invite) -> Result<(), Malformed> {
     let State { sends, invitations, .. } = &mut channel.state;
     match sends.find(|sent| sent.is_announced() && invite.envelope.names(&sent.envelope)) {
         Some(id) => accept(cx, channel, id, Box::new(invite)),
         None => {
-            // For one that will be, or one that went another way; the receiver knows which.
+            // The message comes later, or took another protocol. The receiver knows which.
             invitations.taken = Some(Box::new(invite));
             Ok(())
         }
     }
 }
 
-/// A message was announced. If it is invited already, it is stored at once.
+/// Stores a message that was just announced, if it is invited already.
 #[inline]
 pub(crate) fn announced(cx: &mut Context<'_>, channel: &mut Channel, id: Id) {
     if channel.state.invitations.taken.is_some() {
@@ -32,14 +32,14 @@ fn take(cx: &mut Context<'_>, channel: &mut Channel, id: Id) {
     let State { sends, invitations, .. } = &mut channel.state;
     let Some(sent) = sends.get_mut(id).filter(|sent| sent.is_announced()) else { return };
     if let Some(invite) = invitations.taken.take_if(|invite| invite.envelope.names(&sent.envelope)) {
-        // It was not asked for in any other way, and all of it is.
+        // The message was not requested in any other way, and this requests all of it.
         let accepted = accept(cx, channel, id, invite);
         debug_assert!(accepted.is_ok(), "{accepted:?}");
     }
 }
 
-/// Stores a message that was announced, as soon as the receiver lets it. What the receiver was not told to expect is left:
-/// it asks otherwise.
+/// Stores an announced message as soon as the receiver opens the invitation. If the receiver does not expect that, it
+/// requests the data another way.
 fn accept(cx: &mut Context<'_>, channel: &mut Channel, id: Id, invite: Box<Invite>) -> Result<(), Malformed> {
     let Channel { links: Links { active, .. }, state: State { sends, invitations, .. } } = channel;
     let invitable = |sent: &Outgoing| matches!(sent.one_copy, OneCopy::Stores { invitable: true });
@@ -47,7 +47,7 @@ fn accept(cx: &mut Context<'_>, channel: &mut Channel, id: Id, invite: Box<Invit
         return Ok(());
     };
     if !active.iter_mut().any(|link| link.endpoint.claim(invite.offer)) {
-        // Until it can be, or the receiver asks otherwise, as it does where it took the invitation back.
+        // Wait until the offer opens, or until the receiver withdraws it and requests the data another way.
         invitations.pending.push((id, invite));
         return Ok(());
     }
@@ -61,7 +61,7 @@ fn accept(cx: &mut Context<'_>, channel: &mut Channel, id: Id, invite: Box<Invit
     put::asked(cx, channel, &Put { sender: id, receiver, offset: 0, len, total: len, to: invite.to })
 }
 
-/// Looks whether buffers are free that peers have told of; how many were.
+/// Checks whether the peers' buffers are open. Returns how many were.
 #[inline]
 pub(crate) fn advance(cx: &mut Context<'_>, channel: &mut Channel) -> usize {
     if channel.state.invitations.are_pending() { advance_pending(cx, channel) } else { 0 }

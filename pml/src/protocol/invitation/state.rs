@@ -1,4 +1,4 @@
-//! What is known of invitations between this process and one peer.
+//! State of the invitations between this process and one peer.
 
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::Relaxed;
@@ -9,43 +9,43 @@ use crate::core::{Completion, Link, Peer};
 use crate::status::ANY;
 use crate::wire::{Envelope, Id, Invite};
 
-/// So many invitations in a row that nobody took, or one to the first receive of several, and none is given for a while:
-/// until so many messages were stored without, twice as many each time that it happens again.
+/// Unused invitations in a row that start a pause, as does one to the first receive of several. The pause lasts for a
+/// number of stored messages, which doubles each time.
 const PATIENCE: u32 = 8;
 const PAUSE: u32 = 64;
 const MOST_DOUBLED: u32 = 7;
 
-/// A posted receive, as the layer of receives knows it.
+/// A posted receive, as the tag layer identifies it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ReceiveKey {
     pub(crate) node: u32,
     pub(crate) number: u64,
 }
 
-/// Those between this process and one peer.
+/// The invitations between this process and one peer.
 #[derive(Default)]
 pub(crate) struct Invitations {
-    /// The peer may take it.
+    /// The open invitation to the peer.
     pub(super) given: Option<Box<Given>>,
-    /// What the peer has given, for a message that has not been announced.
+    /// Invitations by the peer for messages that have not been announced.
     pub(super) taken: Option<Box<Invite>>,
-    /// The same for messages that were, where the peer is to see first whether its buffer is free.
+    /// Invitations for announced messages that wait for the peer to open them.
     pub(super) pending: Vec<(Id, Box<Invite>)>,
     /// The receive that may come with the next one.
     pub(super) expected: Option<Expected>,
-    /// How many were.
+    /// The number of invitations given.
     pub(super) last: u64,
     pub(super) backoff: Backoff,
 }
 
-/// What [`Peer::hint`] says without the peer's lock: no invitation is given and none pays, one pays, or one is given. The
-/// hint may be late.
+/// The meaning of [`Peer::hint`], which is read without the peer's lock: invitations do not pay, one pays, or one is
+/// given. The hint may be late.
 pub(super) const NONE: u8 = 0;
 const PAYS: u8 = 1;
 pub(super) const GIVEN: u8 = 2;
 
 impl Invitations {
-    /// Lets that be known.
+    /// Publishes the hint.
     pub(super) fn tell(&self, peer: &Peer) {
         let state = match (&self.given, self.backoff.pays()) {
             (Some(_), _) => GIVEN,
@@ -55,34 +55,34 @@ impl Invitations {
         peer.hint.store(state, Relaxed);
     }
 
-    /// Whether the peer has told where this message goes.
+    /// Returns whether the peer has named the memory for this message.
     pub(crate) fn is_invited(&self, message: &Envelope) -> bool {
         self.taken.as_ref().is_some_and(|invite| invite.envelope.names(message))
     }
 
-    /// Whether a buffer is waited for.
+    /// Returns whether a message waits for an invitation to open.
     #[inline]
     pub(crate) fn are_pending(&self) -> bool {
         !self.pending.is_empty()
     }
 }
 
-/// An invitation of ours.
+/// An invitation given by this process.
 pub(crate) struct Given {
     /// The message; its tag may be any.
     pub(super) envelope: Envelope,
     /// The receive.
     pub(super) key: ReceiveKey,
-    /// What the peer knows the message's transfer by.
+    /// The peer's name for the message's transfer.
     pub(super) receiver: Id,
     pub(super) len: u64,
-    /// Other receives were posted before its message came.
+    /// Whether other receives were posted before its message came.
     pub(super) in_window: bool,
-    /// The serial of the link whose offer it is.
+    /// The serial of the link that made the offer.
     pub(super) link: u32,
-    /// None once the peer was found to have claimed it.
+    /// `None` once the peer has claimed it.
     pub(super) offer: Option<Offer>,
-    /// The default stream was found to be idle: the peer may claim it.
+    /// Whether the default stream was idle, so that the peer may claim it.
     pub(super) open: bool,
     pub(super) registration: Registration,
 }
@@ -90,7 +90,8 @@ pub(crate) struct Given {
 /// A receive that is about to be posted, for which the sender may be invited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Expected {
-    /// Its request's address, which tells it from others while it is active; and a number, for the next one there.
+    /// The address of its request, which identifies an active receive, and a number, for the next receive at that
+    /// address.
     request: usize,
     number: u64,
 }
@@ -106,7 +107,7 @@ impl Invitations {
         self.expected.take_if(|other| *other == expected).is_some()
     }
 
-    /// A receive has got an announced message: its sender is invited no more.
+    /// Notes that a receive has matched an announced message, so that its sender is not invited any more.
     pub(crate) fn note_matched(&mut self, request: NonNull<Completion>) {
         if self.expected.is_some_and(|expected| expected.request == request.as_ptr() as usize) {
             self.expected = None;
@@ -115,38 +116,37 @@ impl Invitations {
 }
 
 impl Envelope {
-    /// Whether this message is the one that an invitation, whose envelope has any tag or one, is for.
+    /// Returns whether an invitation, with a tag or any, is for this message.
     pub(crate) fn names(&self, message: &Envelope) -> bool {
         let fits = self.tag == message.tag || (self.tag == ANY && message.tag >= 0);
         fits && Envelope { tag: self.tag, ..*message } == *self
     }
 }
 
-/// The peer stored all of a message that it was asked for.
+/// Notes that the peer stored a whole message on request.
 pub(crate) fn note_stored_whole(peer: &Peer, invitations: &mut Invitations) {
     invitations.backoff.stored();
     invitations.tell(peer);
 }
 
-/// What a link must be able to do.
+/// The flags that a link needs.
 const ABLE: Flags = Flags::DEVICE_PUT.union(Flags::OFFER);
 
-/// Whether the only link can, and is one of those that are gone for good when they break: of what was claimed through it
-/// nothing needs to be known later.
+/// Returns whether the only link has these flags and cannot fail over, so that claims need not survive it.
 pub(crate) fn is_able(active: &[Link]) -> bool {
     matches!(active, [link] if link.has(ABLE) && !link.has(Flags::FAILOVER))
 }
 
-/// Whether invitations pay: pauses that double each time that one was of no use.
+/// Decides whether invitations pay, with pauses that double each time that one was useless.
 #[derive(Debug, Default)]
 pub(super) struct Backoff {
-    /// The peer stores its messages.
+    /// Whether the peer stores its messages.
     stores: bool,
-    /// Invitations in a row that nobody took.
+    /// Unused invitations in a row.
     missed: u32,
-    /// Stored messages that have yet to come before the next invitation.
+    /// Messages to be stored before the next invitation.
     pause: u32,
-    /// Pauses since one was of use.
+    /// Pauses since a useful invitation.
     pauses: u32,
 }
 
@@ -155,7 +155,7 @@ impl Backoff {
         self.stores && self.pause == 0
     }
 
-    /// The peer stored a message that it was asked for.
+    /// Notes that the peer stored a message on request.
     pub(super) fn stored(&mut self) {
         self.stores = true;
         self.pause = self.pause.saturating_sub(1);

@@ -1,6 +1,6 @@
 //! PUT: the receiver answers an announcement with a remote key (RTR), and the sender stores the data there.
 //!
-//! Most messages between devices are stored whole by one operation ([`whole`]); everything else is a job of several pieces
+//! One operation stores most messages between devices ([`whole`]). Any other message is a job of several pieces
 //! ([`sender`]).
 
 mod probe;

@@ -1,16 +1,16 @@
-//! What a PUT would cost, and whether it is possible.
+//! Probes whether a PUT is possible, and its cost.
 
 use cableway_btl::Flags;
 
 use crate::protocol::probe::{Announcement, Cost, Data, Message, Passes, Probe, Quote, Start};
 
-/// Whether the receiver may ask for a PUT.
+/// Returns whether the receiver may request a PUT.
 pub(crate) fn is_addressable(message: &Message) -> bool {
     let reached = message.from.reached_by(Flags::PUT, Flags::DEVICE_PUT, message.copy_only, message.links.any);
     (reached.is_ok() && message.repays().is_ok()) || can_pack(message)
 }
 
-/// Whether the receiver may ask this process to pack its data into one run of device memory.
+/// Returns whether the receiver may request that this process packs its data into one run of device memory.
 pub(crate) fn can_pack(message: &Message) -> bool {
     let packs = message.from.packed_by(Flags::DEVICE_PUT, message.copy_only, message.links.any);
     !message.from.contiguous && packs && message.repays().is_ok()
@@ -18,9 +18,9 @@ pub(crate) fn can_pack(message: &Message) -> bool {
 
 /// Offers to announce a small device message and store it once the receiver exposes its buffer.
 ///
-/// A device stores faster than it fetches. The request to store travels while this process asks about its default stream,
-/// which a GET would wait for before its announcement: so it counts as no header of its own. A large message is left to
-/// the receiver, which fetches it while this process computes.
+/// A device stores faster than it fetches. The RTR travels while this process asks about its default stream. A GET
+/// would wait for that before its announcement, so the RTR does not count as a header. The receiver fetches large
+/// messages, while this process computes.
 #[inline]
 pub(crate) fn probe_send(message: &Message) -> Probe<Start> {
     if !message.from.on_device {
@@ -41,7 +41,7 @@ pub(crate) fn probe_send(message: &Message) -> Probe<Start> {
     Ok(Quote { how: Start::Store, cost, reason: "small: to be stored takes less time than to be fetched" })
 }
 
-/// Offers to expose the receiver's buffer to the sender, which can store.
+/// Offers to expose the receiver's buffer to a sender that can store.
 pub(crate) fn probe_receive(incoming: &Announcement) -> Probe<Data> {
     let &Announcement { to, copy_only, any, packs, .. } = incoming;
     if !incoming.addressable {

@@ -1,4 +1,4 @@
-//! The receiver: remote keys for the sender, and what it has stored.
+//! The receiver: sends remote keys to the sender, and handles its FINs.
 
 use cableway_btl::{Access, Flags, Registration};
 use cableway_common_cuda::Order;
@@ -11,13 +11,13 @@ use crate::protocol::{fragments, invitation, pieces, settle};
 use crate::wire::Malformed;
 use crate::wire::{Exposed, Header, Id, Put, WholePut};
 
-/// Registers the buffer with every link that can PUT, each for the share that its bandwidth allows; what none takes
-/// comes as fragments. The link of that serial has registered all of it already.
+/// Registers the buffer with every link that can PUT, each for the share that its bandwidth allows. Ranges that no link
+/// takes come as fragments. `registered` holds the link that has registered all of it already.
 pub(crate) fn expose(channel: &mut Channel, id: Id, mut registered: Option<(u32, Registration)>) {
     if expose_whole(channel, id, &mut registered) {
         return;
     }
-    // In the order in which it is said.
+    // Keep the order of requests.
     channel.links.send_gathered();
     let Channel { links, state: State { receives, .. } } = channel;
     let Some(transfer) = receives.get_mut(id) else { return };
@@ -36,7 +36,8 @@ pub(crate) fn expose(channel: &mut Channel, id: Id, mut registered: Option<(u32,
     let mut requests = Vec::new();
     for link in links.active.iter_mut().filter(|link| able(link)) {
         share += link.capabilities().bandwidth / total;
-        // In whole cache lines, the last one ending with the message. A share that is no number is all of it.
+        // Shares are whole cache lines, except the end of the message. If a share is not a number, it is the whole
+        // message.
         let partial = share < 1.0 - f64::EPSILON && blocks.is_none();
         let end = if partial { (wanted as f64 * share) as u64 & !63 } else { wanted };
         let len = end.clamp(offset, wanted) - offset;
@@ -47,7 +48,7 @@ pub(crate) fn expose(channel: &mut Channel, id: Id, mut registered: Option<(u32,
         let Some(region) = region else { continue };
         let registration = match registered.take_if(|(serial, _)| *serial == link.serial && len == wanted) {
             Some((_, registration)) => Ok(Some(registration)),
-            // SAFETY: the buffer is the transfer's until it is settled, which drops the registration first.
+            // SAFETY: the buffer belongs to the transfer until it is settled, which drops the registration first.
             None => unsafe { link.endpoint.register(region, Access::RemoteWrite) },
         };
         match registration {
@@ -74,8 +75,8 @@ pub(crate) fn expose(channel: &mut Channel, id: Id, mut registered: Option<(u32,
     channel.links.flush_control();
 }
 
-/// Has the only link register all of a device's buffer, and the sender asked to store there, with others of its messages;
-/// false, and nothing has happened, where it is not as simple.
+/// Registers all of a device's buffer with the only link, and adds a PUT request to the gathered ones. Returns false,
+/// without any effect, if the case is not that simple.
 fn expose_whole(channel: &mut Channel, id: Id, registered: &mut Option<(u32, Registration)>) -> bool {
     let Channel { links, state: State { receives, .. } } = channel;
     let (Some(transfer), [link]) = (receives.get_mut(id), links.active.as_mut_slice()) else { return false };
@@ -83,10 +84,10 @@ fn expose_whole(channel: &mut Channel, id: Id, registered: &mut Option<(u32, Reg
     let Some(region) = transfer.region(0, transfer.wanted, Order::None).filter(|_| able) else { return false };
     let registration = match registered.take_if(|(serial, _)| *serial == link.serial) {
         Some((_, registration)) => registration,
-        // SAFETY: the buffer is the transfer's until it is settled, which drops the registration first.
+        // SAFETY: the buffer belongs to the transfer until it is settled, which drops the registration first.
         None => match unsafe { link.endpoint.register(region, Access::RemoteWrite) } {
             Ok(Some(registration)) => registration,
-            // The long way finds that out again, and what to do.
+            // The general path meets the error again and handles it.
             Ok(None) | Err(_) => return false,
         },
     };
@@ -97,7 +98,7 @@ fn expose_whole(channel: &mut Channel, id: Id, registered: &mut Option<(u32, Reg
     true
 }
 
-/// The sender has stored a range, or could not.
+/// Handles the sender's FIN for a range: it was stored, or could not be.
 pub(crate) fn fin(
     cx: &mut Context<'_>,
     channel: &mut Channel,

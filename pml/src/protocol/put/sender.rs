@@ -11,7 +11,7 @@ use crate::protocol::settle;
 use crate::protocol::transfer::{Channel, OneCopy, Outgoing, PutJob, State};
 use crate::wire::{Header, Malformed, Put};
 
-/// The receiver exposes its buffer for a range.
+/// Handles the receiver's request to store a range in its buffer.
 pub(crate) fn asked(cx: &mut Context<'_>, channel: &mut Channel, put: &Put) -> Result<(), Malformed> {
     let Put { sender: id, receiver, offset, len, total, to } = *put;
     let what = "a request to put";
@@ -27,7 +27,7 @@ pub(crate) fn asked(cx: &mut Context<'_>, channel: &mut Channel, put: &Put) -> R
         {
             one_copy.let_peer_copy(peer_copies(link, &location, &to.handle, len));
         }
-        // Without the link the job fails at once, and the receiver asks for fragments instead.
+        // Without the link the job fails at once, and the receiver requests fragments instead.
         let job = PutJob {
             id,
             receiver,
@@ -50,13 +50,13 @@ pub(crate) fn asked(cx: &mut Context<'_>, channel: &mut Channel, put: &Put) -> R
     Ok(())
 }
 
-/// What a link must be able to do for a request, and whether a kernel packs the data.
+/// Returns the flag that a link needs for a request, and whether a kernel packs the data.
 fn needed(transfer: &mut Outgoing, Put { sender: id, offset, to, .. }: &Put) -> Result<(Flags, bool), Malformed> {
     let out_of_turn = Malformed::OutOfTurn { what: "a request to put", id: id.0 };
     let on_device = transfer.is_on_device();
     let flag = if on_device { Flags::DEVICE_PUT } else { Flags::PUT };
     let one_run = transfer.convertor.contiguous().is_some();
-    // What is in blocks is stored at once, but for what is packed into one run.
+    // Blocks are stored by one operation, unless they are packed into one run.
     let packs = matches!(transfer.one_copy, OneCopy::Packs);
     if packs || (!one_run && to.blocks.is_none() && *offset != 0) {
         return if to.blocks.is_some() || !on_device {
@@ -72,13 +72,13 @@ fn needed(transfer: &mut Outgoing, Put { sender: id, offset, to, .. }: &Put) -> 
     Ok((flag | blocks, false))
 }
 
-/// Whether it costs less if the peer copies between a buffer at `local` and what the handle names.
+/// Returns whether it costs less if the peer copies between a buffer at `local` and the handle's memory.
 pub(super) fn peer_copies(link: &Link, local: &Location, handle: &RemoteHandle, len: u64) -> bool {
     let by = |mover| link.endpoint.transfer_cost(mover, local, handle);
     by(Mover::Stores).exceeds(&by(Mover::PeerFetches), len)
 }
 
-/// Goes on with queued jobs; returns how many pieces were handed to links.
+/// Continues queued jobs. Returns how many pieces the links took.
 pub(crate) fn advance(cx: &mut Context<'_>, channel: &mut Channel) -> usize {
     let mut pieces = 0;
     while let Some(&index) = channel.state.queues.puts.front() {
@@ -98,7 +98,7 @@ pub(crate) fn advance(cx: &mut Context<'_>, channel: &mut Channel) -> usize {
     pieces
 }
 
-/// Hands the job's next piece to its link; none if there is no more to hand over now.
+/// Passes the job's next piece to its link. Returns `None` if there is nothing to pass now.
 fn store_piece(cx: &Context<'_>, channel: &mut Channel, index: usize) -> Result<Option<Transfer>, (usize, Error)> {
     let Channel { links: Links { active, operations, .. }, state: State { sends, queues, .. } } = channel;
     let Some(job) = queues.put_jobs.get_mut(index) else { return Ok(None) };
@@ -156,12 +156,12 @@ fn store_piece(cx: &Context<'_>, channel: &mut Channel, index: usize) -> Result<
     Ok(put.ok())
 }
 
-/// Whether nothing is to be waited for, or it is over.
+/// Returns whether the wait for the default stream is over or not needed.
 fn is_idle(devices: &Devices, at: &Location, order: Order) -> bool {
     order == Order::None || devices.ask_default_stream(at).unwrap_or(false)
 }
 
-/// A piece is done.
+/// Handles that a piece is done.
 pub(crate) fn completed(cx: &mut Context<'_>, channel: &mut Channel, index: usize, result: Result<(), Error>) {
     let State { sends, queues, .. } = &mut channel.state;
     let Some(job) = queues.put_jobs.get_mut(index) else { return };
@@ -181,7 +181,7 @@ pub(crate) fn completed(cx: &mut Context<'_>, channel: &mut Channel, index: usiz
     advance(cx, channel);
 }
 
-/// Tells the receiver if the whole range is stored, or cannot be.
+/// Sends the receiver a FIN if the whole range is stored, or cannot be.
 fn settle_job(cx: &mut Context<'_>, channel: &mut Channel, index: usize) {
     let Channel { links, state: State { sends, queues, one_copy, .. } } = channel;
     let Some(job) = queues.put_jobs.get(index) else { return };
@@ -192,8 +192,8 @@ fn settle_job(cx: &mut Context<'_>, channel: &mut Channel, index: usize) {
     queues.puts.retain(|&other| other != index);
     let result = if failed { Err(Abort::Transport) } else { Ok(()) };
     if let Some(transfer) = sends.get_mut(id) {
-        // What could not be stored may be asked for again; and of what was, once the message has failed, the receiver
-        // hears nothing but how much there was without it.
+        // The receiver may request again what could not be stored. Once the message has failed, the receiver only
+        // learns how much was sent apart from this range.
         if failed || transfer.failure.is_some() {
             transfer.note_refused(len);
         } else {

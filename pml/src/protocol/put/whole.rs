@@ -1,4 +1,4 @@
-//! The sender: all of a message stored by one operation.
+//! The sender: stores a whole message by one operation.
 
 use cableway_btl::{Error, Flags, Remote, RemoteHandle, Transfer};
 
@@ -9,7 +9,7 @@ use crate::protocol::settle;
 use crate::protocol::transfer::{Channel, Stage, State};
 use crate::wire::{BtlTag, Exposed, Header, Id, Malformed, Put, PutsReader, WholePut};
 
-/// The receiver exposes buffers for all of several messages.
+/// Handles requests to store several whole messages.
 pub(crate) fn asked_for_several(
     cx: &mut Context<'_>,
     channel: &mut Channel,
@@ -46,8 +46,8 @@ pub(crate) fn asked_for_several(
     outcome
 }
 
-/// Stores all of a device's message where the receiver exposes memory for it, if it is as simple as that: the data lies in
-/// one run, and one operation takes it. Else answers false, and nothing has happened.
+/// Stores a whole device message in the memory that the receiver exposes, if the data is one run and one operation
+/// takes it. Otherwise returns false, without any effect.
 pub(crate) fn store(
     cx: &mut Context<'_>,
     channel: &mut Channel,
@@ -89,9 +89,9 @@ pub(crate) fn store(
             link.carried = true;
             Ok(())
         }
-        // Not to be tried again: to have met the memory twice means something to the link.
+        // Do not retry: the link counts how often it meets the memory.
         Err(error @ Error::Unavailable { .. }) => Err(error),
-        // The long way waits for the link, or finds its error again.
+        // The general path waits for the link, or meets its error again.
         Ok(_) | Err(_) => {
             transfer.stage = Stage::Announced;
             return Ok(false);
@@ -102,7 +102,7 @@ pub(crate) fn store(
     Ok(true)
 }
 
-/// All of a message is stored, or could not be: tells the receiver.
+/// Handles the end of the operation, and sends the receiver a FIN.
 pub(crate) fn completed(
     cx: &mut Context<'_>,
     channel: &mut Channel,
@@ -114,7 +114,7 @@ pub(crate) fn completed(
     transfer.busy -= 1;
     let stored = result.is_ok();
     cx.peer.counters.device_direct.add_exclusively(u64::from(stored));
-    // As of a job's pieces.
+    // As for a job's pieces.
     if stored && transfer.failure.is_none() {
         transfer.note_settled(len);
         one_copy.succeeded();

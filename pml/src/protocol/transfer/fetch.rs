@@ -4,34 +4,34 @@ use cableway_btl::RemoteHandle;
 use cableway_common_cuda::Strided;
 use smallvec::{SmallVec, smallvec};
 
-/// Memory of the sender's that can be fetched from.
+/// Memory of the sender that can be fetched from.
 #[derive(Clone, Copy)]
 pub(crate) struct Remote {
     /// The serial of the link that reaches it.
     pub(crate) link: u32,
     pub(crate) handle: RemoteHandle,
-    /// Where in it the data is, if that is in blocks.
+    /// The data's blocks in the memory, if there are several.
     pub(crate) blocks: Option<Strided>,
 }
 
 pub(crate) struct Fetch {
     pub(crate) from: Remote,
-    /// Ranges that are neither on offer nor handed to the link, in any order.
+    /// Ranges that are neither on offer nor passed to the link, in any order.
     pub(crate) ranges: SmallVec<[(u64, u64); 2]>,
     /// Ranges that could not be fetched.
     pub(crate) refused: Vec<(u64, u64)>,
-    /// Whether the queue of gets has it.
+    /// Whether the queue of GETs has the message.
     pub(crate) queued: bool,
-    /// Ranges are offered to the sender, not fetched.
+    /// Whether ranges are offered to the sender instead of fetched.
     pub(crate) offering: bool,
-    /// Some were.
+    /// Whether some were offered.
     pub(crate) offered_any: bool,
     /// Bytes that were fetched.
     pub(crate) fetched: u64,
 }
 
 impl Fetch {
-    /// Of `len` bytes, to be queued.
+    /// Creates the state for `len` bytes.
     pub(crate) fn new(from: Remote, len: u64, offering: bool) -> Self {
         Fetch {
             from,
@@ -44,18 +44,18 @@ impl Fetch {
         }
     }
 
-    /// A range cannot be fetched, nor can what is left.
+    /// Notes that a range and the rest cannot be fetched.
     pub(crate) fn refuse(&mut self, range: (u64, u64)) {
         self.refused.push(range);
         self.refuse_rest();
     }
 
-    /// What is left cannot be fetched.
+    /// Notes that the rest cannot be fetched.
     pub(crate) fn refuse_rest(&mut self) {
         self.refused.extend(self.ranges.drain(..).rev());
     }
 
-    /// Takes the next range off, at most `most` bytes of it.
+    /// Removes the next range, at most `most` bytes of it.
     pub(crate) fn take(&mut self, most: u64) -> Option<(u64, u64)> {
         let (from, to) = self.ranges.last_mut()?;
         let piece = (*from, (*from + most.max(1)).min(*to));
@@ -66,7 +66,7 @@ impl Fetch {
         Some(piece)
     }
 
-    /// Gives up what was neither asked for nor fetched; how many bytes.
+    /// Gives up the ranges that were neither requested nor fetched. Returns the number of bytes.
     pub(crate) fn give_up(&mut self) -> u64 {
         self.ranges.drain(..).chain(self.refused.drain(..)).map(|(from, to)| to - from).sum()
     }

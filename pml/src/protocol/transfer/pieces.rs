@@ -7,29 +7,29 @@ use smallvec::SmallVec;
 use crate::protocol::scratch::Slot;
 use crate::wire::BtlTag;
 
-/// Pieces of a message that are on their way at a time: while one is unpacked and the next are packed, one is asked for.
+/// Pieces of a message under way at a time: one is unpacked, one is packed, and one is requested.
 pub(crate) const DEPTH: usize = 4;
 
 pub(crate) struct Pieces {
-    /// What the blocks are relative to, and the blocks.
+    /// The base address and the blocks.
     pub(crate) user: *mut u8,
     pub(crate) spread: Spread,
-    /// Bytes that were asked for as pieces, or are to come in another way.
+    /// Bytes that were requested as pieces, or will come another way.
     pub(crate) next: u64,
-    /// Ranges that could not be stored, and are to come as fragments.
+    /// Ranges that could not be stored, and will come as fragments.
     pub(crate) refused: Vec<(u64, u64)>,
     pub(crate) lanes: SmallVec<[Lane; DEPTH]>,
 }
 
-// SAFETY: the address is handed to devices, never dereferenced here; it is the transfer's, on whatever thread.
+// SAFETY: the address is for devices and is never dereferenced here. It belongs to the transfer on any thread.
 unsafe impl Send for Pieces {}
 
-/// Scratch memory, and the piece that is in it.
+/// A slot of scratch memory, and the piece in it.
 pub(crate) struct Lane {
-    /// Dropped before the slot that it is about.
+    /// Dropped before the slot that it registers.
     pub(crate) registration: Registration,
     pub(crate) slot: Slot,
-    /// The link that it was registered with, as headers call it.
+    /// The link that it was registered with, as headers name it.
     pub(crate) via: (BtlTag, u8),
     pub(crate) holds: LaneState,
 }
@@ -37,9 +37,9 @@ pub(crate) struct Lane {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LaneState {
     Nothing,
-    /// The sender was asked for so many bytes from this one on.
+    /// A piece was requested, with its offset and length.
     Asked(u64, u64),
-    /// They are here, and being unpacked.
+    /// The piece has arrived, and is being unpacked.
     Unpacking,
 }
 
@@ -48,7 +48,7 @@ impl Pieces {
         Box::new(Pieces { user, spread, next: 0, refused: Vec::new(), lanes: SmallVec::new() })
     }
 
-    /// The lane whose piece that is.
+    /// Returns the lane of a piece.
     pub(crate) fn asked(&mut self, offset: u64, len: u64) -> Option<usize> {
         self.lanes.iter().position(|lane| lane.holds == LaneState::Asked(offset, len))
     }
@@ -58,13 +58,13 @@ impl Pieces {
         self.lanes[lane].holds = LaneState::Nothing;
     }
 
-    /// Gives up, of `wanted` bytes, those that were not asked for; how many.
+    /// Gives up the bytes of `wanted` that were not requested. Returns how many.
     pub(crate) fn give_up(&mut self, wanted: u64) -> u64 {
         let refused: u64 = self.refused.drain(..).map(|(from, to)| to - from).sum();
         wanted - std::mem::replace(&mut self.next, wanted) + refused
     }
 
-    /// The sender has given up, after all that it was storing.
+    /// Handles that the sender has given up, after all its stores.
     pub(crate) fn put_down_asked(&mut self) {
         for lane in 0..self.lanes.len() {
             if matches!(self.lanes[lane].holds, LaneState::Asked(..)) {

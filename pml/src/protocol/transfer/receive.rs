@@ -19,52 +19,52 @@ pub(crate) struct Incoming {
     pub(crate) order: CopyOrder,
     pub(crate) status: Status,
     pub(crate) sender: Id,
-    /// Bytes to be received: no more than the buffer takes.
+    /// Bytes to receive, at most the length of the buffer.
     pub(crate) wanted: u64,
-    /// Bytes that are settled: where they belong, or given up.
+    /// Bytes that are settled: received, or given up.
     pub(crate) arrived: u64,
-    /// Bytes that the sender was asked to send or store. A range that is on offer counts from its claim on.
+    /// Bytes that the sender was asked to send or store. An offered range counts once it is claimed.
     pub(crate) asked: u64,
     /// Bytes of these that have not come.
     pub(crate) awaited: u64,
     /// Operations and copies that still write to the buffer.
     pub(crate) busy: usize,
     pub(crate) protocol: Protocol,
-    /// The sender waits for a FIN.
+    /// Whether the sender waits for a FIN.
     pub(crate) owes_fin: bool,
     pub(crate) failure: Option<Box<Error>>,
-    /// The sender has given up, or is dead.
+    /// Whether the sender has given up, or is dead.
     pub(crate) gone: bool,
 }
 
-/// How the data comes.
+/// The protocol that moves the data.
 pub(crate) enum Protocol {
-    /// The default stream's work on the buffer is waited for.
+    /// Waiting for the default stream's work on the buffer.
     Ordering(Box<AfterOrder>),
-    /// This process fetches it, or offers it to the sender.
+    /// This process fetches the data, or offers it to the sender.
     Get(Box<Fetch>),
     /// The sender stores it.
     Put {
-        /// What lets the sender store, where that is to be taken back.
+        /// The registration that lets the sender store, if it must be withdrawn later.
         keepers: Vec<Box<dyn Send>>,
-        /// What the sender claims before it stores, where it was invited.
+        /// The offer that the sender claims before it stores, if it was invited.
         claimed: Option<Claimed>,
     },
     /// The sender stores it in scratch memory.
     Pieces(Box<Pieces>),
-    /// The sender sends it.
+    /// The sender sends it as fragments.
     Fragments,
 }
 
-/// What follows once the default stream's work is done.
+/// The step after the default stream's work.
 pub(crate) enum AfterOrder {
     Fetch(Remote),
-    /// The sender stores; where that cannot be, it is fetched.
+    /// The sender stores; if it cannot, this process fetches.
     Expose(Option<Remote>),
     AskForPieces(Box<Pieces>),
 }
 
-/// What a message that is stored by invitation keeps until it is settled.
+/// State of an invited message until it is settled.
 pub(crate) struct Claimed {
     pub(crate) link: u32,
     pub(crate) offer: Offer,
@@ -96,22 +96,22 @@ impl Incoming {
         self.convertor.location().on_device()
     }
 
-    /// `len` bytes of the buffer from `offset` on, if the buffer is one run.
+    /// Returns `len` bytes of the buffer from `offset` on, if the buffer is one run.
     pub(crate) fn region(&self, offset: u64, len: u64, order: Order) -> Option<Region> {
         region::run(&self.convertor, offset, len, order)
     }
 
-    /// All of the buffer that an operation of a link may touch, and where in it the data belongs if that is in blocks.
+    /// Returns all of the buffer for one operation of a link, with its blocks if it has several.
     pub(crate) fn whole(&self, order: Order) -> Option<(Region, Option<Strided>)> {
         region::whole(&self.convertor, self.wanted, order)
     }
 
-    /// What an operation of a link on the buffer waits for.
+    /// Returns the order of a link's operation on the buffer.
     pub(crate) fn order(&self, devices: &Devices) -> Order {
         if self.is_on_device() { self.order.of(self.convertor.location(), devices) } else { Order::None }
     }
 
-    /// What the next copy to a device waits for.
+    /// Returns the order of the next copy to a device.
     pub(crate) fn next_order(&mut self, devices: &Devices) -> Order {
         self.order.next(self.convertor.location(), devices)
     }
@@ -130,7 +130,7 @@ impl Incoming {
         }
     }
 
-    /// Keeps what lets the sender store.
+    /// Keeps the registration that lets the sender store.
     pub(crate) fn keep(&mut self, keeper: Option<Box<dyn Send>>) {
         let Protocol::Put { keepers, .. } = &mut self.protocol else {
             self.protocol = Protocol::Put { keepers: keeper.into_iter().collect(), claimed: None };
@@ -139,25 +139,25 @@ impl Incoming {
         keepers.extend(keeper);
     }
 
-    /// So many bytes more are to come from the sender.
+    /// Counts bytes that were requested from the sender.
     pub(crate) fn note_asked(&mut self, bytes: u64) {
         self.asked += bytes;
         self.awaited += bytes;
     }
 
-    /// The first failure stands. What still arrives is counted and dropped.
+    /// Notes a failure; the first one is reported. Data that still arrives is counted and dropped.
     pub(crate) fn fail(&mut self, error: Error) {
         self.failure.get_or_insert_with(|| Box::new(error));
     }
 
-    /// A device's copy to the buffer failed.
+    /// Notes the failure of a device's copy to the buffer.
     pub(crate) fn fail_on_device(&mut self, source: DeviceError) {
         let user = self.pieces().map(|pieces| pieces.user as usize);
         let address = user.or_else(|| self.convertor.contiguous().map(|address| address as usize)).unwrap_or(0);
         self.fail(Error::Device { address, len: self.wanted, source });
     }
 
-    /// Gives up what was neither asked for nor fetched; whether there was anything among the pieces.
+    /// Gives up what was neither requested nor fetched. Returns whether any of it were pieces.
     pub(crate) fn give_up_rest(&mut self) -> bool {
         let wanted = self.wanted;
         let (given_up, pieces) = match &mut self.protocol {
@@ -169,19 +169,19 @@ impl Incoming {
         pieces && given_up != 0
     }
 
-    /// Of pieces of a message that has failed here, nothing more is asked for, and the sender must hear that.
+    /// A failed message requests no more pieces, and the sender must learn that.
     pub(crate) fn give_up_pieces_after_failure(&mut self) {
         if self.failure.is_some() && self.pieces().is_some() && self.give_up_rest() {
             self.owes_fin = true;
         }
     }
 
-    /// What is wrong if the message is longer than the buffer.
+    /// Returns the error of a message that is longer than the buffer.
     pub(crate) fn truncated(&self) -> Option<Error> {
         Error::truncated(&self.status, self.wanted)
     }
 
-    /// Whether nothing more is to come from the sender.
+    /// Returns whether no more data will come from the sender.
     pub(crate) fn has_arrived(&self) -> bool {
         !matches!(self.protocol, Protocol::Get(_)) && self.asked == self.wanted && self.awaited == 0
     }

@@ -24,48 +24,48 @@ pub(crate) struct Outgoing {
     pub(crate) one_copy: OneCopy,
     /// Operations and copies that still read the buffer.
     pub(crate) busy: usize,
-    /// The receiver's FIN has come.
+    /// Whether the receiver's FIN has come.
     pub(crate) fin_received: bool,
     pub(crate) failure: Option<Box<Error>>,
-    /// There is nobody left to tell.
+    /// Whether the peer is gone.
     pub(crate) gone: bool,
 }
 
-/// Where a message stands.
+/// The stage of a message.
 pub(crate) enum Stage {
     /// Its first header has not left.
     Starting(Start),
-    /// It was sent whole; the operation that reads the buffer is under way.
+    /// It was sent whole, and the operation that reads the buffer is under way.
     Leaving,
-    /// The receiver was told, and has not answered.
+    /// It was announced, and the receiver has not answered.
     Announced,
-    /// The receiver has asked for data.
+    /// The receiver has requested data.
     Moving(Answer),
 }
 
-/// How the data may move in one copy, as the receiver is told.
+/// How one copy may move the data, as announced to the receiver.
 pub(crate) enum OneCopy {
-    /// Not at all, or the receiver may ask to have it stored.
+    /// Not at all, or by a PUT that the receiver requests.
     None,
     /// No link could make a device's data reachable for the peer.
     Unreachable,
-    /// The receiver may fetch it through the link of this serial.
+    /// The receiver may fetch it through the link with this serial.
     Exposed(Box<(u32, Registration)>),
-    /// It is announced in the hope that the receiver lets this process store it.
+    /// It is announced so that the receiver may request a PUT.
     Stores {
-        /// An invitation counts as the receiver's answer.
+        /// Whether an invitation counts as the receiver's answer.
         invitable: bool,
     },
-    /// A kernel packs it where the receiver says.
+    /// A kernel packs it into the receiver's memory.
     Packs,
 }
 
-/// What the receiver has asked for.
+/// The data that the receiver has requested.
 pub(crate) struct Answer {
     pub(crate) receiver: Id,
-    /// Bytes that it asks for in all.
+    /// Bytes that it requests in all.
     total: u64,
-    /// Bytes of these that it asked for so far.
+    /// Bytes of these that it has requested so far.
     asked: u64,
     /// Bytes of these that have left.
     pub(crate) settled: u64,
@@ -73,7 +73,7 @@ pub(crate) struct Answer {
     pub(crate) ranges: VecDeque<(u64, u64)>,
     /// Whether the queue of streams has the message.
     pub(crate) queued: bool,
-    /// The receiver's buffer is on a device. It will say when it is done.
+    /// Whether the receiver's buffer is on a device. Then it sends a FIN.
     pub(crate) to_device: bool,
 }
 
@@ -105,27 +105,27 @@ impl Outgoing {
         self.convertor.location().on_device()
     }
 
-    /// `len` bytes of the buffer from `offset` on, if the buffer is one run.
+    /// Returns `len` bytes of the buffer from `offset` on, if the buffer is one run.
     pub(crate) fn region(&self, offset: u64, len: u64, order: Order) -> Option<Region> {
         region::run(&self.convertor, offset, len, order)
     }
 
-    /// All of the buffer that an operation of a link may touch, and where in it the data is if it is in blocks.
+    /// Returns all of the buffer for one operation of a link, with its blocks if it has several.
     pub(crate) fn whole(&self, order: Order) -> Option<(Region, Option<Strided>)> {
         region::whole(&self.convertor, self.len, order)
     }
 
-    /// What an operation of a link on the buffer waits for.
+    /// Returns the order of a link's operation on the buffer.
     pub(crate) fn order(&self, devices: &Devices) -> Order {
         if self.is_on_device() { self.order.of(self.convertor.location(), devices) } else { Order::None }
     }
 
-    /// What the next copy from a device waits for.
+    /// Returns the order of the next copy from a device.
     pub(crate) fn next_order(&mut self, devices: &Devices) -> Order {
         self.order.next(self.convertor.location(), devices)
     }
 
-    /// The data, if the CPU can read it in one run.
+    /// Returns the data, if it is one run of host memory.
     pub(crate) fn host_bytes(&self) -> Option<&[u8]> {
         if self.len == 0 {
             return Some(&[]);
@@ -146,21 +146,21 @@ impl Outgoing {
         }
     }
 
-    /// Bytes that were asked for have left.
+    /// Counts requested bytes that have left.
     pub(crate) fn note_settled(&mut self, bytes: u64) {
         if let Some(answer) = self.answer() {
             answer.settled += bytes;
         }
     }
 
-    /// Bytes that were asked for could not be moved so, and may be asked for again.
+    /// Takes back bytes that could not be moved this way. The receiver may request them again.
     pub(crate) fn note_refused(&mut self, bytes: u64) {
         if let Some(answer) = self.answer() {
             answer.asked -= bytes;
         }
     }
 
-    /// Counts a range that the receiver asks for, if its request makes sense.
+    /// Counts a range that the receiver requests, if the request is valid.
     pub(crate) fn ask(
         &mut self,
         what: &'static str,
@@ -189,7 +189,7 @@ impl Outgoing {
         Ok(answer)
     }
 
-    /// The first failure stands.
+    /// Notes a failure; the first one is reported.
     pub(crate) fn fail(&mut self, error: Error) {
         self.failure.get_or_insert_with(|| Box::new(error));
         if let Some(answer) = self.answer() {
@@ -197,7 +197,7 @@ impl Outgoing {
         }
     }
 
-    /// A device's copy from the buffer failed.
+    /// Notes the failure of a device's copy from the buffer.
     pub(crate) fn fail_on_device(&mut self, source: DeviceError) {
         let address = self.convertor.contiguous().map_or(0, |address| address as usize);
         self.fail(Error::Device { address, len: self.len, source });
@@ -208,7 +208,7 @@ impl Outgoing {
             return false;
         }
         if self.failure.is_some() {
-            // Before the receiver has answered there is no transfer there that could be given up.
+            // Before the receiver has answered, it has no transfer that could be aborted.
             return self.gone || self.fin_received || matches!(self.stage, Stage::Moving(_));
         }
         match &self.stage {

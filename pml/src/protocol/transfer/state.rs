@@ -1,4 +1,4 @@
-//! What the protocols keep of a peer.
+//! The protocols' state of a peer.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::Relaxed;
@@ -24,13 +24,13 @@ pub(crate) struct State {
     pub(crate) receives: Table<Incoming>,
     pub(crate) queues: Queues,
     pub(crate) offers: Offers,
-    /// What the peer does with small device messages.
+    /// History of the peer's one-copy transfers.
     pub(crate) one_copy: OneCopyHistory,
-    /// Receives whose buffers are told before their messages are announced.
+    /// Receives whose buffers are known to the sender before their messages are announced.
     pub(crate) invitations: Invitations,
 }
 
-/// What a busy link left over, in the order in which it is tried again.
+/// Work that a busy link left over, in the order of the retries.
 #[derive(Default)]
 pub(crate) struct Queues {
     /// Messages whose first header has not left.
@@ -55,31 +55,31 @@ impl Queues {
 pub(crate) struct PutJob {
     pub(crate) id: Id,
     pub(crate) receiver: Id,
-    /// The range in the message; the handle's memory begins with its first byte.
+    /// The range in the message. The handle's memory begins with its first byte.
     pub(crate) offset: u64,
     pub(crate) len: u64,
-    /// Bytes of it that were handed to the link.
+    /// Bytes of it that the link took.
     pub(crate) next: u64,
     pub(crate) link: u32,
     pub(crate) handle: RemoteHandle,
-    /// Where in the handle's memory the data belongs, if that is in blocks.
+    /// The blocks in the handle's memory, if there are several.
     pub(crate) blocks: Option<Strided>,
-    /// A kernel packs it.
+    /// Whether a kernel packs it.
     pub(crate) packed: bool,
     pub(crate) outstanding: usize,
     pub(crate) failed: bool,
 }
 
-/// Ranges of announced messages that are on offer to the peer, as far as is known.
+/// Ranges of announced messages that are believed to be on offer to the peer.
 #[derive(Default)]
 pub(crate) struct Offers {
     /// The oldest first.
     pub(crate) open: VecDeque<OpenOffer>,
-    /// The peer's count of what came from it, when it was last seen to change.
+    /// The count of the peer's messages when it last changed.
     pub(crate) heard: u64,
     /// Turns since then.
     pub(crate) turns: usize,
-    /// Bytes that were claimed, as far as is known, and have not come.
+    /// Bytes that are believed to be claimed and have not come.
     pub(crate) claimed: u64,
     /// That count when the peer was found to be away.
     pub(crate) away: Option<u64>,
@@ -98,17 +98,17 @@ impl Offers {
         self.open.is_empty()
     }
 
-    /// Whether the peer was heard of since it was last found to be away.
+    /// Returns whether the peer was heard of since it was last found to be away.
     pub(crate) fn attentive(&self, peer: &Peer) -> bool {
         self.away != Some(peer.heard.load(Relaxed))
     }
 
-    /// So many bytes will not come.
+    /// Notes that `len` bytes will not come.
     pub(crate) fn forget(&mut self, bytes: u64) {
         self.claimed = self.claimed.saturating_sub(bytes);
     }
 
-    /// Whether anything of a message is on offer.
+    /// Returns whether any range of a message is on offer.
     pub(crate) fn of(&self, id: Id) -> bool {
         self.open.iter().any(|open| open.id == id)
     }
@@ -122,7 +122,7 @@ impl PeerState for State {
         self.queues.are_empty() && self.offers.is_empty() && !self.invitations.are_pending()
     }
 
-    /// What was being fetched will be asked for as fragments.
+    /// Requests the ranges that were being fetched as fragments.
     fn links_put_away(&mut self) {
         for id in self.receives.ids() {
             if let Some(fetch) = self.receives.get_mut(id).and_then(|transfer| transfer.fetch()) {
