@@ -152,7 +152,7 @@ pub(crate) enum Start {
     AnnounceWithData,
     /// Announced, with a remote key.
     Expose,
-    /// Announced, to be stored by this process.
+    /// Announced; this process stores the data.
     Store,
     /// Announced.
     Announce,
@@ -168,33 +168,33 @@ pub(crate) enum Data {
     Fragments,
 }
 
-/// What the sender's probes look at.
+/// The description of a message for the sender's probes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Message {
     pub(crate) len: u64,
     pub(crate) from: Shape,
     pub(crate) synchronous: bool,
-    /// The credit covers its data.
+    /// Whether the credit covers its data.
     pub(crate) credit: bool,
-    /// `device_protocols=copy`.
+    /// Whether `device_protocols=copy` is set.
     pub(crate) copy_only: bool,
     /// Limits of the link that carries headers.
     pub(crate) eager_limit: u64,
     pub(crate) inline_limit: u64,
     pub(crate) in_place: bool,
-    /// What the links can do together.
+    /// The combined abilities of the links.
     pub(crate) links: Abilities,
-    /// No link has refused yet to register this device memory.
+    /// Whether no link has refused yet to register this device memory.
     pub(crate) registrable: bool,
-    /// `device_push_limit`: largest device message that the sender wants to store. Zero where the peer is to copy.
+    /// `device_push_limit`: largest device message that the sender wants to store. Zero where the peer should copy.
     pub(crate) push_limit: u64,
-    /// The peer may have its buffer on a device: it moved announced messages by one copy before.
+    /// Whether the peer may have its buffer on a device: it moved announced messages by one copy before.
     pub(crate) to_device: bool,
     pub(crate) costs: Costs,
 }
 
 impl Message {
-    /// Whether data and header fit into one message.
+    /// Returns whether data and header fit into one message.
     pub(crate) fn is_small(&self) -> bool {
         self.len.saturating_add(self.header_len()) <= self.eager_limit
     }
@@ -203,7 +203,7 @@ impl Message {
         if self.synchronous { RENDEZVOUS_LEN as u64 } else { MATCH_LEN as u64 }
     }
 
-    /// Whether the links say that one copy pays for this size.
+    /// Returns whether one copy pays for this size, according to the links.
     pub(crate) fn repays(&self) -> Result<(), &'static str> {
         let (on_device, links) = (self.from.on_device, &self.links);
         let least = if on_device { links.device_min_rdma_size } else { links.min_rdma_size };
@@ -216,45 +216,45 @@ impl Message {
         Ok(())
     }
 
-    /// Whether one operation between devices may carry the message, as far as the sender knows.
+    /// Returns whether one operation between devices may carry the message, as far as the sender knows.
     pub(crate) fn may_be_one_copy(&self) -> bool {
         let able = self.from.on_device && self.from.contiguous && !self.copy_only && self.len != 0;
         able && self.links.any.intersects(DEVICE_RDMA) && self.repays().is_ok()
     }
 }
 
-/// What the receiver's probes look at.
+/// The description of an announcement for the receiver's probes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Announcement {
     pub(crate) len: u64,
-    /// A remote key came along, and a link of this process reaches the memory.
+    /// Whether a remote key came along, and a link of this process reaches the memory.
     pub(crate) exposed: bool,
-    /// That memory is in blocks.
+    /// Whether that memory is in blocks.
     pub(crate) in_blocks: bool,
-    /// The sender can PUT.
+    /// Whether the sender can PUT.
     pub(crate) addressable: bool,
-    /// It can PUT only into one run on a device, because a kernel packs.
+    /// Whether it can PUT only into one run on a device, because a kernel packs.
     pub(crate) packs: bool,
-    /// There is scratch memory on the receiver's device.
+    /// Whether the receiver's device has scratch memory.
     pub(crate) scratch: bool,
     pub(crate) to: Shape,
     pub(crate) copy_only: bool,
-    /// The sender's processor is likely to have time: it has answered the last offer, has a core of its own, and nothing
-    /// is being sent to it.
+    /// Whether the sender probably has time: it has answered the last offer, has a core of its own, and no message is
+    /// being sent to it.
     pub(crate) attentive: bool,
-    /// What any link can do.
+    /// Flags that any of the links has.
     pub(crate) any: Flags,
-    /// The message is larger than what a link should move to device memory by one operation.
+    /// Whether the message is larger than a link should move to device memory by one operation.
     pub(crate) too_large: bool,
-    /// One of the buffers is on a device and the other is not, as far as that is known.
+    /// Whether only one of the buffers is known to be on a device.
     pub(crate) mixed: bool,
     pub(crate) costs: Costs,
 }
 
 impl Announcement {
-    /// Whether one operation may connect the two buffers.
+    /// Returns whether one operation may connect the two buffers.
     pub(crate) fn reaches(&self) -> Result<(), &'static str> {
-        // The links' limits say nothing of what the user rules out.
+        // The links' limits do not include what the user rules out.
         if self.to.on_device && self.copy_only {
             return Err(COPY_ONLY);
         }

@@ -1,4 +1,4 @@
-//! A message's way from the transport to its receive, or to where it waits.
+//! Passes a message from the transport to its receive, or to the unexpected queue.
 
 use super::communicator::Communicator;
 use super::deliver::{self, Arrived};
@@ -11,12 +11,12 @@ use crate::error::{Abort, Error};
 use crate::protocol::{self, Content, Slot, UnexpectedMessage};
 use crate::wire::{Envelope, Header, Malformed};
 
-/// A message that is looking for its receive.
+/// A message that is being matched.
 pub(super) trait Message {
     fn envelope(&self) -> Envelope;
-    /// A copy that can wait.
+    /// Returns a copy that can wait.
     fn keep(self) -> UnexpectedMessage;
-    /// Gives it to the receive that it matched.
+    /// Delivers it to the receive that it matched.
     fn deliver(self, engine: &Engine, slot: &Slot, matched: (Receive, u32), done: &mut Done);
 }
 
@@ -50,7 +50,7 @@ impl Message for UnexpectedMessage {
     }
 }
 
-/// What was decided about a message under the locks.
+/// The decision about a message, made under the locks.
 enum Admitted<M> {
     Matched((Receive, u32), M),
     Queued,
@@ -58,9 +58,8 @@ enum Admitted<M> {
     NoCommunicator(M),
 }
 
-/// The receive that an eager message goes to, if nothing stands between them: the communicator is known, it is the
-/// message's turn, none was parked behind it, and the receive is posted. Else nothing has happened, and the message
-/// must [`arrive`].
+/// Returns the receive of an eager message in the simple case: the communicator is known, it is the message's turn, no
+/// message is parked behind it, and the receive is posted. Otherwise it has no effect, and the message must [`arrive`].
 #[inline(always)]
 pub(super) fn take_awaiting(engine: &Engine, slot: &Slot, envelope: &Envelope) -> Option<(Receive, u32)> {
     engine.registry.read(|registry| {
@@ -94,7 +93,7 @@ pub(super) fn arrive(engine: &Engine, slot: &Slot, message: impl Message, done: 
     Ok(())
 }
 
-/// Decides about a message of a known communicator; the flag says that parked ones may follow.
+/// Decides about a message of a known communicator. The flag says that parked messages may follow.
 #[inline]
 fn admit<M: Message>(
     engine: &Engine,
@@ -104,7 +103,7 @@ fn admit<M: Message>(
     message: M,
 ) -> Result<(Admitted<M>, bool), Malformed> {
     let Envelope { context, epoch, tag, seq } = envelope;
-    // The context may be another communicator's by now: the epoch that this process has with the peer decides.
+    // Another communicator may have the context by now, so compare the epoch that this process shares with the peer.
     let Some(source) = communicator.rank_of(slot.peer.rank) else {
         return Ok((Admitted::NoCommunicator(message), false));
     };
@@ -138,7 +137,7 @@ fn admit<M: Message>(
     }
 }
 
-/// Delivers what had overtaken the message just admitted.
+/// Delivers the messages that had overtaken the one just admitted.
 #[cold]
 fn release_parked(engine: &Engine, slot: &Slot, context: u32, done: &mut Done) {
     let Some(communicator) = engine.registry.read(|registry| registry.get(context).cloned()) else { return };
@@ -171,7 +170,7 @@ fn keep_early(engine: &Engine, slot: &Slot, unexpected: UnexpectedMessage, done:
         let epoch = known.map_or_else(|| registry.epoch(context, rank), |member| member.epoch);
         match (Age::of(unexpected.envelope.epoch, epoch), known) {
             (Age::Late, _) => Early::Late(unexpected),
-            // It was added since we looked.
+            // Another thread has added it meanwhile.
             (Age::Current, Some(_)) => Early::Arrived(unexpected),
             _ => Early::Queued(registry.keep_early(rank, unexpected)),
         }
@@ -218,12 +217,12 @@ pub(super) fn deliver_waiting(
             note_taken(slot, &unexpected);
             deliver::unexpected(engine, slot, (receive, source), unexpected, done);
         }
-        // It sent the message, so it was met.
+        // The peer sent the message, so it is connected.
         Err(error) => receive.fail(error, done),
     }
 }
 
-/// Drops a message that nobody will receive; its sender is told if it waits.
+/// Drops a message that will not be received, and aborts it at a sender that waits.
 pub(super) fn refuse(engine: &Engine, slot: &Slot, unexpected: &UnexpectedMessage, reason: Abort, done: &mut Done) {
     protocol::consume(engine.core(), slot, unexpected.cost(), done);
     if let Content::Announced(rendezvous) = &unexpected.content {
@@ -232,19 +231,19 @@ pub(super) fn refuse(engine: &Engine, slot: &Slot, unexpected: &UnexpectedMessag
     }
 }
 
-/// Counts a message among those that wait here.
+/// Counts a message as unexpected.
 fn note_stored(engine: &Engine, slot: &Slot, unexpected: &UnexpectedMessage) -> Result<(), Malformed> {
     let stored = slot.peer.stored.add(unexpected.cost());
     let allowed = engine.core().parameters.pml_unexpected_limit as u64;
     if stored > allowed { Err(Malformed::OverCredit { stored, allowed }) } else { Ok(()) }
 }
 
-/// A message waits no longer.
+/// Counts an unexpected message as consumed.
 pub(super) fn note_taken(slot: &Slot, unexpected: &UnexpectedMessage) {
     slot.peer.stored.sub(unexpected.cost());
 }
 
-/// Why a receive of `source` that nothing has matched yet would wait for ever.
+/// Returns why an unmatched receive of `source` would wait for ever.
 #[inline]
 pub(super) fn cannot_wait(
     engine: &Engine,

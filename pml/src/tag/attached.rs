@@ -6,41 +6,41 @@ use parking_lot::Mutex;
 
 use crate::error::Error;
 
-/// Memory into which buffered sends copy what cannot leave at once. The memory is the host's.
+/// Memory of the host into which buffered sends copy messages that cannot leave at once.
 pub struct AttachedBuffer {
     memory: *mut u8,
     size: usize,
-    /// Messages in it: where each begins, and where it ends.
+    /// Start and end of each message in it.
     used: Mutex<BTreeMap<usize, usize>>,
 }
 
-// SAFETY: the memory is reached only through ranges that `used` gives to one message each.
+// SAFETY: the memory is accessed only through ranges that `used` assigns to one message each.
 unsafe impl Send for AttachedBuffer {}
 // SAFETY: as above.
 unsafe impl Sync for AttachedBuffer {}
 
 impl AttachedBuffer {
-    /// What each message in the buffer needs beside its packed bytes (`MPI_BSEND_OVERHEAD`): room for alignment.
+    /// Space that each message needs beside its packed bytes (`MPI_BSEND_OVERHEAD`), for alignment.
     pub const OVERHEAD: usize = 64;
 
     /// # Safety
-    /// `size` bytes of host memory at `memory` stay valid, and nobody else's, until the value is dropped. Messages in
-    /// it keep a reference: who wants the memory back waits for [`is_empty`](Self::is_empty) (`MPI_Buffer_detach`).
+    /// `size` bytes of host memory at `memory` stay valid, and exclusive to this value, until it is dropped. Messages
+    /// in it keep a reference. To take the memory back, wait for [`is_empty`](Self::is_empty) (`MPI_Buffer_detach`).
     pub unsafe fn new(memory: *mut u8, size: usize) -> Self {
         AttachedBuffer { memory, size, used: Mutex::default() }
     }
 
-    /// Whether every message in it has left.
+    /// Returns whether every message in it has left.
     pub fn is_empty(&self) -> bool {
         self.used.lock().is_empty()
     }
 
-    /// The memory's first byte and its size.
+    /// Returns the address and size of the memory.
     pub fn memory(&self) -> (*mut u8, usize) {
         (self.memory, self.size)
     }
 
-    /// Finds room for a message of `len` bytes: the first gap that is large enough.
+    /// Reserves space for a message of `len` bytes: the first gap that is large enough.
     pub(super) fn take(&self, len: u64) -> Result<usize, Error> {
         let needed = len.saturating_add(Self::OVERHEAD as u64);
         let mut used = self.used.lock();
@@ -51,7 +51,7 @@ impl AttachedBuffer {
             }
             at = to;
         }
-        // The gap found, or what lies behind the last message.
+        // The gap, or the space behind the last message.
         let end = used.range(at..).next().map_or(self.size, |(&from, _)| from);
         if needed > (end - at) as u64 {
             return Err(Error::NoBufferSpace { size: self.size, needed });

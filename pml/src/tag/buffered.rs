@@ -15,16 +15,16 @@ use crate::status::Outcome;
 /// A message that leaves from the attached buffer.
 #[repr(C)]
 struct Parcel {
-    /// First, so that its address is the parcel's.
+    /// The first field, so that both have the same address.
     request: Request,
     buffer: Arc<AttachedBuffer>,
     at: usize,
 }
 
-/// The hook of a parcel's request: frees both.
+/// Frees a parcel and its space. It is the hook of the parcel's request.
 ///
 /// # Safety
-/// `user` is a leaked box of a [`Parcel`], which nobody else uses.
+/// `user` is a leaked box of a [`Parcel`], and nothing else uses it.
 unsafe fn parcel_left(_request: *const Request, user: *mut c_void) {
     // SAFETY: the caller's promise.
     let parcel = unsafe { Box::from_raw(user.cast::<Parcel>()) };
@@ -48,12 +48,12 @@ pub(super) unsafe fn send(
 ) -> Result<(), Error> {
     let len = buffer.packed_len()?;
     let at = attached.take(len)?;
-    // SAFETY: `take` gave this range of the memory, with room to spare for alignment, to this message.
+    // SAFETY: `take` assigned this range of the memory, with space for alignment, to this message.
     let copy = unsafe { attached.memory().0.add(at) };
     let location = buffer.classify(engine.devices());
     // SAFETY: the caller's promise; the convertor ends with this call.
     let mut convertor = unsafe { buffer.convertor_to_send(location, engine.devices()) };
-    // SAFETY: the range is `len` bytes long, and no part of the user's message.
+    // SAFETY: the range is `len` bytes long, and not part of the user's message.
     if let Err(error) = unsafe { convertor.pack(copy, len as usize) } {
         attached.give_back(at);
         return Err(Error::of_copy(error, &convertor));
@@ -63,11 +63,11 @@ pub(super) unsafe fn send(
     // SAFETY: the request is new, and the hook gets the box that it expects.
     unsafe { (*parcel).request.set_hook(Some((parcel_left, parcel.cast()))) };
     let copied = Buffer::bytes(copy, len);
-    // SAFETY: the range is the message's until the hook gives it back, which frees the request as well.
+    // SAFETY: the range belongs to the message until the hook returns it, which frees the request as well.
     match unsafe { start_send::send(engine, to, dest, tag, copied, request) } {
         Ok(Outcome::Started) => Ok(()),
         ended => {
-            // SAFETY: the request is not active, so the box is ours again.
+            // SAFETY: the request is not active, so this function owns the box again.
             unsafe { parcel_left(request, parcel.cast()) };
             ended.map(|_| ())
         }

@@ -1,4 +1,4 @@
-//! Communicators: a context, who the ranks are, and what waits there.
+//! Communicators: a context, a group of processes, and the messages and receives that wait.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::protocol::UnexpectedMessage;
 use crate::status::ANY;
 
-/// A context and a group of processes, as one engine sees them. Made by
+/// A context and a group of processes in one engine. Created by
 /// [`Engine::add_communicator`](crate::Engine::add_communicator).
 pub struct Communicator {
     context: u32,
@@ -23,50 +23,51 @@ pub struct Communicator {
     sources: Sources,
     members: Box<[Member]>,
     pub(crate) matching: Lock<Matching>,
-    /// How much waits there.
+    /// Lengths of the communicator's queues.
     lengths: Arc<Lengths>,
 }
 
-/// How much waits in a communicator.
+/// Lengths of a communicator's queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QueueLengths {
-    /// Receives that no message has come for.
+    /// Posted receives without a message.
     pub posted: usize,
-    /// Messages that nobody has received.
+    /// Unexpected messages.
     pub unexpected: usize,
 }
 
-/// What is kept per rank of a communicator.
+/// State of a rank of a communicator.
 pub(crate) struct Member {
-    /// How many communicators with this context were shared with the process before: tells their messages from ours.
+    /// Number of earlier communicators with this context that were shared with the process. It distinguishes their
+    /// messages from this one's.
     pub(crate) epoch: u16,
-    /// Number of the next message to it. Written under the peer's lock.
+    /// Sequence number of the next message to it. Written under the peer's lock.
     next_seq: AtomicU32,
 }
 
 impl Member {
-    /// The number of a message that leaves now. The caller holds the peer's lock.
+    /// Returns the sequence number of a message that leaves now. The caller holds the peer's lock.
     #[inline]
     pub(crate) fn next_seq(&self) -> u32 {
         self.next_seq.load(Ordering::Relaxed)
     }
 
-    /// That message is on its way. The caller still holds the lock.
+    /// Advances the sequence number after that message has left. The caller still holds the lock.
     #[inline]
     pub(crate) fn advance_seq(&self, seq: u32) {
         self.next_seq.store(seq.wrapping_add(1), Ordering::Relaxed);
     }
 }
 
-/// From a process to its rank in the communicator.
+/// Maps a process to its rank in the communicator.
 enum Sources {
     /// They are equal.
     Same,
     Map(HashMap<Rank, u32, RandomState>),
 }
 
-/// The receives and messages of one communicator.
+/// The matching state of one communicator.
 pub(crate) struct Matching {
     pub(crate) matcher: Matcher<Receive, UnexpectedMessage>,
     /// Ranks whose processes failed.
@@ -77,7 +78,7 @@ pub(crate) struct Matching {
 }
 
 impl Matching {
-    /// A rank is gone; `died` if it was one that receives from any source may have waited for.
+    /// Notes that a rank is gone. `died` says whether receives from any source may have waited for it.
     pub(crate) fn note_gone(&mut self, rank: u32, died: bool) {
         let list = if died { &mut self.failed } else { &mut self.absent };
         if !list.contains(&rank) {
@@ -85,7 +86,7 @@ impl Matching {
         }
     }
 
-    /// A rank that is gone and that a receive of `source` would wait for.
+    /// Returns a rank that is gone and that a receive of `source` would wait for.
     #[inline]
     pub(crate) fn gone_source(&self, source: i32) -> Option<u32> {
         if self.failed.is_empty() && self.absent.is_empty() {
@@ -95,7 +96,7 @@ impl Matching {
         failed.or_else(|| self.absent.iter().find(|&&rank| source == rank as i32)).copied()
     }
 
-    /// Whether a rank is gone.
+    /// Returns whether a rank is gone.
     pub(crate) fn is_gone(&self, rank: u32) -> bool {
         self.failed.contains(&rank) || self.absent.contains(&rank)
     }
@@ -124,28 +125,28 @@ impl Communicator {
         Communicator { context, rank, group: group.into(), sources, members, matching, lengths }
     }
 
-    /// The number that messages of this communicator carry.
+    /// Returns the context number in this communicator's messages.
     pub fn context(&self) -> u32 {
         self.context
     }
 
-    /// This process in the communicator.
+    /// Returns this process's rank.
     pub fn rank(&self) -> u32 {
         self.rank
     }
 
-    /// How much waits here. May be called from any thread, also of an engine whose calls never overlap otherwise: it takes
-    /// no lock.
+    /// Returns the lengths of the queues. May be called from any thread, also of an engine whose calls never overlap
+    /// otherwise: it takes no lock.
     pub fn queue_lengths(&self) -> QueueLengths {
         QueueLengths { posted: self.lengths.posted.get(), unexpected: self.lengths.unexpected.get() }
     }
 
-    /// The processes that messages go to and come from, in the job's count, by their rank here.
+    /// Returns the processes of the (remote) group in the job's count, by rank.
     pub fn group(&self) -> &[Rank] {
         &self.group
     }
 
-    /// The rank of a process here.
+    /// Returns the rank of a process.
     #[inline]
     pub(crate) fn rank_of(&self, process: Rank) -> Option<u32> {
         match &self.sources {
@@ -154,13 +155,13 @@ impl Communicator {
         }
     }
 
-    /// What is kept of a rank that is known to be in the group.
+    /// Returns the state of a rank that is known to be in the group.
     #[inline]
     pub(crate) fn member(&self, rank: u32) -> &Member {
         &self.members[rank as usize]
     }
 
-    /// The process that a send to rank `dest` goes to.
+    /// Returns the process that a send to rank `dest` goes to.
     #[inline]
     pub(crate) fn destination(&self, dest: i32, tag: i32) -> Result<Rank, Error> {
         if tag == ANY {
@@ -169,7 +170,7 @@ impl Communicator {
         self.group.get(dest as usize).copied().ok_or(Error::NoSuchRank { rank: dest, size: self.group.len() })
     }
 
-    /// What a receive with these arguments asks for.
+    /// Returns the match criteria of a receive with these arguments.
     #[inline]
     pub(crate) fn pattern(&self, source: i32, tag: i32) -> Result<Pattern, Error> {
         if source != ANY && source as usize >= self.group.len() {

@@ -1,4 +1,4 @@
-//! Adding and removing communicators.
+//! Adds and removes communicators.
 
 use std::sync::Arc;
 
@@ -15,12 +15,12 @@ impl Engine {
     /// Makes `context` known: `group[r]` is the process (in the job's count, processes of other jobs after its own) that rank `r` stands for, `rank` is this
     /// process's own. For an intercommunicator `group` is the remote group. Messages that came before are delivered.
     ///
-    /// A context may be used again after [`remove_communicator`](Self::remove_communicator), also while messages of
-    /// the old communicator are on their way: two processes count the communicators with one context that they have
-    /// in common, so they must add and remove these in the same order.
+    /// A context may be used again after [`remove_communicator`](Self::remove_communicator), even while messages of the
+    /// old communicator are on their way. Two processes count the communicators with one context that they share, so
+    /// both must add and remove these in the same order.
     ///
     /// # Errors
-    /// The context is in use, or the group names a process that nobody can meet.
+    /// The context is in use, or the group names a process that cannot be connected.
     pub fn add_communicator(&self, context: u32, group: Vec<Rank>, rank: u32) -> Result<Arc<Communicator>, Error> {
         self.core().check_open()?;
         let size = self.protocols.peers.most(self.core());
@@ -36,7 +36,7 @@ impl Engine {
             registry.insert(added.clone());
             Ok(added)
         })?;
-        // A peer that fails from now on finds the communicator in the registry.
+        // If a peer fails from now on, the handler finds the communicator in the registry.
         for (rank, &process) in added.group().iter().enumerate() {
             if let Some(gone) = self.known(process).and_then(|slot| slot.peer.gone()) {
                 added.matching.lock().note_gone(rank as u32, matches!(gone, Gone::Failed(_)));
@@ -48,9 +48,9 @@ impl Engine {
         Ok(added)
     }
 
-    /// Forgets a communicator. Receives that are still posted end with [`Error::CommunicatorRemoved`], messages that
-    /// nobody received are dropped, their senders told if they still wait; sends under way go on. A message that a peer has
-    /// begun to store in one of these receives is waited for, so that other operations may complete meanwhile.
+    /// Removes a communicator. Posted receives end with [`Error::CommunicatorRemoved`]. Unexpected messages are dropped
+    /// and aborted at senders that wait. Sends under way continue. If a peer has begun to store a message in one of the
+    /// receives, the call waits for it, so other operations may complete meanwhile.
     pub fn remove_communicator(&self, communicator: &Communicator) {
         if self.is_forked() {
             return;

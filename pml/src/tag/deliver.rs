@@ -1,4 +1,4 @@
-//! From a matched message to its receive: the protocols take over here.
+//! Passes a matched message to the protocols, which move it into its receive.
 
 use cableway_btl::{Received, SharedBytes};
 
@@ -71,7 +71,7 @@ pub(super) fn arrived(
     protocol::deliver((engine.core(), &engine.protocols.shared), receive.into_parts(), status, payload, done);
 }
 
-/// Delivers a message that was kept.
+/// Delivers an unexpected message.
 pub(super) fn unexpected(
     engine: &Engine,
     slot: &Slot,
@@ -111,7 +111,7 @@ fn begin(
     });
 }
 
-/// Tells the sender of a message that came with its data that it was matched.
+/// Sends a FIN to the sender of a matched message that came with its data.
 fn confirm(engine: &Engine, slot: &Slot, sender: Id, done: &mut Done) {
     let fin = Header::Fin { sender, result: Ok(()) };
     engine.protocols.with(slot, done, |_, channel| channel.links.send_control(&fin));

@@ -1,4 +1,4 @@
-//! The engine: what it is made of.
+//! The engine and its parts.
 
 use std::sync::{Arc, Weak};
 
@@ -11,14 +11,14 @@ use crate::core::{Config, Core};
 use crate::error::Error;
 use crate::protocol::{Protocols, Slot};
 
-/// The messaging engine of one process. Every method may be called from any thread, also from a completion hook,
-/// unless it was made by [`new_serialized`](Self::new_serialized). It owns no thread: messages move while somebody
-/// is in [`progress`](Self::progress) or in one of the calls that wait.
+/// The messaging engine of one process. Every method may be called from any thread and from a completion hook, unless
+/// [`new_serialized`](Self::new_serialized) created the engine. It owns no thread: messages move while a thread is in
+/// [`progress`](Self::progress) or in one of the calls that wait.
 ///
 /// # Locks
-/// A lock per communicator guards what waits there to be matched, a lock per peer what is sent to it and the transfers
-/// under way; a third kind the list of peers with work and the like, for a few instructions. No two are ever held at
-/// once but the registry of communicators, shared, around a matching lock. Hooks are called with none.
+/// Each communicator has a lock for its matching state. Each peer has a lock for its links and transfers. A third kind
+/// guards small shared lists, such as peers with work, for a few instructions. A thread never holds two locks, with one
+/// exception: it holds the registry of communicators, shared, around a matching lock. Hooks run with no lock held.
 pub struct Engine {
     pub(crate) protocols: Protocols,
     pub(crate) registry: Shared<Registry>,
@@ -36,12 +36,12 @@ impl Engine {
         Self::with_locking(config, Locking::REAL)
     }
 
-    /// As [`new`](Self::new), for a host whose calls never overlap: locks are left out (`MPI_THREAD_SERIALIZED` and
-    /// below).
+    /// Creates an engine as [`new`](Self::new) does, for a host whose calls never overlap. Its locks are left out
+    /// (`MPI_THREAD_SERIALIZED` and below).
     ///
     /// # Safety
-    /// No two calls into the engine, or on its communicators, messages and attached buffers, are ever made at the same
-    /// time; each happens before the next.
+    /// No two calls into the engine, or on its communicators, messages and attached buffers, are made at the same time;
+    /// each happens before the next.
     ///
     /// # Errors
     /// As `new`.
@@ -61,26 +61,26 @@ impl Engine {
         &self.protocols.core
     }
 
-    /// A peer that was met before.
+    /// Returns a peer that is connected already.
     #[inline]
     pub(crate) fn known(&self, rank: Rank) -> Option<&Slot> {
         self.protocols.peers.known(rank)
     }
 
-    /// A peer; met now if it was not before.
+    /// Returns a peer, and connects it first if necessary.
     #[inline]
     pub(crate) fn peer(&self, rank: Rank) -> Result<&Slot, Error> {
         self.protocols.peers.get(&self.protocols.core, rank)
     }
 
-    /// The devices whose memory this engine sends, for what a host does with such memory by itself.
+    /// Returns the devices whose memory this engine sends, for a host that uses such memory directly.
     #[inline(always)]
     pub fn devices(&self) -> &Devices {
         &self.core().devices
     }
 
-    /// What the engine did so far. May be called from any thread, also on an engine whose calls never overlap otherwise:
-    /// it takes no lock.
+    /// Returns the engine's counters. May be called from any thread, also on an engine whose calls never overlap
+    /// otherwise: it takes no lock.
     pub fn counters(&self) -> Counters {
         let counters = &self.core().counters;
         let (made, hits) = self.devices().mappings().take();

@@ -1,4 +1,4 @@
-//! What there is to say to people about the links to a peer.
+//! Describes the links to a peer to people.
 
 use std::ops::RangeInclusive;
 
@@ -9,8 +9,8 @@ use crate::error::Error;
 use crate::protocol::{Explained, Side, explain_links};
 
 impl Engine {
-    /// Which protocols messages to `peer` take. Its links are made if there are none yet; the peer's ends of them are taken
-    /// to be like ours.
+    /// Explains which protocols messages to `peer` take. Connects the peer if necessary, and assumes that its ends of
+    /// the links are like those of this process.
     ///
     /// # Errors
     /// The peer cannot be reached.
@@ -29,7 +29,7 @@ impl Engine {
         Ok(explain_links(self.core(), &self.protocols.shared, &channel.links, (from, to), sizes))
     }
 
-    /// Notes about the links to `peer`, a line each.
+    /// Returns notes about the links to `peer`, a line each.
     ///
     /// # Errors
     /// The peer cannot be reached.
@@ -39,7 +39,7 @@ impl Engine {
         Ok(slot.channel.lock().links.active.iter().flat_map(|link| link.endpoint.notes()).collect())
     }
 
-    /// The names of the transports that carry messages to `peer`, the one for headers first.
+    /// Returns the names of the transports that carry messages to `peer`, the one for headers first.
     ///
     /// # Errors
     /// The peer cannot be reached.

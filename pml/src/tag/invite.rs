@@ -16,16 +16,16 @@ use crate::protocol::Slot;
 use crate::protocol::invitation::{self, Expected, ReceiveKey};
 use crate::wire::Envelope;
 
-/// To be called before a receive in device memory is posted: if its sender may be invited, what [`invite`] takes.
+/// Prepares an invitation before a receive in device memory is posted: returns the value that [`invite`] needs.
 #[inline]
 pub(super) fn expect(engine: &Engine, on: &Communicator, source: i32, request: NonNull<Request>) -> Option<Expected> {
     invitation::expect(engine.core(), sender(engine, on, source)?, request.cast())
 }
 
-/// A receive in device memory was posted, and would get message `seq` of its source: invites the sender if that pays.
+/// Invites the sender of message `seq` after a receive in device memory was posted for it, if that pays.
 ///
 /// # Safety
-/// The buffer is the receive's, and nobody else touches it until the receive completes.
+/// The buffer belongs to the receive, and nothing else accesses it until the receive completes.
 pub(super) unsafe fn invite(
     engine: &Engine,
     on: &Communicator,
@@ -43,8 +43,8 @@ pub(super) unsafe fn invite(
     unsafe { invitation::invite(engine.core(), slot, (message, receive_key(key), expected), region) }
 }
 
-/// Takes an invitation back before its receive is cancelled: false if the peer has taken it, so that the receive cannot
-/// be.
+/// Withdraws an invitation before its receive is cancelled. Returns false if the peer has claimed it, so that the
+/// receive cannot be cancelled.
 pub(super) fn may_cancel(engine: &Engine, request: &Request) -> bool {
     let of = (request.context().load(Relaxed), receive_key(request.posted()));
     let mut done = Done::default();
@@ -53,13 +53,13 @@ pub(super) fn may_cancel(engine: &Engine, request: &Request) -> bool {
     free
 }
 
-/// Takes back every invitation to a communicator's receives, of which no more are posted. What a peer is storing by one
-/// is announced, and gets its receive first.
+/// Withdraws every invitation to a communicator's receives once no more are posted. A message that a peer already
+/// stores by invitation is announced and gets its receive first.
 pub(super) fn end(engine: &Engine, on: &Communicator) {
     for slot in engine.protocols.peers.met() {
         engine.wait_until(|| {
             let claimed = invitation::end(engine.core(), slot, on.context());
-            // Of a peer that claims and then sends something else, nothing more is waited for.
+            // Do not wait longer for a peer that claims and then sends another message.
             let awaited = |ReceiveKey { node, number }| on.matching.lock().matcher.is_posted(PostKey { node, number });
             slot.peer.gone().is_some() || !claimed.is_some_and(awaited)
         });

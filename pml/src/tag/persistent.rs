@@ -1,4 +1,4 @@
-//! Operations that are described once and started many times.
+//! Persistent requests: described once and started many times.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::core::Done;
 use crate::error::Error;
 use crate::status::{Outcome, PROC_NULL, Status};
 
-/// What a persistent request does at each start.
+/// The operation that each start begins.
 struct Operation {
     communicator: Arc<Communicator>,
     peer: i32,
@@ -46,7 +46,7 @@ impl Engine {
             to.destination(dest, tag)?;
         }
         let (communicator, buffer, action) = (to.clone(), buffer.to_owned(), Action::Send(mode.clone()));
-        // SAFETY: the caller says that the request is not active, so it is the host's, which gives it to us.
+        // SAFETY: the caller promises that the request is not active, so the host owns it and lends it to this call.
         *unsafe { request.persistent() } = Some(Arc::new(Operation { communicator, peer: dest, tag, buffer, action }));
         Ok(())
     }
@@ -76,11 +76,11 @@ impl Engine {
         Ok(())
     }
 
-    /// Begins the operation of a persistent request. Unlike with `isend`, the request always becomes complete (and its
-    /// hook is called), however soon.
+    /// Starts the operation of a persistent request. Unlike with `isend`, the request always becomes complete, and its
+    /// hook is always called.
     ///
     /// # Safety
-    /// As said where it was described.
+    /// The same as where the operation was described.
     ///
     /// # Errors
     /// The request is active or not persistent, or as `isend`.
@@ -92,7 +92,7 @@ impl Engine {
         if known.is_active() {
             return Err(Error::BadRequest { reason: "it is active" });
         }
-        // SAFETY: it is not active, so it is the host's, which gives it to us.
+        // SAFETY: the request is not active, so the host owns it and lends it to this call.
         let operation = unsafe { known.persistent() }.clone();
         let operation = operation.and_then(|operation| operation.downcast::<Operation>().ok());
         let operation = operation.ok_or(Error::BadRequest { reason: "it is not persistent" })?;
@@ -107,7 +107,7 @@ impl Engine {
                 let outcome = unsafe { self.isend(communicator, *peer, *tag, buffer.borrow(), mode, request)? };
                 if outcome == Outcome::Complete {
                     let mut done = Done::default();
-                    // SAFETY: it was not used, so it is inactive still.
+                    // SAFETY: the request was not used, so it is still inactive.
                     unsafe { Request::activate(known.into()) }.complete(Status::EMPTY, None, &mut done);
                     done.run();
                 }

@@ -1,4 +1,4 @@
-//! Probes, and messages taken by them.
+//! Probes, and messages that matched probes took.
 
 use std::ptr::NonNull;
 use std::sync::{Arc, Weak};
@@ -16,15 +16,15 @@ use crate::error::{Abort, Error};
 use crate::protocol::UnexpectedMessage;
 use crate::status::{PROC_NULL, Status};
 
-/// A message that a matched probe took out of the queue. Dropping it discards the message; its sender is told if it
-/// waits.
+/// A message that a matched probe took out of the queue. Dropping it discards the message, and aborts it at a sender
+/// that waits.
 pub struct Message {
     status: Status,
     engine: Weak<Engine>,
     taken: Option<Taken>,
 }
 
-/// None of it for `MPI_MESSAGE_NO_PROC`.
+/// `None` for `MPI_MESSAGE_NO_PROC`.
 struct Taken {
     communicator: Arc<Communicator>,
     source: u32,
@@ -32,7 +32,7 @@ struct Taken {
 }
 
 impl Message {
-    /// What a probe would say about it.
+    /// Returns the status that a probe would return.
     pub fn status(&self) -> Status {
         self.status
     }
@@ -52,7 +52,7 @@ impl Drop for Message {
 }
 
 impl Engine {
-    /// Looks for a message that a receive with these arguments would match; it stays where it is. Progresses once if
+    /// Looks for a message that a receive with these arguments would match, without removing it. Makes progress once if
     /// there is none.
     ///
     /// # Errors
@@ -73,7 +73,8 @@ impl Engine {
         self.wait_for(on, source, || self.iprobe(on, source, tag))
     }
 
-    /// As [`iprobe`](Self::iprobe), and takes the message: only [`imrecv`](Self::imrecv) can receive it now.
+    /// Probes as [`iprobe`](Self::iprobe) does, and takes the message: from now on only [`imrecv`](Self::imrecv) can
+    /// receive it.
     ///
     /// # Errors
     /// As `iprobe`.
@@ -97,8 +98,8 @@ impl Engine {
         self.wait_for(on, source, || self.improbe(on, source, tag))
     }
 
-    /// Starts to receive a message that a matched probe of this engine took. Errors are found in the request; then the
-    /// message is discarded.
+    /// Starts to receive a message that a matched probe of this engine took. Errors are reported in the request, and
+    /// the message is then discarded.
     ///
     /// # Safety
     /// As [`irecv`](Self::irecv).
@@ -130,13 +131,13 @@ impl Engine {
     /// Those of the operation.
     pub unsafe fn mrecv(&self, message: Message, buffer: Buffer<'_>) -> Result<Status, Error> {
         let request = AbortUnlessComplete::new();
-        // SAFETY: the request is new, and this frame, which lends the buffer, is not left before it is complete.
+        // SAFETY: the request is new, and this frame, which holds the buffer, does not return before it is complete.
         unsafe { self.imrecv(message, buffer, request.started()) };
         self.wait_until(|| request.is_complete());
         request.result()
     }
 
-    /// Has `find` look under the matching lock, at most twice. The outer answer is none for a peer that does not exist.
+    /// Calls `find` under the matching lock, at most twice. Returns `None` for a peer that does not exist.
     fn look<T>(
         &self,
         on: &Communicator,
@@ -178,7 +179,7 @@ impl Engine {
             }
             !matches!(found, Ok(None))
         });
-        // `wait_until` ends only once there is an answer.
+        // `wait_until` returns only once there is an answer.
         found.and_then(|found| found.ok_or(Error::Finalized))
     }
 }

@@ -1,4 +1,4 @@
-//! What the engine does with what its core reports.
+//! Handles the events that the core reports.
 
 use std::time::{Duration, Instant};
 
@@ -92,28 +92,28 @@ fn received_other(engine: &Engine, slot: &Slot, message: &Received<'_>, done: &m
 }
 
 impl Engine {
-    /// Moves messages; returns how many events there were. Never blocks.
+    /// Makes progress without blocking. Returns how many events there were.
     #[inline]
     pub fn progress(&self) -> usize {
         core::turn(self)
     }
 
-    /// Lets what was sent before leave, then tells peers that this process ends in good order. Waits at most `limit`;
-    /// returns whether all left. Afterwards every operation answers [`Error::Finalized`](crate::Error::Finalized).
+    /// Flushes earlier sends, then tells peers that this process ends in good order. Waits at most `limit`, and returns
+    /// whether all left. Afterwards every operation returns [`Error::Finalized`](crate::Error::Finalized).
     pub fn finalize(&self, limit: Duration) -> bool {
         let core = self.core();
         if core.is_forked() {
             return true;
         }
         core.set_finalized();
-        // A thread that calls the driver must not while the process ends.
+        // No thread may call the driver while the process ends.
         core.devices.stop_measuring();
         let mut flushed = vec![false; core.btls.len()];
         self.progress_until(limit, || {
             if !self.is_quiet() {
                 return false;
             }
-            // What stands by may have to take over from what has something to deliver.
+            // A standby link may have to replace a link that still has messages to deliver.
             let waits = core.btls.iter().zip(&flushed).any(|(slot, flushed)| slot.is_in_use() && !flushed);
             for (slot, flushed) in core.btls.iter().zip(&mut flushed) {
                 if slot.is_in_use() || !waits {
@@ -124,7 +124,7 @@ impl Engine {
         })
     }
 
-    /// Lets what was sent before leave, and stays as it is. Waits at most `limit`; returns whether all left.
+    /// Flushes earlier sends without ending the engine. Waits at most `limit`, and returns whether all left.
     pub fn drain(&self, limit: Duration) -> bool {
         self.is_forked() || self.progress_until(limit, || self.is_quiet())
     }
@@ -143,7 +143,7 @@ impl Engine {
         }
     }
 
-    /// Whether nothing waits to be sent.
+    /// Returns whether nothing waits to be sent.
     fn is_quiet(&self) -> bool {
         !self.has_copies()
             && self.protocols.peers.met().all(|slot| {

@@ -1,8 +1,8 @@
-//! Whether the processes that a waiting call waits for are there at all.
+//! Checks that the processes that a waiting call waits for are reachable.
 //!
 //! A receive does not connect to the process that it names: usually that process connects, to send. So a call that has
-//! waited for a while asks the transports to connect to whoever is awaited. A process that has ended is found out by that,
-//! one that ends later by the connection. A receive from any source ends once nobody is left who could send.
+//! waited for a while asks the transports to connect. This reveals a process that has ended, and the connection reveals
+//! one that ends later. A receive from any source ends once no process is left that could send.
 
 use cableway_base::Rank;
 
@@ -13,22 +13,22 @@ use crate::error::Error;
 use crate::protocol::Slot;
 use crate::status::{ANY, Status};
 
-/// A call that waits looks around after so many rounds in vain, then each time that they have doubled, and in the end
-/// once in so many.
+/// Rounds without an event before a waiting call checks its peers. It checks again each time that the rounds have
+/// doubled, and later at a fixed interval.
 const FIRST_LOOK: u64 = 256;
 const LAST_INTERVAL: u64 = 8192;
 
-/// A receive from any source has all members of a communicator connected only where there are no more than these:
-/// connections cost memory and descriptors.
+/// Largest communicator whose members are all connected for a receive from any source: connections cost memory and
+/// descriptors.
 const MOST_REACHED: usize = 64;
 
-/// Whether it is time to look around, after so many rounds of waiting.
+/// Returns whether to check the peers after this many rounds.
 #[inline]
 pub(super) fn is_due(rounds: u64) -> bool {
     rounds >= FIRST_LOOK && (rounds.is_power_of_two() || rounds.is_multiple_of(LAST_INTERVAL))
 }
 
-/// Looks after everybody that a posted receive waits for.
+/// Checks every process that a posted receive waits for.
 #[cold]
 pub(super) fn look_around(engine: &Engine) {
     let mut done = Done::default();
@@ -50,10 +50,10 @@ pub(super) fn look_around(engine: &Engine) {
     done.run();
 }
 
-/// As [`look_around`], for a call that waits without having posted a receive.
+/// Checks peers as [`look_around`] does, for a call that waits without a posted receive.
 ///
 /// # Errors
-/// It waits in vain.
+/// The call waits in vain.
 #[cold]
 pub(super) fn look_for(engine: &Engine, on: &Communicator, source: i32) -> Result<(), Error> {
     let mut done = Done::default();
@@ -62,7 +62,7 @@ pub(super) fn look_for(engine: &Engine, on: &Communicator, source: i32) -> Resul
     if source == ANY { nobody_left(engine, on).map_or(Ok(()), Err) } else { Ok(()) }
 }
 
-/// Has the transports connect to whom a receive of `source` waits for.
+/// Has the transports connect to the processes that a receive of `source` waits for.
 fn reach(engine: &Engine, on: &Communicator, source: i32, done: &mut Done) {
     match on.group().get(source as usize) {
         Some(&process) => reach_process(engine, process, done),
@@ -79,11 +79,11 @@ fn reach_process(engine: &Engine, process: Rank, done: &mut Done) {
     }
     let slot = match engine.peer(process) {
         Ok(slot) => slot,
-        // It may be able to reach us.
+        // The peer may be able to reach this process.
         Err(error) => return log::debug!("a receive waits for peer {process}: {error}"),
     };
     if slot.peer.gone().is_some() {
-        // It was met only now, and cannot be talked to.
+        // The peer was only connected now, and cannot be reached.
         return end_receives(engine, slot, done);
     }
     engine.protocols.with(slot, done, |_, channel| {
@@ -95,8 +95,8 @@ fn reach_process(engine: &Engine, process: Rank, done: &mut Done) {
     });
 }
 
-/// Why nobody can send to this process in a communicator: every other process of it is gone, and this one has never
-/// sent to itself, as another thread of it might.
+/// Returns why no process can send to this one in a communicator: every other process of it is gone, and this one has
+/// never sent to itself, as another thread of it might.
 fn nobody_left(engine: &Engine, on: &Communicator) -> Option<Error> {
     let me = engine.core().modex.job().rank;
     let others = || on.group().iter().filter(|&&process| process != me);
@@ -109,8 +109,9 @@ fn nobody_left(engine: &Engine, on: &Communicator) -> Option<Error> {
     engine.known(*others().next_back()?)?.peer.check().err()
 }
 
-/// Ends receives that wait for a peer that is gone: those that name it, and, if it died, those from any source in a
-/// communicator that it belonged to, since it may have been the one to satisfy them. A peer that has left was not.
+/// Ends receives that wait for a peer that is gone. These are the receives that name it. If it died, they include
+/// receives from any source in its communicators, because it may have been the one to satisfy them. A peer that left
+/// was not.
 pub(super) fn end_receives(engine: &Engine, slot: &Slot, done: &mut Done) {
     let died = matches!(slot.peer.gone(), Some(Gone::Failed(_)));
     for communicator in engine.registry.read(|registry| registry.all()) {

@@ -17,10 +17,9 @@ use crate::status::{PROC_NULL, Status};
 impl Engine {
     /// Starts a receive from rank `source` or [`ANY`](crate::ANY) with `tag` or [`ANY`](crate::ANY).
     ///
-    /// Once a process of the communicator has failed, a receive that could only be satisfied by it, and one from any
-    /// source, fails unless its message is here already. Of one that has left, only receives that name it fail; one from
-    /// any source fails in a call that waits, once every other process is gone and unless this one has ever sent to
-    /// itself.
+    /// Once a process of the communicator has failed, receives from it and from any source fail, unless their message
+    /// is here already. After a process has left, only receives that name it fail. A receive from any source then fails
+    /// in a call that waits, once every other process is gone, unless this one has ever sent to itself.
     ///
     /// # Safety
     /// The request is not active; it and the buffer stay valid, and the buffer untouched, until the request completes.
@@ -54,7 +53,7 @@ impl Engine {
         let on_device = receive.buffer().on_device().copied();
         let expected = on_device.and_then(|_| invite::expect(self, on, source, request));
         if expected.is_some() {
-            // An invited sender stores before anything is matched.
+            // An invited sender stores before matching.
             receive.begin_transfer();
         }
         let mut matching = on.matching.lock();
@@ -71,7 +70,7 @@ impl Engine {
             receive.retract();
             return Err(error);
         }
-        // The request's atomics may be looked at by whoever cancels it, from now on and under this lock only.
+        // From now on a thread that cancels the request may read its atomics, but only under this lock.
         // SAFETY: the caller keeps the request valid.
         let request = unsafe { request.as_ref() };
         request.context().store(on.context(), Ordering::Relaxed);
@@ -81,7 +80,7 @@ impl Engine {
         let next = expected.and_then(|_| matching.matcher.next_goes_to(pattern));
         drop(matching);
         let invited = expected.is_some_and(|expected| {
-            // SAFETY: the caller keeps the buffer to the receive until that completes.
+            // SAFETY: the caller reserves the buffer for the receive until that completes.
             unsafe { invite::invite(self, on, (pattern, key, expected), next, (buffer, location)) }
         });
         if !invited {
@@ -100,15 +99,15 @@ impl Engine {
     #[inline]
     pub unsafe fn recv(&self, on: &Communicator, source: i32, tag: i32, buffer: Buffer<'_>) -> Result<Status, Error> {
         let request = AbortUnlessComplete::new();
-        // SAFETY: the request is new, and this frame, which lends the buffer, is not left before it is complete.
+        // SAFETY: the request is new, and this frame, which holds the buffer, does not return before it is complete.
         unsafe { self.irecv(on, source, tag, buffer, request.started())? };
         self.wait_until(|| request.is_complete());
         request.into_result()
     }
 
-    /// Cancels a receive if nothing has matched it yet: it completes, its status says so. Otherwise, and for sends,
-    /// nothing happens; the request completes as it would have. Returns whether it was cancelled. A receive that ended
-    /// because nobody was left who could send is cancelled as if it waited still.
+    /// Cancels a receive that is not matched: it completes with a status that says so. Otherwise, and for sends, it has
+    /// no effect. Returns whether the receive was cancelled. A receive that ended because no process was left to send
+    /// is cancelled like a waiting one.
     ///
     /// # Safety
     /// The request was started on this engine and is valid.
@@ -129,7 +128,7 @@ impl Engine {
         }
         let cancelled = {
             let mut matching = on.matching.lock();
-            // A key that is stale, because the request is a send or was matched, names nothing: numbers are not reused.
+            // A stale key, of a send or of a matched receive, finds nothing: numbers are not reused.
             let key = request.posted();
             matching.matcher.cancel(key, |receive| std::ptr::eq(receive.request(), request))
         };

@@ -1,4 +1,4 @@
-//! Which communicators there are, and messages that came before theirs.
+//! The communicators, and messages that came before their communicator.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,11 +16,11 @@ const DIRECT: u32 = 1024;
 pub(crate) struct Registry {
     direct: Vec<Option<Arc<Communicator>>>,
     others: HashMap<u32, Arc<Communicator>, RandomState>,
-    /// Messages for communicators that do not exist here yet, by context, in the order in which they came.
+    /// Messages for communicators that do not exist here yet, by context, in the order of arrival.
     early: HashMap<u32, Vec<(Rank, UnexpectedMessage)>, RandomState>,
-    /// How many of `early` there are per process.
+    /// Number of messages in `early` for each process.
     early_counts: HashMap<Rank, usize, RandomState>,
-    /// How many communicators with a context were shared with a process and are gone.
+    /// Number of removed communicators with a context that were shared with a process.
     epochs: HashMap<(u32, Rank), u16, RandomState>,
 }
 
@@ -44,7 +44,7 @@ impl Registry {
         }
     }
 
-    /// Forgets a communicator; messages of its members that come later are told from those of its successor.
+    /// Removes a communicator. Later messages of its members are distinguished from those of its successor.
     pub(crate) fn remove(&mut self, communicator: &Communicator) -> bool {
         let context = communicator.context();
         if !self.get(context).is_some_and(|known| std::ptr::eq(&**known, communicator)) {
@@ -66,7 +66,7 @@ impl Registry {
         self.epochs.get(&(context, process)).copied().unwrap_or(0)
     }
 
-    /// Keeps a message until its communicator is added; returns how many of that process are kept so.
+    /// Keeps a message until its communicator is added. Returns how many of that process are kept.
     pub(crate) fn keep_early(&mut self, process: Rank, message: UnexpectedMessage) -> usize {
         self.early.entry(message.envelope.context).or_default().push((process, message));
         let count = self.early_counts.entry(process).or_default();
@@ -74,7 +74,7 @@ impl Registry {
         *count
     }
 
-    /// The messages that waited for a context.
+    /// Removes the messages that waited for a context.
     pub(crate) fn take_early(&mut self, context: u32) -> Vec<(Rank, UnexpectedMessage)> {
         let messages = self.early.remove(&context).unwrap_or_default();
         for (process, _) in &messages {
@@ -85,19 +85,19 @@ impl Registry {
         messages
     }
 
-    /// Every communicator.
+    /// Returns every communicator.
     pub(crate) fn all(&self) -> Vec<Arc<Communicator>> {
         self.direct.iter().flatten().chain(self.others.values()).cloned().collect()
     }
 }
 
-/// How a message's epoch compares with that of the communicator it could be for.
+/// How a message's epoch compares with that of a communicator with its context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Age {
-    /// For a communicator that is gone.
+    /// The message is for a removed communicator.
     Late,
     Current,
-    /// For one that is yet to come.
+    /// The message is for a future communicator.
     Early,
 }
 

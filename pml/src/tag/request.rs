@@ -1,4 +1,4 @@
-//! Requests: memory of the host, state of the engine.
+//! Requests: the host owns their memory, the engine their state.
 
 use std::any::Any;
 use std::cell::UnsafeCell;
@@ -13,21 +13,20 @@ use crate::error::Error;
 use crate::protocol::ReceiveBuffer;
 use crate::status::{ANY, PROC_NULL, Status};
 
-/// Called when a request completes, from within whichever call of the engine completed it and with no lock held, so
-/// that it may call straight back in. From the call on the request is the host's again and may be freed inside it.
+/// Called when a request completes, with no lock held, by the call that completed it. It may call the engine. The host
+/// owns the request again from this call on, and may free it inside.
 pub type Hook = unsafe fn(request: *const Request, user: *mut c_void);
 
-/// One operation. The memory is the host's and stays where it is from the start of an operation to its completion;
-/// embed it first in a larger structure where that is handy. One request may be used again and again.
+/// One operation. The host owns the memory, which must not move from the start of an operation to its completion. It
+/// may be the first field of a larger structure. A request can be reused.
 ///
-/// The engine writes to it from any thread while it is active; the host only asks
-/// [`is_complete`](Self::is_complete) then.
+/// The engine writes to it from any thread while it is active. The host may only call
+/// [`is_complete`](Self::is_complete) meanwhile.
 #[repr(C)]
 pub struct Request {
-    /// First, so that its address is the request's.
+    /// The first field, so that both have the same address.
     completion: Completion,
-    /// Where the matcher keeps this receive while it is posted, and its number there; written and read under the
-    /// matching lock.
+    /// The matcher's key of this receive while it is posted. Accessed under the matching lock.
     posted: (AtomicU32, AtomicU64),
     context: AtomicU32,
     inner: UnsafeCell<Inner>,
@@ -35,18 +34,18 @@ pub struct Request {
 
 const _: () = assert!(std::mem::offset_of!(Request, completion) == 0);
 
-/// What matching keeps in a request.
+/// The matching state in a request.
 struct Inner {
-    /// The buffer of a receive until it is matched; a send's is with its transfer.
+    /// The buffer of a receive until it is matched. A send's buffer is in its transfer.
     buffer: ReceiveBuffer,
-    /// What a persistent request does at each start, known to whoever described it.
+    /// The operation of a persistent request. Only the call that describes it writes it.
     persistent: Option<Arc<dyn Any + Send + Sync>>,
 }
 
-// SAFETY: the host promises (at each start) to leave an active request alone but for its atomics; the engine hands a
-// request from thread to thread only under its locks.
+// SAFETY: the host promises at each start to touch only the atomics of an active request. The engine passes a request
+// between threads only under its locks.
 unsafe impl Send for Request {}
-// SAFETY: as above; the accessors that the host has check the phase.
+// SAFETY: as above; the host's accessors check the phase.
 unsafe impl Sync for Request {}
 
 impl Default for Request {
@@ -56,7 +55,7 @@ impl Default for Request {
 }
 
 impl Request {
-    /// An inactive request.
+    /// Creates an inactive request.
     pub const fn new() -> Self {
         Request {
             completion: Completion::new(),
@@ -66,14 +65,14 @@ impl Request {
         }
     }
 
-    /// Has `hook` called with `user` at each completion from now on.
+    /// Sets the hook, which is called with `user` at each completion from now on.
     ///
     /// # Safety
     /// The request is not active. `hook` may be called with `user` from any thread that calls the engine.
     pub unsafe fn set_hook(&self, hook: Option<(Hook, *mut c_void)>) {
         type Inner = unsafe fn(*const Completion, *mut c_void);
         let hook = hook.map(|(hook, user)| {
-            // SAFETY: pointers to sized types are passed alike; the hook is called with the completion's address, which is
+            // SAFETY: pointers to sized types have one ABI. The hook is called with the completion's address, which is
             // the request's.
             (unsafe { std::mem::transmute::<Hook, Inner>(hook) }, user)
         });
@@ -81,28 +80,29 @@ impl Request {
         unsafe { self.completion.set_hook(hook) }
     }
 
-    /// Whether the operation is over: status and error can be read. A request with a hook is not to be freed before
-    /// the hook was called.
+    /// Returns whether the operation is complete, so that status and error can be read. A request with a hook must not
+    /// be freed before the hook was called.
     #[inline]
     pub fn is_complete(&self) -> bool {
         self.completion.is_complete()
     }
 
-    /// Whether an operation is under way.
+    /// Returns whether an operation is under way.
     #[inline]
     pub fn is_active(&self) -> bool {
         self.completion.is_active()
     }
 
-    /// Whether an operation is under way whose buffer a peer, a network card or a device may use by itself.
+    /// Returns whether an operation is under way and a peer, a NIC or a device may access its buffer on its own.
     pub fn is_transferring(&self) -> bool {
         self.completion.is_transferring()
     }
 
-    /// Ends an active operation of an engine that is never called again, and calls no hook. Answers whether there was one.
+    /// Ends an active operation of an engine that is never called again, without calling a hook. Returns whether there
+    /// was one.
     ///
     /// # Safety
-    /// No thread is in a call of the engine, and nobody calls it again.
+    /// No thread is in a call of the engine, and no later call is made.
     pub unsafe fn abandon(&self) -> bool {
         let active = self.is_active();
         if active {
@@ -112,41 +112,40 @@ impl Request {
         active
     }
 
-    /// What was received. [`Status::EMPTY`] unless complete.
+    /// Returns the status, or [`Status::EMPTY`] while the operation is not complete.
     #[inline]
     pub fn status(&self) -> Status {
         self.completion.outcome().map_or(Status::EMPTY, |outcome| outcome.status)
     }
 
-    /// Why the operation failed; none unless complete.
+    /// Returns why the operation failed, or `None` while it is not complete.
     #[inline]
     pub fn error(&self) -> Option<&Error> {
         self.completion.outcome()?.error.as_deref()
     }
 
-    /// Makes a receive that ended because its sender was gone, before anything matched it, a cancelled one; false if it
-    /// is no such receive.
+    /// Turns a receive whose sender was gone before a match into a cancelled one. Returns false for any other request.
     pub(crate) fn forgive_absence(&self) -> bool {
         let absent = matches!(self.error(), Some(Error::PeerLeft { .. } | Error::Unreachable { .. }));
         // A send's status names no source, a matched receive's names a tag.
         if !absent || self.status().source == PROC_NULL || self.status().tag != ANY {
             return false;
         }
-        // SAFETY: the request is complete, so it is the host's, which lends it to us.
+        // SAFETY: the request is complete, so the host owns it and lends it to this call.
         let outcome = unsafe { self.completion.outcome_mut() };
         (outcome.status, outcome.error) = (Status { cancelled: true, ..Status::EMPTY }, None);
         true
     }
 
-    /// Status or error of a complete request.
+    /// Returns the status or error of a complete request.
     ///
     /// # Errors
-    /// Those of the operation. A truncated receive's status is had from [`status`](Self::status).
+    /// Those of the operation. [`status`](Self::status) returns the status of a truncated receive.
     pub fn result(&self) -> Result<Status, Error> {
         self.error().map_or_else(|| Ok(self.status()), |error| Err(error.clone()))
     }
 
-    /// The same, and takes the error out.
+    /// Returns the same as [`result`](Self::result), and takes the error out.
     ///
     /// # Safety
     /// The request is complete, and the caller is its host.
@@ -160,13 +159,13 @@ impl Request {
         }
     }
 
-    /// Whether the request can be given to `start`.
+    /// Returns whether `start` accepts the request.
     pub fn is_persistent(&self) -> bool {
-        // SAFETY: `persistent` is written only by `send_init` and `recv_init`, on a request that nobody else uses.
+        // SAFETY: only `send_init` and `recv_init` write `persistent`, and only on a request that nothing else uses.
         unsafe { (*self.inner.get()).persistent.is_some() }
     }
 
-    /// What a persistent request does at each start.
+    /// Returns the operation of a persistent request.
     ///
     /// # Safety
     /// The request is not active, and the caller is its host.
@@ -186,12 +185,12 @@ impl Request {
         PostKey { node: self.posted.0.load(Ordering::Relaxed), number: self.posted.1.load(Ordering::Relaxed) }
     }
 
-    /// The context of the communicator that the receive is posted in.
+    /// Returns the context of the communicator that the receive is posted in.
     pub(super) fn context(&self) -> &AtomicU32 {
         &self.context
     }
 
-    /// Marks the request active, as a send's.
+    /// Marks the request active, for a send.
     ///
     /// # Safety
     /// The request is inactive or complete, and stays valid until it is completed.
@@ -201,7 +200,7 @@ impl Request {
     }
 }
 
-/// An active receive in the engine's hands.
+/// An active receive that the engine owns.
 pub(crate) struct Receive(Active);
 
 impl Receive {
@@ -217,7 +216,7 @@ impl Receive {
 
     #[inline]
     pub(super) fn request(&self) -> &Request {
-        // SAFETY: it was made of a request, which stays valid until completed, which consumes `self`.
+        // SAFETY: the completion belongs to a request, which stays valid until it is completed, which consumes `self`.
         unsafe { self.0.address().cast::<Request>().as_ref() }
     }
 
@@ -226,32 +225,32 @@ impl Receive {
         self.0.begin_transfer();
     }
 
-    /// The buffer.
+    /// Returns the buffer.
     #[inline]
     pub(super) fn buffer(&mut self) -> &mut ReceiveBuffer {
-        // SAFETY: `self` is the only one of this request, and the host leaves it alone.
+        // SAFETY: `self` is the only handle of this request, and the host does not touch it.
         unsafe { &mut (*self.request().inner.get()).buffer }
     }
 
-    /// The receive has been matched.
+    /// Takes the buffer of a receive that has been matched.
     #[inline]
     pub(super) fn into_parts(mut self) -> (Active, ReceiveBuffer) {
         let buffer = std::mem::replace(self.buffer(), ReceiveBuffer::None);
         (self.0, buffer)
     }
 
-    /// The message is in the buffer, which is one run of host memory.
+    /// Completes the receive after its message was copied into one run of host memory.
     #[inline(always)]
     pub(super) fn succeed(self, status: Status, done: &mut Done) {
         self.0.succeed(status, done);
     }
 
-    /// Ends the receive.
+    /// Completes the receive.
     pub(super) fn complete(self, status: Status, error: Option<Error>, done: &mut Done) {
         self.into_parts().0.complete(status, error, done);
     }
 
-    /// Ends the receive with an error and nothing received.
+    /// Completes the receive with an error and without data.
     pub(super) fn fail(self, error: Error, done: &mut Done) {
         self.complete(Status::EMPTY, Some(error), done);
     }

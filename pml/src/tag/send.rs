@@ -21,17 +21,17 @@ pub enum SendMode {
     /// Complete when the buffer can be reused.
     #[default]
     Standard,
-    /// As standard; the receiver is known to have posted.
+    /// As standard; the caller knows that the receiver has posted.
     Ready,
     /// Complete when the receiver has matched the message.
     Synchronous,
-    /// Complete at once: what cannot leave now is copied into the attached buffer.
+    /// Complete at once: a message that cannot leave now is copied into the attached buffer.
     Buffered(Arc<AttachedBuffer>),
 }
 
 impl Engine {
-    /// Sends at once if that needs no request: small, and the transport has room. Else nothing happened, and
-    /// [`isend_after`](Self::isend_after) is to be called. Not for synchronous sends.
+    /// Sends a small message at once, without a request, if the transport takes it. Otherwise it has no effect, and the
+    /// caller continues with [`isend_after`](Self::isend_after). Not for synchronous sends.
     ///
     /// # Safety
     /// The buffer is valid for reads.
@@ -62,8 +62,8 @@ impl Engine {
     /// or, if the answer is [`Outcome::Complete`], until the call returns.
     ///
     /// # Errors
-    /// The operation could not begin: a bad rank or tag, a failed peer, no room in the attached buffer. The request is
-    /// not active then. Later failures are found in the request.
+    /// The operation could not start: a bad rank or tag, a failed peer, no space in the attached buffer. The request is
+    /// then not active. Later failures are reported in the request.
     #[inline]
     pub unsafe fn isend(
         &self,
@@ -86,11 +86,11 @@ impl Engine {
         unsafe { self.isend_slow_path(to, dest, tag, (buffer, location), mode, request) }
     }
 
-    /// As [`isend`](Self::isend), of a message that did not leave by [`send_now`](Self::send_now) if that answered where
-    /// its buffer is.
+    /// Starts a send as [`isend`](Self::isend) does, after [`send_now`](Self::send_now) did not send the message but
+    /// returned the location of its buffer.
     ///
     /// # Safety
-    /// As [`isend`](Self::isend); the program has not run since the location was found, so that it is right still.
+    /// As [`isend`](Self::isend). The program has not run since the location was found, so it is still right.
     ///
     /// # Errors
     /// As [`isend`](Self::isend).
@@ -112,7 +112,7 @@ impl Engine {
         }
     }
 
-    /// The long way, which any message can go.
+    /// Sends by the slow path, which any message can take.
     ///
     /// # Safety
     /// As [`isend_after`](Self::isend_after).
@@ -180,7 +180,7 @@ impl Engine {
         mode: &SendMode,
     ) -> Result<(), Error> {
         let request = AbortUnlessComplete::new();
-        // SAFETY: the request is new, and this frame, which lends the buffer, is not left before it is complete.
+        // SAFETY: the request is new, and this frame, which holds the buffer, does not return before it is complete.
         match unsafe { self.isend_slow_path(to, dest, tag, (buffer, location), mode, request.started())? } {
             Outcome::Complete => {
                 request.unused();

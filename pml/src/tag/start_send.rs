@@ -1,4 +1,4 @@
-//! How a send starts: by the short way if nothing stands in its way, else as a transfer.
+//! Starts a send: by the fast path if possible, otherwise as a transfer.
 
 use std::ptr::NonNull;
 
@@ -15,18 +15,18 @@ use crate::protocol::{self, Outgoing};
 use crate::status::{ANY, Outcome, PROC_NULL};
 use crate::wire::{self, Envelope};
 
-/// Whether a message has left by the short way ([`Engine::send_now`]).
+/// Whether a message has left by the fast path ([`Engine::send_now`]).
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FastPath {
-    /// It has, and its buffer can be reused.
+    /// It has left, and its buffer can be reused.
     Sent,
-    /// Nothing happened. Where its buffer is, if that was asked on the way: for
-    /// [`isend_after`](Engine::isend_after), in the same call of the program's.
+    /// Nothing was sent. Holds the buffer's location if it was looked up, for [`isend_after`](Engine::isend_after) in
+    /// the same call of the program.
     NotTaken(Option<Location>),
 }
 
-/// The short way, in which nothing goes wrong: whatever is not as usual is left to the long one, untouched.
+/// Sends by the fast path, which never fails: any unusual case is left unchanged to the slow path.
 ///
 /// # Safety
 /// The buffer is valid for reads.
@@ -49,7 +49,7 @@ pub(super) unsafe fn leaves_at_once(
     let Some(link) = links.active.first_mut() else { return NOT_TAKEN };
     let whole = wire::MATCH_LEN as u64 + len;
     let fits = whole <= link.capabilities().inline_limit as u64;
-    // A peer with work in its queues is listed, some others too; nothing may overtake what waits there.
+    // Peers with queued work are listed, and some others. New messages must not overtake queued ones.
     if !fits || links.listed || !links.credit.covers(cost) {
         return NOT_TAKEN;
     }
@@ -64,10 +64,10 @@ pub(super) unsafe fn leaves_at_once(
     let payload = if len == 0 {
         &[]
     } else {
-        // SAFETY: host memory that the caller says is valid for reads.
+        // SAFETY: the caller promises that this host memory is valid for reads.
         unsafe { std::slice::from_raw_parts(address, len) }
     };
-    // A link that fails answers the same again on the long way, which deals with it.
+    // If a link fails, the slow path meets the error again and handles it.
     let sent = matches!(link.endpoint.send_inline(&header, payload), Ok(Sent::Done));
     if sent {
         link.carried = true;
@@ -80,7 +80,8 @@ pub(super) unsafe fn leaves_at_once(
     FastPath::NotTaken(Some(location))
 }
 
-/// What is wrong with a send that did not go the short way; if it is only that the peer was not met yet, the send.
+/// Reports the error of a send that did not take the fast path. If the peer was only not connected yet, connects it and
+/// sends.
 ///
 /// # Safety
 /// As [`leaves_at_once`].
@@ -106,7 +107,7 @@ pub(super) unsafe fn meet_and_send(
     Ok(unsafe { leaves_at_once(engine, to, dest, tag, buffer) })
 }
 
-/// A message for [`start`], and where its buffer is if that is known.
+/// The arguments of [`start`], with the location of the buffer if it is known.
 pub(super) struct SendArguments<'b> {
     pub(super) dest: i32,
     pub(super) tag: i32,
@@ -115,7 +116,7 @@ pub(super) struct SendArguments<'b> {
     pub(super) synchronous: bool,
 }
 
-/// The long way, which any message can go.
+/// Starts a send by the slow path, which any message can take.
 ///
 /// # Safety
 /// As [`Engine::isend_after`].
@@ -130,7 +131,7 @@ pub(super) unsafe fn start(
     let slot = engine.peer(process)?;
     let location = location.unwrap_or_else(|| buffer.classify(&core.devices));
     buffer.packed_len()?;
-    // SAFETY: the caller's promise lasts until the operation is complete, and with it the convertor's use.
+    // SAFETY: the caller's promise lasts until the operation is complete, and the convertor is not used after that.
     let convertor = unsafe { buffer.convertor_to_send(location, &core.devices) };
     let Some(request) = NonNull::new(request.cast_mut()) else {
         return Err(Error::BadRequest { reason: "it is null" });
@@ -143,7 +144,7 @@ pub(super) unsafe fn start(
         let seq = member.next_seq();
         member.advance_seq(seq);
         let envelope = Envelope { context: to.context(), epoch: member.epoch, tag, seq };
-        // SAFETY: the caller says that the request is not active and stays valid.
+        // SAFETY: the caller promises that the request is not active and stays valid.
         let request = unsafe { Request::activate(request) };
         let transfer = Outgoing::new(request, convertor, begun, envelope, synchronous);
         Ok(protocol::start_send(cx, channel, transfer))
@@ -155,7 +156,7 @@ pub(super) unsafe fn start(
     outcome
 }
 
-/// Starts a standard send, by whichever way.
+/// Starts a standard send, by the fast or the slow path.
 ///
 /// # Safety
 /// As [`Engine::isend`].

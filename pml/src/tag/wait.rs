@@ -1,4 +1,4 @@
-//! Waiting: polling with progress, adapted to who else needs the processor.
+//! Waits by polling, and adapts to other users of the processor.
 
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
@@ -13,13 +13,13 @@ use crate::status::Status;
 /// Polls without an event before a waiting call tells the processor that it spins.
 const EAGER_POLLS: u64 = 64;
 
-/// Of so many sleeps in vain, one is for looking after those whom receives wait for.
+/// Sleeps without an event between two checks of the peers that receives wait for.
 const LOOK_AROUND_EVERY: u64 = 64;
 
 impl Engine {
-    /// Progresses until every request is complete. Polls `pml_spin` times without an event, then yields the processor
-    /// between polls; at once where ranks on this node outnumber the cores. After `pml_sleep_after` such polls it sleeps
-    /// until something comes, if all transports in use allow. Inactive requests count as complete.
+    /// Makes progress until every request is complete. Polls `pml_spin` times without an event, then yields the
+    /// processor between polls; at once where ranks on this node outnumber the cores. After `pml_sleep_after` such
+    /// polls it sleeps until an event comes, if all transports in use allow that. Inactive requests count as complete.
     pub fn wait(&self, requests: &[&Request]) {
         let mut first = 0;
         self.wait_until(|| {
@@ -33,7 +33,8 @@ impl Engine {
         }
     }
 
-    /// Progresses until one of the requests is complete, and answers its index; none if none is active or complete.
+    /// Makes progress until one of the requests is complete, and returns its index. Returns `None` if none is active or
+    /// complete.
     pub fn wait_any(&self, requests: &[&Request]) -> Option<usize> {
         let mut found = None;
         self.wait_until(|| {
@@ -43,8 +44,8 @@ impl Engine {
         found
     }
 
-    /// For a host whose own calls wait, and poll [`progress`](Self::progress): so many rounds of that were in vain. Now and
-    /// then it is looked after whom receives wait for, as this engine's own waiting calls do.
+    /// Notes rounds without an event, for a host whose own calls wait and poll [`progress`](Self::progress). From time
+    /// to time it checks the peers that receives wait for, as this engine's own waiting calls do.
     #[inline]
     pub fn waited(&self, rounds: u64) {
         if is_due(rounds) {
@@ -52,21 +53,21 @@ impl Engine {
         }
     }
 
-    /// Whether a call that has polled so often without an event, and has no other work, may sleep.
+    /// Returns whether a call that has polled this often without an event, and has no other work, may sleep.
     #[inline]
     pub fn may_sleep(&self, polls: u64) -> bool {
         let after = self.core().parameters.pml_sleep_after as u64;
         after != 0 && polls >= after
     }
 
-    /// Sleeps until something has come, or `over` answers true, for a moment at most; answers how many events there were.
-    /// None: something is under way that has to be polled, or a transport in use can wake nobody.
+    /// Sleeps briefly until an event comes or `over` returns true. Returns the number of events, or `None` if something
+    /// must be polled or a transport in use cannot wake the caller.
     #[cold]
     pub fn sleep(&self, over: impl FnOnce() -> bool) -> Option<usize> {
         core::sleep(self, over)
     }
 
-    /// Progresses until `done` answers true. In a forked child it does not wait.
+    /// Makes progress until `done` returns true. In a forked child it does not wait.
     #[inline]
     pub fn wait_until(&self, mut done: impl FnMut() -> bool) {
         let mut idle = 0;
@@ -79,7 +80,7 @@ impl Engine {
                 return;
             } else if idle < self.core().spin {
                 idle += 1;
-                // The hint has some processors rest for as long as a small message takes.
+                // The hint pauses some processors for as long as a small message takes.
                 if idle > EAGER_POLLS {
                     std::hint::spin_loop();
                 }
@@ -106,8 +107,8 @@ impl Engine {
     }
 }
 
-/// A request on the stack of a call that waits for it. A panic on the way (out of a hook) must not free memory that the
-/// engine, or a peer, still writes to.
+/// A request on the stack of a call that waits for it. If a hook panics, memory that the engine or a peer still writes
+/// to must not be freed.
 pub(crate) struct AbortUnlessComplete {
     request: Request,
     used: std::cell::Cell<bool>,
@@ -118,23 +119,23 @@ impl AbortUnlessComplete {
         AbortUnlessComplete { request: Request::new(), used: std::cell::Cell::new(false) }
     }
 
-    /// For the call that starts it.
+    /// Returns the request, for the call that starts it.
     pub(crate) fn started(&self) -> &Request {
         self.used.set(true);
         &self.request
     }
 
-    /// Status or error of the operation, which is complete.
+    /// Returns the status or error of the operation, which is complete.
     #[inline(always)]
     pub(crate) fn into_result(self) -> Result<Status, Error> {
         debug_assert!(self.is_complete());
         // A complete request that is not persistent owns nothing but its error.
         let this = ManuallyDrop::new(self);
-        // SAFETY: complete, so that it is ours alone.
+        // SAFETY: the request is complete, so this value owns it alone.
         unsafe { this.request.take_result() }
     }
 
-    /// It was not started after all.
+    /// Discards the request, which was not started.
     pub(crate) fn unused(&self) {
         self.used.set(false);
     }
