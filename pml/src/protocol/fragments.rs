@@ -1,7 +1,6 @@
 //! Fragments: moves an announced message's data through internal buffers, or in place if the link can.
 //!
-//! The receiver requests ranges. The sender keeps a limited number of fragments of each message under way, on the link
-//! with the least work.
+//! The receiver requests ranges. The sender keeps some fragments under way, on the link with the least work.
 
 use cableway_btl::{Error as BtlError, Flags, Fragment, FragmentKind, Received, Region, Transfer};
 use cableway_common_cuda::{Completion, DeviceError, Devices, Order};
@@ -129,8 +128,7 @@ fn send(cx: &mut Context<'_>, channel: &mut Channel, id: Id) -> Result<Step, (us
                 }
                 Ok(Packed::By { to, region }) => {
                     transfer.busy += 1;
-                    // SAFETY: the fragment has space and nothing else uses it. The buffer stays unchanged while the
-                    // transfer is busy.
+                    // SAFETY: only this function uses the fragment, and the buffer stays unchanged while busy.
                     unsafe {
                         cx.shared.gather_out(cx.core, region, to, kind == FragmentKind::Device, then(fragment));
                     }
@@ -155,8 +153,8 @@ fn send(cx: &mut Context<'_>, channel: &mut Channel, id: Id) -> Result<Step, (us
     Ok(Step::Busy)
 }
 
-/// Returns how much of a message of `len` bytes a device copies at a time. With two pieces or more, the copies of both
-/// sides overlap. But each piece has a fixed cost that equals the time of some hundred thousand bytes.
+/// Returns how much of a message of `len` bytes a device copies at a time. Pieces let the copies of both sides overlap, but
+/// each has a fixed cost, which equals the time of some hundred thousand bytes.
 fn device_piece(largest: usize, len: u64) -> usize {
     usize::try_from(len.div_ceil(2)).unwrap_or(largest).clamp(largest.div_ceil(2), largest)
 }
