@@ -3,16 +3,6 @@
 /// The most lines that a source file may have.
 const LIMIT: usize = 400;
 
-/// Files that are longer, with their lengths. A file leaves this table when it is short enough; none may grow or join.
-const LONGER: &[(&str, usize)] = &[
-    ("common-cuda/tests/copies.rs", 504),
-    ("common-cuda/tests/costs.rs", 491),
-    ("common-cuda/tests/descriptors.rs", 437),
-    ("datatype/src/convertor/mod.rs", 444),
-    ("pml/src/protocol/fragments.rs", 401),
-    ("tests/sim-cuda/src/pool.rs", 405),
-];
-
 /// Returns whether the limit holds for a file with this path and text: sources and shell scripts, not generated ones.
 pub(crate) fn is_source(path: &str, text: &str) -> bool {
     let by_name = [".rs", ".c", ".h", ".cu", ".py", ".sh"].iter().any(|ending| path.ends_with(ending));
@@ -24,34 +14,13 @@ pub(crate) fn is_source(path: &str, text: &str) -> bool {
 
 /// Returns what is wrong with the length of a file, if anything.
 pub(crate) fn complaint(path: &str, lines: usize) -> Option<String> {
-    match LONGER.iter().find(|(known, _)| *known == path) {
-        None if lines > LIMIT => Some(format!("{path} has {lines} lines: split it by subject, {LIMIT} are allowed")),
-        Some((_, known)) if lines > *known => {
-            Some(format!("{path} has grown from {known} lines to {lines}: split it by subject"))
-        }
-        _ => None,
-    }
-}
-
-/// Returns which row of the table can be lowered or removed, if that of this file can.
-pub(crate) fn hint(path: &str, lines: usize) -> Option<String> {
-    let (_, known) = LONGER.iter().find(|(known, _)| *known == path)?;
-    match lines {
-        0..=LIMIT => Some(format!("{path} has {lines} lines: remove its row from LONGER")),
-        _ if lines < *known => Some(format!("{path} has {lines} lines: lower its row in LONGER from {known}")),
-        _ => None,
-    }
+    (lines > LIMIT).then(|| format!("{path} has {lines} lines: split it by subject, {LIMIT} are allowed"))
 }
 
 #[test]
-fn long_files_and_grown_files_are_found() {
+fn long_files_are_found() {
     assert_eq!(complaint("a.rs", LIMIT), None);
     assert!(complaint("a.rs", LIMIT + 1).is_some_and(|text| text.contains("a.rs has 401 lines")));
-    let (path, lines) = LONGER[0];
-    assert_eq!((complaint(path, lines), hint(path, lines)), (None, None));
-    assert!(complaint(path, lines + 1).is_some_and(|text| text.contains("has grown")));
-    assert!(hint(path, LIMIT).is_some_and(|text| text.contains("remove its row")));
-    assert_eq!((complaint("a.rs", 1), hint("a.rs", 1)), (None, None));
 }
 
 #[test]
