@@ -102,8 +102,8 @@ impl ReceiveBuffer {
                 unsafe { copy(from.as_ptr(), *address, len) };
                 Ok(())
             }
-            // SAFETY: the payload is readable and not part of a user's buffer.
             ReceiveBuffer::Converted(convertor, _) => {
+                // SAFETY: the payload is readable and not part of a user's buffer.
                 match unsafe { convertor.unpack(from.as_ptr(), len.min(from.len())) } {
                     Ok(_) => Ok(()),
                     Err(error) => Err(Error::of_copy(error, convertor)),

@@ -1,7 +1,7 @@
-//! Messages of several headers of one kind: what one look at a peer's messages has answered, or one launch has stored.
+//! Messages of several headers of one kind: the answers of one poll of a peer's messages, or the PUTs of one launch.
 //!
-//! Each entry of `Puts` has a handle of its own, and handles of one allocation differ in little: of all but the first
-//! only the words are there that differ from the one before.
+//! Each entry of `Puts` has its own handle, and handles of one allocation differ little. So each handle but the first
+//! holds only the words that differ from the one before.
 
 use std::mem::size_of;
 
@@ -156,7 +156,7 @@ impl Puts {
     }
 }
 
-/// Reports of one kind that all went well.
+/// A list of FINs of one kind, all without an error.
 pub(crate) struct List {
     kind: u8,
     batch: Batch,
@@ -180,13 +180,13 @@ impl List {
         true
     }
 
-    /// Of a list of what was stored: false, and nothing has happened, if there is no room.
+    /// Adds a FIN for a PUT. Returns false, without any effect, if the list is full.
     #[inline]
     pub(crate) fn add_put_fin(&mut self, receiver: Id, len: u64) -> bool {
         self.add(PutFinEntry { receiver: receiver.0.into(), len: len.into() }.as_bytes())
     }
 
-    /// The same of a list of what is fins.
+    /// Adds a FIN for a sender. Returns false, without any effect, if the list is full.
     #[inline]
     pub(crate) fn add_fin(&mut self, sender: Id) -> bool {
         self.add(U64::from(sender.0).as_bytes())
@@ -266,7 +266,7 @@ fn plain(kind: u8, flags: u8) -> Result<(), Malformed> {
     if flags == 0 { Ok(()) } else { Err(Malformed::Flags { kind, flags }) }
 }
 
-/// The receivers and lengths of what was stored.
+/// The receivers and lengths of finished PUTs.
 #[derive(Debug)]
 pub(crate) struct PutFins<'b>(&'b [PutFinEntry]);
 
@@ -276,7 +276,7 @@ impl PutFins<'_> {
     }
 }
 
-/// The senders of what is fins.
+/// The senders whose messages are complete.
 #[derive(Debug)]
 pub(crate) struct Fins<'b>(&'b [U64]);
 

@@ -1,4 +1,4 @@
-//! What headers say, checked.
+//! Headers in checked form.
 
 use cableway_btl::{Offer, RemoteHandle};
 use cableway_common_cuda::Strided;
@@ -9,18 +9,18 @@ use crate::error::Abort;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Id(pub(crate) u64);
 
-/// What a message is matched by.
+/// The fields that a message is matched by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Envelope {
     pub(crate) context: u32,
-    /// How many communicators with this context the two processes had in common before.
+    /// Number of earlier communicators with this context that the two processes shared.
     pub(crate) epoch: u16,
     pub(crate) tag: i32,
     /// Counts the messages from one rank to another in one communicator.
     pub(crate) seq: u32,
 }
 
-/// A message that is announced and whose data is asked for later.
+/// An announced message. The receiver requests its data later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Announced {
     pub(crate) len: u64,
@@ -60,11 +60,11 @@ impl BtlTag {
 /// A checked header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Header {
-    /// A whole message; the payload is its data.
+    /// An eager message; the payload is its data.
     Match(Envelope),
-    /// A message to be asked for. The payload is nothing, or all of it (a synchronous send).
+    /// A rendezvous. The payload is empty, or all of the data (a synchronous send).
     Rendezvous(Envelope, Announced),
-    /// A message to be fetched.
+    /// A rendezvous with a remote key.
     Get(Envelope, Announced, Exposed),
     /// Receiver to sender: send the range as fragments.
     Ack(Ack),
@@ -72,15 +72,15 @@ pub(crate) enum Header {
     Put(Put),
     /// Sender to receiver: data for `offset`.
     Fragment { receiver: Id, offset: u64 },
-    /// Receiver to sender: nothing more is needed; `Err`: it failed here.
+    /// Receiver to sender: FIN. `Err`: the receive failed.
     Fin { sender: Id, result: Result<(), Abort> },
-    /// Sender to receiver: the range has been stored; `Err`: it could not be.
+    /// Sender to receiver: FIN of a PUT. `Err`: the range could not be stored.
     PutFin { receiver: Id, offset: u64, len: u64, result: Result<(), Abort> },
     /// Receiver to sender: the cost of all eager messages consumed so far.
     Credit { consumed: u64 },
-    /// By another link: that of this transport has failed, and so many messages had come by it.
+    /// Sent by another link: the link of this transport failed after it had delivered `received` messages.
     Resume { btl: BtlTag, received: u64 },
-    /// Receiver to sender: this message, if it is announced as invitable, is to be stored here.
+    /// Receiver to sender: store this message here, if it is announced as invitable.
     Invite(Invite),
     /// Sender to receiver: no more than the `sent` bytes will come.
     Abort { receiver: Id, sent: u64, reason: Abort },
