@@ -1,23 +1,23 @@
-//! Which processors each rank may use.
+//! Binding of ranks to processors.
 
 use std::collections::BTreeMap;
 use std::io;
 
 use rustix::thread::{CpuSet, sched_getaffinity};
 
-/// Where ranks may run.
+/// The processors that ranks may run on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Bind {
-    /// Wherever the launcher may.
+    /// Every processor that the launcher may use.
     #[default]
     None,
-    /// Each rank on a core of its own (with all its hardware threads); on a hardware thread of its own where cores do
-    /// not suffice; where those do not either, anywhere, and a warning says so.
+    /// One core for each rank, with all its hardware threads. If there are too few cores, one hardware thread for each
+    /// rank. If there are too few of those, ranks are not bound and a warning is logged.
     Core,
 }
 
 impl Bind {
-    /// The processors of each of `ranks` ranks; none where a rank is not bound.
+    /// Returns the processors of each of `ranks` ranks; `None` for a rank that is not bound.
     pub(super) fn places(self, ranks: u32) -> io::Result<Vec<Option<CpuSet>>> {
         let unbound = vec![None; ranks as usize];
         if self == Bind::None {
@@ -27,14 +27,14 @@ impl Bind {
         let threads = threads_in_turn(&cores);
         let sets = if unbound.len() <= cores.len() { &cores } else { &threads };
         if unbound.len() > sets.len() {
-            log::warn!("{ranks} ranks are not bound: there are {} processors for them", sets.len());
+            log::warn!("{ranks} ranks are not bound: only {} processors are available", sets.len());
             return Ok(unbound);
         }
         Ok(sets.iter().take(unbound.len()).map(|cpus| Some(cpu_set(cpus))).collect())
     }
 }
 
-/// The hardware threads of each core that this process may use.
+/// Returns the hardware threads of each core that this process may use.
 fn allowed_cores() -> io::Result<Vec<Vec<usize>>> {
     let allowed = sched_getaffinity(None)?;
     let mut cores = BTreeMap::<String, Vec<usize>>::new();
@@ -48,7 +48,7 @@ fn allowed_cores() -> io::Result<Vec<Vec<usize>>> {
     Ok(cores)
 }
 
-/// Hardware threads one by one: the first of every core, then the second of every core.
+/// Returns single hardware threads: the first of every core, then the second of every core.
 fn threads_in_turn(cores: &[Vec<usize>]) -> Vec<Vec<usize>> {
     let most = cores.iter().map(Vec::len).max().unwrap_or(0);
     (0..most).flat_map(|turn| cores.iter().filter_map(move |core| core.get(turn).map(|&cpu| vec![cpu]))).collect()

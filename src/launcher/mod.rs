@@ -1,13 +1,13 @@
-//! Starts the ranks of a job on this machine and stays with them until they have ended.
+//! Starts the ranks of a job on this machine and supervises them until they end.
 //!
-//! - **Exit code**: 0, or that of the first rank that failed (128 + signal for one that was killed). The others are
-//!   then told to end (SIGTERM), and killed after [`Launcher::grace`]; unless [`Launcher::keep_going`].
-//! - **Signals**: SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCONT and SIGTSTP (after which the launcher
-//!   stops, too) go on to every rank. A second SIGINT or SIGTERM kills.
-//! - **Processes**: each rank leads a process group, of which nothing is left when the rank has ended, nor when the
-//!   launcher has, even by SIGKILL. What a rank has put into a group or session of its own is on its own.
-//! - **Standard input** goes to rank 0; other ranks read an empty one.
-//! - **Output** is inherited, or passed on line by line with the rank before each line.
+//! - **Exit code**: 0, or that of the first rank that failed (128 + signal if it was killed). When a rank fails, the
+//!   others get SIGTERM, and SIGKILL after [`Launcher::grace`]. [`Launcher::keep_going`] turns this off.
+//! - **Signals**: SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCONT and SIGTSTP are forwarded to every rank.
+//!   After SIGTSTP the launcher stops, too. A second SIGINT or SIGTERM kills the ranks.
+//! - **Processes**: each rank leads a process group. All processes of the group are killed when the rank ends, and when
+//!   the launcher ends, even by SIGKILL. Processes that a rank moved to another group or session are not killed.
+//! - **Standard input** goes to rank 0. The standard input of other ranks is empty.
+//! - **Output** is inherited, or forwarded line by line with the rank before each line.
 
 mod cores;
 mod output;
@@ -22,32 +22,32 @@ use std::time::Duration;
 
 pub use cores::Bind;
 
-/// Why a job could not be started or supervised.
+/// An error in starting or supervising a job.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LaunchError {
-    /// The program does not run.
+    /// The program could not be started.
     #[error("rank {rank}: cannot start '{program}': {source}")]
     Start {
-        /// The rank that was to be started.
+        /// The rank.
         rank: u32,
         /// The program.
         program: String,
-        /// The system's answer.
+        /// The error of the system.
         source: std::io::Error,
     },
-    /// The system refused something else.
+    /// Another system call failed.
     #[error("{what}: {source}")]
     System {
-        /// What was being done.
+        /// The step that failed.
         what: &'static str,
-        /// The system's answer.
+        /// The error of the system.
         source: std::io::Error,
     },
 }
 
 impl LaunchError {
-    /// The exit code that shells and `mpirun` give to this.
+    /// Returns the exit code that shells and `mpirun` use for this error.
     pub fn exit_code(&self) -> u8 {
         match self {
             LaunchError::Start { source, .. } if source.kind() == std::io::ErrorKind::NotFound => 127,
@@ -61,8 +61,10 @@ impl LaunchError {
     }
 }
 
-/// What to start, and how. Runs in the calling thread, which must be the process's main thread or live as long as the
-/// job: ranks die with the thread that started them.
+/// A job to start: the program, the number of ranks and options.
+///
+/// The job runs in the calling thread. Ranks die with the thread that started them, so that thread must live as long as
+/// the job.
 #[derive(Clone, Debug)]
 pub struct Launcher {
     ranks: u32,
@@ -76,7 +78,7 @@ pub struct Launcher {
 }
 
 impl Launcher {
-    /// A job of `ranks` (at least 1) processes of `program`, found as a shell would find it.
+    /// Describes a job of `ranks` (at least 1) processes of `program`, which is searched for on `PATH`.
     pub fn new(ranks: u32, program: impl Into<OsString>) -> Self {
         Launcher {
             ranks: ranks.max(1),
@@ -90,37 +92,37 @@ impl Launcher {
         }
     }
 
-    /// Arguments of the program.
+    /// Sets the arguments of the program.
     pub fn arguments(mut self, arguments: impl IntoIterator<Item = impl Into<OsString>>) -> Self {
         self.arguments.extend(arguments.into_iter().map(Into::into));
         self
     }
 
-    /// A variable for the ranks, over those that they inherit.
+    /// Sets an environment variable of the ranks. It replaces an inherited one of the same name.
     pub fn variable(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
         self.environment.push((name.into(), value.into()));
         self
     }
 
-    /// Where ranks may run.
+    /// Sets the processors that ranks may run on.
     pub fn bind(mut self, bind: Bind) -> Self {
         self.bind = bind;
         self
     }
 
-    /// Whether each line of the ranks' output begins with `[rank] `.
+    /// Sets whether each line of the ranks' output begins with `[rank] `.
     pub fn tag_output(mut self, tag: bool) -> Self {
         self.tag_output = tag;
         self
     }
 
-    /// Whether the other ranks go on when one has failed.
+    /// Sets whether the other ranks continue when one fails.
     pub fn keep_going(mut self, keep_going: bool) -> Self {
         self.keep_going = keep_going;
         self
     }
 
-    /// How long ranks have between SIGTERM and SIGKILL.
+    /// Sets the time between SIGTERM and SIGKILL.
     pub fn grace(mut self, grace: Duration) -> Self {
         self.grace = grace;
         self

@@ -1,11 +1,11 @@
-//! Passes the ranks' output on, line by line, each line with its rank before it.
+//! Forwards the output of ranks line by line, with the rank before each line.
 
 use std::io::{self, PipeReader, Read, Write};
 use std::thread::JoinHandle;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// A line longer than this is passed on in pieces.
+/// Bytes of the longest line that is forwarded whole.
 const LONGEST_LINE: usize = 64 << 10;
 
 #[derive(Clone, Copy)]
@@ -21,7 +21,7 @@ pub(super) struct Source {
     pub(super) pipe: PipeReader,
 }
 
-/// A thread that passes output on until every source has ended, or until it is told to stop.
+/// A thread that forwards output until every source has ended, or until it is stopped.
 pub(super) struct Tagger {
     thread: JoinHandle<()>,
     stop: io::PipeWriter,
@@ -30,20 +30,20 @@ pub(super) struct Tagger {
 impl Tagger {
     pub(super) fn start(sources: Vec<Source>) -> io::Result<Self> {
         let (stopped, stop) = io::pipe()?;
-        let thread = std::thread::Builder::new().name("output".into()).spawn(move || pass_on(sources, &stopped))?;
+        let thread = std::thread::Builder::new().name("output".into()).spawn(move || forward(sources, &stopped))?;
         Ok(Tagger { thread, stop })
     }
 
-    /// Passes on what is in the pipes now and ends, even if a process that left its rank's group holds one open.
+    /// Forwards the bytes that are in the pipes now and ends, even if a process outside its rank's group holds one open.
     pub(super) fn finish(self) {
         drop(self.stop);
         if self.thread.join().is_err() {
-            log::error!("output of the ranks was lost: the thread that passes it on has panicked");
+            log::error!("output of the ranks is lost: the thread that forwards it panicked");
         }
     }
 }
 
-fn pass_on(sources: Vec<Source>, stopped: &PipeReader) {
+fn forward(sources: Vec<Source>, stopped: &PipeReader) {
     let mut open: Vec<_> = sources.into_iter().map(|source| (source, Line::default())).collect();
     let mut stopping = false;
     while !open.is_empty() {
@@ -68,7 +68,7 @@ fn pass_on(sources: Vec<Source>, stopped: &PipeReader) {
     }
 }
 
-/// Whether there may be more.
+/// Forwards available output of one source. Returns whether more may come.
 fn read_some(source: &mut Source, line: &mut Line) -> bool {
     let mut bytes = [0; 16 << 10];
     match source.pipe.read(&mut bytes) {
@@ -76,13 +76,13 @@ fn read_some(source: &mut Source, line: &mut Line) -> bool {
             line.end(source);
             false
         }
-        // Whoever read our output is gone: closing the pipe tells the rank, as it would without us in between.
+        // The reader of the launcher's output is gone. Closing the pipe tells the rank.
         Ok(count) => line.add(source, &bytes[..count]).is_ok(),
         Err(error) => error.kind() == io::ErrorKind::Interrupted,
     }
 }
 
-/// The beginning of a line whose end has not come yet.
+/// The beginning of a line whose end has not been read.
 #[derive(Default)]
 struct Line(Vec<u8>);
 
@@ -103,7 +103,7 @@ impl Line {
         if !self.0.is_empty() {
             self.tag(source.rank, &mut whole);
         }
-        // Nobody is left to be told that this failed.
+        // The error cannot be reported: stdout is the stream that failed.
         let _ = put_out(source.stream, &whole);
     }
 

@@ -1,4 +1,4 @@
-//! One rank's process.
+//! The process of one rank.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -21,7 +21,7 @@ pub(super) struct RankProcess {
     status: Option<ExitStatus>,
 }
 
-/// What its start yields: the process, our end of its socket, and its output if that is to be passed on.
+/// A started rank: its process, the launcher's end of its socket, and its output if that is forwarded.
 pub(super) struct Started {
     pub(super) process: RankProcess,
     pub(super) socket: UnixStream,
@@ -68,15 +68,15 @@ pub(super) fn start(launcher: &Launcher, rank: u32, place: Option<CpuSet>) -> io
     }
     let mut child = command.spawn()?;
     if let Some(mut to) = child.stdin.take() {
-        // Ends with the launcher: nothing waits for a thread that waits for a person.
+        // Not joined: the thread may block on a terminal, and ends with the launcher.
         std::thread::Builder::new().name("stdin".into()).spawn(move || io::copy(&mut io::stdin(), &mut to))?;
     }
     let pid = Pid::from_child(&child);
     Ok(Started { process: RankProcess { pid, child, status: None }, socket: ours, output })
 }
 
-/// What rank 0 reads. It is not in the terminal's foreground group, where it would be stopped on reading, so that a
-/// terminal is read here and passed on; and not even that where we are in the background ourselves.
+/// Returns the standard input of rank 0. Rank 0 is not in the terminal's foreground group and would be stopped on
+/// reading it. The launcher therefore reads a terminal and forwards it, unless the launcher is in the background, too.
 fn standard_input() -> Stdio {
     let stdin = io::stdin();
     match rustix::termios::tcgetpgrp(stdin.as_fd()) {
@@ -96,12 +96,12 @@ impl RankProcess {
         self.status.is_none()
     }
 
-    /// The status of a rank that has ended since the last call. Nothing of its process group is left then.
+    /// Returns the status of the rank if it has ended since the last call, after killing the rest of its process group.
     pub(super) fn reap(&mut self) -> io::Result<Option<ExitStatus>> {
         if !self.running() {
             return Ok(None);
         }
-        // Not reaped yet, so that the group's number cannot be anyone else's when it is killed.
+        // Killed before the rank is reaped: until then no other process group can have this number.
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         if waitid(WaitId::Pid(self.pid), options)?.is_none() {
             return Ok(None);
@@ -130,7 +130,7 @@ impl Drop for RankProcess {
     }
 }
 
-/// What a shell makes of a status.
+/// Returns the exit code that a shell makes of a status.
 pub(super) fn exit_code(status: ExitStatus) -> u8 {
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
     code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)

@@ -1,4 +1,4 @@
-//! The launcher's side of the modex: answers what ranks ask through their sockets. Never blocks.
+//! The launcher's side of the modex: answers requests of ranks through their sockets. Never blocks.
 
 use std::collections::HashMap;
 use std::io::{self, ErrorKind, Read, Write};
@@ -16,9 +16,9 @@ pub(super) struct Server {
     secret: [u8; 32],
     clients: Vec<Client>,
     values: HashMap<(Rank, String), Vec<u8>>,
-    /// Ranks that take part no more, the first first.
+    /// Ranks that left the job, in order.
     departed: Vec<Rank>,
-    /// Why no fence can end any more.
+    /// The reason why fences fail, once a rank has left.
     broken: Option<String>,
 }
 
@@ -49,7 +49,7 @@ impl Server {
         })
     }
 
-    /// What to wait for, per rank that is still there.
+    /// Returns the events to poll for, for each rank still in the job.
     pub(super) fn interests(&self) -> impl Iterator<Item = (Rank, BorrowedFd<'_>, PollFlags)> {
         (0..).zip(&self.clients).filter_map(|(rank, client)| {
             let mut events = PollFlags::IN;
@@ -58,14 +58,14 @@ impl Server {
         })
     }
 
-    /// Reads and answers what `rank` has asked, and writes what it can take.
+    /// Reads and answers requests of `rank`, and writes as much as its socket accepts.
     pub(super) fn serve(&mut self, rank: Rank) {
         if let Err(reason) = self.receive(rank).and_then(|()| self.clients[rank as usize].flush()) {
             self.left(rank, &reason);
         }
     }
 
-    /// `rank` takes part no more; whoever waits for it is told.
+    /// Marks `rank` as gone, and answers the ranks that wait for it with an error.
     pub(super) fn left(&mut self, rank: Rank, reason: &str) {
         let client = &mut self.clients[rank as usize];
         if client.socket.take().is_none() {
@@ -77,8 +77,8 @@ impl Server {
         self.end_fences(&Reply::Refused(reason));
     }
 
-    /// How many ranks left before this one. A rank that crashes leaves before its process has ended: its memory may
-    /// still be being dumped when others, who noticed, have ended already.
+    /// Returns how many ranks left before this one. A rank that crashes leaves before its process ends: the system may
+    /// still be dumping its memory when other ranks have noticed and ended.
     pub(super) fn departures_before(&self, rank: Rank) -> usize {
         self.departed.iter().take_while(|&&departed| departed != rank).count()
     }
@@ -88,7 +88,7 @@ impl Server {
         loop {
             let Some(socket) = &mut self.clients[rank as usize].socket else { return Ok(()) };
             match socket.read(&mut bytes) {
-                Ok(0) => return Err("has left the job".to_owned()),
+                Ok(0) => return Err("left the job".to_owned()),
                 Ok(count) => self.clients[rank as usize].received.extend_from_slice(&bytes[..count]),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
@@ -102,7 +102,7 @@ impl Server {
         let received = std::mem::take(&mut self.clients[rank as usize].received);
         let mut rest = &received[..];
         while let Some((content, length)) = frame(rest).map_err(|error| error.to_string())? {
-            let request = Request::decode(content).map_err(|error| format!("sent what no rank sends: {error}"))?;
+            let request = Request::decode(content).map_err(|error| format!("sent an invalid request: {error}"))?;
             self.answer(rank, request);
             rest = &rest[length..];
         }
@@ -114,9 +114,9 @@ impl Server {
         let size = self.clients.len() as u32;
         let client = &mut self.clients[rank as usize];
         let reply = match request {
-            Request::Join { version } if version != VERSION => {
-                Reply::Refused(format!("the launcher speaks version {VERSION}, this rank version {version}"))
-            }
+            Request::Join { version } if version != VERSION => Reply::Refused(format!(
+                "the launcher uses protocol version {VERSION} and this rank version {version}: use one version of cableway for both"
+            )),
             Request::Join { .. } => {
                 client.joined = true;
                 Reply::Welcome { id: self.id.clone(), secret: self.secret, rank, size }
@@ -148,7 +148,7 @@ impl Server {
         for client in self.clients.iter_mut().filter(|client| client.fencing) {
             client.fencing = false;
             client.unsent.extend(reply.encode());
-            // A rank that cannot be written to is noticed when its socket is polled next.
+            // A write error is handled when the socket is polled next.
             let _ = client.flush();
         }
     }

@@ -1,4 +1,4 @@
-//! Signals of the launcher, as something to poll.
+//! Signals of the launcher, read from a descriptor that can be polled.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -8,11 +8,11 @@ use rustix::process::Signal;
 use signal_hook::iterator::backend::SignalDelivery;
 use signal_hook::iterator::exfiltrator::SignalOnly;
 
-/// What users and schedulers send to a launcher, meaning its job.
+/// Signals that users and schedulers send to the launcher and that are forwarded to the job.
 const FORWARDED: [Signal; 8] =
     [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT, Signal::USR1, Signal::USR2, Signal::TSTP, Signal::CONT];
 
-/// From its creation on, signals wait here instead of acting on the process.
+/// The signals that arrived since its creation. They do not act on the process.
 pub(super) struct Signals {
     delivery: SignalDelivery<UnixStream, SignalOnly>,
 }
@@ -20,7 +20,7 @@ pub(super) struct Signals {
 impl Signals {
     pub(super) fn listen() -> io::Result<Self> {
         let (read, write) = UnixStream::pair()?;
-        // Under nohup, SIGHUP is ignored; it stays so, here and in the ranks.
+        // Under nohup, SIGHUP is ignored. It stays ignored here and in the ranks.
         let hangup_ignored = ignored_signals().is_some_and(|mask| mask & (1 << (Signal::HUP.as_raw() - 1)) != 0);
         let signals = FORWARDED
             .iter()
@@ -30,12 +30,12 @@ impl Signals {
         Ok(Signals { delivery: SignalDelivery::with_pipe(read, write, SignalOnly, signals)? })
     }
 
-    /// Readable when a signal waits.
+    /// Returns the descriptor, which is readable when a signal is pending.
     pub(super) fn readiness(&self) -> BorrowedFd<'_> {
         self.delivery.get_read().as_fd()
     }
 
-    /// Signals since the last call, SIGCHLD included.
+    /// Returns the signals since the last call, SIGCHLD included.
     pub(super) fn take(&mut self) -> Vec<Signal> {
         self.delivery.pending().filter_map(Signal::from_named_raw).collect()
     }
@@ -47,7 +47,7 @@ impl Drop for Signals {
     }
 }
 
-/// This process's mask of ignored signals, bit 0 for signal 1.
+/// Reads this process's mask of ignored signals; bit 0 is signal 1.
 fn ignored_signals() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"))?;

@@ -1,4 +1,4 @@
-//! The life of a job: starts its ranks, then waits for signals, questions and ends, whichever comes.
+//! The supervisor of a job: starts its ranks, then handles signals, requests of ranks and ranks that end.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
@@ -14,14 +14,14 @@ use super::signals::Signals;
 use super::watcher::Watcher;
 use super::{LaunchError, Launcher};
 
-/// What ranks are ended with.
+/// The signal that ends ranks first.
 const ENDING: [Signal; 2] = [Signal::TERM, Signal::KILL];
 
 impl Launcher {
-    /// Runs the job to its end and returns its exit code. Handles this process's signals meanwhile.
+    /// Runs the job until all ranks have ended and returns its exit code. Handles this process's signals meanwhile.
     ///
     /// # Errors
-    /// A rank does not start (the others are then ended), or the system refuses a resource.
+    /// A rank cannot be started, or a system call fails. The other ranks are then ended.
     pub fn run(&self) -> Result<u8, LaunchError> {
         let watcher = Watcher::start(self.ranks as usize).map_err(LaunchError::system("starting a watcher"))?;
         let mut signals = Signals::listen().map_err(LaunchError::system("listening for signals"))?;
@@ -45,17 +45,17 @@ struct Supervisor<'a> {
     server: Server,
     ranks: Vec<RankProcess>,
     watcher: Watcher,
-    /// The first to fail.
+    /// The first rank that failed.
     failure: Option<Failure>,
-    /// When ranks that have been told to end are killed.
+    /// The time at which ranks that got SIGTERM are killed.
     deadline: Option<Instant>,
-    /// SIGINTs and SIGTERMs so far.
+    /// The number of SIGINTs and SIGTERMs so far.
     interrupts: u32,
 }
 
 struct Failure {
     exit_code: u8,
-    /// How many ranks had left the job before.
+    /// The number of ranks that had left the job before.
     departures: usize,
 }
 
@@ -81,13 +81,13 @@ impl<'a> Supervisor<'a> {
         Ok((job, tagger))
     }
 
-    /// Waits until there is something to do, and serves ranks that have asked something.
+    /// Waits for an event, and answers requests of ranks.
     fn wait(&mut self, signals: &Signals) -> Result<(), LaunchError> {
         let interests: Vec<_> = self.server.interests().collect();
         let mut fds = vec![PollFd::from_borrowed_fd(signals.readiness(), PollFlags::IN)];
         fds.extend(interests.iter().map(|&(_, fd, events)| PollFd::from_borrowed_fd(fd, events)));
         let left = self.deadline.map(|at| at.saturating_duration_since(Instant::now()));
-        // A deadline too far away to be told to the system is none.
+        // A deadline too far away for the system call counts as none.
         let timeout = left.and_then(|left| Timespec::try_from(left).ok());
         match poll(&mut fds, timeout.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
@@ -136,12 +136,12 @@ impl<'a> Supervisor<'a> {
                 ended.push((number, status));
             }
         }
-        // Of several that ended at once, one that was killed is the likelier cause of the others' end.
+        // Of several ranks that ended at once, a killed one is more likely to have caused the end of the others.
         ended.sort_by_key(|(_, status)| status.signal().is_none());
         for (rank, status) in ended {
-            // What it said last is read before it counts as gone.
+            // Read its last requests before marking it as gone.
             self.server.serve(rank);
-            self.server.left(rank, &format!("has ended ({})", describe(status)));
+            self.server.left(rank, &format!("ended ({})", describe(status)));
             if !status.success() {
                 self.failed(rank, status);
             }
@@ -164,17 +164,17 @@ impl<'a> Supervisor<'a> {
         if !interrupted {
             let consequence = match (first && others, self.launcher.keep_going) {
                 (false, _) => "",
-                (true, true) => "; the others go on",
+                (true, true) => "; the others continue",
                 (true, false) => "; the others are ended",
             };
             log::error!("rank {rank} of {} ended: {}{consequence}", self.ranks.len(), describe(status));
         }
         if first && others && !self.launcher.keep_going {
-            // Who was interrupted has been told already.
+            // After an interrupt the user knows why ranks end.
             if !interrupted {
                 self.signal_all(Signal::TERM);
             }
-            // A stopped process acts on a signal only when it goes on.
+            // A stopped process handles a signal only after it continues.
             self.signal_all(Signal::CONT);
             self.deadline = Instant::now().checked_add(self.launcher.grace);
         }
@@ -198,7 +198,7 @@ fn describe(status: ExitStatus) -> String {
     }
 }
 
-/// Those that end processes in practice.
+/// Returns the name of a signal that commonly ends processes.
 fn name(signal: Signal) -> Option<&'static str> {
     Some(match signal {
         Signal::INT => "SIGINT",

@@ -1,24 +1,25 @@
-//! A process that outlives the launcher by a moment: what ranks have started does not notice that the launcher was
-//! killed, so the watcher does, and ends their process groups.
+//! The watcher: a process that ends the ranks' process groups if the launcher is killed. Processes that ranks started do
+//! not notice by themselves that the launcher was killed.
 
 use std::io::{self, PipeWriter, Write as _};
 use std::os::fd::{AsRawFd, RawFd};
 
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
-/// Alive as long as this value.
+/// The watcher process. It lives as long as this value.
 pub(super) struct Watcher {
     process: Pid,
-    /// Process groups that begin, and, negative, that have ended. The watcher reads its end when this process is gone.
+    /// Carries the numbers of process groups that start, and the negative numbers of those that ended. The watcher reads
+    /// end of file when this process is gone.
     pipe: PipeWriter,
 }
 
 impl Watcher {
-    /// For at most `groups` process groups at a time. To be called before signals have handlers: the watcher leaves
-    /// them as they are.
+    /// Starts the watcher for at most `groups` process groups at a time. Call it before installing signal handlers: the
+    /// watcher inherits them.
     pub(super) fn start(groups: usize) -> io::Result<Self> {
         let (read, pipe) = io::pipe()?;
-        // Made here, for the watcher must not allocate.
+        // Allocated before the fork, because the watcher must not allocate.
         let groups = Vec::with_capacity(groups);
         // SAFETY: the child makes system calls only, as a child of a process that may have threads must.
         match unsafe { libc::fork() } {
@@ -31,19 +32,19 @@ impl Watcher {
         }
     }
 
-    /// A rank leads a process group from now on.
+    /// Adds the process group of a rank.
     pub(super) fn begin(&mut self, group: Pid) {
         self.say(group.as_raw_nonzero().get());
     }
 
-    /// Its number may be another's from now on.
+    /// Removes a process group, whose number the system may now reuse.
     pub(super) fn end(&mut self, group: Pid) {
         self.say(-group.as_raw_nonzero().get());
     }
 
     fn say(&mut self, word: i32) {
         if let Err(error) = self.pipe.write_all(&word.to_ne_bytes()) {
-            log::debug!("nobody watches the launcher: {error}");
+            log::debug!("the launcher's watcher is gone: {error}");
         }
     }
 }
@@ -58,11 +59,11 @@ impl Drop for Watcher {
     }
 }
 
-/// The watcher's life.
+/// Runs the watcher.
 fn watch(pipe: RawFd, mut groups: Vec<i32>) -> ! {
     // SAFETY: system calls on descriptors of this process, which nobody else uses, and on memory of this frame.
     unsafe {
-        // Not what a terminal sends to the launcher's group, nor anything that the launcher has open.
+        // Leave the launcher's process group, so that signals of the terminal do not arrive, and close its descriptors.
         libc::setpgid(0, 0);
         libc::dup2(pipe, 0);
         libc::syscall(libc::SYS_close_range, 1, libc::c_uint::MAX, 0);

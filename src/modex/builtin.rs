@@ -1,4 +1,4 @@
-//! The client of the built-in launcher: one inherited socket, questions and answers.
+//! The client of the built-in launcher: requests and replies over one inherited socket.
 
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -14,17 +14,17 @@ use rustix::io::FdFlags;
 use super::support::modex_error;
 use super::wire::{MAX_FRAME, Reply, Request, VERSION, frame};
 
-/// `FD:INODE` of the socket to the launcher. The inode tells the socket from a stranger that got its number after a
-/// wrapper closed what it did not know.
+/// Holds `FD:INODE` of the socket to the launcher. The inode shows whether the descriptor is still that socket: a wrapper
+/// program may have closed it and opened another file under its number.
 pub(crate) const SOCKET_VARIABLE: &str = "CABLEWAY_JOB_SOCKET";
-/// For scripts: this process's rank.
+/// The rank of this process, for scripts.
 pub(crate) const RANK_VARIABLE: &str = "CABLEWAY_JOB_RANK";
-/// For scripts: how many ranks there are.
+/// The number of ranks, for scripts.
 pub(crate) const SIZE_VARIABLE: &str = "CABLEWAY_JOB_SIZE";
-/// For scripts: this process's place among the ranks of its node.
+/// The index of this process among the ranks of its node, for scripts.
 pub(crate) const LOCAL_RANK_VARIABLE: &str = "CABLEWAY_JOB_LOCAL_RANK";
 
-/// The value of [`SOCKET_VARIABLE`] for `socket`.
+/// Returns the value of [`SOCKET_VARIABLE`] for `socket`.
 pub(crate) fn announce(socket: BorrowedFd<'_>) -> std::io::Result<String> {
     use std::os::fd::AsRawFd;
     Ok(format!("{}:{}", socket.as_raw_fd(), rustix::fs::fstat(socket)?.st_ino))
@@ -38,7 +38,7 @@ pub(super) struct BuiltIn {
 impl BuiltIn {
     pub(super) fn join() -> Result<Self, ModexError> {
         let socket = inherited_socket().map_err(|reason| modex_error("joining the job", reason))?;
-        // The launcher is to see it close when this process ends, whatever children it has.
+        // Children must not keep the socket open: the launcher watches it close when this process ends.
         let launcher = Unshared::new(UnixStream::from(socket));
         let asked = ask(&launcher, &Request::Join { version: VERSION });
         let job = match asked.map_err(|reason| modex_error("joining the job", reason))? {
@@ -61,7 +61,7 @@ impl Modex for BuiltIn {
     fn put(&self, key: &str, value: &[u8]) -> Result<(), ModexError> {
         let bytes = Request::Put { key: key.to_owned(), value: value.to_owned() }.encode();
         let sent = if bytes.len() - 4 > MAX_FRAME {
-            Err(format!("{} bytes are more than the launcher takes", value.len()))
+            Err(format!("the value has {} bytes, more than the launcher accepts", value.len()))
         } else {
             (&**self.launcher.lock()).write_all(&bytes).map_err(lost)
         };
@@ -85,7 +85,7 @@ impl Modex for BuiltIn {
     }
 }
 
-/// Takes over the socket that the launcher left open in this process; children of this process do not get it.
+/// Takes over the socket that the launcher left open in this process. Children of this process do not inherit it.
 fn inherited_socket() -> Result<OwnedFd, String> {
     static TAKEN: AtomicBool = AtomicBool::new(false);
 
@@ -94,8 +94,8 @@ fn inherited_socket() -> Result<OwnedFd, String> {
         .split_once(':')
         .and_then(|(fd, inode)| Some((fd.parse::<RawFd>().ok()?, inode.parse::<u64>().ok()?)))
         .filter(|&(fd, _)| fd >= 0)
-        .ok_or_else(|| format!("{SOCKET_VARIABLE}='{announced}' is not what the launcher writes"))?;
-    // SAFETY: used for nothing but the check that the descriptor is open and what it says it is.
+        .ok_or_else(|| format!("invalid {SOCKET_VARIABLE} '{announced}': FD:INODE is expected"))?;
+    // SAFETY: used only to check that the descriptor is open and is the socket.
     let found = rustix::fs::fstat(unsafe { BorrowedFd::borrow_raw(fd) });
     if !found.is_ok_and(|found| found.st_ino == inode) {
         return Err(format!(
@@ -106,8 +106,8 @@ fn inherited_socket() -> Result<OwnedFd, String> {
     if TAKEN.swap(true, Ordering::AcqRel) {
         return Err("this process has joined its job before; a process joins once".to_owned());
     }
-    // SAFETY: the descriptor is the launcher's socket by its inode, nobody else in this process knows of it, and
-    // `TAKEN` sees to it that ownership is taken once.
+    // SAFETY: the inode shows that the descriptor is the launcher's socket. Nothing else in this process uses it, and
+    // `TAKEN` ensures that ownership is taken once.
     let socket = unsafe { OwnedFd::from_raw_fd(fd) };
     rustix::io::fcntl_setfd(socket.as_fd(), FdFlags::CLOEXEC).map_err(|error| error.to_string())?;
     Ok(socket)
@@ -131,6 +131,6 @@ fn lost(error: std::io::Error) -> String {
 fn unexpected(what: impl Into<String>, reply: Reply) -> ModexError {
     match reply {
         Reply::Refused(reason) => modex_error(what, reason),
-        _ => modex_error(what, "the launcher answered another question"),
+        _ => modex_error(what, "the launcher sent a reply to another request"),
     }
 }

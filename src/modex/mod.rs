@@ -1,5 +1,5 @@
-//! How this process finds the others of its job: through the built-in launcher, through PMIx where another launcher
-//! (`mpirun`, `prterun`, `srun`) started it, or not at all because it is alone.
+//! Finds the other processes of the job: through the built-in launcher, or through PMIx if another launcher (`mpirun`,
+//! `prterun`, `srun`) started this process. A process without a launcher is a job of its own.
 
 mod builtin;
 mod pmix;
@@ -13,20 +13,20 @@ use cableway_btl::{Modex, ModexError};
 
 use support::modex_error;
 
-/// Who started this process.
+/// The launcher that started this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StartedBy {
     /// `cableway run`, or a [`Launcher`](crate::launcher::Launcher) of a program.
     Cableway,
-    /// A launcher that offers PMIx.
+    /// A launcher with PMIx.
     Pmix,
-    /// Nobody who knows of jobs: a job of one process.
+    /// No launcher: a job of one process.
     Nobody,
 }
 
 impl StartedBy {
-    /// Reads this process's environment.
+    /// Detects the launcher by this process's environment.
     pub fn detect() -> Self {
         if std::env::var_os(builtin::SOCKET_VARIABLE).is_some() {
             StartedBy::Cableway
@@ -37,11 +37,11 @@ impl StartedBy {
         }
     }
 
-    /// Joins the job. With a launcher this can be done once in the life of a process.
+    /// Joins the job. A process started by a launcher can join once.
     ///
     /// # Errors
-    /// The launcher cannot be reached, this process has joined before, or `srun` started it with others but offers no
-    /// PMIx: each would be a job of its own.
+    /// The launcher cannot be reached, this process has joined before, or `srun` started several processes without PMIx,
+    /// so that each would be a separate job.
     pub fn join(self) -> Result<Arc<dyn Modex>, ModexError> {
         Ok(match self {
             StartedBy::Cableway => Arc::new(builtin::BuiltIn::join()?),
@@ -54,8 +54,8 @@ impl StartedBy {
     }
 }
 
-/// Whether this process is by itself indeed: Slurm starts tasks without PMIx unless it is told otherwise, and programs
-/// would take themselves for as many jobs of one process.
+/// Checks that this process is really alone. Slurm starts tasks without PMIx by default, and each task would otherwise
+/// become a job of one process.
 fn alone() -> Result<(), ModexError> {
     const TASKS: &str = "SLURM_STEP_NUM_TASKS";
     match std::env::var(TASKS).ok().and_then(|tasks| tasks.parse::<u32>().ok()) {
@@ -71,7 +71,7 @@ pub(crate) use support::{random_job_id, random_secret};
 
 pub(crate) use builtin::{LOCAL_RANK_VARIABLE, RANK_VARIABLE, SIZE_VARIABLE, SOCKET_VARIABLE, announce};
 
-/// The PMIx library that a job of another launcher would be joined through; none if it is not installed.
+/// Returns the name of the PMIx library on the loader's path, or `None` if there is none.
 pub fn pmix_library() -> Option<&'static str> {
     pmix::library()
 }

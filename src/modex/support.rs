@@ -2,7 +2,7 @@
 
 use cableway_btl::ModexError;
 
-/// Returns 32 bytes that nobody can guess.
+/// Returns 32 bytes from the system's random generator.
 pub(crate) fn random_secret() -> std::io::Result<[u8; 32]> {
     let mut secret = [0; 32];
     let mut filled = 0;

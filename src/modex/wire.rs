@@ -1,50 +1,50 @@
-//! What a rank and the built-in launcher say to each other, over one stream socket per rank.
+//! Messages between a rank and the built-in launcher, over one stream socket for each rank.
 //!
 //! ```text
 //! frame    | length: u32 | kind: u8 | body: length - 1 bytes |     little-endian; at most MAX_FRAME bytes
 //! text     | length: u16 | UTF-8 |
 //! ```
 //!
-//! A rank joins first. Then it asks, one question at a time; a `Put` has no reply, everything else has one.
+//! A rank sends `Join` first. It then sends one request at a time. Every request but `Put` has a reply.
 
 use cableway_base::Rank;
 
-/// Spoken by both sides; a rank of another version is turned away.
+/// The version of the protocol. The launcher refuses ranks with another version.
 pub(crate) const VERSION: u32 = 1;
 
 /// Longest frame either side accepts, its length field not counted.
 pub(crate) const MAX_FRAME: usize = 16 << 20;
 
-/// From a rank.
+/// A request of a rank.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Request {
-    /// The first frame: who am I?
+    /// Join the job: the first request.
     Join { version: u32 },
     /// Publish a value.
     Put { key: String, value: Vec<u8> },
-    /// Wait for everyone.
+    /// Wait for all ranks.
     Fence,
-    /// What did `peer` publish?
+    /// Read a value that `peer` published.
     Get { peer: Rank, key: String },
 }
 
-/// From the launcher.
+/// A reply of the launcher.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Reply {
-    /// To `Join`. The secret travels here and nowhere else: arguments and environment can be read by others.
+    /// The reply to `Join`. The secret is sent here, because other users can read arguments and environment.
     Welcome { id: String, secret: [u8; 32], rank: Rank, size: u32 },
-    /// To `Fence`.
+    /// The reply to `Fence`.
     AllCame,
-    /// To `Get`.
+    /// The reply to `Get`.
     Value(Option<Vec<u8>>),
-    /// To anything that cannot be done: why.
+    /// The reply to a request that failed, with the reason.
     Refused(String),
 }
 
-/// Why bytes are no frame of ours.
+/// An error in decoding a frame.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Malformed {
-    #[error("a frame of {0} bytes is longer than any of ours")]
+    #[error("a frame has {0} bytes, more than the longest one allowed")]
     TooLong(usize),
     #[error("a frame ends too early")]
     Short,
@@ -56,7 +56,7 @@ pub(crate) enum Malformed {
     Kind(u8),
 }
 
-/// The first whole frame's content in `bytes`, and how many bytes it takes up; none while it is incomplete.
+/// Returns the content of the first frame in `bytes` and the bytes that the frame takes, or `None` if it is incomplete.
 pub(crate) fn frame(bytes: &[u8]) -> Result<Option<(&[u8], usize)>, Malformed> {
     let Some((length, rest)) = bytes.split_first_chunk::<4>() else { return Ok(None) };
     let length = u32::from_le_bytes(*length) as usize;
@@ -138,7 +138,7 @@ impl Writer {
         self
     }
 
-    /// A text longer than its length field can say is cut; keys and job names are far shorter.
+    /// Cuts a text that is too long for its length field. Keys and job names are far shorter.
     fn text(mut self, text: &str) -> Self {
         let longest = (0..=text.len().min(usize::from(u16::MAX))).rev().find(|&at| text.is_char_boundary(at));
         let text = &text[..longest.unwrap_or(0)];

@@ -1,4 +1,4 @@
-//! What the command says to wrong input.
+//! The command line: errors for wrong input, and the output of commands.
 
 use std::process::Command;
 
@@ -187,7 +187,7 @@ fn every_route_is_compared() {
     assert!(finished.stdout.contains("## sm") && !finished.stdout.contains("## host-beside-devices"), "{finished:?}");
     for printed in [&finished.stdout, &finished.stderr] {
         assert!(printed.contains("one-device (1)") && printed.contains("irregular-8 (2)"), "{finished:?}");
-        assert!(printed.contains("there are 0"), "{finished:?}");
+        assert!(printed.contains("this machine has 0"), "{finished:?}");
     }
 }
 

@@ -1,5 +1,5 @@
-//! What copies cost, as two processes believe it: they decide by it, and however they differ, every message arrives.
-//! Figures of the simulated driver mean nothing, so that these are made up.
+//! Costs of copies: ranks decide by them, and every message arrives even if the costs of two ranks differ. The figures
+//! are made up, because those of the simulated driver are meaningless.
 
 use std::path::{Path, PathBuf};
 
@@ -7,13 +7,13 @@ use crate::device_copy::{direct, messages, run, told};
 use crate::support::{Driver, Finished, Test, cableway, eventually, finish, shell_job, skip, this};
 
 pub(crate) const TESTS: &[Test] = &[
-    ("device_costs::ranks_decide_by_what_was_measured", ranks_decide_by_what_was_measured),
-    ("device_costs::each_believes_that_the_other_should_copy", each_believes_that_the_other_should_copy),
+    ("device_costs::ranks_decide_by_measured_costs", ranks_decide_by_measured_costs),
+    ("device_costs::both_ranks_expect_the_other_to_copy", both_ranks_expect_the_other_to_copy),
     ("device_costs::ranks_that_begin_together_write_one_file_each", ranks_that_begin_together),
-    ("device_costs::explain_and_info_say_what_is_known", explain_and_info_say_what_is_known),
+    ("device_costs::explain_and_info_print_known_costs", explain_and_info_print_known_costs),
 ];
 
-/// A folder of the test's own, gone at its end.
+/// A temporary folder, removed when dropped.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -45,7 +45,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 const QUICK: &str = "1.000 us 900.000 GB/s";
 const SLOW: &str = "900.000 us 0.100 GB/s";
 
-/// What a rank believes.
+/// The costs that a rank assumes.
 #[derive(Clone, Copy)]
 struct Beliefs {
     push: &'static str,
@@ -57,7 +57,7 @@ const PUSH: Beliefs = Beliefs { push: QUICK, pull: "40.000 us 90.000 GB/s", to_h
 const PULL: Beliefs = Beliefs { push: "40.000 us 90.000 GB/s", pull: QUICK, to_host: SLOW };
 const HOST: Beliefs = Beliefs { push: SLOW, pull: SLOW, to_host: QUICK };
 
-/// Fills a folder with files of all devices that say this.
+/// Writes files with these costs for all devices to a folder.
 fn believe(folder: &Path, beliefs: Beliefs) {
     // A measurement that takes too long on a busy machine is continued the next time.
     let driver = Driver::find().folder;
@@ -97,7 +97,7 @@ fn on_one_simulated_driver() -> bool {
     simulated
 }
 
-fn ranks_decide_by_what_was_measured() {
+fn ranks_decide_by_measured_costs() {
     if !on_one_simulated_driver() {
         return;
     }
@@ -114,7 +114,7 @@ fn ranks_decide_by_what_was_measured() {
     assert!(direct(&finished) >= messages(2, 0).1 && told(&finished, "stored ") == 0, "{finished:#?}");
     let finished = exchange(HOST, &[]);
     assert_eq!(direct(&finished), 0, "{finished:#?}");
-    // What is set by hand holds.
+    // Parameters set by the user win.
     let by_hand = ["--set", "device_direct_latency=10us", "--set", "device_direct_rate=350G"];
     let both = [&by_hand[..], &["--set", "device_push_latency=1us"]].concat();
     let finished = exchange(PULL, &both);
@@ -124,7 +124,7 @@ fn ranks_decide_by_what_was_measured() {
     assert!(direct(&finished) >= messages(2, 0).1, "{finished:#?}");
 }
 
-/// Two ranks that believe what their rank's folder says.
+/// Runs two ranks, each with the costs in its own folder.
 fn exchange_apart(ranks: u32, folder: &Folder, variables: &[(&str, &str)]) -> Finished {
     let driver = Driver::find().folder;
     let [program, role] = this("device_exchange");
@@ -136,7 +136,7 @@ fn exchange_apart(ranks: u32, folder: &Folder, variables: &[(&str, &str)]) -> Fi
     finish(job.envs(variables.iter().copied()))
 }
 
-fn each_believes_that_the_other_should_copy() {
+fn both_ranks_expect_the_other_to_copy() {
     if !on_one_simulated_driver() {
         return;
     }
@@ -178,7 +178,7 @@ fn cached_info(folder: &Folder) -> String {
     finished.stdout
 }
 
-fn explain_and_info_say_what_is_known() {
+fn explain_and_info_print_known_costs() {
     if !on_one_simulated_driver() {
         return;
     }

@@ -1,5 +1,5 @@
-//! Device memory in blocks, sent and received by every pair of layouts: kernels copy from place to place what lies at
-//! regular distances, pack what does not, and what they do not copy arrives all the same.
+//! Device memory in blocks, sent and received with every pair of layouts. Kernels copy regular blocks directly and pack
+//! irregular ones. Messages also arrive without kernels.
 
 use std::error::Error;
 
@@ -9,7 +9,7 @@ use crate::support::{Driver, Finished, Role, Test, finish, role_job};
 
 pub(crate) const TESTS: &[Test] = &[
     ("device_shapes::every_layout_to_every_other", every_layout_to_every_other),
-    ("device_shapes::kernels_that_find_no_room", kernels_that_find_no_room),
+    ("device_shapes::kernels_without_scratch_memory", kernels_without_scratch_memory),
     ("device_shapes::packed_by_kernels", packed_by_kernels),
     ("device_shapes::without_kernels", without_kernels),
     ("device_shapes::a_peer_killed_between_pieces_is_an_error_soon", killed_between_pieces),
@@ -27,7 +27,7 @@ fn run(options: &[&str], variables: &[(&str, &str)]) -> Finished {
     finish(job.envs(variables.iter().copied())).assert_success()
 }
 
-/// Copies that ranks say they had made from device to device, in all.
+/// Returns the number of copies from device to device that all ranks report.
 fn direct(finished: &Finished) -> u64 {
     let counts = finished.stdout.lines().filter_map(|line| line.strip_prefix("direct "));
     counts.map(|count| count.parse::<u64>().expect("a count")).sum()
@@ -68,7 +68,7 @@ fn every_layout_to_every_other() {
     run(&["--set", "device_scratch_size=64K"], &[]);
 }
 
-fn kernels_that_find_no_room() {
+fn kernels_without_scratch_memory() {
     if Driver::find().simulated {
         for patience in ["100us", "1s"] {
             let set = format!("device_kernel_patience={patience}");
@@ -82,7 +82,7 @@ fn kernels_that_find_no_room() {
     }
 }
 
-/// Through host memory, which kernels fill and empty where they can.
+/// Sends through host memory, which kernels fill and empty if they can.
 fn packed_by_kernels() {
     for staged in ["device_ipc=no", "btl=tcp"] {
         for latency in ["0us", "4us"] {
@@ -113,7 +113,7 @@ fn killed_between_pieces() {
     }
 }
 
-/// Ranks 0 and 2 receive hundreds of pieces of rank 1, which dies among them; then they go on with each other.
+/// Ranks 0 and 2 receive hundreds of pieces of rank 1, which dies meanwhile. Then they exchange messages with each other.
 fn killed() -> Outcome {
     /// Of 1200 bytes each.
     const ELEMENTS: u64 = 4000;

@@ -1,11 +1,11 @@
-//! Memory that one process maps of another's, and that is passed by file descriptor, as is its pool.
+//! Device memory that another process maps through file descriptors: virtual memory management and pools.
 
 use crate::device_copy::{ONE_DEVICE, direct, run, told};
 use crate::support::{Test, skip};
 
 pub(crate) const TESTS: &[Test] = &[
     ("device_shared::memory_of_virtual_memory_management_is_passed_by_descriptor", passed_by_descriptor),
-    ("device_shared::buffers_in_several_pieces_are_passed_as_so_many_descriptors", passed_as_several),
+    ("device_shared::each_piece_of_a_buffer_is_passed_as_a_descriptor", passed_as_several),
     ("device_shared::memory_of_pools_is_mapped_for_a_message_at_a_time", of_pools),
 ];
 

@@ -1,4 +1,4 @@
-//! Ranks that die, and what the others make of it.
+//! Ranks that die, and the errors of the others.
 
 use std::error::Error;
 use std::time::{Duration, Instant};
@@ -39,7 +39,7 @@ pub(crate) fn kill_myself() -> Outcome {
     Err("still alive".into())
 }
 
-/// That `operation` ends with an error about rank 1, soon.
+/// Checks that `operation` soon fails with an error about rank 1.
 fn fails_soon(what: &str, operation: impl FnOnce() -> Result<(), cableway::Error>) -> Outcome {
     let start = Instant::now();
     let error = operation().err().ok_or_else(|| format!("{what} worked with a dead peer"))?;
@@ -52,7 +52,7 @@ fn fails_soon(what: &str, operation: impl FnOnce() -> Result<(), cableway::Error
     }
 }
 
-/// That the survivors can still talk.
+/// Checks that the survivors can still exchange messages.
 pub(crate) fn others_go_on(on: &Communicator) -> Outcome {
     let other = 2 - on.rank();
     for _ in 0..100 {

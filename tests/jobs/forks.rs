@@ -11,7 +11,7 @@ use crate::support::{Role, Test, finish, over, role_job, transports};
 pub(crate) const TESTS: &[Test] = &[
     ("forks::a_killed_rank_is_noticed_while_its_child_lives", || every_transport("dies_with_child")),
     ("forks::a_killed_rank_is_noticed_though_its_child_ran_no_handlers", || every_transport("dies_with_cloned_child")),
-    ("forks::a_child_that_ends_like_a_rank_harms_nobody", child_ends_everywhere),
+    ("forks::a_child_that_ends_like_a_rank_harms_no_rank", child_ends_everywhere),
 ];
 
 pub(crate) const ROLES: &[Role] = &[
@@ -22,7 +22,7 @@ pub(crate) const ROLES: &[Role] = &[
 
 type Outcome = Result<(), Box<dyn Error>>;
 
-/// The child's process id in the parent, nothing in the child.
+/// Forks; returns the child's process id in the parent, and `None` in the child.
 fn fork() -> std::io::Result<Option<Pid>> {
     // SAFETY: the rank has no other thread that could hold a lock, so the child may go on like any program.
     match unsafe { libc::fork() } {
@@ -31,7 +31,7 @@ fn fork() -> std::io::Result<Option<Pid>> {
     }
 }
 
-/// As [`fork`], but nothing that was registered with `pthread_atfork` runs.
+/// Forks as [`fork`] does, without running handlers of `pthread_atfork`.
 fn clone_process() -> std::io::Result<Option<Pid>> {
     // SAFETY: without flags and without a stack it does what fork(2) does; the rank has no other thread.
     match unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) } {
@@ -44,7 +44,7 @@ fn clone_process() -> std::io::Result<Option<Pid>> {
 fn dies_with_child(fork: fn() -> std::io::Result<Option<Pid>>) -> Outcome {
     let world = World::init()?;
     let on = world.communicator();
-    // Everybody is connected to everybody.
+    // All ranks are connected to each other.
     on.barrier()?;
     for peer in (0..3).filter(|&peer| peer != world.rank()) {
         on.sendrecv(&[1_u8], (peer, 1), &mut [0_u8], (peer, 1))?;
@@ -137,7 +137,7 @@ fn child_ends() -> Outcome {
                 return Err(format!("the child ended with {status:?}").into());
             }
         }
-        // Nothing is sent before everybody has a child.
+        // Ranks send only after each of them has a child.
         on.barrier()?;
         on.send(&[7_u8; 8], next, 2)?;
         coming.wait()?;

@@ -15,7 +15,7 @@ pub(crate) const TESTS: &[Test] = &[
         run("btl=sm", "five_gib");
         run("btl=tcp", "five_gib");
     }),
-    ("huge::the_length_of_five_gib_does", || {
+    ("huge::a_truncated_message_tells_its_length_of_five_gib", || {
         run("btl=sm", "five_gib_truncated");
         run("btl=tcp", "five_gib_truncated");
     }),

@@ -1,4 +1,4 @@
-//! Ranks that leave the job in good order, or were never met, and what the others make of it.
+//! Ranks that leave the job in good order, or before they were connected, and the errors of the others.
 
 use std::error::Error;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,16 +10,16 @@ use crate::faults::{kill_myself, others_go_on, survived};
 use crate::support::{PATIENT, Role, SOON, Test, finish, over, role_job, transports};
 
 pub(crate) const TESTS: &[Test] = &[
-    ("leaving::who_waits_for_a_peer_that_left_is_told", || on_every_transport(3, "one_leaves", 2)),
-    ("leaving::a_receive_from_anybody_waits_for_the_last", || on_every_transport(3, "all_leave", 1)),
-    ("leaving::a_peer_that_left_before_it_was_met_is_found_out", || on_every_transport(3, "leaves_unmet", 2)),
-    ("leaving::a_peer_that_leaves_unmet_while_it_is_awaited_is_found_out", || {
+    ("leaving::waiting_for_a_peer_that_left_fails", || on_every_transport(3, "one_leaves", 2)),
+    ("leaving::a_receive_from_any_waits_for_the_last_peer", || on_every_transport(3, "all_leave", 1)),
+    ("leaving::a_peer_that_left_before_it_was_met_is_noticed", || on_every_transport(3, "leaves_unmet", 2)),
+    ("leaving::a_peer_that_leaves_unmet_while_it_is_awaited_is_noticed", || {
         on_every_transport(3, "leaves_unmet_later", 2);
     }),
-    ("leaving::a_peer_killed_before_it_was_met_is_found_out", || on_every_transport(3, "dies_unmet", 2)),
-    ("leaving::a_peer_killed_unmet_while_it_is_awaited_is_found_out", || on_every_transport(3, "dies_unmet_later", 2)),
+    ("leaving::a_peer_killed_before_it_was_met_is_noticed", || on_every_transport(3, "dies_unmet", 2)),
+    ("leaving::a_peer_killed_unmet_while_it_is_awaited_is_noticed", || on_every_transport(3, "dies_unmet_later", 2)),
     ("leaving::ranks_that_end_at_different_times_notice_nothing", || on_every_transport(4, "staggered_ends", 4)),
-    ("leaving::a_receive_that_is_cancelled_does_not_mind", || on_every_transport(2, "cancels", 1)),
+    ("leaving::a_cancelled_receive_survives_its_sender", || on_every_transport(2, "cancels", 1)),
 ];
 
 pub(crate) const ROLES: &[Role] = &[
@@ -35,13 +35,13 @@ pub(crate) const ROLES: &[Role] = &[
 
 type Outcome = Result<(), Box<dyn Error>>;
 
-/// Long enough for the others to wait, most times; whatever they have done until then, the test is to pass.
+/// Long enough for the others to wait in most runs. The test passes whatever they have done until then.
 const LATER: Duration = Duration::from_millis(200);
 
-/// The tag of a message that says that the sender waits.
+/// The tag of messages of ranks that are about to wait.
 const WAITS: i32 = 9;
 
-/// Runs a job over each transport, and with the choice left to the engine; so many ranks say that they survived.
+/// Runs a job over each transport, and with the transports that the engine chooses. Checks how many ranks survived.
 fn on_every_transport(ranks: u32, role: &str, survivors: usize) {
     let any = ["--set", PATIENT].map(str::to_owned).to_vec();
     for options in transports().iter().map(|btl| over(btl)).chain([any]) {
@@ -52,7 +52,7 @@ fn on_every_transport(ranks: u32, role: &str, survivors: usize) {
     }
 }
 
-/// That `operation` ends soon with an error about `peer` that `is` what is expected.
+/// Checks that `operation` soon fails with an error about `peer` for which `is` holds.
 fn ends_soon<T>(
     what: &str,
     is: fn(&EngineError, u32) -> bool,
@@ -79,7 +79,7 @@ fn gave_up(error: &EngineError, of: u32) -> bool {
     has_left(error, of) || matches!(error, EngineError::PeerGaveUp { peer, .. } if *peer == of)
 }
 
-/// Of a peer that was not met, nobody may know how it ended.
+/// A peer that was never connected may have left or died.
 fn is_gone(error: &EngineError, of: u32) -> bool {
     has_left(error, of)
         || matches!(error, EngineError::PeerFailed { peer, .. } | EngineError::Unreachable { peer, .. } if *peer == of)
@@ -114,7 +114,7 @@ fn one_leaves() -> Outcome {
     ends_soon("late send", has_left, 1, || on.send(&small, 1, 0))?;
     ends_soon("late large send", has_left, 1, || on.send(&large, 1, 0))?;
     ends_soon("late synchronous send", has_left, 1, || on.ssend(&small, 1, 0))?;
-    // Anybody else may still send.
+    // Other ranks may still send.
     let other = 2 - on.rank();
     on.scope(|scope| -> Outcome {
         let receive = scope.irecv(&mut small, Any, 7)?;
@@ -157,7 +157,7 @@ fn all_leave() -> Outcome {
     survived()
 }
 
-/// Rank 1 ends without ever having sent anything.
+/// Rank 1 ends without having sent a message.
 fn unmet(after: Duration, killed: bool) -> Outcome {
     let world = World::init()?;
     let on = world.communicator();
@@ -182,7 +182,7 @@ fn unmet(after: Duration, killed: bool) -> Outcome {
     survived()
 }
 
-/// Warnings and errors that were logged.
+/// The number of logged warnings and errors.
 static COMPLAINTS: AtomicUsize = AtomicUsize::new(0);
 
 struct Complaints;

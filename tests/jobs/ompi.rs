@@ -10,7 +10,7 @@ use crate::support::{Finished, Test, cableway, finish};
 pub(crate) const TESTS: &[Test] = &[
     ("ompi::an_installation_for_a_user_is_undone_exactly", an_installation_for_a_user_is_undone_exactly),
     ("ompi::an_installation_in_a_prefix_is_undone_exactly", an_installation_in_a_prefix_is_undone_exactly),
-    ("ompi::what_does_not_fit_is_refused_with_a_reason", what_does_not_fit_is_refused_with_a_reason),
+    ("ompi::unsuitable_components_are_refused_with_a_reason", unsuitable_components_are_refused_with_a_reason),
     ("ompi::status_says_what_to_do", status_says_what_to_do),
 ];
 
@@ -184,14 +184,14 @@ fn an_installation_in_a_prefix_is_undone_exactly() {
     assert_eq!(machine.files(), was);
 }
 
-fn what_does_not_fit_is_refused_with_a_reason() {
+fn unsuitable_components_are_refused_with_a_reason() {
     let machine = Machine::new("refused", "5.0.7");
     let was = machine.files();
     let other = machine.component("4.1.4");
     let nothing = machine.write("nothing.so", "nothing");
     let cases: &[(&[&str], &[&str])] = &[
         (&["install", "--component", other.to_str().expect("plain")], &["4.1.4", "5.0.7"]),
-        (&["install", "--component", nothing.to_str().expect("plain")], &["nothing.so is no component"]),
+        (&["install", "--component", nothing.to_str().expect("plain")], &["nothing.so is not a component"]),
         (&["install", "--component", "/no/such.so"], &["/no/such.so"]),
         (&["install", "--prefix", "/no/such"], &["/no/such/bin/ompi_info"]),
     ];

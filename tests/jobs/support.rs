@@ -1,4 +1,4 @@
-//! What the tests share: finding the command, starting jobs, waiting for them with a limit.
+//! Helpers of the tests: find the command, start jobs, and wait for them with a limit.
 
 use std::io::{Read, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,10 +11,10 @@ use libtest_mimic::Failed;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-/// A name and what it tests: panics are failures.
+/// The name of a test and its function, which panics to fail.
 pub(crate) type Test = (&'static str, fn());
 
-/// A name and what the rank does: an error ends it with exit code 1.
+/// The name of a role and its function. An error ends the rank with exit code 1.
 pub(crate) type Role = (&'static str, fn() -> Result<(), Box<dyn std::error::Error>>);
 
 pub(crate) fn run(test: fn()) -> Result<(), Failed> {
@@ -111,7 +111,7 @@ pub(crate) struct Running {
     stderr: Option<JoinHandle<String>>,
 }
 
-/// How it ended.
+/// A finished process: its status and output.
 #[derive(Debug)]
 pub(crate) struct Finished {
     pub(crate) status: ExitStatus,
@@ -185,7 +185,7 @@ impl Running {
     }
 }
 
-/// Whether `condition` holds in the end.
+/// Waits until `condition` holds, and returns whether it does in time.
 pub(crate) fn eventually(mut condition: impl FnMut() -> bool) -> bool {
     let end = Instant::now() + HANG;
     while !condition() {
@@ -247,7 +247,7 @@ pub(crate) fn on_terminal(command: &Command) -> Option<Command> {
     Some(script)
 }
 
-/// Says why a test does nothing here.
+/// Prints the reason why a test is skipped.
 pub(crate) fn skip(reason: &str) {
     eprintln!("SKIPPED: {reason}");
 }

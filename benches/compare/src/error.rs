@@ -1,4 +1,4 @@
-//! Why a figure, or the whole report, could not be had.
+//! Errors of a measurement or of the whole report.
 
 use std::io;
 use std::path::PathBuf;

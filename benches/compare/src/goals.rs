@@ -1,29 +1,29 @@
-//! What Cableway is to reach, by itself and under MPI, relative to its peers in the same run.
+//! Goals for Cableway, by itself and under MPI, relative to its peers in the same run.
 
 use crate::plan::Test;
 
 /// A bound on the ratio of a program's figure to a peer's.
 pub(crate) struct Goal {
-    /// Which of ours it is about.
+    /// The programs of Cableway that the goal is for.
     pub(crate) programs: &'static [&'static str],
     pub(crate) test: Test,
     /// The route's name.
     pub(crate) route: &'static str,
-    /// Message sizes that it holds for.
+    /// The message sizes that the goal is for.
     pub(crate) sizes: (u64, u64),
     pub(crate) of: Of,
     pub(crate) bound: Bound,
 }
 
-/// Whose figure is the measure.
+/// The figure that a goal is relative to.
 #[derive(Clone, Copy)]
 pub(crate) enum Of {
     Peer(&'static str),
     BestPeer,
-    /// The same program's over another route.
+    /// The same program's figure over another route.
     Over(&'static str),
-    /// None: the figure itself is bounded, in the test's unit.
-    Nobody,
+    /// No other figure: the bound is in the test's unit.
+    Nothing,
 }
 
 pub(crate) enum Bound {
@@ -32,13 +32,13 @@ pub(crate) enum Bound {
 }
 
 impl Goal {
-    /// In words, as a table shows it.
+    /// Describes the bound for a table.
     pub(crate) fn aim(&self) -> String {
         let of = match self.of {
             Of::Peer(name) => format!("of {name}'s"),
             Of::BestPeer => "of the best peer's".to_owned(),
             Of::Over(route) => format!("of the one over {route}"),
-            Of::Nobody => self.test.unit().to_owned(),
+            Of::Nothing => self.test.unit().to_owned(),
         };
         match self.bound {
             Bound::AtMost(bound) => format!("at most {bound} {of}"),
@@ -83,30 +83,30 @@ pub(crate) const GOALS: &[Goal] = &[
     goal(UNDER_MPI, Test::Latency, "tcp", ANY, OB1, Bound::AtMost(1.0)),
     goal(UNDER_MPI, Test::Bandwidth, "tcp", ANY, OB1, Bound::AtLeast(1.0)),
     // Device memory on two H200s: what the driver's copies allow, with a little for the message around them.
-    goal(UNDER_MPI, Test::Latency, "devices", (8, 1 << 10), Of::Nobody, Bound::AtMost(7.3)),
-    goal(BOTH, Test::Latency, "devices", of(64 << 10), Of::Nobody, Bound::AtMost(7.7)),
+    goal(UNDER_MPI, Test::Latency, "devices", (8, 1 << 10), Of::Nothing, Bound::AtMost(7.3)),
+    goal(BOTH, Test::Latency, "devices", of(64 << 10), Of::Nothing, Bound::AtMost(7.7)),
     goal(BOTH, Test::Latency, "devices", ANY, Of::BestPeer, Bound::AtMost(1.0)),
-    goal(BOTH, Test::MessageRate, "devices", WORD, Of::Nobody, Bound::AtLeast(2e6)),
+    goal(BOTH, Test::MessageRate, "devices", WORD, Of::Nothing, Bound::AtLeast(2e6)),
     goal(BOTH, Test::MessageRate, "devices", WORD, Of::BestPeer, Bound::AtLeast(1.0)),
-    goal(BOTH, Test::Bandwidth, "devices", of(64 << 10), Of::Nobody, Bound::AtLeast(120e3)),
-    goal(BOTH, Test::Bandwidth, "devices", of(1 << 20), Of::Nobody, Bound::AtLeast(300e3)),
-    goal(BOTH, Test::Bandwidth, "devices", of(4 << 20), Of::Nobody, Bound::AtLeast(330e3)),
-    goal(BOTH, Test::Bandwidth, "devices", of(64 << 20), Of::Nobody, Bound::AtLeast(387e3)),
-    goal(BOTH, Test::Bandwidth, "devices", of(256 << 20), Of::Nobody, Bound::AtLeast(394e3)),
+    goal(BOTH, Test::Bandwidth, "devices", of(64 << 10), Of::Nothing, Bound::AtLeast(120e3)),
+    goal(BOTH, Test::Bandwidth, "devices", of(1 << 20), Of::Nothing, Bound::AtLeast(300e3)),
+    goal(BOTH, Test::Bandwidth, "devices", of(4 << 20), Of::Nothing, Bound::AtLeast(330e3)),
+    goal(BOTH, Test::Bandwidth, "devices", of(64 << 20), Of::Nothing, Bound::AtLeast(387e3)),
+    goal(BOTH, Test::Bandwidth, "devices", of(256 << 20), Of::Nothing, Bound::AtLeast(394e3)),
     goal(BOTH, Test::Bandwidth, "devices", ANY, Of::BestPeer, Bound::AtLeast(1.0)),
-    goal(UNDER_MPI, Test::Latency, "devices-copier", WORD, Of::Nobody, Bound::AtMost(5.0)),
-    goal(UNDER_MPI, Test::Latency, "devices-copier", of(1 << 10), Of::Nobody, Bound::AtMost(5.5)),
+    goal(UNDER_MPI, Test::Latency, "devices-copier", WORD, Of::Nothing, Bound::AtMost(5.0)),
+    goal(UNDER_MPI, Test::Latency, "devices-copier", of(1 << 10), Of::Nothing, Bound::AtMost(5.5)),
     goal(BOTH, Test::Latency, "devices-copier", (8, 1 << 10), Of::BestPeer, Bound::AtMost(1.0)),
-    goal(BOTH, Test::Bandwidth, "devices-staged", of(1 << 20), Of::Nobody, Bound::AtLeast(45e3)),
-    goal(BOTH, Test::Bandwidth, "devices-staged", of(64 << 20), Of::Nobody, Bound::AtLeast(51e3)),
+    goal(BOTH, Test::Bandwidth, "devices-staged", of(1 << 20), Of::Nothing, Bound::AtLeast(45e3)),
+    goal(BOTH, Test::Bandwidth, "devices-staged", of(64 << 20), Of::Nothing, Bound::AtLeast(51e3)),
     goal(BOTH, Test::Bandwidth, "devices-tcp", of(1 << 20), Of::Over("tcp"), Bound::AtLeast(0.95)),
-    goal(BOTH, Test::Latency, "one-device", WORD, Of::Nobody, Bound::AtMost(10.5)),
-    goal(BOTH, Test::Latency, "host-device", WORD, Of::Nobody, Bound::AtMost(5.6)),
-    // What no repetition tells from none.
+    goal(BOTH, Test::Latency, "one-device", WORD, Of::Nothing, Bound::AtMost(10.5)),
+    goal(BOTH, Test::Latency, "host-device", WORD, Of::Nothing, Bound::AtMost(5.6)),
+    // No difference that repetitions can tell from noise.
     goal(BOTH, Test::Latency, "host-beside-devices", WORD, Of::Over("sm"), Bound::AtMost(1.05)),
     goal(BOTH, Test::MessageRate, "host-beside-devices", WORD, Of::Over("sm"), Bound::AtLeast(0.95)),
-    goal(BOTH, Test::Latency, "strided", of(256 << 10), Of::Nobody, Bound::AtMost(15.0)),
-    goal(BOTH, Test::Latency, "strided", of(16 << 20), Of::Nobody, Bound::AtMost(65.0)),
+    goal(BOTH, Test::Latency, "strided", of(256 << 10), Of::Nothing, Bound::AtMost(15.0)),
+    goal(BOTH, Test::Latency, "strided", of(16 << 20), Of::Nothing, Bound::AtMost(65.0)),
     goal(BOTH, Test::Latency, "strided", ABOVE_64_KIB, Of::Over("devices"), Bound::AtMost(1.5)),
     goal(BOTH, Test::Latency, "irregular-64", ABOVE_64_KIB, Of::Over("devices"), Bound::AtMost(1.5)),
     goal(BOTH, Test::Latency, "irregular-8", ANY, Of::Over("devices"), Bound::AtMost(4.0)),
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
     use crate::plan::{Plan, Wanted};
 
-    /// A goal that nothing is measured for would never be missed.
+    /// A goal without a measured figure would never be missed.
     #[test]
     fn every_goal_has_its_series() {
         let plan = Plan::new(&Wanted::everything(), 2);

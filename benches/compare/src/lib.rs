@@ -1,5 +1,5 @@
-//! Prints Cableway's figures beside its peers', taken in one run: the same two cores, the same sizes, and every program
-//! in turn, several times over, so that what else the machine does falls on all alike. `cableway bench compare` is it.
+//! Compares Cableway with its peers in one run, for `cableway bench compare`. All programs use the same two cores and the
+//! same sizes. They are measured in turn, several times, so that other load on the machine affects all of them.
 
 pub mod axis;
 mod contender;
@@ -28,11 +28,11 @@ pub use subject::Subject;
 /// The options of a comparison.
 #[derive(Args)]
 pub struct Comparison {
-    /// How often every figure is taken; what is printed is the median
+    /// Number of times that every figure is measured; the median is printed
     #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=99))]
     rounds: u32,
 
-    /// About how long each figure runs, in seconds
+    /// Approximate time of each measurement, in seconds
     #[arg(long, default_value_t = 0.2)]
     seconds: f64,
 
@@ -40,11 +40,11 @@ pub struct Comparison {
     #[arg(long, value_name = "A,B", default_value = "0,1", value_parser = Place::parse)]
     cores: Place,
 
-    /// Only these routes: host memory over a transport, or device memory
+    /// Measure only these routes: host memory over a transport, or device memory
     #[arg(long, value_delimiter = ',', value_parser = route::ALL.map(|route| route.name), default_values = route::ALL.map(|route| route.name))]
     route: Vec<String>,
 
-    /// Only these tests
+    /// Run only these tests
     #[arg(long, value_delimiter = ',', default_values = ["latency", "message-rate", "bandwidth", "threaded-rate", "start"])]
     test: Vec<String>,
 
@@ -52,30 +52,30 @@ pub struct Comparison {
     #[arg(long, value_name = "ROUTE:TEST", value_delimiter = ',', value_parser = plan::parse_series)]
     skip: Vec<String>,
 
-    /// Only messages of up to so many bytes
+    /// Largest message size
     #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = plan::parse_size)]
     up_to: u64,
 
-    /// Only these programs
+    /// Measure only these programs
     #[arg(long, value_delimiter = ',', value_parser = contender::PROGRAMS, default_values = contender::PROGRAMS)]
     program: Vec<String>,
 
-    /// Keep the report in this folder, named after the day and the kind of machine: .md, .csv, and .html with drawings. It
-    /// is brought up to date as figures come, so that ending the run early loses only those to come
+    /// Write the report to this folder, named after the day and the kind of machine: .md, .csv, and .html with drawings.
+    /// The files are updated after every figure, so that figures survive when the run is ended early
     #[arg(long, value_name = "DIR")]
     save: Option<PathBuf>,
 
-    /// Print one JSON object a line in place of tables
+    /// Print one JSON object per line instead of tables
     #[arg(long)]
     json: bool,
 }
 
 impl Comparison {
-    /// Measures and prints. Programs that this machine does not have are left out, with the reason.
+    /// Measures and prints the figures. Programs missing on this machine are left out, with the reason.
     ///
     /// # Errors
     ///
-    /// The report cannot be kept.
+    /// The report cannot be written.
     pub fn execute(&self, subject: &Subject) -> Result<(), Error> {
         let plan = Plan::new(&self.wanted(), subject.devices);
         let (contenders, mut absent) = self.contenders(subject);
@@ -96,7 +96,7 @@ impl Comparison {
             let began = Instant::now();
             for series in &report.plan.series {
                 measure(series, round, &contenders, &report.plan, &mut report.results);
-                // Whoever ends this early has what was taken until then.
+                // The report is complete up to here if the run is ended early.
                 self.keep(&report)?;
             }
             report.rounds.complete += 1;
@@ -124,12 +124,12 @@ impl Comparison {
         }
     }
 
-    /// Where, if it is to be kept.
+    /// The folder of the report, if it is kept.
     fn keep(&self, report: &Report) -> Result<Option<PathBuf>, Error> {
         self.save.as_deref().map(|folder| report.save(folder)).transpose()
     }
 
-    /// Who can run here, and who cannot and why.
+    /// The programs that can run here, and the reasons why others cannot.
     fn contenders(&self, subject: &Subject) -> (Vec<Box<dyn Contender>>, Vec<Absent>) {
         let mut present = Vec::new();
         let mut absent = Vec::new();
@@ -143,18 +143,18 @@ impl Comparison {
     }
 }
 
-/// Programs or routes by name, and why they are not measured.
+/// Names of programs or routes that are not measured, and the reasons.
 type Absent = (String, String);
 
-/// The routes that this machine has too few devices for.
+/// Lists the routes that need more devices than this machine has.
 fn without_devices(plan: &Plan, devices: u32) -> Option<Absent> {
     let names: Vec<_> = plan.left_out.iter().map(|route| format!("{} ({})", route.name, route.devices())).collect();
-    let reason = format!("they take as many devices as in brackets, and there are {devices}");
+    let reason = format!("they need as many devices as in brackets, and this machine has {devices}");
     (!names.is_empty()).then(|| (format!("routes {}", names.join(", ")), reason))
 }
 
-/// Every program's figures of one series. Who comes first changes with the round, so that nobody always inherits warm
-/// caches or a cold clock.
+/// Measures one series with every program. The order changes with the round, so that no program always starts with warm
+/// caches or a slow clock.
 fn measure(series: &Series, round: u32, contenders: &[Box<dyn Contender>], plan: &Plan, results: &mut Results) {
     for turn in 0..contenders.len() {
         let contender = &contenders[(round as usize + turn) % contenders.len()];
@@ -167,7 +167,7 @@ fn measure(series: &Series, round: u32, contenders: &[Box<dyn Contender>], plan:
     }
 }
 
-/// One program's figures of one series. A program that fails loses this round's figures; the others go on.
+/// Measures one series with one program. If it fails, its figures of this round are missing; the others continue.
 fn take(contender: &dyn Contender, series: &Series, plan: &Plan, results: &mut Results) {
     match contender.measure(series, plan.seconds) {
         Ok(samples) => {

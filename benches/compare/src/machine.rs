@@ -1,4 +1,4 @@
-//! What the figures were taken on.
+//! The machine that the figures were measured on.
 
 use std::fs;
 use std::process::Command;
@@ -10,9 +10,9 @@ use crate::process::output_of;
 pub(crate) struct Machine {
     /// ISO 8601.
     pub(crate) date: String,
-    /// For file names: processor and number of cores.
+    /// The processor and the number of cores, for file names.
     pub(crate) kind: String,
-    /// Name and value of everything worth knowing, in the order to print.
+    /// Names and values of facts about the machine, in the order to print.
     pub(crate) facts: Vec<(String, String)>,
 }
 
@@ -36,7 +36,7 @@ pub(crate) fn describe(contenders: &[Box<dyn Contender>], subject: &Subject) -> 
     Machine { kind: slug(&format!("{model}-{cores}-cores")), date, facts }
 }
 
-/// Family and model too, because virtual machines hide the name.
+/// Returns the processor with family and model, because virtual machines hide the name.
 fn processor() -> String {
     let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let field = |name: &str| {
@@ -53,10 +53,10 @@ fn memory() -> String {
     kibibytes.map_or_else(|| "unknown".to_owned(), |kibibytes| format!("{} GiB", kibibytes >> 20))
 }
 
-/// With the driver's release, which only its own tool tells.
+/// Returns the devices with the driver's release, which only `nvidia-smi` prints.
 fn devices(subject: &Subject) -> String {
     if subject.simulated {
-        return format!("{} **simulated**: figures about them mean nothing", subject.devices);
+        return format!("{} **simulated**: figures about them are meaningless", subject.devices);
     }
     let mut ask = Command::new("nvidia-smi");
     let said = output_of(ask.args(["--query-gpu=name,driver_version", "--format=csv,noheader"])).unwrap_or_default();
@@ -66,7 +66,7 @@ fn devices(subject: &Subject) -> String {
     if shown.is_empty() { subject.devices.to_string() } else { shown }
 }
 
-/// Of the minutes before: a reader sees whether the machine was idle.
+/// Returns the load of the minutes before, which shows whether the machine was idle.
 fn load() -> String {
     fs::read_to_string("/proc/loadavg").map(|load| load.trim().to_owned()).unwrap_or_else(|_| "unknown".to_owned())
 }
@@ -80,7 +80,7 @@ fn said(command: &mut Command) -> String {
     output_of(command).map_or_else(|_| "unknown".to_owned(), |said| said.trim().to_owned())
 }
 
-/// Lower case, and a dash for all that is no letter or digit.
+/// Converts a text to lower case, with dashes for everything but letters and digits.
 fn slug(text: &str) -> String {
     let words = text.split(|character: char| !character.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
     words.map(str::to_ascii_lowercase).collect::<Vec<_>>().join("-")

@@ -1,21 +1,21 @@
-//! What is measured: series of one test over one route, for a list of message sizes.
+//! The plan of a comparison: series of one test over one route, for a list of message sizes.
 
 use std::fmt;
 
 use crate::route::{self, Route};
 
-/// What a figure is and which way is better.
+/// A test: the meaning of its figure, and whether more is better.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Test {
     /// Half a round trip, in microseconds.
     Latency,
-    /// Messages a second in windows, one way.
+    /// Messages per second in windows, one way.
     MessageRate,
     /// Bytes in windows, one way, in MB/s (10^6).
     Bandwidth,
-    /// As the message rate, by 16 threads in each process, each with one of the other's; in all.
+    /// The total message rate of 16 pairs of threads, one of each process.
     ThreadedRate,
-    /// How long `MPI_Init` takes, in milliseconds.
+    /// The time of `MPI_Init`, in milliseconds.
     Start,
 }
 
@@ -31,7 +31,7 @@ impl Test {
         }
     }
 
-    /// Others than an MPI are not asked for it.
+    /// Returns whether only an MPI can run the test.
     pub(crate) fn is_of_mpi(self) -> bool {
         matches!(self, Test::ThreadedRate | Test::Start)
     }
@@ -40,14 +40,14 @@ impl Test {
         matches!(self, Test::Latency | Test::Start)
     }
 
-    /// Messages in flight one way: OSU's 64, fewer where they would come to more than 256 MiB.
+    /// Returns the number of messages in flight one way: 64 as in the OSU benchmarks, fewer if these exceed 256 MiB.
     pub(crate) fn window(self, size: u64) -> u64 {
         const MOST: u64 = 64;
         const BYTES: u64 = 256 << 20;
         if self == Test::Latency { 1 } else { (BYTES / size.max(1)).clamp(1, MOST) }
     }
 
-    /// Of messages over a route; empty where the test says nothing there that others do not.
+    /// Returns the message sizes for a route; none if the test adds nothing to the others there.
     fn sizes(self, route: &Route) -> Vec<u64> {
         const KIB: u64 = 1 << 10;
         const MIB: u64 = 1 << 20;
@@ -58,7 +58,7 @@ impl Test {
             ("sm" | "tcp", Test::Bandwidth) => {
                 [10, 12, 14].into_iter().chain(16..=26).map(|exponent| 1 << exponent).collect()
             }
-            // Those of the routes that are held against this one, too.
+            // Includes the sizes of routes that are compared with this one.
             ("devices", Test::Latency) => vec![8, KIB, 64 * KIB, 256 * KIB, MIB, 16 * MIB],
             ("devices-copier", Test::Latency) => vec![8, KIB, 64 * KIB],
             ("devices" | "devices-copier" | "host-beside-devices", Test::MessageRate) => vec![8],
@@ -66,7 +66,7 @@ impl Test {
             ("devices-staged", Test::Bandwidth) => vec![64 * KIB, MIB, 64 * MIB],
             ("devices-tcp", Test::Bandwidth) => vec![MIB],
             ("devices-staged" | "one-device" | "host-device" | "host-beside-devices", Test::Latency) => vec![8],
-            // Of an extent four times as long.
+            // The extent is four times as long.
             ("strided", Test::Latency) => vec![256 * KIB, 16 * MIB],
             ("irregular-64" | "irregular-8", Test::Latency) => vec![64 * KIB, MIB, 16 * MIB],
             _ => Vec::new(),
@@ -94,23 +94,23 @@ pub(crate) struct Series {
 }
 
 impl Series {
-    /// Runs of sizes with equal windows, and those: one start of a program measures a run.
+    /// Returns runs of sizes with equal windows, and the windows. A program is started once for each run.
     pub(crate) fn runs(&self) -> impl Iterator<Item = (&[u64], u64)> {
         let runs = self.sizes.chunk_by(|one, next| self.test.window(*one) == self.test.window(*next));
         runs.map(|sizes| (sizes, self.test.window(sizes[0])))
     }
 }
 
-/// Everything that one round measures.
+/// All series of one round.
 pub(crate) struct Plan {
     pub(crate) series: Vec<Series>,
     pub(crate) seconds: f64,
-    /// The chosen routes that take more devices than there are.
+    /// The chosen routes that need more devices than there are.
     pub(crate) left_out: Vec<&'static Route>,
 }
 
 impl Plan {
-    /// What is wanted, as far as so many devices allow.
+    /// Makes the plan for the wanted series that `devices` devices allow.
     pub(crate) fn new(wanted: &Wanted, devices: u32) -> Self {
         let Wanted { seconds, routes, tests, skipped, up_to } = wanted;
         let chosen = |names: &[String], name: &str| names.iter().any(|chosen| chosen == name);
@@ -128,15 +128,15 @@ impl Plan {
     }
 }
 
-/// What of everything a user wants.
+/// The user's selection of series.
 pub(crate) struct Wanted {
-    /// About how long each figure runs.
+    /// Approximate seconds of each measurement.
     pub(crate) seconds: f64,
     pub(crate) routes: Vec<String>,
     pub(crate) tests: Vec<String>,
-    /// Each as a route's name, a colon and a test.
+    /// Series to leave out, each as `ROUTE:TEST`.
     pub(crate) skipped: Vec<String>,
-    /// The longest messages, in bytes.
+    /// The largest message size in bytes.
     pub(crate) up_to: u64,
 }
 
@@ -149,13 +149,15 @@ impl Wanted {
     }
 }
 
-/// A route's name and one of its tests, as in `sm:bandwidth`.
+/// Checks that a text names a route and a test, as in `sm:bandwidth`.
 pub(crate) fn parse_series(text: &str) -> Result<String, String> {
     let known = |(name, test): (&str, &str)| {
         route::ALL.iter().any(|route| route.name == name) && Test::ALL.iter().any(|known| known.to_string() == test)
     };
     let known = text.split_once(':').is_some_and(known);
-    known.then(|| text.to_owned()).ok_or_else(|| format!("'{text}' is no route and test as in sm:bandwidth"))
+    known
+        .then(|| text.to_owned())
+        .ok_or_else(|| format!("invalid series '{text}': a route and a test are expected, as in sm:bandwidth"))
 }
 
 /// Reads bytes as 8, 64K or 1M.
@@ -169,7 +171,7 @@ pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
         _ => 64,
     };
     let size = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(1_u64.checked_shl(shift)?));
-    size.ok_or_else(|| format!("'{text}' is no size such as 8, 64K or 1M"))
+    size.ok_or_else(|| format!("invalid size '{text}': a number of bytes is expected, such as 8, 64K or 1M"))
 }
 
 #[cfg(test)]

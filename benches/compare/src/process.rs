@@ -1,25 +1,25 @@
-//! Running a program to its end, bounded in time.
+//! Runs programs with a time limit.
 
 use std::ffi::OsStr;
 use std::process::{Command, Stdio};
 
 use crate::error::Error;
 
-/// A figure that takes longer than this is a hang, in seconds.
+/// The time limit of a program in seconds.
 const LIMIT: &str = "120";
 
-/// A command that is ended after [`LIMIT`], to which arguments and variables are to be added.
+/// Makes a command that is ended after [`LIMIT`]. The caller adds arguments and variables.
 pub(crate) fn bounded(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new("timeout");
     command.args(["-k", "5", LIMIT]).arg(program).stdin(Stdio::null());
     command
 }
 
-/// What the command printed to standard output.
+/// Runs the command and returns its standard output.
 ///
 /// # Errors
 ///
-/// It could not be started, or ended otherwise than with success.
+/// The command cannot be started, or it fails.
 pub(crate) fn output_of(command: &mut Command) -> Result<String, Error> {
     let shown = shown(command);
     let output = command
@@ -32,7 +32,7 @@ pub(crate) fn output_of(command: &mut Command) -> Result<String, Error> {
     Err(Error::Failed { command: shown, status: output.status.to_string(), said })
 }
 
-/// The command as it would be typed.
+/// Formats the command as a user would type it.
 pub(crate) fn shown(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")

@@ -1,14 +1,14 @@
-//! Where messages of a series come from, go to, and by which way.
+//! Routes: the memory of both ranks, the transport between them, and options.
 
 use std::fmt;
 
-/// Where a rank has its buffers.
+/// The memory of a rank's buffers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Memory {
     Host,
-    /// By number, as `nvidia-smi` counts.
+    /// Memory of the device with this number, as `nvidia-smi` counts.
     Device(u32),
-    /// Of the host, in a process that has memory of that device as well, and has sent from it.
+    /// Host memory, in a process that also has memory of that device and has sent from it.
     HostBeside(u32),
 }
 
@@ -18,7 +18,7 @@ impl Memory {
     }
 }
 
-/// As our C programs take it.
+/// Formats the memory as the C programs read it.
 impl fmt::Display for Memory {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -29,7 +29,7 @@ impl fmt::Display for Memory {
     }
 }
 
-/// How a message lies in memory. Lengths are in bytes; a message is one element, however long.
+/// The layout of a message in memory. Lengths are in bytes. A message of any length is one element.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Shape {
     Contiguous,
@@ -37,17 +37,17 @@ pub(crate) enum Shape {
         block: u64,
         stride: u64,
     },
-    /// With gaps of one to three blocks, as good as random.
+    /// Blocks with pseudorandom gaps of one to three blocks.
     Irregular {
         block: u64,
     },
 }
 
-/// Decides the gaps, the same in every program.
+/// The seed of the gaps, which every program shares.
 const SEED: u64 = 1;
 
 impl Shape {
-    /// Of a message of so many bytes, as `cableway pingpong --datatype` takes it.
+    /// Formats the layout of a message of `size` bytes as `cableway pingpong --datatype` reads it.
     pub(crate) fn datatype(self, size: u64) -> Option<String> {
         match self {
             Shape::Contiguous => None,
@@ -56,7 +56,7 @@ impl Shape {
         }
     }
 
-    /// As our MPI program takes it.
+    /// Formats the layout as the MPI program reads it.
     pub(crate) fn words(self) -> Vec<String> {
         let words = |kind: &str, block: u64, other: u64| vec![kind.to_owned(), block.to_string(), other.to_string()];
         match self {
@@ -67,17 +67,17 @@ impl Shape {
     }
 }
 
-/// A way between two processes.
+/// A route between two processes.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) struct Route {
-    /// As tables and the command line call it.
+    /// The name in tables and on the command line.
     pub(crate) name: &'static str,
     pub(crate) btl: &'static str,
-    /// Of rank 0 and of rank 1.
+    /// The memory of rank 0 and of rank 1.
     pub(crate) memory: [Memory; 2],
-    /// Device memory goes through the host, as where processes cannot map each other's.
+    /// Stage device memory through the host, as if processes could not map each other's.
     pub(crate) staged: bool,
-    /// Ours makes small copies by a kernel that stays on the device, which it does on request only.
+    /// Cableway uses the resident copier kernel for small copies, which is off by default.
     pub(crate) copier: bool,
     /// Sizes count the data without the gaps.
     pub(crate) shape: Shape,
@@ -100,7 +100,7 @@ pub(crate) static STRIDED: Route = shaped("strided", Shape::Strided { block: 64,
 pub(crate) static IRREGULAR: Route = shaped("irregular-64", Shape::Irregular { block: 64 });
 pub(crate) static IRREGULAR_WORDS: Route = shaped("irregular-8", Shape::Irregular { block: 8 });
 
-/// In the order of the report.
+/// All routes, in the order of the report.
 pub(crate) static ALL: [&Route; 12] = [
     &SM,
     &TCP,
@@ -125,17 +125,17 @@ const fn shaped(name: &'static str, shape: Shape) -> Route {
 }
 
 impl Route {
-    /// Whether a rank uses a device.
+    /// Returns whether a rank uses a device.
     pub(crate) fn on_device(&self) -> bool {
         self.devices() > 0
     }
 
-    /// Whether a rank uses a device without having its messages there.
+    /// Returns whether a rank uses a device and has its messages in host memory.
     pub(crate) fn beside_devices(&self) -> bool {
         self.memory.iter().any(|memory| matches!(memory, Memory::HostBeside(_)))
     }
 
-    /// How many devices it takes.
+    /// Returns the number of devices that the route needs.
     pub(crate) fn devices(&self) -> u32 {
         let needed = |memory: Memory| match memory {
             Memory::Host => 0,
@@ -144,7 +144,7 @@ impl Route {
         self.memory.map(needed).into_iter().max().unwrap_or(0)
     }
 
-    /// For a title.
+    /// Describes the route for a title.
     pub(crate) fn words(&self) -> String {
         let kind = |memory: Memory| match memory {
             Memory::Host => "host".to_owned(),

@@ -1,6 +1,6 @@
-//! Medians and how far the values lie apart.
+//! Medians and ranges of figures.
 
-/// The median of several takings of one figure, with the least and the greatest.
+/// The median, least and greatest of several measurements of one figure.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Summary {
     pub(crate) median: f64,
@@ -9,7 +9,7 @@ pub(crate) struct Summary {
     pub(crate) takings: usize,
 }
 
-/// None where nothing was taken.
+/// Summarises measurements; returns `None` if there are none.
 pub(crate) fn summary(values: &[f64]) -> Option<Summary> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

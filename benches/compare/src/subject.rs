@@ -10,6 +10,6 @@ pub struct Subject {
     pub component: Result<PathBuf, String>,
     /// The number of devices.
     pub devices: u32,
-    /// Whether the devices are simulated. Figures about simulated devices mean nothing.
+    /// Whether the devices are simulated. Figures about simulated devices are meaningless.
     pub simulated: bool,
 }

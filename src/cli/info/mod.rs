@@ -71,6 +71,6 @@ impl Info {
 }
 
 fn print(text: &str) -> Result<ExitCode, Failure> {
-    output::print(&text)?;
+    output::print(text)?;
     Ok(ExitCode::SUCCESS)
 }

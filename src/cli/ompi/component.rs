@@ -1,37 +1,37 @@
-//! The component's file: where it is, and which Open MPI it was built for.
+//! The component's file: its path, and the Open MPI that it was built for.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::host::Version;
 
-/// The library for calls that the component cannot redirect, beside the component's file where there is one.
+/// The preload library, for calls that the component cannot redirect. It lies beside the component's file, if it exists.
 pub(super) const PRELOAD: &str = "libcableway_mpi.so";
 
-/// The frameworks of any version for which there is a component.
+/// The frameworks that have a component in some version of Open MPI.
 const FRAMEWORKS: [&str; 4] = ["pml", "coll", "osc", "accelerator"];
 
 /// Precedes the version in the file; the shim writes it (`ompi/shim/common/built_for.c`).
 const BUILT_FOR: &[u8] = b"cableway component for Open MPI ";
 
-/// A component's file.
+/// The file of a component.
 #[derive(Debug)]
 pub(super) struct Component {
     pub(super) path: PathBuf,
     pub(super) built_for: Version,
-    /// The frameworks that find a component in it.
+    /// The frameworks for which the file holds a component.
     pub(super) frameworks: Vec<&'static str>,
 }
 
 impl Component {
-    /// What the file holds.
+    /// Reads the version and the frameworks from the file.
     pub(super) fn read(path: &Path) -> Result<Component, String> {
         let bytes = fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
         let built_for = find(&bytes, BUILT_FOR)
             .map(|at| &bytes[at + BUILT_FOR.len()..])
             .map(|rest| String::from_utf8_lossy(&rest[..rest.len().min(16)]).into_owned())
             .and_then(|text| Version::parse(&text))
-            .ok_or_else(|| format!("{} is no component of cableway's", path.display()))?;
+            .ok_or_else(|| format!("{} is not a component of cableway", path.display()))?;
         let frameworks = FRAMEWORKS
             .into_iter()
             .filter(|name| find(&bytes, format!("\0mca_{name}_cableway_component\0").as_bytes()).is_some())
@@ -39,7 +39,7 @@ impl Component {
         Ok(Component { path: path.to_owned(), built_for, frameworks })
     }
 
-    /// The component for an Open MPI, from where packages and builds put it.
+    /// Finds the component for an Open MPI in the folders that packages and builds use.
     pub(super) fn beside_this_executable(version: Version) -> Result<Component, String> {
         let executable = std::env::current_exe().map_err(|error| format!("this executable: {error}"))?;
         let executable = executable.canonicalize().unwrap_or(executable);
@@ -58,14 +58,14 @@ impl Component {
         }
         let folders: Vec<_> = folders.iter().map(|folder| folder.display().to_string()).collect();
         Err(format!(
-            "there is no component for Open MPI {version} in {}{}; in a checkout, with that Open MPI's mpicc, this \
-             builds one: cargo build --release -p cableway-ompi",
+            "there is no component for Open MPI {version} in {}{}; build one in a checkout with that Open MPI's mpicc: \
+             cargo build --release -p cableway-ompi",
             folders.join(" or "),
             if others.is_empty() { String::new() } else { format!(" ({})", others.join("; ")) }
         ))
     }
 
-    /// The names under which Open MPI looks for it.
+    /// Returns the names under which Open MPI looks for the component.
     pub(super) fn names(&self) -> impl Iterator<Item = String> {
         self.frameworks.iter().map(|framework| link_name(framework))
     }
@@ -75,7 +75,7 @@ fn link_name(framework: &str) -> String {
     format!("mca_{framework}_cableway.so")
 }
 
-/// All names that any version has had, for who removes them.
+/// Returns all names that any version has used, to remove them.
 pub(super) fn all_names() -> [String; 4] {
     FRAMEWORKS.map(link_name)
 }
@@ -117,7 +117,7 @@ mod tests {
         let component = Component::read(&file).unwrap();
         assert_eq!((component.built_for.to_string(), component.frameworks.as_slice()), ("5.0.7".into(), &["pml"][..]));
         fs::write(&file, b"something else").unwrap();
-        assert!(Component::read(&file).unwrap_err().contains("no component of cableway's"));
+        assert!(Component::read(&file).unwrap_err().contains("not a component of cableway"));
         fs::remove_dir_all(folder).unwrap();
     }
 

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 /// Replaces a file atomically: readers see the old content or the new one.
 pub(super) fn put(path: &Path, bytes: &[u8]) -> Result<(), String> {
-    // Behind a link it is the file that changes, not the link.
+    // Follow a link, so that the file is replaced and the link stays.
     let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let folder = path.parent().unwrap_or(Path::new("."));
-    fs::create_dir_all(folder).map_err(|error| trouble("making", folder, error))?;
+    fs::create_dir_all(folder).map_err(|error| failure("making", folder, error))?;
     let fresh = beside(&path);
     let written = fs::write(&fresh, bytes).and_then(|()| {
         if let Ok(old) = fs::metadata(&path) {
@@ -19,7 +19,7 @@ pub(super) fn put(path: &Path, bytes: &[u8]) -> Result<(), String> {
     });
     written.map_err(|error| {
         let _ = fs::remove_file(&fresh);
-        trouble("writing", &path, error)
+        failure("writing", &path, error)
     })
 }
 
@@ -27,7 +27,7 @@ pub(super) fn link(path: &Path, object: &Path) -> Result<(), String> {
     let fresh = beside(path);
     let _ = fs::remove_file(&fresh);
     let made = std::os::unix::fs::symlink(object, &fresh).and_then(|()| fs::rename(&fresh, path));
-    made.map_err(|error| trouble("linking", path, error))
+    made.map_err(|error| failure("linking", path, error))
 }
 
 fn beside(path: &Path) -> PathBuf {
@@ -42,12 +42,12 @@ pub(super) fn remove(path: &Path, removed: &mut Vec<PathBuf>) -> Result<(), Stri
             Ok(())
         }
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(trouble("removing", path, error)),
+        Err(error) => Err(failure("removing", path, error)),
     }
 }
 
 /// Describes a file operation that failed.
-pub(super) fn trouble(doing: &str, path: &Path, error: io::Error) -> String {
+pub(super) fn failure(doing: &str, path: &Path, error: io::Error) -> String {
     let remedy = match error.kind() {
         ErrorKind::PermissionDenied => "; use sudo to change a prefix, or --user to install for yourself",
         _ => "",

@@ -1,4 +1,4 @@
-//! The Open MPI of this machine, by what its `ompi_info` says.
+//! The Open MPI of this machine, as its `ompi_info` describes it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,13 +8,13 @@ use std::process::Command;
 pub(super) struct OpenMpi {
     pub(super) ompi_info: PathBuf,
     pub(super) version: Version,
-    /// Where its own components lie.
+    /// The folder of its own components.
     pub(super) components: PathBuf,
-    /// Where its settings for everybody lie.
+    /// The folder of its settings for all users.
     pub(super) settings: PathBuf,
 }
 
-/// As in "5.0.7"
+/// A version such as 5.0.7.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Version {
     pub(super) major: u32,
@@ -23,14 +23,14 @@ pub(super) struct Version {
 }
 
 impl Version {
-    /// The first three numbers of a text, whatever follows them.
+    /// Reads the first three numbers of a text and ignores the rest.
     pub(super) fn parse(text: &str) -> Option<Version> {
         let mut numbers = text.trim().split(|c: char| !c.is_ascii_digit()).map(str::parse);
         let mut next = || numbers.next()?.ok();
         Some(Version { major: next()?, minor: next()?, release: next().unwrap_or(0) })
     }
 
-    /// Whether what was built for one runs in the other: within 4.1, and within 5.0.
+    /// Returns whether a component built for `self` runs in the other version: within 4.1, and within 5.0.
     pub(super) fn runs_in(self, other: Version) -> bool {
         (self.major, self.minor) == (other.major, other.minor)
     }
@@ -43,7 +43,7 @@ impl std::fmt::Display for Version {
 }
 
 impl OpenMpi {
-    /// That of a prefix, or the first on `PATH`.
+    /// Finds the Open MPI in a prefix, or the first one on `PATH`.
     pub(super) fn find(prefix: Option<&Path>) -> Result<OpenMpi, String> {
         let ompi_info = match prefix {
             Some(prefix) => prefix.join("bin/ompi_info"),
@@ -66,7 +66,7 @@ impl OpenMpi {
         Ok(OpenMpi { components: path("pkglibdir")?, settings: path("sysconfdir")?, ompi_info, version })
     }
 
-    /// What `ompi_info` prints of one framework, and on stderr; with every complaint about components it cannot load.
+    /// Returns the stdout and stderr of `ompi_info` about one framework, with the errors of components it cannot load.
     pub(super) fn framework(&self, name: &str) -> (String, String) {
         let output = Command::new(&self.ompi_info)
             .args(["--parsable", "--level", "9", "--param", name, "all"])

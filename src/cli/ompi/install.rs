@@ -1,17 +1,17 @@
-//! Laying the component out, and taking it away.
+//! Installs and removes the component.
 
 use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 
 use super::component::{Component, PRELOAD, all_names};
-use super::files::{link, put, remove, trouble};
+use super::files::{failure, link, put, remove};
 use super::host::OpenMpi;
 use super::place::Place;
 use super::selection::Selection;
 use super::settings;
 
-/// Answers for the library what is true with the component. The library's own header is the next of its name.
+/// A header that reports CUDA support. It includes Open MPI's own header of the same name.
 const MPI_EXT: &str = "\
 /* Written by `cableway ompi install`: with its component this MPI takes device memory.
  * Put this folder before Open MPI's own (-I), for programs that look at the macro as they are compiled. */
@@ -20,7 +20,7 @@ const MPI_EXT: &str = "\
 #define MPIX_CUDA_AWARE_SUPPORT 1
 ";
 
-/// Lays out the given component, or the one that fits.
+/// Installs the given component, or the one built for this Open MPI.
 pub(super) fn install(open_mpi: &OpenMpi, place: &Place, given: Option<&Path>) -> Result<(), String> {
     let component = match given {
         Some(path) => Component::read(path)?,
@@ -28,7 +28,7 @@ pub(super) fn install(open_mpi: &OpenMpi, place: &Place, given: Option<&Path>) -
     };
     if !component.built_for.runs_in(open_mpi.version) {
         return Err(format!(
-            "{} was built for Open MPI {}, and {} belongs to {}: each needs a component of its own",
+            "{} was built for Open MPI {}, and {} belongs to {}: install the component built for that version",
             component.path.display(),
             component.built_for,
             open_mpi.ompi_info.display(),
@@ -36,14 +36,14 @@ pub(super) fn install(open_mpi: &OpenMpi, place: &Place, given: Option<&Path>) -
         ));
     }
 
-    // One file, and names that lead to it: of several files, each would carry an engine of its own.
-    put(&place.object(), &fs::read(&component.path).map_err(|e| trouble("reading", &component.path, e))?)?;
+    // One file, and links to it: several files would each have their own engine.
+    put(&place.object(), &fs::read(&component.path).map_err(|e| failure("reading", &component.path, e))?)?;
     let preload = component.path.with_file_name(PRELOAD);
     if let Ok(bytes) = fs::read(&preload) {
         put(&place.preload(), &bytes)?;
     }
     put(&place.headers().join("mpi-ext.h"), MPI_EXT.as_bytes())?;
-    fs::create_dir_all(&place.components).map_err(|error| trouble("making", &place.components, error))?;
+    fs::create_dir_all(&place.components).map_err(|error| failure("making", &place.components, error))?;
     for name in component.names() {
         link(&place.components.join(name), &place.object())?;
     }
@@ -52,17 +52,17 @@ pub(super) fn install(open_mpi: &OpenMpi, place: &Place, given: Option<&Path>) -
     println!("installed {} (for Open MPI {})", place.object().display(), component.built_for);
     println!("{selected}");
     println!("{}", place.preload_in_words());
-    println!("for programs that look at MPIX_CUDA_AWARE_SUPPORT, compile with -I{}", place.headers().display());
-    println!("`cableway ompi status` says whether all is well, `cableway ompi uninstall` undoes this");
+    println!("compile programs that read MPIX_CUDA_AWARE_SUPPORT with -I{}", place.headers().display());
+    println!("`cableway ompi status` checks the installation, `cableway ompi uninstall` removes it");
     Ok(())
 }
 
-/// Takes away what [`install`] laid out, and nothing else.
+/// Removes the files that [`install`] created, and nothing else.
 pub(super) fn uninstall(place: &Place) -> Result<(), String> {
     let mut removed = Vec::new();
     for name in all_names() {
         let path = place.components.join(name);
-        // What somebody else put there under our name leads elsewhere.
+        // Keep files of other origin under these names: they are not links to the component.
         if fs::read_link(&path).is_ok_and(|target| place.components.join(target) == place.object()) {
             remove(&path, &mut removed)?;
         }
@@ -75,7 +75,7 @@ pub(super) fn uninstall(place: &Place) -> Result<(), String> {
             let rest = settings::without(&text);
             if rest == text {
                 return Err(format!(
-                    "the line '# cableway: end' is missing in {}: remove what lies after '# cableway: begin' by hand",
+                    "the line '# cableway: end' is missing in {}: remove the lines after '# cableway: begin' by hand",
                     place.settings.display()
                 ));
             }
@@ -88,9 +88,9 @@ pub(super) fn uninstall(place: &Place) -> Result<(), String> {
         }
         Ok(_) => {}
         Err(error) if error.kind() == ErrorKind::NotFound => {}
-        Err(error) => return Err(trouble("reading", &place.settings, error)),
+        Err(error) => return Err(failure("reading", &place.settings, error)),
     }
-    // Folders only if nothing is left in them.
+    // Remove folders only if they are empty.
     for folder in [place.headers(), place.store.clone(), place.components.clone()] {
         let _ = fs::remove_dir(folder);
     }
@@ -104,15 +104,15 @@ pub(super) fn uninstall(place: &Place) -> Result<(), String> {
     Ok(())
 }
 
-/// Writes our lines into Open MPI's parameters, and says what they do.
+/// Adds Cableway's lines to Open MPI's parameter file, and returns a sentence about their effect.
 ///
-/// Open MPI prefers the component wherever it finds it, and goes on without it where it cannot run. Only if somebody has
-/// named other PMLs, the component must be named, too.
+/// Open MPI prefers the component wherever it finds it, and uses another one where it cannot run. If a setting names other
+/// PMLs, the component must be named, too.
 fn select(open_mpi: &OpenMpi, place: &Place) -> Result<String, String> {
     let text = match fs::read_to_string(&place.settings) {
         Ok(text) => text,
         Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
-        Err(error) => return Err(trouble("reading", &place.settings, error)),
+        Err(error) => return Err(failure("reading", &place.settings, error)),
     };
     let mut lines = Vec::new();
     if open_mpi.version.major >= 5 {
@@ -124,18 +124,18 @@ fn select(open_mpi: &OpenMpi, place: &Place) -> Result<String, String> {
 
     let selection = Selection::read(&open_mpi.framework("pml").0);
     if selection.leaves_a_choice() || selection.is_from_environment() {
-        return Ok("Open MPI prefers it from now on; a job in which it cannot run goes on under another pml".to_owned());
+        return Ok("Open MPI prefers it from now on; jobs in which it cannot run use another pml".to_owned());
     }
     lines.insert(0, "pml = cableway".to_owned());
     write_lines(place, &text, &lines)?;
     Ok(format!(
-        "selected it in {} in place of {selection}; Open MPI ends a job in which it cannot run",
+        "selected it in {} in place of {selection}; Open MPI aborts jobs in which it cannot run",
         place.settings.display()
     ))
 }
 
-/// Puts these lines, as the component's, into Open MPI's parameter file, and returns what is in the file then. The text is
-/// what is in it now. A file that would be empty is removed.
+/// Writes these lines as the component's section to Open MPI's parameter file and returns the new content. `text` is the
+/// present content. Removes the file if the new content is empty.
 fn write_lines(place: &Place, text: &str, lines: &[String]) -> Result<String, String> {
     let fresh = settings::with(text, lines);
     match fresh.as_str() {

@@ -1,4 +1,4 @@
-//! `cableway ompi`: the component for Open MPI, installed, looked at, and taken away again.
+//! `cableway ompi`: installs, checks and removes the component for Open MPI.
 
 mod applications;
 mod component;
@@ -19,7 +19,7 @@ use super::Failure;
 use host::OpenMpi;
 use place::Place;
 
-/// The component's file for the Open MPI that is first on `PATH`; otherwise what is missing.
+/// Returns the component's file for the Open MPI that is first on `PATH`, or an error that names what is missing.
 pub(super) fn component_for_this_machine() -> Result<PathBuf, String> {
     let open_mpi = OpenMpi::find(None)?;
     Ok(component::Component::beside_this_executable(open_mpi.version)?.path)
@@ -34,33 +34,33 @@ pub(super) struct Ompi {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// Lay the component where Open MPI finds it and prefers it
+    /// Install the component where Open MPI finds and prefers it
     Install {
         #[command(flatten)]
         wanted: Wanted,
-        /// The component's file [default: what lies beside this executable or in ../lib/cableway]
+        /// The component's file [default: the one beside this executable or in ../lib/cableway]
         #[arg(long, value_name = "FILE")]
         component: Option<PathBuf>,
     },
-    /// Say whether Open MPI will use the component, and what to do where it will not
+    /// Check whether Open MPI uses the component, and print what to do if it does not
     Status {
         #[command(flatten)]
         wanted: Wanted,
     },
-    /// Undo what `install` did
+    /// Remove the files and settings of `install`
     Uninstall {
         #[command(flatten)]
         wanted: Wanted,
     },
 }
 
-/// Whom it is for.
+/// The users to install for.
 #[derive(Args)]
 struct Wanted {
-    /// For everybody who uses the Open MPI in this folder (/usr: the distribution's)
+    /// Install for all users of the Open MPI in this folder (/usr for the distribution's)
     #[arg(long, value_name = "DIR", conflicts_with = "user")]
     prefix: Option<PathBuf>,
-    /// For this user, in ~/.openmpi (the default)
+    /// Install for this user, in ~/.openmpi (the default)
     #[arg(long)]
     user: bool,
 }
@@ -70,7 +70,7 @@ impl Wanted {
         OpenMpi::find(self.prefix.as_deref()).map_err(|error| Failure::failed(1, error))
     }
 
-    /// The place, which in the case of a prefix the Open MPI there decides about.
+    /// Returns the folders of the installation. With a prefix, the Open MPI there names them.
     fn place(&self, open_mpi: Option<&OpenMpi>) -> Result<Place, Failure> {
         match (&self.prefix, open_mpi) {
             (Some(_), Some(open_mpi)) => Ok(Place::of_prefix(open_mpi)),

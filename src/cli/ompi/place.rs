@@ -1,18 +1,18 @@
-//! Where an installation lies.
+//! The folders of an installation.
 
 use std::path::PathBuf;
 
 use super::component::PRELOAD;
 use super::host::OpenMpi;
 
-/// For one user, or for all users of one Open MPI.
+/// The folders of an installation for one user, or for all users of one Open MPI.
 #[derive(Debug)]
 pub(super) struct Place {
-    /// What Open MPI searches; gets the names of the components.
+    /// The folder that Open MPI searches for components. It gets links.
     pub(super) components: PathBuf,
-    /// What they lead to: the one object file, and what comes with it.
+    /// The folder that the links lead to. It gets the object file, the preload library and the headers.
     pub(super) store: PathBuf,
-    /// Open MPI's parameters.
+    /// The parameter file of Open MPI.
     pub(super) settings: PathBuf,
 }
 

@@ -1,5 +1,5 @@
-//! The part of PMIx's C interface that is used here, as libpmix.so.2 has had it since PMIx 2 (its soname): the
-//! structures are those of `pmix_common.h`, and nothing is used that came later. Loaded at run time.
+//! Bindings to libpmix.so.2, loaded at run time. The structures are those of `pmix_common.h`, unchanged since PMIx 2. No
+//! later function is used.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 
@@ -90,13 +90,13 @@ type ErrorString = unsafe extern "C" fn(c_int) -> *const c_char;
 
 const NAMES: [&str; 2] = ["libpmix.so.2", "libpmix.so"];
 
-/// libpmix, if it is on the loader's path, and under which name.
+/// Loads libpmix from the loader's path and returns it with its name.
 fn open() -> Option<(&'static str, Library)> {
-    // SAFETY: libpmix's initialisers touch nothing of ours.
+    // SAFETY: the initialisers of libpmix access nothing of this program.
     NAMES.into_iter().find_map(|name| Some((name, unsafe { Library::new(name) }.ok()?)))
 }
 
-/// The name of the libpmix that would be used.
+/// Returns the name of the libpmix on the loader's path.
 pub(crate) fn library() -> Option<&'static str> {
     open().map(|(name, _)| name)
 }
@@ -139,12 +139,12 @@ impl Functions {
         }
     }
 
-    /// `Ok` for success, else PMIx's own words.
+    /// Returns `Ok` for success, else an error with PMIx's description of the status.
     pub(super) fn check(&self, call: &str, status: c_int) -> Result<(), String> {
         if status == SUCCESS {
             return Ok(());
         }
-        // SAFETY: takes any status; the result is a string of the library's own, or null.
+        // SAFETY: the function accepts any status and returns a static string or null.
         let words = unsafe {
             let words = (self.error_string)(status);
             if words.is_null() { c"unknown status" } else { CStr::from_ptr(words) }
@@ -156,17 +156,17 @@ impl Functions {
 /// # Safety
 /// The symbol has type `T`.
 unsafe fn symbol<T: Copy>(library: &Library, name: &str) -> Result<T, String> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises it.
     unsafe { library.get::<T>(name) }.map(|symbol| *symbol).map_err(|error| format!("libpmix has no {name}: {error}"))
 }
 
-/// Takes apart a value that `PMIx_Get` returned, as the macro `PMIX_VALUE_RELEASE` does.
+/// Reads and frees a value that `PMIx_Get` returned, as the macro `PMIX_VALUE_RELEASE` does.
 ///
 /// # Safety
 /// `value` came from `PMIx_Get` and is not used again.
 pub(super) unsafe fn take(value: *mut Value) -> Taken {
-    // SAFETY: PMIx_Get succeeded, so that the value is initialised and its kind says which member is live. The value
-    // and its bytes are malloc's and ours to free.
+    // SAFETY: PMIx_Get succeeded, so the value is initialised and its kind names the valid union member. The caller of
+    // PMIx_Get frees the value and its bytes, which malloc allocated.
     unsafe {
         let taken = match (*value).kind {
             TYPE_UINT32 => Taken::Number((*value).data.uint32),
@@ -186,10 +186,10 @@ pub(super) unsafe fn take(value: *mut Value) -> Taken {
     }
 }
 
-/// What a value held.
+/// The content of a value.
 pub(super) enum Taken {
     Number(u32),
     Bytes(Vec<u8>),
-    /// A type that we never asked for, by its number. What it points to is not freed.
+    /// A type that is not used here, by its number. Memory that it points to is not freed.
     Other(u16),
 }

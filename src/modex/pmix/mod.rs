@@ -1,7 +1,7 @@
-//! Jobs of another launcher, through PMIx.
+//! Joins jobs of other launchers through PMIx.
 //!
-//! PMIx knows no secret of a job, so rank 0 makes one and publishes it like an address. It is as safe as the launcher's
-//! own channels: PMIx servers accept processes of the job's user only, and what travels between nodes is as private
+//! PMIx has no secret of a job. Rank 0 makes one and publishes it like an address. The secret is as safe as the
+//! launcher's own channels: PMIx servers accept only processes of the job's user, and traffic between nodes is as private
 //! as the launcher keeps it.
 
 mod ffi;
@@ -100,7 +100,7 @@ impl Client {
         self.functions.check("PMIx_Put", status)
     }
 
-    /// Commits what was put, and has it collected for everyone.
+    /// Commits published values and exchanges them with all ranks.
     fn fence(&self) -> Result<(), String> {
         // SAFETY: no arguments.
         self.functions.check("PMIx_Commit", unsafe { (self.functions.commit)() })?;
@@ -121,21 +121,21 @@ impl Client {
         }
     }
 
-    /// A number that describes the job.
+    /// Reads a number that describes the job.
     fn number(&self, key: &std::ffi::CStr) -> Result<u32, String> {
         match self.fetch(ffi::RANK_WILDCARD, key)? {
             Some(Taken::Number(number)) => Ok(number),
-            _ => Err(format!("the launcher does not tell {}", key.to_string_lossy())),
+            _ => Err(format!("the launcher does not provide {}", key.to_string_lossy())),
         }
     }
 
     fn fetch(&self, rank: u32, key: &std::ffi::CStr) -> Result<Option<Taken>, String> {
         let of = Proc { nspace: self.me.nspace, rank };
         let mut value = std::ptr::null_mut();
-        // Every fence brings everything to the node's server, which is asked; without this a key that nobody published
-        // costs a timeout. What this process has itself is not enough: since PMIx 5 that is less than the server's.
+        // A fence collects all values at the node's server. IMMEDIATE asks that server only; without it a missing key
+        // costs a timeout. The process's own cache is not enough: since PMIx 5 the server knows more.
         let known_here = Info::flag(ffi::IMMEDIATE);
-        // SAFETY: process, key and attribute live through the call, which writes a value of its own making to `value`.
+        // SAFETY: process, key and attribute live through the call, which stores a value that it allocated in `value`.
         let status =
             unsafe { (self.functions.get)(&raw const of, key.as_ptr(), &raw const known_here, 1, &raw mut value) };
         if status == ffi::ERR_NOT_FOUND {

@@ -1,4 +1,4 @@
-//! Device memory that one process copies straight from or to another's, and what takes over where that does not work.
+//! Copies between the device memory of two processes, and the fallback through the host.
 
 mod programs;
 
@@ -14,14 +14,14 @@ pub(crate) const TESTS: &[Test] = &[
     ("device_copy::memory_without_a_handle_goes_through_the_host", memory_without_a_handle),
     ("device_copy::fresh_allocations_are_never_taken_for_old_ones", fresh_allocations),
     ("device_copy::few_mappings_are_enough", few_mappings_are_enough),
-    ("device_copy::what_the_driver_refuses_goes_through_the_host", refusals),
+    ("device_copy::refused_mappings_go_through_the_host", refusals),
     ("device_copy::messages_of_a_window_share_their_calls", shared_calls),
     ("device_copy::a_peer_killed_while_mapped_is_an_error_soon", killed_while_mapped),
 ];
 
 pub(crate) const ROLES: &[Role] = programs::ROLES;
 
-/// Runs a role over shared memory with the driver; of the variables each goes to every rank.
+/// Runs a role over shared memory with the driver. Every rank gets the variables.
 pub(crate) fn run(ranks: u32, options: &[&str], variables: &[(&str, &str)], role: &str) -> Finished {
     let folder = Driver::find().folder;
     let mut all = vec!["--cuda-libdir", folder.to_str().expect("a folder"), "--set", "btl=sm"];
@@ -30,12 +30,12 @@ pub(crate) fn run(ranks: u32, options: &[&str], variables: &[(&str, &str)], role
     finish(job.envs(variables.iter().copied()))
 }
 
-/// Copies that ranks say they had made from device to device, in all.
+/// Returns the number of copies from device to device that all ranks report.
 pub(crate) fn direct(finished: &Finished) -> u64 {
     told(finished, "direct ")
 }
 
-/// What ranks say of a counter, in all.
+/// Returns the sum of a counter that all ranks report.
 pub(crate) fn told(finished: &Finished, counter: &str) -> u64 {
     let counts = finished.stdout.lines().filter_map(|line| line.strip_prefix(counter));
     counts.map(|count| count.parse::<u64>().expect("a count")).sum()
@@ -43,8 +43,8 @@ pub(crate) fn told(finished: &Finished, counter: &str) -> u64 {
 
 pub(crate) const ONE_DEVICE: (&str, &str) = ("CUDA_VISIBLE_DEVICES", "0");
 
-/// Messages that `device_exchange` sends in all, and of these those that are certain to be copied once: their buffers are
-/// met for the second time, and of each pair of ranks on one device the higher one has learnt by a message who copies.
+/// Returns the number of messages of `device_exchange`, and how many of them are certainly copied once. These use buffers
+/// that are already mapped. On one device, the higher rank of a pair learns from the first message who copies.
 pub(crate) fn messages(ranks: u64, on_one_device: u64) -> (u64, u64) {
     let pairs = ranks * (ranks - 1);
     let size_count = SIZES.len() as u64;
@@ -59,7 +59,7 @@ fn between_two_devices_and_on_one() {
         assert_eq!(finished.stderr, "", "{variables:?}");
         assert!(told(&finished, "mapped ") > 0 && told(&finished, "already mapped ") > 0, "{finished:#?}");
     }
-    // Who copies is decided by cost; either way the data is right.
+    // The costs decide which rank copies. The data is right in both cases.
     for push in ["1us", "1s"] {
         let set = format!("device_push_latency={push}");
         let finished = run(2, &["--set", &set], &[], "device_exchange").assert_success();
@@ -67,7 +67,7 @@ fn between_two_devices_and_on_one() {
     }
 }
 
-/// Whether its lease ends in the midst of messages or not.
+/// The lease of the kernel ends between messages, or lasts longer than all of them.
 fn small_copies_by_a_resident_kernel() {
     for lease in ["50us", "100ms"] {
         let lease = format!("device_copier_lease={lease}");
@@ -104,7 +104,7 @@ fn memory_without_a_handle() {
     for kind in ["pool", "vmm_private", "managed"] {
         let finished = run(2, &[], &[("IPC_KIND", kind), ("RUST_LOG", "info")], "device_exchange").assert_success();
         assert_eq!(direct(&finished), 0, "{kind}: {finished:#?}");
-        // One side is enough.
+        // A handle on one side is enough.
         let finished = run(2, &[], &[("IPC_KIND", kind), ("IPC_INTO", "device")], "device_exchange").assert_success();
         assert!(direct(&finished) > 0, "{kind}: {finished:#?}");
     }
@@ -178,7 +178,7 @@ fn refusals() {
         let finished = run(2, &["--set", "device_ipc_pool_size=1"], &variables, "device_exchange").assert_success();
         assert!(direct(&finished) == 0 || fault.matches(':').count() == 2, "{fault}: {finished:#?}");
     }
-    // The command logs; one line a rank says why.
+    // Each rank logs the reason in one line.
     for fault in ["cuIpcOpenMemHandle:201", "cuIpcGetMemHandle:801"] {
         let mut command = cableway();
         command
@@ -200,7 +200,7 @@ fn refusals() {
     }
 }
 
-/// How many calls of the driver messages take on either side, while the machine does other things, too.
+/// Counts the driver calls that messages take on either side. The bounds hold on a busy machine.
 fn shared_calls() {
     const MESSAGES: u64 = 64 * 100;
     let file = std::env::temp_dir().join(format!("cableway-calls-{}", std::process::id()));
@@ -222,7 +222,7 @@ fn shared_calls() {
             lines.map(|(_, count)| count.parse::<u64>().expect("a count")).sum()
         };
         let asked = made(&["cuPointerGetAttributes"]);
-        // And in the windows before those that are timed.
+        // Includes the windows before the timed ones.
         assert!((MESSAGES..=MESSAGES * 5 / 4).contains(&asked), "where buffers are is asked {asked} times: {text}");
         copies.push(made(&["cuLaunchKernel", "cuMemcpyBatchAsync", "cuMemcpyAsync"]));
         let ordered = made(&["cuEventRecord", "cuStreamWaitEvent", "cuStreamQuery"]);

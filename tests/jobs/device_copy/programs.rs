@@ -1,4 +1,4 @@
-//! What the ranks of these jobs do.
+//! The programs of the ranks.
 
 use std::error::Error;
 use std::time::{Duration, Instant};
@@ -63,7 +63,7 @@ fn tell(world: &World) {
 pub(super) const ROUNDS: u64 = 4;
 pub(super) const SIZES: [usize; 6] = [1, 8, 3000, 4096, 100_001, 3 << 20];
 
-/// Every rank with every other at once, both ways, at offsets that nothing is aligned to.
+/// All ranks exchange messages with each other at the same time, at unaligned offsets.
 fn exchange() -> Outcome {
     let world = World::init()?;
     let (on, me, ranks) = (world.communicator(), world.rank() as usize, world.communicator().size() as usize);
@@ -99,8 +99,8 @@ fn exchange() -> Outcome {
     Ok(on.barrier()?)
 }
 
-/// A message each way until both are copied from device to device many times in a row. Nobody has to wait for that:
-/// until memory is mapped, its messages go through the host.
+/// Exchanges messages until both are copied from device to device many times in a row. Until memory is mapped, its
+/// messages go through the host.
 fn settled() -> Outcome {
     let world = World::init()?;
     let (on, me, peer) = (world.communicator(), world.rank() as usize, 1 - world.rank());
@@ -122,7 +122,7 @@ fn settled() -> Outcome {
         match made[0] + others[0] {
             2 => again += 1,
             fewer if start.elapsed() > SOON => return Err(format!("{fewer} of two in round {round}").into()),
-            // Before the ranks on one device have settled who copies, they may have copied other buffers.
+            // Ranks on one device may copy other buffers before they agree on which of them copies.
             _ => again = 0,
         }
         if again > 20 {
@@ -133,13 +133,13 @@ fn settled() -> Outcome {
     Ok(on.barrier()?)
 }
 
-/// Allocations that come and go between messages, at the addresses of those before. Descriptors stay as many.
+/// Allocates and frees buffers between messages, at the same addresses. The number of descriptors does not grow.
 fn fresh() -> Outcome {
     let world = World::init()?;
     let (on, me, peer) = (world.communicator(), world.rank() as usize, 1 - world.rank());
     let device = device(&world)?;
     let kind = kind("IPC_KIND", BufferKind::Device);
-    // Of a pool nothing is known any more once nothing is left in it.
+    // The driver forgets a pool when its last allocation is freed.
     let _kept =
         std::env::var_os("IPC_KEEP").map(|_| DeviceBuffer::new(world.devices(), device, kind, 1)).transpose()?;
     let descriptors = || std::fs::read_dir("/proc/self/fd").map(Iterator::count);
@@ -159,7 +159,7 @@ fn fresh() -> Outcome {
             at_first = descriptors()?;
         }
     }
-    // What is no more is told of now and then, and each goes on until the other has heard.
+    // Ranks report freed memory from time to time. Exchange messages until both have received the report.
     let start = Instant::now();
     loop {
         let settled = descriptors()? <= at_first + 4;
@@ -177,7 +177,7 @@ fn fresh() -> Outcome {
     Ok(on.barrier()?)
 }
 
-/// Many buffers in turns, and messages in flight between them.
+/// Sends from many buffers in turn, with several messages in flight.
 fn many() -> Outcome {
     let world = World::init()?;
     let (on, me, peer) = (world.communicator(), world.rank() as usize, 1 - world.rank());
@@ -221,7 +221,7 @@ fn has_shared_pools() -> Outcome {
     Ok(())
 }
 
-/// From rank 0 to rank 1 only.
+/// Sends from rank 0 to rank 1 only.
 fn one_way() -> Outcome {
     let world = World::init()?;
     let on = world.communicator();
@@ -240,7 +240,7 @@ fn one_way() -> Outcome {
     Ok(on.barrier()?)
 }
 
-/// Rank 1 dies while the others have its memory mapped and a message of its announced.
+/// Rank 1 dies while the others have its memory mapped and have received a header of its message.
 fn killed() -> Outcome {
     let world = World::init()?;
     let on = world.communicator();
@@ -277,7 +277,7 @@ fn killed() -> Outcome {
     if world.rank() == 0 {
         on.send(&[0_u8], 1, 2)?;
     }
-    // The announced message may have come whole, or not; the next one never does.
+    // The announced message may have arrived. The next one cannot.
     let _ = on.recv(&mut buffer, 1, 1);
     if on.recv(&mut buffer, 1, 1).is_ok() {
         return Err("a dead rank sends".into());

@@ -8,7 +8,7 @@ pub(super) fn communicators() -> Outcome {
     let world = World::init()?;
     let (on, me) = (world.communicator(), world.rank());
     let (next, previous) = ((me + 1) % 4, (me + 3) % 4);
-    // The same source and tag on three communicators; received in another order than sent.
+    // The same source and tag on three communicators, received in another order than sent.
     let copies = [on.dup()?, on.dup()?];
     let all = [on, &copies[0], &copies[1]];
     for (number, on) in all.into_iter().enumerate() {
@@ -37,7 +37,7 @@ pub(super) fn communicators() -> Outcome {
         (Some(half), 1) => expect(half.group(), &[1][..])?,
         (half, _) => return Err(format!("{half:?}").into()),
     }
-    // Many that come and go; what was sent on them and not received does not come out of the next one.
+    // Communicators are created and freed. Messages that were not received on one do not arrive on the next.
     for round in 0..100 {
         let copy = on.dup()?;
         copy.send(&[round], next, 1)?;

@@ -28,7 +28,7 @@ pub(super) fn modes() -> Outcome {
             }
             expect(&inbox, &values(peer, number, len))?;
         }
-        // Both ranks send first: only the attached buffer keeps that from a deadlock.
+        // Both ranks send first. Only the attached buffer prevents a deadlock.
         let room = AttachedBuffer::new(&world, len * 4 + AttachedBuffer::OVERHEAD);
         on.bsend(&out, peer, 6, &room)?;
         on.recv(&mut inbox, peer, 6)?;
@@ -62,7 +62,7 @@ pub(super) fn wildcards() -> Outcome {
     }
     for source in [1, 2] {
         let first = counts[source as usize];
-        // By tag, out of order.
+        // Receive by tag, out of order.
         for number in (first..10).rev() {
             let probed = on.probe(source, number)?;
             expect(on.iprobe(source, Any)?.map(|status| status.tag), Some(first))?;

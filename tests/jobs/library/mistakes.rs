@@ -1,4 +1,4 @@
-//! Calls with mistakes in them, and what the errors say.
+//! Calls with wrong arguments, and the texts of the errors.
 
 use std::error::Error;
 
@@ -16,7 +16,7 @@ pub(super) fn mistakes() -> Outcome {
     let error = text(on.send(&[1_u8], peer, -3).map(|()| 0)).err().unwrap_or_default();
     expect(error.contains("tag -3"), true).map_err(|_| error)?;
     expect(on.recv(&mut [0_u8], peer, -16).is_err(), true)?;
-    // A message that is too long fills the buffer and says so; the next one is whole.
+    // A message that is too long fills the buffer and is an error; the next one is whole.
     for len in [100_usize, 300_000] {
         on.scope(|scope| {
             let (long, short) = (scope.isend(LONG.get(..len).unwrap_or(LONG), peer, 4)?, scope.isend(&[9_u8], peer, 4)?);

@@ -23,7 +23,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("library::mistakes_are_named", || every_transport("mistakes", 2)),
     ("library::a_thread_makes_progress", || every_transport("progress_thread", 2)),
     ("library::large_messages", || every_transport("large", 2)),
-    ("library::who_waits_for_long_sleeps", || every_transport("sleeper", 2)),
+    ("library::long_waits_sleep", || every_transport("sleeper", 2)),
     ("library::messages_wake_sleepers", || every_transport("sleepers", 2)),
 ];
 
@@ -56,7 +56,7 @@ fn expect<T: PartialEq + std::fmt::Debug>(found: T, expected: T) -> Outcome {
     if found == expected { Ok(()) } else { Err(format!("{found:?} instead of {expected:?}").into()) }
 }
 
-/// What rank `from` sends as its message `number`.
+/// Returns the content of rank `from`'s message `number`.
 fn values(from: u32, number: usize, len: usize) -> Vec<u32> {
     (0..len as u32).map(|i| i.wrapping_mul(2_654_435_761) ^ from << 28 ^ number as u32).collect()
 }

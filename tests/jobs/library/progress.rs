@@ -7,7 +7,8 @@ use cableway::{Communicator, World};
 
 use super::{Outcome, expect, values};
 
-/// Threads that talk to their counterparts, each on a communicator of its own, and all on one with tags of their own.
+/// Threads exchange messages with the threads of the other rank: each on its own communicator, and all on a common one
+/// with their own tags.
 pub(super) fn threads() -> Outcome {
     let world = World::init()?;
     let (on, me, peer) = (world.communicator(), world.rank(), 1 - world.rank());
@@ -40,7 +41,7 @@ pub(super) fn threads() -> Outcome {
     Ok(on.barrier()?)
 }
 
-/// A file that a process leaves when it has sent its message.
+/// Returns the path of the file that a process writes after sending its message.
 fn sent(process: u32) -> std::path::PathBuf {
     std::env::temp_dir().join(format!("cableway-progress-{process}"))
 }
@@ -63,7 +64,7 @@ pub(super) fn progress_thread() -> Outcome {
         on.scope(|scope| {
             let coming = scope.irecv(&mut inbox, 0, 0)?;
             on.barrier()?;
-            // No call of the library until the message has been sent.
+            // Do not call the library until the message has been sent.
             while !sent(name[0]).exists() {
                 std::thread::sleep(Duration::from_millis(1));
             }
@@ -90,7 +91,7 @@ pub(super) fn sleeper() -> Outcome {
     on.recv(&mut inbox, 0, 0)?;
     let (took, used) = (start.elapsed(), processor_time() - before);
     expect(inbox, [7])?;
-    // Shared memory wakes nobody, so that whoever uses it goes on polling.
+    // Shared memory wakes no sleeping rank, so ranks that use it keep polling.
     let sleeps = std::env::var("CABLEWAY_BTL").is_ok_and(|btl| btl != "sm");
     if sleeps && used > took / 2 {
         return Err(format!("{used:?} of the processor in {took:?}").into());
@@ -98,13 +99,13 @@ pub(super) fn sleeper() -> Outcome {
     Ok(())
 }
 
-/// Of all threads of this process.
+/// Returns the processor time of all threads of this process.
 fn processor_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// There and back, after pauses in which the other one falls asleep, has just done so, or has not yet.
+/// Sends messages there and back, after pauses of random length: the peer sleeps, falls asleep, or is still awake.
 pub(super) fn sleepers() -> Outcome {
     let world = World::options()?.set("pml_sleep_after", "1")?.set("pml_spin", "0")?.init()?;
     let on = world.communicator();

@@ -38,7 +38,7 @@ pub(super) fn scopes() -> Outcome {
     for (number, (found, len)) in inbox.iter().zip(SIZES).enumerate() {
         expect(found, &values(peer, number, len))?;
     }
-    // A synchronous send is not complete before its receive has begun.
+    // A synchronous send completes only after a receive has matched it.
     let (data, mut room) = ([7_u8; 3], [0_u8; 3]);
     on.scope(|scope| {
         let send = scope.issend(&data, peer, 100)?;
@@ -48,13 +48,13 @@ pub(super) fn scopes() -> Outcome {
         send.wait()?;
         Ok::<_, Box<dyn Error>>(())
     })?;
-    // A receive that nothing has matched is cancelled, one that has matched is not.
+    // An unmatched receive is cancelled, a matched one is not.
     let (mut never, mut matched) = ([0_u8; 1], [0_u8; 1]);
     on.scope(|scope| {
         let never = scope.irecv(&mut never, peer, 101)?;
         let matched = scope.irecv(&mut matched, peer, 102)?;
         on.send(&[1_u8], peer, 102)?;
-        // Messages between two ranks do not overtake: after this, tag 102 has come.
+        // Messages between two ranks keep their order: after this, tag 102 has arrived.
         on.barrier()?;
         expect(never.cancel()?, None)?;
         expect(matched.cancel()?.map(|status| status.tag), Some(102))
@@ -62,7 +62,7 @@ pub(super) fn scopes() -> Outcome {
     expect(matched, [1])
 }
 
-/// Requests are dropped and leaked; the end of the scope waits for what they are about all the same.
+/// The end of a scope waits for the operations of dropped and leaked requests.
 pub(super) fn leak() -> Outcome {
     let world = World::init()?;
     let (on, me, peer) = (world.communicator(), world.rank(), 1 - world.rank());
@@ -75,7 +75,7 @@ pub(super) fn leak() -> Outcome {
         })?;
         expect(&inbox, &values(peer, len, len))?;
     }
-    // A panic within the scope cancels what nobody has answered, instead of waiting for it forever.
+    // A panic within the scope cancels unmatched receives instead of waiting for them forever.
     let mut inbox = [0_u8; 8];
     let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         on.scope(|scope| {
@@ -107,7 +107,7 @@ pub(super) fn persistent() -> Outcome {
                 expect((status.source, status.tag, status.bytes), (peer, 3, 4 * len as u64))?;
                 expect(receive.buffer(), Some(&values(peer, round, len)))?;
             }
-            // Under way until the peer answers below: nobody has its buffer meanwhile.
+            // Under way until the peer replies below: the program cannot access the buffer meanwhile.
             receive.start()?;
             expect(receive.buffer().is_none() && receive.start().is_err(), true)?;
             on.barrier()?;

@@ -1,4 +1,4 @@
-//! Peers that are built or fetched, and kept between runs.
+//! Builds and downloads of peers, kept between runs.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -6,7 +6,7 @@ use std::process::Command;
 use crate::error::Error;
 use crate::process::output_of;
 
-/// Where built peers and downloads are kept between runs.
+/// Returns the folder of built peers and downloads.
 pub(super) fn cache() -> PathBuf {
     let base = std::env::var_os("XDG_CACHE_HOME")
         .map(PathBuf::from)
@@ -14,7 +14,7 @@ pub(super) fn cache() -> PathBuf {
     base.unwrap_or_else(std::env::temp_dir).join("cableway/peers")
 }
 
-/// Compiles a C program; without a compiler, takes the executable that an earlier run or another machine left.
+/// Compiles a C program. Without a compiler, uses the executable of an earlier run or of another machine.
 pub(super) fn compiled(name: &str, source: &str, compiler: &str, options: &[&str]) -> Result<PathBuf, Error> {
     let program = cache().join(name);
     let text = program.with_extension("c");

@@ -10,9 +10,9 @@ use crate::process::{bounded, output_of, shown};
 use crate::route::{Memory, Shape};
 use crate::statistics::{Summary, summary};
 
-/// How often the time to join a job is taken.
+/// The number of measurements of the time to join a job.
 const STARTS: u32 = 7;
-/// Ranks of the job in which memory is looked at.
+/// Ranks of the job in which memory is measured.
 const RANKS: u32 = 17;
 
 pub(super) struct Cableway {
@@ -27,7 +27,7 @@ impl Cableway {
         Ok(Cableway { place, program: program.to_owned(), version })
     }
 
-    /// One of the costs that the example `footprint` tells.
+    /// Returns one of the costs that the example `footprint` prints.
     fn footprint(&self, ranks: u32, name: &str) -> Result<f64, Error> {
         let program = self.program.with_file_name("examples").join("footprint");
         let mut command = bounded(&self.program);

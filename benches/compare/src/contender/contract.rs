@@ -1,32 +1,32 @@
-//! What every program under measurement offers.
+//! The interface of a program under measurement.
 
 use crate::error::Error;
 use crate::plan::Series;
 
-/// By name, in the order of the report: ours, the peers, and the bare copies that bound them all.
+/// The programs in the order of the report: Cableway, the peers, and the driver's copies, which bound all of them.
 pub(crate) const PROGRAMS: [&str; 6] = ["cableway", "cableway-mpi", "ob1", "ucx", "nccl", "copies"];
 /// The programs that Cableway is compared with.
 pub(crate) const PEERS: [&str; 3] = ["ob1", "ucx", "nccl"];
-/// What no message can be faster than.
+/// The program that no message can be faster than.
 pub(crate) const FLOOR: &str = "copies";
 
 /// A program that sends messages between two processes bound to the two cores of a [`Place`].
 pub(crate) trait Contender {
-    /// As it is called in tables and goals.
+    /// Returns the name in tables and goals.
     fn name(&self) -> &'static str;
 
-    /// Its version, and the command of one figure, for the report.
+    /// Returns the version, and the command of one figure, for the report.
     fn describe(&self) -> Description;
 
-    /// Whether it can be measured so: what only an MPI does, only an MPI is asked for.
+    /// Returns whether the program can run the series.
     fn takes(&self, series: &Series) -> bool {
         !series.test.is_of_mpi()
     }
 
-    /// One figure for each size of the series, each taken over about `seconds`.
+    /// Measures one figure for each size of the series, for about `seconds` each.
     fn measure(&self, series: &Series, seconds: f64) -> Result<Vec<Sample>, Error>;
 
-    /// Measures what is taken once, at the end: cross-checks, start-up, memory. Returns a sentence about each.
+    /// Measures cross-checks, start-up and memory once, at the end. Returns a sentence about each.
     fn remarks(&self) -> Vec<String> {
         Vec::new()
     }
@@ -58,7 +58,7 @@ impl Place {
         }
     }
 
-    /// As `taskset -c` and `mpirun --cpu-list` take it.
+    /// Formats the cores as `taskset -c` and `mpirun --cpu-list` read them.
     pub(crate) fn list(self) -> String {
         format!("{},{}", self.cores[0], self.cores[1])
     }

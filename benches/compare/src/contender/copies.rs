@@ -1,4 +1,4 @@
-//! The driver's own copies by one process, without any message around them: what no message can be faster than.
+//! Copies of the driver by one process, without messages. They are the lower bound for messages.
 
 use std::path::PathBuf;
 
@@ -36,7 +36,7 @@ impl Contender for Copies {
         }
     }
 
-    /// No call of the driver's copies irregular blocks.
+    /// The driver has no call to copy irregular blocks.
     fn takes(&self, series: &Series) -> bool {
         let route = series.route;
         let copies = route.btl == "sm" && route.memory.into_iter().any(Memory::on_device);

@@ -1,4 +1,4 @@
-//! The programs that are measured. Each knows how to run a series and to read what it printed.
+//! The programs under measurement. Each runs a series and reads the figures that its program prints.
 
 mod build;
 mod cableway;
@@ -14,11 +14,11 @@ use crate::error::Error;
 
 pub(crate) use contract::{Contender, FLOOR, PEERS, PROGRAMS, Place};
 
-/// The program of that name, made ready to run.
+/// Finds or builds the program of that name.
 ///
 /// # Errors
 ///
-/// It is not on this machine and could not be built; the message says what would bring it.
+/// The program is not on this machine and cannot be built. The message says how to install it.
 pub(crate) fn find(name: &str, place: Place, subject: &Subject) -> Result<Box<dyn Contender>, Error> {
     match name {
         "cableway" => Ok(Box::new(cableway::Cableway::new(place, &subject.command)?)),
@@ -28,6 +28,6 @@ pub(crate) fn find(name: &str, place: Place, subject: &Subject) -> Result<Box<dy
         "nccl" => Ok(Box::new(nccl::Nccl::find(subject.devices)?)),
         #[cfg(feature = "cuda")]
         "copies" => Ok(Box::new(copies::Copies::find(place, subject.devices)?)),
-        other => Err(Error::Missing(format!("no program is called '{other}'; there are {}", PROGRAMS.join(", ")))),
+        other => Err(Error::Missing(format!("unknown program '{other}': choose from {}", PROGRAMS.join(", ")))),
     }
 }

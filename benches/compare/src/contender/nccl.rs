@@ -35,7 +35,7 @@ impl Contender for Nccl {
         }
     }
 
-    /// Between two devices, in one piece: it knows no others.
+    /// NCCL sends contiguous messages between two devices only.
     fn takes(&self, series: &Series) -> bool {
         series.route.name == "devices" && !series.test.is_of_mpi()
     }

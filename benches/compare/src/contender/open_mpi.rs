@@ -1,4 +1,4 @@
-//! An unmodified Open MPI, through our small MPI program: with its own ob1, and with Cableway's component.
+//! An unmodified Open MPI, measured by a small MPI program: with its own ob1, and with Cableway's component.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,17 +9,17 @@ use crate::error::Error;
 use crate::plan::{Series, Test};
 use crate::process::{bounded, output_of, shown};
 
-/// How the program comes by device memory; a build without devices names no function of any driver.
+/// The program's access to device memory. A build without devices names no function of a driver.
 #[cfg(feature = "cuda")]
 const DEVICE: &str = include_str!("../../../peers/device.h");
 #[cfg(not(feature = "cuda"))]
 const DEVICE: &str = include_str!("../../../peers/no_device.h");
 
-/// Which engine of Open MPI's carries the messages.
+/// The PML of Open MPI that carries the messages.
 enum Pml {
-    /// Its own, over its own transports.
+    /// Open MPI's own ob1, over its own transports.
     Ob1,
-    /// Ours, from this folder.
+    /// Cableway's component, from this folder.
     Cableway(PathBuf),
 }
 

@@ -87,7 +87,7 @@ impl Results {
             Of::Peer(name) => self.median(route, test, size, name)?,
             Of::BestPeer => self.best_peer(route, test, size)?,
             Of::Over(other) => self.median(other, test, size, program)?,
-            Of::Nobody => 1.0,
+            Of::Nothing => 1.0,
         };
         let [best_peer, floor] = [self.best_peer(route, test, size), self.floor(route, test, size)];
         Some(Standing { ours, best_peer, floor, reached: ours / measure })

@@ -115,7 +115,7 @@ pub(super) fn figure(test: Test, value: f64) -> String {
 
 /// A ratio, or the figure itself.
 fn reached(goal: &Goal, reached: f64) -> String {
-    if matches!(goal.of, Of::Nobody) { figure(goal.test, reached) } else { format!("{reached:.2}") }
+    if matches!(goal.of, Of::Nothing) { figure(goal.test, reached) } else { format!("{reached:.2}") }
 }
 
 #[cfg(test)]
