@@ -38,7 +38,7 @@ impl From<&Error> for Code {
     fn from(error: &Error) -> Self {
         match error {
             Error::Truncated { .. } => Code::Truncated,
-            Error::PeerFailed { .. } | Error::PeerLeft { .. } | Error::PeerGaveUp { .. } | Error::Btl(_) => {
+            Error::PeerFailed { .. } | Error::PeerLeft { .. } | Error::PeerAborted { .. } | Error::Btl(_) => {
                 Code::PeerFailed
             }
             Error::NoSuchRank { .. } => Code::NoSuchRank,

@@ -1,4 +1,4 @@
-//! User memory as the engine sees it: where it is and how its bytes are laid out.
+//! Describes user memory: its location and layout.
 
 use std::sync::LazyLock;
 
@@ -7,11 +7,11 @@ use cableway_datatype::{Convertor, Layout, Predefined};
 
 use crate::error::Error;
 
-/// A user's buffer: what is sent, or where to receive to.
+/// A user's buffer to send from or receive into.
 #[derive(Clone, Copy)]
 pub struct Buffer<'l> {
     address: *mut u8,
-    /// Elements of `layout`, or bytes where there is none.
+    /// Number of elements of `layout`, or of bytes without a layout.
     count: u64,
     layout: Option<&'l Layout>,
 }
@@ -23,43 +23,43 @@ impl std::fmt::Debug for Buffer<'_> {
     }
 }
 
-/// What plain bytes are made of.
+/// The layout of plain bytes.
 static BYTE: LazyLock<Layout> = LazyLock::new(|| Predefined::Byte.datatype().commit());
 
 impl<'l> Buffer<'l> {
-    /// No bytes.
+    /// An empty buffer.
     pub const EMPTY: Buffer<'static> = Buffer { address: std::ptr::null_mut(), count: 0, layout: None };
 
-    /// `len` bytes one after another. `address` is host or device memory and is not looked at if `len` is 0. For a
-    /// send the bytes are only read.
+    /// Describes `len` contiguous bytes of host or device memory. `address` is ignored if `len` is 0. A send only reads
+    /// the bytes.
     #[inline]
     pub fn bytes(address: *const u8, len: u64) -> Self {
         Buffer { address: address.cast_mut(), count: len, layout: None }
     }
 
-    /// `count` elements laid out as `layout` says, counted from `address`. Operations keep the layout as long as they
-    /// need it.
+    /// Describes `count` elements of `layout` at `address`. Operations keep the layout as long as they need it.
     #[inline]
     pub fn typed(address: *const u8, count: u64, layout: &'l Layout) -> Self {
         Buffer { address: address.cast_mut(), count, layout: Some(layout) }
     }
 
-    /// Packed length in bytes; as much as 64 bits hold where it does not fit in them, which no operation accepts.
+    /// Returns the packed length in bytes. If it does not fit in 64 bits, returns the maximum, which no operation
+    /// accepts.
     #[inline]
     pub fn len(&self) -> u64 {
         self.packed_len().unwrap_or(u64::MAX)
     }
 
-    /// Whether there are none.
+    /// Returns whether the buffer has no bytes.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Packed length in bytes.
+    /// Returns the packed length in bytes.
     ///
     /// # Errors
-    /// It does not fit in 64 bits.
+    /// The length does not fit in 64 bits.
     #[inline]
     pub fn packed_len(&self) -> Result<u64, Error> {
         match self.layout {
@@ -68,7 +68,7 @@ impl<'l> Buffer<'l> {
         }
     }
 
-    /// Its bytes if they are one run, or none at all.
+    /// Returns the address and length if the buffer is one run of bytes, or empty.
     #[inline]
     pub(crate) fn contiguous(&self) -> Option<(*mut u8, u64)> {
         match self.layout {
@@ -78,7 +78,7 @@ impl<'l> Buffer<'l> {
                     Some((self.address.wrapping_offset(offset as isize), len))
                 }
                 None if self.count == 0 || layout.size() == 0 => Some((self.address, 0)),
-                // From MPI_BOTTOM even one run may span allocations, which the convertor finds out.
+                // From MPI_BOTTOM even one run may span allocations. The convertor finds that out.
                 _ => None,
             },
         }
@@ -88,12 +88,12 @@ impl<'l> Buffer<'l> {
         self.layout.unwrap_or_else(|| &BYTE)
     }
 
-    /// For a request that outlives the borrow.
+    /// Copies the description, for a request that outlives the borrow.
     pub(crate) fn to_owned(self) -> OwnedBuffer {
         OwnedBuffer { address: self.address, count: self.count, layout: self.layout.cloned() }
     }
 
-    /// Where its data lives, asked of the driver where that may be needed.
+    /// Returns where its data lies. Asks the driver only if that may be necessary.
     #[inline]
     pub(crate) fn classify(&self, devices: &Devices) -> Location {
         match self.contiguous() {
@@ -103,7 +103,7 @@ impl<'l> Buffer<'l> {
     }
 
     /// # Safety
-    /// The buffer is valid for reads until the convertor and all that it started are done.
+    /// The buffer is valid for reads until the convertor and all operations that it started are done.
     #[inline]
     pub(crate) unsafe fn convertor_to_send(&self, location: Location, devices: &Devices) -> Convertor {
         // SAFETY: the caller's promise; the location is that of this buffer.
@@ -111,7 +111,8 @@ impl<'l> Buffer<'l> {
     }
 
     /// # Safety
-    /// The buffer is valid for writes, and nobody else's, until the convertor and all that it started are done.
+    /// The buffer is valid for writes, and exclusively so, until the convertor and all operations that it started are
+    /// done.
     #[inline]
     pub(crate) unsafe fn convertor_to_receive(&self, location: Location, devices: &Devices) -> Convertor {
         // SAFETY: the caller's promise; the location is that of this buffer.
@@ -126,7 +127,7 @@ pub(crate) struct OwnedBuffer {
     layout: Option<Layout>,
 }
 
-// SAFETY: an address, no permission to use it: who does has the host's promise.
+// SAFETY: the address is not dereferenced here. Code that does so relies on the host's promise.
 unsafe impl Send for OwnedBuffer {}
 // SAFETY: as above.
 unsafe impl Sync for OwnedBuffer {}

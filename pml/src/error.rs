@@ -1,4 +1,4 @@
-//! What can go wrong with a message.
+//! Errors of operations.
 
 use std::sync::Arc;
 
@@ -8,65 +8,67 @@ use cableway_datatype::Convertor;
 
 use crate::status::Status;
 
-/// Why an operation failed. Returned by the call that began the operation, or found in its request.
+/// Why an operation failed. The call that started the operation returns it, or its request holds it.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The process is dead, or was disconnected because its bytes made no sense.
+    /// The process died, or was disconnected because it sent malformed bytes.
     #[error("peer {peer} failed: {reason}")]
     PeerFailed {
-        /// The process, in the job's count.
+        /// The process's rank in the job.
         peer: Rank,
-        /// What was seen.
+        /// The observed failure.
         reason: Arc<str>,
     },
-    /// The process has left the job in good order. What it had sent before can still be received.
-    #[error("peer {peer} has left the job: nothing more comes from it, and it receives nothing")]
+    /// The process has left the job in good order. Messages that it sent before can still be received.
+    #[error("peer {peer} has left the job and no longer sends or receives")]
     PeerLeft {
-        /// The process, in the job's count.
+        /// The process's rank in the job.
         peer: Rank,
     },
-    /// No transport of this process reaches the peer, or it had ended before it was connected.
+    /// No transport of this process reaches the peer, or the peer had ended before it was connected.
     #[error("peer {peer} cannot be reached: {reason}")]
     Unreachable {
-        /// The process, in the job's count.
+        /// The process's rank in the job.
         peer: Rank,
-        /// What was tried.
+        /// The attempts.
         reason: Arc<str>,
     },
-    /// The message was longer than the buffer it was received into. The buffer is filled as far as it reaches.
-    #[error("message of {sent} bytes from rank {source_rank} with tag {tag} was truncated to the {room} bytes posted")]
+    /// The message was longer than the receive's buffer. The buffer holds the beginning of the message.
+    #[error(
+        "message of {sent} bytes from rank {source_rank}, tag {tag}, exceeds the receive buffer of {capacity} bytes"
+    )]
     Truncated {
-        /// Sender, in the communicator's count.
+        /// The sender's rank in the communicator.
         source_rank: i32,
         /// The message's tag.
         tag: i32,
-        /// Its length in bytes.
+        /// The message's length in bytes.
         sent: u64,
-        /// What the receive had room for.
-        room: u64,
+        /// The buffer's length in bytes.
+        capacity: u64,
     },
-    /// The other side gave the transfer up, because its device failed, say, or freed the communicator.
-    #[error("peer {peer} gave up a message of {len} bytes: {reason}")]
-    PeerGaveUp {
-        /// The process, in the job's count.
+    /// The peer aborted the transfer, for example because its device failed or it freed the communicator.
+    #[error("peer {peer} aborted a message of {len} bytes: {reason}")]
+    PeerAborted {
+        /// The process's rank in the job.
         peer: Rank,
         /// The message's length in bytes.
         len: u64,
-        /// What the other side said.
+        /// The peer's reason.
         reason: Abort,
     },
-    /// The device's driver refused or failed.
-    #[error("device memory at {address:#x}, {len} bytes: {source}")]
+    /// The device's driver reported an error.
+    #[error("cannot access {len} bytes of device memory at {address:#x}: {source}")]
     Device {
         /// The user's buffer.
         address: usize,
         /// Its length in bytes.
         len: u64,
-        /// The driver's answer.
+        /// The driver's error.
         source: DeviceError,
     },
-    /// The datatype and count describe no possible message.
+    /// No message can have this datatype and count.
     #[error(transparent)]
     Datatype(#[from] cableway_datatype::Error),
     /// A transport failed.
@@ -75,22 +77,22 @@ pub enum Error {
     /// The exchange of addresses failed.
     #[error(transparent)]
     Modex(#[from] cableway_btl::ModexError),
-    /// There is no such rank.
-    #[error("rank {rank} is none of the communicator's {size}")]
+    /// The rank does not exist.
+    #[error("invalid rank {rank}: there are {size} ranks")]
     NoSuchRank {
-        /// What was given.
+        /// The rank of the call.
         rank: i32,
-        /// How many ranks there are.
+        /// Number of ranks.
         size: usize,
     },
     /// The tag cannot be sent.
-    #[error("tag {tag} cannot be sent; user tags are 0 and above")]
+    #[error("invalid tag {tag}: use a tag of 0 or above")]
     BadTag {
-        /// What was given.
+        /// The tag of the call.
         tag: i32,
     },
-    /// Another live communicator has this context.
-    #[error("context {context} is in use")]
+    /// Another communicator has this context.
+    #[error("context {context} is in use by another communicator")]
     ContextInUse {
         /// The context.
         context: u32,
@@ -101,33 +103,33 @@ pub enum Error {
         /// The context.
         context: u32,
     },
-    /// The attached buffer has no room for a buffered send.
-    #[error("the attached buffer of {size} bytes has no room for {needed} more")]
+    /// The attached buffer has no space for a buffered send.
+    #[error("the attached buffer of {size} bytes has no space for {needed} more bytes: attach a larger buffer")]
     NoBufferSpace {
-        /// Its size in bytes.
+        /// The buffer's size in bytes.
         size: usize,
-        /// What the message needs, its overhead included.
+        /// Bytes that the message needs, including overhead.
         needed: u64,
     },
-    /// The message was taken by a probe of another engine.
-    #[error("the message was probed with another engine: receive it with the engine that probed it")]
+    /// The message belongs to a matched probe of another engine.
+    #[error("the message was probed by another engine: receive it with the engine that probed it")]
     OtherEngine,
-    /// The request is active already, or was not made persistent.
+    /// The request is already active, or is not persistent.
     #[error("the request cannot be started: {reason}")]
     BadRequest {
-        /// Why not.
+        /// Why the request cannot be started.
         reason: &'static str,
     },
-    /// This process was forked from the one that takes part in the job, and does not take part itself.
-    #[error("this process was forked from a process of the job; only that one sends and receives")]
+    /// This process is a forked child of a process of the job, and is not part of the job itself.
+    #[error("this process is a forked child: only its parent can send and receive")]
     Forked,
-    /// `finalize` was called.
+    /// The host has called `finalize`.
     #[error("the engine was finalized")]
     Finalized,
 }
 
 impl From<cableway_btl::Error> for Error {
-    /// What a transport says of a peer is so for the engine.
+    /// Converts a transport's error. Errors that end a peer keep the peer's rank.
     fn from(error: cableway_btl::Error) -> Self {
         use cableway_btl::Error as Btl;
         match error {
@@ -141,14 +143,14 @@ impl From<cableway_btl::Error> for Error {
 }
 
 impl Error {
-    /// What is wrong with a receive of `room` bytes if its message is longer.
+    /// Returns the error of a receive of `capacity` bytes if its message is longer.
     #[inline]
-    pub(crate) fn truncated(status: &Status, room: u64) -> Option<Self> {
+    pub(crate) fn truncated(status: &Status, capacity: u64) -> Option<Self> {
         let &Status { source, tag, len, .. } = status;
-        (len > room).then_some(Error::Truncated { source_rank: source, tag, sent: len, room })
+        (len > capacity).then_some(Error::Truncated { source_rank: source, tag, sent: len, capacity })
     }
 
-    /// What a convertor answered; where a device is to blame, it names the buffer.
+    /// Converts a convertor's error. An error of a device names the buffer.
     #[cold]
     pub(crate) fn of_copy(error: cableway_datatype::Error, convertor: &Convertor) -> Self {
         match error {
@@ -161,19 +163,19 @@ impl Error {
     }
 }
 
-/// Why the other side of a transfer gave it up; travels in headers.
+/// The peer's reason for an aborted transfer. Headers carry it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Abort {
-    /// Its device failed.
+    /// The peer's device failed.
     Device,
-    /// It removed the communicator before the message was received.
+    /// The peer removed the communicator before it received the message.
     CommunicatorRemoved,
-    /// Its transport failed in mid-transfer.
+    /// The peer's transport failed during the transfer.
     Transport,
-    /// It took the message by a matched probe and dropped it.
+    /// The peer took the message by a matched probe and dropped it.
     Discarded,
-    /// A reason that this version does not know.
+    /// A reason unknown to this version.
     Other(u32),
 }
 
@@ -206,7 +208,7 @@ impl std::fmt::Display for Abort {
             Abort::CommunicatorRemoved => f.write_str("it removed the communicator"),
             Abort::Transport => f.write_str("its transport failed"),
             Abort::Discarded => f.write_str("it discarded the message"),
-            Abort::Other(code) => write!(f, "reason {code}"),
+            Abort::Other(code) => write!(f, "unknown reason {code}"),
         }
     }
 }

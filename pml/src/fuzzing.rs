@@ -1,4 +1,4 @@
-//! Entry points for fuzzers: everything here that reads bytes of a peer. None may panic.
+//! Entry points for fuzzers: all code that reads bytes of a peer. None may panic.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use crate::wire::{Card, HeaderBuffer, Puts, Several, parse, parse_batch};
 use crate::{ANY, Buffer, Config, Engine, Request, SendMode};
 
-/// A header, or several, and what an engine would write for it.
+/// Parses one or several headers, and writes them again.
 pub fn header(bytes: &[u8]) {
     several(bytes);
     let head = &bytes[..bytes.len().min(cableway_btl::MAX_HEADER)];
@@ -43,19 +43,19 @@ fn several(bytes: &[u8]) {
     }
 }
 
-/// A peer's card.
+/// Parses a peer's card.
 pub fn card(bytes: &[u8]) {
     if let Ok(card) = Card::parse(bytes) {
         assert_eq!(Card::parse(&card.to_bytes()), Ok(card));
     }
 }
 
-/// Messages from a peer to an engine that has a send and two receives under way. The first byte of each says how long
-/// it is.
+/// Delivers messages from a peer to an engine that has a send and two receives under way. The first byte of each message
+/// is its length.
 pub fn messages(mut bytes: &[u8]) {
     let wire = Arc::new(Wire::default());
     let config = Config {
-        modex: Arc::new(Nobody { job: Job::new("fuzz".into(), [0; 32], 0, 2, 2) }),
+        modex: Arc::new(FixedModex { job: Job::new("fuzz".into(), [0; 32], 0, 2, 2) }),
         parameters: Arc::new(Parameters::default()),
         devices: Devices::none(),
         btls: vec![wire.clone()],
@@ -66,8 +66,8 @@ pub fn messages(mut bytes: &[u8]) {
     let requests = [const { Request::new() }; 3];
     // SAFETY: buffers and requests live until the engine is gone, which is before this function ends.
     let started = unsafe {
-        let receive = |room: &mut [u8], tag, request| {
-            engine.irecv(&world, ANY, tag, Buffer::bytes(room.as_mut_ptr(), room.len() as u64), request)
+        let receive = |into: &mut [u8], tag, request| {
+            engine.irecv(&world, ANY, tag, Buffer::bytes(into.as_mut_ptr(), into.len() as u64), request)
         };
         let data = Buffer::bytes(data.as_ptr(), data.len() as u64);
         receive(&mut small, 1, &requests[0])
@@ -85,11 +85,12 @@ pub fn messages(mut bytes: &[u8]) {
     drop(engine);
 }
 
-struct Nobody {
+/// A modex without a launcher: every peer has the same card.
+struct FixedModex {
     job: Job,
 }
 
-impl Modex for Nobody {
+impl Modex for FixedModex {
     fn job(&self) -> &Job {
         &self.job
     }
@@ -104,7 +105,7 @@ impl Modex for Nobody {
     }
 }
 
-/// A transport that says yes to everything and sends nothing.
+/// A transport that accepts every call and sends nothing.
 #[derive(Default)]
 struct Wire {
     incoming: Mutex<Vec<Vec<u8>>>,
@@ -143,9 +144,10 @@ struct Sink {
     capabilities: Capabilities,
 }
 
-struct Boxes;
+/// Owns fragments in leaked boxes.
+struct BoxOwner;
 
-impl FragmentOwner for Boxes {
+impl FragmentOwner for BoxOwner {
     fn give_back(&self, memory: std::ptr::NonNull<u8>, key: u64) {
         let memory = std::ptr::slice_from_raw_parts_mut(memory.as_ptr(), key as usize);
         // SAFETY: the fragment was made of a leaked box of `key` bytes.
@@ -168,8 +170,8 @@ impl Endpoint for Sink {
     }
     fn alloc(&mut self, len: usize, _kind: FragmentKind) -> Result<Option<Fragment>, Error> {
         let memory = Box::leak(vec![0u8; len].into_boxed_slice());
-        // SAFETY: the box is leaked, and nobody else's until it is given back.
-        Ok(Some(unsafe { Fragment::new(std::ptr::NonNull::from(memory).cast(), len, len as u64, Arc::new(Boxes)) }))
+        // SAFETY: the box is leaked, and the fragment owns its memory exclusively until it is given back.
+        Ok(Some(unsafe { Fragment::new(std::ptr::NonNull::from(memory).cast(), len, len as u64, Arc::new(BoxOwner)) }))
     }
     fn send(&mut self, fragment: Fragment, _len: usize) -> Result<(), Error> {
         drop(fragment);
@@ -196,7 +198,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_message_does_harm(messages in prop::collection::vec(
+        fn malformed_messages_do_not_panic(messages in prop::collection::vec(
             (1u8..16, prop::collection::vec(prop_oneof![3 => Just(0u8), 1 => 0u8..3, 1 => any::<u8>()], 0..80)), 0..12,
         )) {
             let mut bytes = vec![];

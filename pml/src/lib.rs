@@ -1,15 +1,14 @@
 //! The point-to-point messaging layer (PML): MPI's message semantics over any set of byte transfer layers.
 //!
-//! An [`Engine`] matches messages with receives, chooses a protocol for each, and schedules its fragments. It is driven
-//! by two hosts, a Rust library and a component of Open MPI, and so owns neither the memory of [`Request`]s, nor a
-//! thread, nor the way in which processes find each other. Buffers are raw memory here; lifetimes and types are the
-//! hosts' concern.
+//! An [`Engine`] matches messages with receives, chooses a protocol for each, and schedules its fragments. Two hosts
+//! drive it: a Rust library and a component of Open MPI. So it owns no threads and no memory of [`Request`]s, and it does
+//! not decide how processes find each other. Buffers are raw memory here. The hosts take care of lifetimes and types.
 //!
 //! # Layers
-//! Each uses only those above it in this list; `tests/repository.rs` holds them to it.
-//! - `error`, `status`, `buffer`, `wire`: words that all share, and the bytes of headers.
+//! Each layer uses only the layers above it in this list. `tests/repository.rs` checks that.
+//! - `error`, `status`, `buffer`, `wire`: types that all layers share, and the bytes of headers.
 //! - `core`: peers, links, operations, the control queue, flow control, failover, completion, device copies.
-//! - `protocol`: how a message's data moves, one file for each protocol.
+//! - `protocol`: moves a message's data, one file for each protocol.
 //! - `tag`: matching, communicators, requests, and the calls of [`Engine`].
 
 mod buffer;

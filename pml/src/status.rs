@@ -1,35 +1,36 @@
-//! What a completed operation tells, and the values that stand for any rank, any tag and no process.
+//! The status of a completed operation, and the values for any rank, any tag and no process.
 
-/// The sender or tag that matches any; as a tag it matches those of 0 and above.
+/// Matches any source, or any tag of 0 and above.
 pub const ANY: i32 = -1;
-/// The peer that does not exist: sends to it vanish, receives from it complete at once with nothing.
+/// The peer that does not exist. A send to it has no effect; a receive from it completes at once without data.
 pub const PROC_NULL: i32 = -2;
 
-/// What is known about a completed receive (or a probed message).
+/// The status of a completed receive or a probed message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Status {
-    /// The sender in the communicator's count, or [`PROC_NULL`].
+    /// The sender's rank in the communicator, or [`PROC_NULL`].
     pub source: i32,
-    /// The message's tag; [`ANY`] where there was no message.
+    /// The message's tag, or [`ANY`] if there was no message.
     pub tag: i32,
-    /// Packed length in bytes of the message **as sent**, also where the receive truncated it.
+    /// Packed length in bytes of the message **as sent**, even if the receive truncated it.
     pub len: u64,
-    /// Whether the receive was cancelled before anything matched it.
+    /// Whether the receive was cancelled before a message matched it.
     pub cancelled: bool,
 }
 
 impl Status {
-    /// The status of a send, and of an operation with [`PROC_NULL`].
+    /// Status of a send, and of an operation with [`PROC_NULL`].
     pub const EMPTY: Status = Status { source: PROC_NULL, tag: ANY, len: 0, cancelled: false };
 }
 
-/// How a call that starts an operation ended.
+/// The outcome of a call that starts an operation.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The operation is complete. The request was not used and its hook is not called: reuse or drop it.
+    /// The operation is complete. The request was not used and its hook is not called. The host may reuse or drop it.
     Complete,
-    /// The request is active, or completed already; it stays the engine's until
-    /// [`Request::is_complete`](crate::Request::is_complete), or, where it has a hook, until that was called.
+    /// The request is active or already complete. The engine owns it until
+    /// [`Request::is_complete`](crate::Request::is_complete) returns true or, if it has a hook, until the hook was
+    /// called.
     Started,
 }

@@ -1,4 +1,4 @@
-//! Communicators: which messages belong to which, and contexts that are used again.
+//! Communicators keep their messages apart, also when a context is reused.
 
 mod common;
 
@@ -11,7 +11,7 @@ fn two() -> Ranks {
     Ranks::new(2, &[Link::new("net", Flags::GET)])
 }
 
-/// One size of each way to send: inline, eager, announced, fetched.
+/// One size for each protocol: inline, eager, rendezvous by fragments, rendezvous by GET.
 const WAYS: [usize; 4] = [8, 3000, 6000, 100_000];
 
 #[test]
@@ -26,19 +26,19 @@ fn communicators_keep_their_messages_apart() {
         .collect();
     assert!(matches!(ranks.engines[0].add_communicator(7, vec![0], 0), Err(Error::ContextInUse { context: 7 })));
     assert!(matches!(ranks.engines[0].add_communicator(8, vec![9], 0), Err(Error::NoSuchRank { rank: 9, size: 2 })));
-    let mut room = [0; 1];
+    let mut received = [0; 1];
     for (value, pair) in (1u8..).zip(&extra) {
         // Rank 0 there is process 1.
         // SAFETY: the buffer is read during the call.
         assert!(unsafe { ranks.engines[0].send_now(&pair[0], 0, 1, bytes(&[value])) }.unwrap() == FastPath::Sent);
     }
     assert!(ranks.isend(0, 1, 1, &[9], &SendMode::Standard).is_complete());
-    assert_eq!(ranks.recv(1, ANY_, ANY_, &mut room).unwrap().source, 0);
-    assert_eq!(room, [9]);
+    assert_eq!(ranks.recv(1, ANY_, ANY_, &mut received).unwrap().source, 0);
+    assert_eq!(received, [9]);
     for (value, pair) in (1u8..=2).zip(&extra).rev() {
         // SAFETY: the buffer is valid.
-        let status = unsafe { ranks.engines[1].recv(&pair[1], ANY_, ANY_, space(&mut room)) }.unwrap();
-        assert_eq!((status.source, room[0]), (1, value));
+        let status = unsafe { ranks.engines[1].recv(&pair[1], ANY_, ANY_, space(&mut received)) }.unwrap();
+        assert_eq!((status.source, received[0]), (1, value));
     }
 }
 
@@ -57,18 +57,18 @@ fn messages_wait_for_their_communicator() {
     ranks.settle();
     let there = ranks.engines[1].add_communicator(9, vec![0, 1], 1).unwrap();
     for data in &data {
-        let mut room = vec![0; data.len()];
+        let mut received = vec![0; data.len()];
         let receive = Request::new();
         // SAFETY: buffer and request live until complete.
-        unsafe { ranks.engines[1].irecv(&there, 0, ANY_, space(&mut room), &receive) }.unwrap();
+        unsafe { ranks.engines[1].irecv(&there, 0, ANY_, space(&mut received), &receive) }.unwrap();
         ranks.finish(&[&receive]);
-        assert!(receive.status().len == data.len() as u64 && room == *data);
+        assert!(receive.status().len == data.len() as u64 && received == *data);
     }
     ranks.finish(&started);
 }
 
 #[test]
-fn too_many_messages_for_no_communicator_end_the_peer() {
+fn a_peer_with_too_many_early_messages_is_disconnected() {
     let ranks = Ranks::with(2, &[Link::new("net", Flags::GET)], &[("pml_early_messages", "10")], false);
     let here = ranks.engines[0].add_communicator(9, vec![0, 1], 0).unwrap();
     for _ in 0..11 {
@@ -80,11 +80,11 @@ fn too_many_messages_for_no_communicator_end_the_peer() {
 }
 
 #[test]
-fn a_context_is_used_again_safely() {
+fn a_context_can_be_reused_while_old_messages_arrive() {
     let ranks = two();
     let group = || vec![0, 1];
     let old = [0, 1].map(|rank| ranks.engines[rank].add_communicator(3, group(), rank as u32).unwrap());
-    // Nobody will receive these: one small, one that waits to be fetched; a third is still on the wire at the end.
+    // No receive matches these: a small message, one that waits for a GET, and one that is on the wire until the end.
     let data = pattern(100_000, 1);
     let (lost, late) = (Request::new(), Request::new());
     // SAFETY: buffers and requests live until complete.
@@ -95,11 +95,11 @@ fn a_context_is_used_again_safely() {
         ranks.settle();
         assert_eq!(send(&late), Outcome::Started);
     }
-    // A receive that is still posted ends.
-    let mut room = [0; 8];
+    // A receive that is still posted fails.
+    let mut received = [0; 8];
     let posted = Request::new();
     // SAFETY: buffer and request live until complete.
-    unsafe { ranks.engines[1].irecv(&old[1], 0, 77, space(&mut room), &posted) }.unwrap();
+    unsafe { ranks.engines[1].irecv(&old[1], 0, 77, space(&mut received), &posted) }.unwrap();
     for (engine, communicator) in ranks.engines.iter().zip(&old) {
         engine.remove_communicator(communicator);
     }
@@ -109,12 +109,12 @@ fn a_context_is_used_again_safely() {
     unsafe {
         assert!(ranks.engines[0].send_now(&new[0], 1, 1, bytes(&[42])).unwrap() == FastPath::Sent);
         ranks.settle();
-        let status = ranks.engines[1].recv(&new[1], ANY_, ANY_, space(&mut room)).unwrap();
-        assert_eq!((status.len, room[0]), (1, 42), "not a message of the old communicator");
+        let status = ranks.engines[1].recv(&new[1], ANY_, ANY_, space(&mut received)).unwrap();
+        assert_eq!((status.len, received[0]), (1, 42), "not a message of the old communicator");
     }
     ranks.finish(&[&lost, &late]);
     for request in [&lost, &late] {
-        assert!(matches!(request.error(), Some(Error::PeerGaveUp { reason: Abort::CommunicatorRemoved, .. })));
+        assert!(matches!(request.error(), Some(Error::PeerAborted { reason: Abort::CommunicatorRemoved, .. })));
     }
     // SAFETY: no buffer.
     let refused = unsafe { ranks.engines[1].irecv(&old[1], 0, 1, Buffer::EMPTY, &posted) };
@@ -123,7 +123,7 @@ fn a_context_is_used_again_safely() {
 }
 
 #[test]
-fn a_context_is_used_again_with_other_members() {
+fn a_context_can_be_reused_with_other_members() {
     for len in WAYS {
         let ranks = Ranks::new(3, &[Link::new("net", Flags::GET)]);
         let add = |rank: usize, group: &[u32]| {
@@ -141,28 +141,28 @@ fn a_context_is_used_again_with_other_members() {
         ranks.settle();
         assert_eq!(ranks.counter(0, "malformed"), 0, "{len} bytes");
         if sent == Outcome::Started {
-            let removed = Some(Error::PeerGaveUp { peer: 0, len: len as u64, reason: Abort::CommunicatorRemoved });
+            let removed = Some(Error::PeerAborted { peer: 0, len: len as u64, reason: Abort::CommunicatorRemoved });
             assert_eq!(format!("{:?}", late.error()), format!("{:?}", removed.as_ref()));
         }
-        // It went to nobody, and everybody still talks to everybody.
+        // The late message matched no receive, and all ranks still exchange messages.
         assert_eq!(ranks.engines[0].iprobe(&other[0], ANY_, ANY_).unwrap(), None);
         ranks.isend(1, 0, 1, &[8], &SendMode::Standard).finish(&ranks);
-        let mut room = [0];
-        assert_eq!(ranks.recv(0, 1, 1, &mut room).unwrap().source, 1);
+        let mut received = [0];
+        assert_eq!(ranks.recv(0, 1, 1, &mut received).unwrap().source, 1);
         // SAFETY: the buffers are valid.
         unsafe {
             assert!(ranks.engines[2].send_now(&other[1], 0, 1, bytes(&[9])).unwrap() == FastPath::Sent);
-            assert_eq!(ranks.engines[0].recv(&other[0], ANY_, 1, space(&mut room)).unwrap().source, 1);
+            assert_eq!(ranks.engines[0].recv(&other[0], ANY_, 1, space(&mut received)).unwrap().source, 1);
         }
-        assert_eq!(room, [9]);
+        assert_eq!(received, [9]);
     }
 }
 
 #[test]
-fn a_message_to_a_later_communicator_waits_though_its_sender_is_no_member_yet() {
+fn a_message_waits_for_a_later_communicator_with_its_sender() {
     let ranks = Ranks::new(3, &[Link::new("net", Flags::GET)]);
     let held = ranks.engines[0].add_communicator(3, vec![0, 2], 0).unwrap();
-    // Rank 1 is ahead with a communicator of ranks 0 and 1.
+    // Rank 1 has already created the next communicator, of ranks 0 and 1.
     let ahead = ranks.engines[1].add_communicator(3, vec![0, 1], 1).unwrap();
     // SAFETY: the buffer is read during the call.
     assert!(unsafe { ranks.engines[1].send_now(&ahead, 0, 1, bytes(&[5])) }.unwrap() == FastPath::Sent);
@@ -170,17 +170,17 @@ fn a_message_to_a_later_communicator_waits_though_its_sender_is_no_member_yet() 
     assert_eq!(ranks.engines[0].iprobe(&held, ANY_, ANY_).unwrap(), None);
     ranks.engines[0].remove_communicator(&held);
     let new = ranks.engines[0].add_communicator(3, vec![0, 1], 0).unwrap();
-    let mut room = [0; 1];
+    let mut received = [0; 1];
     // SAFETY: the buffer is valid.
-    unsafe { ranks.engines[0].recv(&new, 1, 1, space(&mut room)) }.unwrap();
-    assert_eq!(room, [5]);
+    unsafe { ranks.engines[0].recv(&new, 1, 1, space(&mut received)) }.unwrap();
+    assert_eq!(received, [5]);
 }
 
 #[test]
 fn a_new_communicators_messages_do_not_reach_an_old_one() {
     let ranks = two();
     let old = [0, 1].map(|rank| ranks.engines[rank].add_communicator(3, vec![0, 1], rank as u32).unwrap());
-    // Rank 0 is ahead: it has freed the context and uses it anew.
+    // Rank 0 has already freed the context and reused it.
     ranks.engines[0].remove_communicator(&old[0]);
     let ahead = ranks.engines[0].add_communicator(3, vec![0, 1], 0).unwrap();
     // SAFETY: the buffer is read during the call.
@@ -189,8 +189,8 @@ fn a_new_communicators_messages_do_not_reach_an_old_one() {
     assert_eq!(ranks.engines[1].iprobe(&old[1], ANY_, ANY_).unwrap(), None);
     ranks.engines[1].remove_communicator(&old[1]);
     let new = ranks.engines[1].add_communicator(3, vec![0, 1], 1).unwrap();
-    let mut room = [0; 1];
+    let mut received = [0; 1];
     // SAFETY: the buffer is valid.
-    unsafe { ranks.engines[1].recv(&new, 0, 1, space(&mut room)) }.unwrap();
-    assert_eq!(room, [5]);
+    unsafe { ranks.engines[1].recv(&new, 0, 1, space(&mut received)) }.unwrap();
+    assert_eq!(received, [5]);
 }

@@ -1,5 +1,5 @@
-//! Device memory on either side, over links that know nothing of devices and links that do. Runs on the simulated
-//! driver (or the one in `CABLEWAY_CUDA_LIBDIR`), whose memory faults when a CPU touches it.
+//! Device memory on either side, over links with and without device abilities. Runs on the simulated driver (or the one
+//! in `CABLEWAY_CUDA_LIBDIR`), whose memory faults when a CPU accesses it.
 #![cfg(feature = "cuda")]
 
 mod common;
@@ -27,7 +27,7 @@ const KINDS: [Option<BufferKind>; 6] = [
 const HOST_RDMA: Flags = Flags::GET.union(Flags::PUT);
 const ALL: Flags = HOST_RDMA.union(Flags::DEVICE_GET).union(Flags::DEVICE_PUT);
 
-/// One test at a time: links look whether the default stream is idle, which the process has one of.
+/// Runs one test at a time: links check whether the process's only default stream is idle.
 fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -55,11 +55,11 @@ fn links() -> Vec<(&'static str, Link)> {
             "device, the sender is invited",
             small(ALL | Flags::OFFER).with(|link| (link.asynchronous, link.push) = (true, true)),
         ),
-        ("by the network, which is invited", direct(Flags::PUT | Flags::DEVICE_PUT | Flags::OFFER)),
+        ("GPUDirect, invited", direct(Flags::PUT | Flags::DEVICE_PUT | Flags::OFFER)),
         ("device, small messages too, refused", small(ALL).with(|link| (link.refuses, link.push) = (true, true))),
-        ("by the network", direct(ALL)),
-        ("by the network, which stores", direct(Flags::PUT | Flags::DEVICE_PUT)),
-        ("by the network, refused", direct(ALL).with(|link| link.refuses = true)),
+        ("GPUDirect", direct(ALL)),
+        ("GPUDirect, put", direct(Flags::PUT | Flags::DEVICE_PUT)),
+        ("GPUDirect, refused", direct(ALL).with(|link| link.refuses = true)),
         ("device get, refused", link(ALL).with(|link| link.refuses = true)),
     ]
 }
@@ -90,7 +90,7 @@ fn every_pairing_over_every_kind_of_link() {
     }
 }
 
-/// Counts of one-copy messages, by what the sender and the receiver had to do.
+/// Checks which side copies, by the counters of both.
 #[test]
 fn small_device_messages_are_one_copy_and_the_cheaper_side_makes_it() {
     let _alone = alone();
@@ -116,9 +116,9 @@ fn small_device_messages_are_one_copy_and_the_cheaper_side_makes_it() {
     }
 }
 
-/// Answers and reports of a window leave together, whoever copies, and all of it arrives.
+/// Checks that the PUT requests and FINs of a window leave together, whichever side copies, and that all data arrives.
 #[test]
-fn a_window_of_device_messages_takes_few_messages_besides() {
+fn a_window_of_device_messages_batches_its_control_messages() {
     const COUNT: usize = 64;
     const LEN: usize = 100;
     let _alone = alone();
@@ -154,15 +154,15 @@ fn a_window_of_device_messages_takes_few_messages_besides() {
         assert_eq!(copied, if push { (COUNT as u64, 0) } else { (0, COUNT as u64) });
         assert_eq!(ranks.counter(0, "sends_rendezvous"), COUNT as u64);
         let besides = ranks.net.carried(0) - COUNT;
-        // While the link is busy, more comes together, or less.
-        assert!(busy != 0 || besides <= COUNT / 4, "{besides} messages besides those that announce, push: {push}");
+        // A busy link changes which control messages leave together.
+        assert!(busy != 0 || besides <= COUNT / 4, "{besides} control messages besides announcements, push: {push}");
     }
 }
 
-/// What is beyond the limit goes through internal buffers, and so does memory that cannot be registered, without the
-/// receiver being asked to expose its own in vain.
+/// Checks that messages beyond the limit use internal buffers, and so does memory that cannot be registered. The sender
+/// must not make the receiver expose its memory in vain.
 #[test]
-fn the_network_reaches_device_memory_up_to_its_limit() {
+fn gpudirect_accesses_device_memory_up_to_its_limit() {
     let _alone = alone();
     let devices = devices();
     const LIMIT: usize = 20_000;
@@ -194,7 +194,7 @@ fn the_network_reaches_device_memory_up_to_its_limit() {
     }
 }
 
-/// A receiver in host memory cannot be known beforehand, but it is learned.
+/// Checks that the sender learns that the receiver's buffers are in host memory.
 #[test]
 fn small_device_messages_to_host_memory_become_eager() {
     let _alone = alone();
@@ -239,7 +239,7 @@ fn copy_only_takes_neither_get_nor_put() {
 }
 
 #[test]
-fn messages_that_came_first_reach_the_device_too() {
+fn unexpected_messages_reach_the_device() {
     let _alone = alone();
     let devices = devices();
     for len in [100, 4000, 50_000] {
@@ -259,7 +259,7 @@ fn messages_that_came_first_reach_the_device_too() {
 }
 
 #[test]
-fn host_messages_do_not_overtake_a_devices() {
+fn host_messages_do_not_overtake_device_messages() {
     let _alone = alone();
     let devices = devices();
     let ranks = Ranks::on(&devices, 2, &[Link::new("net", Flags::empty())], &[], false);
@@ -274,11 +274,11 @@ fn host_messages_do_not_overtake_a_devices() {
         };
     }
     for expected in 0..20 {
-        let mut room = [0xff; 64];
-        ranks.recv(1, ANY_, ANY_, &mut room).unwrap();
-        assert_eq!(room, [expected; 64]);
+        let mut received = [0xff; 64];
+        ranks.recv(1, ANY_, ANY_, &mut received).unwrap();
+        assert_eq!(received, [expected; 64]);
     }
-    assert_ne!(ranks.counter(1, "out_of_order"), 0, "some did on the way");
+    assert_ne!(ranks.counter(1, "out_of_order"), 0, "some overtook on the wire");
     ranks.settle();
 }
 
@@ -314,7 +314,7 @@ fn vectors_of_device_memory() {
 }
 
 #[test]
-fn truncation_spares_what_lies_beyond() {
+fn truncation_writes_nothing_beyond_the_buffer() {
     let _alone = alone();
     let devices = devices();
     let content = pattern(100_000, 3);
@@ -349,17 +349,17 @@ fn buffered_sends_copy_device_memory() {
         let outcome = unsafe { ranks.engines[0].isend(&ranks.world[0], 1, 1, from, &mode, &Request::new()) }.unwrap();
         assert_eq!(outcome, Outcome::Complete);
         drop(source);
-        let mut room = vec![0; len];
-        ranks.recv(1, 0, 1, &mut room).unwrap();
-        assert!(room == content);
+        let mut received = vec![0; len];
+        ranks.recv(1, 0, 1, &mut received).unwrap();
+        assert!(received == content);
     }
 }
 
 #[test]
-fn a_device_that_fails_ends_the_request_on_both_sides() {
+fn a_device_failure_ends_the_request_on_both_sides() {
     let _alone = alone();
-    const TEST: &str = "a_device_that_fails_ends_the_request_on_both_sides";
-    // The calls that copies are made of and polled by, in turn; the first few succeed.
+    const TEST: &str = "a_device_failure_ends_the_request_on_both_sides";
+    // Each call that starts or polls a copy fails in turn, after the first few succeeded.
     let faults = ["cuMemcpyAsync:719:3+", "cuMemcpyAsync:719:8+", "cuEventQuery:719:6+", "cuEventRecord:719:9+"];
     with_faults(TEST, &faults, || {
         let devices = devices();
@@ -369,7 +369,7 @@ fn a_device_that_fails_ends_the_request_on_both_sides() {
             let ranks = Ranks::on(&devices, 2, &[link], &[("device_chunk_size", "32K")], false);
             for (from, to) in [(true, false), (false, true), (true, true)] {
                 for len in [100, 400_000] {
-                    // The device works while memory is made; the faults hit the copies of messages.
+                    // The device works during allocation. The faults hit the copies of messages.
                     let kind = |device: bool| device.then_some(BufferKind::Device);
                     let (Some(mut source), Some(mut target)) = (
                         Memory::try_new(&devices, kind(from), &content),
@@ -379,19 +379,19 @@ fn a_device_that_fails_ends_the_request_on_both_sides() {
                     };
                     let (from, to) = (Buffer::bytes(source.address(), len), Buffer::bytes(target.address(), len));
                     let (send, receive) = ranks.transfer(from, to, &SendMode::Standard);
-                    // An eager send is over before its receiver's device is asked.
+                    // An eager send completes before the receiver's device is used.
                     assert!(len == 100 || send.is_some() == receive.is_err(), "{name}: {send:?} {receive:?}");
                     assert!(send.is_none() || receive.is_err(), "{name}: {send:?} {receive:?}");
-                    let named = |error: &Error| matches!(error, Error::Device { .. } | Error::PeerGaveUp { .. });
+                    let named = |error: &Error| matches!(error, Error::Device { .. } | Error::PeerAborted { .. });
                     assert!(send.iter().chain(receive.as_ref().err()).all(named), "{name}: {send:?} {receive:?}");
                     failed += u32::from(receive.is_err());
                 }
             }
-            // Host messages go on as if nothing were.
+            // Host messages still work.
             for len in [8, 4000, 400_000] {
                 ranks.carry(len, 2);
             }
         }
-        assert_ne!(failed, 0, "the fault was met");
+        assert_ne!(failed, 0, "the fault occurred");
     });
 }

@@ -1,4 +1,4 @@
-//! A link that breaks in the midst of messages, with another beside it: nothing is lost, comes twice or out of order.
+//! A link breaks during messages, and another takes over: no message is lost, repeated or out of order.
 
 mod common;
 
@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use common::{ANY_, Link, Ranks, pattern};
 
-/// The transport that will break, and the one that stands by.
+/// Returns the transport that will break, and its standby.
 fn links(flags: Flags, asynchronous: bool, busy: u32) -> [Link; 2] {
     let breaks = Link::new("breaks", flags | Flags::FAILOVER).with(|link| {
         link.capabilities.exclusivity = 9999;
@@ -22,20 +22,20 @@ fn links(flags: Flags, asynchronous: bool, busy: u32) -> [Link; 2] {
     [breaks, stands_by]
 }
 
-/// Two modules of one transport that will break, the second of which stands by for the first, and one that stands by for
-/// both.
+/// Returns two modules of one transport that will break, and a transport on standby for both. The second module is on
+/// standby for the first.
 fn links_in_a_row(flags: Flags, asynchronous: bool, busy: u32) -> [Link; 3] {
     let [first, last] = links(flags, asynchronous, busy);
     let second = first.with(|link| {
         link.place = 1;
         link.capabilities.exclusivity -= 1;
-        // What was made for a device, too.
+        // Fragments for devices, too.
         link.capabilities.max_send_size = link.capabilities.device_max_send_size;
     });
     [first, second, last]
 }
 
-/// A transport breaks after so many events, of which these ranks take notice.
+/// A transport breaks after a number of events, and these ranks notice it.
 type Break<'r> = (usize, usize, &'r [u32]);
 
 #[derive(Clone, Debug)]
@@ -43,9 +43,9 @@ struct Message {
     from: usize,
     len: usize,
     synchronous: bool,
-    /// The receive is posted before the send.
+    /// Whether the receive is posted before the send.
     expected: bool,
-    /// What moves between it and the next.
+    /// The progress between this message and the next.
     turns: usize,
 }
 
@@ -59,24 +59,24 @@ fn flags() -> impl Strategy<Value = Flags> {
     prop::sample::select(vec![Flags::empty(), Flags::GET, Flags::PUT, Flags::GET.union(Flags::PUT)])
 }
 
-/// Sends all messages, with breaks in the midst, and checks what comes. Returns which of the transports broke.
+/// Sends all messages while links break, and checks what arrives. Returns which transports broke.
 fn survive(messages: &[Message], links: &[Link], breaks: &[Break]) -> Result<Vec<bool>, TestCaseError> {
     let ranks = Ranks::new(2, links);
     for &(btl, after, noticing) in breaks {
         ranks.net.sever(btl, after, noticing);
     }
     if breaks.len() > 1 {
-        // Of two, each might be known to one of the ranks alone, who would tell by the other.
+        // With two breaks, each rank might know only one of them, and report it over the other broken link.
         ranks.net.senders_notice();
     }
     let data: Vec<Vec<u8>> = (0..).zip(messages).map(|(seed, message)| pattern(message.len, seed)).collect();
-    let mut rooms: Vec<Vec<u8>> = data.iter().map(|data| vec![0; data.len()]).collect();
+    let mut buffers: Vec<Vec<u8>> = data.iter().map(|data| vec![0; data.len()]).collect();
     let (mut sends, mut receives) = (Vec::new(), Vec::new());
-    for ((message, data), room) in messages.iter().zip(&data).zip(&mut rooms) {
+    for ((message, data), received) in messages.iter().zip(&data).zip(&mut buffers) {
         let Message { from, synchronous, expected, turns, .. } = *message;
         let mode = if synchronous { SendMode::Synchronous } else { SendMode::Standard };
         let to = 1 - from;
-        let mut receive = || ranks.irecv(to, from as i32, 1, room);
+        let mut receive = || ranks.irecv(to, from as i32, 1, received);
         let early = expected.then(&mut receive);
         sends.push(ranks.isend(from, to as i32, 1, data, &mode));
         for turn in 0..turns {
@@ -90,15 +90,18 @@ fn survive(messages: &[Message], links: &[Link], breaks: &[Break]) -> Result<Vec
     }
     for (index, receive) in receives.iter().enumerate() {
         prop_assert_eq!(receive.result().unwrap().len, data[index].len() as u64);
-        prop_assert!(rooms[index] == data[index], "message {index} is damaged");
+        prop_assert!(buffers[index] == data[index], "message {index} is damaged");
     }
     ranks.settle();
     for rank in [0, 1] {
-        prop_assert!(ranks.engines[rank].iprobe(&ranks.world[rank], ANY_, ANY_).unwrap().is_none(), "one came twice");
+        prop_assert!(
+            ranks.engines[rank].iprobe(&ranks.world[rank], ANY_, ANY_).unwrap().is_none(),
+            "a message arrived twice"
+        );
         prop_assert_eq!(ranks.counter(rank, "malformed"), 0);
     }
     prop_assert_eq!((ranks.net.fragments(), ranks.net.registered()), (0, 0));
-    // What comes after goes on as ever.
+    // Later messages still work.
     ranks.carry(100, 2);
     ranks.carry(200_000, 3);
     let broken = (0..links.len()).map(|btl| ranks.net.is_severed(btl)).collect();
@@ -122,7 +125,7 @@ proptest! {
     }
 
     #[test]
-    fn messages_survive_the_break_of_the_link_that_took_over(
+    fn messages_survive_the_break_of_the_replacement_link(
         messages in prop::collection::vec(message(), 1..12),
         flags in flags(),
         asynchronous in any::<bool>(),
@@ -135,7 +138,7 @@ proptest! {
     }
 }
 
-/// Every point of a few messages of each protocol.
+/// Breaks the link at every point of a few messages of each protocol.
 #[test]
 fn a_link_may_break_at_every_point() {
     let message = |from, len| Message { from, len, synchronous: len == 100, expected: from == 0, turns: 3 };
@@ -154,9 +157,9 @@ fn a_link_may_break_at_every_point() {
     }
 }
 
-/// The second link at every point of its taking over and after, the first early and late.
+/// Breaks the second link at every point of the replacement and after it, and the first link early and late.
 #[test]
-fn the_link_that_takes_over_may_break_at_every_point() {
+fn the_replacement_link_may_break_at_every_point() {
     let message = |from, len| Message { from, len, synchronous: len == 100, expected: from == 0, turns: 3 };
     let messages = [message(0, 100), message(1, 8), message(0, 150_000), message(1, 150_000), message(0, 3000)];
     let links = links_in_a_row(Flags::GET, true, 0);
@@ -174,7 +177,7 @@ fn the_link_that_takes_over_may_break_at_every_point() {
 }
 
 #[test]
-fn a_second_link_that_cannot_be_connected_leaves_it_to_the_third() {
+fn the_third_link_takes_over_if_the_second_cannot_connect() {
     let links = links_in_a_row(Flags::GET, true, 0);
     let ranks = Ranks::new(2, &links);
     ranks.net.break_btl(1);
@@ -192,7 +195,7 @@ fn the_second_module_of_a_transport_takes_over_from_the_first() {
     let links = links_in_a_row(Flags::GET, true, 0);
     let ranks = Ranks::new(2, &links);
     ranks.carry(100, 1);
-    assert_eq!(ranks.net.carried(1), 0, "it stands by");
+    assert_eq!(ranks.net.carried(1), 0, "it is on standby");
     ranks.net.sever(0, 1, &[0]);
     ranks.carry(100, 2);
     let before = ranks.counter(1, "protocol_get") + ranks.counter(0, "protocol_get");
@@ -200,19 +203,19 @@ fn the_second_module_of_a_transport_takes_over_from_the_first() {
     assert_eq!(
         ranks.counter(1, "protocol_get") + ranks.counter(0, "protocol_get"),
         before + 1,
-        "what it can do is used"
+        "its abilities are used"
     );
     assert_eq!((ranks.net.carried(1) > 0, ranks.net.carried(2)), (true, 0));
     ranks.finalize();
 }
 
 #[test]
-fn without_another_link_the_requests_concerned_fail_and_nothing_else() {
+fn without_a_standby_link_only_the_requests_with_the_peer_fail() {
     let [breaks, _] = links(Flags::GET, true, 0);
     let ranks = Ranks::new(3, &[breaks]);
-    let (data, mut room, mut other) = (pattern(100_000, 1), vec![0; 100_000], vec![0; 8]);
+    let (data, mut received, mut other) = (pattern(100_000, 1), vec![0; 100_000], vec![0; 8]);
     ranks.carry(100, 1);
-    let receive = ranks.irecv(1, 0, 1, &mut room);
+    let receive = ranks.irecv(1, 0, 1, &mut received);
     let unconcerned = ranks.irecv(1, 2, 1, &mut other);
     let send = ranks.isend(0, 1, 1, &data, &SendMode::Standard);
     ranks.net.sever(0, 1, &[0, 1]);
@@ -224,13 +227,13 @@ fn without_another_link_the_requests_concerned_fail_and_nothing_else() {
     assert!(!unconcerned.is_complete());
 }
 
-/// The peer says first that the link broke; then the transport here finds worse.
+/// Checks a peer that first reports a broken link; then the transport reports malformed bytes from it.
 #[test]
-fn who_broke_the_rules_is_not_met_again_by_another_link() {
+fn a_peer_with_malformed_bytes_is_not_reconnected_by_another_link() {
     let ranks = Ranks::new(2, &links(Flags::GET, true, 0));
     ranks.carry(100, 1);
-    let mut room = [0; 8];
-    let receive = ranks.irecv(1, 0, 1, &mut room);
+    let mut received = [0; 8];
+    let receive = ranks.irecv(1, 0, 1, &mut received);
     ranks.net.blame(1);
     ranks.net.sever(0, 1, &[0]);
     let data = pattern(100, 2);
@@ -242,11 +245,11 @@ fn who_broke_the_rules_is_not_met_again_by_another_link() {
 }
 
 #[test]
-fn a_peer_that_died_is_found_dead_by_the_other_link() {
+fn the_standby_link_detects_that_the_peer_died() {
     let ranks = Ranks::new(2, &links(Flags::GET, true, 0));
     ranks.carry(100, 1);
-    let mut room = [0; 8];
-    let receive = ranks.irecv(0, 1, 1, &mut room);
+    let mut received = [0; 8];
+    let receive = ranks.irecv(0, 1, 1, &mut received);
     ranks.net.kill(1);
     for _ in 0..1000 {
         ranks.engines[0].progress();

@@ -1,4 +1,4 @@
-//! Peers that die, links that break, bytes that make no sense.
+//! Peers that die, links that break, and malformed bytes.
 
 mod common;
 
@@ -18,26 +18,26 @@ fn links() -> [Vec<Link>; 4] {
 }
 
 #[test]
-fn a_death_ends_every_request_that_involves_it() {
+fn the_death_of_a_peer_ends_its_requests() {
     for links in links() {
         let ranks = Ranks::new(3, &links);
         ranks.carry(100_000, 1);
-        let (data, mut rooms) = (pattern(200_000, 1), vec![vec![0; 200_000]; 5]);
-        let mut rooms = rooms.iter_mut();
-        let mut room = || rooms.next().unwrap();
-        // Rank 1 will die. Ends badly: a send to it that it has not answered, one under way, a receive from it, one
-        // from anybody, one under way. Ends well: what has to do with rank 2.
+        let (data, mut buffers) = (pattern(200_000, 1), vec![vec![0; 200_000]; 5]);
+        let mut buffers = buffers.iter_mut();
+        let mut received = || buffers.next().unwrap();
+        // Rank 1 will die. These requests fail: an unanswered send to it, a send under way, a receive from it, a receive
+        // from any source, and a receive under way. Requests with rank 2 succeed.
         let mut bad = vec![
             ranks.isend(0, 1, 1, &data, &SendMode::Standard).0.unwrap(),
             ranks.isend(0, 1, 1, &data[..100], &SendMode::Synchronous).0.unwrap(),
-            ranks.irecv(0, 1, 1, room()),
-            ranks.irecv(0, ANY_, 7, room()),
+            ranks.irecv(0, 1, 1, received()),
+            ranks.irecv(0, ANY_, 7, received()),
         ];
         ranks.settle();
-        let other = ranks.irecv(1, 0, 2, room());
+        let other = ranks.irecv(1, 0, 2, received());
         let under_way = ranks.isend(0, 1, 2, &data, &SendMode::Standard);
         ranks.engines[1].progress();
-        let good = ranks.irecv(0, 2, 1, room());
+        let good = ranks.irecv(0, 2, 1, received());
         ranks.net.kill(1);
         let survivors = || [0, 2].map(|rank| ranks.engines[rank].progress());
         for _ in 0..1000 {
@@ -52,7 +52,7 @@ fn a_death_ends_every_request_that_involves_it() {
             );
         }
         assert!(!good.is_complete());
-        // Later operations fail at once; others go on.
+        // Later operations with rank 1 fail at once. Others succeed.
         let request = Request::new();
         // SAFETY: nothing is started.
         unsafe {
@@ -74,7 +74,7 @@ fn a_death_ends_every_request_that_involves_it() {
             survivors();
         }
         assert!(good.is_complete() && good.error().is_none() && send.is_complete());
-        // A communicator without the dead is as before, one made with it is not.
+        // A communicator without the dead rank works as before. A new one with the dead rank does not.
         let pair = [0, 2].map(|rank| ranks.engines[rank].add_communicator(5, vec![0, 2], rank as u32 / 2).unwrap());
         // SAFETY: nothing is written.
         unsafe {
@@ -89,21 +89,21 @@ fn a_death_ends_every_request_that_involves_it() {
         // SAFETY: nothing is started.
         let posted = unsafe { ranks.engines[0].irecv(&all, ANY_, 1, Buffer::EMPTY, &request) };
         assert!(matches!(posted, Err(Error::PeerFailed { peer: 1, .. })));
-        // The dead one's requests are its own.
+        // The dead rank's own requests are not checked.
         drop(other);
     }
 }
 
 #[test]
-fn what_a_dead_peer_had_sent_can_still_be_received() {
+fn earlier_messages_of_a_dead_peer_can_be_received() {
     let ranks = Ranks::new(2, &[Link::new("net", Flags::GET)]);
     assert!(ranks.isend(0, 1, 1, &[7], &SendMode::Standard).is_complete());
     ranks.settle();
     ranks.net.kill(0);
     ranks.engines[1].progress();
-    let mut room = [0];
-    assert_eq!(ranks.recv(1, ANY_, 1, &mut room).unwrap().len, 1);
-    assert_eq!(room, [7]);
+    let mut received = [0];
+    assert_eq!(ranks.recv(1, ANY_, 1, &mut received).unwrap().len, 1);
+    assert_eq!(received, [7]);
 }
 
 #[test]
@@ -127,14 +127,14 @@ fn the_transport_of_highest_exclusivity_carries_all() {
     assert!(ranks.net.carried(1) > 4);
 }
 
-/// What rank 0 of two sends in the course of a message, and a rank 1 that has seen a part of it.
+/// Returns every message that two ranks exchange for a transfer by each protocol.
 fn captured() -> Vec<Vec<u8>> {
     let mut all = vec![];
     for flags in [Flags::empty(), Flags::GET, Flags::PUT] {
         for rank in [0, 1] {
             let ranks = Ranks::new(2, &[Link::new("net", flags)]);
-            let (data, mut room) = (pattern(100_000, 1), vec![0; 100_000]);
-            let receive = ranks.irecv(1, 0, 1, &mut room);
+            let (data, mut received) = (pattern(100_000, 1), vec![0; 100_000]);
+            let receive = ranks.irecv(1, 0, 1, &mut received);
             let send = ranks.isend(0, 1, 1, &data, &SendMode::Standard);
             while !(receive.is_complete() && send.is_complete()) {
                 while let Some(message) = ranks.net.intercept(rank, 1 - rank) {
@@ -151,14 +151,14 @@ fn captured() -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn a_message_out_of_turn_ends_its_sender_and_nothing_else() {
+fn a_message_out_of_turn_disconnects_only_its_sender() {
     let captured = captured();
     assert!(captured.len() > 10);
     for message in &captured {
-        // To a fresh process, everything but a new message is out of turn; twice, a new message is too.
+        // For a fresh process, every header but that of a new message is out of turn. A repeated new message is, too.
         let ranks = Ranks::new(3, &[Link::new("net", Flags::GET | Flags::PUT)]);
-        let mut room = vec![0; 100];
-        let receive = ranks.irecv(1, 0, 9, &mut room);
+        let mut received = vec![0; 100];
+        let receive = ranks.irecv(1, 0, 9, &mut received);
         ranks.net.inject(0, 1, message);
         ranks.net.inject(0, 1, message);
         for _ in 0..100 {
@@ -173,20 +173,20 @@ fn a_message_out_of_turn_ends_its_sender_and_nothing_else() {
 }
 
 #[test]
-fn flipped_bits_do_no_harm() {
-    // Each message of a transfer, with each of its header's bits flipped: the transfer ends one way or another, and
-    // memory outside of the buffers is not touched (the network asserts that only registered memory is reached).
+fn transfers_with_flipped_bits_end() {
+    // Flip each bit of the header of each message of a transfer. The transfer ends, with or without an error. No memory
+    // outside of the buffers is accessed: the network asserts that the memory is registered.
     for flags in [Flags::empty(), Flags::GET, Flags::PUT] {
         for bit in 0..48 * 8 {
             for nth in 0..4 {
                 let ranks = Ranks::new(2, &[Link::new("net", flags)]);
                 ranks.net.corrupt(nth, bit);
-                let (data, mut room) = (pattern(70_000, 1), vec![0xaa; 70_000 + 16]);
-                let receive = ranks.irecv(1, 0, 1, &mut room[8..70_008]);
+                let (data, mut received) = (pattern(70_000, 1), vec![0xaa; 70_000 + 16]);
+                let receive = ranks.irecv(1, 0, 1, &mut received[8..70_008]);
                 let send = ranks.isend(0, 1, 1, &data, &SendMode::Standard);
                 ranks.settle();
-                assert!(room[..8].iter().chain(&room[70_008..]).all(|&byte| byte == 0xaa));
-                // Whoever noticed has cut the other off; let both sides see it.
+                assert!(received[..8].iter().chain(&received[70_008..]).all(|&byte| byte == 0xaa));
+                // A rank that noticed has disconnected the other. Let both sides see it.
                 ranks.net.kill(0);
                 ranks.net.kill(1);
                 ranks.settle();

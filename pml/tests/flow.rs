@@ -1,4 +1,4 @@
-//! Flow control: what nobody asked for is bounded, and nothing deadlocks.
+//! Flow control: unexpected data is bounded, and nothing deadlocks.
 
 mod common;
 
@@ -16,7 +16,7 @@ fn small_window(links: &[Link]) -> Ranks {
 }
 
 #[test]
-fn a_receiver_that_posts_nothing_holds_little_and_loses_nothing() {
+fn a_receiver_without_posted_receives_keeps_bounded_data_and_loses_none() {
     const MESSAGES: usize = 100_000;
     let ranks = small_window(&[Link::new("net", Flags::GET)]);
     let data: Vec<[u8; 8]> = (0..MESSAGES as u64).map(u64::to_le_bytes).collect();
@@ -24,16 +24,16 @@ fn a_receiver_that_posts_nothing_holds_little_and_loses_nothing() {
     ranks.settle();
     let open = sends.iter().filter(|send| !send.is_complete()).count();
     let kept = MESSAGES - open;
-    assert!(kept as u64 * 8 <= WINDOW, "{kept} messages left their data at the receiver");
-    assert!(kept > 100, "some went without waiting");
+    assert!(kept as u64 * 8 <= WINDOW, "the receiver keeps the data of {kept} messages");
+    assert!(kept > 100, "some messages were eager");
     assert_eq!(ranks.counter(0, "flow_controlled"), open as u64);
     for expected in 0..MESSAGES as u64 {
-        let mut room = [0; 8];
-        let status = ranks.recv(1, ANY_, ANY_, &mut room).unwrap();
-        assert_eq!((status.len, u64::from_le_bytes(room)), (8, expected));
+        let mut received = [0; 8];
+        let status = ranks.recv(1, ANY_, ANY_, &mut received).unwrap();
+        assert_eq!((status.len, u64::from_le_bytes(received)), (8, expected));
     }
     sends.iter().for_each(|send| send.finish(&ranks));
-    // Credit came back.
+    // The credit was returned.
     let before = ranks.counter(0, "flow_controlled");
     for _ in 0..1000 {
         ranks.carry(8, 2);
@@ -47,11 +47,11 @@ fn a_later_tag_is_matched_past_a_flood() {
     let data = pattern(1000, 1);
     let flood: Vec<_> = (0..2000).map(|_| ranks.isend(0, 1, 1, &data, &SendMode::Standard)).collect();
     let wanted = ranks.isend(0, 1, 2, &data, &SendMode::Standard);
-    let mut room = vec![0; 1000];
-    assert_eq!(ranks.recv(1, 0, 2, &mut room).unwrap().tag, 2);
+    let mut received = vec![0; 1000];
+    assert_eq!(ranks.recv(1, 0, 2, &mut received).unwrap().tag, 2);
     wanted.finish(&ranks);
     for _ in &flood {
-        ranks.recv(1, 0, 1, &mut room).unwrap();
+        ranks.recv(1, 0, 1, &mut received).unwrap();
     }
     flood.iter().for_each(|send| send.finish(&ranks));
 }
@@ -59,7 +59,7 @@ fn a_later_tag_is_matched_past_a_flood() {
 #[test]
 fn no_call_that_starts_a_send_waits_for_credit() {
     const MESSAGES: usize = 3000;
-    // 0 bytes cost the window as well: it is used up long before the last message.
+    // Empty messages cost credit as well: the window is used up long before the last message.
     for len in [0, 8] {
         let ranks = small_window(&[Link::new("net", Flags::GET)]);
         let mut memory = vec![0_u8; MESSAGES * (len + AttachedBuffer::OVERHEAD)];
@@ -68,19 +68,23 @@ fn no_call_that_starts_a_send_waits_for_credit() {
         for mode in [SendMode::Buffered(attached.clone()), SendMode::Standard, SendMode::Synchronous] {
             let buffered = matches!(mode, SendMode::Buffered(_));
             let data: Vec<Vec<u8>> = (0..MESSAGES).map(|number| number.to_le_bytes()[..len].to_vec()).collect();
-            // Nobody progresses meanwhile.
+            // No rank makes progress meanwhile.
             let sends: Vec<_> = data.iter().map(|data| ranks.isend(0, 1, 1, data, &mode)).collect();
             let last = ranks.isend(0, 1, 2, b"last", &SendMode::Standard);
             if buffered {
-                assert!(sends.iter().all(|send| send.is_complete()), "{len} bytes: they are in the attached buffer");
-                assert!(!attached.is_empty(), "{len} bytes: there is no credit left");
+                assert!(sends.iter().all(|send| send.is_complete()), "{len} bytes: the attached buffer holds them");
+                assert!(!attached.is_empty(), "{len} bytes: no credit is left");
             }
-            let mut room = [0; 8];
-            assert_eq!(ranks.recv(1, 0, 2, &mut room).unwrap().len, 4, "{len} bytes: a later tag is received first");
+            let mut received = [0; 8];
+            assert_eq!(
+                ranks.recv(1, 0, 2, &mut received).unwrap().len,
+                4,
+                "{len} bytes: a later tag is received first"
+            );
             last.finish(&ranks);
             for data in &data {
-                assert_eq!(ranks.recv(1, 0, 1, &mut room).unwrap().len, len as u64);
-                assert_eq!(room[..len], data[..], "they come in the order in which they were sent");
+                assert_eq!(ranks.recv(1, 0, 1, &mut received).unwrap().len, len as u64);
+                assert_eq!(received[..len], data[..], "messages arrive in the order of the sends");
             }
             sends.iter().for_each(|send| send.finish(&ranks));
             ranks.settle();
@@ -109,14 +113,14 @@ fn a_full_attached_buffer_is_an_error_when_credit_is_used_up() {
     };
     assert!(matches!(refused, Error::NoBufferSpace { .. }), "{refused}");
     let eager = WINDOW as usize / 136;
-    assert_eq!(sent, eager + MESSAGES, "what credit covers needs no room");
-    let mut room = [0; 8];
+    assert_eq!(sent, eager + MESSAGES, "messages covered by credit need no buffer");
+    let mut received = [0; 8];
     for _ in 0..sent {
-        ranks.recv(1, 0, 1, &mut room).unwrap();
+        ranks.recv(1, 0, 1, &mut received).unwrap();
     }
     ranks.settle();
     assert!(attached.is_empty());
-    assert!(ranks.isend(0, 1, 1, &data, &mode).is_complete(), "there is room again");
+    assert!(ranks.isend(0, 1, 1, &data, &mode).is_complete(), "the buffer has space again");
 }
 
 #[test]
@@ -134,9 +138,9 @@ fn floods_in_both_directions_end() {
             .collect();
         for data in &data {
             for rank in [0, 1] {
-                let mut room = vec![0; 20_000];
-                let status = ranks.recv(rank, ANY_, 1, &mut room).unwrap();
-                assert!(status.len == data.len() as u64 && room[..data.len()] == data[..]);
+                let mut received = vec![0; 20_000];
+                let status = ranks.recv(rank, ANY_, 1, &mut received).unwrap();
+                assert!(status.len == data.len() as u64 && received[..data.len()] == data[..]);
             }
         }
         sends.iter().for_each(|send| send.finish(&ranks));
@@ -156,7 +160,7 @@ fn without_a_window_everything_is_announced() {
 #[test]
 fn a_peer_that_ignores_its_credit_is_disconnected() {
     let ranks = small_window(&[Link::new("net", Flags::GET)]);
-    // An eager message of 4000 bytes, over and over, with numbers of its own making.
+    // Inject an eager message of 4000 bytes repeatedly, each time with the next sequence number.
     let data = pattern(4000, 1);
     assert!(ranks.isend(0, 1, 1, &data, &SendMode::Standard).is_complete());
     let mut message = ranks.net.intercept(0, 1).unwrap().to_vec();

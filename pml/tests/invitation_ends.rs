@@ -1,5 +1,5 @@
-//! How invitations end: cancelled receives, communicators that go, peers that die, and windows of receives. Runs on the
-//! simulated driver, or on a real one.
+//! The end of invitations: cancelled receives, removed communicators, peers that die, and windows of receives. Runs on
+//! the simulated driver, or on a real one.
 #![cfg(feature = "cuda")]
 
 mod common;
@@ -11,7 +11,7 @@ use common::pair::{Pair, link};
 use common::pattern;
 
 #[test]
-fn a_cancelled_receive_is_written_by_nobody() {
+fn the_buffer_of_a_cancelled_receive_is_not_written() {
     let pair = Pair::new(link());
     for looks in [false, true] {
         let (mut source, mut first, mut second) = (pair.memory(&[7; 8]), pair.memory(&[0; 8]), pair.memory(&[0; 8]));
@@ -30,7 +30,7 @@ fn a_cancelled_receive_is_written_by_nobody() {
         pair.ranks.finish(&[&send, &receive]);
         assert_eq!((first.read(8), second.read(8)), (vec![0; 8], vec![7; 8]));
     }
-    // Too late: the sender has begun.
+    // Too late: the sender has claimed the invitation.
     let (mut source, mut target) = (pair.memory(&[7; 8]), pair.memory(&[0; 8]));
     let (send, receive) = (Request::new(), Request::new());
     pair.receive(&mut target, (0, 5), &receive);
@@ -39,7 +39,7 @@ fn a_cancelled_receive_is_written_by_nobody() {
     // SAFETY: as above.
     assert!(!unsafe { pair.ranks.engines[1].cancel(&receive) });
     // SAFETY: as above.
-    assert!(!unsafe { pair.ranks.engines[1].cancel(&receive) }, "asked again");
+    assert!(!unsafe { pair.ranks.engines[1].cancel(&receive) }, "a second attempt");
     pair.ranks.finish(&[&send, &receive]);
     assert!(!receive.result().unwrap().cancelled);
     assert_eq!(target.read(8), [7; 8]);
@@ -47,14 +47,14 @@ fn a_cancelled_receive_is_written_by_nobody() {
 }
 
 #[test]
-fn a_communicator_goes_with_its_invitations() {
+fn removing_a_communicator_withdraws_its_invitations() {
     for sends in [false, true] {
         let pair = Pair::new(link());
         let (mut source, mut target) = (pair.memory(&[7; 8]), pair.memory(&[0; 8]));
         let (send, receive) = (Request::new(), Request::new());
         pair.receive(&mut target, (0, 5), &receive);
         if sends {
-            // It has been told, and stores.
+            // The sender has the invitation, and stores.
             pair.send(&mut source, 8, 5, &send);
             pair.ranks.engines[0].progress();
         }
@@ -70,7 +70,7 @@ fn a_communicator_goes_with_its_invitations() {
 }
 
 #[test]
-fn a_peer_that_dies_leaves_nothing_of_them() {
+fn the_death_of_a_peer_ends_its_invitations() {
     for sends in [false, true] {
         let pair = Pair::new(link());
         let (mut source, mut target) = (pair.memory(&[7; 8]), pair.memory(&[0; 8]));
@@ -89,9 +89,9 @@ fn a_peer_that_dies_leaves_nothing_of_them() {
     }
 }
 
-/// Links that are busy take invitations late, and memory that cannot be reached after all comes through the host.
+/// Checks busy links, which take invitations late, and memory that the sender cannot access after all.
 #[test]
-fn what_cannot_be_stored_at_once_comes_later_or_otherwise() {
+fn invited_messages_arrive_over_busy_and_refusing_links() {
     let busy = link().with(|link| link.busy = 600);
     let refusing = link().with(|link| link.refuses = true);
     for link in [busy, refusing] {
@@ -115,9 +115,9 @@ fn what_cannot_be_stored_at_once_comes_later_or_otherwise() {
     }
 }
 
-/// Of a window the first receive gets no copy of its own, once it is known for one.
+/// Checks that invitations pause for windows of receives, whose first message should be batched with the others.
 #[test]
-fn windows_are_left_together() {
+fn invitations_pause_for_windows() {
     const COUNT: usize = 16;
     let pair = Pair::new(link());
     let window = || {
@@ -131,9 +131,9 @@ fn windows_are_left_together() {
         assert!(targets.iter().all(|target| target.read(1) == [5]));
     };
     (0..40).for_each(|_| window());
-    // After 1, and after 64, 128 and 256 messages more.
+    // Invitations follow after 1 message, and after 64, 128 and 256 further messages.
     assert_eq!(pair.invitations(), 4);
-    // One by one again, they come to pay.
+    // With single messages again, invitations pay again.
     for _ in 0..1000 {
         let (mut source, mut target) = (pair.memory(&[7; 8]), pair.memory(&[0; 8]));
         let (send, receive) = (Request::new(), Request::new());
@@ -145,7 +145,7 @@ fn windows_are_left_together() {
     pair.nothing_is_left();
 }
 
-/// Both ranks send and receive at once, in both directions and in windows, whichever way each message goes.
+/// Sends windows of messages in both directions at once, with and without invitations.
 #[test]
 fn windows_in_both_directions() {
     let pair = Pair::new(link());
@@ -168,7 +168,7 @@ fn windows_in_both_directions() {
         }
         let mut waits = Vec::new();
         for (at, is_send) in steps {
-            // Every other message goes back. A tag each, for they are posted in any order.
+            // Every other message goes back. Each has its own tag, because receives are posted in any order.
             let (rank, peer, tag) = (at % 2, 1 - at % 2, at as i32);
             // SAFETY: memory and requests live until all is done.
             unsafe {
@@ -183,7 +183,7 @@ fn windows_in_both_directions() {
                 } else {
                     let buffer = Buffer::bytes(targets[at].address(), lens[at] as u64);
                     let (engine, world) = (&ranks.engines[peer], &ranks.world[peer]);
-                    // Every other round the sender is told at once, if it is to be; else maybe later, or not.
+                    // In every other round the sender sees invitations at once; otherwise later, or not at all.
                     let location = pair.devices.classify(targets[at].address(), lens[at]);
                     while round % 2 == 0 && !pair.devices.ask_default_stream(&location).unwrap() {}
                     engine.irecv(world, rank as i32, tag, buffer, &receives[at]).unwrap();

@@ -1,4 +1,4 @@
-//! Receivers that tell a sender the address of a posted receive before its message is announced. Runs on the simulated
+//! Invitations: a receiver exposes the buffer of a posted receive before its message is announced. Runs on the simulated
 //! driver, or on a real one.
 #![cfg(feature = "cuda")]
 
@@ -13,9 +13,9 @@ use common::memory::Memory;
 use common::pair::{Pair, ROOM, link};
 use common::{ANY_, pattern};
 
-/// Whichever comes first, the announcement or the invitation; the sender has looked at neither, or at once.
+/// Checks both orders of announcement and invitation, and senders that handle them at once or later.
 #[test]
-fn whoever_is_first_the_sender_stores_where_it_was_told() {
+fn the_sender_stores_whether_announcement_or_invitation_is_first() {
     let pair = Pair::new(link());
     let data = pattern(ROOM, 3);
     let mut given = 0;
@@ -46,9 +46,9 @@ fn whoever_is_first_the_sender_stores_where_it_was_told() {
     pair.nothing_is_left();
 }
 
-/// An announcement that is answered beforehand costs the receiver no message.
+/// Checks that the receiver sends no answer to an announcement that it has invited.
 #[test]
-fn what_was_told_is_not_answered() {
+fn an_invited_announcement_needs_no_answer() {
     let pair = Pair::new(link());
     let (mut source, mut target) = (pair.memory(&[7; 8]), pair.memory(&[0; 8]));
     let before = pair.ranks.net.carried(0);
@@ -56,13 +56,13 @@ fn what_was_told_is_not_answered() {
     pair.receive(&mut target, (0, 5), &receive);
     pair.send(&mut source, 8, 5, &send);
     pair.ranks.finish(&[&send, &receive]);
-    assert_eq!(pair.ranks.net.carried(0) - before, 3, "invitation, announcement, report");
+    assert_eq!(pair.ranks.net.carried(0) - before, 3, "invitation, announcement, FIN");
     pair.nothing_is_left();
 }
 
-/// Only where it is known that the next message goes there; and what does not fit goes as it would have.
+/// Checks that only a receive whose next message is certain invites, and that other messages arrive without invitation.
 #[test]
-fn only_who_is_sure_of_the_message_invites() {
+fn only_receives_certain_of_their_message_invite() {
     let carried = |pattern: &[(i32, i32)], tags: &[i32], invited: u64| {
         let pair = Pair::new(link());
         let mut sources: Vec<Memory> = tags.iter().map(|&tag| pair.memory(&[tag as u8; 50])).collect();
@@ -81,7 +81,7 @@ fn only_who_is_sure_of_the_message_invites() {
             assert_eq!(target.read(50), [status.tag as u8; 50]);
         }
         assert_eq!(pair.invitations(), invited, "{pattern:?}");
-        // What was told last stands until something else is.
+        // The last invitation stays open until the next one.
         let (mut source, mut target) = (pair.memory(&[9; 8]), pair.memory(&[0; 8]));
         let (send, receive) = (Request::new(), Request::new());
         pair.receive(&mut target, (0, 4), &receive);
@@ -99,13 +99,13 @@ fn only_who_is_sure_of_the_message_invites() {
     assert_eq!(carried(&[(0, 4), (0, ANY_)], &[5, 4], 1), [4, 5]);
     assert_eq!(carried(&[(0, ANY_), (0, 4)], &[5, 4], 1), [5, 4]);
     assert_eq!(carried(&[(ANY_, 4), (0, 4)], &[4, 4], 0), [4, 4]);
-    // Another tag than the one that was told of comes first.
+    // A message with another tag than the invited one arrives first.
     assert_eq!(carried(&[(0, 4), (0, 5), (0, 6)], &[6, 5, 4], 3), [4, 5, 6]);
 }
 
-/// Host memory, and more than there is room for.
+/// Checks messages from host memory, and messages longer than the buffer.
 #[test]
-fn what_is_not_to_be_stored_there_comes_as_ever() {
+fn messages_that_do_not_fit_the_invitation_arrive_without_it() {
     let pair = Pair::new(link());
     let data = pattern(100, 9);
     for len in [10, ROOM + 1] {
@@ -129,16 +129,16 @@ fn what_is_not_to_be_stored_there_comes_as_ever() {
     pair.receive(&mut target, (0, 5), &receive);
     pair.send(&mut source, 100, 5, &send);
     pair.ranks.finish(&[&send, &receive]);
-    assert!(matches!(receive.result(), Err(Error::Truncated { sent: 100, room: 99, .. })));
+    assert!(matches!(receive.result(), Err(Error::Truncated { sent: 100, capacity: 99, .. })));
     assert_eq!(target.read(99), data[..99]);
     assert_eq!(pair.invitations(), 3);
     pair.nothing_is_left();
 }
 
-/// A request that was posted once, and is used again for a message that is here already: what was told of its receive is
-/// no answer to that message.
+/// Checks a request that is reused for an unexpected message: the invitation for the earlier receive is no answer to that
+/// message.
 #[test]
-fn a_request_used_again_is_another_receive() {
+fn an_invitation_does_not_apply_to_a_reused_request() {
     let pair = Pair::new(link());
     let (mut source, mut host) = (pair.memory(&[7; 50]), Memory::Host(vec![9; 10]));
     let (mut first, mut second) = (pair.memory(&[0; 100]), pair.memory(&[0; 100]));
@@ -156,7 +156,7 @@ fn a_request_used_again_is_another_receive() {
     pair.receive(&mut second, (0, 2), &receive);
     pair.ranks.finish(&[&receive, &send]);
     assert_eq!((second.read(50), first.read(100)[10..].to_vec()), (vec![7; 50], vec![0; 90]));
-    // The next one takes the old invitation back.
+    // The next receive withdraws the old invitation.
     pair.receive(&mut first, (0, 1), &receive);
     pair.send(&mut source, 50, 1, &send);
     pair.ranks.finish(&[&receive, &send]);
@@ -164,7 +164,7 @@ fn a_request_used_again_is_another_receive() {
     pair.nothing_is_left();
 }
 
-/// While one thread posts, another matches.
+/// Checks a thread that posts receives while another thread matches them.
 #[test]
 fn threads_post_and_match_at_once() {
     const COUNT: u8 = 200;

@@ -1,5 +1,5 @@
-//! Device memory in blocks that are not regular, over links whose kernels pack. Runs on the simulated driver (or the one in
-//! `CABLEWAY_CUDA_LIBDIR`), whose memory faults when a CPU touches it.
+//! Device memory in irregular blocks, over links whose kernels pack. Runs on the simulated driver (or the one in
+//! `CABLEWAY_CUDA_LIBDIR`), whose memory faults when a CPU accesses it.
 #![cfg(feature = "cuda")]
 
 mod common;
@@ -15,13 +15,13 @@ use common::memory::{Memory, with_faults};
 use common::{Link, Ranks, pattern};
 use test_nodes::{devices, devices_with};
 
-/// One test at a time: whether kernels find room depends on what else the device does.
+/// Runs one test at a time: whether a kernel can start depends on the device's other work.
 fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Blocks of 1 to 83 bytes that no kernel computes, 7940 in each of two elements, and gaps between them.
+/// Returns blocks of 1 to 83 bytes with gaps at irregular distances, 7940 in each of two elements.
 fn irregular() -> Layout {
     let lens: Vec<i64> = (0..200).map(|i| i * 37 % 83 + 1).collect();
     let places: Vec<i64> = (0..200).map(|i| i * 90 + i % 6).collect();
@@ -29,7 +29,7 @@ fn irregular() -> Layout {
     Datatype::resized(&indexed, 0, 200 * 90 + 64).unwrap().commit()
 }
 
-/// What a message leaves in a buffer that was filled with 0xaa.
+/// Returns the content of a buffer that was filled with 0xaa, after a message.
 fn placed(layout: &Layout, count: u64, packed: &[u8], span: usize) -> Vec<u8> {
     let mut bytes = vec![0xaa; span];
     let places = layout.blocks(count).flat_map(|block| block.offset..block.offset + block.len as i64);
@@ -39,7 +39,7 @@ fn placed(layout: &Layout, count: u64, packed: &[u8], span: usize) -> Vec<u8> {
     bytes
 }
 
-/// The packed bytes of a buffer's content.
+/// Returns the packed bytes of a buffer's content.
 fn gathered(layout: &Layout, count: u64, content: &[u8]) -> Vec<u8> {
     let range = |at: i64, len: u64| at as usize..at as usize + len as usize;
     layout.blocks(count).flat_map(|block| content[range(block.offset, block.len)].to_vec()).collect()
@@ -53,7 +53,7 @@ const ALL: Flags = Flags::GET
     .union(Flags::DEVICE_STRIDED)
     .union(Flags::DEVICE_PACKED);
 
-/// Links by which kernels copy, as over shared memory.
+/// Returns a link over which kernels copy, like shared memory.
 fn between(change: impl FnOnce(&mut Link)) -> Link {
     Link::new("net", ALL).with(|link| {
         link.capabilities.device_min_rdma_size = 1;
@@ -62,10 +62,10 @@ fn between(change: impl FnOnce(&mut Link)) -> Link {
     })
 }
 
-/// However long a machine that has other work takes to begin.
+/// Allows a loaded machine a long time to start kernels.
 const PATIENTLY: &[&str] = &["device_kernel_patience=20s", "device_costs=default"];
 
-/// Kernels are loaded when they are first asked for, and take a while.
+/// Waits until the kernels are loaded, which begins with the first question for them.
 fn kernels_are_there(devices: &Devices) {
     let some = DeviceBuffer::new(devices, DeviceIndex(0), BufferKind::Device, 1).unwrap();
     let start = std::time::Instant::now();
@@ -80,7 +80,7 @@ fn default_stream_is_idle(devices: &Devices) {
     devices.default_stream(&some.location()).unwrap().wait().unwrap();
 }
 
-/// One element more or less than what pieces, eager messages and whole messages hold.
+/// Sizes around those of pieces, eager messages and whole messages.
 const COUNTS: [u64; 5] = [1, 2, 11, 12, 40];
 
 #[test]
@@ -103,23 +103,24 @@ fn irregular_blocks_are_moved_by_one_kernel() {
                 let mut pieces = 0;
                 kernels_are_there(&devices);
                 for shorter in [0, 1] {
-                    // A receive of less, by a block of one element in part: what is beyond stays as it was.
-                    let room = if to_blocks { count - shorter.min(count - 1) } else { len - 40 * shorter };
-                    let wanted = to.0.size() * room;
+                    // A shorter receive ends within a block. Memory beyond it keeps its content.
+                    let posted = if to_blocks { count - shorter.min(count - 1) } else { len - 40 * shorter };
+                    let wanted = to.0.size() * posted;
                     pieces += wanted.div_ceil(100_000);
                     let mut target = Memory::new(&devices, device, &vec![0xaa; span]);
                     let errors = ranks.transfer(
                         Buffer::typed(source.address(), from.1, from.0),
-                        Buffer::typed(target.address(), room, to.0),
+                        Buffer::typed(target.address(), posted, to.0),
                         &SendMode::Standard,
                     );
                     let what = format!("{len} bytes, {from_blocks} to {to_blocks}, of {wanted}: {errors:?}");
                     assert_eq!(errors.0.is_none() && errors.1.is_ok(), wanted == len, "{what}");
-                    let expected = placed(to.0, room, &packed[..wanted as usize], span);
+                    let expected = placed(to.0, posted, &packed[..wanted as usize], span);
                     assert!(target.read(span) == expected, "{what}");
                     assert!(source.read(span) == content, "{what}");
                 }
-                // All were announced, and none staged; what the sender would have stored in a run came otherwise.
+                // All were announced and none was staged. Blocks that the sender could only store in one run were fetched
+                // or came in pieces.
                 let counts = |name| (ranks.counter(0, name), ranks.counter(1, name));
                 let direct = counts("device_direct");
                 let what = format!("{len} bytes, {from_blocks} to {to_blocks}, {direct:?}");
@@ -133,15 +134,15 @@ fn irregular_blocks_are_moved_by_one_kernel() {
     }
 }
 
-/// Between two layouts neither of which is one run, in pieces of 8192 bytes: sizes around theirs, three messages at a time
-/// in both directions, more than there is room for.
+/// Sends between two layouts of several runs, in pieces of 8192 bytes. Uses sizes around multiples of that, and three
+/// messages at a time in both directions, which exceed the scratch memory.
 #[test]
-fn irregular_blocks_to_other_blocks_come_in_pieces() {
+fn irregular_blocks_reach_other_blocks_in_pieces() {
     let _alone = alone();
     let devices = devices_with(PATIENTLY);
     let byte = Predefined::Byte.datatype();
     let commit = |datatype: Result<Datatype, _>| datatype.unwrap().commit();
-    // Of as many bytes as wanted, in blocks of 5 and one that is not as long.
+    // Returns a layout of `len` bytes in blocks of 5, and a shorter last one.
     let indexed = |bytes: i64, gap: i64| {
         let lens: Vec<i64> = (0..(bytes + 4) / 5).map(|i| (bytes - 5 * i).min(5)).collect();
         let places: Vec<i64> = (0..lens.len() as i64).map(|i| i * (5 + gap) + i * i % gap).collect();
@@ -171,8 +172,8 @@ fn irregular_blocks_to_other_blocks_come_in_pieces() {
                 let (rank, peer) = (i % 2, 1 - i % 2);
                 // SAFETY: buffers and requests live until all are complete.
                 let _ = unsafe {
-                    let room = Buffer::typed(target.address(), 1, to);
-                    ranks.engines[peer].irecv(&ranks.world[peer], rank as i32, 1, room, &requests[2 * i]).unwrap();
+                    let posted = Buffer::typed(target.address(), 1, to);
+                    ranks.engines[peer].irecv(&ranks.world[peer], rank as i32, 1, posted, &requests[2 * i]).unwrap();
                     let data = Buffer::typed(source.address(), 1, from);
                     let (on, request) = (&ranks.world[rank], &requests[2 * i + 1]);
                     ranks.engines[rank].isend(on, peer as i32, 1, data, &SendMode::Standard, request).unwrap()
@@ -192,7 +193,7 @@ fn irregular_blocks_to_other_blocks_come_in_pieces() {
                 ranks.engines[1].counters()
             );
             if len <= 2 * 8192 {
-                // There is room for all of them, and each piece is put once.
+                // All fit the scratch memory, and each piece is stored once.
                 let pieces = 6 * (len as u64).div_ceil(8192);
                 assert_eq!((both("protocol_put"), both("protocol_fragments")), (pieces, 0), "{what}");
             }
@@ -202,9 +203,9 @@ fn irregular_blocks_to_other_blocks_come_in_pieces() {
     }
 }
 
-/// A shorter receive, a link that is busy, and kernels that find no room now and then.
+/// Checks shorter receives, busy links, and kernels that sometimes cannot start.
 #[test]
-fn pieces_come_all_the_same_where_something_is_in_their_way() {
+fn pieces_arrive_despite_busy_links_and_revoked_kernels() {
     let _alone = alone();
     let devices = devices();
     let layout = irregular();
@@ -218,19 +219,19 @@ fn pieces_come_all_the_same_where_something_is_in_their_way() {
             let content = pattern(span, 9);
             let packed = gathered(&layout, 20, &content);
             let mut source = Memory::new(&devices, device, &content);
-            for room in [20, 19, 1] {
+            for posted in [20, 19, 1] {
                 let mut target = Memory::new(&devices, device, &vec![0xaa; span]);
                 default_stream_is_idle(&devices);
                 let errors = ranks.transfer(
                     Buffer::typed(source.address(), 20, &layout),
-                    Buffer::typed(target.address(), room, &layout),
+                    Buffer::typed(target.address(), posted, &layout),
                     &SendMode::Standard,
                 );
-                assert!(errors.0.is_none() && errors.1.is_ok() == (room == 20), "{errors:?}");
-                let wanted = (layout.size() * room) as usize;
-                assert!(target.read(span) == placed(&layout, room, &packed[..wanted], span), "{scratch}, {room}");
+                assert!(errors.0.is_none() && errors.1.is_ok() == (posted == 20), "{errors:?}");
+                let wanted = (layout.size() * posted) as usize;
+                assert!(target.read(span) == placed(&layout, posted, &packed[..wanted], span), "{scratch}, {posted}");
             }
-            // Less than a page in eighths is none.
+            // Scratch memory of less than eight pages is not used.
             let puts = ranks.counter(0, "protocol_put");
             assert_eq!(puts == 0, ["0", "32767"].contains(&scratch), "{puts} of {scratch}");
             assert_eq!(ranks.net.registered() + ranks.net.fragments(), 0);
@@ -238,9 +239,9 @@ fn pieces_come_all_the_same_where_something_is_in_their_way() {
     }
 }
 
-/// Where a kernel finds no room, what it was to move comes through the host, and nothing twice or never.
+/// Checks that data goes through the host if a kernel cannot start, and that each byte is moved once.
 #[test]
-fn irregular_blocks_come_all_the_same_where_kernels_are_revoked() {
+fn irregular_blocks_arrive_despite_revoked_kernels() {
     let _alone = alone();
     let devices = devices();
     let (layout, run) = (irregular(), Predefined::Byte.datatype().commit());
@@ -278,15 +279,14 @@ fn irregular_blocks_come_all_the_same_where_kernels_are_revoked() {
     }
 }
 
-/// Wherever the device fails while pieces are on their way, neither side waits for the other for ever, and nothing that
-/// arrives is wrong.
+/// Checks that both requests end wherever the device fails between pieces, and that no wrong data is reported as valid.
 #[test]
-fn a_device_that_fails_between_pieces_ends_the_request_on_both_sides() {
+fn a_device_failure_between_pieces_ends_the_request_on_both_sides() {
     let _alone = alone();
-    /// Before that many launches, pieces are on their way for certain. (How often events are asked about is chance.)
+    /// Before this number of launches, pieces are certainly under way. (The number of event queries varies.)
     const LATE: usize = 60;
-    const TEST: &str = "a_device_that_fails_between_pieces_ends_the_request_on_both_sides";
-    // Kernels first, then the copy engines that do their work; what asks for the end of either.
+    const TEST: &str = "a_device_failure_between_pieces_ends_the_request_on_both_sides";
+    // Launches fail, or launches and the copies that replace them, or the queries for the end of either.
     let faults: Vec<String> = [6, 9, 12, 17, LATE]
         .iter()
         .flat_map(|&nth| {
@@ -319,9 +319,9 @@ fn a_device_that_fails_between_pieces_ends_the_request_on_both_sides() {
                     Buffer::typed(target.address(), 20, &layout),
                     &SendMode::Standard,
                 );
-                let named = |error: &Error| matches!(error, Error::Device { .. } | Error::PeerGaveUp { .. });
+                let named = |error: &Error| matches!(error, Error::Device { .. } | Error::PeerAborted { .. });
                 assert!(send.iter().chain(receive.as_ref().err()).all(named), "{send:?} {receive:?}");
-                // What was packed whole has been sent, however the receiver's device then fares.
+                // The send succeeds once all data was packed. The receiver's device may still fail.
                 assert!(send.is_none() || receive.is_err(), "{send:?} {receive:?}");
                 if receive.is_ok() {
                     let mut found = vec![0; span];
@@ -335,6 +335,6 @@ fn a_device_that_fails_between_pieces_ends_the_request_on_both_sides() {
             }
         }
         let late = std::env::var("SIM_CUDA_FAIL").is_ok_and(|fault| fault == format!("cuLaunchKernel:1:{LATE}+"));
-        assert!(pieces != 0 || !late, "the fault was met too early");
+        assert!(pieces != 0 || !late, "the fault occurred too early");
     });
 }

@@ -1,4 +1,4 @@
-//! An engine that is dropped leaves nothing behind. A binary of its own, since it counts what the process allocates.
+//! A dropped engine frees its memory. This is a separate binary because it counts the process's allocations.
 
 mod common;
 
@@ -11,7 +11,7 @@ use common::{Link, Ranks, pattern};
 #[global_allocator]
 static ALLOCATED: Counting = Counting::new();
 
-/// Messages of every protocol in both directions, some of which nobody receives.
+/// Sends messages of every protocol in both directions, some of which are never received.
 fn a_job() {
     let link = Link::new("net", Flags::GET | Flags::PUT).with(|link| link.retains = true);
     let ranks = Ranks::new(3, &[link]);
@@ -28,12 +28,12 @@ fn a_job() {
 }
 
 #[test]
-fn nothing_stays_behind() {
+fn a_dropped_engine_frees_its_memory() {
     a_job();
     let before = ALLOCATED.bytes();
     for _ in 0..10 {
         a_job();
     }
     let after = ALLOCATED.bytes();
-    assert!(after <= before + 1000, "{} bytes stay behind each time", (after - before) / 10);
+    assert!(after <= before + 1000, "each run leaks {} bytes", (after - before) / 10);
 }

@@ -1,4 +1,4 @@
-//! Peers that end in good order, and peers that are waited for but were never met.
+//! Peers that end in good order, and receives from peers that were never connected.
 
 mod common;
 
@@ -9,15 +9,15 @@ use cableway_pml::{Buffer, Error, Request, SendMode};
 
 use common::{ANY_, Link, Ranks, bytes, pattern, space};
 
-/// Takes so long only what hangs.
+/// Only a hanging call takes this long.
 const HANG: Duration = Duration::from_secs(120);
 
-/// Ends rank `who` in good order; whether the others have been told, they find out by their progress.
+/// Ends rank `who` in good order. The others learn it when they make progress.
 fn leave(ranks: &Ranks, who: usize) {
     assert!(ranks.engines[who].finalize(HANG));
 }
 
-/// Lets all but `without` progress.
+/// Lets all ranks but `without` make progress.
 fn others(ranks: &Ranks, without: usize) {
     for _ in 0..1000 {
         for (rank, engine) in ranks.engines.iter().enumerate() {
@@ -33,11 +33,11 @@ fn has_left(error: Option<&Error>, of: u32) -> bool {
 }
 
 #[test]
-fn a_goodbye_ends_what_only_that_peer_could_have_ended() {
+fn a_peer_that_leaves_ends_only_the_requests_that_name_it() {
     for flags in [Flags::empty(), Flags::GET, Flags::PUT, Flags::SEND_IN_PLACE] {
         let ranks = Ranks::new(3, &[Link::new("net", flags).with(|link| link.asynchronous = true)]);
-        let (data, mut rooms) = (pattern(200_000, 1), vec![vec![0; 200_000]; 4]);
-        let [one, more, any, other] = &mut rooms[..] else { unreachable!() };
+        let (data, mut buffers) = (pattern(200_000, 1), vec![vec![0; 200_000]; 4]);
+        let [one, more, any, other] = &mut buffers[..] else { unreachable!() };
         let bad = [
             ranks.isend(0, 1, 1, &data, &SendMode::Standard).0.unwrap(),
             ranks.isend(0, 1, 1, &data[..100], &SendMode::Synchronous).0.unwrap(),
@@ -52,7 +52,7 @@ fn a_goodbye_ends_what_only_that_peer_could_have_ended() {
             assert!(has_left(request.error(), 1), "request {which}: {:?}", request.error());
         }
         assert!(good.iter().all(|request| !request.is_complete()));
-        // Nor can anything be begun; what anybody else may do can.
+        // New operations with it fail. Operations that another rank can complete still start.
         let (engine, world, request) = (&ranks.engines[0], &ranks.world[0], Request::new());
         // SAFETY: nothing is started.
         unsafe {
@@ -74,35 +74,35 @@ fn a_goodbye_ends_what_only_that_peer_could_have_ended() {
 }
 
 #[test]
-fn what_it_had_sent_comes_first_and_credit_for_it_is_no_failure() {
+fn messages_sent_before_leaving_are_received_and_their_credit_is_dropped() {
     let limit = [("pml_unexpected_limit", "4K")];
     let ranks = Ranks::with(2, &[Link::new("net", Flags::empty())], &limit, false);
-    // On the wire when it leaves: what the receiver answers goes nowhere, and harms nothing.
+    // These messages are on the wire when the sender leaves. The receiver's credit for them is dropped.
     for tag in 0..8 {
         assert!(ranks.isend(1, 0, tag, &[tag as u8; 200], &SendMode::Standard).is_complete());
     }
-    let mut rooms = [[0; 200]; 4];
-    let posted: Vec<_> = rooms.iter_mut().zip(0..).map(|(room, tag)| ranks.irecv(0, 1, tag, room)).collect();
+    let mut buffers = [[0; 200]; 4];
+    let posted: Vec<_> = buffers.iter_mut().zip(0..).map(|(received, tag)| ranks.irecv(0, 1, tag, received)).collect();
     leave(&ranks, 1);
     others(&ranks, 1);
     assert!(posted.iter().all(|request| request.result().is_ok()));
     for tag in 4..8 {
-        let mut room = [0; 200];
+        let mut received = [0; 200];
         let source = if tag % 2 == 0 { 1 } else { ANY_ };
-        assert_eq!(ranks.recv(0, source, tag, &mut room).unwrap().len, 200);
-        assert_eq!(room, [tag as u8; 200]);
+        assert_eq!(ranks.recv(0, source, tag, &mut received).unwrap().len, 200);
+        assert_eq!(received, [tag as u8; 200]);
     }
-    assert!(ranks.engines[0].finalize(HANG), "nothing is left to be sent");
+    assert!(ranks.engines[0].finalize(HANG), "nothing waits to be sent");
 }
 
 #[test]
-fn a_receive_from_anybody_ends_with_the_last_of_them() {
+fn a_receive_from_any_source_ends_when_the_last_peer_leaves() {
     let ranks = Ranks::new(4, &[Link::new("net", Flags::empty())]);
-    let (mut room, mut inbox) = ([0; 8], [0; 8]);
+    let (mut received, mut inbox) = ([0; 8], [0; 8]);
     leave(&ranks, 1);
     ranks.net.unreachable(2);
-    let posted = ranks.irecv(0, ANY_, 1, &mut room);
-    // A call that waits looks around, and finds one who may still send.
+    let posted = ranks.irecv(0, ANY_, 1, &mut received);
+    // A waiting call checks the peers, and finds one that may still send.
     let sent = ranks.isend(3, 0, 5, &[5; 8], &SendMode::Standard);
     let engine = &ranks.engines[0];
     // SAFETY: the buffer is valid.
@@ -119,13 +119,13 @@ fn a_receive_from_anybody_ends_with_the_last_of_them() {
 }
 
 #[test]
-fn who_sends_to_itself_is_somebody() {
+fn a_process_that_sends_to_itself_counts_as_a_sender() {
     let ranks = Ranks::new(2, &[Link::new("net", Flags::empty())]);
     let (mut first, mut second) = ([0; 8], [0; 8]);
     let posted = [ranks.irecv(0, ANY_, 1, &mut first), ranks.irecv(0, ANY_, 2, &mut second)];
     leave(&ranks, 1);
     others(&ranks, 1);
-    assert!(posted.iter().all(|request| !request.is_complete()), "nobody waits yet");
+    assert!(posted.iter().all(|request| !request.is_complete()), "no call waits yet");
     for tag in [1, 2] {
         ranks.isend(0, 0, tag, &[1; 8], &SendMode::Standard).finish(&ranks);
     }
@@ -134,13 +134,13 @@ fn who_sends_to_itself_is_somebody() {
 }
 
 #[test]
-fn who_waits_for_a_stranger_connects_to_it() {
+fn a_waiting_call_connects_the_peer_that_it_waits_for() {
     let ranks = Ranks::new(4, &[Link::new("net", Flags::empty())]);
     ranks.net.unreachable(1);
     ranks.net.unreachable(2);
-    let (engine, world, mut room) = (&ranks.engines[0], &ranks.world[0], [0; 8]);
+    let (engine, world, mut received) = (&ranks.engines[0], &ranks.world[0], [0; 8]);
     // SAFETY: the buffer is valid.
-    let error = unsafe { engine.recv(world, 1, 1, space(&mut room)) }.unwrap_err();
+    let error = unsafe { engine.recv(world, 1, 1, space(&mut received)) }.unwrap_err();
     assert!(matches!(error, Error::Unreachable { peer: 1, .. }), "{error}");
     assert!(ranks.net.was_reached(0, 1) && !ranks.net.was_reached(0, 2) && !ranks.net.was_reached(0, 3));
     let error = engine.probe(world, 2, 1).unwrap_err();
@@ -149,11 +149,11 @@ fn who_waits_for_a_stranger_connects_to_it() {
 }
 
 #[test]
-fn the_end_of_a_peer_that_was_never_met_is_noticed() {
+fn the_end_of_an_unconnected_peer_is_noticed() {
     for killed in [false, true] {
         let ranks = Ranks::new(2, &[Link::new("net", Flags::empty())]);
-        let mut room = [0; 8];
-        let posted = ranks.irecv(0, 1, 1, &mut room);
+        let mut received = [0; 8];
+        let posted = ranks.irecv(0, 1, 1, &mut received);
         if killed {
             ranks.net.kill(1)
         } else {
@@ -168,8 +168,8 @@ fn the_end_of_a_peer_that_was_never_met_is_noticed() {
 #[test]
 fn a_receive_whose_sender_has_left_can_be_cancelled() {
     let ranks = Ranks::new(2, &[Link::new("net", Flags::empty())]);
-    let (mut room, data) = ([0; 8], pattern(100_000, 1));
-    let receive = ranks.irecv(0, 1, 1, &mut room);
+    let (mut received, data) = ([0; 8], pattern(100_000, 1));
+    let receive = ranks.irecv(0, 1, 1, &mut received);
     let send = ranks.isend(0, 1, 1, &data, &SendMode::Standard).0.unwrap();
     leave(&ranks, 1);
     others(&ranks, 1);
@@ -184,16 +184,16 @@ fn a_receive_whose_sender_has_left_can_be_cancelled() {
 }
 
 #[test]
-fn links_of_one_transport_may_hold_something_back() {
-    // Nothing of the second transport has been delivered when the first has come to its end.
+fn a_peer_has_left_only_when_all_transports_say_so() {
+    // The second transport has delivered nothing when the first reports the end.
     let ranks = Ranks::new(2, &[Link::new("one", Flags::empty()), Link::new("two", Flags::empty())]);
     ranks.carry(100_000, 1);
-    let mut room = [0; 8];
-    let posted = ranks.irecv(0, 1, 9, &mut room);
+    let mut received = [0; 8];
+    let posted = ranks.irecv(0, 1, 9, &mut received);
     ranks.net.hold(1);
     leave(&ranks, 1);
     others(&ranks, 1);
-    assert!(!posted.is_complete(), "the other transport has not said that all is delivered");
+    assert!(!posted.is_complete(), "the other transport may still deliver messages");
     ranks.net.release(1);
     others(&ranks, 1);
     assert!(has_left(posted.error(), 1));

@@ -1,5 +1,5 @@
-//! Messages whose data is offered to the sender: whoever moves a range, each byte comes once, and nobody waits for
-//! anybody who is away.
+//! Messages whose ranges are offered to the sender: each byte is moved once, by either side, and the receiver does not
+//! wait for a sender that does not poll.
 
 mod common;
 
@@ -34,23 +34,23 @@ fn every_size_around_the_windows() {
             ranks.carry(len, windows as i32);
         }
     }
-    assert_eq!(ranks.counter(1, "protocol_get"), 0, "the sender was there");
+    assert_eq!(ranks.counter(1, "protocol_get"), 0, "the sender polled");
     nothing_is_left(&ranks);
 }
 
 #[test]
-fn what_a_sender_does_not_attend_to_is_fetched() {
+fn the_receiver_fetches_what_the_sender_does_not_claim() {
     for len in [8_192, WINDOW, WINDOW + 1, 10 * WINDOW + 7] {
         let ranks = ranks();
         ranks.carry(10, 0);
-        let (data, mut room) = (pattern(len, 5), vec![0; len]);
+        let (data, mut received) = (pattern(len, 5), vec![0; len]);
         let send = ranks.isend(0, 1, 1, &data, &SendMode::Standard);
-        let receive = ranks.irecv(1, 0, 1, &mut room);
+        let receive = ranks.irecv(1, 0, 1, &mut received);
         for _ in 0..1000 {
             ranks.engines[1].progress();
         }
         assert!(receive.is_complete() && receive.error().is_none(), "{len} bytes wait for the sender");
-        assert!(room == data);
+        assert!(received == data);
         assert!(!send.is_complete());
         send.finish(&ranks);
         assert_eq!((ranks.counter(1, "protocol_get"), ranks.counter(0, "protocol_fragments")), (1, 0));
@@ -59,15 +59,15 @@ fn what_a_sender_does_not_attend_to_is_fetched() {
 }
 
 #[test]
-fn a_sender_may_leave_and_come_back_at_any_time() {
+fn a_sender_may_stop_and_resume_polling_at_any_time() {
     let len = 12 * WINDOW + 3;
     for turns in 0..40 {
         let ranks = ranks();
         ranks.carry(10, 0);
-        let (data, mut room) = (pattern(len, turns as u8), vec![0; len]);
+        let (data, mut received) = (pattern(len, turns as u8), vec![0; len]);
         let send = ranks.isend(0, 1, 1, &data, &SendMode::Standard);
-        let receive = ranks.irecv(1, 0, 1, &mut room);
-        // There, away, and there again.
+        let receive = ranks.irecv(1, 0, 1, &mut received);
+        // The sender polls, stops, and polls again.
         for _ in 0..turns % 8 {
             ranks.engines[1].progress();
             ranks.engines[0].progress();
@@ -77,20 +77,20 @@ fn a_sender_may_leave_and_come_back_at_any_time() {
         }
         ranks.finish(&[&receive]);
         send.finish(&ranks);
-        assert!(receive.error().is_none() && room == data, "after {turns} turns");
-        // And the link is what it was.
+        assert!(receive.error().is_none() && received == data, "after {turns} turns");
+        // The link still works.
         ranks.carry(len, 2);
         nothing_is_left(&ranks);
     }
 }
 
 #[test]
-fn a_sender_that_was_away_is_asked_again() {
+fn a_sender_that_polls_again_gets_offers_again() {
     let ranks = ranks();
     ranks.carry(10, 0);
-    let (data, mut room) = (pattern(3 * WINDOW, 1), vec![0; 3 * WINDOW]);
+    let (data, mut received) = (pattern(3 * WINDOW, 1), vec![0; 3 * WINDOW]);
     let send = ranks.isend(0, 1, 1, &data, &SendMode::Standard);
-    let receive = ranks.irecv(1, 0, 1, &mut room);
+    let receive = ranks.irecv(1, 0, 1, &mut received);
     for _ in 0..1000 {
         ranks.engines[1].progress();
     }
@@ -107,30 +107,30 @@ fn both_directions_at_once_are_fetched() {
     let ranks = ranks();
     ranks.carry(10, 0);
     let len = 20 * WINDOW;
-    let (data, mut rooms) = (pattern(len, 1), [vec![0; len], vec![0; len]]);
-    let [one, two] = &mut rooms;
+    let (data, mut buffers) = (pattern(len, 1), [vec![0; len], vec![0; len]]);
+    let [one, two] = &mut buffers;
     let receives = [ranks.irecv(0, 1, 3, one), ranks.irecv(1, 0, 3, two)];
     let sends = [ranks.isend(0, 1, 3, &data, &SendMode::Standard), ranks.isend(1, 0, 3, &data, &SendMode::Standard)];
     ranks.finish(&[&receives[0], &receives[1]]);
     sends.iter().for_each(|send| send.finish(&ranks));
-    assert!(rooms.iter().all(|room| *room == data));
+    assert!(buffers.iter().all(|received| *received == data));
     assert!(ranks.counter(0, "protocol_get") != 0 && ranks.counter(1, "protocol_get") != 0);
     nothing_is_left(&ranks);
 }
 
 #[test]
-fn fragments_that_no_claim_covers_end_their_sender() {
-    // Of what range the forged fragment is, in windows: the claimed one and the next, a window that is on offer and not
-    // claimed, and the claimed one again.
+fn a_sender_of_unclaimed_fragments_is_disconnected() {
+    // The range of the forged fragment, in windows: the claimed window and the next, an offered window that is not
+    // claimed, and the claimed window again.
     for (forged, replay) in [((0, 2), false), ((2, 3), false), ((0, 1), true)] {
         let ranks = ranks();
         ranks.carry(10, 0);
-        let (data, mut room) = (pattern(4 * WINDOW, 1), vec![0; 4 * WINDOW]);
+        let (data, mut received) = (pattern(4 * WINDOW, 1), vec![0; 4 * WINDOW]);
         let send = ranks.isend(0, 1, 1, &data, &SendMode::Standard);
-        let receive = ranks.irecv(1, 0, 1, &mut room);
+        let receive = ranks.irecv(1, 0, 1, &mut received);
         ranks.engines[1].progress();
         assert_eq!(ranks.net.offers(), 4);
-        // The sender sees one of four offers, claims it, and sends what it is asked for.
+        // The sender sees one of four offers, claims it, and sends its range.
         let offers: Vec<_> = std::iter::from_fn(|| ranks.net.intercept(1, 0)).collect();
         assert_eq!(offers.len(), 4);
         ranks.net.inject(1, 0, &offers[0]);
@@ -159,9 +159,9 @@ fn a_death_in_the_middle_ends_the_receive() {
     for turns in 0..20 {
         let ranks = ranks_with(|link| link.asynchronous = true);
         ranks.carry(10, 0);
-        let (data, mut room) = (pattern(40 * WINDOW, 1), vec![0; 40 * WINDOW]);
+        let (data, mut received) = (pattern(40 * WINDOW, 1), vec![0; 40 * WINDOW]);
         let send = ranks.isend(0, 1, 1, &data, &SendMode::Standard);
-        let receive = ranks.irecv(1, 0, 1, &mut room);
+        let receive = ranks.irecv(1, 0, 1, &mut received);
         for turn in 0..turns {
             ranks.engines[1].progress();
             if turn % 3 == 0 {

@@ -1,4 +1,4 @@
-//! Every protocol, over links of every ability: data arrives, requests complete, nothing is left behind.
+//! Every protocol over links with every ability: data arrives, requests complete, and all resources are freed.
 
 mod common;
 
@@ -69,7 +69,7 @@ fn every_size_over_every_kind_of_link() {
 }
 
 #[test]
-fn protocols_are_taken_as_the_links_allow() {
+fn the_links_abilities_determine_the_protocol() {
     let taken = |flags: Flags, change: fn(&mut Link)| {
         let ranks = Ranks::new(2, &[Link::new("net", flags).with(change)]);
         ranks.carry(1 << 20, 1);
@@ -86,7 +86,7 @@ fn protocols_are_taken_as_the_links_allow() {
 }
 
 #[test]
-fn messages_that_came_first_are_received_too() {
+fn unexpected_messages_are_received() {
     for (_, links) in kinds() {
         let ranks = Ranks::new(2, &links);
         let data: Vec<Vec<u8>> = SIZES.iter().map(|&len| pattern(len, 3)).collect();
@@ -97,10 +97,10 @@ fn messages_that_came_first_are_received_too() {
             .collect();
         ranks.settle();
         for (tag, data) in data.iter().enumerate().rev() {
-            let mut room = vec![0; data.len()];
-            let status = ranks.recv(1, ANY_, tag as i32, &mut room).unwrap();
+            let mut received = vec![0; data.len()];
+            let status = ranks.recv(1, ANY_, tag as i32, &mut received).unwrap();
             assert_eq!((status.source, status.len), (0, data.len() as u64));
-            assert!(room == *data);
+            assert!(received == *data);
         }
         sends.iter().for_each(|send| send.finish(&ranks));
     }
@@ -111,14 +111,14 @@ fn order_holds_over_many_links() {
     let links = [Link::new("net", Flags::GET).with(|link| (link.count, link.busy) = (4, 300))];
     let ranks = Ranks::new(2, &links);
     ranks.net.shuffle.store(true, Ordering::Relaxed);
-    // Sizes of all protocols, one tag: only the order tells them apart.
+    // Sizes of all protocols with one tag: only the order distinguishes them.
     let data: Vec<Vec<u8>> = (0..600).map(|i| pattern([8, 3000, 0, 9000, 64, 20_000][i % 6] + i, i as u8)).collect();
     let sends: Vec<_> = data.iter().map(|data| ranks.isend(0, 1, 5, data, &SendMode::Standard)).collect();
     for data in &data {
-        let mut room = vec![0; data.len() + 10];
-        let status = ranks.recv(1, 0, ANY_, &mut room).unwrap();
+        let mut received = vec![0; data.len() + 10];
+        let status = ranks.recv(1, 0, ANY_, &mut received).unwrap();
         assert_eq!(status.len, data.len() as u64);
-        assert!(room[..data.len()] == data[..]);
+        assert!(received[..data.len()] == data[..]);
     }
     sends.iter().for_each(|send| send.finish(&ranks));
 }
@@ -130,24 +130,27 @@ fn truncation_is_reported_and_the_message_drained() {
         for len in [8, 4000, 5000, 200_000] {
             for late in [false, true] {
                 let data = pattern(len, 9);
-                let mut room = vec![0xaa; len];
-                let post = |room: &mut [u8]| ranks.irecv(1, 0, 1, &mut room[..len / 2]);
-                let early = (!late).then(|| post(&mut room));
+                let mut received = vec![0xaa; len];
+                let post = |received: &mut [u8]| ranks.irecv(1, 0, 1, &mut received[..len / 2]);
+                let early = (!late).then(|| post(&mut received));
                 let send = ranks.isend(0, 1, 1, &data, &SendMode::Standard);
                 ranks.settle();
-                let receive = early.unwrap_or_else(|| post(&mut room));
+                let receive = early.unwrap_or_else(|| post(&mut received));
                 ranks.finish(&[&receive]);
                 send.finish(&ranks);
                 assert!(
-                    matches!(receive.error(), Some(Error::Truncated { sent, room, .. })
-                        if *sent == len as u64 && *room == len as u64 / 2),
+                    matches!(receive.error(), Some(Error::Truncated { sent, capacity, .. })
+                        if *sent == len as u64 && *capacity == len as u64 / 2),
                     "{kind}: {:?}",
                     receive.error()
                 );
                 assert_eq!(receive.status().len, len as u64, "the length as sent");
-                assert!(room[..len / 2] == data[..len / 2]);
-                assert!(room[len / 2..].iter().all(|&byte| byte == 0xaa), "{kind}: nothing beyond the buffer");
-                // What follows is not disturbed.
+                assert!(received[..len / 2] == data[..len / 2]);
+                assert!(
+                    received[len / 2..].iter().all(|&byte| byte == 0xaa),
+                    "{kind}: memory beyond the buffer is unchanged"
+                );
+                // Later messages still work.
                 ranks.carry(len, 2);
             }
         }
@@ -155,22 +158,22 @@ fn truncation_is_reported_and_the_message_drained() {
 }
 
 #[test]
-fn a_receive_without_room_gets_the_status() {
+fn an_empty_receive_gets_the_status() {
     let ranks = Ranks::new(2, &[Link::new("net", Flags::GET)]);
     let data = pattern(50_000, 1);
     let send = ranks.isend(0, 1, 1, &data, &SendMode::Standard);
-    assert!(matches!(ranks.recv(1, 0, 1, &mut []), Err(Error::Truncated { sent: 50_000, room: 0, .. })));
+    assert!(matches!(ranks.recv(1, 0, 1, &mut []), Err(Error::Truncated { sent: 50_000, capacity: 0, .. })));
     send.finish(&ranks);
 }
 
-/// Every other block of 100 ints.
+/// Returns every other block of 100 ints, and the span.
 fn strided(blocks: u64) -> (Layout, usize) {
     let layout = Datatype::vector(blocks as i64, 100, 200, &Predefined::Int.datatype()).unwrap().commit();
     (layout, blocks as usize * 800)
 }
 
 #[test]
-fn data_in_pieces_on_either_side() {
+fn data_in_blocks_on_either_side() {
     for (kind, links) in kinds() {
         let ranks = Ranks::new(2, &links);
         for blocks in [1u64, 2, 9, 10, 300, 1000] {
@@ -178,23 +181,26 @@ fn data_in_pieces_on_either_side() {
             let source = pattern(span, 7);
             let packed: Vec<u8> = source.chunks(800).flat_map(|row| &row[..400]).copied().collect();
             for (from_pieces, to_pieces) in [(true, false), (false, true), (true, true)] {
-                let mut room = vec![0u8; span];
+                let mut received = vec![0u8; span];
                 let from = if from_pieces { Buffer::typed(source.as_ptr(), 1, &layout) } else { bytes(&packed) };
                 let to = if to_pieces {
-                    Buffer::typed(room.as_mut_ptr(), 1, &layout)
+                    Buffer::typed(received.as_mut_ptr(), 1, &layout)
                 } else {
-                    space(&mut room[..packed.len()])
+                    space(&mut received[..packed.len()])
                 };
-                let (sent, received) = ranks.transfer(from, to, &SendMode::Standard);
+                let (sent, result) = ranks.transfer(from, to, &SendMode::Standard);
                 assert!(sent.is_none());
-                assert_eq!(received.unwrap().len, packed.len() as u64);
+                assert_eq!(result.unwrap().len, packed.len() as u64);
                 if to_pieces {
-                    let got: Vec<u8> = room.chunks(800).flat_map(|row| &row[..400.min(row.len())]).copied().collect();
+                    let got: Vec<u8> =
+                        received.chunks(800).flat_map(|row| &row[..400.min(row.len())]).copied().collect();
                     assert!(got == packed, "{kind}, {blocks} blocks");
-                    assert!(room.chunks(800).all(|row| row.len() <= 400 || row[400..].iter().all(|&byte| byte == 0)));
-                    room.clear();
+                    assert!(
+                        received.chunks(800).all(|row| row.len() <= 400 || row[400..].iter().all(|&byte| byte == 0))
+                    );
+                    received.clear();
                 } else {
-                    assert!(room[..packed.len()] == packed, "{kind}, {blocks} blocks");
+                    assert!(received[..packed.len()] == packed, "{kind}, {blocks} blocks");
                 }
             }
         }
@@ -207,9 +213,9 @@ fn messages_to_oneself() {
     for len in [0, 8, 5000, 100_000] {
         let data = pattern(len, 2);
         let send = ranks.isend(0, 0, 4, &data, &SendMode::Standard);
-        let mut room = vec![0; len];
-        assert_eq!(ranks.recv(0, 0, 4, &mut room).unwrap().len, len as u64);
-        assert!(room == data);
+        let mut received = vec![0; len];
+        assert_eq!(ranks.recv(0, 0, 4, &mut received).unwrap().len, len as u64);
+        assert!(received == data);
         send.finish(&ranks);
     }
 }
@@ -228,7 +234,7 @@ fn the_peer_that_does_not_exist() {
 }
 
 #[test]
-fn bad_arguments_are_told() {
+fn bad_arguments_are_errors() {
     let ranks = Ranks::new(2, &[Link::new("net", Flags::empty())]);
     let (engine, world, request) = (&ranks.engines[0], &ranks.world[0], Request::new());
     // SAFETY: no buffer.

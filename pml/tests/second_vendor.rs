@@ -1,4 +1,4 @@
-//! The engine over devices of another vendor than CUDA: nothing above `common-cuda` knows whose memory it carries.
+//! The engine over devices of a second vendor. Only `common-cuda` knows the vendor of the memory.
 #![cfg(any(feature = "cuda", feature = "rocm"))]
 
 mod common;
@@ -38,7 +38,7 @@ fn every_pairing_and_size() {
 }
 
 #[test]
-fn strided_memory_goes_and_keeps_what_lies_between_its_blocks() {
+fn strided_receives_keep_the_gaps_between_blocks() {
     let devices = Devices::double();
     let ranks = Ranks::on(&devices, 2, &[Link::new("net", Flags::empty())], &[("device_chunk_size", "64K")], false);
     let (blocks, block, stride) = (1000, 64, 256);
@@ -58,9 +58,9 @@ fn strided_memory_goes_and_keeps_what_lies_between_its_blocks() {
     }
 }
 
-/// So that the tests above are about device memory: what a program gets is told to be a device's, by its own address.
+/// Checks that memory of the simulated device is classified as such, so that the tests above cover device memory.
 #[test]
-fn its_memory_is_told_from_the_hosts() {
+fn device_memory_is_distinguished_from_host_memory() {
     let devices = Devices::double();
     let buffer = DeviceBuffer::new(&devices, DeviceIndex(0), BufferKind::Device, 4096).unwrap();
     assert_eq!(buffer.location().class, MemoryClass::Device);

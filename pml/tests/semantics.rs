@@ -15,7 +15,7 @@ fn two() -> Ranks {
     Ranks::new(2, &[Link::new("net", Flags::GET)])
 }
 
-/// One size of each way to send: inline, eager, announced, fetched.
+/// One size for each protocol: inline, eager, rendezvous by fragments, rendezvous by GET.
 const WAYS: [usize; 4] = [8, 3000, 6000, 100_000];
 
 #[test]
@@ -25,26 +25,26 @@ fn a_synchronous_send_completes_when_it_is_matched() {
         let data = pattern(len, 1);
         let send = ranks.isend(0, 1, 1, &data, &SendMode::Synchronous);
         ranks.settle();
-        assert!(!send.is_complete(), "{len} bytes: nobody has matched it");
-        let mut room = vec![0; len];
-        let receive = ranks.irecv(1, 0, 1, &mut room);
+        assert!(!send.is_complete(), "{len} bytes: no receive has matched it");
+        let mut received = vec![0; len];
+        let receive = ranks.irecv(1, 0, 1, &mut received);
         send.finish(&ranks);
         ranks.finish(&[&receive]);
         assert_eq!(receive.result().unwrap().len, len as u64);
-        assert!(room == data);
-        // Posted first.
-        let receive = ranks.irecv(1, 0, 1, &mut room);
+        assert!(received == data);
+        // Post the receive first.
+        let receive = ranks.irecv(1, 0, 1, &mut received);
         let send = ranks.isend(0, 1, 1, &data, &SendMode::Synchronous);
         send.finish(&ranks);
         ranks.finish(&[&receive]);
     }
 }
 
-/// What a host must know before it gives up a buffer without the engine.
+/// Checks what a host must know before it frees a buffer that the engine still has.
 #[test]
-fn a_request_says_whether_a_peer_may_use_its_buffer() {
+fn a_request_reports_whether_its_transfer_has_begun() {
     let ranks = two();
-    let (data, mut room) = (pattern(100_000, 1), vec![0; 100_000]);
+    let (data, mut received) = (pattern(100_000, 1), vec![0; 100_000]);
     let (copied, exposed) = (Request::new(), Request::new());
     for (request, len) in [(&copied, 8), (&exposed, data.len())] {
         // SAFETY: data and requests live until the requests are complete.
@@ -60,8 +60,7 @@ fn a_request_says_whether_a_peer_may_use_its_buffer() {
     let waiting = ranks.irecv(1, 0, 2, &mut unused);
     assert!(waiting.is_active() && !waiting.is_transferring());
     for request in [&copied, &exposed] {
-        let received = ranks.recv(1, 0, 1, &mut room);
-        assert!(received.is_ok());
+        assert!(ranks.recv(1, 0, 1, &mut received).is_ok());
         ranks.finish(&[request]);
         assert!(request.is_complete() && !request.is_transferring());
     }
@@ -70,7 +69,7 @@ fn a_request_says_whether_a_peer_may_use_its_buffer() {
 }
 
 #[test]
-fn a_standard_send_of_little_needs_no_receiver() {
+fn a_small_standard_send_completes_without_a_receive() {
     let ranks = two();
     let data = pattern(3000, 1);
     assert!(ranks.isend(0, 1, 1, &data[..8], &SendMode::Standard).is_complete());
@@ -90,23 +89,23 @@ fn buffered_sends_complete_at_once_and_outlive_their_buffer() {
         assert!(ranks.isend(0, 1, tag as i32, &data, &mode).is_complete());
         drop(data);
     }
-    assert!(!attached.is_empty(), "large ones wait in the buffer");
+    assert!(!attached.is_empty(), "large messages wait in the buffer");
     let request = Request::new();
     let data = pattern(100_000, 9);
     // SAFETY: buffer and request outlive the call, which fails.
     let full = unsafe { ranks.engines[0].isend(&ranks.world[0], 1, 9, bytes(&data), &mode, &request) };
     assert!(matches!(full, Err(Error::NoBufferSpace { size: 200_000, .. })));
     for (tag, len) in WAYS.into_iter().enumerate() {
-        let mut room = vec![0; len];
-        assert_eq!(ranks.recv(1, 0, tag as i32, &mut room).unwrap().len, len as u64);
-        assert!(room == pattern(len, tag as u8));
+        let mut received = vec![0; len];
+        assert_eq!(ranks.recv(1, 0, tag as i32, &mut received).unwrap().len, len as u64);
+        assert!(received == pattern(len, tag as u8));
     }
     ranks.settle();
     assert!(attached.is_empty());
 }
 
 #[test]
-fn probes_see_what_a_receive_would_get() {
+fn a_probe_returns_the_message_that_a_receive_would_get() {
     let ranks = Ranks::new(3, &[Link::new("net", Flags::GET)]);
     let (engine, world) = (&ranks.engines[0], &ranks.world[0]);
     assert_eq!(engine.iprobe(world, ANY_, ANY_).unwrap(), None);
@@ -122,15 +121,15 @@ fn probes_see_what_a_receive_would_get() {
         }
         assert_eq!(engine.iprobe(world, 3 - expected.source, ANY_).unwrap(), None);
         assert_eq!(engine.probe(world, ANY_, ANY_).unwrap(), expected);
-        let mut room = vec![0; data.len()];
-        assert_eq!(ranks.recv(0, expected.source, ANY_, &mut room).unwrap(), expected);
-        assert!(room == *data);
+        let mut received = vec![0; data.len()];
+        assert_eq!(ranks.recv(0, expected.source, ANY_, &mut received).unwrap(), expected);
+        assert!(received == *data);
         send.finish(&ranks);
     }
 }
 
 #[test]
-fn a_matched_probe_takes_the_message_out_of_every_receives_way() {
+fn a_matched_probe_hides_the_message_from_receives() {
     let ranks = two();
     for len in WAYS {
         let (first, second) = (pattern(len, 1), pattern(len, 2));
@@ -139,23 +138,23 @@ fn a_matched_probe_takes_the_message_out_of_every_receives_way() {
         let (engine, world) = (&ranks.engines[1], &ranks.world[1]);
         let message = engine.improbe(world, 0, 5).unwrap().unwrap();
         assert_eq!(message.status(), Status { source: 0, tag: 5, len: len as u64, cancelled: false });
-        let mut room = vec![0; len];
-        ranks.recv(1, 0, 5, &mut room).unwrap();
-        assert!(room == second, "the receive gets the other one");
-        let mut room = vec![0; len];
+        let mut received = vec![0; len];
+        ranks.recv(1, 0, 5, &mut received).unwrap();
+        assert!(received == second, "the receive gets the other message");
+        let mut received = vec![0; len];
         let request = Request::new();
         // SAFETY: buffer and request live until complete.
-        unsafe { engine.imrecv(message, space(&mut room), &request) };
+        unsafe { engine.imrecv(message, space(&mut received), &request) };
         ranks.finish(&[&request]);
         assert_eq!(request.result().unwrap().len, len as u64);
-        assert!(std::mem::take(&mut room) == first);
+        assert!(std::mem::take(&mut received) == first);
         assert!(engine.improbe(world, ANY_, ANY_).unwrap().is_none());
         sends.iter().for_each(|send| send.finish(&ranks));
     }
 }
 
 #[test]
-fn a_dropped_message_is_discarded_and_its_sender_told() {
+fn the_sender_of_a_dropped_message_gets_an_error() {
     let ranks = two();
     let data = pattern(100_000, 1);
     let send = ranks.isend(0, 1, 5, &data, &SendMode::Standard);
@@ -163,53 +162,56 @@ fn a_dropped_message_is_discarded_and_its_sender_told() {
     drop(ranks.engines[1].improbe(&ranks.world[1], 0, 5).unwrap().unwrap());
     let request = send.0.unwrap();
     ranks.finish(&[&request]);
-    assert!(matches!(request.error(), Some(Error::PeerGaveUp { peer: 1, len: 100_000, reason: Abort::Discarded })));
+    assert!(matches!(request.error(), Some(Error::PeerAborted { peer: 1, len: 100_000, reason: Abort::Discarded })));
     ranks.carry(100_000, 1);
 }
 
 #[test]
-fn a_message_is_received_by_the_engine_that_took_it() {
+fn only_the_engine_that_probed_a_message_receives_it() {
     let ranks = two();
     for len in WAYS {
         let data = pattern(len, 1);
         let send = ranks.isend(0, 1, 5, &data, &SendMode::Standard);
         ranks.settle();
         let message = ranks.engines[1].improbe(&ranks.world[1], 0, 5).unwrap().unwrap();
-        let mut room = vec![0; len];
+        let mut received = vec![0; len];
         let request = Request::new();
         // SAFETY: buffer and request live until complete.
-        unsafe { ranks.engines[0].imrecv(message, space(&mut room), &request) };
+        unsafe { ranks.engines[0].imrecv(message, space(&mut received), &request) };
         assert!(matches!(request.error(), Some(Error::OtherEngine)), "{len} bytes: {:?}", request.error());
-        // It is discarded, as if it had been dropped.
+        // The message is discarded, as if it had been dropped.
         if let Some(send) = send.0 {
             ranks.finish(&[&send]);
             assert!(send.is_complete());
         }
         ranks.carry(len, 5);
     }
-    let nobody = ranks.engines[1].improbe(&ranks.world[1], PROC_NULL, 5).unwrap().unwrap();
+    let null = ranks.engines[1].improbe(&ranks.world[1], PROC_NULL, 5).unwrap().unwrap();
     // SAFETY: no buffer.
-    assert!(unsafe { ranks.engines[0].mrecv(nobody, Buffer::EMPTY) }.is_ok(), "nobody's message is anybody's");
+    assert!(
+        unsafe { ranks.engines[0].mrecv(null, Buffer::EMPTY) }.is_ok(),
+        "any engine receives the message of PROC_NULL"
+    );
 }
 
 #[test]
-fn only_receives_that_nothing_has_matched_are_cancelled() {
+fn only_unmatched_receives_are_cancelled() {
     let ranks = two();
-    let mut room = [0; 8];
+    let mut received = [0; 8];
     let engine = &ranks.engines[1];
-    let receive = ranks.irecv(1, 0, 3, &mut room);
+    let receive = ranks.irecv(1, 0, 3, &mut received);
     // SAFETY: the request is valid.
     unsafe {
         assert!(engine.cancel(&*receive));
         assert!(receive.is_complete() && receive.status().cancelled && receive.error().is_none());
         assert!(!engine.cancel(&*receive), "it is complete");
     }
-    // The message that it waited for goes to another.
-    let other = ranks.irecv(1, ANY_, ANY_, &mut room);
+    // The message goes to another receive.
+    let other = ranks.irecv(1, ANY_, ANY_, &mut received);
     ranks.isend(0, 1, 3, &[7; 8], &SendMode::Standard).finish(&ranks);
     ranks.finish(&[&other]);
     assert!(!other.status().cancelled);
-    // A matched one completes as it would have; a send is never cancelled.
+    // A matched receive completes normally. A send is never cancelled.
     let data = pattern(100_000, 3);
     let send = ranks.isend(0, 1, 3, &data, &SendMode::Standard);
     // SAFETY: the request is valid.
@@ -223,12 +225,12 @@ fn only_receives_that_nothing_has_matched_are_cancelled() {
 fn persistent_requests_start_again_and_again() {
     let ranks = two();
     for len in WAYS {
-        let (mut data, mut room) = (pattern(len, 0), vec![0; len]);
+        let (mut data, mut received) = (pattern(len, 0), vec![0; len]);
         let (send, receive) = (Request::new(), Request::new());
         let (source, target) =
-            (Buffer::bytes(data.as_mut_ptr(), len as u64), Buffer::bytes(room.as_mut_ptr(), len as u64));
+            (Buffer::bytes(data.as_mut_ptr(), len as u64), Buffer::bytes(received.as_mut_ptr(), len as u64));
         let [zero, one] = [0, 1].map(|rank| (&ranks.engines[rank], &ranks.world[rank]));
-        // SAFETY: buffers and requests are left alone while active.
+        // SAFETY: buffers and requests are not touched while active.
         unsafe {
             zero.0.send_init(zero.1, 1, 2, source, &SendMode::Standard, &send).unwrap();
             one.0.recv_init(one.1, ANY_, 2, target, &receive).unwrap();
@@ -242,7 +244,7 @@ fn persistent_requests_start_again_and_again() {
                 }
                 ranks.finish(&[&send, &receive]);
                 assert_eq!(receive.status().len, len as u64);
-                assert!(room == data);
+                assert!(received == data);
             }
             assert!(matches!(zero.0.start(&Request::new()), Err(Error::BadRequest { .. })));
         }
@@ -264,20 +266,21 @@ unsafe fn call(request: *const Request, user: *mut c_void) {
 }
 
 #[test]
-fn hooks_are_called_once_and_may_call_back() {
+fn hooks_are_called_once_and_may_call_the_engine() {
     let ranks = two();
     let called = [0, 1].map(|rank| Called { engine: ranks.engines[rank].clone(), calls: AtomicUsize::new(0) });
     let user = |rank: usize| (&raw const called[rank]).cast_mut().cast::<c_void>();
     let mut expected = [0, 0];
     for len in WAYS {
         for late in [true, false] {
-            let (data, mut room) = (pattern(len, 0), vec![0; len]);
+            let (data, mut received) = (pattern(len, 0), vec![0; len]);
             let (send, receive) = (Request::new(), Request::new());
             // SAFETY: buffers and requests live until complete.
             unsafe {
                 send.set_hook(Some((call, user(0))));
                 receive.set_hook(Some((call, user(1))));
-                let mut post = || ranks.engines[1].irecv(&ranks.world[1], 0, 1, space(&mut room), &receive).unwrap();
+                let mut post =
+                    || ranks.engines[1].irecv(&ranks.world[1], 0, 1, space(&mut received), &receive).unwrap();
                 if !late {
                     post();
                 }
@@ -292,25 +295,25 @@ fn hooks_are_called_once_and_may_call_back() {
                 expected[0] += usize::from(outcome == Outcome::Started);
                 expected[1] += 1;
             }
-            assert!(room == data);
+            assert!(received == data);
             assert_eq!([0, 1].map(|rank| called[rank].calls.load(Ordering::Relaxed)), expected);
         }
     }
 }
 
 #[test]
-fn internal_tags_are_no_wildcards_prey() {
+fn wildcards_do_not_match_internal_tags() {
     let ranks = two();
     ranks.isend(0, 1, -20, &[1], &SendMode::Standard).finish(&ranks);
     ranks.isend(0, 1, 0, &[2], &SendMode::Standard).finish(&ranks);
-    let mut room = [0];
-    assert_eq!(ranks.recv(1, ANY_, ANY_, &mut room).unwrap().tag, 0);
-    assert_eq!(ranks.recv(1, ANY_, -20, &mut room).unwrap().tag, -20);
-    assert_eq!(room, [1]);
+    let mut received = [0];
+    assert_eq!(ranks.recv(1, ANY_, ANY_, &mut received).unwrap().tag, 0);
+    assert_eq!(ranks.recv(1, ANY_, -20, &mut received).unwrap().tag, -20);
+    assert_eq!(received, [1]);
 }
 
 #[test]
-fn nothing_starts_after_the_end() {
+fn no_operation_starts_after_finalize() {
     let ranks = two();
     ranks.carry(8, 1);
     ranks.finalize();
@@ -324,14 +327,14 @@ fn nothing_starts_after_the_end() {
         assert!(matches!(engine.add_communicator(4, vec![0], 0), Err(Error::Finalized)));
     }
     assert_eq!(ranks.world[0].context(), WORLD);
-    assert_eq!(PROC_NULL, -2, "as Open MPI has it");
+    assert_eq!(PROC_NULL, -2, "the value of Open MPI");
 }
 
 #[test]
-fn waiting_for_any_finds_the_one_that_is_complete() {
+fn waiting_for_any_returns_the_complete_request() {
     let ranks = two();
-    let mut room = [[0; 8]; 3];
-    let [first, second, third] = &mut room;
+    let mut received = [[0; 8]; 3];
+    let [first, second, third] = &mut received;
     let receives = [ranks.irecv(1, 0, 1, first), ranks.irecv(1, 0, 2, second), ranks.irecv(1, 0, 3, third)];
     let all: Vec<&Request> = receives.iter().map(|request| &**request).collect();
     assert!(ranks.isend(0, 1, 2, &[1; 8], &SendMode::Standard).is_complete());

@@ -1,5 +1,5 @@
-//! Device messages through host memory: how many calls of the driver they take, and what becomes of them when one fails.
-//! Runs on the simulated driver (or the one in `CABLEWAY_CUDA_LIBDIR`); only the simulated one counts its calls.
+//! Device messages through host memory: the number of driver calls, and the effect of a call that fails. Runs on the
+//! simulated driver (or the one in `CABLEWAY_CUDA_LIBDIR`). Only the simulated driver counts its calls.
 #![cfg(feature = "cuda")]
 
 mod common;
@@ -15,18 +15,18 @@ use test_nodes::{devices, isolated};
 
 use common::{Link, Ranks, pattern};
 
-/// Calls are counted for the whole process.
+/// Runs one test at a time: calls are counted for the whole process.
 fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Calls of a function of the driver; none of a real one.
+/// Returns how often a driver function was called, or `None` on a real driver.
 fn calls(name: &CStr) -> Option<i64> {
     type Count = unsafe extern "C" fn(*const c_char) -> i64;
     let path = sim_cuda::tested_folder()?.join("libcuda.so.1");
     let path = CString::new(path.as_os_str().as_bytes()).unwrap();
-    // SAFETY: the driver, which is loaded already, so that no code runs; its function has that signature.
+    // SAFETY: the driver is loaded already, so no initialisers run. Its function has this signature.
     unsafe {
         let driver = libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD);
         assert!(!driver.is_null(), "the driver is loaded");
@@ -39,7 +39,7 @@ fn calls(name: &CStr) -> Option<i64> {
     }
 }
 
-/// What handing copies over, marking their end, waiting for the default stream and learning of their end takes.
+/// The calls that start copies, record and query their end, and wait for the default stream.
 const COSTLY: [&CStr; 5] =
     [c"cuMemcpyAsync", c"cuMemcpyBatchAsync", c"cuEventRecord", c"cuStreamWaitEvent", c"cuStreamQuery"];
 
@@ -54,14 +54,14 @@ fn link() -> Link {
     })
 }
 
-/// A device buffer with room for `count` messages.
+/// Returns a device buffer with this content.
 fn buffer(devices: &Devices, content: &[u8]) -> DeviceBuffer {
     let mut buffer = DeviceBuffer::new(devices, DeviceIndex(0), BufferKind::Device, content.len()).unwrap();
     buffer.copy_from_host(0, content).unwrap();
     buffer
 }
 
-/// Sends the pieces of one buffer to those of another, all at once; how each receive ended.
+/// Sends the pieces of one buffer to those of another, all at once. Returns the result of each receive.
 fn window(ranks: &Ranks, from: &[*mut u8], to: &[*mut u8], len: usize) -> Vec<Result<(), Error>> {
     let requests = |pieces: &[*mut u8]| pieces.iter().map(|_| Request::new()).collect::<Vec<_>>();
     let (sends, receives) = (requests(from), requests(to));
@@ -87,7 +87,7 @@ fn pieces(buffer: &DeviceBuffer, count: usize, len: usize) -> Vec<*mut u8> {
 }
 
 #[test]
-fn a_send_asks_once_where_its_buffer_is() {
+fn a_send_queries_the_location_of_its_buffer_once() {
     const LEN: usize = 100;
     let _alone = alone();
     let devices = devices();
@@ -103,7 +103,7 @@ fn a_send_asks_once_where_its_buffer_is() {
         unsafe {
             let from = Buffer::bytes(source.as_device_ptr(), LEN as u64);
             let FastPath::NotTaken(location) = engine.send_now(world, 1, 1, from).unwrap() else {
-                panic!("a device's message needs a request")
+                panic!("a device message needs a request")
             };
             assert_eq!(location, Some(at));
             let started = engine.isend_after(world, 1, 1, (from, location), &SendMode::Standard, &raw const send);
@@ -130,7 +130,7 @@ fn messages_of_a_window_share_their_calls() {
         let content = pattern(COUNT * len, 3);
         let (source, target) = (buffer(&devices, &content), buffer(&devices, &vec![0; COUNT * len]));
         let (from, to) = (pieces(&source, COUNT, len), pieces(&target, COUNT, len));
-        // Streams, events and pools are made with the first.
+        // The first messages create streams, events and pools.
         window(&ranks, &from, &to, len);
         let before = costly();
         assert!(window(&ranks, &from, &to, len).iter().all(Result::is_ok));
@@ -138,7 +138,7 @@ fn messages_of_a_window_share_their_calls() {
             let made: Vec<i64> = after.iter().zip(before).map(|(after, before)| after - before).collect();
             let copies = 2 * COUNT as i64;
             println!("{len} bytes: {COSTLY:?} {made:?}");
-            // One by one, it would be as many copies, events and their waits as there are fragments on both sides.
+            // Without batches, each fragment on either side would take a copy, an event and a wait.
             assert!(made[0] + made[1] <= copies / 4, "{len} bytes: {made:?} calls to copy");
             assert!(made[2] <= copies / 2, "{len} bytes: {made:?} calls to record events");
             assert!(made[3] <= copies / 4, "{len} bytes: {made:?} calls to wait for the default stream");
@@ -151,9 +151,9 @@ fn messages_of_a_window_share_their_calls() {
     }
 }
 
-/// Small messages of the host arrive in memory that cannot wait for a device.
+/// Checks small messages from host memory, whose payloads must be copied before the device can read them.
 #[test]
-fn messages_of_the_host_share_their_calls_too() {
+fn messages_from_host_memory_share_their_calls() {
     const COUNT: usize = 64;
     const LEN: usize = 1000;
     let _alone = alone();
@@ -173,9 +173,9 @@ fn messages_of_the_host_share_their_calls_too() {
     assert!(got == content);
 }
 
-/// To learn that the default stream is idle takes longer than to have one copy wait for it.
+/// Checks that no call asks about the default stream if a copy will wait for it anyway: the question takes longer.
 #[test]
-fn nobody_asks_about_the_default_stream_before_a_message_that_is_about_to_come() {
+fn the_default_stream_is_not_queried_before_eager_messages() {
     const LEN: usize = 1000;
     let _alone = alone();
     let devices = devices();
@@ -185,7 +185,7 @@ fn nobody_asks_about_the_default_stream_before_a_message_that_is_about_to_come()
     let (source, target) = (buffer(&devices, &content), buffer(&devices, &[0; LEN]));
     let piece = |address: *mut u8| Buffer::bytes(address, LEN as u64);
     let asked = || calls(c"cuStreamQuery").unwrap_or(0);
-    // From the device to the host and back into the device.
+    // Send from the device to the host and back into the device.
     let mut there_and_back = |turns: usize| {
         let requests: [Request; 4] = std::array::from_fn(|_| Request::new());
         let [sent, arrived, back, returned] = &requests;
@@ -209,7 +209,7 @@ fn nobody_asks_about_the_default_stream_before_a_message_that_is_about_to_come()
         }
     };
     there_and_back(0);
-    // Nobody knew of that receive that its message would bring its data: what it had asked is answered first.
+    // The first receive could not know that its message would be eager. Handle its query first.
     let mut before = -1;
     while before != asked() {
         before = asked();
@@ -219,19 +219,19 @@ fn nobody_asks_about_the_default_stream_before_a_message_that_is_about_to_come()
         }
     }
     there_and_back(5);
-    assert_eq!(asked(), before, "the copies waited for the stream themselves");
+    assert_eq!(asked(), before, "the copies waited for the stream");
     there_and_back(1000);
     if calls(c"cuStreamQuery").is_some() {
-        assert_eq!(asked(), before + 1, "there was nothing else to do");
+        assert_eq!(asked(), before + 1, "an idle engine asks");
     }
     let mut got = vec![0; LEN];
     target.copy_to_host(0, &mut got).unwrap();
     assert!(got == content);
 }
 
-/// Large messages go in as many pieces under way at a time as before: none waits for others to be worth a call.
+/// Checks that the pieces of large messages start at once, without waiting for a batch.
 #[test]
-fn large_pieces_set_out_by_themselves() {
+fn large_pieces_start_without_a_batch() {
     let _alone = alone();
     let devices = devices();
     let len = 8 << 20;
@@ -247,7 +247,7 @@ fn large_pieces_set_out_by_themselves() {
     assert!(got == content);
 }
 
-/// Whether the driver fails on request.
+/// Returns whether the driver supports injected faults.
 fn fails_on_request(test: &str) -> bool {
     let simulated = sim_cuda::tested_folder().is_some();
     if !simulated {
@@ -256,16 +256,17 @@ fn fails_on_request(test: &str) -> bool {
     simulated
 }
 
-/// One copy of a batch is at fault: first the batch is refused, then what goes one by one, at last that copy alone.
+/// Checks a batch with one bad copy: the driver refuses the batch, so its copies are retried one by one, and only the bad
+/// copy fails.
 #[test]
-fn a_copy_that_fails_spares_those_beside_it() {
-    const TEST: &str = "a_copy_that_fails_spares_those_beside_it";
+fn a_failed_copy_does_not_fail_its_batch() {
+    const TEST: &str = "a_failed_copy_does_not_fail_its_batch";
     const COUNT: usize = 8;
     const LEN: usize = 3000;
     if !fails_on_request(TEST) {
         return;
     }
-    // Two messages set out by themselves, the others together.
+    // Two messages start alone, the others as a batch.
     isolated(TEST, &[("SIM_CUDA_FAIL", "cuMemcpyBatchAsync:1:1,cuMemcpyAsync:1:5,cuMemcpyAsync:1:8")], || {
         let devices = devices();
         let ranks = Ranks::on(&devices, 2, &[link()], &[("device_protocols", "copy")], false);
@@ -284,8 +285,8 @@ fn a_copy_that_fails_spares_those_beside_it() {
 }
 
 #[test]
-fn where_batches_are_refused_copies_go_one_by_one() {
-    const TEST: &str = "where_batches_are_refused_copies_go_one_by_one";
+fn without_batches_copies_start_one_by_one() {
+    const TEST: &str = "without_batches_copies_start_one_by_one";
     const COUNT: usize = 40;
     const LEN: usize = 30_000;
     if !fails_on_request(TEST) {

@@ -1,4 +1,4 @@
-//! Many threads in the same engines at once.
+//! Many threads use the same engines at once.
 
 mod common;
 
@@ -14,7 +14,7 @@ const THREADS: usize = 4;
 const ROUNDS: usize = 150;
 
 fn ranks(links: &[Link]) -> Ranks {
-    // More threads than processors: polling must not keep the others from theirs.
+    // There are more threads than processors, so do not spin.
     Ranks::with(2, links, &[("pml_spin", "0")], false)
 }
 
@@ -26,7 +26,7 @@ fn links() -> [Vec<Link>; 3] {
     ]
 }
 
-/// Sizes of all protocols.
+/// Returns a size, so that the rounds use all protocols.
 fn len(round: usize) -> usize {
     [0, 8, 3000, 9000, 60_000][round % 5] + round
 }
@@ -43,19 +43,19 @@ fn pairs_of_threads_with_a_communicator_each() {
                     let peer = 1 - rank as i32;
                     for round in 0..ROUNDS {
                         let data = pattern(len(round), thread as u8);
-                        let mut room = vec![0; data.len()];
+                        let mut received = vec![0; data.len()];
                         // SAFETY: buffers outlive the calls.
                         let status = unsafe {
                             if (rank + round) % 2 == 0 {
                                 engine.send(&own, peer, 1, bytes(&data), &SendMode::Standard).unwrap();
-                                engine.recv(&own, ANY_, ANY_, space(&mut room)).unwrap()
+                                engine.recv(&own, ANY_, ANY_, space(&mut received)).unwrap()
                             } else {
-                                let status = engine.recv(&own, peer, 1, space(&mut room)).unwrap();
+                                let status = engine.recv(&own, peer, 1, space(&mut received)).unwrap();
                                 engine.send(&own, peer, 1, bytes(&data), &SendMode::Synchronous).unwrap();
                                 status
                             }
                         };
-                        assert!(status.len == data.len() as u64 && room == data);
+                        assert!(status.len == data.len() as u64 && received == data);
                     }
                 });
             }
@@ -69,10 +69,10 @@ fn threads_that_share_a_communicator_and_its_wildcards() {
     for links in links() {
         let ranks = &ranks(&links);
         let sums = [AtomicUsize::new(0), AtomicUsize::new(0)];
-        let (sums, received) = (&sums, &AtomicUsize::new(0));
+        let (sums, deliveries) = (&sums, &AtomicUsize::new(0));
         thread::scope(|scope| {
             for (rank, thread) in (0..2).flat_map(|rank| (0..THREADS).map(move |thread| (rank, thread))) {
-                // One that sends and one that receives whatever comes.
+                // One thread sends, and one receives any message.
                 scope.spawn(move || {
                     for round in 0..ROUNDS {
                         let data = pattern(len(round), round as u8);
@@ -85,16 +85,16 @@ fn threads_that_share_a_communicator_and_its_wildcards() {
                 scope.spawn(move || {
                     for _ in 0..ROUNDS {
                         let (engine, world) = (&ranks.engines[rank], &ranks.world[rank]);
-                        let mut room = vec![0; 70_000];
+                        let mut received = vec![0; 70_000];
                         // SAFETY: the buffer outlives the call.
-                        let status = unsafe { engine.recv(world, ANY_, ANY_, space(&mut room)) }.unwrap();
+                        let status = unsafe { engine.recv(world, ANY_, ANY_, space(&mut received)) }.unwrap();
                         let round = status.tag as usize % ROUNDS;
-                        assert!(room[..status.len as usize] == pattern(len(round), round as u8));
+                        assert!(received[..status.len as usize] == pattern(len(round), round as u8));
                         sums[rank].fetch_add(status.tag as usize, Ordering::Relaxed);
-                        received.fetch_add(1, Ordering::Relaxed);
+                        deliveries.fetch_add(1, Ordering::Relaxed);
                     }
-                    // What a busy link has not taken yet leaves by somebody's progress, as long as anybody misses it.
-                    while received.load(Ordering::Relaxed) < 2 * THREADS * ROUNDS {
+                    // Messages that a busy link refused need progress until all are received.
+                    while deliveries.load(Ordering::Relaxed) < 2 * THREADS * ROUNDS {
                         ranks.engines[rank].progress();
                         thread::yield_now();
                     }
@@ -111,11 +111,11 @@ fn cancelled_or_received_but_never_both() {
     let ranks = &ranks(&[Link::new("net", Flags::empty())]);
     let mut cancelled = 0;
     for round in 0..300 {
-        let mut room = [0u8; 8];
+        let mut received = [0u8; 8];
         let request = Request::new();
         let (engine, world) = (&ranks.engines[1], &ranks.world[1]);
         // SAFETY: buffer and request live until complete.
-        unsafe { engine.irecv(world, 0, 1, Buffer::bytes(room.as_mut_ptr(), 8), &request) }.unwrap();
+        unsafe { engine.irecv(world, 0, 1, Buffer::bytes(received.as_mut_ptr(), 8), &request) }.unwrap();
         let request = &request;
         let won = thread::scope(|scope| {
             scope.spawn(|| {
@@ -137,9 +137,9 @@ fn cancelled_or_received_but_never_both() {
         if won {
             cancelled += 1;
             // SAFETY: the buffer outlives the call.
-            unsafe { engine.recv(world, 0, 1, space(&mut room)) }.unwrap();
+            unsafe { engine.recv(world, 0, 1, space(&mut received)) }.unwrap();
         }
-        assert_eq!(room, [7; 8]);
+        assert_eq!(received, [7; 8]);
     }
     println!("{cancelled} of 300 were cancelled");
 }
@@ -152,10 +152,10 @@ fn a_death_is_noticed_by_every_thread() {
         let waiting: Vec<_> = (0..THREADS as i32)
             .map(|thread| {
                 scope.spawn(move || {
-                    let mut room = [0; 8];
+                    let mut received = [0; 8];
                     let source = if thread % 2 == 0 { 1 } else { ANY_ };
                     // SAFETY: the buffer outlives the call.
-                    unsafe { ranks.engines[0].recv(&ranks.world[0], source, thread, space(&mut room)) }
+                    unsafe { ranks.engines[0].recv(&ranks.world[0], source, thread, space(&mut received)) }
                 })
             })
             .collect();
@@ -167,19 +167,19 @@ fn a_death_is_noticed_by_every_thread() {
 }
 
 #[test]
-fn a_link_that_takes_its_time_holds_up_nobody_else() {
+fn a_slow_link_does_not_delay_other_peers() {
     let ranks = &Ranks::new(3, &[Link::new("net", Flags::empty())]);
     let exchange = |peer: usize, round: usize| {
         let (there, back) = (pattern(len(round), 1), pattern(len(round), 2));
-        let (mut room, mut inbox) = (vec![0; there.len()], vec![0; back.len()]);
-        let posted = [ranks.irecv(peer, 0, 3, &mut room), ranks.irecv(0, peer as i32, 3, &mut inbox)];
+        let (mut received, mut inbox) = (vec![0; there.len()], vec![0; back.len()]);
+        let posted = [ranks.irecv(peer, 0, 3, &mut received), ranks.irecv(0, peer as i32, 3, &mut inbox)];
         let sends = [
             ranks.isend(0, peer as i32, 3, &there, &SendMode::Standard),
             ranks.isend(peer, 0, 3, &back, &SendMode::Standard),
         ];
         ranks.finish(&[&posted[0], &posted[1]]);
         sends.iter().for_each(|send| send.finish(ranks));
-        assert!(room == there && inbox == back);
+        assert!(received == there && inbox == back);
     };
     (1..3).for_each(|peer| exchange(peer, 1));
     let wait = |done: &dyn Fn() -> bool| {
@@ -205,6 +205,6 @@ fn a_link_that_takes_its_time_holds_up_nobody_else() {
         ranks.net.resume();
         assert!(is_stuck && others_went_on && still_stuck && stuck.join().unwrap());
     });
-    let mut room = [0; 8];
-    ranks.recv(1, 0, 1, &mut room).unwrap();
+    let mut received = [0; 8];
+    ranks.recv(1, 0, 1, &mut received).unwrap();
 }

@@ -85,7 +85,8 @@ fn receivers_copies_fail() -> Outcome {
             match sent {
                 Ok(()) if len == 100 => {}
                 Err(error)
-                    if len != 100 && matches!(error.engine_error(), Some(EngineError::PeerGaveUp { peer: 1, .. })) => {}
+                    if len != 100 && matches!(error.engine_error(), Some(EngineError::PeerAborted { peer: 1, .. })) => {
+                }
                 other => return Err(format!("message {tag}: the sender heard {other:?}").into()),
             }
             continue;

@@ -106,7 +106,7 @@ fn over_devices(devices: &str, role: &str, btl: &str, timeout: u32) -> Finished 
 /// By what ranks said that they go on.
 fn ways(finished: &Finished) -> Vec<&str> {
     let lines = finished.stderr.lines();
-    lines.filter_map(|line| Some(line.split_once(" is reached by ")?.1.split_once(" from here on")?.0)).collect()
+    lines.filter_map(|line| Some(line.split_once(" uses ")?.1.split_once(" from now on")?.0)).collect()
 }
 
 /// Puts the cables in again.

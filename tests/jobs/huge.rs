@@ -98,7 +98,7 @@ fn five_gib_truncated() -> Outcome {
     let mut room = vec![1_u8; 1 << 20];
     let error = on.recv(&mut room, 0, 0).err().ok_or("nothing was truncated")?;
     match error.engine_error() {
-        Some(&EngineError::Truncated { sent, room: 1_048_576, .. }) if sent == LEN as u64 => Ok(()),
+        Some(&EngineError::Truncated { sent, capacity: 1_048_576, .. }) if sent == LEN as u64 => Ok(()),
         _ => Err(error.into()),
     }
 }

@@ -76,7 +76,7 @@ fn has_left(error: &EngineError, of: u32) -> bool {
 
 /// What was on offer when it left is refused.
 fn gave_up(error: &EngineError, of: u32) -> bool {
-    has_left(error, of) || matches!(error, EngineError::PeerGaveUp { peer, .. } if *peer == of)
+    has_left(error, of) || matches!(error, EngineError::PeerAborted { peer, .. } if *peer == of)
 }
 
 /// A peer that was never connected may have left or died.

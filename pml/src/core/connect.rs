@@ -97,7 +97,10 @@ fn connect<A: PeerState>(core: &Core, rank: Rank) -> Result<Slot<A>, Error> {
         return Ok(slot);
     }
     let unreachable = |reason: String| Error::Unreachable { peer: rank, reason: reason.into() };
-    let card = core.modex.get(rank, Card::KEY)?.ok_or_else(|| unreachable("it published no address yet".to_owned()))?;
+    let card = core
+        .modex
+        .get(rank, Card::KEY)?
+        .ok_or_else(|| unreachable("it has not published its address yet".to_owned()))?;
     let card = Card::parse(&card).map_err(&unreachable)?;
     let mut links = links_to(core, rank)?;
     // Sort the best last, so that `pop` yields it.
@@ -105,7 +108,7 @@ fn connect<A: PeerState>(core: &Core, rank: Rank) -> Result<Slot<A>, Error> {
     links.reverse();
     let Some(best) = links.last().map(|link| link.capabilities().exclusivity) else {
         let tried: Vec<&str> = core.btls.iter().map(|slot| slot.btl.name()).collect();
-        return Err(unreachable(format!("none of the transports {tried:?} leads to it")));
+        return Err(unreachable(format!("no transport of {tried:?} reaches it")));
     };
     let standby_len = links.partition_point(|link| link.capabilities().exclusivity < best);
     let mut active: SmallVec<[Link; 1]> = links.drain(standby_len..).rev().collect();
@@ -129,7 +132,7 @@ fn links_to(core: &Core, rank: Rank) -> Result<Vec<Link>, Error> {
         let endpoints = match slot.btl.connect(rank, card) {
             Ok(endpoints) => endpoints,
             Err(error) => {
-                log::warn!("peer {rank} will not be reached by {}: {error}", slot.btl.name());
+                log::warn!("cannot use {} for peer {rank}: {error}", slot.btl.name());
                 continue;
             }
         };

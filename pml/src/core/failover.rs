@@ -200,7 +200,7 @@ pub(crate) fn advance<O>(core: &Core, peer: &Peer, links: &mut Links<O>) -> usiz
     if let (Some(Break { btl, cause, .. }), Some(link)) = (over, link) {
         let (from, to) = (core.btls[btl].btl.label(), core.btls[link.btl].btl.label());
         cableway_base::warn_once(&format!("fail over from {from}"), || {
-            format!("peer {} is reached by {to} from here on: {cause}", peer.rank)
+            format!("peer {} uses {to} from now on: {cause}", peer.rank)
         });
         core.counters.failovers.increment();
         links.active.push(link);
@@ -225,7 +225,7 @@ pub(crate) fn replace_substitute<O>(
     let connected = link.carried || matches!(error, Error::PeerGone { .. } | Error::Malformed { .. });
     let next = if connected { None } else { take_substitute(core, links) };
     let Some(next) = next else { return Some(Err(cause)) };
-    log::debug!("it is not {} that takes over: {error}", core.btls[btl].btl.label());
+    log::debug!("{} cannot take over: {error}", core.btls[btl].btl.label());
     core.btls[btl].links.fetch_sub(1, Ordering::Relaxed);
     links.failover.get_or_insert_default().by = Some(next);
     Some(Ok(()))

@@ -102,7 +102,7 @@ fn fall_back<A: PeerState>(core: &Core, slot: &Slot<A>, btl: usize, error: &Erro
         let Some(best) = links.standby.pop() else { return false };
         core.btls[best.btl].links.fetch_add(1, Ordering::Relaxed);
         let to = core.btls[best.btl].btl.label();
-        let what = || format!("peer {} is reached by {to} instead: {error}", slot.peer.rank);
+        let what = || format!("peer {} uses {to} instead: {error}", slot.peer.rank);
         if idle {
             // Nobody knows yet whether the peer is reachable. It may just have ended.
             log::debug!("{}", what());
@@ -118,7 +118,7 @@ fn fall_back<A: PeerState>(core: &Core, slot: &Slot<A>, btl: usize, error: &Erro
 #[cold]
 pub(crate) fn disconnect<H: Host>(host: &H, slot: &Slot<H::PeerState>, malformed: &Malformed, done: &mut Done) {
     host.core().counters.malformed.increment();
-    log::error!("peer {} is disconnected: {malformed}", slot.peer.rank);
+    log::error!("disconnected peer {}: {malformed}", slot.peer.rank);
     peer_gone(host, slot, Gone::Failed(malformed.to_string().into()), done);
 }
 

@@ -135,7 +135,7 @@ impl<O> Links<O> {
         if !add(&mut self.control) {
             self.send_gathered();
             let added = add(&mut self.control);
-            debug_assert!(added, "a message of several headers has room for any one");
+            debug_assert!(added, "an empty message holds any header");
         }
     }
 

@@ -138,7 +138,7 @@ impl<H: Host> Upcalls for Delivery<'_, H> {
         slot.with(core, done, |channel, done| {
             let btl = &core.btls[self.btl].btl;
             let Some(operation) = channel.links.operations.try_remove(operation) else {
-                log::error!("{} completed an operation that nobody began", btl.name());
+                log::error!("{} completed an unknown operation", btl.name());
                 return;
             };
             // One transport refuses some requests that another accepts.
@@ -181,7 +181,7 @@ impl<H: Host> Delivery<'_, H> {
             Ok(slot) => Some(slot),
             Err(error) => {
                 // Without a link no answer can be sent, so nothing can be received in order.
-                log::error!("a message from peer {rank} is lost: {error}");
+                log::error!("lost a message from peer {rank}: {error}");
                 None
             }
         }
@@ -197,6 +197,6 @@ impl<H: Host> Delivery<'_, H> {
         let core = self.host.core();
         core.check_open().ok()?;
         let met = self.host.peers().get(core, rank);
-        met.inspect_err(|error| log::debug!("peer {rank} is gone, and was never met: {error}")).ok()
+        met.inspect_err(|error| log::debug!("peer {rank} is gone and was never connected: {error}")).ok()
     }
 }

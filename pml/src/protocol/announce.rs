@@ -16,7 +16,7 @@ use crate::wire::{self, Announced, Id};
 pub(crate) fn probe_send(message: &Message) -> Quote<Start> {
     let cost = Cost { passes: Passes::Staged, time: message.costs.send, headers: 1 };
     let reason = match put::can_pack(message) {
-        true => "announced: a kernel can pack the data into one run of the receiver",
+        true => "announced: a kernel can pack the data into one run of device memory",
         false => "announced",
     };
     Quote { how: Start::Announce, cost, reason }

@@ -43,9 +43,9 @@ pub(crate) fn begin(
     }
     let remote = remote(&channel.links, rendezvous, shape);
     let data = choice::data(&announcement(cx, channel, &transfer, rendezvous, (shape, remote)));
-    let would_ask = data == Data::Put && shape.on_device && shape.one_run && remote.is_none();
-    if let Some(given) = invitation::answer(channel, envelope, announced, would_ask) {
-        let id = invitation::receive(channel, *given, transfer);
+    let would_put = data == Data::Put && shape.on_device && shape.one_run && remote.is_none();
+    if let Some(sent) = invitation::answer(channel, envelope, announced, would_put) {
+        let id = invitation::receive(channel, *sent, transfer);
         return settle::receive(cx, channel, id);
     }
     // Neither the NIC nor a kernel waits for a stream.
@@ -195,7 +195,7 @@ pub(crate) fn aborted(
     (id, sent): (Id, u64),
     reason: Abort,
 ) -> Result<(), Malformed> {
-    let what = "the end of a message";
+    let what = "an abort";
     offered::take_back(channel, Some(id));
     let transfer = channel.state.receives.get_mut(id).ok_or(Malformed::NoTransfer { what, id: id.0 })?;
     // Some of the data sent may still be on other links.
@@ -207,7 +207,7 @@ pub(crate) fn aborted(
         pieces.put_down_asked();
     }
     transfer.give_up_rest();
-    transfer.fail(Error::PeerGaveUp { peer: cx.peer.rank, len: transfer.status.len, reason });
+    transfer.fail(Error::PeerAborted { peer: cx.peer.rank, len: transfer.status.len, reason });
     transfer.owes_fin = false;
     channel.state.offers.forget(dropped);
     settle::receive(cx, channel, id);

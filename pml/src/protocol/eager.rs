@@ -30,14 +30,14 @@ pub(crate) fn probe_send(message: &Message) -> Probe<Start> {
         return Err("the receiver holds too much unexpected data: no credit is left");
     }
     let (how, passes, reason) = match (message.from.on_device && message.len != 0, message.synchronous) {
-        (true, true) => return Err("synchronous, and in device memory"),
+        (true, true) => return Err("synchronous sends of device memory must be announced"),
         (true, false) => (Start::EagerDevice, Passes::Staged, "device memory that fits the eager limit"),
         (false, true) => (Start::AnnounceWithData, Passes::Along, "synchronous, and its data fits the eager limit"),
         (false, false) if message.len + message.header_len() <= message.inline_limit && message.from.contiguous => {
             (Start::Eager, Passes::Along, "fits the inline limit")
         }
         (false, false) if message.in_place && message.from.contiguous => {
-            let reason = "fits the eager limit, and the link sends from where the data is";
+            let reason = "fits the eager limit, and the link sends from the user's buffer";
             (Start::EagerInPlace, Passes::Along, reason)
         }
         (false, false) => (Start::Eager, Passes::Along, "fits the eager limit"),

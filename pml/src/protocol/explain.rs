@@ -287,10 +287,10 @@ fn others<How: Copy + PartialEq, const N: usize>(side: &str, all: &Probes<How, N
         Ok(Quote { cost: Cost { passes, headers, .. }, .. }) => {
             let copies = match passes {
                 Passes::Along => "with the header",
-                Passes::Shared => "a copy that both processes share",
+                Passes::Shared => "one copy shared by both processes",
                 Passes::One => "one copy",
                 Passes::Packed => "packed and unpacked by kernels",
-                Passes::Staged => "a copy on each side",
+                Passes::Staged => "one copy on each side",
             };
             format!("costs more: {copies}, headers before it: {headers}")
         }

@@ -17,7 +17,7 @@ use crate::wire::{Ack, FRAGMENT_LEN, Header, HeaderBuffer, Id, Malformed};
 /// Offers to move the data through internal buffers, which is always possible.
 pub(crate) fn probe_receive(incoming: &Announcement) -> Quote<Data> {
     let cost = Cost { passes: Passes::Staged, time: incoming.costs.send, headers: 1 };
-    Quote { how: Data::Fragments, cost, reason: "through internal buffers" }
+    Quote { how: Data::Fragments, cost, reason: "copied through internal buffers" }
 }
 
 /// Outcome of an attempt to send one fragment.
@@ -89,14 +89,14 @@ fn send(cx: &mut Context<'_>, channel: &mut Channel, id: Id) -> Result<Step, (us
         let caps = link.capabilities();
         let in_place = !on_device && caps.flags.contains(Flags::SEND_IN_PLACE);
         let kind = if copied { link.device_kind() } else { FragmentKind::Host };
-        let room = match kind {
+        let capacity = match kind {
             FragmentKind::Device => {
                 let piece = device_piece(parameters.device_chunk_size, transfer.len);
                 caps.device_max_send_size.saturating_sub(FRAGMENT_LEN).min(piece)
             }
             _ => caps.max_send_size.saturating_sub(FRAGMENT_LEN),
         };
-        let len = (to - from).min(room.max(1) as u64);
+        let len = (to - from).min(capacity.max(1) as u64);
         if in_place && let Some(region) = transfer.region(from, len, Order::None) {
             let operation = operations.insert(Operation::SendFragment(id, len));
             let token = cx.peer.token(operation);

@@ -22,10 +22,10 @@ pub(crate) fn probe_send(message: &Message) -> Probe<Start> {
             return Err("there is no data");
         }
         if !message.registrable {
-            return Err("no link makes this memory reachable");
+            return Err("no link can register this memory");
         }
         if message.is_small() && !message.to_device {
-            return Err("the receiver's buffers seem to be in host memory");
+            return Err("the receiver's buffers were in host memory so far");
         }
     }
     let small = message.from.on_device && message.is_small();
@@ -38,17 +38,19 @@ pub(crate) fn probe_send(message: &Message) -> Probe<Start> {
 pub(crate) fn probe_receive(incoming: &Announcement) -> Probe<Data> {
     let &Announcement { to, copy_only, any, .. } = incoming;
     if !incoming.exposed {
-        return Err("the sender exposed no memory that this process reaches");
+        return Err("the sender exposed no memory that this process can access");
     }
     incoming.reaches()?;
     let reason = if !incoming.in_blocks && !to.contiguous && to.packed_by(Flags::DEVICE_GET, copy_only, any) {
-        "fetched by a kernel, each block to where it belongs"
+        "a kernel fetches each block to its place"
     } else {
         to.reached_by(Flags::GET, Flags::DEVICE_GET, copy_only, any)?;
         match (to.on_device, any.contains(Flags::DEVICE_DIRECT)) {
-            (true, true) => "fetched by the network device",
-            (true, false) if incoming.addressable => "fetched in one copy (on one device the lower rank copies)",
-            _ => "fetched from where it is, in one copy",
+            (true, true) => "the receiver's NIC fetches it",
+            (true, false) if incoming.addressable => {
+                "the receiver fetches it in one copy (on one device the lower rank copies)"
+            }
+            _ => "the receiver fetches it in one copy",
         }
     };
     let cost = Cost { passes: Passes::One, time: incoming.costs.get, headers: 0 };

@@ -21,16 +21,16 @@ use crate::wire::{Ack, Header, Id};
 pub(crate) fn probe_receive(incoming: &Announcement) -> Probe<Data> {
     get::probe_receive(incoming)?;
     if incoming.to.on_device {
-        return Err("no device's copy is shared between two processes");
+        return Err("only copies of host memory can be shared by two processes");
     }
     if !incoming.any.contains(Flags::OFFER) {
-        return Err("no link has words for offers");
+        return Err("no link supports offers");
     }
     if !incoming.attentive {
-        return Err("the sender is away, or has other work");
+        return Err("the sender may be too busy to answer");
     }
     let cost = Cost { passes: Passes::Shared, time: incoming.costs.send, headers: 1 };
-    let reason = "sent through internal buffers, and fetched from where it is if the sender is away";
+    let reason = "the sender copies it through internal buffers; the receiver fetches it if the sender does not poll";
     Ok(Quote { how: Data::Offered, cost, reason })
 }
 

@@ -16,20 +16,20 @@ use crate::wire::{Exposed, Header, Id, Put};
 pub(crate) fn probe_receive(incoming: &Announcement) -> Probe<Data> {
     let &Announcement { to, copy_only, any, .. } = incoming;
     if to.contiguous && !incoming.packs {
-        return Err("no kernel needs to unpack it");
+        return Err("the buffer needs no kernel to unpack");
     }
     if !incoming.addressable {
         return Err("the sender cannot store");
     }
     incoming.reaches()?;
     if !to.packed_by(Flags::DEVICE_PUT, copy_only, any) {
-        return Err("no kernel unpacks into this buffer");
+        return Err("no kernel can unpack into this buffer");
     }
     if !incoming.scratch {
         return Err("there is no scratch memory");
     }
     let cost = Cost { passes: Passes::Packed, time: incoming.costs.put, headers: 2 };
-    Ok(Quote { how: Data::Pieces, cost, reason: "stored in scratch memory, from where a kernel unpacks it" })
+    Ok(Quote { how: Data::Pieces, cost, reason: "the sender stores it in scratch memory, and a kernel unpacks it" })
 }
 
 /// Requests as many pieces as scratch memory can hold. Without scratch memory it requests fragments.

@@ -13,7 +13,7 @@ use cableway_datatype::Convertor;
 use crate::core::{Abilities, DEVICE_RDMA};
 use crate::wire::{MATCH_LEN, RENDEZVOUS_LEN};
 
-const COPY_ONLY: &str = "device memory, and device_protocols=copy";
+const COPY_ONLY: &str = "device_protocols=copy allows no direct access to device memory";
 
 /// A protocol's answer: an offer to carry the message, or the reason why it cannot.
 pub(crate) type Probe<How> = Result<Quote<How>, &'static str>;
@@ -128,8 +128,8 @@ impl Shape {
         }
         match (any.contains(if self.on_device { device } else { host }), self.on_device) {
             (true, _) => Ok(()),
-            (false, true) => Err("no link does this with device memory"),
-            (false, false) => Err("no link does this"),
+            (false, true) => Err("no link supports this for device memory"),
+            (false, false) => Err("no link supports this"),
         }
     }
 
@@ -208,10 +208,10 @@ impl Message {
         let (on_device, links) = (self.from.on_device, &self.links);
         let least = if on_device { links.device_min_rdma_size } else { links.min_rdma_size };
         if self.len < least as u64 {
-            return Err("too small for one copy to pay");
+            return Err("one copy does not pay for so few bytes");
         }
         if on_device && self.len > links.device_max_rdma_size as u64 {
-            return Err("device memory, more than the link reaches without loss");
+            return Err("exceeds the links' limit for one-copy transfers of device memory");
         }
         Ok(())
     }
@@ -262,7 +262,7 @@ impl Announcement {
             return Err("only one of the two buffers is on a device");
         }
         if self.too_large && self.to.on_device {
-            return Err("device memory, more than the link reaches without loss");
+            return Err("exceeds the links' limit for one-copy transfers of device memory");
         }
         Ok(())
     }

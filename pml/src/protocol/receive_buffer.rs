@@ -95,8 +95,8 @@ impl ReceiveBuffer {
     pub(crate) fn fill(&mut self, from: SharedBytes<'_>, len: usize) -> Result<(), Error> {
         match self {
             ReceiveBuffer::None => Ok(()),
-            ReceiveBuffer::Plain { address, len: room } => {
-                let len = len.min(*room as usize).min(from.len());
+            ReceiveBuffer::Plain { address, len: capacity } => {
+                let len = len.min(*capacity as usize).min(from.len());
                 // SAFETY: `len` bytes are readable, and writable by the promise of `renew`'s caller. A payload is not
                 // part of a user's buffer.
                 unsafe { copy(from.as_ptr(), *address, len) };

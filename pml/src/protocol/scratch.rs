@@ -57,7 +57,7 @@ impl Scratches {
     /// Returns whether device memory at `at` may have an area, once the default stream is idle.
     pub(crate) fn promises(&self, at: &Location) -> bool {
         let refused = |(of, found): &(Context, Found)| *of == context(at) && matches!(found, Found::Refused);
-        // Pool memory has no context of its own, so its kernels might run in another context than the area's.
+        // Pool memory belongs to no context, so its kernels might run in another context than the area's.
         self.slot != 0 && at.context != 0 && !self.areas.lock().iter().any(refused)
     }
 
@@ -92,7 +92,9 @@ impl Scratches {
             // The next message tries again.
             Ok(None) => None,
             Err(error) => {
-                log::info!("messages between irregular layouts of device memory go through the host: {error}");
+                log::info!(
+                    "cannot allocate scratch memory: messages between irregular layouts of device memory go through the host: {error}"
+                );
                 areas.push((context, Found::Refused));
                 None
             }

@@ -177,7 +177,7 @@ pub(crate) fn fin(
     id: Id,
     result: Result<(), Abort>,
 ) -> Result<(), Malformed> {
-    let what = "the end of a message";
+    let what = "a FIN";
     let State { sends, one_copy, .. } = &mut channel.state;
     let transfer = sends.get_mut(id).ok_or(Malformed::NoTransfer { what, id: id.0 })?;
     if matches!(transfer.stage, Stage::Starting(_) | Stage::Leaving) || transfer.fin_received {
@@ -190,7 +190,7 @@ pub(crate) fn fin(
         one_copy.succeeded();
     }
     if let Err(reason) = result {
-        transfer.fail(Error::PeerGaveUp { peer: cx.peer.rank, len: transfer.len, reason });
+        transfer.fail(Error::PeerAborted { peer: cx.peer.rank, len: transfer.len, reason });
     }
     settle::send(cx, channel, id);
     Ok(())

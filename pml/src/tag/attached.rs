@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn room_is_found_given_back_and_found_again() {
+    fn returned_space_is_reused() {
         let mut memory = [0u8; 1000];
         // SAFETY: the memory outlives the buffer.
         let buffer = unsafe { AttachedBuffer::new(memory.as_mut_ptr(), memory.len()) };

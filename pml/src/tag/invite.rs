@@ -48,7 +48,8 @@ pub(super) unsafe fn invite(
 pub(super) fn may_cancel(engine: &Engine, request: &Request) -> bool {
     let of = (request.context().load(Relaxed), receive_key(request.posted()));
     let mut done = Done::default();
-    let free = engine.protocols.peers.met().all(|slot| invitation::is_withdrawn(engine.core(), slot, of, &mut done));
+    let free =
+        engine.protocols.peers.met().all(|slot| invitation::withdraw_before_cancel(engine.core(), slot, of, &mut done));
     done.run();
     free
 }

@@ -1,7 +1,7 @@
 //! Messages of several headers of one kind: the answers of one poll of a peer's messages, or the PUTs of one launch.
 //!
-//! Each entry of `Puts` has its own handle, and handles of one allocation differ little. So each handle but the first
-//! holds only the words that differ from the one before.
+//! Each entry of `Puts` has its own handle, and handles of one allocation differ little. So an entry holds only the words
+//! of its handle that differ from the previous handle.
 
 use std::mem::size_of;
 
@@ -26,7 +26,7 @@ struct PutsHeader {
     zero: U32,
 }
 
-/// The words that differ follow.
+/// The differing words of the handle follow.
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct PutEntry {
@@ -61,7 +61,7 @@ const _: () = {
     assert!(size_of::<PutsHeader>() + RemoteHandle::MAX + size_of::<PutEntry>() + RemoteHandle::MAX <= MIN_MESSAGE);
 };
 
-/// A message in the making.
+/// A message that is being built.
 pub(crate) struct Batch {
     bytes: [u8; MIN_MESSAGE],
     len: usize,
@@ -88,23 +88,24 @@ impl Batch {
     }
 
     #[inline]
-    fn has_room(&self, len: usize) -> bool {
+    fn fits(&self, len: usize) -> bool {
         self.len + len <= MIN_MESSAGE
     }
 }
 
-/// Requests to store all of a message in one run of memory.
+/// Requests to PUT whole messages, each into one run of memory.
 pub(crate) struct Puts {
     batch: Batch,
     via: (BtlTag, u8),
-    /// The last entry's.
+    /// The handle of the last entry.
     handle: Option<RemoteHandle>,
 }
 
 impl Puts {
     pub(crate) const EMPTY: Puts = Puts { batch: Batch::EMPTY, via: (BtlTag(0), 0), handle: None };
 
-    /// Adds one, by a link of ours; false, and nothing has happened, if it does not go with those that are there.
+    /// Adds a request for the link `(btl, ordinal)`. Returns false, without any effect, if it does not fit the requests
+    /// in the message.
     #[inline]
     pub(crate) fn add(
         &mut self,
@@ -128,7 +129,7 @@ impl Puts {
             _ => return false,
         };
         let words = differs.count_ones() as usize * RemoteHandle::WORD;
-        if !self.batch.has_room(size_of::<PutEntry>() + words) {
+        if !self.batch.fits(size_of::<PutEntry>() + words) {
             return false;
         }
         let (sender, receiver) = (sender.0.into(), receiver.0.into());
@@ -142,7 +143,7 @@ impl Puts {
         true
     }
 
-    /// The message.
+    /// Returns the message.
     pub(crate) fn finish(&mut self) -> &[u8] {
         let count = U32::from(u32::from(self.batch.count));
         let at = offset_of!(PutsHeader, count);
@@ -172,7 +173,7 @@ impl List {
             let header = ListHeader { kind: self.kind, flags: 0, count: 0.into(), zero: 0.into() };
             self.batch.push(header.as_bytes());
         }
-        if !self.batch.has_room(entry.len()) {
+        if !self.batch.fits(entry.len()) {
             return false;
         }
         self.batch.push(entry);
@@ -192,7 +193,7 @@ impl List {
         self.add(U64::from(sender.0).as_bytes())
     }
 
-    /// The message.
+    /// Returns the message.
     pub(crate) fn finish(&mut self) -> &[u8] {
         let at = offset_of!(ListHeader, count);
         self.batch.bytes[at..at + size_of::<U16>()].copy_from_slice(U16::from(self.batch.count).as_bytes());
@@ -205,7 +206,7 @@ impl List {
     }
 }
 
-/// The bits that are set, from the lowest.
+/// Returns the set bits, from the lowest.
 fn bits(mut set: u32) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
         let bit = (set != 0).then(|| set.trailing_zeros() as usize)?;
@@ -214,7 +215,7 @@ fn bits(mut set: u32) -> impl Iterator<Item = usize> {
     })
 }
 
-/// Whether a message that begins with this byte is one of several headers.
+/// Returns whether a message that begins with this byte has several headers.
 #[inline]
 pub(crate) fn is_batch(kind: u8) -> bool {
     matches!(kind, kind::PUTS | kind::PUT_FINS | kind::FINS)
@@ -228,7 +229,7 @@ pub(crate) enum Several<'b> {
     Fins(Fins<'b>),
 }
 
-/// Reads one from a private copy.
+/// Parses a message of several headers from a private copy.
 pub(crate) fn parse_batch(bytes: &[u8]) -> Result<Several<'_>, Malformed> {
     let kind = *bytes.first().ok_or(Malformed::Short { kind: 0, len: 0 })?;
     let short = || Malformed::Short { kind, len: bytes.len() };
@@ -286,7 +287,7 @@ impl Fins<'_> {
     }
 }
 
-/// A request to store all of a message in one run of memory.
+/// A request to PUT a whole message into one run of memory.
 pub(crate) struct WholePut<'h> {
     pub(crate) sender: Id,
     pub(crate) receiver: Id,
@@ -294,23 +295,23 @@ pub(crate) struct WholePut<'h> {
     pub(crate) handle: &'h RemoteHandle,
 }
 
-/// Requests to put, each checked when its turn comes.
+/// Requests to PUT. Each is checked when it is read.
 #[derive(Debug)]
 pub(crate) struct PutsReader<'b> {
     via: (BtlTag, u8),
-    /// The last one's.
+    /// The handle of the last request.
     handle: RemoteHandle,
     left: u32,
     rest: &'b [u8],
 }
 
 impl PutsReader<'_> {
-    /// The link that all of them name.
+    /// Returns the link that all requests name.
     pub(crate) fn via(&self) -> (BtlTag, u8) {
         self.via
     }
 
-    /// The next one.
+    /// Reads the next request.
     #[inline]
     pub(crate) fn next_put(&mut self) -> Option<Result<WholePut<'_>, Malformed>> {
         if self.left == 0 {

@@ -1,15 +1,15 @@
-//! What an engine publishes of itself.
+//! The card that an engine publishes for its peers.
 
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Changes whenever a header does.
+/// Incremented whenever a header changes.
 const VERSION: u32 = 6;
 
-/// Published under [`Card::KEY`].
+/// The card of an engine, published under [`Card::KEY`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Card {
-    /// Bytes of unexpected messages that this engine keeps for one peer.
+    /// Bytes of unexpected messages that the engine keeps for one peer.
     pub(crate) window: u64,
 }
 
@@ -30,14 +30,15 @@ impl Card {
         Layout { magic: MAGIC, version: VERSION.into(), window: self.window.into() }.as_bytes().to_vec()
     }
 
-    /// Newer versions may append to it, not change what is here.
+    /// Parses a card. Later versions may append fields.
     pub(crate) fn parse(bytes: &[u8]) -> Result<Self, String> {
-        let (layout, _) = Layout::ref_from_prefix(bytes).map_err(|_| format!("a card of {} bytes", bytes.len()))?;
+        let (layout, _) =
+            Layout::ref_from_prefix(bytes).map_err(|_| format!("its card of {} bytes is too short", bytes.len()))?;
         if layout.magic != MAGIC {
-            return Err("its card is none of an engine".to_owned());
+            return Err("its card is not an engine's".to_owned());
         }
         if layout.version.get() != VERSION {
-            return Err(format!("it speaks version {} of the protocol, this process {VERSION}", layout.version));
+            return Err(format!("it uses protocol version {}, this process uses version {VERSION}", layout.version));
         }
         Ok(Card { window: layout.window.get() })
     }
@@ -48,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cards_are_read_and_strangers_refused() {
+    fn cards_are_parsed_and_other_bytes_refused() {
         let bytes = Card { window: 77 }.to_bytes();
         assert_eq!(Card::parse(&bytes), Ok(Card { window: 77 }));
         assert!(Card::parse(&bytes[..8]).is_err());

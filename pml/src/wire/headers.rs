@@ -1,4 +1,4 @@
-//! Byte layouts, and writing them.
+//! Byte layouts of headers, and their encoding.
 
 use std::mem::size_of;
 
@@ -32,7 +32,7 @@ pub(super) mod kind {
     pub(crate) const CREDIT: u8 = 9;
     pub(crate) const ABORT: u8 = 10;
     pub(crate) const RESUME: u8 = 11;
-    // Several at once: see `batch`.
+    // Messages of several headers: see `batch`.
     pub(crate) const PUTS: u8 = 12;
     pub(crate) const PUT_FINS: u8 = 13;
     pub(crate) const FINS: u8 = 14;
@@ -41,15 +41,16 @@ pub(super) mod kind {
 
 /// In `Rendezvous` and `Get`: the sender can PUT from its buffer.
 pub(super) const FLAG_ADDRESSABLE: u8 = 1;
-/// In `Rendezvous`: it packs, so that it can PUT only into one run on a device. Never alone.
+/// In `Rendezvous`: the sender packs, and can PUT only into one run of device memory. Only with `FLAG_ADDRESSABLE`.
 pub(super) const FLAG_PACKS: u8 = 4;
-/// In `Rendezvous`: it takes an invitation for an answer. Only with `FLAG_ADDRESSABLE`, never with `FLAG_PACKS`.
+/// In `Rendezvous`: the sender accepts an invitation as the answer. Only with `FLAG_ADDRESSABLE`, never with
+/// `FLAG_PACKS`.
 pub(super) const FLAG_INVITABLE: u8 = 8;
 /// In `Get` and `Put`: blocks follow the handle.
 pub(super) const FLAG_BLOCKS: u8 = 2;
 /// In `Ack`: the receiver's buffer is on a device.
 pub(super) const FLAG_TO_DEVICE: u8 = 1;
-/// In `Ack`: the range is only on offer.
+/// In `Ack`: the sender must claim an offer first.
 pub(super) const FLAG_OFFERED: u8 = 2;
 
 macro_rules! headers {
@@ -71,7 +72,7 @@ headers! {
         kind: u8, flags: u8, ordinal: u8, handle_len: u8, btl: U32,
         sender: U64, receiver: U64, offset: U64, len: U64, total: U64,
     }
-    /// Behind a handle, where the data is blocks at regular distances. Three repetitions, and the distances of each.
+    /// Follows a handle if the data is in blocks at regular distances, with counts and strides of three dimensions.
     Blocks { offset: I64, block: U64, counts: [U64; 3], strides: [I64; 3] }
     Fragment { kind: u8, flags: u8, zero: [u8; 6], receiver: U64, offset: U64 }
     Fin { kind: u8, flags: u8, zero: U16, code: U32, sender: U64 }
@@ -117,8 +118,8 @@ impl Match {
     }
 }
 
-/// The bytes of an eager message's header, the one that must be made fast. Put together in registers: a copy of bytes
-/// that were just stored one by one has to wait for them.
+/// Encodes an eager message's header. This is on the fast path, so it assembles the bytes in registers: a copy of bytes
+/// that were just stored one by one would wait for those stores.
 #[inline]
 pub(crate) fn match_bytes(envelope: &Envelope) -> [u8; size_of::<Match>()] {
     let &Envelope { context, epoch, tag, seq } = envelope;
@@ -127,13 +128,13 @@ pub(crate) fn match_bytes(envelope: &Envelope) -> [u8; size_of::<Match>()] {
     zerocopy::transmute!([first.to_le(), second.to_le()])
 }
 
-/// The bytes of the header that announces a message, made in the same way.
+/// Encodes the header that announces a message, also in registers.
 #[inline]
 pub(crate) fn rendezvous_bytes(envelope: &Envelope, announced: &Announced) -> [u8; size_of::<Rendezvous>()] {
     zerocopy::transmute!(rendezvous(kind::RENDEZVOUS, envelope, announced))
 }
 
-/// The envelope of an eager message if `words`, little-endian, are the header of one.
+/// Returns the envelope of an eager message if the little-endian words are the header of one.
 #[inline]
 pub(crate) fn match_envelope([first, second]: [u64; 2]) -> Option<Envelope> {
     const KIND_AND_FLAGS: u64 = 0xffff;
@@ -143,7 +144,7 @@ pub(crate) fn match_envelope([first, second]: [u64; 2]) -> Option<Envelope> {
     (first & KIND_AND_FLAGS == u64::from(kind::MATCH) && tag != ANY).then_some(envelope)
 }
 
-/// A header as bytes.
+/// The bytes of a header.
 #[derive(Clone, Copy)]
 pub(crate) struct Buffer {
     bytes: [u8; MAX_HEADER],
@@ -151,7 +152,7 @@ pub(crate) struct Buffer {
 }
 
 impl Buffer {
-    /// The bytes of `header`.
+    /// Encodes `header`.
     pub(crate) fn new(header: &Header) -> Self {
         let mut out = Buffer { bytes: [0; MAX_HEADER], len: 0 };
         out.write(header);
@@ -291,7 +292,7 @@ fn rendezvous(kind: u8, envelope: &Envelope, announced: &Announced) -> Rendezvou
     }
 }
 
-/// 0 for success: no [`Abort`] has it.
+/// Encodes a result: 0 is success, because no [`Abort`] has this code.
 fn code(result: Result<(), Abort>) -> u32 {
     result.map_or_else(Abort::code, |()| 0)
 }

@@ -1,15 +1,15 @@
-//! Headers in checked form.
+//! Checked headers.
 
 use cableway_btl::{Offer, RemoteHandle};
 use cableway_common_cuda::Strided;
 
 use crate::error::Abort;
 
-/// Names a transfer to the engine that made it.
+/// Identifies a transfer to the engine that created it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Id(pub(crate) u64);
 
-/// The fields that a message is matched by.
+/// The fields by which a message is matched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Envelope {
     pub(crate) context: u32,
@@ -25,31 +25,31 @@ pub(crate) struct Envelope {
 pub(crate) struct Announced {
     pub(crate) len: u64,
     pub(crate) sender: Id,
-    /// The sender can PUT straight from its buffer.
+    /// Whether the sender can PUT straight from its buffer.
     pub(crate) addressable: bool,
-    /// But only into one run on a device, because a kernel of it packs.
+    /// Whether it can PUT only into one run of device memory, because its kernel packs.
     pub(crate) packs: bool,
-    /// Or it can PUT a device's memory, and takes an [`Invite`] for this message as the request to do so.
+    /// Whether it can PUT device memory, and accepts an [`Invite`] for this message as the request.
     pub(crate) invitable: bool,
 }
 
-/// Registered memory, and by which link it can be reached: the `ordinal`-th one of the transport with this tag.
+/// Registered memory, and the link that reaches it: number `ordinal` of the transport with this tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Exposed {
     pub(crate) btl: BtlTag,
     pub(crate) ordinal: u8,
     pub(crate) handle: RemoteHandle,
-    /// Where in it the data is, if that is not all of it.
+    /// The blocks in the memory that hold the data, or `None` if all of it does.
     pub(crate) blocks: Option<Strided>,
 }
 
-/// Stands for a transport's name in headers, and for the place of a module among those of that name: processes may have
-/// loaded theirs in any order.
+/// Identifies a transport in headers by its name, and by its module's place among those of that name. Processes may load
+/// their modules in any order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BtlTag(pub(crate) u32);
 
 impl BtlTag {
-    /// FNV-1a of the name, and of the place where it is not the first.
+    /// Computes FNV-1a of the name, and of the place unless that is the first.
     pub(crate) fn of(name: &str, place: u8) -> Self {
         let place = (place != 0).then_some(place);
         let bytes = name.bytes().chain(place);
@@ -78,7 +78,7 @@ pub(crate) enum Header {
     PutFin { receiver: Id, offset: u64, len: u64, result: Result<(), Abort> },
     /// Receiver to sender: the cost of all eager messages consumed so far.
     Credit { consumed: u64 },
-    /// Sent by another link: the link of this transport failed after it had delivered `received` messages.
+    /// Sent over another link: the link of this transport failed after it had delivered `received` messages.
     Resume { btl: BtlTag, received: u64 },
     /// Receiver to sender: store this message here, if it is announced as invitable.
     Invite(Invite),
@@ -93,27 +93,28 @@ pub(crate) struct Ack {
     pub(crate) receiver: Id,
     pub(crate) from: u64,
     pub(crate) to: u64,
-    /// Bytes that the sender is asked for in all, by this and other messages.
+    /// Bytes that the receiver requests in all, by this and other headers.
     pub(crate) total: u64,
-    /// The receiver's buffer is on a device: large fragments suit it, and as its copies may fail late, a
-    /// [`Header::Fin`] will tell how they went.
+    /// Whether the receiver's buffer is on a device. Large fragments suit it. Its copies may fail late, so a
+    /// [`Header::Fin`] reports their result.
     pub(crate) to_device: bool,
-    /// The sender is to claim this first: the receiver may have taken the range back, to fetch it itself.
+    /// An offer that the sender must claim first. The receiver may have withdrawn it to fetch the range itself.
     pub(crate) offer: Option<Offer>,
 }
 
-/// See [`Header::Invite`]: the answer to an announcement that may not have been made yet. Which message will go to a
-/// receive is known beforehand where no other receive fits it.
+/// See [`Header::Invite`]. It answers an announcement that may not have been sent yet. The receiver knows the message of
+/// a receive in advance if no other receive fits that message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Invite {
-    /// Of the message; the tag may be [`ANY`](crate::ANY).
+    /// The message's envelope. The tag may be [`ANY`](crate::ANY).
     pub(crate) envelope: Envelope,
     pub(crate) receiver: Id,
-    /// Bytes that there is room for.
+    /// Length of the receive buffer in bytes.
     pub(crate) len: u64,
-    /// To be claimed first: the receiver may have cancelled the receive, or asked for the data in another way.
+    /// The offer that the sender must claim first. The receiver may have cancelled the receive, or requested the data in
+    /// another way.
     pub(crate) offer: Offer,
-    /// Without blocks.
+    /// The receive buffer, which has no blocks.
     pub(crate) to: Exposed,
 }
 

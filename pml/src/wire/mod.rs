@@ -1,7 +1,7 @@
 //! Headers that precede a payload in a transport's message.
 //!
-//! Little-endian throughout; drawn in docs/wire.md. Nothing here trusts a peer's bytes, and parsing is a pure function
-//! over a private copy of them.
+//! All fields are little-endian. docs/wire.md draws the layouts. This module does not trust a peer's bytes, and parses
+//! only private copies of them.
 
 mod batch;
 mod card;

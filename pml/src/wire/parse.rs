@@ -1,4 +1,4 @@
-//! Reading and checking headers.
+//! Parses and checks headers.
 
 use std::mem::size_of;
 
@@ -13,48 +13,50 @@ use super::message::{Ack, Announced, BtlTag, Envelope, Exposed, Header, Id, Invi
 use crate::error::Abort;
 use crate::status::ANY;
 
-/// Why a message cannot be what a correct engine sends.
+/// Why no correct engine can have sent a message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum Malformed {
     #[error("message of {len} bytes is too short for its header of kind {kind}")]
     Short { kind: u8, len: usize },
-    #[error("there is no header of kind {0}")]
+    #[error("unknown header kind {0}")]
     Kind(u8),
     #[error("header of kind {kind} has unknown flags {flags:#x}")]
     Flags { kind: u8, flags: u8 },
-    #[error("header of kind {kind} has something where nothing is meant")]
+    #[error("header of kind {kind}: reserved bytes are not zero")]
     Reserved { kind: u8 },
     #[error("tag {0} is a wildcard")]
     Tag(i32),
-    #[error("message of {0} bytes where several headers are expected")]
+    #[error("message of {0} bytes is too long for a message of several headers")]
     TooLong(usize),
-    #[error("{payload} bytes follow a header of kind {kind}, which announces {expected}")]
+    #[error("payload of {payload} bytes follows a header of kind {kind}; expected {expected}")]
     Payload { kind: u8, payload: usize, expected: u64 },
-    #[error("memory handle of {0} bytes")]
+    #[error("invalid memory handle of {0} bytes")]
     Handle(u8),
-    #[error("blocks that are not {len} bytes within registered memory")]
+    #[error("invalid blocks: they must hold {len} bytes within registered memory")]
     Blocks { len: u64 },
-    #[error("range {from}..{to} of {total} bytes")]
+    #[error("invalid range {from}..{to} of {total} bytes")]
     Range { from: u64, to: u64, total: u64 },
-    #[error("message {seq} of communicator {context} came twice")]
+    #[error("sequence number {seq} of context {context} was used twice")]
     Repeated { context: u32, seq: u32 },
-    #[error("{what} names transfer {id:#x}, which does not exist")]
+    #[error("{what} names unknown transfer {id:#x}")]
     NoTransfer { what: &'static str, id: u64 },
     #[error("{what} does not fit the state of transfer {id:#x}")]
     OutOfTurn { what: &'static str, id: u64 },
-    #[error("{stored} bytes of unexpected messages where {allowed} are allowed")]
+    #[error("{stored} bytes of unexpected messages exceed the window of {allowed}")]
     OverCredit { stored: u64, allowed: u64 },
-    #[error("credit for {consumed} bytes where {sent} were sent")]
+    #[error("credit for {consumed} bytes, but only {sent} were sent")]
     Credit { consumed: u64, sent: u64 },
-    #[error("{received} messages had come of {sent} sent, of which {delivered} were known to")]
+    #[error(
+        "invalid count of received messages {received}: {sent} were sent, {delivered} of them delivered for certain"
+    )]
     Resume { received: u64, delivered: u64, sent: u64 },
-    #[error("{0} messages for communicators that do not exist yet")]
+    #[error("too many messages for unknown communicators: {0}")]
     TooManyEarly(usize),
 }
 
-/// Reads the header of a message of `message_len` bytes, of which `bytes` is a private copy of the first ones, as many
-/// as the longest header takes. Returns the header and its length.
+/// Parses the header of a message of `message_len` bytes. `bytes` is a private copy of its beginning, long enough for any
+/// header. Returns the header and its length.
 pub(crate) fn parse(bytes: &[u8], message_len: usize) -> Result<(Header, usize), Malformed> {
     let kind = *bytes.first().ok_or(Malformed::Short { kind: 0, len: message_len })?;
     let reader = Reader { bytes, message_len, kind };
@@ -68,7 +70,7 @@ pub(crate) fn parse(bytes: &[u8], message_len: usize) -> Result<(Header, usize),
             let header: headers::Rendezvous = reader.read()?;
             let flags = header.matching.flags;
             reader.flags(flags, FLAG_ADDRESSABLE | FLAG_PACKS | FLAG_INVITABLE)?;
-            // Who packs, or is invited, can PUT, and not both.
+            // A sender that packs or accepts an invitation can PUT. It does not do both.
             let alone = flags & FLAG_ADDRESSABLE == 0 && flags != 0;
             if alone || flags & (FLAG_PACKS | FLAG_INVITABLE) == FLAG_PACKS | FLAG_INVITABLE {
                 return Err(Malformed::Flags { kind, flags });
@@ -117,7 +119,7 @@ pub(crate) fn parse(bytes: &[u8], message_len: usize) -> Result<(Header, usize),
             let at = size_of::<headers::PutHeader>();
             let blocks = (header.flags & FLAG_BLOCKS != 0, len);
             let to = reader.exposed(at, header.btl.get(), header.ordinal, header.handle_len, blocks)?;
-            // Blocks are stored by one operation.
+            // One operation stores all blocks.
             if to.blocks.is_some() && offset != 0 {
                 return Err(Malformed::Range { from: offset, to: offset + len, total });
             }
@@ -204,7 +206,7 @@ fn result(code: u32) -> Result<(), Abort> {
     if code == 0 { Ok(()) } else { Err(Abort::from_code(code)) }
 }
 
-/// Checks a field of which engines to come may make something that this one would miss.
+/// Checks that reserved bytes are zero. A later version may give them a meaning that this one would miss.
 pub(super) fn reserved<T: IntoBytes + Immutable>(kind: u8, field: &T) -> Result<(), Malformed> {
     if field.as_bytes().iter().all(|byte| *byte == 0) { Ok(()) } else { Err(Malformed::Reserved { kind }) }
 }
@@ -224,7 +226,7 @@ impl Reader<'_> {
         H::read_from_prefix(self.bytes).map(|(header, _)| header).map_err(|_| short)
     }
 
-    /// A header without payload.
+    /// Reads a header that has no payload.
     fn read_all<H: FromBytes>(&self) -> Result<H, Malformed> {
         let header = self.read()?;
         self.no_payload(size_of::<H>())?;
@@ -263,7 +265,8 @@ impl Reader<'_> {
         Ok((envelope(&header.matching)?, announced))
     }
 
-    /// Blocks have the message's bytes, and more where it is longer than the receiver's buffer.
+    /// Reads a handle, and blocks if it `has_blocks`. The blocks must hold at least `len` bytes; they hold more if the
+    /// message is longer than the receiver's buffer.
     fn exposed(
         &self,
         at: usize,

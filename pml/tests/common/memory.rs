@@ -1,10 +1,10 @@
-//! Memory to send from and to receive into.
+//! Buffers in host or device memory.
 
 use std::process::Command;
 
 use cableway_common_cuda::{BufferKind, DeviceBuffer, DeviceIndex, Devices};
 
-/// Memory of a kind, or of the host.
+/// Device memory of a kind, or host memory.
 pub enum Memory {
     Host(Vec<u8>),
     Device(DeviceBuffer),
@@ -22,7 +22,8 @@ impl Memory {
         }
     }
 
-    /// The same, uninitialised on a device; none if the device has no such memory.
+    /// Creates memory as [`new`](Self::new) does, but uninitialised on a device. Returns `None` if the device has no such
+    /// memory.
     pub fn try_new(devices: &Devices, kind: Option<BufferKind>, content: &[u8]) -> Option<Self> {
         match kind {
             None => Some(Memory::Host(content.to_vec())),
@@ -37,7 +38,7 @@ impl Memory {
         }
     }
 
-    /// The first `len` bytes.
+    /// Reads the first `len` bytes.
     pub fn read(&self, len: usize) -> Vec<u8> {
         match self {
             Memory::Host(bytes) => bytes[..len].to_vec(),
@@ -50,7 +51,7 @@ impl Memory {
     }
 }
 
-/// Runs this test in a process of its own with faults in its driver.
+/// Runs this test in a separate process with faults in its driver.
 pub fn with_faults(test: &str, faults: &[&str], body: impl FnOnce()) {
     if std::env::var("CABLEWAY_TEST_CHILD").is_ok_and(|child| child == test) {
         return body();

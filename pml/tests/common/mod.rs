@@ -1,4 +1,4 @@
-//! Several engines in one process and thread, joined by a network that does what it is told.
+//! Several engines in one process and thread, connected by a scripted network.
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its part")]
 
 #[cfg(any(feature = "cuda", feature = "rocm"))]
@@ -16,7 +16,7 @@ use cableway_pml::{ANY, Buffer, Communicator, Config, Engine, Error, Outcome, Re
 
 pub use net::{Link, Net};
 
-/// Ranks with an engine each, and a communicator of all of them.
+/// Ranks with one engine each, and a communicator of all ranks.
 pub struct Ranks {
     pub net: Arc<Net>,
     pub engines: Vec<Arc<Engine>>,
@@ -67,7 +67,7 @@ impl Ranks {
         Ranks { net, engines, world }
     }
 
-    /// Lets everybody progress until nothing moves any more.
+    /// Lets all ranks make progress until no event occurs any more.
     pub fn settle(&self) {
         let mut quiet = 0;
         while quiet < 200 {
@@ -76,7 +76,7 @@ impl Ranks {
         }
     }
 
-    /// Progresses everybody until the requests are complete.
+    /// Lets all ranks make progress until the requests are complete.
     pub fn finish(&self, requests: &[&Request]) {
         for _ in 0..2_000_000 {
             if requests.iter().all(|request| request.is_complete()) {
@@ -100,15 +100,15 @@ impl Ranks {
         }
     }
 
-    pub fn irecv(&self, at: usize, from: i32, tag: i32, room: &mut [u8]) -> Box<Request> {
+    pub fn irecv(&self, at: usize, from: i32, tag: i32, into: &mut [u8]) -> Box<Request> {
         let request = Box::new(Request::new());
-        // SAFETY: tests keep `room` and the box until the request is complete.
-        unsafe { self.engines[at].irecv(&self.world[at], from, tag, space(room), &*request) }.unwrap();
+        // SAFETY: tests keep `into` and the box until the request is complete.
+        unsafe { self.engines[at].irecv(&self.world[at], from, tag, space(into), &*request) }.unwrap();
         request
     }
 
-    /// Sends from rank 0 to rank 1 and waits until nothing moves. What went wrong with the send,
-    /// and how the receive ended.
+    /// Sends from rank 0 to rank 1, and waits until no event occurs any more. Returns the error of the send, and the
+    /// result of the receive.
     pub fn transfer(
         &self,
         from: Buffer<'_>,
@@ -129,23 +129,23 @@ impl Ranks {
         (send.error().cloned(), receive.result())
     }
 
-    /// Receives what has arrived or will.
-    pub fn recv(&self, at: usize, from: i32, tag: i32, room: &mut [u8]) -> Result<Status, Error> {
-        let request = self.irecv(at, from, tag, room);
+    /// Receives a message, and waits for it.
+    pub fn recv(&self, at: usize, from: i32, tag: i32, into: &mut [u8]) -> Result<Status, Error> {
+        let request = self.irecv(at, from, tag, into);
         self.finish(&[&request]);
         request.result()
     }
 
-    /// Sends `len` patterned bytes from rank 0 to 1 and checks what arrives.
+    /// Sends `len` patterned bytes from rank 0 to 1, and checks the received bytes.
     pub fn carry(&self, len: usize, tag: i32) {
         let data = pattern(len, tag as u8);
-        let mut room = vec![0; len];
-        let receive = self.irecv(1, 0, tag, &mut room);
+        let mut into = vec![0; len];
+        let receive = self.irecv(1, 0, tag, &mut into);
         let send = self.isend(0, 1, tag, &data, &SendMode::Standard);
         self.finish(&[&receive]);
         send.finish(self);
         assert_eq!(receive.result().unwrap(), Status { source: 0, tag, len: len as u64, cancelled: false });
-        assert!(room == data, "{len} bytes arrive as they were sent");
+        assert!(into == data, "{len} bytes arrive as they were sent");
     }
 
     pub fn counter(&self, rank: usize, name: &str) -> u64 {
@@ -160,7 +160,7 @@ impl Ranks {
     }
 }
 
-/// A send, over already or not.
+/// A send that may be complete already.
 pub struct Sending(pub Option<Box<Request>>);
 
 impl Sending {
@@ -180,9 +180,9 @@ pub fn bytes(data: &[u8]) -> Buffer<'static> {
     Buffer::bytes(data.as_ptr(), data.len() as u64)
 }
 
-/// For receives.
-pub fn space(room: &mut [u8]) -> Buffer<'static> {
-    Buffer::bytes(room.as_mut_ptr(), room.len() as u64)
+/// Describes a receive buffer.
+pub fn space(into: &mut [u8]) -> Buffer<'static> {
+    Buffer::bytes(into.as_mut_ptr(), into.len() as u64)
 }
 
 pub fn pattern(len: usize, seed: u8) -> Vec<u8> {

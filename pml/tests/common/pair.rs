@@ -1,4 +1,4 @@
-//! Two ranks on one device, of which the receiver has learnt that the sender stores: it sends invitations.
+//! Two ranks on one device. The receiver has learnt that the sender stores, so it sends invitations.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -14,7 +14,7 @@ pub const ALL: Flags =
     Flags::GET.union(Flags::PUT).union(Flags::DEVICE_GET).union(Flags::DEVICE_PUT).union(Flags::OFFER);
 pub const ROOM: usize = 20_000;
 
-/// A link whose senders store.
+/// Returns a link whose senders store.
 pub fn link() -> Link {
     Link::new("net", ALL | Flags::DEVICE_TO_DEVICE).with(|link| {
         link.capabilities.device_min_rdma_size = 1;
@@ -22,7 +22,7 @@ pub fn link() -> Link {
     })
 }
 
-/// Two ranks, of which the second knows that the first stores. One pair at a time: the process has one default stream.
+/// Two ranks; the second knows that the first stores. Only one pair exists at a time: the process has one default stream.
 pub struct Pair {
     _alone: MutexGuard<'static, ()>,
     pub devices: Devices,
@@ -41,7 +41,7 @@ impl Pair {
         pair.send(&mut source, 100, 1, &send);
         pair.receive(&mut target, (0, 1), &receive);
         pair.ranks.finish(&[&send, &receive]);
-        assert_eq!(pair.invitations(), 0, "nothing was known of the sender");
+        assert_eq!(pair.invitations(), 0, "the receiver knew nothing of the sender");
         pair
     }
 
@@ -57,7 +57,7 @@ impl Pair {
         assert_eq!(outcome, Outcome::Started);
     }
 
-    /// From a rank, with a tag; all of the memory. The default stream is idle: nobody is invited before.
+    /// Posts a receive into all of the memory, once the default stream is idle: invitations need that.
     pub fn receive(&self, to: &mut Memory, (source, tag): (i32, i32), request: &Request) {
         let len = match to {
             Memory::Host(bytes) => bytes.len(),

@@ -240,8 +240,8 @@ fn the_table_says_why_the_other_protocols_were_not_chosen() {
     let rows = explain(&link(Flags::GET), &Parameters::default(), HOST, HOST, 1 << 20..=1 << 20);
     let others = &rows[0].others;
     assert!(others.contains(&"sender: eager: exceeds the eager limit".to_owned()), "{others:?}");
-    assert!(others.contains(&"receiver: offered: no link has words for offers".to_owned()), "{others:?}");
-    let fragments = "receiver: fragments: costs more: a copy on each side, headers before it: 1";
+    assert!(others.contains(&"receiver: offered: no link supports offers".to_owned()), "{others:?}");
+    let fragments = "receiver: fragments: costs more: one copy on each side, headers before it: 1";
     assert!(others.contains(&fragments.to_owned()), "{others:?}");
     let table = Explained::table(&rows, &["sm"], &[]);
     assert!(others.iter().all(|other| table.contains(other)), "{table}");

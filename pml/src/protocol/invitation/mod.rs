@@ -25,6 +25,6 @@ mod receiver;
 mod sender;
 mod state;
 
-pub(crate) use receiver::{answer, end, expect, forget, invite, is_withdrawn, receive};
+pub(crate) use receiver::{answer, end, expect, forget, invite, receive, withdraw_before_cancel};
 pub(crate) use sender::{advance, announced, invited};
 pub(crate) use state::{Expected, Invitations, ReceiveKey, is_able, note_stored_whole};

@@ -6,23 +6,23 @@ use crate::protocol::put;
 use crate::protocol::transfer::{Channel, OneCopy, Outgoing, State};
 use crate::wire::{Exposed, Id, Invite, Malformed, Put};
 
-/// Handles an invitation: the receiver names the memory for a message.
+/// Handles the receiver's invitation, which names the memory for a message.
 pub(crate) fn invited(cx: &mut Context<'_>, channel: &mut Channel, invite: Invite) -> Result<(), Malformed> {
     let State { sends, invitations, .. } = &mut channel.state;
     match sends.find(|sent| sent.is_announced() && invite.envelope.names(&sent.envelope)) {
         Some(id) => accept(cx, channel, id, Box::new(invite)),
         None => {
-            // The message comes later, or took another protocol. The receiver knows which.
-            invitations.taken = Some(Box::new(invite));
+            // The message will be announced later, or took another protocol. The receiver knows which.
+            invitations.received = Some(Box::new(invite));
             Ok(())
         }
     }
 }
 
-/// Stores a message that was just announced, if it is invited already.
+/// Stores a message that was just announced, if the peer has invited it already.
 #[inline]
 pub(crate) fn announced(cx: &mut Context<'_>, channel: &mut Channel, id: Id) {
-    if channel.state.invitations.taken.is_some() {
+    if channel.state.invitations.received.is_some() {
         take(cx, channel, id);
     }
 }
@@ -31,15 +31,15 @@ pub(crate) fn announced(cx: &mut Context<'_>, channel: &mut Channel, id: Id) {
 fn take(cx: &mut Context<'_>, channel: &mut Channel, id: Id) {
     let State { sends, invitations, .. } = &mut channel.state;
     let Some(sent) = sends.get_mut(id).filter(|sent| sent.is_announced()) else { return };
-    if let Some(invite) = invitations.taken.take_if(|invite| invite.envelope.names(&sent.envelope)) {
+    if let Some(invite) = invitations.received.take_if(|invite| invite.envelope.names(&sent.envelope)) {
         // The message was not requested in any other way, and this requests all of it.
         let accepted = accept(cx, channel, id, invite);
         debug_assert!(accepted.is_ok(), "{accepted:?}");
     }
 }
 
-/// Stores an announced message as soon as the receiver opens the invitation. If the receiver does not expect that, it
-/// requests the data another way.
+/// Stores an announced message now, or as soon as the receiver opens the invitation. Ignores an invitation that does not
+/// fit the message; the receiver then requests the data another way.
 fn accept(cx: &mut Context<'_>, channel: &mut Channel, id: Id, invite: Box<Invite>) -> Result<(), Malformed> {
     let Channel { links: Links { active, .. }, state: State { sends, invitations, .. } } = channel;
     let invitable = |sent: &Outgoing| matches!(sent.one_copy, OneCopy::Stores { invitable: true });
@@ -61,7 +61,7 @@ fn accept(cx: &mut Context<'_>, channel: &mut Channel, id: Id, invite: Box<Invit
     put::asked(cx, channel, &Put { sender: id, receiver, offset: 0, len, total: len, to: invite.to })
 }
 
-/// Checks whether the peers' buffers are open. Returns how many were.
+/// Stores the messages whose invitations have opened. Returns how many invitations do not wait any more.
 #[inline]
 pub(crate) fn advance(cx: &mut Context<'_>, channel: &mut Channel) -> usize {
     if channel.state.invitations.are_pending() { advance_pending(cx, channel) } else { 0 }

@@ -9,9 +9,9 @@ use crate::core::{Completion, Link, Peer};
 use crate::status::ANY;
 use crate::wire::{Envelope, Id, Invite};
 
-/// Unused invitations in a row that start a pause, as does one to the first receive of several. The pause lasts for a
-/// number of stored messages, which doubles each time.
+/// Unused invitations in a row that start a pause. An invitation for the first of several receives also starts one.
 const PATIENCE: u32 = 8;
+/// Stored messages in the first pause. Each further pause is twice as long, up to [`MOST_DOUBLED`] times.
 const PAUSE: u32 = 64;
 const MOST_DOUBLED: u32 = 7;
 
@@ -25,39 +25,39 @@ pub(crate) struct ReceiveKey {
 /// The invitations between this process and one peer.
 #[derive(Default)]
 pub(crate) struct Invitations {
-    /// The open invitation to the peer.
-    pub(super) given: Option<Box<Given>>,
-    /// Invitations by the peer for messages that have not been announced.
-    pub(super) taken: Option<Box<Invite>>,
-    /// Invitations for announced messages that wait for the peer to open them.
+    /// The invitation sent to the peer.
+    pub(super) sent: Option<Box<SentInvite>>,
+    /// The peer's last invitation, if it is for a message that has not been announced.
+    pub(super) received: Option<Box<Invite>>,
+    /// The peer's invitations for announced messages, until the peer opens or withdraws them.
     pub(super) pending: Vec<(Id, Box<Invite>)>,
-    /// The receive that may come with the next one.
+    /// The receive for which the next invitation may be sent.
     pub(super) expected: Option<Expected>,
-    /// The number of invitations given.
+    /// The number of the last expected receive.
     pub(super) last: u64,
     pub(super) backoff: Backoff,
 }
 
-/// The meaning of [`Peer::hint`], which is read without the peer's lock: invitations do not pay, one pays, or one is
-/// given. The hint may be late.
+/// Values of [`Peer::hint`], which is read without the peer's lock and may be out of date: invitations do not pay, an
+/// invitation pays, or an invitation was sent.
 pub(super) const NONE: u8 = 0;
 const PAYS: u8 = 1;
-pub(super) const GIVEN: u8 = 2;
+pub(super) const SENT: u8 = 2;
 
 impl Invitations {
-    /// Publishes the hint.
-    pub(super) fn tell(&self, peer: &Peer) {
-        let state = match (&self.given, self.backoff.pays()) {
-            (Some(_), _) => GIVEN,
+    /// Updates the hint.
+    pub(super) fn publish_hint(&self, peer: &Peer) {
+        let state = match (&self.sent, self.backoff.pays()) {
+            (Some(_), _) => SENT,
             (None, true) => PAYS,
             (None, false) => NONE,
         };
         peer.hint.store(state, Relaxed);
     }
 
-    /// Returns whether the peer has named the memory for this message.
+    /// Returns whether the peer has invited this message.
     pub(crate) fn is_invited(&self, message: &Envelope) -> bool {
-        self.taken.as_ref().is_some_and(|invite| invite.envelope.names(message))
+        self.received.as_ref().is_some_and(|invite| invite.envelope.names(message))
     }
 
     /// Returns whether a message waits for an invitation to open.
@@ -67,32 +67,32 @@ impl Invitations {
     }
 }
 
-/// An invitation given by this process.
-pub(crate) struct Given {
-    /// The message; its tag may be any.
+/// An invitation sent by this process.
+pub(crate) struct SentInvite {
+    /// The message's envelope. The tag may be [`ANY`].
     pub(super) envelope: Envelope,
-    /// The receive.
+    /// The posted receive.
     pub(super) key: ReceiveKey,
-    /// The peer's name for the message's transfer.
+    /// The receiver's transfer, as the peer names it in headers.
     pub(super) receiver: Id,
     pub(super) len: u64,
-    /// Whether other receives were posted before its message came.
+    /// Whether other receives were posted before its message arrived.
     pub(super) in_window: bool,
     /// The serial of the link that made the offer.
     pub(super) link: u32,
-    /// `None` once the peer has claimed it.
+    /// `None` after an attempt to withdraw it failed because the peer had claimed it.
     pub(super) offer: Option<Offer>,
     /// Whether the default stream was idle, so that the peer may claim it.
     pub(super) open: bool,
     pub(super) registration: Registration,
 }
 
-/// A receive that is about to be posted, for which the sender may be invited.
+/// A receive that is about to be posted. Its sender may be invited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Expected {
-    /// The address of its request, which identifies an active receive, and a number, for the next receive at that
-    /// address.
+    /// The address of its request, which identifies an active receive.
     request: usize,
+    /// A serial number, because a later receive may use the same request.
     number: u64,
 }
 
@@ -107,7 +107,7 @@ impl Invitations {
         self.expected.take_if(|other| *other == expected).is_some()
     }
 
-    /// Notes that a receive has matched an announced message, so that its sender is not invited any more.
+    /// Notes that a receive has matched an announced message. Its sender is not invited any more.
     pub(crate) fn note_matched(&mut self, request: NonNull<Completion>) {
         if self.expected.is_some_and(|expected| expected.request == request.as_ptr() as usize) {
             self.expected = None;
@@ -116,7 +116,7 @@ impl Invitations {
 }
 
 impl Envelope {
-    /// Returns whether an invitation, with a tag or any, is for this message.
+    /// Returns whether an invitation with this envelope is for the message. The envelope's tag may be [`ANY`].
     pub(crate) fn names(&self, message: &Envelope) -> bool {
         let fits = self.tag == message.tag || (self.tag == ANY && message.tag >= 0);
         fits && Envelope { tag: self.tag, ..*message } == *self
@@ -126,7 +126,7 @@ impl Envelope {
 /// Notes that the peer stored a whole message on request.
 pub(crate) fn note_stored_whole(peer: &Peer, invitations: &mut Invitations) {
     invitations.backoff.stored();
-    invitations.tell(peer);
+    invitations.publish_hint(peer);
 }
 
 /// The flags that a link needs.
@@ -137,16 +137,16 @@ pub(crate) fn is_able(active: &[Link]) -> bool {
     matches!(active, [link] if link.has(ABLE) && !link.has(Flags::FAILOVER))
 }
 
-/// Decides whether invitations pay, with pauses that double each time that one was useless.
+/// Decides whether invitations pay. Pauses after unused invitations, each time for twice as long.
 #[derive(Debug, Default)]
 pub(super) struct Backoff {
     /// Whether the peer stores its messages.
     stores: bool,
     /// Unused invitations in a row.
-    missed: u32,
+    unused: u32,
     /// Messages to be stored before the next invitation.
     pause: u32,
-    /// Pauses since a useful invitation.
+    /// Pauses since the last used invitation.
     pauses: u32,
 }
 
@@ -161,20 +161,20 @@ impl Backoff {
         self.pause = self.pause.saturating_sub(1);
     }
 
-    pub(super) fn missed(&mut self) {
-        self.missed += 1;
-        if self.missed == PATIENCE {
-            self.rest();
+    pub(super) fn unused(&mut self) {
+        self.unused += 1;
+        if self.unused == PATIENCE {
+            self.pause();
         }
     }
 
-    pub(super) fn rest(&mut self) {
-        (self.missed, self.pause) = (0, PAUSE << self.pauses);
+    pub(super) fn pause(&mut self) {
+        (self.unused, self.pause) = (0, PAUSE << self.pauses);
         self.pauses = (self.pauses + 1).min(MOST_DOUBLED);
     }
 
-    pub(super) fn taken(&mut self) {
-        (self.missed, self.pauses) = (0, 0);
+    pub(super) fn used(&mut self) {
+        (self.unused, self.pauses) = (0, 0);
     }
 }
 
@@ -192,22 +192,22 @@ mod tests {
     }
 
     #[test]
-    fn invitations_that_nobody_takes_are_given_now_and_then() {
+    fn unused_invitations_pause_for_longer_each_time() {
         let mut backoff = Backoff::default();
         assert_eq!(stored_until_it_pays(&mut backoff), 1, "the peer has stored nothing before");
         for round in 0..10 {
             for _ in 0..PATIENCE {
                 assert!(backoff.pays());
-                backoff.missed();
+                backoff.unused();
             }
             assert_eq!(stored_until_it_pays(&mut backoff), PAUSE << round.min(MOST_DOUBLED));
         }
         for _ in 0..PATIENCE * 2 {
-            backoff.missed();
-            backoff.taken();
+            backoff.unused();
+            backoff.used();
             assert!(backoff.pays());
         }
-        backoff.rest();
+        backoff.pause();
         assert_eq!(stored_until_it_pays(&mut backoff), PAUSE);
     }
 }

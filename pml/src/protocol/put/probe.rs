@@ -24,7 +24,7 @@ pub(crate) fn can_pack(message: &Message) -> bool {
 #[inline]
 pub(crate) fn probe_send(message: &Message) -> Probe<Start> {
     if !message.from.on_device {
-        return Err("host memory is stored only where the receiver asks for it");
+        return Err("the receiver must request a PUT of host memory first");
     }
     message.from.reached_by(Flags::PUT, Flags::DEVICE_PUT, message.copy_only, message.links.any)?;
     message.repays()?;
@@ -35,10 +35,10 @@ pub(crate) fn probe_send(message: &Message) -> Probe<Start> {
         return Err("exceeds device_push_limit, or the peer copies");
     }
     if message.is_small() && !message.to_device {
-        return Err("the receiver's buffers seem to be in host memory");
+        return Err("the receiver's buffers were in host memory so far");
     }
     let cost = Cost { passes: Passes::One, time: message.costs.put, headers: 1 };
-    Ok(Quote { how: Start::Store, cost, reason: "small: to be stored takes less time than to be fetched" })
+    Ok(Quote { how: Start::Store, cost, reason: "small: the sender stores it faster than the receiver fetches it" })
 }
 
 /// Offers to expose the receiver's buffer to a sender that can store.
@@ -49,14 +49,14 @@ pub(crate) fn probe_receive(incoming: &Announcement) -> Probe<Data> {
     }
     incoming.reaches()?;
     if packs && !(to.on_device && to.one_run) {
-        return Err("the sender packs only into one run of device memory");
+        return Err("the sender can pack only into one run of device memory");
     }
     to.reached_by(Flags::PUT, Flags::DEVICE_PUT, copy_only, any)?;
     let reason = match (packs, to.on_device) {
-        (true, _) => "stored by a kernel, packed where it belongs",
-        (false, true) if any.contains(Flags::DEVICE_DIRECT) => "stored by the network device",
-        (false, true) if incoming.exposed => "stored in one copy (on one device the lower rank copies)",
-        _ => "stored where it belongs, in one copy",
+        (true, _) => "the sender's kernel packs it into the receiver's buffer",
+        (false, true) if any.contains(Flags::DEVICE_DIRECT) => "the sender's NIC stores it",
+        (false, true) if incoming.exposed => "the sender stores it in one copy (on one device the lower rank copies)",
+        _ => "the sender stores it in one copy",
     };
     let cost = Cost { passes: Passes::One, time: incoming.costs.put, headers: 1 };
     Ok(Quote { how: Data::Put, cost, reason })

@@ -106,7 +106,7 @@ pub(crate) fn fin(
     (offset, len): (u64, u64),
     result: Result<(), Abort>,
 ) -> Result<(), Malformed> {
-    let transfer = fragments::awaiting(channel, id, "a report of a store", (offset, len))?;
+    let transfer = fragments::awaiting(channel, id, "a FIN of a PUT", (offset, len))?;
     transfer.awaited -= len;
     if !pieces::fin(cx, channel, id, (offset, len), result.is_ok())
         && let Some(transfer) = channel.state.receives.get_mut(id)

@@ -1,4 +1,4 @@
-//! The sender: jobs of several pieces.
+//! The sender: stores the requested ranges as jobs of several pieces.
 
 use cableway_btl::{Error, Flags, Mover, Remote, RemoteHandle, Transfer};
 use cableway_common_cuda::{Devices, Location, Order};
@@ -11,10 +11,10 @@ use crate::protocol::settle;
 use crate::protocol::transfer::{Channel, OneCopy, Outgoing, PutJob, State};
 use crate::wire::{Header, Malformed, Put};
 
-/// Handles the receiver's request to store a range in its buffer.
+/// Handles the receiver's request for a PUT of a range to its buffer.
 pub(crate) fn asked(cx: &mut Context<'_>, channel: &mut Channel, put: &Put) -> Result<(), Malformed> {
     let Put { sender: id, receiver, offset, len, total, to } = *put;
-    let what = "a request to put";
+    let what = "a PUT request";
     let Channel { links, state: State { sends, queues, one_copy, .. } } = channel;
     let transfer = sends.get_mut(id).ok_or(Malformed::NoTransfer { what, id: id.0 })?;
     transfer.ask(what, (id, receiver), (offset, offset + len), total)?;
@@ -52,11 +52,11 @@ pub(crate) fn asked(cx: &mut Context<'_>, channel: &mut Channel, put: &Put) -> R
 
 /// Returns the flag that a link needs for a request, and whether a kernel packs the data.
 fn needed(transfer: &mut Outgoing, Put { sender: id, offset, to, .. }: &Put) -> Result<(Flags, bool), Malformed> {
-    let out_of_turn = Malformed::OutOfTurn { what: "a request to put", id: id.0 };
+    let out_of_turn = Malformed::OutOfTurn { what: "a PUT request", id: id.0 };
     let on_device = transfer.is_on_device();
     let flag = if on_device { Flags::DEVICE_PUT } else { Flags::PUT };
     let one_run = transfer.convertor.contiguous().is_some();
-    // Blocks are stored by one operation, unless they are packed into one run.
+    // One operation stores all blocks, unless a kernel packs them into one run.
     let packs = matches!(transfer.one_copy, OneCopy::Packs);
     if packs || (!one_run && to.blocks.is_none() && *offset != 0) {
         return if to.blocks.is_some() || !on_device {
@@ -72,7 +72,7 @@ fn needed(transfer: &mut Outgoing, Put { sender: id, offset, to, .. }: &Put) -> 
     Ok((flag | blocks, false))
 }
 
-/// Returns whether it costs less if the peer copies between a buffer at `local` and the handle's memory.
+/// Returns whether a GET by the peer costs less than a PUT from a buffer at `local` to the handle's memory.
 pub(super) fn peer_copies(link: &Link, local: &Location, handle: &RemoteHandle, len: u64) -> bool {
     let by = |mover| link.endpoint.transfer_cost(mover, local, handle);
     by(Mover::Stores).exceeds(&by(Mover::PeerFetches), len)
@@ -98,7 +98,7 @@ pub(crate) fn advance(cx: &mut Context<'_>, channel: &mut Channel) -> usize {
     pieces
 }
 
-/// Passes the job's next piece to its link. Returns `None` if there is nothing to pass now.
+/// Passes the job's next piece to its link. Returns `None` if there is no piece to pass now, or if the job failed.
 fn store_piece(cx: &Context<'_>, channel: &mut Channel, index: usize) -> Result<Option<Transfer>, (usize, Error)> {
     let Channel { links: Links { active, operations, .. }, state: State { sends, queues, .. } } = channel;
     let Some(job) = queues.put_jobs.get_mut(index) else { return Ok(None) };
@@ -124,6 +124,7 @@ fn store_piece(cx: &Context<'_>, channel: &mut Channel, index: usize) -> Result<
     };
     let len = (job.len - job.next).min(most.max(1));
     let order = transfer.order(&cx.core.devices);
+    // A kernel must not wait for the stream. Without the blocks the job fails, and the receiver requests fragments.
     let waits = form == Form::Packed && !is_idle(&cx.core.devices, transfer.convertor.location(), order);
     let found = if waits { None } else { region::find(&transfer.convertor, form, &cx.core.devices) };
     let local = region::local(&transfer.convertor, (form, &found), (job.offset + job.next, len), order);
@@ -161,7 +162,7 @@ fn is_idle(devices: &Devices, at: &Location, order: Order) -> bool {
     order == Order::None || devices.ask_default_stream(at).unwrap_or(false)
 }
 
-/// Handles that a piece is done.
+/// Handles the end of a piece.
 pub(crate) fn completed(cx: &mut Context<'_>, channel: &mut Channel, index: usize, result: Result<(), Error>) {
     let State { sends, queues, .. } = &mut channel.state;
     let Some(job) = queues.put_jobs.get_mut(index) else { return };
@@ -181,7 +182,7 @@ pub(crate) fn completed(cx: &mut Context<'_>, channel: &mut Channel, index: usiz
     advance(cx, channel);
 }
 
-/// Sends the receiver a FIN if the whole range is stored, or cannot be.
+/// Ends a job without pieces under way, if it failed or its whole range is stored: sends the receiver a FIN.
 fn settle_job(cx: &mut Context<'_>, channel: &mut Channel, index: usize) {
     let Channel { links, state: State { sends, queues, one_copy, .. } } = channel;
     let Some(job) = queues.put_jobs.get(index) else { return };
@@ -192,8 +193,8 @@ fn settle_job(cx: &mut Context<'_>, channel: &mut Channel, index: usize) {
     queues.puts.retain(|&other| other != index);
     let result = if failed { Err(Abort::Transport) } else { Ok(()) };
     if let Some(transfer) = sends.get_mut(id) {
-        // The receiver may request again what could not be stored. Once the message has failed, the receiver only
-        // learns how much was sent apart from this range.
+        // The receiver may request a range again that could not be stored. If the message has failed, its `Abort` must
+        // not count this range as sent.
         if failed || transfer.failure.is_some() {
             transfer.note_refused(len);
         } else {

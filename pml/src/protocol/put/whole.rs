@@ -1,4 +1,4 @@
-//! The sender: stores a whole message by one operation.
+//! The sender: stores a whole message with one operation.
 
 use cableway_btl::{Error, Flags, Remote, RemoteHandle, Transfer};
 
@@ -9,7 +9,7 @@ use crate::protocol::settle;
 use crate::protocol::transfer::{Channel, Stage, State};
 use crate::wire::{BtlTag, Exposed, Header, Id, Malformed, Put, PutsReader, WholePut};
 
-/// Handles requests to store several whole messages.
+/// Handles requests for PUTs of several whole messages.
 pub(crate) fn asked_for_several(
     cx: &mut Context<'_>,
     channel: &mut Channel,
@@ -71,7 +71,7 @@ pub(crate) fn store(
     }
     let order = transfer.order(&cx.core.devices);
     let Some(region) = transfer.region(0, len, order) else { return Ok(false) };
-    transfer.ask("a request to put", (id, receiver), (0, len), len)?;
+    transfer.ask("a PUT request", (id, receiver), (0, len), len)?;
     let operation = operations.insert(Operation::PutWhole { id, receiver, len });
     // SAFETY: the buffer stays valid and unwritten until the request completes, which waits for the operation.
     let put = unsafe { link.endpoint.put(&region.into(), &Remote::at(handle, 0), cx.peer.token(operation)) };
@@ -91,7 +91,7 @@ pub(crate) fn store(
         }
         // Do not retry: the link counts how often it meets the memory.
         Err(error @ Error::Unavailable { .. }) => Err(error),
-        // The general path waits for the link, or meets its error again.
+        // The job waits for the link, or meets the link's error again.
         Ok(_) | Err(_) => {
             transfer.stage = Stage::Announced;
             return Ok(false);
@@ -102,7 +102,7 @@ pub(crate) fn store(
     Ok(true)
 }
 
-/// Handles the end of the operation, and sends the receiver a FIN.
+/// Handles the end of the operation. Sends the receiver a FIN.
 pub(crate) fn completed(
     cx: &mut Context<'_>,
     channel: &mut Channel,
@@ -114,7 +114,7 @@ pub(crate) fn completed(
     transfer.busy -= 1;
     let stored = result.is_ok();
     cx.peer.counters.device_direct.add_exclusively(u64::from(stored));
-    // As for a job's pieces.
+    // As at the end of a job.
     if stored && transfer.failure.is_none() {
         transfer.note_settled(len);
         one_copy.succeeded();

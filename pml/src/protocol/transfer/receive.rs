@@ -72,13 +72,13 @@ pub(crate) struct Claimed {
 
 impl Incoming {
     pub(crate) fn new(request: Active, convertor: Convertor, posted: Moment, status: Status, sender: Id) -> Self {
-        let room = convertor.packed_size();
+        let capacity = convertor.packed_size();
         request.begin_transfer();
         Incoming {
             request,
             status,
             sender,
-            wanted: room.min(status.len),
+            wanted: capacity.min(status.len),
             convertor,
             order: CopyOrder::new(posted),
             arrived: 0,

@@ -1,4 +1,4 @@
-//! From what a receive may ask for to the list of entries that answer it.
+//! Maps each pattern to the list of its entries.
 
 use std::collections::HashMap;
 
@@ -6,26 +6,26 @@ use ahash::RandomState;
 
 use crate::status::ANY;
 
-/// What a receive asks for.
+/// The source and tag that a receive accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pattern {
     /// A rank, or [`ANY`].
     pub(crate) source: i32,
-    /// A tag, or [`ANY`], which stands for those of 0 and above.
+    /// A tag, or [`ANY`], which matches tags of 0 and above.
     pub(crate) tag: i32,
 }
 
-/// The four kinds of pattern.
+/// The number of classes of patterns.
 pub(crate) const CLASSES: usize = 4;
 
 impl Pattern {
-    /// Bit 0: any tag; bit 1: any source.
+    /// Returns the class: bit 0 is set for any tag, bit 1 for any source.
     #[inline]
     pub(crate) fn class(self) -> usize {
         usize::from(self.tag == ANY) | usize::from(self.source == ANY) << 1
     }
 
-    /// Every pattern that a message fits, by class.
+    /// Returns every pattern that a message fits, by class.
     #[inline]
     pub(crate) fn of_message(source: u32, tag: i32) -> [Option<Pattern>; CLASSES] {
         let source = source as i32;
@@ -48,15 +48,15 @@ impl Pattern {
     }
 }
 
-/// No node.
+/// The index of no node.
 pub(crate) const NIL: u32 = u32::MAX;
 
-/// What is kept for a pattern.
+/// The entries of one pattern.
 pub(crate) trait List: Default {
     fn is_empty(&self) -> bool;
 }
 
-/// First and last node of a list whose nodes link among themselves.
+/// The first and last node of a linked list.
 pub(crate) struct Linked {
     head: u32,
     tail: u32,
@@ -75,27 +75,27 @@ impl List for Linked {
     }
 }
 
-/// A list's place in the index; stays while the list has nodes.
+/// The position of a list in the index. It does not change while the list has nodes.
 pub(crate) type Slot = u32;
 
-/// Lists by pattern. A list that runs empty is kept for the next entry with its key, as programs repeat their tags;
-/// once the empty ones outnumber the others by far they are dropped together, so that a program which never repeats
-/// a tag costs no more than a constant per entry.
+/// Lists by pattern. Programs repeat their tags, so an empty list is kept for the next entry with its key. Empty lists
+/// are dropped together once more than half of all lists are empty. So a program that never repeats a tag costs a
+/// constant per entry.
 pub(crate) struct Index<L> {
     lists: Vec<L>,
     free: Vec<Slot>,
     by_key: HashMap<u64, Slot, RandomState>,
-    /// The list last used in each class: most programs repeat themselves.
+    /// The last list used in each class. Most programs use it again.
     recent: [(u64, Slot); CLASSES],
     empty: usize,
     #[cfg(test)]
     pub(crate) steps: std::cell::Cell<u64>,
 }
 
-/// No pattern has this key: no source is -2.
+/// A key that no pattern has: no source is -2.
 const NO_KEY: u64 = (u32::MAX as u64 - 1) << 32;
 
-/// Empty lists that are kept in any case.
+/// Number of empty lists that are kept in any case.
 const KEPT_EMPTY: usize = 64;
 
 impl<L> Default for Index<L> {
@@ -113,13 +113,13 @@ impl<L> Default for Index<L> {
 }
 
 impl<L: List> Index<L> {
-    /// The list of a pattern, if it has one.
+    /// Finds the list of a pattern.
     #[inline(always)]
     pub(crate) fn find(&mut self, pattern: Pattern) -> Option<Slot> {
         self.find_in(pattern.class(), pattern)
     }
 
-    /// As [`find`](Self::find), by who knows the pattern's class.
+    /// Finds the list of a pattern of a known class.
     #[inline(always)]
     pub(crate) fn find_in(&mut self, class: usize, pattern: Pattern) -> Option<Slot> {
         debug_assert_eq!(class, pattern.class());
@@ -135,7 +135,7 @@ impl<L: List> Index<L> {
         Some(slot)
     }
 
-    /// The list of a pattern, made if it has none.
+    /// Finds the list of a pattern, and creates it if necessary.
     #[inline(always)]
     pub(crate) fn find_or_insert(&mut self, pattern: Pattern) -> Slot {
         match self.find(pattern) {
@@ -173,13 +173,13 @@ impl<L: List> Index<L> {
         self.empty = 0;
     }
 
-    /// A list that there is, or was.
+    /// Returns the list at a slot, which another pattern may use by now.
     #[inline]
     pub(crate) fn get(&self, slot: Slot) -> Option<&L> {
         self.lists.get(slot as usize)
     }
 
-    /// Changes a list.
+    /// Changes a list, and keeps the count of empty lists correct.
     #[inline(always)]
     pub(crate) fn change<R>(&mut self, slot: Slot, act: impl FnOnce(&mut L) -> R) -> R {
         self.count_step();
@@ -194,7 +194,7 @@ impl<L: List> Index<L> {
         result
     }
 
-    /// Takes from a list's front; `pop` says with what it yields whether the list is empty now.
+    /// Removes the first entry of a list. `pop` returns the entry, and whether the list is empty now.
     #[inline(always)]
     pub(crate) fn pop<R>(&mut self, slot: Slot, pop: impl FnOnce(&mut L) -> Option<(R, bool)>) -> Option<R> {
         self.count_step();
@@ -203,12 +203,12 @@ impl<L: List> Index<L> {
         Some(first)
     }
 
-    /// Every pattern that has a list, and where that is.
+    /// Returns every pattern that has a list, with the list's slot.
     pub(crate) fn patterns(&self) -> Vec<(Pattern, Slot)> {
         self.by_key.iter().map(|(&key, &slot)| (Pattern::of_key(key), slot)).collect()
     }
 
-    /// Forgets every list.
+    /// Drops every list.
     pub(crate) fn clear(&mut self) {
         *self = Index::default();
     }
@@ -224,7 +224,7 @@ impl<L: List> Index<L> {
         self.by_key.len()
     }
 
-    /// Whether the empty lists are as many as it thinks, and every list has its key.
+    /// Checks the count of empty lists, and that every list has a key or is free.
     #[cfg(test)]
     pub(crate) fn check(&self) {
         let empty = self.by_key.values().filter(|&&slot| self.lists[slot as usize].is_empty()).count();
@@ -239,7 +239,7 @@ impl Index<Linked> {
         self.lists[slot as usize].head
     }
 
-    /// Links `node` behind the last; returns which that was.
+    /// Appends `node`. Returns the node that was last before, or [`NIL`].
     #[inline]
     pub(crate) fn push(&mut self, slot: Slot, node: u32) -> u32 {
         self.change(slot, |list| {
@@ -251,7 +251,7 @@ impl Index<Linked> {
         })
     }
 
-    /// Takes a node with these neighbours out; the caller relinks the neighbours themselves.
+    /// Removes a node with these neighbours from the list's ends. The caller relinks the neighbours.
     #[inline]
     pub(crate) fn unlink(&mut self, slot: Slot, before: u32, after: u32) {
         self.change(slot, |list| {

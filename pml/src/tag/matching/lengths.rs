@@ -1,12 +1,12 @@
-//! How much waits in a communicator, for readers that do not hold its lock.
+//! The lengths of a communicator's queues, for readers that do not hold its lock.
 
 use cableway_base::counters::Gauge;
 
-/// Changed by the matcher alone, whose caller holds the lock.
+/// Only the matcher changes these; its caller holds the lock.
 #[derive(Default)]
 pub(crate) struct Lengths {
-    /// Receives that no message has come for.
+    /// Number of posted receives.
     pub(crate) posted: Gauge,
-    /// Messages that nobody has received.
+    /// Number of unexpected messages.
     pub(crate) unexpected: Gauge,
 }

@@ -1,21 +1,21 @@
 //! MPI matching as a pure state machine: no sockets, clocks, locks or threads.
 //!
-//! Messages of one source are admitted in the order of their sequence numbers. An admitted message goes to the oldest
-//! posted receive whose pattern it fits; a receive takes the oldest message that fits it. Both take constant time
-//! however many of them wait and whatever wildcards they use: each waiting entry is linked into the lists of exactly
-//! those keys under which it can be looked up.
+//! The matcher admits the messages of one source in the order of their sequence numbers. An admitted message goes to the
+//! oldest posted receive whose pattern it fits. A receive takes the oldest message that fits its pattern. Both take
+//! constant time, no matter how many entries wait and which wildcards they use: each waiting entry is in the lists of
+//! exactly those keys under which it can be looked up.
 //!
 //! ```text
-//!                         posted receive in     message in
+//! key                     posted receive in     message in
 //! (source, tag)           one of these four     all that apply
 //! (source, any tag)                             only if tag >= 0
 //! (any source, tag)
 //! (any source, any tag)                         only if tag >= 0
 //! ```
 //!
-//! Of the (at most four) lists that a message could take its receive from, the one whose head was posted first wins.
-//! A message that waits is in all the lists that a receive could name, so that a receive looks at one head only; lists
-//! of kinds that no receive has asked for yet are made when one does.
+//! A message looks at the heads of at most four lists, and takes the receive that was posted first. A waiting message is
+//! in every list that a receive could name, so a receive looks at one head. The lists of a class of patterns are created
+//! when a receive first uses that class.
 
 mod index;
 mod lengths;
@@ -35,29 +35,29 @@ use unexpected::Unexpected;
 
 use crate::status::ANY;
 
-/// What becomes of a message that arrives.
+/// The outcome for a message that arrives.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Arrival<P> {
-    /// It goes to this receive, which is posted no more.
+    /// The message goes to this receive, which is removed.
     Matched(P),
-    /// Nobody waits for it: the caller must [`Matcher::store`] it.
+    /// No posted receive fits it. The caller must [`Matcher::store`] it.
     Unexpected,
-    /// One sent before it is still on its way: the caller must [`Matcher::park`] it.
+    /// An earlier message has not arrived. The caller must [`Matcher::park`] it.
     Early,
-    /// Its number was seen before. No correct peer does that.
+    /// Its sequence number was used before. No correct peer does that.
     Repeated,
 }
 
 /// A parked message whose turn has come.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Released<P, U> {
-    /// It goes to this receive.
+    /// The message goes to this receive.
     Matched(P, i32, U),
-    /// It was stored as unexpected.
+    /// The message was stored as unexpected.
     Unexpected,
 }
 
-/// The receives `P` and messages `U` that wait in one communicator.
+/// Waiting receives `P` and messages `U` of one communicator.
 pub(crate) struct Matcher<P, U> {
     posted: Posted<P>,
     unexpected: Unexpected<U>,
@@ -66,7 +66,7 @@ pub(crate) struct Matcher<P, U> {
 }
 
 impl<P, U> Matcher<P, U> {
-    /// An empty one for messages from `sources` ranks.
+    /// Creates an empty matcher for messages from `sources` ranks.
     pub(crate) fn new(sources: usize) -> Self {
         let lengths = Arc::<Lengths>::default();
         Matcher {
@@ -77,7 +77,7 @@ impl<P, U> Matcher<P, U> {
         }
     }
 
-    /// A message from `source` (a rank below the number given to `new`) has arrived with number `seq`.
+    /// Admits a message from `source`, a rank below the number given to `new`, with sequence number `seq`.
     #[inline]
     pub(crate) fn arrive(&mut self, source: u32, tag: i32, seq: u32) -> Arrival<P> {
         match self.sequences[source as usize].admit(seq) {
@@ -90,8 +90,8 @@ impl<P, U> Matcher<P, U> {
         }
     }
 
-    /// The receive that a message goes to, if it is the next of its source, nothing is parked behind it, and the
-    /// receive is posted: the short way through [`arrive`](Self::arrive). None: nothing has changed.
+    /// Admits a message by the fast path of [`arrive`](Self::arrive). Returns its receive if the message is the next of
+    /// its source, no message is parked behind it, and the receive is posted. Otherwise it has no effect.
     #[inline(always)]
     pub(crate) fn take_next(&mut self, source: u32, tag: i32, seq: u32) -> Option<P> {
         let sequence = &mut self.sequences[source as usize];
@@ -103,18 +103,18 @@ impl<P, U> Matcher<P, U> {
         Some(receive)
     }
 
-    /// Keeps a message that was answered [`Arrival::Unexpected`].
+    /// Keeps a message for which [`arrive`](Self::arrive) returned [`Arrival::Unexpected`].
     pub(crate) fn store(&mut self, source: u32, tag: i32, message: U) {
         self.unexpected.push(source, tag, message);
     }
 
-    /// Keeps a message that was answered [`Arrival::Early`].
+    /// Keeps a message for which [`arrive`](Self::arrive) returned [`Arrival::Early`].
     pub(crate) fn park(&mut self, source: u32, tag: i32, seq: u32, message: U) {
         self.sequences[source as usize].park(seq, (tag, message));
     }
 
-    /// Admits the parked message of `source` whose turn it is, if there is one. To be called after each admitted
-    /// arrival until it answers none.
+    /// Admits the next parked message of `source`, if it is here. Callers repeat this after each admitted arrival until
+    /// it returns `None`.
     #[inline]
     pub(crate) fn release(&mut self, source: u32) -> Option<Released<P, U>> {
         let (tag, message) = self.sequences[source as usize].release()?;
@@ -127,66 +127,67 @@ impl<P, U> Matcher<P, U> {
         })
     }
 
-    /// Takes the oldest waiting message that fits, with its source and tag.
+    /// Removes the oldest waiting message that fits, and returns it with its source and tag.
     #[inline(always)]
     pub(crate) fn take(&mut self, pattern: Pattern) -> Option<(u32, i32, U)> {
         self.unexpected.take(pattern)
     }
 
-    /// Looks at the oldest waiting message that fits.
+    /// Returns the oldest waiting message that fits, without removing it.
     pub(crate) fn peek(&mut self, pattern: Pattern) -> Option<(u32, i32, &U)> {
         self.unexpected.peek(pattern)
     }
 
-    /// Posts a receive for which [`take`](Self::take) just found nothing.
+    /// Posts a receive for which [`take`](Self::take) just found no message.
     #[inline(always)]
     pub(crate) fn post(&mut self, pattern: Pattern, receive: P) -> PostKey {
         self.posted.push(pattern, receive)
     }
 
-    /// The number of the next message of `source`, if that goes to the receive that was just posted with this pattern, as
-    /// long as it is posted and provided that the tag fits: whatever else may be posted later.
+    /// Returns the sequence number of the next message of the pattern's source, if that message is certain to go to the
+    /// receive that was just posted with this pattern. The receive must still be posted then, and the tag must fit.
+    /// Receives posted later do not matter.
     pub(crate) fn next_goes_to(&mut self, pattern: Pattern) -> Option<u32> {
         let sequence = self.sequences.get(usize::try_from(pattern.source).ok()?)?;
         let next = sequence.next_alone()?;
         self.posted.is_alone(pattern).then_some(next)
     }
 
-    /// Whether messages of `source` are parked, so that [`release`](Self::release) may yield one.
+    /// Returns whether messages of `source` are parked, so that [`release`](Self::release) may return one.
     #[inline]
     pub(crate) fn parks(&self, source: u32) -> bool {
         self.sequences[source as usize].parks()
     }
 
-    /// Whether a receive is still posted.
+    /// Returns whether a receive is still posted.
     pub(crate) fn is_posted(&self, key: PostKey) -> bool {
         self.posted.contains(key)
     }
 
-    /// Takes a receive back if it is still posted and `is` the one that was meant.
+    /// Removes a receive if it is still posted and `is` confirms that it is the intended one.
     pub(crate) fn cancel(&mut self, key: PostKey, is: impl FnOnce(&P) -> bool) -> Option<P> {
         self.posted.remove(key, is)
     }
 
-    /// Takes back every receive that names `source` (and, if so asked, those from any source), and forgets what `source`
-    /// sent out of turn. Messages of it that are waiting can still be received.
+    /// Removes every receive that names `source`, and with `with_any` those from any source. Drops the parked messages of
+    /// `source`. Its unexpected messages can still be received.
     pub(crate) fn abandon(&mut self, source: u32, with_any: bool) -> (Vec<P>, Vec<U>) {
         let parked = self.sequences[source as usize].clear();
         let receives = self.posted.remove_from(|from| from == source as i32 || (with_any && from == ANY));
         (receives, parked.into_iter().map(|(_, message)| message).collect())
     }
 
-    /// Takes back every receive from any source.
+    /// Removes every receive from any source.
     pub(crate) fn abandon_any(&mut self) -> Vec<P> {
         self.posted.remove_from(|from| from == ANY)
     }
 
-    /// Whom posted receives wait for, each once; [`ANY`] among them where some wait for anybody.
+    /// Returns the sources that posted receives name, each once. [`ANY`] is one of them if a receive names it.
     pub(crate) fn awaited(&self) -> Vec<i32> {
         self.posted.sources()
     }
 
-    /// Empties it.
+    /// Removes all receives and messages.
     pub(crate) fn drain(&mut self) -> (Vec<P>, Vec<(u32, U)>) {
         let mut messages = self.unexpected.drain();
         for (source, sequence) in self.sequences.iter_mut().enumerate() {
@@ -195,19 +196,19 @@ impl<P, U> Matcher<P, U> {
         (self.posted.drain(), messages)
     }
 
-    /// How many receives are posted and how many messages wait for one, to be read at any time.
+    /// Returns the numbers of posted receives and unexpected messages, which can be read without the caller's lock.
     pub(crate) fn lengths(&self) -> &Arc<Lengths> {
         &self.lengths
     }
 
-    /// Asserts that what is told of the queues is so.
+    /// Checks the redundant counts.
     #[cfg(test)]
     pub(crate) fn check(&self) {
         self.posted.check();
         self.unexpected.check();
     }
 
-    /// How many lists, nodes and slots were looked at so far: what a bound on the work is asserted on.
+    /// Returns how many lists, nodes and slots were visited so far. Tests bound the work by this number.
     #[cfg(test)]
     pub(crate) fn steps(&self) -> u64 {
         self.posted.steps() + self.unexpected.steps()

@@ -1,4 +1,4 @@
-//! Receives that wait for a message.
+//! The queues of posted receives.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -7,12 +7,12 @@ use super::index::{CLASSES, Index, List, Pattern, Slot};
 use super::lengths::Lengths;
 use crate::status::ANY;
 
-/// Names a posted receive, also after it is posted no more: its number is never used again.
+/// Identifies a posted receive. The key stays valid after the receive is removed: its number is never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PostKey {
-    /// Where its queue is, and in the last two bits the class of its pattern.
+    /// The slot of its queue, and in the last two bits the class of its pattern.
     pub(crate) node: u32,
-    /// Counts receives from 1 in the order in which they were posted.
+    /// Number of the receive, from 1, in the order of posting.
     pub(crate) number: u64,
 }
 
@@ -26,20 +26,20 @@ impl PostKey {
     }
 }
 
-/// A receive in its queue; none where it was withdrawn.
+/// A receive in its queue, or `None` if it was withdrawn.
 struct Posting<P> {
     number: u64,
     receive: Option<P>,
 }
 
-/// Receives with one pattern, the oldest first. The first and the last are never withdrawn ones.
+/// Receives with one pattern, the oldest first. The first and the last entry are never withdrawn.
 struct Queue<P> {
     postings: VecDeque<Posting<P>>,
     withdrawn: usize,
 }
 
-/// Capacity for so many receives is kept in a queue that runs empty.
-const KEPT_ROOM: usize = 256;
+/// The largest capacity that an empty queue keeps.
+const KEPT_CAPACITY: usize = 256;
 
 impl<P> Default for Queue<P> {
     fn default() -> Self {
@@ -55,15 +55,15 @@ impl<P> List for Queue<P> {
 }
 
 impl<P> Queue<P> {
-    /// The oldest, and whether it was the last.
+    /// Removes the oldest receive, and returns it with whether the queue is empty now.
     #[inline(always)]
     fn pop(&mut self) -> Option<(P, bool)> {
         let first = self.postings.pop_front()?;
         let empty = self.postings.is_empty();
-        if self.withdrawn != 0 || (empty && self.postings.capacity() > KEPT_ROOM) {
+        if self.withdrawn != 0 || (empty && self.postings.capacity() > KEPT_CAPACITY) {
             self.tidy();
         }
-        // The first is never a withdrawn one.
+        // The first entry is never withdrawn, so this is `Some`.
         Some((first.receive?, self.postings.is_empty()))
     }
 
@@ -87,7 +87,7 @@ impl<P> Queue<P> {
         Some(receive)
     }
 
-    /// Forgets the withdrawn ones at both ends.
+    /// Removes the withdrawn entries at both ends.
     fn trim(&mut self) {
         let withdrawn = |end: Option<&Posting<P>>| end.is_some_and(|posting| posting.receive.is_none());
         while withdrawn(self.postings.front()) {
@@ -108,9 +108,9 @@ impl<P> Queue<P> {
 
 pub(crate) struct Posted<P> {
     queues: Index<Queue<P>>,
-    /// How many are posted per class: a class without any is not looked up.
+    /// Number of posted receives per class. A class without receives is not looked up.
     counts: [usize; CLASSES],
-    /// Their sum is told in `posted`.
+    /// Its field `posted` is the sum of the counts.
     lengths: Arc<Lengths>,
     last_number: u64,
 }
@@ -131,7 +131,7 @@ impl<P> Posted<P> {
         PostKey { node: list * CLASSES as u32 + class as u32, number }
     }
 
-    /// Takes the receive that was posted first among those that the message fits.
+    /// Removes and returns the receive that was posted first of those that the message fits.
     #[inline(always)]
     pub(crate) fn take(&mut self, source: u32, tag: i32) -> Option<P> {
         let [_, wildcards @ ..] = self.counts;
@@ -157,8 +157,8 @@ impl<P> Posted<P> {
         self.pop(list, class)
     }
 
-    /// Whether of what is posted only the newest receive, which has this pattern and names its source, fits any of the
-    /// messages that it fits. May say no where nobody looked closely.
+    /// Returns whether no other posted receive fits a message that the newest receive fits. That receive has this
+    /// pattern, which names a source. May return false even if no other does.
     pub(crate) fn is_alone(&mut self, pattern: Pattern) -> bool {
         let [named, named_any_tag, wild @ ..] = self.counts;
         if wild != [0; CLASSES - 2] {
@@ -170,10 +170,10 @@ impl<P> Posted<P> {
         let alone = |queue: &Queue<P>| queue.postings.len() == 1;
         let empty = |queue: &Queue<P>| queue.postings.is_empty();
         let any_tag = Pattern { tag: ANY, ..pattern };
-        (named_any_tag == 0 || self.has(any_tag).is_none_or(empty)) && self.has(pattern).is_some_and(alone)
+        (named_any_tag == 0 || self.queue(any_tag).is_none_or(empty)) && self.queue(pattern).is_some_and(alone)
     }
 
-    fn has(&mut self, pattern: Pattern) -> Option<&Queue<P>> {
+    fn queue(&mut self, pattern: Pattern) -> Option<&Queue<P>> {
         let list = self.queues.find(pattern)?;
         self.queues.get(list)
     }
@@ -201,7 +201,7 @@ impl<P> Posted<P> {
         Some(receive)
     }
 
-    /// The sources that receives name, each once.
+    /// Returns the sources that receives name, each once.
     pub(crate) fn sources(&self) -> Vec<i32> {
         let waits = |&(_, list): &(Pattern, Slot)| self.queues.get(list).is_some_and(|queue| !queue.is_empty());
         let mut sources: Vec<i32> =
@@ -211,7 +211,7 @@ impl<P> Posted<P> {
         sources
     }
 
-    /// Takes every receive from a source for which `which` answers true.
+    /// Removes every receive from a source for which `which` returns true.
     pub(crate) fn remove_from(&mut self, which: impl Fn(i32) -> bool) -> Vec<P> {
         self.drain_if(|pattern| which(pattern.source))
     }
@@ -220,7 +220,7 @@ impl<P> Posted<P> {
         self.drain_if(|_| true)
     }
 
-    /// Takes the receives with these patterns, in the order in which they were posted.
+    /// Removes the receives with these patterns, and returns them in the order of posting.
     fn drain_if(&mut self, is: impl Fn(Pattern) -> bool) -> Vec<P> {
         let mut found = Vec::new();
         for (pattern, list) in self.queues.patterns().into_iter().filter(|&(pattern, _)| is(pattern)) {

@@ -1,25 +1,25 @@
-//! The order in which one source's messages are admitted.
+//! Admits the messages of one source in order.
 
 use std::collections::HashMap;
 
 use ahash::RandomState;
 
-/// What a sequence number says about its message.
+/// The position of a message in the sequence.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Admission {
-    /// It is the one awaited, which is now the next.
+    /// It is the awaited message. The one after it is awaited now.
     Next,
-    /// Others come before it.
+    /// Earlier messages have not arrived.
     Early,
-    /// It was there before.
+    /// It has arrived before.
     Repeated,
 }
 
-/// Messages overtake each other where several links lead to a peer, or where one waits for a device's copy. Numbers
-/// wrap; those up to half the range ahead are early, the others repeated.
+/// The sequence of one source. A message may overtake another if several links lead to a peer, or if one of them waits
+/// for a device's copy. Sequence numbers wrap: numbers up to half the range ahead are early, the others are repeated.
 pub(crate) struct Sequence<M> {
     awaited: u32,
-    /// None while nothing is parked, which is nearly always.
+    /// `None` while no message is parked, which is nearly always.
     #[expect(clippy::box_collection, reason = "one word per rank of every communicator, not six")]
     parked: Option<Box<HashMap<u32, M, RandomState>>>,
 }
@@ -42,18 +42,18 @@ impl<M> Sequence<M> {
         if ahead > u32::MAX / 2 || parked() { Admission::Repeated } else { Admission::Early }
     }
 
-    /// Whether `seq` is awaited and nothing waits for it to pass.
+    /// Returns whether `seq` is awaited and no message is parked.
     #[inline]
     pub(crate) fn is_next_alone(&self, seq: u32) -> bool {
         seq == self.awaited && self.parked.is_none()
     }
 
-    /// The number that is awaited, if nothing waits for it to pass.
+    /// Returns the awaited number, if no message is parked.
     pub(crate) fn next_alone(&self) -> Option<u32> {
         self.parked.is_none().then_some(self.awaited)
     }
 
-    /// The awaited message was admitted.
+    /// Notes that the awaited message was admitted.
     #[inline]
     pub(crate) fn advance(&mut self) {
         self.awaited = self.awaited.wrapping_add(1);

@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::status::ANY;
 
-/// Matching as MPI defines it: linear searches over two lists.
+/// Matches as MPI defines it, by linear searches over two lists.
 #[derive(Default)]
 struct Reference {
     posted: Vec<(Pattern, u32)>,
@@ -43,7 +43,7 @@ impl Reference {
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// A message; `early` swaps its arrival with the next of its source.
+    /// A message arrives. With `early`, the next message of its source arrives before it.
     Message {
         source: u32,
         tag: i32,
@@ -72,7 +72,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A matcher, what it was given, and what it answered.
+/// A matcher beside the reference.
 struct Tested {
     matcher: Matcher<u32, u32>,
     reference: Reference,
@@ -93,7 +93,7 @@ impl Tested {
                 self.matcher.park(source, tag, seq, id);
                 return;
             }
-            Arrival::Repeated => panic!("{seq} of {source} is new"),
+            Arrival::Repeated => panic!("message {seq} of source {source} is new"),
         }
         while let Some(released) = self.matcher.release(source) {
             match released {
@@ -108,7 +108,7 @@ impl Tested {
         }
     }
 
-    /// Only one message of a source is ever parked here: the one that overtook the one just admitted.
+    /// Returns the parked message of a source. There is at most one: it overtook the message that was just admitted.
     fn parked_id(&self, source: u32) -> (i32, u32) {
         let (tag, _, id) = self.held[source as usize].unwrap();
         (tag, id)
@@ -120,7 +120,7 @@ impl Tested {
                 let at = source as usize;
                 let seq = self.next_seq[at];
                 match self.held[at] {
-                    // The earlier one is on its way: this one overtakes it, then that one comes.
+                    // This message overtakes the earlier one, which arrives next.
                     Some((late_tag, late_seq, late_id)) => {
                         self.next_seq[at] += 1;
                         self.held[at] = Some((tag, seq, id));
@@ -193,7 +193,7 @@ proptest! {
 }
 
 const DEPTH: u32 = 100_000;
-/// Lists that one operation may look at: at most four found, four linked, four unlinked.
+/// Lists that one operation may visit: at most four found, four linked and four unlinked.
 const STEPS_EACH: u64 = 12;
 
 #[test]
@@ -204,10 +204,10 @@ fn work_per_receive_does_not_grow_with_the_number_posted() {
         let (source, tag) = kinds[id as usize % kinds.len()](id as i32);
         matcher.post(Pattern { source, tag }, id);
     }
-    // Source 0 with a tag that was posted, the last first: each is found among 25,000 of its kind.
+    // Messages of source 0 with posted tags, the last first. Each receive is found among 25,000 of its class.
     for (seq, id) in (0..DEPTH).step_by(4).rev().enumerate() {
         let before = matcher.steps();
-        let Arrival::Matched(_) = matcher.arrive(0, id as i32, seq as u32) else { panic!("{id} is posted") };
+        let Arrival::Matched(_) = matcher.arrive(0, id as i32, seq as u32) else { panic!("receive {id} is posted") };
         assert!(matcher.steps() - before <= STEPS_EACH);
     }
     for seq in 0..DEPTH / 4 {
@@ -225,14 +225,14 @@ fn work_per_message_does_not_grow_with_the_number_waiting() {
         assert_eq!(matcher.arrive(id % 4, (id / 4) as i32, id / 4), Arrival::Unexpected);
         matcher.store(id % 4, (id / 4) as i32, id);
     }
-    // The first of each kind sorts what waits, once.
+    // The first use of each class adds the waiting messages to its lists.
     for pattern in [(0, -5), (0, ANY), (ANY, -5), (ANY, ANY)].map(|(source, tag)| Pattern { source, tag }) {
         let before = matcher.steps();
         let _ = matcher.peek(pattern);
         assert!(matcher.steps() - before <= 3 * u64::from(DEPTH) + STEPS_EACH);
     }
     let mut taken = 0;
-    // From behind, by every kind of pattern.
+    // From the end, with every class of pattern.
     for (turn, round) in (0..DEPTH / 4).rev().enumerate() {
         let tag = round as i32;
         let patterns = [
@@ -242,7 +242,7 @@ fn work_per_message_does_not_grow_with_the_number_waiting() {
             Pattern { source: ANY, tag: ANY },
         ];
         let before = matcher.steps();
-        // A wildcard before may have taken the one that a tag names.
+        // An earlier wildcard may have taken the message that a tag names.
         taken += u32::from(matcher.take(patterns[turn % 4]).is_some());
         assert!(matcher.steps() - before <= STEPS_EACH);
     }
@@ -250,7 +250,7 @@ fn work_per_message_does_not_grow_with_the_number_waiting() {
 }
 
 #[test]
-fn tags_never_repeated_leave_nothing_behind() {
+fn lists_of_unrepeated_tags_are_dropped() {
     let mut matcher: Matcher<u32, ()> = Matcher::new(1);
     for id in 0..DEPTH {
         matcher.post(Pattern { source: 0, tag: id as i32 }, id);
@@ -260,7 +260,7 @@ fn tags_never_repeated_leave_nothing_behind() {
 }
 
 #[test]
-fn any_tag_leaves_internal_messages_alone() {
+fn any_tag_does_not_match_internal_tags() {
     let mut matcher: Matcher<u32, u32> = Matcher::new(1);
     matcher.post(Pattern { source: ANY, tag: ANY }, 1);
     assert_eq!(matcher.arrive(0, -9, 0), Arrival::Unexpected);
@@ -271,7 +271,7 @@ fn any_tag_leaves_internal_messages_alone() {
 }
 
 #[test]
-fn receives_withdrawn_from_the_middle_leave_the_others_and_no_room_taken() {
+fn cancelled_receives_leave_the_queue_and_the_others_match_in_order() {
     let mut matcher: Matcher<u32, ()> = Matcher::new(1);
     let pattern = Pattern { source: 0, tag: 1 };
     matcher.post(pattern, 0);
@@ -280,7 +280,7 @@ fn receives_withdrawn_from_the_middle_leave_the_others_and_no_room_taken() {
         assert_eq!(matcher.cancel(key, |&other| other != id), None, "another request");
         if id % 100 != 0 {
             assert_eq!(matcher.cancel(key, |&other| other == id), Some(id));
-            assert_eq!(matcher.cancel(key, |_| true), None, "withdrawn before");
+            assert_eq!(matcher.cancel(key, |_| true), None, "already cancelled");
         }
     }
     assert_eq!(matcher.lengths().posted.get(), DEPTH as usize / 100);

@@ -1,4 +1,4 @@
-//! Messages that wait for a receive.
+//! The queue of unexpected messages.
 
 use std::sync::Arc;
 
@@ -7,10 +7,10 @@ use slab::Slab;
 use super::index::{CLASSES, Index, Linked, NIL, Pattern, Slot};
 use super::lengths::Lengths;
 
-/// A node's place in one of its lists.
+/// A node's links in one of its lists.
 #[derive(Clone, Copy)]
 struct Link {
-    /// [`NIL`] in the lists that the node is not in.
+    /// [`NIL`] if the node is not in a list of this class.
     list: Slot,
     before: u32,
     after: u32,
@@ -22,19 +22,19 @@ struct Node<U> {
     message: U,
     source: u32,
     tag: i32,
-    /// Counts messages in the order in which they came.
+    /// Number of the message in the order of arrival.
     number: u64,
     links: [Link; CLASSES],
 }
 
-/// Programs ask in one or two ways only, so the lists of a class of patterns are kept from the first time that one of
-/// it is asked for; then the messages that wait are sorted into them, once.
+/// Unexpected messages. Most programs use one or two classes of patterns. So the lists of a class are created when a
+/// receive first uses it; then the waiting messages are added to them once.
 pub(crate) struct Unexpected<U> {
     nodes: Slab<Node<U>>,
     index: Index<Linked>,
-    /// Which classes have lists.
+    /// Whether each class has lists.
     listed: [bool; CLASSES],
-    /// The number of nodes is told in `unexpected`.
+    /// Its field `unexpected` is the number of nodes.
     lengths: Arc<Lengths>,
     last_number: u64,
 }

@@ -8,7 +8,7 @@ fn put(sender: u64, receiver: u64, len: u64, handle: &RemoteHandle) -> WholePut<
     WholePut { sender: Id(sender), receiver: Id(receiver), len, handle }
 }
 
-/// Handles as an allocation's parts have them, and others.
+/// Generates handles that differ little, as those of one allocation do, and others.
 fn handles() -> impl Strategy<Value = Vec<RemoteHandle>> {
     let bytes = prop_oneof![Just(RemoteHandle::MAX), 0..=RemoteHandle::MAX];
     (bytes, prop::collection::vec(prop::collection::vec((0..RemoteHandle::MAX, any::<u8>()), 0..4), 1..20)).prop_map(
@@ -51,7 +51,7 @@ proptest! {
             if !add(&mut puts) {
                 found.extend(read(puts.finish()).unwrap());
                 puts.batch().clear();
-                prop_assert!(add(&mut puts), "any one fits");
+                prop_assert!(add(&mut puts), "any request fits an empty message");
             }
             written.push(entry);
         }
@@ -122,12 +122,12 @@ fn what_no_engine_sends_is_refused() {
     let mut puts = Puts::EMPTY;
     assert!(puts.add(&put(1, 2, 3, &handle), (BtlTag(4), 5)));
     assert!(puts.add(&put(1, 2, 3, &RemoteHandle::new(&[2; 12]).unwrap()), (BtlTag(4), 5)));
-    assert!(!puts.add(&put(1, 2, 3, &handle), (BtlTag(9), 5)), "by another link");
+    assert!(!puts.add(&put(1, 2, 3, &handle), (BtlTag(9), 5)), "another link");
     assert!(!puts.add(&put(1, 2, 3, &RemoteHandle::new(&[1; 13]).unwrap()), (BtlTag(4), 5)), "another length");
     let good = puts.finish().to_vec();
     assert_eq!(read(&good).unwrap().len(), 2);
-    assert!(read(&[&good[..], &[0]].concat()).is_err(), "more than it counts");
-    // The last word of a handle of 12 bytes has four.
+    assert!(read(&[&good[..], &[0]].concat()).is_err(), "more bytes than entries");
+    // The last word of a handle of 12 bytes has four bytes.
     let mut beyond = good.clone();
     let last = beyond.len() - 1;
     beyond[last] = 1;
@@ -140,5 +140,5 @@ fn what_no_engine_sends_is_refused() {
     let differs = 16 + 12 + size_of::<PutEntry>() + offset_of!(PutEntry, differs);
     let mut nowhere = good;
     nowhere[differs] = 4;
-    assert!(read(&nowhere).is_err(), "a word that the handle does not have");
+    assert!(read(&nowhere).is_err(), "a word beyond the handle");
 }

@@ -40,7 +40,7 @@ fn exposed() -> impl Strategy<Value = Exposed> {
     )
 }
 
-/// Blocks, and as many bytes as they have.
+/// Generates blocks and their size in bytes.
 fn blocks() -> impl Strategy<Value = (Strided, u64)> {
     let dimension = (1..1000_u64, 0..1_000_000_i64);
     (0..i64::MAX / 2, 1..1_000_000_u64, [dimension.clone(), dimension.clone(), dimension]).prop_map(
@@ -132,7 +132,7 @@ proptest! {
         prop_assert!(parse(&bytes[..cut], cut).is_err());
     }
 
-    /// Whatever is changed says something else, or is refused.
+    /// Checks that a changed byte changes the header or is refused.
     #[test]
     fn no_byte_is_ignored(header in header(), at in 1..MAX_HEADER, change in 1..=u8::MAX) {
         let buffer = HeaderBuffer::new(&header);

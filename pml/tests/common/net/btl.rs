@@ -112,7 +112,7 @@ impl Btl for NetBtl {
         for token in failing {
             match token {
                 SEVERED if self.net.state.lock().blaming == Some(self.rank) => {
-                    let reason = "it broke the rules".into();
+                    let reason = "it sent malformed bytes".into();
                     upcalls.peer_failed(1 - self.rank, Error::Malformed { btl: "net", peer: 1 - self.rank, reason });
                 }
                 SEVERED => upcalls.peer_failed(1 - self.rank, gone(1 - self.rank)),
@@ -139,7 +139,7 @@ impl Btl for NetBtl {
             let State { left, queues, .. } = &mut *state;
             let me = (self.rank, self.index);
             let left = left.iter_mut().filter_map(|(&peer, told)| {
-                // What it had sent comes first.
+                // Deliver its earlier messages first.
                 let empty = |at| queues.get(&(peer, self.rank, self.index, at)).is_none_or(VecDeque::is_empty);
                 let all = (0..self.net.links[self.index].count).all(empty);
                 let at = told.iter().position(|&other| all && other == me)?;
@@ -198,5 +198,5 @@ impl Btl for NetBtl {
         true
     }
 }
-/// Stands for the report that a transport is broken.
+/// The token of the report that a transport is broken.
 const SEVERED: Token = Token(u64::MAX);

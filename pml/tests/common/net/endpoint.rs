@@ -102,7 +102,7 @@ impl NetEndpoint {
         Ok(Transfer::Done)
     }
 
-    /// A `get` or a `put`.
+    /// Starts a `get` or a `put`.
     fn move_data(&self, local: &Local<'_>, remote: &Remote<'_>, token: Token, get: bool) -> Result<Transfer, Error> {
         let (here, there, copy) = match (local, remote.blocks) {
             (Local::Packed(packed), _) => return self.packed(packed, (remote.handle, remote.offset), token, get),
@@ -140,10 +140,10 @@ impl NetEndpoint {
     ) -> Result<Transfer, Error> {
         assert!(self.link.capabilities.flags.contains(Flags::DEVICE_PACKED));
         assert!(local.len <= self.link.capabilities.device_rdma_limit);
-        assert_eq!(local.order, Order::None, "a kernel cannot be told from one that waits for the stream");
+        assert_eq!(local.order, Order::None, "kernels must not wait for a stream");
         let remote = self.remote(handle, offset, local.len)?;
         if !self.net.devices.classify(remote.address, remote.len).on_device() {
-            let reason = "the remote memory is no device's".into();
+            let reason = "the remote memory is not on a device".into();
             return Err(Error::Unavailable { btl: "net", operation: "packed", reason });
         }
         let user = Region { address: local.user, len: local.len, location: local.location, order: local.order };
@@ -158,24 +158,27 @@ impl NetEndpoint {
         self.transfer(to, from, copy, token)
     }
 
-    /// Whether the network itself can reach it; then nobody may have work in the default stream there.
+    /// Returns whether the NIC can access the region. Then the default stream must be idle.
     fn is_reached(&self, region: &Region) -> bool {
         if !self.link.capabilities.flags.contains(Flags::DEVICE_DIRECT) || !region.location.on_device() {
             return true;
         }
         let reached = region.location.class == MemoryClass::Device;
         assert!(region.len <= self.link.capabilities.device_max_rdma_size);
-        assert!(!reached || self.net.devices.ask_default_stream(&region.location).unwrap(), "it was not waited for");
+        assert!(
+            !reached || self.net.devices.ask_default_stream(&region.location).unwrap(),
+            "the default stream is not idle"
+        );
         reached
     }
 
     fn remote(&self, handle: &RemoteHandle, offset: u64, len: usize) -> Result<Region, Error> {
-        let refused = Error::Unavailable { btl: "net", operation: "get", reason: "it was told to refuse".into() };
+        let refused = Error::Unavailable { btl: "net", operation: "get", reason: "the test refuses it".into() };
         if self.link.refuses {
             return Err(refused);
         }
         let key = u64::from_le_bytes(handle.as_bytes().try_into().map_err(|_| refused.clone())?);
-        // As a real transport does, it trusts no handle.
+        // Like a real transport, do not trust the handle.
         let region = *self.net.state.lock().registered.get(&key).ok_or_else(|| refused.clone())?;
         if offset as usize + len > region.len {
             return Err(refused);
@@ -321,7 +324,7 @@ impl Endpoint for NetEndpoint {
 
     fn open_offer(&mut self, offer: Offer) {
         let mut state = self.net.state.lock();
-        let (by, stands) = state.offers.get_mut(&offer.0).expect("it is opened before it is ended");
+        let (by, stands) = state.offers.get_mut(&offer.0).expect("an offer is opened before it ends");
         assert_eq!((*by, *stands), (self.rank, OfferState::Prepared));
         *stands = OfferState::Open;
     }
@@ -337,7 +340,7 @@ impl Endpoint for NetEndpoint {
     }
 
     fn withdraw(&mut self, offer: Offer) -> Result<bool, Error> {
-        let (by, stands) = self.net.state.lock().offers.remove(&offer.0).expect("each is withdrawn once");
+        let (by, stands) = self.net.state.lock().offers.remove(&offer.0).expect("each offer is withdrawn once");
         assert_eq!(by, self.rank);
         Ok(stands != OfferState::Claimed)
     }

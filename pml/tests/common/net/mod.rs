@@ -17,31 +17,31 @@ use parking_lot::{Condvar, Mutex};
 use btl::NetBtl;
 use state::{Bytes, Severed, State};
 
-/// Offers that a process may have open.
+/// The number of offers that a process may have open.
 pub const MOST_OFFERS: usize = 4;
 
-/// What a transport (one per `Link`) is like.
+/// Describes a transport (one per `Link`).
 #[derive(Clone, Copy)]
 pub struct Link {
     pub name: &'static str,
-    /// Which of those of that name it is, where they are several.
+    /// Its place among the modules of that name.
     pub place: u8,
-    /// How many links to each peer.
+    /// Number of links to each peer.
     pub count: usize,
     pub capabilities: Capabilities,
-    /// Messages per thousand calls that are answered busy.
+    /// Calls of a thousand that return busy.
     pub busy: u32,
-    /// One-sided operations complete later, in `progress`.
+    /// Whether one-sided operations complete later, in `progress`.
     pub asynchronous: bool,
-    /// One-sided operations are refused although the flags promise them.
+    /// Whether one-sided operations are refused although the flags promise them.
     pub refuses: bool,
-    /// Nobody's claim of an offer succeeds.
+    /// Whether every claim of an offer fails.
     pub unclaimed: bool,
-    /// Messages can be kept beyond their upcall.
+    /// Whether messages can be retained beyond their upcall.
     pub retains: bool,
-    /// It costs less to have the sender store than to fetch.
+    /// Whether a PUT by the sender costs less than a GET.
     pub push: bool,
-    /// So many operations of kernels are done, and then one finds no room, again and again; 0: all are done.
+    /// Number of kernel operations that succeed before one cannot start, repeatedly. 0: all succeed.
     pub revokes: u32,
 }
 
@@ -81,11 +81,11 @@ pub struct Net {
     links: Vec<Link>,
     state: Mutex<State>,
     fragments: Arc<Fragments>,
-    /// Carries out one-sided operations.
+    /// The devices that carry out one-sided operations.
     devices: Devices,
-    /// To whom nothing can be sent for a while: calls wait. And how many do.
+    /// The peer whose endpoints stall, and the number of calls that wait.
     stalled: (Mutex<(Option<Rank>, usize)>, Condvar),
-    /// Whether messages of different links, or of different senders, are delivered in random order.
+    /// Whether messages of different links or senders are delivered in random order.
     pub shuffle: AtomicBool,
 }
 #[derive(Default)]
@@ -119,53 +119,53 @@ impl Net {
         (0..self.links.len()).map(btl).collect()
     }
 
-    /// Puts bytes of a caller's making on the wire.
+    /// Puts forged bytes on the wire.
     pub fn inject(&self, from: Rank, to: Rank, bytes: &[u8]) {
         self.state.lock().queues.entry((from, to, 0, 0)).or_default().push_back(bytes.into());
     }
 
-    /// Whether a transport that was to break has.
+    /// Returns whether a severed transport is broken by now.
     pub fn is_severed(&self, index: usize) -> bool {
         self.state.lock().is_severed(index)
     }
 
-    /// Takes the oldest message off the wire.
+    /// Removes the oldest message from the wire.
     pub fn intercept(&self, from: Rank, to: Rank) -> Option<Bytes> {
         self.state.lock().queues.get_mut(&(from, to, 0, 0))?.pop_front()
     }
 
-    /// Messages on the wire.
+    /// Returns the number of messages on the wire.
     pub fn in_flight(&self) -> usize {
         self.state.lock().queues.values().map(VecDeque::len).sum()
     }
 
-    /// Registrations that stand.
+    /// Returns the number of registrations.
     pub fn registered(&self) -> usize {
         self.state.lock().registered.len()
     }
 
-    /// Offers that were not ended.
+    /// Returns the number of offers that have not ended.
     pub fn offers(&self) -> usize {
         self.state.lock().offers.len()
     }
 
-    /// Fragments allocated and not sent.
+    /// Returns the number of fragments that were allocated and not sent.
     pub fn fragments(&self) -> usize {
         self.fragments.0.lock().len()
     }
 
-    /// From now on a transport fails whoever uses it.
+    /// Makes every use of a transport fail from now on.
     pub fn break_btl(&self, index: usize) {
         self.state.lock().broken = Some(index);
     }
 
-    /// Flips one bit of the `nth` message from now, if it has that many.
+    /// Flips one bit of the `nth` message from now, if the message is long enough.
     pub fn corrupt(&self, nth: usize, bit: usize) {
         self.state.lock().corrupt = Some((nth, bit));
     }
 
-    /// A transport breaks after so many events (one at least) between ranks 0 and 1, of whom some notice; the others'
-    /// messages go nowhere. What was under way is lost.
+    /// Breaks a transport between ranks 0 and 1 after `after` events (at least one). The ranks in `noticing` notice it;
+    /// messages of the other rank are lost, and so are messages under way.
     pub fn sever(&self, btl: usize, after: usize, noticing: &[Rank]) {
         let severed = Severed {
             btl,
@@ -180,12 +180,12 @@ impl Net {
         self.state.lock().severed.push(severed);
     }
 
-    /// The transports that are to break do so like networks that acknowledge: whose messages are lost will notice.
+    /// Makes severed transports behave like networks with acknowledgements: a sender notices that its messages are lost.
     pub fn senders_notice(&self) {
         self.state.lock().severed.iter_mut().for_each(|severed| severed.senders_notice = true);
     }
 
-    /// The transport of this rank will find that its peer has broken the rules, when it is to report a break.
+    /// Makes the transport of this rank report malformed bytes of its peer instead of a break.
     pub fn blame(&self, rank: Rank) {
         self.state.lock().blaming = Some(rank);
     }
@@ -194,7 +194,7 @@ impl Net {
         self.state.lock().carried.get(&index).copied().unwrap_or(0)
     }
 
-    /// A process dies: its messages are lost, everybody is told.
+    /// Kills a process: its messages are lost, and all others are told.
     pub fn kill(&self, rank: Rank) {
         let mut state = self.state.lock();
         let state = &mut *state;
@@ -206,12 +206,12 @@ impl Net {
         state.dead.insert(rank, told);
     }
 
-    /// A process is not there, as who tries to connect to it finds out.
+    /// Makes a process unreachable: connections to it fail.
     pub fn unreachable(&self, rank: Rank) {
         self.state.lock().unreachable.push(rank);
     }
 
-    /// Has a transport deliver nothing until [`release`](Self::release).
+    /// Stops a transport's deliveries until [`release`](Self::release).
     pub fn hold(&self, index: usize) {
         self.state.lock().held = Some(index);
     }
@@ -220,7 +220,7 @@ impl Net {
         self.state.lock().held.take_if(|held| *held == index);
     }
 
-    /// Has every call of an endpoint to `peer` wait until [`resume`](Self::resume), as no transport should.
+    /// Makes every call of an endpoint to `peer` wait until [`resume`](Self::resume). No real transport may do this.
     pub fn stall(&self, peer: Rank) {
         self.stalled.0.lock().0 = Some(peer);
     }
@@ -230,12 +230,12 @@ impl Net {
         self.stalled.1.notify_all();
     }
 
-    /// How many calls wait.
+    /// Returns how many calls wait.
     pub fn stalled_calls(&self) -> usize {
         self.stalled.0.lock().1
     }
 
-    /// Whether `from` was asked to connect to `to`.
+    /// Returns whether `from` was asked to connect to `to`.
     pub fn was_reached(&self, from: Rank, to: Rank) -> bool {
         self.state.lock().reached.contains(&(from, to))
     }

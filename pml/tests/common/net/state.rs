@@ -1,4 +1,4 @@
-//! What is under way in the network, and how it breaks.
+//! The state of the network: messages under way, and faults.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -7,71 +7,71 @@ use cableway_btl::{Rank, Region, Token};
 
 use super::transfer::Copying;
 
-/// How an offer stands.
+/// The state of an offer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OfferState {
     Prepared,
     Open,
     Claimed,
 }
-/// A message on its way.
+/// A message on the wire.
 pub(super) type Bytes = Arc<[u8]>;
 #[derive(Default)]
 pub(super) struct State {
     pub(super) published: HashMap<(Rank, String), Vec<u8>>,
-    /// By sender, receiver, transport and link.
+    /// Messages on the wire, by sender, receiver, transport and link.
     pub(super) queues: HashMap<(Rank, Rank, usize, usize), VecDeque<Bytes>>,
     pub(super) registered: HashMap<u64, Region>,
     pub(super) next_handle: u64,
-    /// One-sided operations to be carried out for a rank.
+    /// Pending one-sided operations of each rank.
     pub(super) operations: Vec<(Rank, usize, Token, Copying, Region, Region)>,
-    /// Operations of kernels so far.
+    /// Number of kernel operations so far.
     pub(super) packed: u32,
     pub(super) dead: HashMap<Rank, Vec<(Rank, usize)>>,
-    /// Who has ended in good order, and which transports of whom are still to be told.
+    /// Ranks that ended in good order, and the transports that have not reported it yet.
     pub(super) left: HashMap<Rank, Vec<(Rank, usize)>>,
-    /// Who has never been there.
+    /// Ranks that are unreachable.
     pub(super) unreachable: Vec<Rank>,
-    /// A transport that delivers nothing for a while.
+    /// A transport that delivers nothing at present.
     pub(super) held: Option<usize>,
-    /// Who has asked to be connected to whom.
+    /// Connections that were asked for, as sender and receiver.
     pub(super) reached: Vec<(Rank, Rank)>,
-    /// A transport that does not work.
+    /// A transport whose use fails.
     pub(super) broken: Option<usize>,
     /// The message (counted from now) and its bit that will be flipped.
     pub(super) corrupt: Option<(usize, usize)>,
-    /// Offers that have not been ended, and how they stand.
+    /// Offers that have not ended, with their states.
     pub(super) offers: HashMap<u64, (Rank, OfferState)>,
     pub(super) next_offer: u64,
-    /// What was sent by links with `FAILOVER`, by sender, receiver and transport, and how much of it was handed up.
+    /// Messages of links with `FAILOVER`, by sender, receiver and transport, and the number of those delivered.
     pub(super) history: HashMap<(Rank, Rank, usize), (Vec<Bytes>, usize)>,
-    /// The transports whose links are to break, or are broken.
+    /// Transports whose links will break or are broken.
     pub(super) severed: Vec<Severed>,
-    /// Whose transports say that a broken link's peer broke the rules.
+    /// The rank whose transport reports malformed bytes instead of a broken link.
     pub(super) blaming: Option<Rank>,
-    /// Messages that each transport was given.
+    /// Number of messages that each transport carried.
     pub(super) carried: HashMap<usize, usize>,
     pub(super) random: u64,
 }
-/// A transport that breaks in the course of events.
+/// A transport that breaks after a number of events.
 pub(super) struct Severed {
     pub(super) btl: usize,
-    /// How many of its events still happen; then it is broken.
+    /// Events before it breaks.
     pub(super) after: usize,
-    /// Who notices by himself.
+    /// Ranks that notice the break.
     pub(super) noticing: Vec<Rank>,
-    /// And whose messages are lost.
+    /// Whether a rank whose messages were lost notices the break.
     pub(super) senders_notice: bool,
-    /// Who has been told, or notices.
+    /// Ranks that were told of the break or noticed it.
     pub(super) told: Vec<Rank>,
     pub(super) reported: Vec<Rank>,
     pub(super) asked: Vec<Rank>,
-    /// Operations that will fail when that is reported.
+    /// Operations that fail when the break is reported.
     pub(super) failing: Vec<(Rank, Token)>,
 }
 
 impl State {
-    /// An event of a transport is about to happen.
+    /// Counts an event of a transport before it happens.
     pub(super) fn tick(&mut self, btl: usize) {
         let Some(severed) = self.severed.iter_mut().find(|severed| severed.btl == btl && !severed.is_broken()) else {
             return;
@@ -91,12 +91,12 @@ impl State {
         }
     }
 
-    /// Whether the transport is broken.
+    /// Returns whether the transport is broken.
     pub(super) fn is_severed(&self, btl: usize) -> bool {
         self.severed.iter().any(|severed| severed.btl == btl && severed.is_broken())
     }
 
-    /// Whether it is, and `rank` knows.
+    /// Returns whether the transport is broken and `rank` knows it.
     pub(super) fn knows_severed(&self, btl: usize, rank: Rank) -> bool {
         self.severed.iter().any(|severed| severed.btl == btl && severed.is_broken() && severed.told.contains(&rank))
     }

@@ -1,4 +1,4 @@
-//! Carrying out one-sided operations.
+//! Carries out one-sided operations.
 
 use cableway_btl::{Error, Region};
 use cableway_common_cuda::{Completion, Direction, Order, Packing, Spread, Strided, Within};
@@ -15,13 +15,13 @@ pub(super) enum Copying {
         position: u64,
         unpack: bool,
     },
-    /// So many bytes of blocks at regular distances.
+    /// This number of bytes in blocks at regular distances.
     Strided {
         to: Strided,
         from: Strided,
         len: u64,
     },
-    /// The kernel found no room.
+    /// The kernel could not start.
     Revoked,
 }
 impl Net {
@@ -55,7 +55,7 @@ impl Net {
                 batch.finish().unwrap().wait().unwrap();
             }
             Copying::Revoked => {
-                let reason = "no kernel found room".into();
+                let reason = "no kernel could start".into();
                 return Err(Error::Unavailable { btl: "net", operation: "packed", reason });
             }
         }
