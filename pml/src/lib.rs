@@ -1,8 +1,9 @@
 //! The point-to-point messaging layer (PML): MPI's message semantics over any set of byte transfer layers.
 //!
 //! An [`Engine`] matches messages with receives, chooses a protocol for each, and schedules its fragments. Two hosts
-//! drive it: a Rust library and a component of Open MPI. So it owns no threads and no memory of [`Request`]s, and it does
-//! not decide how processes find each other. Buffers are raw memory here. The hosts take care of lifetimes and types.
+//! drive it: a Rust library and a component of Open MPI. So it owns no threads and no memory of [`Request`]s, and it
+//! does not decide how processes find each other. Buffers are raw memory here. The hosts take care of lifetimes and
+//! types.
 //!
 //! # Layers
 //! Each layer uses only the layers above it in this list. `tests/repository.rs` checks that.

@@ -25,8 +25,8 @@ fn the_death_of_a_peer_ends_its_requests() {
         let (data, mut buffers) = (pattern(200_000, 1), vec![vec![0; 200_000]; 5]);
         let mut buffers = buffers.iter_mut();
         let mut received = || buffers.next().unwrap();
-        // Rank 1 will die. These requests fail: an unanswered send to it, a send under way, a receive from it, a receive
-        // from any source, and a receive under way. Requests with rank 2 succeed.
+        // Rank 1 will die. These requests fail: an unanswered send to it, a send under way, a receive from it, a
+        // receive from any source, and a receive under way. Requests with rank 2 succeed.
         let mut bad = vec![
             ranks.isend(0, 1, 1, &data, &SendMode::Standard).0.unwrap(),
             ranks.isend(0, 1, 1, &data[..100], &SendMode::Synchronous).0.unwrap(),

@@ -1,5 +1,5 @@
-//! Invitations: a receiver exposes the buffer of a posted receive before its message is announced. Runs on the simulated
-//! driver, or on a real one.
+//! Invitations: a receiver exposes the buffer of a posted receive before its message is announced. Runs on the
+//! simulated driver, or on a real one.
 #![cfg(feature = "cuda")]
 
 mod common;
@@ -135,8 +135,8 @@ fn messages_that_do_not_fit_the_invitation_arrive_without_it() {
     pair.nothing_is_left();
 }
 
-/// Checks a request that is reused for an unexpected message: the invitation for the earlier receive is no answer to that
-/// message.
+/// Checks a request that is reused for an unexpected message: the invitation for the earlier receive is no answer to
+/// that message.
 #[test]
 fn an_invitation_does_not_apply_to_a_reused_request() {
     let pair = Pair::new(link());

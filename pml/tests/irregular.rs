@@ -119,8 +119,8 @@ fn irregular_blocks_are_moved_by_one_kernel() {
                     assert!(target.read(span) == expected, "{what}");
                     assert!(source.read(span) == content, "{what}");
                 }
-                // All were announced and none was staged. Blocks that the sender could only store in one run were fetched
-                // or came in pieces.
+                // All were announced and none was staged. Blocks that the sender could only store in one run were
+                // fetched or came in pieces.
                 let counts = |name| (ranks.counter(0, name), ranks.counter(1, name));
                 let direct = counts("device_direct");
                 let what = format!("{len} bytes, {from_blocks} to {to_blocks}, {direct:?}");

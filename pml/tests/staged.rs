@@ -256,8 +256,8 @@ fn fails_on_request(test: &str) -> bool {
     simulated
 }
 
-/// Checks a batch with one bad copy: the driver refuses the batch, so its copies are retried one by one, and only the bad
-/// copy fails.
+/// Checks a batch with one bad copy: the driver refuses the batch, so its copies are retried one by one, and only the
+/// bad copy fails.
 #[test]
 fn a_failed_copy_does_not_fail_its_batch() {
     const TEST: &str = "a_failed_copy_does_not_fail_its_batch";

@@ -153,8 +153,8 @@ fn send(cx: &mut Context<'_>, channel: &mut Channel, id: Id) -> Result<Step, (us
     Ok(Step::Busy)
 }
 
-/// Returns how much of a message of `len` bytes a device copies at a time. Pieces let the copies of both sides overlap, but
-/// each has a fixed cost, which equals the time of some hundred thousand bytes.
+/// Returns how many of `len` bytes a device copies at a time. Pieces let the copies of both sides overlap, but each has
+/// a fixed cost, equal to the time of some hundred thousand bytes.
 fn device_piece(largest: usize, len: u64) -> usize {
     usize::try_from(len.div_ceil(2)).unwrap_or(largest).clamp(largest.div_ceil(2), largest)
 }

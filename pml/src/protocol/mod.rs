@@ -6,7 +6,7 @@
 //! | [`announce`], [`answer`] | the rendezvous: an announcement, and by which protocol the data comes |
 //! | [`get`] | the receiver fetches |
 //! | [`put`] | the sender stores |
-//! | [`offered`] | the sender copies into fragments, or the receiver fetches: whoever comes first |
+//! | [`offered`] | the sender copies into fragments, or the receiver fetches: whichever comes first |
 //! | [`pieces`] | the sender stores in scratch memory, the receiver unpacks |
 //! | [`fragments`] | the sender sends through internal buffers |
 //! | [`invitation`] | the receiver tells where the data goes before the message is announced |

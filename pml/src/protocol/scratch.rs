@@ -92,9 +92,7 @@ impl Scratches {
             // The next message tries again.
             Ok(None) => None,
             Err(error) => {
-                log::info!(
-                    "cannot allocate scratch memory: messages between irregular layouts of device memory go through the host: {error}"
-                );
+                log::info!("messages between irregular device layouts go through the host: no scratch memory: {error}");
                 areas.push((context, Found::Refused));
                 None
             }

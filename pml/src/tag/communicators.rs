@@ -12,8 +12,9 @@ use crate::core::{Done, Gone};
 use crate::error::{Abort, Error};
 
 impl Engine {
-    /// Makes `context` known: `group[r]` is the process (in the job's count, processes of other jobs after its own) that rank `r` stands for, `rank` is this
-    /// process's own. For an intercommunicator `group` is the remote group. Messages that came before are delivered.
+    /// Adds a communicator with this context. `group[r]` is the process of rank `r`, and `rank` is this process's rank.
+    /// Processes count from 0 in the job, and those of other jobs follow. For an intercommunicator `group` is the remote
+    /// group. Delivers messages that arrived before.
     ///
     /// A context may be used again after [`remove_communicator`](Self::remove_communicator), even while messages of the
     /// old communicator are on their way. Two processes count the communicators with one context that they share, so

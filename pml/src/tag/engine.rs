@@ -27,8 +27,8 @@ pub struct Engine {
 
 impl Engine {
     /// Publishes the transports' addresses (`btl.<name>`) and the engine's own card (`pml`). The host calls
-    /// [`Modex::fence`](cableway_btl::Modex::fence) after this and before the first message; peers are connected at first
-    /// use.
+    /// [`Modex::fence`](cableway_btl::Modex::fence) after this and before the first message. Peers are connected at
+    /// first use.
     ///
     /// # Errors
     /// The modex refused.

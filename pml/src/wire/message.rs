@@ -43,8 +43,8 @@ pub(crate) struct Exposed {
     pub(crate) blocks: Option<Strided>,
 }
 
-/// Identifies a transport in headers by its name, and by its module's place among those of that name. Processes may load
-/// their modules in any order.
+/// Identifies a transport in headers by its name, and by its module's place among those of that name. Processes may
+/// load their modules in any order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BtlTag(pub(crate) u32);
 
@@ -102,8 +102,8 @@ pub(crate) struct Ack {
     pub(crate) offer: Option<Offer>,
 }
 
-/// See [`Header::Invite`]. It answers an announcement that may not have been sent yet. The receiver knows the message of
-/// a receive in advance if no other receive fits that message.
+/// See [`Header::Invite`]. It answers an announcement that may not have been sent yet. The receiver knows the message
+/// of a receive in advance if no other receive fits that message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Invite {
     /// The message's envelope. The tag may be [`ANY`](crate::ANY).
@@ -111,8 +111,8 @@ pub(crate) struct Invite {
     pub(crate) receiver: Id,
     /// Length of the receive buffer in bytes.
     pub(crate) len: u64,
-    /// The offer that the sender must claim first. The receiver may have cancelled the receive, or requested the data in
-    /// another way.
+    /// The offer that the sender must claim first. The receiver may have cancelled the receive, or requested the data
+    /// in another way.
     pub(crate) offer: Offer,
     /// The receive buffer, which has no blocks.
     pub(crate) to: Exposed,

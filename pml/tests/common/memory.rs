@@ -22,8 +22,8 @@ impl Memory {
         }
     }
 
-    /// Creates memory as [`new`](Self::new) does, but uninitialised on a device. Returns `None` if the device has no such
-    /// memory.
+    /// Creates memory as [`new`](Self::new) does, but uninitialised on a device. Returns `None` if the device has no
+    /// such memory.
     pub fn try_new(devices: &Devices, kind: Option<BufferKind>, content: &[u8]) -> Option<Self> {
         match kind {
             None => Some(Memory::Host(content.to_vec())),

@@ -22,7 +22,8 @@ pub fn link() -> Link {
     })
 }
 
-/// Two ranks; the second knows that the first stores. Only one pair exists at a time: the process has one default stream.
+/// Two ranks; the second knows that the first stores. Only one pair exists at a time, because the process has one
+/// default stream.
 pub struct Pair {
     _alone: MutexGuard<'static, ()>,
     pub devices: Devices,

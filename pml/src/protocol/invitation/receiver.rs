@@ -62,8 +62,8 @@ pub(crate) unsafe fn invite(
     open
 }
 
-/// Opens the invitation if the default stream is idle. Asking the stream takes longer than the peer needs to prepare, so
-/// this happens after the invitation was sent.
+/// Opens the invitation if the default stream is idle. Asking the stream takes longer than the peer needs to prepare,
+/// so this happens after the invitation was sent.
 fn open(core: &Core, slot: &Slot, of: (&Envelope, ReceiveKey), region: &Region, done: &mut Done) -> bool {
     let idle = matches!(core.devices.ask_default_stream(&region.location), Ok(true));
     slot.with(core, done, |channel, _| open_invitation(channel, of, idle))

@@ -38,8 +38,8 @@ fn take(cx: &mut Context<'_>, channel: &mut Channel, id: Id) {
     }
 }
 
-/// Stores an announced message now, or as soon as the receiver opens the invitation. Ignores an invitation that does not
-/// fit the message; the receiver then requests the data another way.
+/// Stores an announced message now, or as soon as the receiver opens the invitation. Ignores an invitation that does
+/// not fit the message; the receiver then requests the data another way.
 fn accept(cx: &mut Context<'_>, channel: &mut Channel, id: Id, invite: Box<Invite>) -> Result<(), Malformed> {
     let Channel { links: Links { active, .. }, state: State { sends, invitations, .. } } = channel;
     let invitable = |sent: &Outgoing| matches!(sent.one_copy, OneCopy::Stores { invitable: true });

@@ -180,7 +180,7 @@ impl Net {
         self.state.lock().severed.push(severed);
     }
 
-    /// Makes severed transports behave like networks with acknowledgements: a sender notices that its messages are lost.
+    /// Makes severed transports behave like networks with acknowledgements: a sender notices lost messages.
     pub fn senders_notice(&self) {
         self.state.lock().severed.iter_mut().for_each(|severed| severed.senders_notice = true);
     }
