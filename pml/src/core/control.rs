@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use crate::wire::{BtlTag, Id, List, Puts, WholePut};
+use crate::wire::{List, Puts};
 
 #[derive(Default)]
 pub(crate) struct Control {
@@ -17,10 +17,11 @@ pub(crate) struct Control {
     has_gathered: bool,
 }
 
-struct Gathered {
-    puts: Puts,
-    put_fins: List,
-    fins: List,
+/// Answers that leave together.
+pub(super) struct Gathered {
+    pub(super) puts: Puts,
+    pub(super) put_fins: List,
+    pub(super) fins: List,
 }
 
 impl Control {
@@ -39,22 +40,8 @@ impl Control {
         *self = Control::default();
     }
 
-    /// Adds a PUT request. Returns false if it does not fit the gathered ones.
-    pub(super) fn add_put(&mut self, put: &WholePut<'_>, via: (BtlTag, u8)) -> bool {
-        self.gathered().puts.add(put, via)
-    }
-
-    /// Adds a FIN for a PUT.
-    pub(super) fn add_put_fin(&mut self, receiver: Id, len: u64) -> bool {
-        self.gathered().put_fins.add_put_fin(receiver, len)
-    }
-
-    /// Adds a FIN for the sender.
-    pub(super) fn add_fin(&mut self, sender: Id) -> bool {
-        self.gathered().fins.add_fin(sender)
-    }
-
-    fn gathered(&mut self) -> &mut Gathered {
+    /// Returns the gathered answers. The caller adds one.
+    pub(super) fn gathered(&mut self) -> &mut Gathered {
         self.has_gathered = true;
         self.gathered
             .get_or_insert_with(|| Box::new(Gathered { puts: Puts::EMPTY, put_fins: List::PUT_FIN, fins: List::FIN }))
@@ -67,15 +54,8 @@ impl Control {
         }
         let Some(mut gathered) = self.gathered.take() else { return };
         let Gathered { puts, put_fins, fins } = &mut *gathered;
-        if !puts.batch().is_empty() {
-            send(self, puts.finish());
-            puts.batch().clear();
-        }
-        for list in [put_fins, fins] {
-            if !list.batch().is_empty() {
-                send(self, list.finish());
-                list.batch().clear();
-            }
+        for message in [puts.take(), put_fins.take(), fins.take()].into_iter().flatten() {
+            send(self, message);
         }
         self.gathered = Some(gathered);
     }

@@ -4,7 +4,7 @@ use cableway_btl::{Error, Sent};
 use slab::Slab;
 use smallvec::SmallVec;
 
-use super::control::Control;
+use super::control::{Control, Gathered};
 use super::flow::Credit;
 use super::link::{Abilities, Link};
 use super::replacement::{Break, Failover};
@@ -117,24 +117,24 @@ impl<O> Links<O> {
 
     /// Sends a PUT request to the sender, for one link.
     pub(crate) fn ask_to_put(&mut self, put: &WholePut<'_>, via: (BtlTag, u8)) {
-        self.gather(|control| control.add_put(put, via));
+        self.gather(|gathered| gathered.puts.add(put, via));
     }
 
     /// Sends a FIN for a PUT to the receiver.
     pub(crate) fn send_put_fin(&mut self, receiver: Id, len: u64) {
-        self.gather(|control| control.add_put_fin(receiver, len));
+        self.gather(|gathered| gathered.put_fins.add_put_fin(receiver, len));
     }
 
     /// Sends a FIN to the sender.
     pub(crate) fn send_fin(&mut self, sender: Id) {
-        self.gather(|control| control.add_fin(sender));
+        self.gather(|gathered| gathered.fins.add_fin(sender));
     }
 
     /// Adds an answer to the gathered ones. If it does not fit, those leave first.
-    fn gather(&mut self, add: impl Fn(&mut Control) -> bool) {
-        if !add(&mut self.control) {
+    fn gather(&mut self, add: impl Fn(&mut Gathered) -> bool) {
+        if !add(self.control.gathered()) {
             self.send_gathered();
-            let added = add(&mut self.control);
+            let added = add(self.control.gathered());
             debug_assert!(added, "an empty message holds any header");
         }
     }

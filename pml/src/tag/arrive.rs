@@ -147,7 +147,7 @@ fn release_parked(engine: &Engine, slot: &Slot, context: u32, done: &mut Done) {
         match released {
             None => return,
             Some(Released::Unexpected) => engine.core().counters.unexpected.increment(),
-            Some(Released::Matched(receive, _, unexpected)) => {
+            Some(Released::Matched(receive, unexpected)) => {
                 note_taken(slot, &unexpected);
                 deliver::unexpected(engine, slot, (receive, source), unexpected, done);
             }

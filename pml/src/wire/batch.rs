@@ -1,7 +1,7 @@
 //! Messages of several headers of one kind: the answers of one poll of a peer's messages, or the PUTs of one launch.
 //!
-//! Each entry of `Puts` has its own handle, and handles of one allocation differ little. So an entry holds only the words
-//! of its handle that differ from the previous handle.
+//! Each entry of `Puts` has its own handle, and handles of one allocation differ little. So an entry holds only the
+//! words of its handle that differ from the previous handle.
 
 use std::mem::size_of;
 
@@ -12,7 +12,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::headers::kind;
 use super::message::{BtlTag, Id};
-use super::parse::{Malformed, reserved};
+use super::parse::{Malformed, reserved, unused};
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
@@ -62,7 +62,7 @@ const _: () = {
 };
 
 /// A message that is being built.
-pub(crate) struct Batch {
+struct Batch {
     bytes: [u8; MIN_MESSAGE],
     len: usize,
     count: u16,
@@ -71,14 +71,13 @@ pub(crate) struct Batch {
 impl Batch {
     const EMPTY: Batch = Batch { bytes: [0; MIN_MESSAGE], len: 0, count: 0 };
 
-    #[inline]
-    pub(crate) fn is_empty(&self) -> bool {
-        self.count == 0
-    }
-
-    #[inline]
-    pub(crate) fn clear(&mut self) {
-        (self.len, self.count) = (0, 0);
+    /// Writes the number of entries to the header's field at `at`, and returns the message. The next entry starts a new
+    /// message. Returns `None` without entries.
+    fn take(&mut self, at: usize) -> Option<&[u8]> {
+        let (len, count) = (std::mem::take(&mut self.len), std::mem::take(&mut self.count));
+        // The field is little-endian. The upper bytes of a longer one stay zero.
+        self.bytes[at..at + size_of::<U16>()].copy_from_slice(U16::from(count).as_bytes());
+        (count != 0).then(|| &self.bytes[..len])
     }
 
     #[inline]
@@ -113,7 +112,7 @@ impl Puts {
         (btl, ordinal): (BtlTag, u8),
     ) -> bool {
         let differs = match &self.handle {
-            _ if self.batch.is_empty() => {
+            _ if self.batch.count == 0 => {
                 let handle_len = handle.as_bytes().len() as u8;
                 let (kind, count, zero) = (kind::PUTS, 0.into(), 0.into());
                 let header = PutsHeader { kind, flags: 0, ordinal, handle_len, btl: btl.0.into(), count, zero };
@@ -143,17 +142,9 @@ impl Puts {
         true
     }
 
-    /// Returns the message.
-    pub(crate) fn finish(&mut self) -> &[u8] {
-        let count = U32::from(u32::from(self.batch.count));
-        let at = offset_of!(PutsHeader, count);
-        self.batch.bytes[at..at + size_of::<U32>()].copy_from_slice(count.as_bytes());
-        &self.batch.bytes[..self.batch.len]
-    }
-
-    #[inline]
-    pub(crate) fn batch(&mut self) -> &mut Batch {
-        &mut self.batch
+    /// Returns the message, if there is one, and starts a new one.
+    pub(crate) fn take(&mut self) -> Option<&[u8]> {
+        self.batch.take(offset_of!(PutsHeader, count))
     }
 }
 
@@ -169,7 +160,7 @@ impl List {
 
     #[inline]
     fn add(&mut self, entry: &[u8]) -> bool {
-        if self.batch.is_empty() {
+        if self.batch.count == 0 {
             let header = ListHeader { kind: self.kind, flags: 0, count: 0.into(), zero: 0.into() };
             self.batch.push(header.as_bytes());
         }
@@ -193,16 +184,9 @@ impl List {
         self.add(U64::from(sender.0).as_bytes())
     }
 
-    /// Returns the message.
-    pub(crate) fn finish(&mut self) -> &[u8] {
-        let at = offset_of!(ListHeader, count);
-        self.batch.bytes[at..at + size_of::<U16>()].copy_from_slice(U16::from(self.batch.count).as_bytes());
-        &self.batch.bytes[..self.batch.len]
-    }
-
-    #[inline]
-    pub(crate) fn batch(&mut self) -> &mut Batch {
-        &mut self.batch
+    /// Returns the message, if there is one, and starts a new one.
+    pub(crate) fn take(&mut self) -> Option<&[u8]> {
+        self.batch.take(offset_of!(ListHeader, count))
     }
 }
 
@@ -235,8 +219,7 @@ pub(crate) fn parse_batch(bytes: &[u8]) -> Result<Several<'_>, Malformed> {
     let short = || Malformed::Short { kind, len: bytes.len() };
     if kind == kind::PUTS {
         let (header, rest) = PutsHeader::read_from_prefix(bytes).map_err(|_| short())?;
-        plain(kind, header.flags)?;
-        reserved(kind, &header.zero)?;
+        unused(kind, header.flags, &header.zero)?;
         let handle = rest.get(..usize::from(header.handle_len)).and_then(RemoteHandle::new);
         let handle = handle.ok_or(Malformed::Handle(header.handle_len))?;
         let rest = &rest[usize::from(header.handle_len)..];
@@ -244,8 +227,7 @@ pub(crate) fn parse_batch(bytes: &[u8]) -> Result<Several<'_>, Malformed> {
         return Ok(Several::Puts(PutsReader { via, handle, left: header.count.get(), rest }));
     }
     let (header, rest) = ListHeader::read_from_prefix(bytes).map_err(|_| short())?;
-    plain(kind, header.flags)?;
-    reserved(kind, &header.zero)?;
+    unused(kind, header.flags, &header.zero)?;
     let count = usize::from(header.count.get());
     let payload = |size: usize| Malformed::Payload { kind, payload: rest.len(), expected: (count * size) as u64 };
     match kind {
@@ -261,10 +243,6 @@ pub(crate) fn parse_batch(bytes: &[u8]) -> Result<Several<'_>, Malformed> {
         }
         unknown => Err(Malformed::Kind(unknown)),
     }
-}
-
-fn plain(kind: u8, flags: u8) -> Result<(), Malformed> {
-    if flags == 0 { Ok(()) } else { Err(Malformed::Flags { kind, flags }) }
 }
 
 /// The receivers and lengths of finished PUTs.

@@ -55,8 +55,8 @@ pub(crate) enum Malformed {
     TooManyEarly(usize),
 }
 
-/// Parses the header of a message of `message_len` bytes. `bytes` is a private copy of its beginning, long enough for any
-/// header. Returns the header and its length.
+/// Parses the header of a message of `message_len` bytes. `bytes` is a private copy of its beginning, long enough for
+/// any header. Returns the header and its length.
 pub(crate) fn parse(bytes: &[u8], message_len: usize) -> Result<(Header, usize), Malformed> {
     let kind = *bytes.first().ok_or(Malformed::Short { kind: 0, len: message_len })?;
     let reader = Reader { bytes, message_len, kind };
@@ -128,8 +128,7 @@ pub(crate) fn parse(bytes: &[u8], message_len: usize) -> Result<(Header, usize),
         }
         kind::FRAGMENT => {
             let header: headers::Fragment = reader.read()?;
-            reader.flags(header.flags, 0)?;
-            reserved(kind, &header.zero)?;
+            unused(kind, header.flags, &header.zero)?;
             let len = size_of::<headers::Fragment>();
             let offset = header.offset.get();
             if message_len == len {
@@ -140,15 +139,13 @@ pub(crate) fn parse(bytes: &[u8], message_len: usize) -> Result<(Header, usize),
         }
         kind::FIN => {
             let header: headers::Fin = reader.read_all()?;
-            reader.flags(header.flags, 0)?;
-            reserved(kind, &header.zero)?;
+            unused(kind, header.flags, &header.zero)?;
             let (sender, result) = (Id(header.sender.get()), result(header.code.get()));
             Ok((Header::Fin { sender, result }, message_len))
         }
         kind::PUT_FIN => {
             let header: headers::PutFin = reader.read_all()?;
-            reader.flags(header.flags, 0)?;
-            reserved(kind, &header.zero)?;
+            unused(kind, header.flags, &header.zero)?;
             let (offset, len) = (header.offset.get(), header.len.get());
             reader.range(offset, len, u64::MAX)?;
             let (receiver, result) = (Id(header.receiver.get()), result(header.code.get()));
@@ -156,27 +153,23 @@ pub(crate) fn parse(bytes: &[u8], message_len: usize) -> Result<(Header, usize),
         }
         kind::CREDIT => {
             let header: headers::Credit = reader.read_all()?;
-            reader.flags(header.flags, 0)?;
-            reserved(kind, &header.zero)?;
+            unused(kind, header.flags, &header.zero)?;
             Ok((Header::Credit { consumed: header.consumed.get() }, message_len))
         }
         kind::ABORT => {
             let header: headers::AbortHeader = reader.read_all()?;
-            reader.flags(header.flags, 0)?;
-            reserved(kind, &header.zero)?;
+            unused(kind, header.flags, &header.zero)?;
             let (receiver, reason) = (Id(header.receiver.get()), Abort::from_code(header.code.get()));
             Ok((Header::Abort { receiver, sent: header.sent.get(), reason }, message_len))
         }
         kind::RESUME => {
             let header: headers::Resume = reader.read_all()?;
-            reader.flags(header.flags, 0)?;
-            reserved(kind, &header.zero)?;
+            unused(kind, header.flags, &header.zero)?;
             Ok((Header::Resume { btl: BtlTag(header.btl.get()), received: header.received.get() }, message_len))
         }
         kind::INVITE => {
             let header: headers::InviteHeader = reader.read()?;
-            reader.flags(header.matching.flags, 0)?;
-            reserved(kind, &header.zero)?;
+            unused(kind, header.matching.flags, &header.zero)?;
             let (at, none) = (size_of::<headers::InviteHeader>(), (false, 0));
             let to = reader.exposed(at, header.btl.get(), header.ordinal, header.handle_len, none)?;
             let (envelope, offer) = (header.matching.envelope(), Offer(header.offer.get()));
@@ -209,6 +202,14 @@ fn result(code: u32) -> Result<(), Abort> {
 /// Checks that reserved bytes are zero. A later version may give them a meaning that this one would miss.
 pub(super) fn reserved<T: IntoBytes + Immutable>(kind: u8, field: &T) -> Result<(), Malformed> {
     if field.as_bytes().iter().all(|byte| *byte == 0) { Ok(()) } else { Err(Malformed::Reserved { kind }) }
+}
+
+/// Checks the flags and reserved bytes of a header without flags.
+pub(super) fn unused<T: IntoBytes + Immutable>(kind: u8, flags: u8, zero: &T) -> Result<(), Malformed> {
+    if flags != 0 {
+        return Err(Malformed::Flags { kind, flags });
+    }
+    reserved(kind, zero)
 }
 
 struct Reader<'b> {

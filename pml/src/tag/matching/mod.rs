@@ -1,7 +1,7 @@
 //! MPI matching as a pure state machine: no sockets, clocks, locks or threads.
 //!
-//! The matcher admits the messages of one source in the order of their sequence numbers. An admitted message goes to the
-//! oldest posted receive whose pattern it fits. A receive takes the oldest message that fits its pattern. Both take
+//! The matcher admits the messages of one source in the order of their sequence numbers. An admitted message goes to
+//! the oldest posted receive whose pattern it fits. A receive takes the oldest message that fits its pattern. Both take
 //! constant time, no matter how many entries wait and which wildcards they use: each waiting entry is in the lists of
 //! exactly those keys under which it can be looked up.
 //!
@@ -13,9 +13,9 @@
 //! (any source, any tag)                         only if tag >= 0
 //! ```
 //!
-//! A message looks at the heads of at most four lists, and takes the receive that was posted first. A waiting message is
-//! in every list that a receive could name, so a receive looks at one head. The lists of a class of patterns are created
-//! when a receive first uses that class.
+//! A message looks at the heads of at most four lists, and takes the receive that was posted first. A waiting message
+//! is in every list that a receive could name, so a receive looks at one head. The lists of a class of patterns are
+//! created when a receive first uses that class.
 
 mod index;
 mod lengths;
@@ -52,7 +52,7 @@ pub(crate) enum Arrival<P> {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Released<P, U> {
     /// The message goes to this receive.
-    Matched(P, i32, U),
+    Matched(P, U),
     /// The message was stored as unexpected.
     Unexpected,
 }
@@ -119,7 +119,7 @@ impl<P, U> Matcher<P, U> {
     pub(crate) fn release(&mut self, source: u32) -> Option<Released<P, U>> {
         let (tag, message) = self.sequences[source as usize].release()?;
         Some(match self.posted.take(source, tag) {
-            Some(receive) => Released::Matched(receive, tag, message),
+            Some(receive) => Released::Matched(receive, message),
             None => {
                 self.unexpected.push(source, tag, message);
                 Released::Unexpected
@@ -169,8 +169,8 @@ impl<P, U> Matcher<P, U> {
         self.posted.remove(key, is)
     }
 
-    /// Removes every receive that names `source`, and with `with_any` those from any source. Drops the parked messages of
-    /// `source`. Its unexpected messages can still be received.
+    /// Removes every receive that names `source`, and with `with_any` those from any source. Drops the parked messages
+    /// of `source`. Its unexpected messages can still be received.
     pub(crate) fn abandon(&mut self, source: u32, with_any: bool) -> (Vec<P>, Vec<U>) {
         let parked = self.sequences[source as usize].clear();
         let receives = self.posted.remove_from(|from| from == source as i32 || (with_any && from == ANY));

@@ -97,8 +97,9 @@ impl Tested {
         }
         while let Some(released) = self.matcher.release(source) {
             match released {
-                Released::Matched(receive, tag, id) => {
-                    assert_eq!(self.reference.arrive(source, tag, id), Some(receive))
+                Released::Matched(receive, id) => {
+                    let (tag, parked) = self.parked_id(source);
+                    assert_eq!((id, self.reference.arrive(source, tag, id)), (parked, Some(receive)));
                 }
                 Released::Unexpected => {
                     let last = self.parked_id(source);

@@ -49,15 +49,16 @@ proptest! {
             let entry = (ids.0, ids.1.wrapping_add(written.len() as u64), ids.2, handle);
             let add = |puts: &mut Puts| puts.add(&put(entry.0, entry.1, entry.2, &handle), via);
             if !add(&mut puts) {
-                found.extend(read(puts.finish()).unwrap());
-                puts.batch().clear();
+                found.extend(read(puts.take().unwrap()).unwrap());
                 prop_assert!(add(&mut puts), "any request fits an empty message");
             }
             written.push(entry);
         }
-        let Several::Puts(reader) = parse_batch(puts.finish()).unwrap() else { panic!("another kind") };
+        let message = puts.take().unwrap();
+        let Several::Puts(reader) = parse_batch(message).unwrap() else { panic!("another kind") };
         prop_assert_eq!(reader.via(), via);
-        found.extend(read(puts.finish()).unwrap());
+        found.extend(read(message).unwrap());
+        prop_assert_eq!(puts.take(), None);
         prop_assert_eq!(found, written);
     }
 
@@ -67,7 +68,7 @@ proptest! {
         for handle in &handles {
             let _ = puts.add(&put(1, 2, 3, handle), (BtlTag(4), 5));
         }
-        let bytes = puts.finish();
+        let bytes = puts.take().unwrap();
         prop_assert!(read(&bytes[..cut.index(bytes.len())]).is_err());
     }
 
@@ -95,9 +96,9 @@ fn lists_hold_what_fits() {
         ended += 1;
     }
     assert_eq!((count, ended), (31, 63));
-    let Ok(Several::PutFins(found)) = parse_batch(stored.finish()) else { panic!("another kind") };
+    let Ok(Several::PutFins(found)) = parse_batch(stored.take().unwrap()) else { panic!("another kind") };
     assert!(found.iter().eq((0..count).map(|id| (Id(id), 100 + id))));
-    let Ok(Several::Fins(found)) = parse_batch(fins.finish()) else { panic!("another kind") };
+    let Ok(Several::Fins(found)) = parse_batch(fins.take().unwrap()) else { panic!("another kind") };
     assert!(found.iter().eq((0..ended).map(Id)));
 }
 
@@ -105,7 +106,7 @@ fn lists_hold_what_fits() {
 fn what_no_engine_sends_is_refused() {
     let mut stored = List::PUT_FIN;
     assert!(stored.add_put_fin(Id(1), 2));
-    let good = stored.finish().to_vec();
+    let good = stored.take().unwrap().to_vec();
     let longer = [&good[..], &[0]].concat();
     assert!(matches!(parse_batch(&longer), Err(Malformed::Payload { payload: 17, expected: 16, .. })));
     assert!(matches!(parse_batch(&good[..23]), Err(Malformed::Payload { payload: 15, expected: 16, .. })));
@@ -124,7 +125,7 @@ fn what_no_engine_sends_is_refused() {
     assert!(puts.add(&put(1, 2, 3, &RemoteHandle::new(&[2; 12]).unwrap()), (BtlTag(4), 5)));
     assert!(!puts.add(&put(1, 2, 3, &handle), (BtlTag(9), 5)), "another link");
     assert!(!puts.add(&put(1, 2, 3, &RemoteHandle::new(&[1; 13]).unwrap()), (BtlTag(4), 5)), "another length");
-    let good = puts.finish().to_vec();
+    let good = puts.take().unwrap().to_vec();
     assert_eq!(read(&good).unwrap().len(), 2);
     assert!(read(&[&good[..], &[0]].concat()).is_err(), "more bytes than entries");
     // The last word of a handle of 12 bytes has four bytes.
