@@ -1,8 +1,8 @@
-//! Why something failed, where an error only says that it did.
+//! Finds the root cause of an error.
 
 use std::error::Error;
 
-/// The words of the error that began it: of a library that cannot be loaded, the loader's.
+/// Returns the message of the innermost error, such as the loader's message for a library that cannot be loaded.
 pub fn root_cause(error: &(dyn Error + 'static)) -> String {
     let mut first = error;
     while let Some(source) = first.source() {
@@ -20,7 +20,7 @@ mod tests {
     struct Failed(#[source] std::io::Error);
 
     #[test]
-    fn the_first_error_speaks() {
+    fn the_innermost_message_is_returned() {
         let first = std::io::Error::other("no such file");
         assert_eq!(root_cause(&first), "no such file");
         assert_eq!(root_cause(&Failed(first)), "no such file");

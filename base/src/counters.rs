@@ -1,20 +1,20 @@
-//! Counters of what the stack did, for `cableway info`, tests and performance variables of a host MPI.
+//! Counts events of the stack, for `cableway info`, tests and performance variables of a host MPI.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 macro_rules! counters {
     ($( #[doc = $help:literal] $name:ident, )+) => {
-        /// One engine's counters. Relaxed: each is right by itself, no order between two of them is promised.
+        /// Counts the events of one engine. Each counter is exact, but two counters are not read at the same instant.
         #[derive(Debug, Default)]
         pub struct Counters { $( #[doc = $help] pub $name: Counter, )+ }
 
         impl Counters {
-            /// Every counter as (name, help, value), in the order of the table.
+            /// Returns every counter as (name, help, value), in the order of the table.
             pub fn rows(&self) -> Vec<(&'static str, &'static str, u64)> {
                 vec![ $( (stringify!($name), $help.trim(), self.$name.get()), )+ ]
             }
 
-            /// The counts as they are now, apart from the counters.
+            /// Copies the present values.
             pub fn snapshot(&self) -> Counters {
                 Counters { $( $name: Counter(AtomicU64::new(self.$name.get())), )+ }
             }
@@ -43,9 +43,9 @@ counters! {
     bytes_fragments,
     /// messages that found no posted receive
     unexpected,
-    /// messages that arrived before one sent earlier and were parked
+    /// messages that overtook an earlier message and waited for it
     out_of_order,
-    /// sends made a rendezvous because the receiver had too much unexpected data
+    /// eager sends that became a rendezvous because the receiver had too much unexpected data
     flow_controlled,
     /// sends that found the transport busy and waited in a queue
     send_queued,
@@ -53,69 +53,69 @@ counters! {
     device_copies,
     /// bytes copied between device and host memory
     device_bytes,
-    /// messages between devices, or pieces of them, that went by one copy which this process had made
+    /// messages between devices, or pieces of them, that this process moved by one direct copy
     device_direct,
     /// receives into device memory whose senders were told the buffer's address in advance
     invitations,
-    /// allocations of peers' devices that were mapped
+    /// device allocations of peers that were mapped
     ipc_mappings,
-    /// uses of such an allocation that found it mapped
+    /// uses of a peer's device allocation that was mapped already
     ipc_hits,
-    /// peers whose messages another transport took over after a connection broke
+    /// peers whose messages moved to another transport after a connection broke
     failovers,
     /// messages from peers that were refused as malformed
     malformed,
 }
 
-/// A monotonic count.
+/// A count that only grows.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// Counts `n` more.
+    /// Adds `n`.
     #[inline]
     pub fn add(&self, n: u64) {
         self.0.fetch_add(n, Ordering::Relaxed);
     }
 
-    /// Counts one more.
+    /// Adds one.
     #[inline]
     pub fn increment(&self) {
         self.add(1);
     }
 
-    /// Counts `n` more without an atomic read-modify-write. The caller excludes everybody else who adds, by a lock for
-    /// example; to read needs no lock.
+    /// Adds `n` without an atomic read-modify-write. The caller excludes other writers, for example by a lock. Readers
+    /// need no lock.
     #[inline(always)]
     pub fn add_exclusively(&self, n: u64) {
         self.0.store(self.get().wrapping_add(n), Ordering::Relaxed);
     }
 
-    /// The count so far.
+    /// Reads the count.
     #[inline]
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// A length that goes up and down. The caller excludes everybody else who changes it; to read needs no lock.
+/// A length that grows and shrinks. The caller excludes other writers. Readers need no lock.
 #[derive(Debug, Default)]
 pub struct Gauge(AtomicUsize);
 
 impl Gauge {
-    /// Raises it by one.
+    /// Adds one.
     #[inline(always)]
     pub fn raise(&self) {
         self.0.store(self.get() + 1, Ordering::Relaxed);
     }
 
-    /// Lowers it by `n`.
+    /// Subtracts `n`.
     #[inline(always)]
     pub fn lower(&self, n: usize) {
         self.0.store(self.get() - n, Ordering::Relaxed);
     }
 
-    /// The length now.
+    /// Reads the length.
     #[inline(always)]
     pub fn get(&self) -> usize {
         self.0.load(Ordering::Relaxed)

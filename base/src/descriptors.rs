@@ -1,9 +1,9 @@
-//! How many descriptors of the process may serve what.
+//! Divides the file descriptors of the process.
 
 use std::mem::MaybeUninit;
 
-/// The part of the process's descriptors for connections of processes that have not proved who they are: an eighth, and
-/// `most` at most. The rest is the program's.
+/// Returns the number of descriptors for connections that are not authenticated yet: an eighth of the process's limit,
+/// and at most `most`. The program keeps the rest.
 pub fn share(most: usize) -> usize {
     of_limit(limit(), most)
 }
@@ -12,7 +12,7 @@ fn of_limit(limit: u64, most: usize) -> usize {
     usize::try_from(limit / 8).unwrap_or(usize::MAX).clamp(1, most.max(1))
 }
 
-/// The soft limit `RLIMIT_NOFILE`.
+/// Returns the soft limit `RLIMIT_NOFILE`.
 fn limit() -> u64 {
     let mut limit = MaybeUninit::<libc::rlimit>::uninit();
     // SAFETY: getrlimit(2) fills the structure if it answers 0.
@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn most_descriptors_are_the_programs() {
+    fn the_program_keeps_most_descriptors() {
         assert_eq!(of_limit(1024, 64), 64);
         assert_eq!(of_limit(1024, 256), 128);
         assert_eq!(of_limit(64, 256), 8);

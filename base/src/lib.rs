@@ -1,5 +1,5 @@
-//! What every layer of Cableway shares and what depends on none of them: the parameter table, counters, locks,
-//! what forked children do not share, and warnings that are given once.
+//! The base of all layers of Cableway: the parameter table, counters, locks, isolation of forked children, and warnings
+//! that are logged once. It depends on no other layer.
 
 mod cause;
 pub mod counters;

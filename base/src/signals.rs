@@ -1,8 +1,9 @@
-//! Threads of ours and the program's signals.
+//! Keeps the program's signals away from Cableway's threads.
 
-/// Runs `start` with all signals blocked, which a thread started there inherits: the program's handlers are not for it.
+/// Runs `start` with all signals blocked. A thread that `start` spawns inherits this mask, so that the program's signal
+/// handlers never run on it.
 pub fn without_signals<R>(start: impl FnOnce() -> R) -> R {
-    // SAFETY: signal sets are plain values, filled before they are read; the calls change this thread's mask only.
+    // SAFETY: signal sets are plain values that are filled before they are read. The calls change only this thread's mask.
     unsafe {
         let (mut all, mut before) = (std::mem::zeroed(), std::mem::zeroed());
         libc::sigfillset(&raw mut all);

@@ -1,7 +1,7 @@
-//! The nearest known name to one that a user mistyped.
+//! Suggests the known name that is nearest to a mistyped one.
 
-/// The candidate with the smallest edit distance to `name`, unless even that is too far to be what was meant
-/// (more than a third of its length).
+/// Returns the candidate with the smallest edit distance to `name`. Returns `None` if that distance exceeds a third of
+/// the candidate's length.
 pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     candidates
         .into_iter()
@@ -11,10 +11,10 @@ pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) ->
         .map(|(_, candidate)| candidate)
 }
 
-/// Insertions, deletions, substitutions and swaps of neighbours that lead from `a` to `b`.
+/// Counts the insertions, deletions, substitutions and swaps of neighbours that turn `a` into `b`.
 fn edit_distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
-    // Distances between prefixes: those of `a` by one character less than in `last` are in `before`.
+    // Distances between prefixes: `last` holds the row of the present prefix of `a`, `before` the row before that.
     let (mut before, mut last): (Vec<usize>, Vec<usize>) = (Vec::new(), (0..=b.len()).collect());
     for i in 1..=a.len() {
         let mut row = vec![i];
@@ -36,7 +36,7 @@ mod tests {
     use super::nearest;
 
     #[test]
-    fn finds_a_typo_and_refuses_a_stranger() {
+    fn corrects_a_typo_and_rejects_an_unrelated_name() {
         let names = ["btl_sm_eager_limit", "btl_tcp_eager_limit", "peer_timeout"];
         assert_eq!(nearest("btl_sm_eagr_limit", names), Some("btl_sm_eager_limit"));
         assert_eq!(nearest("peer-timeout", names), Some("peer_timeout"));

@@ -47,8 +47,8 @@ struct Fragments {
 
 impl FragmentOwner for Fragments {
     fn give_back(&self, _memory: NonNull<u8>, key: u64) {
-        if let Some((_, lane)) = self.redeem(key) {
-            self.link.tx.lock().works[lane].reserved -= 1;
+        if let Some((_, qp)) = self.redeem(key) {
+            self.link.tx.lock().works[qp].reserved -= 1;
         }
     }
 }
@@ -196,8 +196,8 @@ impl OpenibEndpoint {
         }
         let mut tx = self.link.tx.lock();
         // Large transfers hold up the fewest messages beside the largest.
-        let lane = tx.works.len() - 1;
-        if !self.is_open(&mut tx)? || !tx.works[lane].has_room(&self.shared.port) {
+        let qp = tx.works.len() - 1;
+        if !self.is_open(&mut tx)? || !tx.works[qp].has_room(&self.shared.port) {
             return Ok(Transfer::Busy);
         }
         if local.len == 0 {
@@ -217,7 +217,7 @@ impl OpenibEndpoint {
         let data = Data::Registered(data);
         let owner = Owner::Transfer { token, _memory: memory };
         // SAFETY: the registration lives with its owner, the memory as the caller promises.
-        match unsafe { tx.start(&self.shared, &self.link, lane, work(address, key), data, true, owner) } {
+        match unsafe { tx.start(&self.shared, &self.link, qp, work(address, key), data, true, owner) } {
             Ok(()) => Ok(Transfer::Started),
             Err(error) => Err(self.give_up(&mut tx, error)),
         }
@@ -267,13 +267,13 @@ impl Endpoint for OpenibEndpoint {
                 Err(error) => Err(self.give_up(&mut tx, error)),
             };
         }
-        let Some(lane) = self.may_send(&mut tx, total)? else { return Ok(Sent::Busy) };
+        let Some(qp) = self.may_send(&mut tx, total)? else { return Ok(Sent::Busy) };
         let inline = match &tx.state {
-            State::Connected(connection) => connection.lanes[lane].pair.inline(),
+            State::Connected(connection) => connection.qps[qp].pair.inline(),
             _ => return Ok(Sent::Busy),
         };
         let sent = if total <= inline {
-            tx.send_copy(&self.shared, &self.link, lane, header, payload)
+            tx.send_copy(&self.shared, &self.link, qp, header, payload)
         } else {
             let buffer = self.take(&mut tx, total)?;
             let address = buffer.address().as_ptr();
@@ -282,7 +282,7 @@ impl Endpoint for OpenibEndpoint {
                 address.copy_from_nonoverlapping(header.as_ptr(), header.len());
                 address.add(header.len()).copy_from_nonoverlapping(payload.as_ptr(), payload.len());
             }
-            tx.send(&self.shared, &self.link, lane, buffer, total).map_err(|(error, _buffer)| error)
+            tx.send(&self.shared, &self.link, qp, buffer, total).map_err(|(error, _buffer)| error)
         };
         match sent {
             Ok(()) => Ok(Sent::Done),
@@ -299,14 +299,14 @@ impl Endpoint for OpenibEndpoint {
             return Err(invalid("alloc", format!("{len} bytes where a fragment has at most {longest}")));
         }
         let mut tx = self.link.tx.lock();
-        let Some(lane) = self.may_send(&mut tx, len)? else { return Ok(None) };
+        let Some(qp) = self.may_send(&mut tx, len)? else { return Ok(None) };
         let State::Connected(connection) = &tx.state else { return Ok(None) };
-        let longest = longest.min(connection.lanes[lane].size);
+        let longest = longest.min(connection.qps[qp].size);
         let buffer = self.take(&mut tx, len)?;
-        tx.works[lane].reserved += 1;
+        tx.works[qp].reserved += 1;
         drop(tx);
         let (memory, capacity) = (buffer.address(), buffer.capacity().min(longest));
-        let key = self.fragments.out.lock().insert((buffer, lane)) as u64;
+        let key = self.fragments.out.lock().insert((buffer, qp)) as u64;
         let owner: Arc<dyn FragmentOwner> = Arc::clone(&self.fragments) as _;
         // SAFETY: the buffer is out of the pool, and reachable only through `key`, until it is sent or given back.
         Ok(Some(unsafe { Fragment::new(memory, capacity, key, owner) }))
@@ -317,10 +317,10 @@ impl Endpoint for OpenibEndpoint {
             return Err(invalid("send", format!("{len} bytes of a fragment with {}", fragment.capacity())));
         }
         let key = fragment.into_key();
-        let (buffer, lane) =
+        let (buffer, qp) =
             self.fragments.redeem(key).ok_or_else(|| invalid("send", "the fragment is of another link"))?;
         let mut tx = self.link.tx.lock();
-        tx.works[lane].reserved -= 1;
+        tx.works[qp].reserved -= 1;
         // It was connected when the fragment was made; what it is now decides what becomes of the message.
         if matches!(tx.state, State::Broken(..) | State::Gone(..)) {
             let failure = tx.failure();
@@ -329,7 +329,7 @@ impl Endpoint for OpenibEndpoint {
         if !self.is_open(&mut tx)? {
             return Err(self.link.error("there is no connection"));
         }
-        match tx.send(&self.shared, &self.link, lane, buffer, len) {
+        match tx.send(&self.shared, &self.link, qp, buffer, len) {
             Ok(()) => Ok(()),
             // The message was taken with its fragment: it is among what the broken connection leaves.
             Err((error, buffer)) => {

@@ -1,5 +1,5 @@
-//! What connections cost in memory, worked out from the parameters, for whoever plans a job of thousands of processes.
-//! `tests/footprint.rs` holds it against what is measured on a device.
+//! Computes the memory cost of connections from the parameters, for planning jobs of thousands of processes.
+//! `tests/footprint.rs` compares it with measurements on a device.
 
 use std::sync::Arc;
 
@@ -15,59 +15,59 @@ use crate::order::Arrivals;
 use crate::port::READS;
 use crate::receives::Receives;
 use crate::settings::Settings;
-use crate::work::{LEAST, Lane, Owner, Works};
+use crate::work::{ConnectedQp, LEAST, Owner, Works};
 
-/// Bytes of one process's memory, the kernel's for it among them.
+/// The memory of one process in bytes, including the kernel's memory for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Footprint {
-    /// Receive buffers which all peers share: from the first connection on, of each port that there is one on.
+    /// Receive buffers that all peers share, of each port, from its first connection on.
     pub shared: usize,
-    /// A connection's queues of work.
+    /// The work queues of a connection.
     pub queues: usize,
-    /// What driver and kernel keep of a connection beside its queues.
+    /// The memory of driver and kernel for a connection, without its queues.
     pub driver: usize,
-    /// Receive buffers that each peer has of its own.
+    /// The receive buffers of one peer, if they are not shared.
     pub buffers: usize,
-    /// This transport's own tables for a connection.
+    /// This transport's tables for a connection.
     pub tables: usize,
-    /// What it has of a peer for each further network that both are on, which stands by.
+    /// The memory for a peer on each further network that both processes use as a standby.
     pub standby: usize,
 }
 
 const PAGE: usize = 4096;
-/// Of soft-RoCE's queues, before their entries (`struct rxe_queue_buf` of `rdma/rdma_user_rxe.h`).
+/// The header of soft-RoCE's queues (`struct rxe_queue_buf` in `rdma/rdma_user_rxe.h`).
 const QUEUE_HEADER: usize = 384;
-/// Of an entry in the send queue of soft-RoCE, `struct rxe_send_wqe` of `rdma/rdma_user_rxe.h`. Network cards' are
-/// smaller (mlx5: 36 bytes and the data, in steps of 64).
+/// An entry in soft-RoCE's send queue (`struct rxe_send_wqe` in `rdma/rdma_user_rxe.h`). Hardware uses less (mlx5: 36
+/// bytes and the data, in steps of 64).
 const ENTRY: usize = 208;
-/// The same, in a receive queue of one piece a buffer: `struct rxe_recv_wqe`.
+/// An entry in soft-RoCE's receive queue, with one buffer (`struct rxe_recv_wqe`).
 const RECEIVE_ENTRY: usize = 64;
-/// Of a read that soft-RoCE may be serving, `struct resp_res` of its `rxe_verbs.h`.
+/// A read that soft-RoCE may be serving (`struct resp_res` in its `rxe_verbs.h`).
 const SERVED_READ: usize = 64;
-/// Other objects that the kernel has for each queue pair of soft-RoCE: the queue pair itself, a socket, the mapping of the
-/// queue, and for a peer of the same node the descriptor by which it is watched. As counted, on Linux 6.1.
+/// Other kernel objects for each queue pair of soft-RoCE, as measured on Linux 6.1: the queue pair, a socket, the
+/// mapping of the queue, and for a peer on the same node the descriptor that watches it.
 const OBJECTS: usize = 5200;
-/// What libibverbs has for a queue pair, as counted.
+/// The memory of libibverbs for a queue pair, as measured.
 const LIBRARY: usize = 600;
 
 impl Footprint {
     /// # Errors
-    /// Parameters that contradict each other.
+    /// The parameters contradict each other.
     pub fn new(parameters: &Parameters) -> Result<Self, Error> {
         let settings = Settings::new(parameters)?;
-        // Both are rounded to powers of two, the number with one to spare.
+        // Soft-RoCE rounds both to powers of two, and keeps one entry of the number free.
         let entry = (ENTRY + (settings.inline as usize).max(16)).next_power_of_two();
         let entries = (settings.depth + 1).next_power_of_two();
         let queues = settings.queues.len();
         let used = LEAST * (queues * size_of::<Owner>() + size_of::<Message>());
-        // Tables keep every eighth place free, and double.
+        // Hash tables keep one place in eight free, and grow by doubling.
         let known = 2 * (size_of::<Rank>() + size_of::<Hello>() + size_of::<Address>());
         let directory =
             size_of::<Arc<Link>>() * 3 + queues * (size_of::<Arc<Inbound>>() * 2 + size_of::<Inbound>() + 16);
         let link = size_of::<Link>() + size_of::<Capabilities>() + size_of::<u64>();
         let standby = link + 3 * size_of::<Arc<Link>>() + 2 * (size_of::<Rank>() + size_of::<Arc<Link>>());
-        // The first has its place in the link, and neither numbers nor an order.
-        let several = (queues - 1) * (size_of::<Works>() + size_of::<Lane>())
+        // The first queue pair is stored in the link, and a single one needs no order.
+        let several = (queues - 1) * (size_of::<Works>() + size_of::<ConnectedQp>())
             + if queues > 1 { size_of::<Arrivals>() + settings.window().next_power_of_two() } else { 0 };
         let own = settings.queues.per_peer();
         let rings = own
@@ -85,12 +85,12 @@ impl Footprint {
         })
     }
 
-    /// A peer that is connected and has nothing to say.
+    /// Returns the memory for a connected, idle peer.
     pub fn per_peer(&self) -> usize {
         self.queues + self.driver + self.buffers + self.tables
     }
 
-    /// So many of them.
+    /// Returns the memory for `peers` of them.
     pub fn of(&self, peers: usize) -> usize {
         self.shared + peers * self.per_peer()
     }

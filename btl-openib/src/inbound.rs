@@ -9,7 +9,7 @@ use crate::verbs::QueuePair;
 
 /// The link and the receive buffers of one queue pair.
 pub(crate) struct Inbound {
-    /// Whose number is nobody else's for as long as this is known by it.
+    /// Keeps the queue pair, so that its number is not reused while this entry exists.
     pub(crate) _pair: Arc<QueuePair>,
     pub(crate) link: Arc<Link>,
     pub(crate) receives: Arc<Receives>,

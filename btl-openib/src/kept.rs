@@ -6,21 +6,21 @@ use smallvec::SmallVec;
 
 use crate::memory::Buffer;
 
-/// Bytes of a message that are kept without an allocation: what goes within the work by default fits.
+/// The longest message that is kept without an allocation. By default, this is the longest inline message.
 pub(crate) const SMALL: usize = 64;
 
 /// A message as it was sent.
 pub(crate) enum Message {
-    /// Its memory was reused at once.
+    /// Its memory may be reused at once.
     Copied(SmallVec<[u8; SMALL]>),
-    /// The device may read it until this work of that lane is done.
-    Buffer { buffer: Buffer, len: usize, lane: u8, work: u32 },
+    /// The device may read it until this work on that queue pair completes.
+    Buffer { buffer: Buffer, len: usize, qp: u8, work: u32 },
 }
 
-/// The last messages that were sent to a peer. As many as its window at most, for it says which it has consumed.
+/// The last messages sent to a peer. The peer reports consumption, so there are at most as many as its window.
 #[derive(Default)]
 pub(crate) struct Kept {
-    /// How many were before these.
+    /// The number of messages before these.
     before: u64,
     messages: VecDeque<Message>,
 }
@@ -34,22 +34,22 @@ impl Kept {
         self.messages.is_empty()
     }
 
-    /// Gives back memory beyond that for so many.
+    /// Releases memory beyond the need of that many messages.
     pub(crate) fn shrink_to(&mut self, messages: usize) {
         self.messages.shrink_to(messages);
     }
 
-    /// All that were ever sent.
+    /// Returns the number of messages ever sent.
     pub(crate) fn sent(&self) -> u64 {
         self.before + self.messages.len() as u64
     }
 
-    /// Lets go of those among the first `consumed` that no work of a lane reads any more.
+    /// Drops those among the first `consumed` messages that no work of a queue pair reads.
     #[inline]
     pub(crate) fn release(&mut self, consumed: u64, is_under_way: impl Fn(usize, u32) -> bool) {
         while self.before < consumed {
             match self.messages.front() {
-                Some(&Message::Buffer { lane, work, .. }) if is_under_way(lane.into(), work) => return,
+                Some(&Message::Buffer { qp, work, .. }) if is_under_way(qp.into(), work) => return,
                 Some(_) => drop(self.messages.pop_front()),
                 None => return,
             }
@@ -57,7 +57,7 @@ impl Kept {
         }
     }
 
-    /// Those after the first `consumed`, of which no work reads any more.
+    /// Returns the messages after the first `consumed` that no work reads.
     pub(crate) fn take(&mut self, consumed: u64) -> VecDeque<Box<[u8]>> {
         let known = consumed.saturating_sub(self.before) as usize;
         let messages = std::mem::take(&mut self.messages);
@@ -67,7 +67,7 @@ impl Kept {
 }
 
 impl Message {
-    /// A copy of two runs.
+    /// Copies two runs into one message.
     #[inline]
     pub(crate) fn copied(header: &[u8], payload: &[u8]) -> Self {
         let total = header.len() + payload.len();
@@ -85,7 +85,7 @@ impl Message {
             Message::Copied(bytes) => bytes.into_vec().into(),
             Message::Buffer { buffer, len, .. } => {
                 let mut bytes = vec![0; len].into_boxed_slice();
-                // SAFETY: the buffer is ours, at least `len` bytes long, and nobody writes to it.
+                // SAFETY: the buffer belongs to this value, is at least `len` bytes long, and is not written now.
                 unsafe { buffer.address().as_ptr().copy_to_nonoverlapping(bytes.as_mut_ptr(), len) };
                 bytes
             }

@@ -1,44 +1,44 @@
-//! Byte transfer over verbs: InfiniBand, RoCE and iWARP, the kernel's soft devices included.
+//! The BTL for verbs: InfiniBand, RoCE and iWARP, including the kernel's soft devices.
 //!
-//! An [`Openib`] is a module, which has one port of one device; a process has one for each network that it uses. They
-//! publish one card, of all their addresses. A link to a peer is a reliable
-//! connection, made when it is first sent on: one queue pair for each size of the peer's receive buffers, which it
-//! shares among all who send to it, or has for each apart; `get` and `put` are the device's own reads and writes of
-//! registered memory.
+//! An [`Openib`] is a module for one port of one device. A process has one module for each network that it uses. All
+//! modules publish one card with all addresses. A link to a peer is a reliable connection that is made at the first
+//! send. It has one queue pair for each size of the peer's receive buffers. A receive queue is shared by all peers or
+//! belongs to one peer. `get` and `put` are RDMA reads and writes of registered memory.
 //!
 //! # Inside
 //!
 //! | part | what it does |
 //! |---|---|
-//! | `verbs/` | libibverbs, loaded at run time; objects that keep alive what they were made from. Most of what is unsafe |
-//! | `ports`, `gid`, `port`, `card` | which devices, ports and addresses; what there is to a port, and is published |
-//! | `partitions`, `subnets`, `routes` | in which partition, and to which networks it leads |
-//! | `networks` | which ports of two processes talk to each other |
+//! | `verbs/` | libibverbs, loaded at run time; objects that keep their parents alive; most of the unsafe code |
+//! | `ports`, `gid`, `port`, `card` | devices, ports and addresses; the resources of a port; the published card |
+//! | `partitions`, `subnets`, `routes` | partitions, and the networks that a port reaches |
+//! | `networks` | pairs of ports between two processes |
 //! | `connection/` | how two processes that know each other's cards make a connection: by datagrams or librdmacm, for each a state machine free of devices and clocks, and the thread that serves them |
-//! | `receive_queues` | which receive buffers there are, as the parameter lists them |
-//! | `memory`, `receives`, `credits` | memory that the device may reach: send buffers, receive buffers, credits |
-//! | `link`, `work`, `kept` | the state of a connection: its queue pairs, the work under way on each, messages that may have to be sent again |
-//! | `inbound`, `mailbox`, `shared` | what arrives by one queue pair; failures left for progress; the state that all parts share |
-//! | `link/`, `endpoint` | how a link sends and ends, and the endpoint that `pml` holds |
-//! | `progress`, `progress/`, `order` | receiving and completing; failures; the order of messages that arrive by several queue pairs |
-//! | `registration` | what `get` and `put` name |
-//! | `registrations/` | the program's memory as the device knows it: what is kept, and how a change of the pages below is noticed |
-//! | `gpudirect/` | device memory that the network device reaches itself: by which way, what is kept, and when it is seen |
+//! | `receive_queues` | the parameter that lists the receive buffers |
+//! | `memory`, `receives`, `credits` | registered memory: send buffers, receive buffers, credits |
+//! | `link`, `work`, `kept` | the state of a connection: its queue pairs, the work in flight on each, messages that may have to be sent again |
+//! | `inbound`, `notice_queue`, `shared` | the receiving side of a queue pair; failures reported to progress; shared state |
+//! | `link/`, `endpoint` | sending on a link, closing it, and the endpoint that `pml` holds |
+//! | `progress`, `progress/`, `order` | receiving and completing; failures; the order of messages on several queue pairs |
+//! | `registration` | the handles for `get` and `put` |
+//! | `registrations/` | registration of the program's memory, its cache, and detection of changed pages |
+//! | `gpudirect/` | GPUDirect RDMA: methods, cached registrations, and the order of data |
 //!
 //! # Flow
 //!
-//! A sender has at most a window of messages at a peer that has not looked at them. The peer says how many it has
-//! consumed by writing a counter straight into the sender's memory (a cell), which takes no buffer of anybody's. Where
-//! many senders' windows together are more than the shared buffers, the device itself holds senders back (RNR); a peer's
-//! own buffers are as many as its window, so that there always is one. Each queue has its window; the counter is one,
-//! for messages are consumed in the order of their sending, and the sender knows by which queue each went.
+//! A sender has at most a window of messages that the peer has not consumed. The peer reports consumption by an RDMA
+//! write of a counter into the sender's memory, which uses no receive buffer. If the windows of many senders exceed the
+//! shared buffers, the device itself delays senders (RNR). A peer's own buffers always suffice for its window. Each
+//! queue has its window. There is only one counter, because messages are consumed in the order in which they were sent,
+//! and the sender knows the queue of each.
 //!
 //! # Failure
 //!
-//! The device tells when a peer's device does not answer; so that this is noticed when nothing is sent, the counter is
-//! written again from time to time. Of a peer on this node the system tells at once. A peer's device answers while its process computes, so silence of the process is
-//! no failure. A connection that breaks is not made again; what
-//! its peer is not known to have consumed was kept, for another transport to carry ([`Btl::remains`](cableway_btl::Btl::remains)). A peer that said goodbye has not failed.
+//! The device reports a peer's device that does not answer. To detect this without traffic, the counter is written
+//! again at intervals. The system reports the end of a process on this node at once. A peer's device answers while its
+//! process computes, so that the silence of a process is no failure. A broken connection is not made again. Messages
+//! that its peer may not have consumed were kept, so that another transport can carry them
+//! ([`Btl::remains`](cableway_btl::Btl::remains)). A peer that said goodbye has not failed.
 
 mod card;
 mod connection;
@@ -52,9 +52,9 @@ mod gpudirect;
 mod inbound;
 mod kept;
 mod link;
-mod mailbox;
 mod memory;
 mod networks;
+mod notice_queue;
 mod openib;
 mod order;
 mod partitions;
@@ -72,7 +72,7 @@ mod subnets;
 mod verbs;
 mod work;
 
-/// What makes connections and needs no device, for `benches/openib/`.
+/// The parts of connecting that need no device, for `benches/openib/`.
 #[doc(hidden)]
 pub mod simulation {
     pub use crate::connection::{Due, Handshake, Step, Work, WorkQueue};
@@ -88,12 +88,12 @@ use cableway_btl::Error;
 /// This transport's name.
 const NAME: &str = "openib";
 
-/// Something that a caller or a parameter asked for and that cannot be.
+/// Builds the error for an impossible request of a caller or a parameter.
 fn invalid(what: impl Into<String>, reason: impl Into<String>) -> Error {
     Error::system(NAME, what, std::io::Error::new(std::io::ErrorKind::InvalidInput, reason.into()))
 }
 
-/// Bytes that nobody can guess.
+/// Returns bytes that cannot be guessed.
 fn random<const N: usize>() -> std::io::Result<[u8; N]> {
     use rustix::rand::{GetRandomFlags, getrandom};
     let mut bytes = [0; N];

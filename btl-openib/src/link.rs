@@ -1,4 +1,4 @@
-//! A peer, the connection to it, and the work under way on it.
+//! A peer, the connection to it, and the work in flight on it.
 
 use std::collections::VecDeque;
 use std::sync::OnceLock;
@@ -14,7 +14,7 @@ use crate::card::Address;
 use crate::credits::CreditCounter;
 use crate::kept::Kept;
 use crate::order::Arrivals;
-use crate::work::{Lane, Works};
+use crate::work::{ConnectedQp, Works};
 
 mod closing;
 mod sending;
@@ -22,75 +22,75 @@ mod sending;
 #[cfg(test)]
 mod tests;
 
-/// The longest message that is copied to be sent at once.
+/// The longest message that is copied and sent at once.
 pub(crate) const COPIED: usize = 4 << 10;
 
 /// The link to a peer process.
 pub(crate) struct Link {
     pub(crate) rank: Rank,
-    /// Its place in the directory.
+    /// The link's index in the directory.
     pub(crate) id: u32,
     /// The peer's address; none until either side wants to send.
     pub(crate) address: Mutex<Option<Address>>,
     pub(crate) tx: Mutex<Tx>,
     /// The control messages on networks without immediate data. Locked after `tx`.
     pub(crate) control: Mutex<Option<Box<ControlMessages>>>,
-    /// The number of the peer's messages that were handed up here.
+    /// The number of the peer's messages that were delivered here.
     pub(crate) consumed: AtomicU64,
-    /// How many of them were credited to the peer.
+    /// The number of these messages that were credited to the peer.
     pub(crate) told: AtomicU64,
-    /// The index of the network among those of both processes; set when the peer's card was read.
+    /// The index of the network among those of both processes. Set when the peer's card is read.
     pub(crate) place: OnceLock<u8>,
     /// Later messages of the peer are dropped.
     pub(crate) silenced: AtomicBool,
-    /// Whether `peer_failed` or `peer_left` was, or is about to be, called.
+    /// `peer_failed` or `peer_left` was called, or is about to be called.
     pub(crate) reported: AtomicBool,
-    /// Ordering state, if there are several queue pairs. Only progress uses it.
+    /// The order of messages, if there are several queue pairs. Only progress uses it.
     pub(crate) arrivals: Option<Box<Mutex<Arrivals>>>,
 }
 
-/// A link's sending side.
+/// The sending side of a link.
 pub(crate) struct Tx {
     pub(crate) state: State,
-    /// Of each queue pair.
+    /// The work of each queue pair.
     pub(crate) works: SmallVec<[Works; 1]>,
     /// Messages sent that the peer may not have consumed.
     kept: Kept,
-    /// With several queue pairs: the lane of each message not known to be consumed.
-    lanes: VecDeque<u8>,
-    /// The remains of the broken connection were taken.
+    /// With several queue pairs: the index of the queue pair of each message that may not be consumed.
+    message_qps: VecDeque<u8>,
+    /// Another transport has taken the remains of the broken connection.
     settled: bool,
     /// The connection was never established.
     pub(crate) unmade: bool,
     /// The device refused the work that should report all earlier work.
     pub(crate) mute: bool,
-    /// The link is closing here. Nothing more may be sent.
+    /// This process closes the link. No message may be sent.
     pub(crate) closing: bool,
 }
 
-/// A queue pair stays until the transport closes, even if it is useless: receive buffers that the device assigned to it
-/// would be lost with it.
+/// A queue pair stays until the transport closes, even after a failure, because destroying it would lose the receive
+/// buffers that the device has assigned to it.
 pub(crate) enum State {
     /// Neither side has sent yet.
     Idle,
     /// The service makes a connection.
     Connecting,
     Connected(Connection),
-    /// The peer said goodbye; work under way is being flushed.
+    /// The peer has said goodbye. Work in flight is being flushed.
     Left {
         kept: Option<Connection>,
     },
-    /// It broke; work under way is being flushed.
+    /// The connection broke. Work in flight is being flushed.
     Broken(Connection, Error),
-    /// No work is under way.
+    /// No work is in flight.
     Gone(Error, Option<Connection>),
 }
 
-/// Connected pairs of queue pairs, seen from this end.
+/// The connected queue pairs, as this end sees them.
 pub(crate) struct Connection {
-    /// One for each receive queue of the peer, whose buffers grow from one to the next.
-    pub(crate) lanes: SmallVec<[Lane; 1]>,
-    /// The peer's credits: how many messages it has consumed.
+    /// One queue pair for each receive queue of the peer, in the order of growing buffers.
+    pub(crate) qps: SmallVec<[ConnectedQp; 1]>,
+    /// The peer's credits: the number of messages that it has consumed.
     pub(crate) credits: CreditCounter,
     /// The address and rkey of the peer's credit counter.
     pub(crate) their_credits: (u64, u32),
@@ -99,20 +99,20 @@ pub(crate) struct Connection {
 impl Connection {
     /// Returns the queue pair for messages of `len` bytes, or the last one if none is large enough.
     #[inline]
-    pub(crate) fn lane(&self, len: usize) -> usize {
-        let last = self.lanes.len() - 1;
-        self.lanes[..last].iter().position(|lane| lane.size >= len).unwrap_or(last)
+    pub(crate) fn qp(&self, len: usize) -> usize {
+        let last = self.qps.len() - 1;
+        self.qps[..last].iter().position(|qp| qp.size >= len).unwrap_or(last)
     }
 }
 
-/// A message to this transport itself, whose content only the two ends of a connection can compute.
+/// A control message of this transport. Only the two ends of a connection can compute its contents.
 pub(crate) type ControlMessage = [u8; 32];
 
 /// The control messages of a connection over iWARP, which has no immediate data.
 pub(crate) struct ControlMessages {
     /// The active side's first message. The passive side must send nothing before it (RFC 5044).
     pub(crate) greeting: ControlMessage,
-    /// Sent last.
+    /// The last message.
     pub(crate) goodbye: ControlMessage,
     /// This end is the active side.
     pub(crate) greets: bool,
@@ -134,7 +134,7 @@ impl Link {
             state: State::Idle,
             works: std::iter::repeat_with(Works::default).take(queues).collect(),
             kept: Kept::default(),
-            lanes: VecDeque::new(),
+            message_qps: VecDeque::new(),
             settled: false,
             unmade: false,
             mute: false,
@@ -180,14 +180,14 @@ impl Link {
         Error::Unreachable { btl: NAME, peer: self.rank, reason }
     }
 
-    /// Builds the `wr_id` of work: 7 bits of lane, 24 bits of link (as many as queue pair numbers have), 32 bits of
-    /// number.
-    fn work_id(&self, lane: usize, number: u32) -> u64 {
-        (lane as u64) << 56 | u64::from(self.id) << 32 | u64::from(number)
+    /// Builds the `wr_id` of work: 7 bits for the queue pair's index, 24 bits for the link (as many as queue pair
+    /// numbers have), and 32 bits for the number.
+    fn work_id(&self, qp: usize, number: u32) -> u64 {
+        (qp as u64) << 56 | u64::from(self.id) << 32 | u64::from(number)
     }
 }
 
-/// The parts of [`Link::work_id`]: link, lane and number.
+/// The parts of [`Link::work_id`]: link, queue pair index and number.
 pub(crate) fn of_work_id(id: u64) -> (usize, usize, u32) {
     ((id >> 32) as usize & 0xff_ffff, (id >> 56) as usize, id as u32)
 }

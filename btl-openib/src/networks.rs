@@ -1,9 +1,9 @@
 //! Pairs the ports of two processes by their networks.
 //!
-//! A process publishes all of its ports in one card. Both of two processes work out the pairs from both cards, in the same
-//! way, so that they agree on which there are and on which of them is best, whatever ports either has besides. Ports of
-//! one network are paired first. What is left are ports whose networks differ, between which there may be routers: they
-//! are paired with those whose addresses have most in common, as those of one rail have.
+//! A process publishes all of its ports in one card. Both processes compute the pairs from both cards by the same rule.
+//! So they agree on the pairs and on the best one, whatever other ports either process has. Ports of one network are
+//! paired first. Routers may connect the remaining ports. They are paired by the longest common part of their
+//! addresses, as ports of one rail have.
 
 use std::cmp::Reverse;
 use std::net::{IpAddr, Ipv6Addr};
@@ -13,33 +13,33 @@ use nix::ifaddrs::getifaddrs;
 use crate::card::Address;
 use crate::gid::Kind;
 
-/// What the addresses of a network have in common.
+/// The common part of the addresses of a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Network {
     kind: Kind,
-    /// An address in it: the port's, IPv4 ones as IPv6 has them.
+    /// An address in it: the port's address, with IPv4 mapped to IPv6.
     address: u128,
-    /// How many of its bits are the network's.
+    /// The length of the network's prefix in bits.
     bits: u8,
 }
 
 impl Network {
-    /// Of a subnet prefix, which is the upper half of addresses.
+    /// The network of a subnet prefix, the upper half of addresses.
     const INFINIBAND: u8 = 64;
 
-    /// That of a port of this host with this address.
+    /// Returns the network of this host's port with this address.
     pub(crate) fn of_port(kind: Kind, gid: [u8; 16]) -> Self {
         let address = Ipv6Addr::from(gid);
         let bits = match kind {
             Kind::InfiniBand => Self::INFINIBAND,
             Kind::RoceV1 | Kind::RoceV2 => bits_of(address.to_canonical()),
-            // iWARP uses IP addresses; this GID is none.
+            // iWARP uses IP addresses and has no GID.
             Kind::Iwarp => 128,
         };
         Network { kind, address: address.to_bits(), bits }
     }
 
-    /// As a card has it.
+    /// Reads a network from a card.
     fn of(address: &Address) -> Self {
         let ip = address.ip();
         let bits = match ip {
@@ -53,7 +53,7 @@ impl Network {
         self.kind == other.kind && self.common(other) == self.bits.min(other.bits)
     }
 
-    /// How many bits, of what may be a network's, the addresses have in common.
+    /// Counts the leading bits that both addresses have in common, up to the longest possible prefix.
     fn common(&self, other: &Network) -> u8 {
         let equal = (self.address ^ other.address).leading_zeros() as u8;
         equal.min(self.bits).min(other.bits)
@@ -64,9 +64,10 @@ impl Network {
     }
 }
 
-/// How many bits of an address of this host are its network's, counted in IPv6. All, where the host knows of none.
+/// Returns the prefix length of this host's address, in IPv6 bits. Returns the full length if the host does not know
+/// it.
 pub(crate) fn bits_of(ip: IpAddr) -> u8 {
-    // Every network has these.
+    // Every link-local network has this prefix.
     if matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local()) {
         return Network::INFINIBAND;
     }
@@ -85,8 +86,8 @@ pub(crate) fn bits_of(ip: IpAddr) -> u8 {
     mask.map_or(128, |bits| bits as u8)
 }
 
-/// Which of a peer's ports talks to the one of `ours` at `own`, and how many pairs of the two processes' ports are better.
-/// They agree on it if one of the two `decides`.
+/// Returns the peer's port that talks to the port of `ours` at `own`, and the number of better pairs. Both processes
+/// get the same pair if exactly one of them `decides`.
 pub(crate) fn partner<'p>(
     ours: &[Address],
     own: usize,
@@ -98,8 +99,9 @@ pub(crate) fn partner<'p>(
     pairs.find_map(|((i, j), place)| (i == own).then_some((place, &theirs[j])))
 }
 
-/// Pairs of ports, one of each of two processes, the best first: those nearest to both, as each has its own in order. The
-/// same for both processes, who are to agree on which of them is the first.
+/// Pairs ports of two processes, the best pair first. Each process lists its ports from the nearest on, and pairs of
+/// ports that are near to both processes come first. Both processes get the same list if they agree on which of them is
+/// the first.
 fn pair(first: &[Address], second: &[Address]) -> Vec<(usize, usize)> {
     let mut candidates = Vec::new();
     for (i, a) in first.iter().enumerate() {
@@ -126,7 +128,7 @@ mod tests {
     use super::*;
     use crate::subnets::tests::of;
 
-    /// Ports of RoCE v2, by address and length of the network's prefix.
+    /// Makes RoCE v2 ports from addresses and prefix lengths.
     fn ports(list: &[(&str, u8)]) -> Vec<Address> {
         list.iter().map(|&(ip, bits)| Address { network: 96 + bits, ..of(Kind::RoceV2, ip) }).collect()
     }
@@ -136,7 +138,7 @@ mod tests {
         let here = ports(&[("10.1.0.1", 16), ("10.2.0.1", 16)]);
         assert_eq!(pair(&here, &ports(&[("10.1.0.2", 16), ("10.2.0.2", 16)])), [(0, 0), (1, 1)]);
         assert_eq!(pair(&here, &ports(&[("10.2.0.2", 16), ("10.1.0.2", 16)])), [(0, 1), (1, 0)]);
-        assert_eq!(pair(&here, &ports(&[("10.2.0.2", 16)])), [(1, 0)], "it has the second alone");
+        assert_eq!(pair(&here, &ports(&[("10.2.0.2", 16)])), [(1, 0)], "the peer has only the second network");
         assert_eq!(pair(&here[..1], &ports(&[("10.2.0.2", 16), ("10.1.0.2", 16)])), [(0, 1)]);
         assert_eq!(pair(&here, &[]), []);
     }
@@ -152,11 +154,11 @@ mod tests {
 
     #[test]
     fn rails_between_which_there_are_routers_stay_rails() {
-        // Each port is on a network of its own.
+        // Each port is on a different network.
         let here = ports(&[("10.2.1.5", 31), ("10.1.1.5", 31)]);
         assert_eq!(pair(&here, &ports(&[("10.1.7.9", 31), ("10.2.7.9", 31)])), [(0, 1), (1, 0)]);
         assert_eq!(pair(&ports(&[("10.79.0.1", 32)]), &ports(&[("10.79.0.2", 32)])), [(0, 0)]);
-        // The network that both have comes before the nearer ports.
+        // The common network comes before the nearer ports.
         let both = (ports(&[("10.1.0.1", 24), ("10.2.0.1", 24)]), ports(&[("10.9.0.1", 24), ("10.2.0.2", 24)]));
         assert_eq!(pair(&both.0, &both.1), [(1, 1), (0, 0)]);
     }
@@ -206,7 +208,7 @@ mod tests {
                 prop_assert!(first[*i].reaches(&second[*j]) && second[*j].reaches(&first[*i]));
                 prop_assert!(pairs[..at].iter().all(|other| other.0 != *i && other.1 != *j));
             }
-            // Nor are there two that could talk and do not.
+            // No two unpaired ports could talk to each other.
             for (i, a) in first.iter().enumerate().filter(|(i, _)| pairs.iter().all(|pair| pair.0 != *i)) {
                 for (j, b) in second.iter().enumerate().filter(|(j, _)| pairs.iter().all(|pair| pair.1 != *j)) {
                     prop_assert!(!a.reaches(b), "{i} and {j}");

@@ -25,7 +25,7 @@ use crate::{NAME, networks, subnets};
 /// connection is made or the device has something to say; dropping the transport ends it. Connections are closed when
 /// it is dropped: in good order only after [`finalize`](Btl::finalize).
 pub struct Openib {
-    // Ends before what it serves.
+    // Dropped first, because it uses the other fields.
     _service: Service,
     engine: Mutex<Engine>,
     /// Of the port's address, where it has one.
@@ -185,7 +185,7 @@ impl Btl for Openib {
     fn break_off(&self, peer: Rank) {
         let link = self.shared.link(peer);
         let error = link.error("the connection was given up here");
-        self.shared.mailbox.post(|notices| notices.failures.push((link, error)));
+        self.shared.notices.post(|notices| notices.failures.push((link, error)));
     }
 
     fn remains(&self, peer: Rank) -> Option<Remains> {

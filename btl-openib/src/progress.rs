@@ -75,7 +75,7 @@ impl Engine {
 
     pub(crate) fn progress(&mut self, upcalls: &dyn Upcalls) -> usize {
         let mut events = 0;
-        if let Some(notices) = self.shared.mailbox.collect() {
+        if let Some(notices) = self.shared.notices.collect() {
             events += notices.failures.len() + notices.closed.len();
             for (link, error) in notices.failures {
                 self.fail(&link, error);
@@ -146,7 +146,7 @@ impl Engine {
         if self.dead || !(clear && self.failing.is_empty() && self.ended.is_empty()) {
             return false;
         }
-        let Some(wakeup) = shared.mailbox.listen() else { return false };
+        let Some(wakeup) = shared.notices.listen() else { return false };
         // Drain events of an earlier sleep.
         shared.port.channel.drain();
         if let Err(error) = shared.port.completions.arm() {
@@ -364,14 +364,14 @@ impl Engine {
     /// Work of ours is done, or came back.
     #[inline]
     fn done(&mut self, completion: &Completion, upcalls: &dyn Upcalls) {
-        let (id, lane, number) = of_work_id(completion.wr_id);
+        let (id, qp, number) = of_work_id(completion.wr_id);
         let link = self.shared.directory.read().by_id.get(id).map(Arc::clone);
         let Some(link) = link else { return };
         let failed = completion.status != status::IBV_WC_SUCCESS;
         let mut tokens: SmallVec<[(Token, bool); 4]> = SmallVec::new();
         {
             let mut tx = link.tx.lock();
-            let known = tx.finish(&self.shared, lane, number, |owner, last| {
+            let known = tx.finish(&self.shared, qp, number, |owner, last| {
                 if let Owner::Transfer { token, .. } = owner {
                     tokens.push((token, failed && last));
                 }

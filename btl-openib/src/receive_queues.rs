@@ -1,4 +1,4 @@
-//! The list of receive queues in `btl_openib_receive_queues`, in Open MPI's syntax.
+//! Parses the list of receive queues in `btl_openib_receive_queues`, in Open MPI's syntax.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -7,43 +7,43 @@ use cableway_base::parameters::parse_size;
 use cableway_btl::MAX_HEADER;
 use smallvec::SmallVec;
 
-/// Longest list: what its entries have to say fits into one datagram of the shortest packets.
+/// The longest list. The description of its entries fits into one datagram of the smallest MTU.
 pub(crate) const MOST_QUEUES: usize = 8;
-/// Bytes of a buffer.
+/// The size of a buffer in bytes.
 const SIZES: RangeInclusive<usize> = 64..=256 << 20;
-/// Bytes of the largest: every message begins with a header, and something is to follow.
+/// The smallest size in the last entry, in bytes. Every message begins with a header, and some data must fit after it.
 pub(crate) const LARGEST: usize = 2 * MAX_HEADER;
 const COUNTS: RangeInclusive<usize> = 4..=1 << 16;
 
-/// Buffers in which messages arrive, of one size.
+/// Receive buffers of one size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ReceiveQueue {
-    /// Each peer has buffers of its own there; otherwise all share them.
+    /// Each peer has its own buffers. Otherwise all peers share them.
     pub(crate) per_peer: bool,
     pub(crate) size: usize,
     pub(crate) count: usize,
-    /// Below so many posted buffers, messages are not kept beyond their upcall.
+    /// With fewer posted buffers than this, messages are not kept beyond their upcall.
     pub(crate) low: usize,
-    /// Messages of one peer that wait here.
+    /// The number of messages from one peer that may wait here.
     pub(crate) window: usize,
-    /// Messages of one peer after which it is told that they were consumed.
+    /// The number of messages from one peer after which consumption is reported to it.
     pub(crate) instalment: usize,
 }
 
-/// In growing sizes, one at least: a message goes to the first that holds it.
+/// At least one queue, in growing sizes. A message uses the first queue whose buffers hold it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ReceiveQueues(SmallVec<[ReceiveQueue; 1]>);
 
 impl ReceiveQueues {
-    /// Reads `P,SIZE,NUMBER[,LOW[,WINDOW[,RESERVE]]]` and `S,SIZE,NUMBER[,LOW[,WINDOW[,START[,LIMIT]]]]`, with `:`
-    /// between them. What Open MPI means by the last fields is not needed here, and they may be given.
+    /// Parses `P,SIZE,NUMBER[,LOW[,WINDOW[,RESERVE]]]` and `S,SIZE,NUMBER[,LOW[,WINDOW[,START[,LIMIT]]]]`, separated by
+    /// `:`. RESERVE, START and LIMIT have no effect here and are accepted for compatibility with Open MPI.
     ///
     /// # Errors
-    /// Which entry is wrong, how, and what would be right.
+    /// Names the wrong entry, the fault, and the remedy.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let entries: Vec<&str> = text.split(':').map(str::trim).collect();
         if entries.len() > MOST_QUEUES {
-            return Err(format!("'{text}' has {} entries, of which there can be {MOST_QUEUES}", entries.len()));
+            return Err(format!("'{text}' has {} entries; write at most {MOST_QUEUES}", entries.len()));
         }
         let mut queues: SmallVec<[ReceiveQueue; 1]> = SmallVec::new();
         for (index, entry) in entries.iter().enumerate() {
@@ -54,14 +54,14 @@ impl ReceiveQueues {
             let queue = ReceiveQueue::parse(entry).map_err(|reason| format!("{place}'{entry}', {reason}"))?;
             if let Some(before) = queues.last().filter(|before| before.size >= queue.size) {
                 return Err(format!(
-                    "{place}'{entry}', has buffers of {} bytes after those of {}: sizes grow from entry to entry",
+                    "{place}'{entry}', has buffers of {} bytes after those of {}; order the entries so that sizes grow",
                     queue.size, before.size
                 ));
             }
             if index + 1 == entries.len() && queue.size < LARGEST {
                 return Err(format!(
-                    "{place}'{entry}', has buffers of {} bytes: the last entry's hold the longest messages, and have \
-                     {LARGEST} at least",
+                    "{place}'{entry}', has buffers of {} bytes; the last entry holds the longest messages, so use at \
+                     least {LARGEST}",
                     queue.size
                 ));
             }
@@ -70,13 +70,13 @@ impl ReceiveQueues {
         Ok(ReceiveQueues(queues))
     }
 
-    /// The last alone, whose buffers hold the longest messages, and so all.
+    /// Returns only the last queue. Its buffers hold the longest messages, and therefore all messages.
     pub(crate) fn last_alone(&self) -> Self {
         ReceiveQueues(self.0.last().copied().into_iter().collect())
     }
 
-    /// The same where no buffers can be shared: each peer has as many of its own as may wait of it, and two for what is
-    /// no message.
+    /// Returns the queues for devices that cannot share buffers. Each peer then has its own: one for each message that
+    /// may wait, and two for control messages.
     pub(crate) fn all_per_peer(&self) -> Self {
         let own = |queue: &ReceiveQueue| {
             if queue.per_peer {
@@ -89,10 +89,10 @@ impl ReceiveQueues {
         ReceiveQueues(self.iter().map(own).collect())
     }
 
-    /// The same for a network where a message that finds no buffer breaks its connection, and `peers` may send: so many
-    /// are shared, and with windows so small, that every message finds one.
+    /// Returns the queues for a network on which a message without a buffer breaks its connection. `peers` may send.
+    /// The number of shared buffers and the windows guarantee a buffer for every message.
     pub(crate) fn without_waiting(&self, peers: usize) -> Self {
-        // A message of each, its greeting and its goodbye.
+        // One message of each peer, its greeting and its goodbye.
         const LEAST: usize = 3;
         let peers = peers.max(1);
         let fit = |queue: &ReceiveQueue| {
@@ -100,7 +100,7 @@ impl ReceiveQueues {
                 let window = queue.count + 1 - LEAST;
                 return ReceiveQueue { window, instalment: queue.instalment.min((window / 2).max(1)), ..*queue };
             }
-            // A quarter may be kept by whoever received messages in them.
+            // Users may keep messages in a quarter of the buffers.
             let for_peers = (queue.count - queue.count / 4).max(LEAST * peers);
             let window = (for_peers / peers + 1 - LEAST).min(queue.window);
             let low = peers * (window + LEAST - 1);
@@ -118,28 +118,28 @@ impl ReceiveQueues {
         self.0.len()
     }
 
-    /// Messages of one peer that wait in all of them.
+    /// Returns the number of messages from one peer that may wait in all queues.
     pub(crate) fn window(&self) -> usize {
         self.iter().map(|queue| queue.window).sum()
     }
 
-    /// Bytes of the longest message.
+    /// Returns the length of the longest message in bytes.
     pub(crate) fn longest(&self) -> usize {
         self.0.last().map_or(0, |queue| queue.size)
     }
 
-    /// Buffers that all peers share.
+    /// Returns the bytes of the buffers that all peers share.
     pub(crate) fn shared(&self) -> impl Iterator<Item = &ReceiveQueue> {
         self.iter().filter(|queue| !queue.per_peer)
     }
 
-    /// Buffers that each peer has of its own.
+    /// Returns the bytes of the buffers that each peer has.
     pub(crate) fn per_peer(&self) -> impl Iterator<Item = &ReceiveQueue> + Clone {
         self.iter().filter(|queue| queue.per_peer)
     }
 }
 
-/// As the parameter has it.
+/// Formats the list as the parameter is written.
 impl fmt::Display for ReceiveQueues {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, queue) in self.iter().enumerate() {
@@ -153,7 +153,7 @@ impl fmt::Display for ReceiveQueues {
 }
 
 impl ReceiveQueue {
-    /// The same with `most` buffers, if it had more.
+    /// Returns the queue with at most `most` buffers.
     pub(crate) fn at_most(self, most: usize) -> Self {
         let count = self.count.min(most);
         let window = self.window.min(count);
@@ -167,15 +167,14 @@ impl ReceiveQueue {
         let per_peer = match fields.next() {
             Some("P" | "p") => true,
             Some("S" | "s") => false,
-            Some("X" | "x") => return Err("is a queue of XRC (X): there are only P and S".to_owned()),
+            Some("X" | "x") => return Err("asks for an XRC queue (X); use P or S".to_owned()),
             _ => return Err(expected.to_owned()),
         };
         let size = fields.next().ok_or(expected)?;
-        let size = parse_size(size).map_err(|reason| format!("has no size: {reason}"))?;
+        let size = parse_size(size).map_err(|reason| format!("has an {reason}"))?;
         let size = usize::try_from(size).unwrap_or(usize::MAX);
-        let number = |field: &str| {
-            field.parse::<usize>().map_err(|_| format!("has '{field}' where a number is expected, such as 64"))
-        };
+        let number =
+            |field: &str| field.parse::<usize>().map_err(|_| format!("has '{field}' instead of a number, such as 64"));
         let numbers = fields.map(number).collect::<Result<Vec<usize>, _>>()?;
         let [count, rest @ ..] = &numbers[..] else { return Err(expected.to_owned()) };
         let count = *count;
@@ -183,17 +182,17 @@ impl ReceiveQueue {
             return Err(format!("has {} fields; it {expected}", rest.len() + 3));
         }
         if !SIZES.contains(&size) {
-            return Err(format!("has buffers of {size} bytes; from {} to {} are possible", SIZES.start(), SIZES.end()));
+            return Err(format!("has buffers of {size} bytes; use {} to {}", SIZES.start(), SIZES.end()));
         }
         if !COUNTS.contains(&count) {
-            return Err(format!("has {count} buffers; from {} to {} are possible", COUNTS.start(), COUNTS.end()));
+            return Err(format!("has {count} buffers; use {} to {}", COUNTS.start(), COUNTS.end()));
         }
         let low = rest.first().copied().unwrap_or(count / 4);
         let window = rest.get(1).copied().unwrap_or(count / 8);
         if low >= count || window > count {
             return Err(format!(
-                "has {low} as its low mark and {window} as its window: the one is below the number of buffers, \
-                 {count}, the other not above it"
+                "has {low} as its low mark and {window} as its window; use a low mark below the number of buffers, \
+                 {count}, and a window of at most that number"
             ));
         }
         Ok(if per_peer {
@@ -219,7 +218,7 @@ mod tests {
     }
 
     prop_compose! {
-        /// An entry that is right, with what it says.
+        /// A valid entry and its parsed form.
         fn entry()(per_peer in any::<bool>(), size in SIZES, count in COUNTS, given in 0..5_usize,
                    parts in proptest::array::uniform2(0.0..1.0_f64), more in any::<u32>()) -> (String, ReceiveQueue) {
             let [low, window] = parts.map(|part| (part * count as f64) as usize);
@@ -297,7 +296,7 @@ mod tests {
     fn queues_are_written_as_elsewhere() {
         let shared = ReceiveQueue { per_peer: false, size: 65536, count: 256, low: 64, window: 32, instalment: 16 };
         assert_eq!(one("S,64K,256,64,32"), Ok(shared));
-        // Open MPI's own list.
+        // Open MPI's default list.
         let list = "P,128,256,192,128:S,2048,1024,1008,64:S,12288,1024,1008,64:S,65536,256,64,32";
         let list = ReceiveQueues::parse(list).unwrap();
         let small = ReceiveQueue { per_peer: true, size: 128, count: 256, low: 192, window: 256, instalment: 128 };
@@ -349,14 +348,14 @@ mod tests {
             ("", "'', is neither P,SIZE"),
             ("S", "'S', is neither"),
             ("S,64K", "'S,64K', is neither"),
-            ("S,1,2", "'S,1,2', has buffers of 1 bytes; from 64 to"),
-            ("S,511,64", "'S,511,64', has buffers of 511 bytes: the last"),
-            ("P,64,64:S,500,64", "entry 2 of 2, 'S,500,64', has buffers of 500 bytes: the last"),
-            ("S,64K,1", "has 1 buffers; from 4 to"),
-            ("P,64K,many", "has 'many' where a number"),
-            ("P,64K,-64", "has '-64' where a number"),
-            ("P,much,64", "has no size: "),
-            ("X,4K,64", "there are only P and S"),
+            ("S,1,2", "'S,1,2', has buffers of 1 bytes; use 64 to"),
+            ("S,511,64", "'S,511,64', has buffers of 511 bytes; the last"),
+            ("P,64,64:S,500,64", "entry 2 of 2, 'S,500,64', has buffers of 500 bytes; the last"),
+            ("S,64K,1", "has 1 buffers; use 4 to"),
+            ("P,64K,many", "has 'many' instead of a number"),
+            ("P,64K,-64", "has '-64' instead of a number"),
+            ("P,much,64", "has an invalid size"),
+            ("X,4K,64", "use P or S"),
             ("S,64K,256,256", "has 256 as its low mark"),
             ("P,64K,64,1,2,3,4", "has 7 fields"),
             ("S,64K,64,1,2,3,4,5", "has 8 fields"),

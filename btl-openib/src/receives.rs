@@ -86,7 +86,7 @@ impl Receives {
             // SAFETY: the buffer is one of the slab's, in nobody's hands now, and this value outlives the queue's use
             // of it: it goes with the port, whose queue pairs are gone by then.
             Taker::All(queue) => unsafe { queue.post(id, address, len, key) },
-            // SAFETY: the same, and this value owns the queue pair, together with a lane that keeps this value.
+            // SAFETY: the same, and this value owns the queue pair, together with a qp that keeps this value.
             Taker::One(pair) => unsafe { pair.post_receive(id, address, len, key) },
         };
         match posted {

@@ -15,8 +15,8 @@ use crate::credits::CreditCounters;
 use crate::gpudirect::GpuDirect;
 use crate::inbound::Inbound;
 use crate::link::{COPIED, Link};
-use crate::mailbox::Mailbox;
 use crate::memory::Pool;
+use crate::notice_queue::NoticeQueue;
 use crate::port::Port;
 use crate::receives::{self, Receives, Taker};
 use crate::registrations::Registrations;
@@ -26,7 +26,7 @@ use crate::verbs::SharedReceiveQueue;
 /// Fields drop in this order: queue pairs (in the links) before the memory that they use.
 pub(crate) struct Shared {
     pub(crate) directory: RwLock<Directory>,
-    pub(crate) mailbox: Mailbox,
+    pub(crate) notices: NoticeQueue,
     pub(crate) command_queue: CommandQueue,
     pub(crate) identity: Identity,
     pub(crate) settings: Settings,
@@ -35,7 +35,7 @@ pub(crate) struct Shared {
     pub(crate) pool: Arc<Pool>,
     pub(crate) registrations: Registrations,
     pub(crate) gpudirect: GpuDirect,
-    /// Shared receive buffers, by the place of their queue in the list; none before the first connection.
+    /// Shared receive buffers, by the index of their queue in the list. Empty before the first connection.
     receives: Mutex<Vec<Option<Arc<Receives>>>>,
     pub(crate) devices: Devices,
     /// This process accepts no new connections.
@@ -45,13 +45,13 @@ pub(crate) struct Shared {
     pub(crate) port: Port,
 }
 
-/// Links by their different keys.
+/// Links by their various keys.
 #[derive(Default)]
 pub(crate) struct Directory {
     /// A link's id is its index here.
     pub(crate) by_id: Vec<Arc<Link>>,
     pub(crate) by_rank: AHashMap<Rank, Arc<Link>>,
-    /// By the numbers of the queue pairs.
+    /// By queue pair number.
     pub(crate) by_number: AHashMap<u32, Arc<Inbound>>,
 }
 
@@ -66,7 +66,7 @@ impl Shared {
     ) -> Arc<Self> {
         Arc::new(Shared {
             directory: RwLock::default(),
-            mailbox: Mailbox::default(),
+            notices: NoticeQueue::default(),
             command_queue,
             identity,
             address,
@@ -112,7 +112,7 @@ impl Shared {
         Ok(Arc::clone(receives[place].insert(made)))
     }
 
-    /// Posts the buffer of a completion again whose connection is unknown.
+    /// Posts the buffer of a completion again if its connection is unknown.
     #[cold]
     pub(crate) fn repost(&self, id: u64) {
         let receives = self.receives.lock().get(receives::queue_of(id)).and_then(Option::clone);

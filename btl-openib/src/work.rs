@@ -1,4 +1,4 @@
-//! A connection's queue pairs, and the work under way on each.
+//! The queue pairs of a connection, and the work in flight on each.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,24 +16,24 @@ use crate::verbs::QueuePair;
 /// The capacity that an empty queue keeps.
 pub(crate) const LEAST: usize = 4;
 
-/// A queue pair of a connection: it takes the messages that the peer's buffers at its other end hold.
-pub(crate) struct Lane {
+/// A queue pair of a connection. It carries the messages that fit the peer's buffers at the other end.
+pub(crate) struct ConnectedQp {
     // Dropped before its buffers.
     pub(crate) pair: Arc<QueuePair>,
     _receives: Arc<Receives>,
-    /// Longest message.
+    /// The longest message.
     pub(crate) size: usize,
-    /// Messages that the peer takes before it says that it has consumed some.
+    /// The number of messages that the peer accepts before it reports consumption.
     pub(crate) window: u64,
 }
 
-impl Lane {
+impl ConnectedQp {
     pub(crate) fn new(pair: Arc<QueuePair>, receives: Arc<Receives>, size: usize, window: u64) -> Self {
-        Lane { pair, _receives: receives, size, window }
+        ConnectedQp { pair, _receives: receives, size, window }
     }
 }
 
-/// Resources that work holds until it completes.
+/// A resource that work holds until it completes.
 pub(crate) enum Owner {
     Nothing,
     Buffer { _buffer: Buffer },
@@ -43,17 +43,17 @@ pub(crate) enum Owner {
 /// Work on one queue pair.
 #[derive(Default)]
 pub(crate) struct Works {
-    /// Under way, the oldest first.
+    /// The work in flight, the oldest first.
     queue: VecDeque<Owner>,
-    /// The number of the oldest.
+    /// The number of the oldest work.
     oldest: u32,
-    /// Messages for which fragments are out.
+    /// Messages with allocated fragments.
     pub(crate) reserved: usize,
     /// Requests since the last signalled one.
     unsignalled: usize,
-    /// Signalled requests under way.
+    /// Signalled requests in flight.
     signalled: usize,
-    /// Of several queue pairs: messages that the peer is not known to have consumed.
+    /// With several queue pairs: messages that the peer may not have consumed.
     pub(crate) waiting: u64,
 }
 
@@ -62,43 +62,43 @@ impl Works {
         self.queue.is_empty()
     }
 
-    /// Gives back the memory of a queue that was long and is empty.
+    /// Releases the memory of a queue that was long and is now empty.
     pub(crate) fn rest(&mut self) {
         if self.queue.is_empty() {
             self.queue.shrink_to(LEAST);
         }
     }
 
-    /// Whether something under way will report its end.
+    /// Returns whether some work in flight will report its completion.
     pub(crate) fn is_watched(&self) -> bool {
         self.signalled != 0
     }
 
-    /// Whether work is under way, as far as is known.
+    /// Returns whether work may still be in flight.
     #[inline]
     pub(crate) fn is_under_way(&self, number: u32) -> bool {
         number.wrapping_sub(self.oldest) < u32::MAX / 2
     }
 
-    /// The number of the next.
+    /// Returns the number of the next work.
     #[inline]
     pub(crate) fn next(&self) -> u32 {
         self.oldest.wrapping_add(self.queue.len() as u32)
     }
 
-    /// Whether there is room for another message, and for all that fragments are out for.
+    /// Returns whether there is room for another message besides the allocated fragments.
     #[inline]
     pub(crate) fn has_room(&self, port: &Port) -> bool {
         self.queue.len() + self.reserved + SPARE_WORK < port.depth && port.has_completions()
     }
 
-    /// The same, for what is no message: room is spared for it.
+    /// Returns whether there is room for a control message, which may use the spare room.
     pub(crate) fn has_spare_room(&self, port: &Port) -> bool {
         self.queue.len() + self.reserved + SPARE_WORK <= port.depth && port.has_completions()
     }
 
-    /// Whether the next, that need not report its end, should: not too late, for the queue has an end, and what
-    /// holds nothing is let go of by the completion of what follows.
+    /// Returns whether the next request should be signalled although it need not be. The queue has a limit, and a
+    /// request without an owner is only released by a later completion.
     #[inline]
     pub(crate) fn is_due(&self, port: &Port) -> bool {
         self.unsignalled + 1 >= (port.depth / 4).max(1)
@@ -117,7 +117,8 @@ impl Works {
         }
     }
 
-    /// Work `number` and all before it is done: what each held is handed to `each`. False if there is no such work.
+    /// Completes work `number` and all work before it, and passes their owners to `each`. Returns false if there is no
+    /// such work.
     #[inline]
     pub(crate) fn finish(&mut self, port: &Port, number: u32, mut each: impl FnMut(Owner, bool)) -> bool {
         let count = number.wrapping_sub(self.oldest) as usize + 1;
@@ -134,7 +135,7 @@ impl Works {
         true
     }
 
-    /// Takes all work back, since the device will report no more completions.
+    /// Returns the owners of all work, because the device will report no more completions.
     pub(crate) fn abandon(&mut self, port: &Port) -> VecDeque<Owner> {
         port.under_way.fetch_sub(self.queue.len(), Ordering::Relaxed);
         self.signalled = 0;

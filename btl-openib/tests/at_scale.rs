@@ -1,4 +1,4 @@
-//! Many processes that connect at once, simulated as `benches/openib/ten_thousand_peers` does, in smaller numbers.
+//! Simulates many processes that connect at once, like `benches/openib/ten_thousand_peers`, in smaller numbers.
 
 #[path = "../../benches/openib/ten_thousand_peers/connecting.rs"]
 mod connecting;
@@ -32,26 +32,26 @@ fn a_burst_of_all_to_all_does_not_become_a_storm() {
     }
 }
 
-/// The one makes three thousand queue pairs a second. Nobody may take that for silence.
+/// That process makes three thousand queue pairs a second. Meanwhile no peer may count it as dead.
 #[test]
 fn ten_thousand_peers_connect_to_one_process() {
     let outcome = all_are_connected(10_000, Pattern::Master, 9999, &World::usual());
     let busy = 9999 * (World::usual().create + World::usual().connect);
-    assert!(outcome.last < busy * 3 / 2, "{busy:?} are taken by the device: {outcome:?}");
-    assert!(outcome.longest_queue < 10_000, "of each peer one word waits: {outcome:?}");
+    assert!(outcome.last < busy * 3 / 2, "the device needs {busy:?}: {outcome:?}");
+    assert!(outcome.longest_queue < 10_000, "one datagram waits for each peer: {outcome:?}");
 }
 
 #[test]
-fn a_network_that_loses_a_fifth_delays_and_prevents_nothing() {
+fn all_connect_on_a_network_that_loses_a_fifth() {
     let world = World { lost_per_million: 200_000, ..World::usual() };
     for (pattern, pairs) in [(Pattern::Neighbours, 600), (Pattern::Master, 199), (Pattern::All, 200 * 199 / 2)] {
         let outcome = all_are_connected(200, pattern, pairs, &world);
-        assert!(outcome.lost * 4 < outcome.hellos && outcome.said_again != 0, "{outcome:?}");
+        assert!(outcome.lost * 4 < outcome.hellos && outcome.resent != 0, "{outcome:?}");
     }
 }
 
 #[test]
-fn the_same_seed_has_the_same_outcome() {
+fn equal_seeds_give_equal_outcomes() {
     let of = |seed| format!("{:?}", simulate(100, Pattern::AllFromTheFirst, &World::usual(), seed));
     assert_eq!(of(7), of(7));
     assert_ne!(of(7), of(8));

@@ -1,4 +1,4 @@
-//! What the BTL contract promises, on connections between transports of one process.
+//! Tests the BTL contract on connections between transports of one process.
 
 mod common;
 
@@ -65,7 +65,7 @@ fn a_connection_is_made_while_the_peer_computes() {
         return;
     }
     let Pair { a, b, mut to_b, to_a: _to_a } = pair(&[]);
-    until(&[&a], "a message is taken", || to_b.send_inline(b"hello", b"").unwrap() == Sent::Done);
+    until(&[&a], "a message is accepted", || to_b.send_inline(b"hello", b"").unwrap() == Sent::Done);
     assert_eq!(b.received(), 0);
     until(&[&b], "it arrives", || b.received() == 1);
 }
@@ -75,7 +75,7 @@ fn many_messages_do_not_need_the_receiver_to_answer() {
     if !has_device() {
         return;
     }
-    // More than any window, both ways, on few buffers.
+    // More messages than any window, in both directions, with few buffers.
     let Pair { a, b, mut to_b, mut to_a } = pair(&["btl_openib_receive_queues=S,4K,16,4,8"]);
     let count = 2000_u32;
     let (mut forth, mut back) = (0, 0);
@@ -110,12 +110,12 @@ fn a_peer_that_does_not_progress_makes_the_link_busy() {
         assert!(sent <= 16, "the window is 16");
     }
     assert!(to_b.alloc(4096, FragmentKind::Host).unwrap().is_none());
-    until(&[&a, &b], "what was taken arrives", || b.received() == 1 + sent);
+    until(&[&a, &b], "all accepted messages arrive", || b.received() == 1 + sent);
     until(&[&a, &b], "the link is free again", || to_b.send_inline(&[], &[7; 100]).unwrap() == Sent::Done);
 }
 
 #[test]
-fn fragments_given_back_make_room_again() {
+fn dropped_fragments_make_room() {
     if !has_device() {
         return;
     }
@@ -132,7 +132,7 @@ fn fragments_given_back_make_room_again() {
         assert!(out.len() >= 15);
         assert_eq!(to_b.send_inline(b"no room", b"").unwrap(), Sent::Busy);
     }
-    // What was taken is always sent, in the order of the calls.
+    // Accepted messages are always sent, in the order of the calls.
     let first = to_b.alloc(100, FragmentKind::Host).unwrap().unwrap();
     let second = to_b.alloc(100, FragmentKind::Host).unwrap().unwrap();
     for (mut fragment, text) in [(second, b"second taken"), (first, b"first taken!")] {
@@ -145,7 +145,7 @@ fn fragments_given_back_make_room_again() {
 }
 
 #[test]
-fn kept_messages_stay_as_they_are() {
+fn kept_messages_do_not_change() {
     if !has_device() {
         return;
     }
@@ -164,7 +164,7 @@ fn kept_messages_stay_as_they_are() {
         message.bytes().copy_to(&mut bytes);
         assert!(bytes == pattern(3000, n), "message {n} was overwritten");
     }
-    // From any thread, and the buffers are used again.
+    // Any thread may drop them. Their buffers are then used again.
     std::thread::spawn(move || drop(kept)).join().unwrap();
     for n in 0..200 {
         send(&nodes, &mut *to_b, &pattern(3000, n), b"");
@@ -190,7 +190,7 @@ fn progress_within_an_upcall_returns_at_once() {
     }
     let Pair { a, b, mut to_b, to_a: _to_a } = pair(&[]);
     let upcalls = Reentrant(&b, AtomicUsize::new(0));
-    until(&[&a], "it is taken", || {
+    until(&[&a], "the message is accepted", || {
         b.btl.progress(&upcalls);
         to_b.send_inline(b"first", b"").unwrap() == Sent::Done
     });

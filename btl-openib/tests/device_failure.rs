@@ -1,4 +1,4 @@
-//! Devices that fail while connections stand: each is an error that tells what became of every message, in time.
+//! Devices that fail while connections stand. Each failure is an error, and the remains account for every message.
 
 mod common;
 
@@ -8,12 +8,12 @@ use cableway_btl::{Access, Endpoint, Error, Remote, Sent, Token, Transfer};
 use cableway_btl_openib::Openib;
 use common::{Node, connect, has_device, node, open, pattern, region, send, until};
 
-/// A peer whose device is silent is given up within seconds.
+/// The peer timeout, so that a silent device is detected within seconds.
 const SOON: &str = "peer_timeout=4s";
 const LISTS: [&str; 2] = ["S,4K,256,64,128", "P,256,128,32,64:S,4K,128,32,64"];
 
 struct Both {
-    /// Whose device fails.
+    /// The node whose device fails.
     a: Node,
     transport: Arc<Openib>,
     b: Node,
@@ -34,7 +34,7 @@ fn messages(seed: u64) -> Vec<Vec<u8>> {
     (0..100).map(|n| pattern([8, 100, 300, 2000][n as usize % 4], seed + n)).collect()
 }
 
-/// As many as are taken now.
+/// Sends as many messages as the link accepts.
 fn push(endpoint: &mut dyn Endpoint, messages: &[Vec<u8>], taken: &mut usize) {
     while let Some(message) = messages.get(*taken)
         && endpoint.send_inline(message, b"").is_ok_and(|sent| sent == Sent::Done)
@@ -43,8 +43,8 @@ fn push(endpoint: &mut dyn Endpoint, messages: &[Vec<u8>], taken: &mut usize) {
     }
 }
 
-/// What was handed up at the other end and what is left at this one make all that was taken here, each once and in
-/// order; both ways.
+/// Asserts that the messages delivered at the other end and the remains at this end are all accepted messages, each
+/// once and in order, in both directions.
 fn nothing_is_missing(nodes: [&Node; 2], taken: [&[Vec<u8>]; 2]) {
     let remains = [0, 1].map(|side| nodes[side].btl.remains(nodes[1 - side].rank).expect("told once"));
     for side in [0, 1] {
@@ -63,7 +63,7 @@ fn broke(error: &Error) -> bool {
     matches!(error, Error::PeerGone { .. })
 }
 
-/// What the kernel says of a device that is pulled out, of an overflow, and of a receive queue that failed.
+/// The kernel's events for a removed device, an overflow, and a failed receive queue.
 #[test]
 fn fatal_device_events_fail_every_link() {
     if !has_device() {
@@ -82,12 +82,12 @@ fn fatal_device_events_fail_every_link() {
             push(&mut *to_a, &back[..50], &mut answered);
             a.received() >= 10 && b.received() >= 10
         });
-        // One transfer is under way, and more messages than the peer has looked at.
+        // One transfer is in flight, and more messages than the peer has consumed.
         let mut source = pattern(1 << 20, 9);
         let mut target = vec![0; 1 << 20];
         // SAFETY: the memory outlives the registration and is not written to.
         let registration = unsafe { to_a.register(region(&mut source), Access::RemoteRead) }.unwrap().unwrap();
-        // SAFETY: nobody looks at the target before it is over.
+        // SAFETY: no code reads the target before the transfer ends.
         let started =
             unsafe { to_b.get(&region(&mut target).into(), &Remote::at(registration.handle(), 0), Token(7)) }.unwrap();
         push(&mut *to_b, &forth, &mut sent);
@@ -97,8 +97,8 @@ fn fatal_device_events_fail_every_link() {
         assert!(started == Transfer::Busy || a.completed(7), "event {kind}");
         assert!(a.seen.failed.lock().iter().all(|(_, error)| broke(error)));
         assert!(to_b.send_inline(b"x", b"").is_err() && to_c.send_inline(b"x", b"").is_err());
-        // The peer's device finds out, and who had never met it does not meet it any more.
-        until(&nodes, "the others know", || {
+        // The peer's device detects the failure. A node that has never connected can no longer do so.
+        until(&nodes, "the others detect the failure", || {
             push(&mut *to_a, &back, &mut answered);
             from_c.send_inline(b"x", b"").is_err() && b.failures() == 1 && c.failures() == 1
         });
@@ -106,14 +106,14 @@ fn fatal_device_events_fail_every_link() {
         assert!(matches!(c.seen.failed.lock()[0].1, Error::Unreachable { .. }));
         nothing_is_missing([&a, &b], [&forth[..sent], &back[..answered]]);
         assert_eq!((a.failures(), a.departures()), (2, 0), "said once");
-        assert!(a.btl.finalize(), "nothing is left to wait for");
+        assert!(a.btl.finalize(), "a failed device must not delay the end");
         drop(registration);
     }
 }
 
-/// More completions than the queue has room for: the device loses some, and says so.
+/// More completions than the queue can hold: the device loses some and reports the overflow.
 #[test]
-fn a_completion_queue_that_overflows_breaks_links_and_loses_nothing() {
+fn an_overflowing_completion_queue_breaks_links_and_loses_no_message() {
     if !has_device() {
         return;
     }
@@ -128,7 +128,7 @@ fn a_completion_queue_that_overflows_breaks_links_and_loses_nothing() {
             a.received() == 20 && b.received() == 20
         });
         transport.shrink_completions(8).unwrap();
-        // It does not look, while its peer fills its buffers.
+        // It does not poll while its peer fills its buffers.
         until(&[&b], "the peer has sent more than there is room for", || {
             push(&mut *to_a, &back, &mut answered);
             answered == back.len() || b.failures() == 1
@@ -136,7 +136,7 @@ fn a_completion_queue_that_overflows_breaks_links_and_loses_nothing() {
         assert!(answered > 40, "{answered}");
         until(&nodes, "both know", || a.failures() == 1 && b.failures() == 1);
         assert!(broke(&a.seen.failed.lock()[0].1) && broke(&b.seen.failed.lock()[0].1), "{:?}", a.seen.failed.lock());
-        assert!(a.received() < answered, "something was lost");
+        assert!(a.received() < answered, "no completion was lost, so this tests nothing");
         nothing_is_missing([&a, &b], [&forth[..sent], &back[..answered]]);
         assert!(to_b.send_inline(b"x", b"").is_err() && to_a.send_inline(b"x", b"").is_err());
     }

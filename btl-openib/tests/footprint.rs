@@ -1,6 +1,6 @@
-//! What a connected, idle peer costs in memory on this machine's device, beside what is worked out
-//! (`cableway_btl_openib::Footprint`): with 2 to 64 peers, counted as C library and kernel count it. Takes the machine
-//! for itself, which so should be one that soft-RoCE's kernel objects can be counted on:
+//! Measures the memory of a connected, idle peer on this machine's device, with 2 to 64 peers, by the counts of the C
+//! library and the kernel. Compares it with the computed value (`cableway_btl_openib::Footprint`). Run it alone on a
+//! machine where soft-RoCE's kernel objects can be counted:
 //!
 //!   tests/rxe-guest/all footprint
 
@@ -14,14 +14,14 @@ use cableway_btl_openib::Footprint;
 use common::{Node, connect, has_device, node, send, until};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Ends of connections in one measurement, about: so many that what the kernel keeps in stock is little beside them.
+/// The approximate number of ends in one measurement: so many that the kernel's reserves matter little.
 const ENDS: usize = 256;
-/// Few and small, for they are counted apart.
+/// Few and small buffers, because they are counted separately.
 const RECEIVES: &str = "btl_openib_receive_queues=S,4K,64,8,32";
-/// Measured and worked out may differ by so much of what is worked out: the kernel's slabs are counted whole, and
-/// allocations of the C library in steps of 16 bytes.
+/// The allowed difference, relative to the computed value. The kernel's slabs are counted whole, and the C library's
+/// allocations in steps of 16 bytes.
 const BOUND: f64 = 0.1;
-/// What a peer may cost.
+/// The largest allowed memory of a peer.
 const MOST: i64 = 16 << 10;
 
 #[test]
@@ -29,11 +29,11 @@ fn a_peer_costs_the_computed_memory() {
     if !has_device() {
         return;
     }
-    // A descriptor for each peer of this node, which is watched.
+    // One descriptor watches each peer of this node.
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
     let expected = Footprint::new(&Parameters::default()).expect("the defaults are possible");
-    println!("| peers | ends | process | queues | kernel objects | each | worked out | ratio | resident | locked |");
+    println!("| peers | ends | process | queues | kernel objects | each | computed | ratio | resident | locked |");
     println!("|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|");
     let (mut wrong, mut sum) = (Vec::new(), 0);
     let numbers = [2, 4, 8, 16, 32, 64];
@@ -61,7 +61,7 @@ fn a_peer_costs_the_computed_memory() {
     assert!(mean < MOST, "a peer costs {mean} bytes");
 }
 
-/// That comes with the first connection, and with no other.
+/// The first connection allocates them, and no other.
 #[test]
 fn receive_buffers_cost_the_computed_memory() {
     if !has_device() {
@@ -72,18 +72,18 @@ fn receive_buffers_cost_the_computed_memory() {
     let locked = || field("/proc/self/status", "VmPin:") as usize;
     let before = locked();
     let first = meet(&nodes[0], &nodes[1]);
-    // Both have theirs now, and a few buffers to send from.
+    // Both nodes have allocated theirs, and a few buffers for sends.
     let grown = locked() - before;
-    println!("locked with the first connection, at both ends: {grown}; worked out {}", 2 * expected.shared);
+    println!("locked with the first connection, at both ends: {grown}; computed {}", 2 * expected.shared);
     assert!((2 * expected.shared..2 * expected.shared + (512 << 10)).contains(&grown), "{grown}");
     let before = locked();
     let second = meet(&nodes[0], &nodes[2]);
-    assert!(locked() - before < expected.shared + (512 << 10), "the third's only");
+    assert!(locked() - before < expected.shared + (512 << 10), "only the third node may allocate receive buffers");
     drop((first, second));
 }
 
-/// Hubs that are connected to the same peers, of which the first connection of each hub and each peer is not counted: it
-/// brings receive buffers.
+/// Connects hubs to the same peers. Does not count the first connection of each hub and each peer, because it allocates
+/// receive buffers.
 fn connect_and_count(peers: usize) -> (usize, Memory) {
     let hubs = (ENDS / 2).div_ceil(peers) + 1;
     let size = (hubs + peers) as u32;
@@ -105,7 +105,7 @@ fn connect_and_count(peers: usize) -> (usize, Memory) {
     (2 * (hubs.len() - 1) * others.len(), after.since(&before))
 }
 
-/// Connects the two by a message.
+/// Connects two nodes by a message.
 fn meet(from: &Node, to: &Node) -> Box<dyn Endpoint> {
     let mut link = connect(from, to);
     let before = to.received();
@@ -114,25 +114,25 @@ fn meet(from: &Node, to: &Node) -> Box<dyn Endpoint> {
     link
 }
 
-/// Bytes in use.
+/// The bytes in use.
 #[derive(Clone, Copy, Debug)]
 struct Memory {
-    /// Of the C library's allocations, Rust's among them.
+    /// The C library's allocations, including Rust's.
     process: i64,
-    /// Of the queues that kernel and process share.
+    /// The queues that kernel and process share.
     queues: i64,
-    /// Of the kernel's small objects.
+    /// The kernel's small objects.
     objects: i64,
-    /// Of this process in memory, queues included.
+    /// This process's resident memory, including queues.
     resident: i64,
     locked: i64,
 }
 
 impl Memory {
     fn now() -> Self {
-        // What was closed is freed by and by.
+        // The kernel frees closed objects after a delay.
         std::thread::sleep(Duration::from_millis(200));
-        // SAFETY: asks the C library for numbers.
+        // SAFETY: only reads counts of the C library.
         let heap = unsafe { libc::mallinfo2() };
         Memory {
             process: (heap.uordblks + heap.hblkhd) as i64,
@@ -154,14 +154,14 @@ impl Memory {
     }
 }
 
-/// Of a file of the system's with a number of KiB in each line.
+/// Reads a value from a system file with a number of KiB in each line.
 fn field(path: &str, name: &str) -> i64 {
-    let text = std::fs::read_to_string(path).expect("/proc is mounted");
-    let line = text.lines().find(|line| line.starts_with(name)).expect("every kernel has it");
+    let text = std::fs::read_to_string(path).expect("/proc must be mounted");
+    let line = text.lines().find(|line| line.starts_with(name)).expect("every kernel has this line");
     line.split_ascii_whitespace().nth(1).and_then(|number| number.parse::<i64>().ok()).expect("a number") << 10
 }
 
-/// Objects in use by their sizes: `name active_objs num_objs objsize ...` in each line but the first two.
+/// Sums the objects in use, by their sizes. Each line after the first two is `name active_objs num_objs objsize ...`.
 fn slabs() -> i64 {
     let text = std::fs::read_to_string("/proc/slabinfo").expect("only root may count the kernel's objects");
     let number = |field: Option<&str>| field.and_then(|field| field.parse::<i64>().ok()).expect("a number");

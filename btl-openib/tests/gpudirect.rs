@@ -1,5 +1,5 @@
-//! Device memory that the network device reaches itself. Device memory is the simulated driver's, which soft-RoCE can
-//! register as peer memory where `SIM_CUDA_DIRECT` says so; a module that would be needed is one by name only.
+//! Tests GPUDirect RDMA with device memory of the simulated driver. `SIM_CUDA_DIRECT` lets soft-RoCE register it as
+//! peer memory. The required kernel module exists only by name.
 #![cfg(feature = "cuda")]
 
 mod common;
@@ -15,7 +15,7 @@ use test_nodes::{devices, isolated};
 const ABLE: Flags = Flags::DEVICE_GET.union(Flags::DEVICE_PUT).union(Flags::DEVICE_DIRECT);
 const PEER_MEMORY: &[(&str, &str)] = &[("SIM_CUDA_DIRECT", "peer_memory")];
 
-/// A `/sys` that shows the module, or none.
+/// Makes a `/sys` with or without the module.
 struct Sysfs(PathBuf);
 
 impl Sysfs {
@@ -30,7 +30,7 @@ impl Sysfs {
         let mut pair = pair_with(devices, &[&[sysfs.as_str()], assignments].concat());
         send(&[&pair.a, &pair.b], &mut *pair.to_b, b"hello", b"");
         send(&[&pair.a, &pair.b], &mut *pair.to_a, b"hello", b"");
-        until(&[&pair.a, &pair.b], "they have met", || pair.a.received() + pair.b.received() == 2);
+        until(&[&pair.a, &pair.b], "they are connected", || pair.a.received() + pair.b.received() == 2);
         pair
     }
 }
@@ -53,7 +53,7 @@ fn content(buffer: &DeviceBuffer) -> Vec<u8> {
     bytes
 }
 
-/// `len` bytes from `first` on; nothing is left to be done in the default stream.
+/// Returns `len` bytes from `first` on, with an idle default stream.
 fn part(devices: &Devices, buffer: &DeviceBuffer, first: usize, len: usize) -> Region {
     let address = buffer.as_device_ptr().cast::<u8>().wrapping_add(first);
     let location = devices.classify(address, len);
@@ -61,17 +61,17 @@ fn part(devices: &Devices, buffer: &DeviceBuffer, first: usize, len: usize) -> R
     Region { address, len, location, order: Order::None }
 }
 
-/// How often the simulated driver was called.
+/// Returns the number of calls of the simulated driver.
 fn calls(devices: &Devices, function: &std::ffi::CStr) -> i64 {
-    // SAFETY: the library of the driver, which is loaded.
+    // SAFETY: the library of the driver, which stays loaded.
     let library = unsafe { Library::new(devices.facts().unwrap().path) }.unwrap();
     type CallCount = unsafe extern "C" fn(*const std::ffi::c_char) -> i64;
-    // SAFETY: the driver's own declaration of it; the name ends with a zero.
+    // SAFETY: the driver's declaration of the function. The name ends with a zero.
     unsafe { library.get::<CallCount>("simCudaCallCount").unwrap()(function.as_ptr()) }
 }
 
 #[test]
-fn device_memory_goes_from_place_to_place() {
+fn get_and_put_move_device_memory() {
     if !has_device() {
         return;
     }
@@ -89,8 +89,8 @@ fn device_memory_goes_from_place_to_place() {
             let (mine, theirs) = (pattern(len + 20, 1), pattern(len + 20, 2));
             let here = buffer(&devices, BufferKind::Device, &mine);
             let there = buffer(&devices, BufferKind::Device, &theirs);
-            // Fetched, from device to device and to host memory.
-            // SAFETY: the memory outlives the registration, and nobody else touches it.
+            // Get, from device to device and to host memory.
+            // SAFETY: the memory outlives the registration, and no other code accesses it.
             let registered = unsafe { to_a.register(part(&devices, &there, 3, len), Access::RemoteRead) };
             let registration = registered.unwrap().unwrap();
             let mut host = vec![0; len];
@@ -104,11 +104,11 @@ fn device_memory_goes_from_place_to_place() {
             drop(registration);
             let mut expected = mine;
             expected[9..9 + len].copy_from_slice(&theirs[3..3 + len]);
-            assert!(content(&here) == expected && host == theirs[3..3 + len], "{len} bytes fetched");
-            // Only of the device's memory.
+            assert!(content(&here) == expected && host == theirs[3..3 + len], "get of {len} bytes");
+            // Only registrations of device memory count.
             assert_eq!(calls(&devices, c"cuFlushGPUDirectRDMAWrites") - before, 1);
 
-            // Stored, from device to device and from host memory.
+            // Put, from device to device and from host memory.
             for from_host in [false, true] {
                 token += 1;
                 // SAFETY: as above.
@@ -124,9 +124,9 @@ fn device_memory_goes_from_place_to_place() {
                 until(&nodes, "the message arrives", || b.received() > received);
                 drop(registration);
                 let bytes = if from_host { source } else { expected[9..9 + len].to_vec() };
-                assert!(content(&there)[5..5 + len] == bytes, "{len} bytes stored");
+                assert!(content(&there)[5..5 + len] == bytes, "put of {len} bytes");
             }
-            // One for each registration that was written to.
+            // One for each registration that was written.
             assert_eq!(calls(&devices, c"cuFlushGPUDirectRDMAWrites") - before, 3);
         }
         assert!(a.seen.completed.lock().iter().all(|(_, result)| result.is_ok()));
@@ -134,8 +134,8 @@ fn device_memory_goes_from_place_to_place() {
     });
 }
 
-/// The same address is other memory after it was freed and allocated again. A registration kept too long would move the
-/// old pages, which the simulated driver never gives out twice.
+/// A freed and reallocated address is different memory. A stale registration would move the old pages, which the
+/// simulated driver never reuses.
 #[test]
 fn a_new_allocation_is_registered_again() {
     if !has_device() {
@@ -157,7 +157,7 @@ fn a_new_allocation_is_registered_again() {
                 let before = calls(&devices, c"cuPointerSetAttribute");
                 for again in 0..3 {
                     token += 1;
-                    // SAFETY: the memory outlives the registration, and nobody else touches it.
+                    // SAFETY: the memory outlives the registration, and no other code accesses it.
                     let registered = unsafe { to_a.register(part(&devices, &source, 0, len), Access::RemoteRead) };
                     let registration = registered.unwrap().unwrap();
                     let (local, handle) = (part(&devices, &target, 0, len), *registration.handle());
@@ -172,12 +172,12 @@ fn a_new_allocation_is_registered_again() {
             }
             addresses.sort_unstable();
             addresses.dedup();
-            assert!(addresses.len() < 24, "no address came again, so that nothing was tested");
+            assert!(addresses.len() < 24, "no address was reused, so this tests nothing");
         }
     });
 }
 
-/// The driver hands out what is no dma-buf; the device refuses it, and would refuse one.
+/// The driver exports a file that is no dma-buf. The device refuses it, and would refuse a real one.
 #[test]
 fn peer_memory_is_tried_after_dma_buf_fails() {
     if !has_device() {
@@ -194,17 +194,17 @@ fn peer_memory_is_tried_after_dma_buf_fails() {
             let sysfs = Sysfs::new(module);
             let Pair { a: _a, b: _b, mut to_b, to_a: _to_a } =
                 sysfs.pair(&devices, &[&format!("btl_openib_gpudirect={wanted}")]);
-            assert!(to_b.capabilities().flags.contains(ABLE), "it is not known before it is tried");
+            assert!(to_b.capabilities().flags.contains(ABLE), "the failure is unknown before the first attempt");
             let open = descriptors();
             let asked = calls(&devices, c"cuMemGetHandleForAddressRange");
             for _ in 0..3 {
-                // SAFETY: the memory outlives the registration, and nobody else touches it.
+                // SAFETY: the memory outlives the registration, and no other code accesses it.
                 let made = unsafe { to_b.register(part(&devices, &memory, 1, 9_000), Access::RemoteRead) }.unwrap();
                 assert_eq!(made.is_some(), works, "{wanted}, with the module: {module}");
             }
             assert_eq!(descriptors(), open);
             let asked = calls(&devices, c"cuMemGetHandleForAddressRange") - asked;
-            assert_eq!(asked, i64::from(wanted != "peer_memory"), "what refused is not asked again");
+            assert_eq!(asked, i64::from(wanted != "peer_memory"), "a failed method must not be tried again");
             assert_eq!(to_b.capabilities().flags.intersects(ABLE), works);
             let notes = to_b.notes().concat();
             assert!(notes.contains(if works { "by peer memory" } else { "host buffers: by dma-buf: " }), "{notes}");
@@ -225,7 +225,7 @@ fn some_memory_cannot_be_reached_and_some_must_not() {
         }
         let Pair { a, b, mut to_b, mut to_a } = sysfs.pair(&devices, &[]);
         let mut host = vec![1; 10_000];
-        // SAFETY: the memory outlives the registration, and nobody else touches it.
+        // SAFETY: the memory outlives the registration, and no other code accesses it.
         let registration = unsafe { to_a.register(region(&mut host), Access::RemoteRead) }.unwrap().unwrap();
         for kind in [BufferKind::Managed, BufferKind::Pool, BufferKind::Vmm] {
             let memory = buffer(&devices, kind, &[0; 10_000]);
@@ -239,7 +239,7 @@ fn some_memory_cannot_be_reached_and_some_must_not() {
                 assert!(matches!(refused, Err(Error::Unavailable { .. })), "{kind:?}: {refused:?}");
             }
         }
-        assert!(to_b.capabilities().flags.contains(ABLE), "other memory can be reached all the same");
+        assert!(to_b.capabilities().flags.contains(ABLE), "other memory must stay usable");
         let memory = buffer(&devices, BufferKind::Device, &[0; 10_000]);
         let local = part(&devices, &memory, 0, 10_000);
         // SAFETY: as above.
@@ -250,9 +250,9 @@ fn some_memory_cannot_be_reached_and_some_must_not() {
     });
 }
 
-/// Where nobody can tell when what the network wrote is seen, it only reads.
+/// On a platform where the visibility of the NIC's writes is unknown, the NIC only reads.
 #[test]
-fn nothing_is_written_that_may_not_be_seen() {
+fn no_write_without_known_visibility() {
     if !has_device() {
         return;
     }
@@ -263,7 +263,7 @@ fn nothing_is_written_that_may_not_be_seen() {
         let bytes = pattern(10_000, 1);
         let memory = buffer(&devices, BufferKind::Device, &bytes);
         let all = || part(&devices, &memory, 0, 10_000);
-        // SAFETY: the memory outlives the registrations, and nobody else touches it.
+        // SAFETY: the memory outlives the registrations, and no other code accesses it.
         assert!(unsafe { to_a.register(all(), Access::RemoteWrite) }.unwrap().is_none());
         // SAFETY: as above.
         let registration = unsafe { to_a.register(all(), Access::RemoteRead) }.unwrap().unwrap();

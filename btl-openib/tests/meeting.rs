@@ -8,7 +8,7 @@ use cableway_btl::{Endpoint, Error, FragmentKind, Sent};
 use common::{Node, connect, has_device, is_iwarp, node, node_of, send, try_open, until};
 
 #[test]
-fn everybody_meets_everybody_at_once() {
+fn all_processes_connect_to_all_at_once() {
     const NODES: u32 = 6;
     if !has_device() {
         return;
@@ -43,17 +43,17 @@ fn a_process_without_the_secret_is_not_connected() {
     until(&[&a, &b], "an error", || to_b.send_inline(b"let me in", b"").is_err());
     until(&[&a, &b], "a report", || a.failures() == 1);
     assert!(matches!(a.seen.failed.lock()[0].1, Error::Unreachable { peer: 1, .. }));
-    // It cost nobody else anything.
+    // Other connections are unaffected.
     let mut from_c = connect(&c, &b);
     send(&[&b, &c], &mut *from_c, b"hello", b"");
     until(&[&b, &c], "it arrives", || b.received() == 1);
     assert_eq!((b.failures(), b.seen.messages.lock()[0].clone()), (0, (2, b"hello".to_vec())));
 }
 
-/// Senders count on what a card says that its process takes, and fill no buffers that are smaller.
+/// Senders rely on the message size in a card, so smaller buffers must be refused.
 #[test]
 fn a_peer_with_smaller_buffers_than_its_card_says_is_refused() {
-    // In a card: the longest message.
+    // The offset of the longest message in a card.
     const LONGEST: usize = 32;
     if !has_device() {
         return;
@@ -70,26 +70,26 @@ fn a_peer_with_smaller_buffers_than_its_card_says_is_refused() {
         let mut to_b = a.btl.connect(1, &card).unwrap().pop().unwrap();
         let longest = to_b.capabilities().max_send_size;
         assert_eq!(longest, 1 << 20);
-        until(&[&a, &b], "it is given up", || match to_b.alloc(longest, FragmentKind::Host) {
+        until(&[&a, &b], "the connection fails", || match to_b.alloc(longest, FragmentKind::Host) {
             Ok(fragment) => fragment.is_some_and(|fragment| panic!("{} for {longest}", fragment.capacity())),
             Err(_) => true,
         });
-        until(&[&a], "it is reported", || a.failures() == 1);
+        until(&[&a], "the failure is reported", || a.failures() == 1);
     }
 }
 
-/// In a card: the port's IPv4 address, that at which it is asked for connections, and the port number there.
+/// The offsets in a card: the port's IPv4 address, the listener's address, and the listener's port number.
 const GID: usize = 8 + 12;
 const LISTENER: usize = 64 + 12;
 const LISTENER_PORT: usize = 80;
 
-/// Where a card's process is found by IP.
+/// Where a card holds the addresses for finding a process by IP.
 fn address(card: &[u8]) -> [u8; 4] {
     let at = if is_iwarp() { LISTENER } else { GID };
     card[at..at + 4].try_into().unwrap()
 }
 
-/// The card of the same process elsewhere.
+/// Moves the card of a process to another address.
 fn moved(card: &[u8], ip: [u8; 4]) -> Vec<u8> {
     let mut card = card.to_vec();
     card[GID..GID + 4].copy_from_slice(&ip);
@@ -99,10 +99,10 @@ fn moved(card: &[u8], ip: [u8; 4]) -> Vec<u8> {
     card
 }
 
-/// The network of this machine's device, elsewhere on it, and outside; and its one partition.
+/// Addresses on the network of this machine's device, and outside of it; the partition.
 #[test]
 fn peers_are_reached_where_networks_and_partitions_lead() {
-    // In a card: the partition's.
+    // The offset of the partition in a card.
     const KEY: usize = 82;
     if !has_device() {
         return;
@@ -113,7 +113,7 @@ fn peers_are_reached_where_networks_and_partitions_lead() {
     let card = b.btl.card();
     let own = address(&card);
     assert!(reach(&a, &moved(&card, [own[0], own[1], own[2], 77])));
-    // Of a network that documents alone have.
+    // An address of a documentation network.
     let nowhere = moved(&card, [198, 51, 100, 7]);
     assert!(!reach(&a, &nowhere) && reach(&away, &nowhere));
     if is_iwarp() {
@@ -140,7 +140,7 @@ fn peers_are_reached_where_networks_and_partitions_lead() {
     }
 }
 
-/// Nor keeps this process from ending.
+/// The attempt must not delay the end of this process either.
 #[test]
 fn an_absent_host_does_not_delay_other_peers() {
     if !has_device() {
@@ -159,14 +159,14 @@ fn an_absent_host_does_not_delay_other_peers() {
     let mut to_b = connect(&a, &b);
     send(&[&a, &b], &mut *to_b, b"hello", b"");
     until(&[&a, &b], "it arrives", || b.received() == 1);
-    assert_eq!(a.failures(), 0, "it was still being waited for");
+    assert_eq!(a.failures(), 0, "the attempt must still be pending");
     until(&[&a, &b], "an error", || to_nobody.send_inline(b"x", b"").is_err());
     until(&[&a, &b], "a report", || a.failures() == 1);
     assert!(matches!(a.seen.failed.lock()[0], (2, Error::Unreachable { peer: 2, .. })));
     drop((to_b, a));
 }
 
-/// Whichever side is active, and at every stage.
+/// Either side is the active one, and the peer dies at every stage.
 #[test]
 fn a_peer_that_dies_during_connection_setup_harms_no_other_peer() {
     if !has_device() {
@@ -185,11 +185,13 @@ fn a_peer_that_dies_during_connection_setup_harms_no_other_peer() {
             a.progress();
             std::thread::sleep(Duration::from_millis(4));
         }
-        // Without a word.
+        // It ends without a goodbye.
         drop((to_b, a));
         send(&[&b, &c], &mut *from_c, b"hello", b"");
-        until(&[&b, &c], "a living peer is heard", || b.seen.messages.lock().iter().any(|(from, _)| *from == 2));
-        // A sender receives an error.
+        until(&[&b, &c], "a message of a living peer arrives", || {
+            b.seen.messages.lock().iter().any(|(from, _)| *from == 2)
+        });
+        // A sender gets an error.
         until(&[&b, &c], "an error", || to_a.send_inline(b"x", b"").is_err());
         until(&[&b, &c], "a report", || b.failures() + b.departures() == 1);
         assert!(b.seen.failed.lock().iter().all(|(peer, _)| *peer == 0));

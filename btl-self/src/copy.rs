@@ -1,11 +1,11 @@
-//! Copies within this process, host or device memory on either side.
+//! Copies within this process, with host or device memory on either side.
 
 use cableway_btl::{Error, Region, Token, Transfer};
 use cableway_common_cuda::{Completion, DeviceError, Devices, Direction, Order};
 
 use crate::NAME;
 
-/// Device copies under way.
+/// The device copies in flight.
 #[derive(Default)]
 pub(crate) struct Copies {
     running: Vec<Copying>,
@@ -14,7 +14,7 @@ pub(crate) struct Copies {
 struct Copying {
     token: Token,
     completion: Completion,
-    /// A copy between two contexts first waits for the destination's default stream; the copy itself comes after.
+    /// A copy between two contexts first waits for the destination's default stream. This pair is copied after that.
     then: Option<Pair>,
 }
 
@@ -27,9 +27,9 @@ struct Pair {
 
 impl Copies {
     /// Copies `from` to `to`, which are equally long.
-    ///
-    /// # Safety
-    /// Both stay valid until the copy is completed; nobody writes `from` or touches `to` until then.
+    /// Copies `from` to `to`, which have equal lengths.
+    /// Both regions stay valid until the copy completes. Until then no code writes `from` or accesses `to`.
+    /// Both regions stay valid until the copy completes. Until then no code writes `from` or accesses `to`.
     pub(crate) unsafe fn start(
         &mut self,
         devices: &Devices,

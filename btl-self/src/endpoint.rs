@@ -12,8 +12,8 @@ use cableway_common_cuda::Location;
 use crate::NAME;
 use crate::shared::Shared;
 
-/// Messages waiting beyond which a sender is told to come back, so that one that never receives from itself is held up
-/// by `pml`'s flow control and not by memory running out.
+/// Waiting messages beyond which a sender gets `Busy`. So `pml`'s flow control limits a process that never receives
+/// from itself, before memory runs out.
 const MAX_WAITING: usize = 4096;
 
 pub(crate) struct SelfEndpoint {

@@ -1,7 +1,7 @@
 //! The transport of a process to itself.
 //!
-//! Messages wait in a queue until [`Btl::progress`](cableway_btl::Btl::progress) delivers them, so that a send to oneself
-//! never re-enters its caller. `get` moves large messages in one copy, with host or device memory on either side.
+//! Messages wait in a queue until [`Btl::progress`](cableway_btl::Btl::progress) delivers them, so that a send never
+//! re-enters its caller. `get` moves a large message in one copy, with host or device memory on either side.
 
 mod copy;
 mod endpoint;

@@ -1,4 +1,4 @@
-//! Messages on their way from this process to itself, and the memory that they travel in.
+//! Queues messages from this process to itself, and owns their memory.
 
 use std::collections::VecDeque;
 use std::ptr::NonNull;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use cableway_btl::FragmentOwner;
 use parking_lot::Mutex;
 
-/// How many buffers are kept for later messages; more than these in flight are allocated and freed.
+/// The number of buffers that are kept for later messages. Further messages in flight allocate and free theirs.
 const KEPT: usize = 64;
 
 /// The memory of one message.
@@ -27,7 +27,7 @@ impl Message {
 #[derive(Default)]
 pub(crate) struct Queue {
     state: Mutex<State>,
-    /// The number of messages waiting, so that an idle poll takes no lock.
+    /// The number of waiting messages, so that an idle poll takes no lock.
     waiting: AtomicUsize,
 }
 
@@ -76,17 +76,17 @@ impl Queue {
         Some(message)
     }
 
-    /// Keeps the memory of a message that has been delivered.
+    /// Keeps the memory of a delivered message for reuse.
     pub(crate) fn recycle(&self, message: Message) {
         self.state.lock().keep(message.memory);
     }
 
-    /// Memory for a fragment, and its key.
+    /// Lends memory for a fragment. Returns it with its key.
     pub(crate) fn lend(&self, len: usize) -> (NonNull<u8>, u64) {
         let mut state = self.state.lock();
         let memory = state.buffer(len.max(1));
         let key = state.lent.insert(memory);
-        // A vector of at least one byte has no null pointer; `NonNull::dangling` only stands in for the impossible.
+        // A vector of at least one byte has no null pointer, so `NonNull::dangling` is never used.
         let address = NonNull::new(state.lent[key].as_mut_ptr()).unwrap_or(NonNull::dangling());
         (address, key as u64)
     }

@@ -1,4 +1,4 @@
-//! The transport as `pml` uses it.
+//! The BTL as `pml` uses it.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -17,12 +17,12 @@ pub struct SelfLoop {
     rank: Rank,
     eager_limit: usize,
     shared: Arc<Shared>,
-    /// Held by the one thread that is inside `progress`.
+    /// Held by the thread inside `progress`.
     progressing: Mutex<()>,
 }
 
 impl SelfLoop {
-    /// The transport of `job`'s own rank.
+    /// Makes the transport of `job`'s own rank.
     pub fn new(job: &Job, parameters: &Parameters, devices: &Devices) -> Arc<Self> {
         Arc::new(SelfLoop {
             rank: job.rank,
@@ -61,7 +61,7 @@ impl Btl for SelfLoop {
     fn progress(&self, upcalls: &dyn Upcalls) -> usize {
         let Some(_inside) = self.progressing.try_lock() else { return 0 };
         let mut events = 0;
-        // Deliver only the messages that wait now: an upcall may answer each message with another.
+        // Deliver only messages that wait now, as an upcall may answer each message with another.
         for _ in 0..self.shared.queue.len() {
             let Some(message) = self.shared.queue.pop() else { break };
             upcalls.receive(self.rank, Received::new(SharedBytes::from_private(message.bytes()), None));
@@ -77,7 +77,7 @@ impl Btl for SelfLoop {
     }
 
     fn arm<'a>(&'a self, _wakers: &mut Vec<BorrowedFd<'a>>) -> bool {
-        // Only threads of this process send here.
+        // Only threads of this process send here, so there is no descriptor to wait on.
         self.shared.queue.len() == 0 && self.shared.copies.lock().is_empty()
     }
 

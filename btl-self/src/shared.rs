@@ -1,4 +1,4 @@
-//! What the transport and its endpoint share.
+//! State that the transport and its endpoint share.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use slab::Slab;
 use crate::copy::Copies;
 use crate::queue::Queue;
 
-/// State of the transport that its endpoints use, too.
+/// State that the transport and its endpoint share.
 pub(crate) struct Shared {
     pub(crate) devices: Devices,
     pub(crate) queue: Arc<Queue>,

@@ -33,7 +33,7 @@ impl Upcalls for Seen {
 fn pair() -> (Arc<SelfLoop>, Box<dyn Endpoint>) {
     let job = Job::new("t".into(), [0; 32], 3, 4, 4);
     let btl = SelfLoop::new(&job, &Parameters::default(), &Devices::none());
-    assert!(btl.connect(2, &[]).unwrap().is_empty(), "another rank is not reached");
+    assert!(btl.connect(2, &[]).unwrap().is_empty(), "the transport must not reach another rank");
     let endpoint = btl.connect(3, &btl.card()).unwrap().pop().unwrap();
     (btl, endpoint)
 }
@@ -58,7 +58,7 @@ fn messages_arrive_in_order_and_only_in_progress() {
 }
 
 #[test]
-fn a_flood_is_told_to_come_back() {
+fn a_full_queue_answers_busy() {
     let (btl, mut endpoint) = pair();
     let mut taken = 0;
     while endpoint.send_inline(b"x", b"").unwrap() == Sent::Done {
@@ -91,7 +91,7 @@ fn get_copies_within_bounds_and_refuses_beyond() {
         drop(registration);
         assert!(
             endpoint.get(&region(&mut target).into(), &Remote::at(&handle, 0), Token(1)).is_err(),
-            "a dropped registration is gone"
+            "a get from a dropped registration must fail"
         );
     }
 }

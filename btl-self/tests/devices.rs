@@ -1,4 +1,5 @@
-//! Copies of device memory to oneself, on the simulated driver; with `CABLEWAY_TEST_REAL_DRIVER=1` on the real one.
+//! Tests copies of device memory to the same process, on the simulated driver, or on the real one with
+//! `CABLEWAY_TEST_REAL_DRIVER=1`.
 #![cfg(feature = "cuda")]
 
 #[path = "../../common-cuda/tests/common/app.rs"]
@@ -57,7 +58,7 @@ impl Loopback {
         Loopback { app, devices, btl, endpoint, completed: Completed::default() }
     }
 
-    /// Memory of the current context, filled, with nothing of that left in its default stream.
+    /// Allocates memory of the current context and fills it. Waits until the fill is complete.
     fn filled(&self, value: u8) -> Region {
         let address = self.app.malloc(LEN);
         self.app.cuMemsetD8(address, value, LEN).unwrap();
@@ -91,7 +92,7 @@ impl Loopback {
         }
     }
 
-    /// Holds the destination's default stream, with a fill behind that, while a copy into it is asked for.
+    /// Blocks the destination's default stream, queues a fill behind that, and requests a copy into the destination.
     fn copy_into_busy_context(&mut self, source_context: app::Handle, destination_context: app::Handle) {
         const COPY: Token = Token(0);
         const OTHER: Token = Token(1);
@@ -111,7 +112,7 @@ impl Loopback {
 
         let registration = self.register(from);
         self.get(to, &registration, COPY);
-        // Copies that wait for nothing complete again and again meanwhile.
+        // Meanwhile, copies that wait for nothing complete repeatedly.
         let mut host = vec![0_u8; LEN];
         let bystander = Region { address: host.as_mut_ptr(), len: LEN, location: Location::HOST, order: Order::None };
         for times in 1..=20 {

@@ -1,11 +1,11 @@
-//! Latency, message rate and bandwidth of the bare transport between two processes, each bound to a core:
+//! Measures latency, message rate and bandwidth of the bare transport between two processes, each bound to a core:
 //!
 //! ```text
 //! cargo run --release -p cableway-btl-sm --example box_latency
 //! ```
 //!
-//! Medians of seven runs. What is measured is one call of `send_inline` (or `get`), and `progress` with an upcall
-//! that copies the message out; no matching and no requests.
+//! Reports medians of seven runs. One call of `send_inline` (or `get`) is measured, and `progress` with an upcall that
+//! copies the message out, without matching or requests.
 
 use std::cell::{Cell, RefCell};
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -72,7 +72,7 @@ impl Side {
         }
     }
 
-    /// Waits for so many messages more.
+    /// Waits for `count` more messages.
     fn receive(&mut self, count: usize) {
         self.expected += count;
         while self.heard.count.get() < self.expected {
@@ -113,7 +113,7 @@ impl Side {
         let mut memory = vec![self.rank as u8; len];
         let region = Region { address: memory.as_mut_ptr(), len, location: Location::HOST, order: Order::None };
         if self.rank == 0 {
-            // SAFETY: the memory lives until rank 1 has said that it is done.
+            // SAFETY: the memory lives until rank 1 reports the end.
             let registration = unsafe { self.endpoint.register(region, Access::RemoteRead)? };
             let registration = registration.ok_or("single copy does not work here")?;
             let mut message = registration.handle().as_bytes().to_vec();
@@ -128,7 +128,8 @@ impl Side {
         for _ in 0..count {
             for offset in (0..len).step_by(piece) {
                 let to = Region { address: memory[offset..].as_mut_ptr(), len: piece.min(len - offset), ..region };
-                // SAFETY: the memory is ours, and a `get` of this transport is done when it returns.
+                // SAFETY: the memory belongs to this process, and a `get` of this transport completes before it
+                // returns.
                 let done = unsafe { self.endpoint.get(&to.into(), &Remote::at(&handle, offset as u64), Token(0))? };
                 assert_eq!(done, Transfer::Done);
             }

@@ -26,7 +26,7 @@ pub fn card(bytes: &[u8]) {
     }
 }
 
-/// A packet on a socket between two processes.
+/// A packet on the socket between two processes.
 pub fn packet(bytes: &[u8]) {
     if let Ok(packet) = Packet::parse(bytes) {
         assert_eq!(packet.to_bytes(), bytes);
@@ -45,7 +45,7 @@ pub fn handle(bytes: &[u8]) {
     }
 }
 
-/// Memory shared with a peer, which writes what it likes wherever it can: `bytes` are its deeds, eleven each.
+/// Shared memory with a hostile peer that writes to every place it can. `bytes` are its actions, eleven bytes each.
 pub fn segment(bytes: &[u8]) {
     let Some(mut scene) = Scene::new() else { return };
     for deed in bytes.chunks_exact(11) {
@@ -54,12 +54,13 @@ pub fn segment(bytes: &[u8]) {
     }
 }
 
-/// One honest process and one that is connected to it and is not.
+/// One honest process, connected to a hostile one.
 struct Scene {
     victim: Arc<SharedMemory>,
     to_villain: Box<dyn Endpoint>,
     _socket: Descriptor,
-    /// The villain's segment, which the victim reads, and the victim's, which the villain may write.
+    /// The segment of the hostile process, which the honest one reads, and the honest one's, which the hostile one may
+    /// write.
     villains: Memory,
     victims: Arc<Memory>,
     layout: Layout,
@@ -81,7 +82,7 @@ impl Upcalls for Deaf {
 }
 
 impl Scene {
-    /// None where the system lacks something.
+    /// Returns `None` if the system lacks a feature.
     fn new() -> Option<Self> {
         let job = |rank| Job::new("fuzzing".into(), [7; 32], rank, 2, 2);
         let parameters = Parameters::default();
@@ -129,13 +130,13 @@ impl Scene {
                 fifo::push(&FifoMemory::new(self.victims.clone(), self.layout.fifo_cells), record);
             }
             3 => {
-                // A slot that looks right but for what the value says.
+                // A slot that is valid except for its value.
                 let slot = usize::from(place) % self.layout.box_slots;
                 let stamp = self.layout.fast_box(usize::from(place >> 12) % self.layout.boxes) + 128 + slot * SLOT;
                 self.villains.word(stamp).store(value & !0xffff_fffe | 1, Relaxed);
             }
             4 => {
-                // Lengths and generations of fragments, which the place alone would seldom hit.
+                // The lengths and generations of fragments, which a random place would seldom hit.
                 let class = if place & 1 == 0 { &self.layout.eager } else { &self.layout.large };
                 let id = u32::from(place >> 1) % class.count;
                 self.villains.word(class.header(id)).store(value, Relaxed);
@@ -169,12 +170,12 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(300))]
 
         #[test]
-        fn nothing_in_shared_memory_breaks_a_process(bytes in prop::collection::vec(any::<u8>(), 0..2000)) {
+        fn no_shared_memory_contents_break_a_process(bytes in prop::collection::vec(any::<u8>(), 0..2000)) {
             segment(&bytes);
         }
 
         #[test]
-        fn no_packet_or_card_or_handle_does(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        fn no_packet_card_or_handle_breaks_a_process(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
             packet(&bytes);
             card(&bytes);
             handle(&bytes);
@@ -193,7 +194,7 @@ mod tests {
         fn peer_left(&self, _: Rank) {}
     }
 
-    /// Whether the victim cuts the villain off for this.
+    /// Returns whether the honest process disconnects the peer for this action.
     fn is_cut_off(deed: impl FnOnce(&mut Scene)) -> bool {
         let mut scene = Scene::new().unwrap();
         deed(&mut scene);
@@ -213,7 +214,7 @@ mod tests {
     #[test]
     fn a_peer_that_breaks_the_protocol_is_disconnected() {
         assert!(!is_cut_off(|scene| push(scene, Kind::FastBox, 0)));
-        assert!(!is_cut_off(|scene| push(scene, Kind::Fragment, 0)), "a message of no bytes");
+        assert!(!is_cut_off(|scene| push(scene, Kind::Fragment, 0)), "an empty message");
         assert!(is_cut_off(|scene| push(scene, Kind::FastBox, 1000)), "a box that does not exist");
         assert!(is_cut_off(|scene| (0..2).for_each(|number| push(scene, Kind::FastBox, number))), "two boxes");
         assert!(is_cut_off(|scene| push(scene, Kind::Fragment, 0xf_ffff)), "a fragment that does not exist");
@@ -228,9 +229,9 @@ mod tests {
         );
         let stamps = [
             (1 | 1 << 56 | 0xff_ffff << 32, "a message longer than the ring"),
-            (7 | 1 << 56, "a lap that is not due"),
+            (7 | 1 << 56, "a wrong lap"),
             (1 | 9 << 56, "an unknown kind"),
-            (1 | 3 << 56, "a continuation of nothing"),
+            (1 | 3 << 56, "a continuation without a message"),
         ];
         for (stamp, what) in stamps {
             let deed = |scene: &mut Scene| {
@@ -242,10 +243,10 @@ mod tests {
     }
 
     #[test]
-    fn credits_that_were_never_earned_cut_off_too() {
+    fn invalid_credits_disconnect_as_well() {
         assert!(is_cut_off(|scene| {
             scene.victims.word(scene.layout.fast_box(0)).store(u64::MAX, Relaxed);
-            // Often enough to earn a fast box and to fill it.
+            // Often enough to get a fast box and to fill it.
             let sent = (0..1000).take_while(|_| scene.to_villain.send_inline(&[0; 8], &[]).is_ok()).count();
             assert!(sent < 1000);
         }));

@@ -1,9 +1,9 @@
-//! Fragments of this process's segments: which are free, and how they come back.
+//! Manages the fragments of this process's segments: which are free, and how they return.
 //!
-//! The receiver marks a fragment as returned in the fragment's own header; whoever needs one here looks there. An
-//! endpoint first looks at the oldest that it sent itself, so in a steady stream nothing is shared between peers.
-//! What a fragment is used for is kept in private memory: a peer can say "returned" too early and garble its own
-//! message, and nothing else.
+//! The receiver marks a fragment as returned in the fragment's own header, where this process looks for it. An endpoint
+//! first checks the oldest fragment that it sent itself, so that endpoints share nothing in a steady stream. The use of
+//! a fragment is kept in private memory. A peer that returns a fragment too early can therefore only garble its own
+//! message.
 
 use std::collections::VecDeque;
 use std::ptr::NonNull;
@@ -15,13 +15,13 @@ use crossbeam_queue::ArrayQueue;
 
 use crate::segment::{Class, Memory};
 
-/// Classes of fragments, as references name them: two in the segment, two in the device segment.
+/// Fragment classes, as in references: two in the segment, two in the device segment.
 pub(crate) const EAGER: u8 = 0;
 pub(crate) const LARGE: u8 = 1;
 pub(crate) const DEVICE_SMALL: u8 = 2;
 pub(crate) const DEVICE_CHUNK: u8 = 3;
 
-/// Names a fragment to a peer: 4 bits of class, 20 bits of number.
+/// A fragment's reference for a peer: 4 bits of class, 20 bits of number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reference(u32);
 
@@ -48,12 +48,12 @@ impl Reference {
     }
 }
 
-/// The data sent with a reference: how to read and return the fragment.
+/// The word sent with a reference: how to read and return the fragment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct About {
-    /// Counts the sends of this fragment.
+    /// The generation: the number of sends of this fragment.
     pub(crate) generation: u32,
-    /// Bytes of the message.
+    /// The length of the message in bytes.
     pub(crate) len: u32,
 }
 
@@ -68,39 +68,39 @@ impl About {
     }
 }
 
-/// An endpoint's fragments of one class.
+/// The fragments of one class that an endpoint uses.
 #[derive(Default)]
 pub(crate) struct Own {
-    /// Sent, the oldest first, with the generation of that sending.
+    /// Fragments in flight, the oldest first, each with the generation of its send.
     sent: VecDeque<(u32, u32)>,
-    /// Returned, and not handed out again.
+    /// Returned fragments that were not reused.
     ready: Vec<u32>,
 }
 
-/// The fragments of one class.
+/// All fragments of one class.
 pub(crate) struct Pool {
     memory: Arc<Memory>,
     class: Class,
-    /// The use of each fragment: bits 0 to 31 its generation, 32 to 63 its holder.
+    /// The use of each fragment: bits 0 to 31 the generation, bits 32 to 63 the holder.
     states: Box<[AtomicU64]>,
-    /// Some of those that are free.
+    /// Some free fragments.
     free: ArrayQueue<u32>,
     /// The first fragment that was never used.
     unused: AtomicU32,
     /// Where the next search for returned fragments begins.
     cursor: AtomicU32,
-    /// Fragments that one endpoint may have in flight. A sender that runs far ahead of its receiver drives both out
-    /// of their caches: at 1000 bytes, 8 to 16 in flight pass 1.5 times as many messages a second as 64.
+    /// The fragments that one endpoint may have in flight. A sender far ahead of its receiver evicts fragments from the
+    /// caches of both. At 1000 bytes, 8 to 16 fragments in flight allow 1.5 times the message rate of 64.
     most_in_flight: usize,
 }
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
-/// With the peer's number on top: in flight to it.
+/// Marks a holder, with the peer's number: in flight to that peer.
 const SENT: u32 = 2;
-/// Fragments that an endpoint keeps ready.
+/// The number of fragments that an endpoint keeps ready.
 const READY: usize = 2;
-/// Fragments that one search looks at.
+/// The number of fragments that one search checks.
 const SEARCH: u32 = 32;
 
 fn state(who: u32, generation: u32) -> u64 {
@@ -120,21 +120,21 @@ impl Pool {
         }
     }
 
-    /// Bytes of payload of each.
+    /// Returns the bytes of payload in each fragment.
     pub(crate) fn size(&self) -> usize {
         self.class.size
     }
 
-    /// A fragment's payload.
+    /// Returns a fragment's payload.
     pub(crate) fn payload(&self, id: u32) -> NonNull<u8> {
         self.memory.payload(&self.class, id)
     }
 
-    /// A fragment for the caller to fill.
+    /// Returns a fragment for the caller to fill.
     ///
-    /// Whether a fragment was returned stands in a line that the receiver wrote last: looking there is as slow as
-    /// passing a message. So `own` holds one or two that are known to be free, found after the send before, and only
-    /// when there are none the oldest is looked at here.
+    /// The receiver wrote the line that shows whether a fragment was returned, so reading it is as slow as passing a
+    /// message. Therefore `own` holds one or two fragments that are known to be free, found after the previous send.
+    /// This checks the oldest one only if there are none.
     #[inline]
     pub(crate) fn acquire(&self, own: &mut Own) -> Option<u32> {
         if let Some(id) = own.ready.pop() {
@@ -164,11 +164,11 @@ impl Pool {
         Some(id)
     }
 
-    /// Whether the oldest that the endpoint has sent has come back; it is ready then.
+    /// Checks whether the endpoint's oldest fragment was returned. If so, makes it ready.
     fn find_returned(&self, own: &mut Own) -> bool {
         while let Some(&(id, generation)) = own.sent.front() {
             let now = self.states[id as usize].load(Relaxed);
-            // Otherwise another endpoint's search has found it returned.
+            // Otherwise another endpoint's search has already taken it.
             let ours = now as u32 == generation && now >> 32 >= u64::from(SENT);
             if ours && !self.reclaim(id, HELD) {
                 return false;
@@ -182,7 +182,7 @@ impl Pool {
         false
     }
 
-    /// After a send: looks for returned fragments ahead of need, and lets go of what is not needed.
+    /// Searches for returned fragments after a send, ahead of need, and releases surplus ones.
     #[inline]
     pub(crate) fn tidy(&self, own: &mut Own) {
         for _ in 0..2 {
@@ -192,7 +192,7 @@ impl Pool {
         }
     }
 
-    /// Takes back what an endpoint that ends has ready. What it has in flight is found by searches.
+    /// Releases the ready fragments of an endpoint that ends. Searches find those in flight.
     pub(crate) fn take_back(&self, own: &mut Own) {
         own.ready.drain(..).for_each(|id| self.give_back(id));
     }
@@ -209,7 +209,7 @@ impl Pool {
         None
     }
 
-    /// Looks for returned fragments among everybody's, some at a time.
+    /// Searches all fragments for returned ones, some at a time.
     fn search(&self) -> Option<u32> {
         let from = self.cursor.fetch_add(SEARCH, Relaxed);
         for step in 0..SEARCH.min(self.class.count) {
@@ -221,7 +221,7 @@ impl Pool {
         None
     }
 
-    /// Makes a fragment `who`'s if its receiver has returned it.
+    /// Gives a fragment to `who` if its receiver has returned it.
     fn reclaim(&self, id: u32, who: u32) -> bool {
         let now = self.states[id as usize].load(Relaxed);
         now >> 32 >= u64::from(SENT)
@@ -229,7 +229,7 @@ impl Pool {
             && self.states[id as usize].compare_exchange(now, state(who, now as u32), AcqRel, Relaxed).is_ok()
     }
 
-    /// Notes that a fragment, filled by the caller, is on its way to `peer`. The reference is to be pushed next.
+    /// Marks a filled fragment as in flight to `peer`. The caller then pushes its reference.
     #[inline]
     pub(crate) fn prepare(&self, id: u32, len: usize, peer: u16, own: &mut Own) -> About {
         let generation = (self.states[id as usize].load(Relaxed) as u32).wrapping_add(1);
@@ -245,15 +245,15 @@ impl Pool {
         header.len.store(about.len, Relaxed);
     }
 
-    /// Takes a fragment back that was not sent.
+    /// Releases a fragment that was not sent.
     pub(crate) fn give_back(&self, id: u32) {
         let generation = self.states[id as usize].load(Relaxed) as u32;
         self.states[id as usize].store(state(FREE, generation), Release);
-        // There is room for every fragment.
+        // The queue has room for every fragment.
         let _ = self.free.push(id);
     }
 
-    /// Takes back all that is in flight to a peer that is gone.
+    /// Releases all fragments in flight to a failed peer.
     pub(crate) fn forget_peer(&self, peer: u16) {
         for (id, word) in self.states.iter().enumerate() {
             let now = word.load(Relaxed);
@@ -299,12 +299,12 @@ mod tests {
         let about: Vec<About> = ids.iter().map(|&id| pool.prepare(id, 8, 0, &mut a)).collect();
         assert_eq!(pool.acquire(&mut a), None, "nothing was returned");
         return_it(&memory, &class, ids[1], about[1]);
-        assert_eq!(pool.acquire(&mut b), Some(ids[1]), "another endpoint finds it");
+        assert_eq!(pool.acquire(&mut b), Some(ids[1]), "another endpoint finds the returned fragment");
         assert_eq!(pool.acquire(&mut b), None);
         return_it(&memory, &class, ids[0], about[0]);
         assert_eq!(pool.acquire(&mut a), Some(ids[0]));
         return_it(&memory, &class, ids[2], about[2]);
-        assert_eq!(pool.acquire(&mut a), Some(ids[2]), "the entry taken over by b is passed by");
+        assert_eq!(pool.acquire(&mut a), Some(ids[2]), "a skips the fragment that b has taken");
         pool.give_back(ids[2]);
         assert_eq!(pool.acquire(&mut b), Some(ids[2]));
     }
@@ -323,7 +323,7 @@ mod tests {
         pool.take_back(&mut own);
         let mut all: Vec<_> = (0..8).map(|_| pool.acquire(&mut other).unwrap()).collect();
         all.sort_unstable();
-        assert_eq!(all, (0..8).collect::<Vec<_>>(), "each is handed out once");
+        assert_eq!(all, (0..8).collect::<Vec<_>>(), "each fragment is handed out once");
     }
 
     #[test]
@@ -337,8 +337,8 @@ mod tests {
         let mut other = Own::default();
         pool.forget_peer(4);
         assert_eq!(pool.acquire(&mut other), Some(0));
-        assert_eq!(pool.acquire(&mut other), None, "5 lives");
+        assert_eq!(pool.acquire(&mut other), None, "peer 5 is alive");
         return_it(&memory, &class, 0, about[0]);
-        assert_eq!(pool.acquire(&mut own), None, "a return from the dead is of an old generation");
+        assert_eq!(pool.acquire(&mut own), None, "a return by the dead peer has an old generation");
     }
 }

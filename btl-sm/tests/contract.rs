@@ -1,4 +1,4 @@
-//! What the contract of a byte transfer layer says, between two processes that share this one.
+//! Tests the BTL contract between two processes that share this one.
 
 #[path = "contract/closing.rs"]
 mod closing;
@@ -39,7 +39,7 @@ fn messages_of_every_size_arrive() {
 }
 
 #[test]
-fn order_holds_across_all_ways_and_the_switch_to_a_fast_box() {
+fn all_kinds_of_sends_and_the_switch_to_a_fast_box_keep_the_order() {
     for assignments in [&["btl_sm_fast_box_threshold=20"][..], &["btl_sm_fast_boxes=0"], &["btl_sm_fast_box_size=1K"]] {
         let mut pair = Pair::new(assignments);
         let (count, mut next) = (3000, 0);
@@ -55,7 +55,7 @@ fn order_holds_across_all_ways_and_the_switch_to_a_fast_box() {
             send(&[&pair.zero, &pair.one], &mut *pair.to_one, &pattern(index, lengths[index % lengths.len()]));
             check(&mut next, &pair);
         }
-        until(&[&pair.zero, &pair.one], "all have arrived", || {
+        until(&[&pair.zero, &pair.one], "all messages arrive", || {
             check(&mut next, &pair);
             next == count
         });
@@ -73,8 +73,8 @@ fn a_receiver_that_does_not_progress_makes_senders_busy_and_loses_nothing() {
             pair.zero.progress();
         }
         assert!(sent > 8, "{sent} messages fit");
-        assert!(pair.to_one.alloc(4000, FragmentKind::Host).unwrap().is_none(), "nothing fits any more");
-        until(&[&pair.one], "all have arrived", || pair.one.heard.messages.borrow().len() as u64 == sent);
+        assert!(pair.to_one.alloc(4000, FragmentKind::Host).unwrap().is_none(), "no fragment may be free");
+        until(&[&pair.one], "all messages arrive", || pair.one.heard.messages.borrow().len() as u64 == sent);
         for expected in 0..sent {
             assert_eq!(pair.one.take().unwrap().1, expected.to_le_bytes());
         }
@@ -101,7 +101,7 @@ fn a_fragment_keeps_its_place_while_others_overtake_it() {
 }
 
 #[test]
-fn fragments_dropped_unsent_come_back() {
+fn unsent_fragments_are_freed_when_dropped() {
     let mut pair = Pair::new(&["btl_sm_fragments=1"]);
     pair.deliver(b"connected");
     for _ in 0..1000 {
@@ -153,7 +153,7 @@ fn get_and_put_reach_registered_memory_and_nothing_beyond() {
 }
 
 #[test]
-fn a_get_from_memory_that_went_away_is_unavailable_and_the_link_lives_on() {
+fn a_get_from_unmapped_memory_is_unavailable_and_the_link_stays() {
     let mut pair = Pair::new(&[]);
     pair.deliver(b"connected");
     let mut target = vec![0_u8; 4096];
@@ -164,9 +164,9 @@ fn a_get_from_memory_that_went_away_is_unavailable_and_the_link_lives_on() {
         order: Order::None,
     };
     let to = Region { address: target.as_mut_ptr(), len: target.len(), location: Location::HOST, order: Order::None };
-    // SAFETY: the memory is not touched but by the kernel, which refuses.
+    // SAFETY: only the kernel accesses the memory, and it refuses.
     let gone = unsafe { pair.to_one.register(nobodys, Access::RemoteRead) }.unwrap().unwrap();
-    // SAFETY: the target is ours.
+    // SAFETY: the target belongs to this test.
     let error = unsafe { pair.to_zero.get(&to.into(), &Remote::at(gone.handle(), 0), Token(1)) }.unwrap_err();
     assert!(matches!(error, Error::Unavailable { .. }), "{error}");
     pair.deliver(b"still there");
@@ -180,7 +180,7 @@ fn single_copy_can_be_switched_off() {
 }
 
 #[test]
-fn where_one_side_refuses_single_copy_neither_offers_it() {
+fn if_one_side_refuses_single_copy_neither_offers_it() {
     let zero = Process::new(0, 2, &["btl_sm_single_copy=none"]);
     let one = Process::new(1, 2, &[]);
     let _to_one = zero.connect(1, &one.btl.card());
@@ -189,7 +189,7 @@ fn where_one_side_refuses_single_copy_neither_offers_it() {
     until(&[&zero, &one], "the refusal is known", || {
         let mut byte = 0;
         let region = Region { address: &raw mut byte, len: 1, location: Location::HOST, order: Order::None };
-        // SAFETY: nothing is done with the registration.
+        // SAFETY: the registration is not used.
         unsafe { to_zero.register(region, Access::RemoteRead) }.unwrap().is_none()
     });
     assert!(!to_zero.capabilities().flags.contains(Flags::GET));
@@ -201,7 +201,7 @@ fn device_fragments_can_be_kept_beyond_the_upcall() {
     pair.one.heard.retain.set(true);
     let message = pattern(5, 100_000);
     for round in 0..3 {
-        // Four chunks are all there are.
+        // There are only four chunks.
         for index in 0..4 {
             until(&[&pair.zero, &pair.one], "a device fragment is free", || {
                 send_fragment(&mut *pair.to_one, &message, FragmentKind::Device)
@@ -209,7 +209,10 @@ fn device_fragments_can_be_kept_beyond_the_upcall() {
             let expected = index + 1;
             until(&[&pair.zero, &pair.one], "it arrives", || pair.one.heard.retained.borrow().len() == expected);
         }
-        assert!(pair.to_one.alloc(100_000, FragmentKind::Device).unwrap().is_none(), "round {round}: all are kept");
+        assert!(
+            pair.to_one.alloc(100_000, FragmentKind::Device).unwrap().is_none(),
+            "round {round}: all chunks must be kept"
+        );
         assert!(
             pair.to_one.alloc(100_000, FragmentKind::Host).is_err()
                 || pair.to_one.capabilities().max_send_size >= 100_000
@@ -221,7 +224,7 @@ fn device_fragments_can_be_kept_beyond_the_upcall() {
             std::thread::spawn(move || drop(kept)).join().unwrap();
         }
     }
-    // Small ones have their own pool, and what is not kept comes back at once.
+    // Small fragments have their own pool. Fragments that are not kept return at once.
     pair.one.heard.retain.set(false);
     for index in 0..100 {
         let message = pattern(index, 500);
@@ -241,7 +244,9 @@ fn both_may_connect_at_once_and_many_to_one() {
         let _ = pair.to_zero.send_inline(b"b", b"").unwrap();
         pair.deliver(b"from zero");
         send(&[&pair.zero, &pair.one], &mut *pair.to_zero, b"from one");
-        until(&[&pair.zero, &pair.one], "it arrives", || pair.zero.take().is_some_and(|(_, b)| b == b"from one"));
+        until(&[&pair.zero, &pair.one], "the message arrives", || {
+            pair.zero.take().is_some_and(|(_, b)| b == b"from one")
+        });
         assert!(pair.zero.heard.failures.borrow().is_empty() && pair.one.heard.failures.borrow().is_empty());
     }
     let processes: Vec<_> = (0..6).map(|rank| Process::new(rank, 6, &[])).collect();
@@ -253,7 +258,7 @@ fn both_may_connect_at_once_and_many_to_one() {
             send(&all, &mut **endpoint, &round.to_le_bytes());
         }
     }
-    until(&all, "all have arrived", || processes[0].heard.messages.borrow().len() == 500);
+    until(&all, "all messages arrive", || processes[0].heard.messages.borrow().len() == 500);
     let mut next = [0_u64; 6];
     while let Some((peer, bytes)) = processes[0].take() {
         assert_eq!(bytes, next[peer as usize].to_le_bytes());
@@ -271,7 +276,7 @@ fn upcalls_may_send_and_progress() {
     }
     impl Upcalls for Echo<'_> {
         fn receive(&self, _peer: Rank, message: Received<'_>) {
-            assert_eq!(self.process.btl.progress(self), 0, "only one is inside");
+            assert_eq!(self.process.btl.progress(self), 0, "a nested progress must return at once");
             let mut bytes = [0; 8];
             message.bytes().copy_to(&mut bytes);
             assert_eq!(self.endpoint.borrow_mut().send_inline(&bytes, &[]).unwrap(), Sent::Done);
@@ -283,7 +288,7 @@ fn upcalls_may_send_and_progress() {
         fn peer_left(&self, _: Rank) {}
     }
     let Pair { zero, one, mut to_one, mut to_zero } = Pair::new(&[]);
-    // A message can arrive before its receiver may send, which is no matter here.
+    // A message can arrive before its receiver may send, which does not matter here.
     send(&[&zero, &one], &mut *to_zero, b"connected");
     until(&[&zero, &one], "it arrives", || zero.take().is_some());
     let echo = Echo { process: &one, endpoint: RefCell::new(to_zero) };
@@ -300,7 +305,7 @@ fn upcalls_may_send_and_progress() {
 }
 
 #[test]
-fn what_is_offered_is_had_once() {
+fn an_offer_is_taken_once() {
     let mut pair = Pair::new(&[]);
     pair.deliver(b"connected");
     send(&[&pair.zero, &pair.one], &mut *pair.to_zero, b"both ways");
@@ -310,7 +315,7 @@ fn what_is_offered_is_had_once() {
         open.push(offer);
     }
     assert_eq!(open.len(), 8);
-    assert!(!pair.to_one.claim(open[0]), "what the peer offers is elsewhere");
+    assert!(!pair.to_one.claim(open[0]), "only the peer can claim an own offer");
     assert!(pair.to_zero.claim(open[0]));
     assert!(!pair.to_zero.claim(open[0]));
     assert!(!pair.to_one.withdraw(open[0]).unwrap());
@@ -319,14 +324,14 @@ fn what_is_offered_is_had_once() {
     let again = [pair.to_one.offer().unwrap(), pair.to_one.offer().unwrap()];
     assert!(pair.to_one.offer().is_none());
     for old in &open[..2] {
-        assert!(!pair.to_zero.claim(*old), "the word is used again, the offer is not");
+        assert!(!pair.to_zero.claim(*old), "an old offer must not be claimed after its word is reused");
     }
     assert!(again.into_iter().all(|offer| pair.to_zero.claim(offer)));
     for bits in [0, 7, 8, u64::MAX, 1 << 63] {
-        assert!(!pair.to_zero.claim(Offer(bits)), "nonsense is no offer");
+        assert!(!pair.to_zero.claim(Offer(bits)), "invalid bits are no offer");
     }
-    // The other direction has words of its own.
+    // The other direction has its own words.
     let back = pair.to_zero.offer().unwrap();
     assert!(pair.to_one.claim(back));
-    pair.deliver(b"and the link lives");
+    pair.deliver(b"and the link works");
 }

@@ -1,5 +1,5 @@
-//! Device data through the transport, on the simulated driver; with `CABLEWAY_TEST_REAL_DRIVER=1` on the one that the
-//! loader finds.
+//! Tests device data over the transport, on the simulated driver, or on the real one with
+//! `CABLEWAY_TEST_REAL_DRIVER=1`.
 #![cfg(feature = "cuda")]
 
 mod common;
@@ -34,7 +34,7 @@ fn a_device_copies_into_and_out_of_the_same_registered_pages() {
             fragment.is_some()
         });
         let mut fragment = fragment.unwrap();
-        // SAFETY: the fragment has room and is ours.
+        // SAFETY: the fragment has room and belongs to this test.
         unsafe { devices.copy(fragment.as_mut_ptr(), source.as_device_ptr(), len) }.unwrap();
         assert_eq!(devices.classify(fragment.as_mut_ptr(), len).class, MemoryClass::Pinned, "on the sender's side");
         pair.to_one.send(fragment, len).unwrap();
@@ -54,7 +54,7 @@ fn a_device_copies_into_and_out_of_the_same_registered_pages() {
 }
 
 #[test]
-fn device_memory_is_named_to_a_peer_and_what_cannot_be_mapped_is_unavailable() {
+fn device_memory_is_registered_and_unavailable_if_it_cannot_be_mapped() {
     let devices = devices();
     for set in ["device_protocols=copy", "device_ipc=no"] {
         let pair = Pair::with_devices(&[set], &devices);
@@ -71,10 +71,10 @@ fn device_memory_is_named_to_a_peer_and_what_cannot_be_mapped_is_unavailable() {
         let registered = unsafe { pair.to_one.register(region(&mine), Access::RemoteRead) };
         assert!(registered.unwrap().is_none(), "{kind:?}");
     }
-    // The two are one process, which no driver lets open its own memory; after a few tries it is left at that.
+    // Both ends are one process, and no driver lets a process open its own memory. After a few attempts it gives up.
     for _ in 0..5 {
         let (mine, theirs) = (buffer(BufferKind::Device), buffer(BufferKind::Device));
-        // SAFETY: both buffers outlive what is done with them.
+        // SAFETY: both buffers outlive their transfers.
         unsafe {
             let registered = pair.to_one.register(region(&mine), Access::RemoteRead).unwrap().unwrap();
             let got = pair.to_zero.get(&region(&theirs).into(), &Remote::at(registered.handle(), 0), Token(1));
@@ -87,7 +87,7 @@ fn device_memory_is_named_to_a_peer_and_what_cannot_be_mapped_is_unavailable() {
     let mine = buffer(BufferKind::Device);
     // SAFETY: as above.
     let registered = unsafe { pair.to_zero.register(region(&mine), Access::RemoteRead) };
-    assert!(registered.unwrap().is_none(), "nor does it announce what the peer cannot map either");
+    assert!(registered.unwrap().is_none(), "memory that the peer cannot map must not be registered");
 }
 
 fn region(buffer: &DeviceBuffer) -> Region {
@@ -99,7 +99,7 @@ fn region(buffer: &DeviceBuffer) -> Region {
     }
 }
 
-/// A buffer of that content, which is there.
+/// Allocates a buffer and fills it. Waits until the fill is complete.
 fn filled(devices: &Devices, kind: BufferKind, bytes: &[u8]) -> DeviceBuffer {
     let mut buffer = DeviceBuffer::new(devices, DeviceIndex(0), kind, bytes.len()).unwrap();
     buffer.copy_from_host(0, bytes).unwrap();
@@ -107,15 +107,15 @@ fn filled(devices: &Devices, kind: BufferKind, bytes: &[u8]) -> DeviceBuffer {
     buffer
 }
 
-/// Process 0 names the buffer to process 1.
+/// Process 0 registers the buffer for process 1.
 fn registered(pair: &mut Pair, buffer: &DeviceBuffer, access: Access) -> Option<Registration> {
-    // SAFETY: the callers' buffers outlive what is done with them.
+    // SAFETY: the callers' buffers outlive their transfers.
     unsafe { pair.to_one.register(region(buffer), access) }.unwrap()
 }
 
-/// Process 1 has its device copy; false if that cannot be now.
+/// Process 1 starts a copy. Returns false if the copy is unavailable.
 fn copied(pair: &mut Pair, local: &DeviceBuffer, remote: &Registration, access: Access) -> bool {
-    // SAFETY: both buffers live until the copy is reported, and nobody else touches them.
+    // SAFETY: both buffers live until the copy completes, and no other code accesses them.
     let begun = unsafe {
         match access {
             Access::RemoteRead => pair.to_zero.get(&region(local).into(), &Remote::at(remote.handle(), 0), Token(7)),
@@ -146,7 +146,7 @@ fn content(buffer: &DeviceBuffer) -> Vec<u8> {
 }
 
 #[test]
-fn memory_passed_by_descriptor_is_copied_once_its_owner_has_answered() {
+fn memory_passed_by_descriptor_is_copied_after_its_owner_answers() {
     let devices = devices();
     let mut pair = Pair::with_devices(&[], &devices);
     pair.deliver(b"connected");
@@ -156,7 +156,7 @@ fn memory_passed_by_descriptor_is_copied_once_its_owner_has_answered() {
         let local = filled(&devices, BufferKind::Vmm, &ours);
         let name = registered(&mut pair, &remote, access).unwrap();
         for met in ["met once", "asked for", "not there yet"] {
-            assert!(!copied(&mut pair, &local, &name, access), "{met}: nobody has progressed");
+            assert!(!copied(&mut pair, &local, &name, access), "{met}: no process has progressed");
         }
         let mut done = false;
         let start = std::time::Instant::now();
@@ -168,14 +168,14 @@ fn memory_passed_by_descriptor_is_copied_once_its_owner_has_answered() {
         let expected = if access == Access::RemoteRead { &theirs } else { &ours };
         assert!(content(&local) == *expected && content(&remote) == *expected, "{access:?}");
         let again = registered(&mut pair, &remote, access).unwrap();
-        assert!(copied(&mut pair, &local, &again, access), "it stays mapped");
+        assert!(copied(&mut pair, &local, &again, access), "the memory must stay mapped");
         let wrong = if access == Access::RemoteRead { Access::RemoteWrite } else { Access::RemoteRead };
-        assert!(!copied(&mut pair, &local, &again, wrong), "what the handle does not permit");
+        assert!(!copied(&mut pair, &local, &again, wrong), "the handle must not permit this access");
     }
 }
 
 #[test]
-fn what_goes_while_its_owner_is_asked_is_not_mapped() {
+fn memory_freed_during_the_request_is_not_mapped() {
     let devices = devices();
     let mut pair = Pair::with_devices(&["device_ipc_open_size=1"], &devices);
     pair.deliver(b"connected");
@@ -185,7 +185,7 @@ fn what_goes_while_its_owner_is_asked_is_not_mapped() {
         let name = registered(&mut pair, &old, Access::RemoteRead).unwrap();
         assert!(!copied(&mut pair, &local, &name, Access::RemoteRead), "asked for");
         if round % 2 == 0 {
-            // The question is under way, or not even that.
+            // The request is in flight, or not even sent.
             progress(&pair);
         }
         drop(old);
@@ -196,16 +196,16 @@ fn what_goes_while_its_owner_is_asked_is_not_mapped() {
             assert!(start.elapsed() < common::PATIENCE, "no descriptor was given");
             progress(&pair);
         }
-        assert!(content(&local) == pattern(100 + round, 5000), "round {round}: of what was there before");
+        assert!(content(&local) == pattern(100 + round, 5000), "round {round}: copied from the freed memory");
     }
 }
 
 #[test]
-fn what_lies_in_several_pieces_of_physical_memory_is_passed_as_so_many_descriptors() {
+fn each_piece_of_physical_memory_is_passed_by_a_descriptor() {
     let devices = devices();
     let mut pair = Pair::with_devices(&["device_ipc_open_size=1"], &devices);
     pair.deliver(b"connected");
-    // As many pieces as there can be, of the size that they have on the devices there are.
+    // The largest number of pieces, with the granularity of present devices.
     for (round, pieces) in [2, MOST_PIECES].into_iter().enumerate() {
         let (ours, theirs) = (pattern(round, pieces << 21), pattern(round + 2, pieces << 21));
         let remote = filled(&devices, BufferKind::VmmPieces, &theirs);
@@ -220,7 +220,7 @@ fn what_lies_in_several_pieces_of_physical_memory_is_passed_as_so_many_descripto
             assert!(content(&local) == theirs && content(&remote) == theirs, "{access:?}");
         }
         let whole = region(&remote);
-        // Of another allocation than what was named just before: nothing is remembered of it.
+        // Another allocation than the previous one, so nothing about it is cached.
         // SAFETY: the buffer outlives the registration.
         let part = unsafe { pair.to_one.register(Region { len: 5000, ..whole }, Access::RemoteRead) }.unwrap().unwrap();
         let small = filled(&devices, BufferKind::Device, &[0; 5000]);
@@ -235,7 +235,7 @@ fn what_lies_in_several_pieces_of_physical_memory_is_passed_as_so_many_descripto
     assert!(registered(&mut pair, &more, Access::RemoteRead).is_none());
 }
 
-/// Frees memory as soon as it is told that a copy of it is over, as its owner may.
+/// Frees memory as soon as its copy completes, as its owner may.
 struct FreesAtOnce(RefCell<Option<DeviceBuffer>>);
 
 impl Upcalls for FreesAtOnce {
@@ -254,7 +254,7 @@ impl Upcalls for FreesAtOnce {
 }
 
 #[test]
-fn memory_of_a_pool_is_let_go_of_before_its_message_is_over() {
+fn pool_memory_is_unmapped_before_its_message_completes() {
     const TEST: &str = "memory_of_a_pool_is_let_go_of_before_its_message_is_over";
     if std::env::var_os("CABLEWAY_TEST_REAL_DRIVER").is_some() {
         return eprintln!("skipped {TEST}: the simulated driver only ends a process that frees what is mapped");
@@ -265,7 +265,7 @@ fn memory_of_a_pool_is_let_go_of_before_its_message_is_over() {
     let _always_there = filled(&devices, BufferKind::PoolShared, &[1; 10]);
     let local = filled(&devices, BufferKind::Device, &[0; 5000]);
     let small = filled(&devices, BufferKind::PoolShared, &[0; 3999]);
-    assert!(registered(&mut pair, &small, Access::RemoteRead).is_none(), "it is not worth it");
+    assert!(registered(&mut pair, &small, Access::RemoteRead).is_none(), "a small message must not be registered");
     for round in 0..20 {
         let remote = filled(&devices, BufferKind::PoolShared, &pattern(round, 5000));
         let name = registered(&mut pair, &remote, Access::RemoteRead).unwrap();
@@ -274,7 +274,7 @@ fn memory_of_a_pool_is_let_go_of_before_its_message_is_over() {
         while frees.0.borrow().is_some() {
             assert!(start.elapsed() < common::PATIENCE, "no descriptor was given");
             if !begun {
-                // SAFETY: both buffers live until the copy is reported, and nobody else touches them.
+                // SAFETY: both buffers live until the copy completes, and no other code accesses them.
                 let get = unsafe { pair.to_zero.get(&region(&local).into(), &Remote::at(name.handle(), 0), Token(7)) };
                 begun = matches!(get, Ok(Transfer::Started));
             }
@@ -285,17 +285,17 @@ fn memory_of_a_pool_is_let_go_of_before_its_message_is_over() {
     }
 }
 
-/// The limits and costs of a link are those of the parameters until something is known of the device that messages turn
-/// out to come from, and of where the peer's memory is.
+/// The limits and costs of a link are those of the parameters until the device of its messages and the location of the
+/// peer's memory are known.
 #[test]
-fn a_link_follows_what_becomes_known_of_its_devices() {
+fn a_link_adapts_to_its_devices() {
     const TEST: &str = "a_link_follows_what_becomes_known_of_its_devices";
     if std::env::var_os("CABLEWAY_TEST_REAL_DRIVER").is_some() {
-        return eprintln!("skipped {TEST}: figures are made up for the simulated driver only");
+        return eprintln!("skipped {TEST}: only the simulated driver has made-up figures");
     }
     let folder = std::env::temp_dir().join(format!("cableway-sm-costs-{}", std::process::id()));
     let set = format!("device_costs_folder={}", folder.display());
-    // A measurement that takes too long on a busy machine is continued the next time.
+    // A later run continues a measurement that takes too long on a busy machine.
     let (start, mut text) = (std::time::Instant::now(), String::new());
     let file = || std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());
     let is_file = |path: &std::path::PathBuf| path.extension().is_some_and(|extension| extension == "txt");
@@ -326,7 +326,8 @@ fn a_link_follows_what_becomes_known_of_its_devices() {
     assert_eq!((fetched(&pair), sizes(&pair)), (10, (1, usize::MAX)), "the parameters'");
     let local = filled(&devices, BufferKind::Vmm, &pattern(2, 5000));
     assert!(local.location().on_device());
-    // It was met. The peer's may be on the other device, or on the same one, where a copy is quick to begin, and slow.
+    // The device is known now. The peer's memory may be on the other device, or on the same one, where copies start
+    // fast and run slowly.
     assert_eq!(fetched(&pair), 53);
     registered(&mut pair, &local, Access::RemoteRead);
     let small = |(from, to): (usize, usize)| from == 1 && (15_000..30_000).contains(&to);
@@ -350,21 +351,21 @@ fn a_link_follows_what_becomes_known_of_its_devices() {
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
-/// Pieces of memory that the simulated driver has mapped in this process, of devices and of other processes'.
+/// Counts the pieces of memory that the simulated driver has mapped in this process, of devices and of other processes.
 fn mapped() -> usize {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     maps.lines().filter(|line| line.contains("memfd:sim-cuda")).count()
 }
 
 #[test]
-fn what_its_owner_has_freed_is_closed_though_no_message_comes() {
+fn freed_memory_is_closed_without_further_messages() {
     const TEST: &str = "what_its_owner_has_freed_is_closed_though_no_message_comes";
     const CHILD: &str = "CABLEWAY_TEST_ALONE";
     if std::env::var_os("CABLEWAY_TEST_REAL_DRIVER").is_some() {
-        return eprintln!("skipped {TEST}: what a real driver has mapped is not seen from outside");
+        return eprintln!("skipped {TEST}: mappings of a real driver cannot be counted");
     }
     if std::env::var_os(CHILD).is_none() {
-        // Other tests map memory, too.
+        // Other tests map memory as well.
         let mut command = std::process::Command::new(std::env::current_exe().unwrap());
         let output = command.args([TEST, "--exact", "--nocapture"]).env(CHILD, "1").output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
@@ -384,7 +385,7 @@ fn what_its_owner_has_freed_is_closed_though_no_message_comes() {
         assert!(start.elapsed() < common::PATIENCE, "no descriptor was given");
         progress(&pair);
     }
-    assert!(mapped() > owned, "by the other process");
+    assert!(mapped() > owned, "the other process must have mapped it");
     drop(old);
     assert!(mapped() > before, "still");
     until(&[&pair.zero, &pair.one], "the mapping is closed", || mapped() == before);

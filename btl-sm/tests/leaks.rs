@@ -1,4 +1,4 @@
-//! Nothing stays behind in a process that goes on. A binary of its own, since it counts what the process has.
+//! Tests for leaks in a process that continues. A separate binary, because it counts the process's resources.
 
 mod common;
 
@@ -13,7 +13,7 @@ fn mappings() -> usize {
     std::fs::read_to_string("/proc/self/maps").unwrap().lines().filter(|line| line.contains("cableway-sm")).count()
 }
 
-/// Bytes of shared memory that this process has touched.
+/// The bytes of shared memory that this process has touched.
 fn shared_bytes() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("RssShmem:")).unwrap();
@@ -21,13 +21,13 @@ fn shared_bytes() -> usize {
 }
 
 #[test]
-fn nothing_stays_behind_and_a_peer_costs_little() {
+fn nothing_leaks_and_a_peer_costs_little() {
     let before = (descriptors(), mappings());
     assert_eq!(before.1, 0);
     for _ in 0..3 {
         let mut pair = Pair::new(&[]);
         (0..100).for_each(|len| pair.deliver(&vec![1; len * 40]));
-        until(&[&pair.zero, &pair.one], "a device fragment goes", || {
+        until(&[&pair.zero, &pair.one], "a device fragment is sent", || {
             send_fragment(&mut *pair.to_one, &[1; 10_000], FragmentKind::Device)
         });
         assert!(mappings() > 0);
@@ -35,7 +35,7 @@ fn nothing_stays_behind_and_a_peer_costs_little() {
         assert_eq!((descriptors(), mappings()), before);
     }
 
-    // Each side of a pair sees both segments, so that every touched page counts twice here.
+    // Each side of a pair maps both segments, so every touched page counts twice here.
     let count = 10;
     let start = shared_bytes();
     let mut pairs: Vec<Pair> = (0..count).map(|_| Pair::new(&[])).collect();
@@ -43,5 +43,5 @@ fn nothing_stays_behind_and_a_peer_costs_little() {
         (0..1000).for_each(|index| pair.deliver(&vec![1; [8, 200, 1000, 4000][index % 4]]));
     }
     let per_peer = (shared_bytes() - start) / count / 2;
-    assert!(per_peer < (64 << 10) + (16 << 10), "{per_peer} bytes, of which the fast box may have 16 KiB");
+    assert!(per_peer < (64 << 10) + (16 << 10), "{per_peer} bytes; the fast box may use 16 KiB of them");
 }

@@ -1,4 +1,4 @@
-//! Real processes: killed, ended in good order, in containers, under other users.
+//! Tests real processes: killed, ended cleanly, in containers, and under other users.
 
 #[path = "processes/child.rs"]
 mod child;
@@ -11,10 +11,10 @@ use cableway_common_cuda::{Location, Order};
 use child::{Other, RANK, ROLE, become_nobody, from_hex, hear, limit_descriptors, say, to_hex};
 use common::{Process, pattern, send, send_fragment, until};
 
-/// Messages of the role `flood`.
+/// The number of messages of the role `flood`.
 const FLOOD: usize = 200;
 
-/// What a child does; nothing when this binary runs as a test.
+/// Runs the role of a child. Does nothing if this binary runs as a test.
 #[test]
 fn a_child_process() {
     let Ok(role) = std::env::var(ROLE) else { return };
@@ -79,7 +79,7 @@ fn a_child_process() {
                     }
                 }
             }
-            // What was sent is readable by the peer even if this process ends at once.
+            // The peer can read all sent messages even if this process ends at once.
             until(&[&process], "finalized", || process.btl.finalize());
         }
         "unprivileged" => {
@@ -91,17 +91,17 @@ fn a_child_process() {
             if rank == 1 {
                 send(&[&process], &mut *endpoint, b"start");
             }
-            until(&[&process], "single copy is given up", || endpoint_lost_single_copy(&mut *endpoint));
-            say(if endpoint.capabilities().flags.contains(Flags::GET) { "offered" } else { "given up" });
-            // The other is to find out by itself, not by this one's end.
+            until(&[&process], "single copy is disabled", || endpoint_lost_single_copy(&mut *endpoint));
+            say(if endpoint.capabilities().flags.contains(Flags::GET) { "offered" } else { "disabled" });
+            // The other process must detect it by itself, and not by the end of this one.
             assert_eq!(hear(), "end");
             until(&[&process], "finalized", || process.btl.finalize());
         }
-        _ => panic!("no role {role}"),
+        _ => panic!("unknown role {role}"),
     }
 }
 
-/// Connects to the process whose card is heard, as another user, until there is nothing more to hear.
+/// Connects as another user to each process whose card the parent sends, until the input ends.
 fn flood() {
     use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
     become_nobody();
@@ -121,7 +121,7 @@ fn flood() {
                     refused += 1;
                     std::thread::yield_now();
                 }
-                // As many as it may open itself, or as the other takes.
+                // As many as it can open itself, or as the other process accepts.
                 if (held.len() > 500 || refused > 100_000) && !std::mem::replace(&mut said, true) {
                     say("flooding");
                 }
@@ -138,11 +138,11 @@ fn flood() {
 fn endpoint_lost_single_copy(endpoint: &mut dyn cableway_btl::Endpoint) -> bool {
     let mut byte = 0_u8;
     let region = Region { address: &raw mut byte, len: 1, location: Location::HOST, order: Order::None };
-    // SAFETY: nothing is done with the registration.
+    // SAFETY: the registration is not used.
     unsafe { endpoint.register(region, Access::RemoteRead) }.is_ok_and(|registration| registration.is_none())
 }
 
-/// Whether a command works here; says so if not.
+/// Returns whether a command works here. If not, prints the reason for skipping.
 fn possible(what: &str, command: &[&str]) -> bool {
     let works = Command::new(command[0]).args(&command[1..]).output().is_ok_and(|output| output.status.success());
     if !works {
@@ -152,7 +152,7 @@ fn possible(what: &str, command: &[&str]) -> bool {
 }
 
 #[test]
-fn a_killed_peer_is_noticed_and_what_it_sent_before_arrives() {
+fn a_killed_peer_is_detected_and_its_earlier_messages_arrive() {
     let process = Process::new(0, 3, &[]);
     let mut other = Other::start(1, "flood", &[]);
     let card = other.card();
@@ -160,11 +160,11 @@ fn a_killed_peer_is_noticed_and_what_it_sent_before_arrives() {
     other.tell(&to_hex(&process.btl.card()));
     until(&[&process], "its first messages arrive", || process.heard.messages.borrow().len() == 40);
     assert_eq!(other.line(), "sent");
-    // Nobody reads the rest while the sender lives.
+    // No process reads the rest while the sender lives.
     other.tell("more");
     assert_eq!(other.line(), "sent");
     other.kill();
-    until(&[&process], "the death is noticed", || !process.heard.failures.borrow().is_empty());
+    until(&[&process], "the death is detected", || !process.heard.failures.borrow().is_empty());
     for index in 0..FLOOD {
         let len = if index < 40 { 10 * index } else { 10 };
         assert!(process.take().unwrap().1 == pattern(index, len), "message {index} before the death");
@@ -179,25 +179,25 @@ fn a_killed_peer_is_noticed_and_what_it_sent_before_arrives() {
     assert_eq!(process.heard.failures.borrow().len(), 1, "reported once");
     drop(other);
 
-    // The name of its socket is free, and it had no other.
+    // The name of its socket is free, and it had no other name.
     let name = String::from_utf8_lossy(&card).into_owned();
     let name = &name[name.find("cableway-sm-1-").unwrap()..];
     assert!(!std::fs::read_to_string("/proc/net/unix").unwrap().contains(name));
 }
 
 #[test]
-fn a_peer_that_ends_in_good_order_is_not_taken_for_dead() {
+fn a_peer_that_leaves_has_not_failed() {
     let process = Process::new(0, 3, &[]);
     let mut other = Other::start(1, "echo", &[]);
     let card = other.card();
     let mut endpoint = process.connect(1, &card);
     other.tell(&to_hex(&process.btl.card()));
     assert_eq!(other.line(), "ready");
-    // Only one of the two progresses: the child answers `start` and ends.
+    // Only the child progresses: it answers `start` and ends.
     send(&[&process], &mut *endpoint, b"start");
     assert!(other.child.wait().unwrap().success());
     until(&[&process], "its last message arrives", || process.take().is_some_and(|(_, bytes)| bytes == b"start"));
-    until(&[&process], "its end is known", || endpoint.send_inline(b"x", b"").is_err());
+    until(&[&process], "its end is detected", || endpoint.send_inline(b"x", b"").is_err());
     for _ in 0..10_000 {
         process.progress();
     }
@@ -205,18 +205,18 @@ fn a_peer_that_ends_in_good_order_is_not_taken_for_dead() {
 }
 
 #[test]
-fn a_peer_that_died_before_it_was_called_is_reported() {
+fn a_peer_that_died_before_the_connection_is_reported() {
     let process = Process::new(0, 3, &[]);
     let mut other = Other::start(1, "echo", &[]);
     let card = other.card();
     other.kill();
     let mut endpoint = process.connect(1, &card);
     assert_eq!(endpoint.send_inline(b"x", b"").unwrap(), Sent::Busy);
-    until(&[&process], "the death is noticed", || !process.heard.failures.borrow().is_empty());
+    until(&[&process], "the death is detected", || !process.heard.failures.borrow().is_empty());
     assert!(endpoint.send_inline(b"x", b"").is_err());
 }
 
-/// Passes messages of all kinds to and from an echo in another process.
+/// Sends messages of all kinds to an echo in another process and receives them back.
 fn converse(process: &Process, other: &mut Other) -> Box<dyn cableway_btl::Endpoint> {
     let card = other.card();
     let mut endpoint = process.connect(1, &card);
@@ -227,7 +227,7 @@ fn converse(process: &Process, other: &mut Other) -> Box<dyn cableway_btl::Endpo
         send(&[process], &mut *endpoint, &message);
         until(&[process], "the echo arrives", || process.take().is_some_and(|(_, bytes)| bytes == message));
     }
-    until(&[process], "a device fragment goes", || {
+    until(&[process], "a device fragment is sent", || {
         send_fragment(&mut *endpoint, &pattern(1, 10_000), FragmentKind::Device)
     });
     until(&[process], "the echo arrives", || process.take().is_some_and(|(_, bytes)| bytes == pattern(1, 10_000)));
@@ -235,7 +235,7 @@ fn converse(process: &Process, other: &mut Other) -> Box<dyn cableway_btl::Endpo
 }
 
 #[test]
-fn a_container_with_pids_of_its_own_takes_messages_but_no_single_copy() {
+fn a_container_with_a_pid_namespace_uses_messages_without_single_copy() {
     let unshare = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"];
     if !possible("a pid namespace", &[&unshare[..], &["true"]].concat()) {
         return;
@@ -246,11 +246,11 @@ fn a_container_with_pids_of_its_own_takes_messages_but_no_single_copy() {
     assert!(endpoint_lost_single_copy(&mut *endpoint));
     assert!(!endpoint.capabilities().flags.contains(Flags::GET));
     other.kill();
-    until(&[&process], "the death is noticed", || !process.heard.failures.borrow().is_empty());
+    until(&[&process], "the death is detected", || !process.heard.failures.borrow().is_empty());
 }
 
 #[test]
-fn a_user_namespace_takes_messages_from_its_own_user_alone() {
+fn a_user_namespace_accepts_messages_only_from_its_own_user() {
     // SAFETY: a plain system call.
     let root = unsafe { libc::geteuid() } == 0;
     let same = ["unshare", "--user", "--map-root-user"];
@@ -261,7 +261,7 @@ fn a_user_namespace_takes_messages_from_its_own_user_alone() {
     let process = Process::new(0, 3, &[]);
     let mut other = Other::start(1, "echo", &same);
     let endpoint = converse(&process, &mut other);
-    assert!(!endpoint.capabilities().flags.contains(Flags::GET), "uids and capabilities mean other things there");
+    assert!(!endpoint.capabilities().flags.contains(Flags::GET), "single copy must be off in another user namespace");
 
     let different = ["setpriv", "--reuid", "65534", "--clear-groups", "unshare", "--user", "--map-root-user"];
     if !possible("a user namespace of another user", &[&different[..], &["true"]].concat()) {
@@ -273,7 +273,7 @@ fn a_user_namespace_takes_messages_from_its_own_user_alone() {
 }
 
 #[test]
-fn a_tiny_dev_shm_does_not_matter() {
+fn a_tiny_dev_shm_suffices() {
     let script = "mount -t tmpfs -o size=64k none /dev/shm && exec \"$@\"";
     let unshare = ["unshare", "--mount", "sh", "-c", script, "sh"];
     if !possible("a mount namespace", &[&unshare[..], &["true"]].concat()) {
@@ -305,19 +305,19 @@ fn another_network_namespace_needs_a_shared_folder() {
     let mut other = Other::start(1, "echo", &["env", &variable, "unshare", "--net"]);
     converse(&process, &mut other);
     other.kill();
-    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 2, "the killed process has left its socket");
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 2, "the killed process leaves its socket");
     let third = Process::new(2, 3, &[&assignment]);
-    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 2, "the next process has removed it");
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 2, "the next process removes it");
     drop((process, third));
-    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0, "sockets go with their processes");
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0, "processes remove their sockets when they end");
     std::fs::remove_dir(&folder).unwrap();
 }
 
 #[test]
-fn where_the_kernel_refuses_single_copy_messages_still_pass() {
+fn messages_pass_if_the_kernel_refuses_single_copy() {
     // SAFETY: a plain system call.
     if unsafe { libc::geteuid() } != 0 {
-        println!("skipped: only root can become somebody else");
+        println!("skipped: only root can become another user");
         return;
     }
     let mut zero = Other::start(0, "unprivileged", &[]);
@@ -329,7 +329,7 @@ fn where_the_kernel_refuses_single_copy_messages_still_pass() {
         assert_eq!(child.line(), "ready");
     }
     for child in [&mut zero, &mut one] {
-        assert_eq!(child.line(), "given up");
+        assert_eq!(child.line(), "disabled");
     }
     for child in [&mut zero, &mut one] {
         child.tell("end");
@@ -338,10 +338,10 @@ fn where_the_kernel_refuses_single_copy_messages_still_pass() {
 }
 
 #[test]
-fn processes_of_another_user_are_turned_away() {
+fn processes_of_another_user_are_refused() {
     // SAFETY: a plain system call.
     if unsafe { libc::geteuid() } != 0 {
-        println!("skipped: only root can become somebody else");
+        println!("skipped: only root can become another user");
         return;
     }
     let process = Process::new(0, 3, &[]);
@@ -350,16 +350,16 @@ fn processes_of_another_user_are_turned_away() {
     other.tell(&to_hex(&process.btl.card()));
     assert_eq!(other.line(), "ready");
     assert_eq!(endpoint.send_inline(b"x", b"").unwrap(), Sent::Busy);
-    until(&[&process], "the call is given up", || !process.heard.failures.borrow().is_empty());
+    until(&[&process], "the connection fails", || !process.heard.failures.borrow().is_empty());
     let error = process.heard.failures.borrow()[0].1.to_string();
     assert!(error.contains("user 65534, not 0"), "{error}");
 }
 
 #[test]
-fn a_flood_of_another_user_takes_no_descriptors_and_keeps_nobody_out() {
+fn a_flood_of_another_user_takes_no_descriptors_and_blocks_no_peer() {
     // SAFETY: a plain system call.
     if unsafe { libc::geteuid() } != 0 {
-        println!("skipped: only root can become somebody else");
+        println!("skipped: only root can become another user");
         return;
     }
     let process = Process::new(0, 3, &[]);
@@ -379,7 +379,7 @@ fn a_flood_of_another_user_takes_no_descriptors_and_keeps_nobody_out() {
     let meanwhile: usize = frugal.line().parse().unwrap();
     assert_eq!(meanwhile, before, "the program opens as many files as before");
 
-    // A peer gets in all the same, and is answered.
+    // A peer can still connect and gets an answer.
     let mut endpoint = process.connect(1, &card);
     send(&[&process], &mut *endpoint, b"start");
     until(&[&process], "the answer arrives", || process.take().is_some_and(|(_, bytes)| bytes == b"start"));

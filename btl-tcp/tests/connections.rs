@@ -1,4 +1,5 @@
-//! How connections come about: both ends at once, over IPv6, by several links, through what splits and delays bytes.
+//! Tests connection setup: from both ends at once, over IPv6, with several links, and through a relay that splits and
+//! delays bytes.
 
 mod common;
 
@@ -14,7 +15,7 @@ use cableway_common_cuda::Devices;
 use common::raw::{port, with_port};
 use common::{LOOPBACK, Node, PATIENCE, job, node, pair, parameters, pattern, region, send, transfer, until};
 
-/// Every process connects every other at the same moment and sends at once; every message arrives once, in order.
+/// Every process connects to every other at the same moment and sends at once. Every message arrives once, in order.
 #[test]
 fn a_storm_of_simultaneous_connects_loses_nothing() {
     const SIZE: u32 = 5;
@@ -89,7 +90,7 @@ fn both_ends_over_ipv6() {
 }
 
 #[test]
-fn the_family_is_a_choice() {
+fn the_family_parameter_selects_addresses() {
     let card = |family: &str| {
         let node = node(0, 2, &["btl_tcp_if_include=lo", family]);
         let card = node.btl.card();
@@ -126,7 +127,7 @@ fn a_process_has_no_link_to_itself_nor_to_an_unreachable_one() {
 }
 
 #[test]
-fn ports_come_from_the_range() {
+fn ports_are_in_the_configured_range() {
     let free = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
     let first = free();
     let range = [LOOPBACK, &format!("btl_tcp_port_min={first}"), "btl_tcp_port_range=3"];
@@ -156,12 +157,12 @@ fn a_dead_address_is_an_error_before_a_silent_one() {
     assert!(failed.len() == 1 && failed[0].1.to_string().contains("cannot connect"), "{failed:?}");
 }
 
-/// What a relay does to the bytes that pass, in each direction alike.
+/// What a relay does to the bytes in each direction.
 #[derive(Clone, Copy)]
 enum Manner {
-    /// Passes them on in pieces of so many bytes.
+    /// Passes them on in pieces of this many bytes.
     Pieces(usize),
-    /// Holds them back for so long.
+    /// Delays them.
     Delay(Duration),
 }
 
@@ -223,7 +224,7 @@ fn forward(mut from: TcpStream, mut to: TcpStream, manner: Manner, cut: &AtomicB
 
 type Links = Vec<Box<dyn Endpoint>>;
 
-/// A pair of which the first reaches the second only through a relay.
+/// A pair whose first node reaches the second only through a relay.
 fn through(manner: Manner, assignments: &[&str]) -> (Node, Node, Links, Links, Relay) {
     let assignments = [&[LOOPBACK], assignments].concat();
     let (a, b) = (node(0, 2, &assignments), node(1, 2, &assignments));
@@ -240,12 +241,12 @@ fn frames_may_be_split_anywhere() {
         let nodes = [&a, &b];
         let mut target = vec![0; 3000];
         let mut source = pattern(3000, piece as u64);
-        // SAFETY: the target outlives the registration and is only looked at after the put.
+        // SAFETY: the target outlives the registration and is only read after the put.
         let registration = unsafe { to_a[0].register(region(&mut target), Access::RemoteWrite) }.unwrap().unwrap();
         for size in [0, 1, 24, 100, 4000] {
             send(&nodes, &mut *to_b[0], &pattern(size, 1), b"");
             transfer(&nodes, &a, size as u64, |token| {
-                // SAFETY: the source outlives the put and is not written to.
+                // SAFETY: the source outlives the put and is not written.
                 unsafe { to_b[0].put(&region(&mut source).into(), &Remote::at(registration.handle(), 0), token) }
             });
             send(&nodes, &mut *to_a[0], &pattern(size, 2), b"");
@@ -263,7 +264,7 @@ fn frames_may_be_split_anywhere() {
 }
 
 #[test]
-fn a_slow_network_delays_and_breaks_nothing() {
+fn a_slow_network_breaks_nothing() {
     let (a, b, mut to_b, mut to_a, _relay) = through(Manner::Delay(Duration::from_millis(20)), &["peer_timeout=2s"]);
     let nodes = [&a, &b];
     let message = pattern(60_000, 3);
@@ -276,7 +277,7 @@ fn a_slow_network_delays_and_breaks_nothing() {
 }
 
 #[test]
-fn a_cut_connection_fails_the_peer_and_what_was_under_way() {
+fn a_cut_connection_fails_the_peer_and_transfers_in_flight() {
     let (a, b, mut to_b, mut to_a, relay) = through(
         Manner::Delay(Duration::from_millis(1)),
         &["btl_tcp_links=2", "btl_tcp_sndbuf=64K", "btl_tcp_rcvbuf=64K"],
@@ -284,10 +285,10 @@ fn a_cut_connection_fails_the_peer_and_what_was_under_way() {
     let nodes = [&a, &b];
     let mut target = vec![0; 64 << 20];
     let mut source = vec![1; 64 << 20];
-    // SAFETY: the target outlives the registration and is not looked at.
+    // SAFETY: the target outlives the registration and is not read.
     let registration = unsafe { to_a[0].register(region(&mut target), Access::RemoteWrite) }.unwrap().unwrap();
     send(&nodes, &mut *to_b[0], b"first", b"");
-    // SAFETY: the source outlives the put and is not written to.
+    // SAFETY: the source outlives the put and is not written.
     let began = unsafe {
         to_b[0].put(&region(&mut source).into(), &Remote::at(registration.handle(), 0), cableway_btl::Token(5))
     };
@@ -303,7 +304,7 @@ fn a_cut_connection_fails_the_peer_and_what_was_under_way() {
     drop(registration);
 }
 
-/// A peer that computes for longer than the timeout answers through its kernel, with full buffers, with none, and
+/// A peer that computes for longer than the timeout answers through its kernel: with full buffers, with empty ones, and
 /// while a connection waits for it.
 #[test]
 fn a_peer_that_computes_is_not_dead() {

@@ -1,4 +1,4 @@
-//! What the BTL contract promises, on connections of one process with itself.
+//! Tests the BTL contract on connections of one process with itself.
 
 mod common;
 
@@ -49,7 +49,7 @@ fn every_way_to_send_keeps_the_order() {
                 endpoint.send(fragment, 24 + payload.len()).unwrap();
             }
             _ => transfer(&nodes, &a, n as u64, |token| {
-                // SAFETY: the payloads live to the end of the test and are not written to.
+                // SAFETY: the payloads live until the end of the test and are not written.
                 unsafe { endpoint.send_in_place(&header, region(payload), token) }
             }),
         }
@@ -72,10 +72,16 @@ fn device_fragments_hold_a_chunk_and_a_header() {
     assert_eq!(capabilities.device_max_send_size, (1 << 20) + MAX_HEADER);
     let mut first = endpoint.alloc(capabilities.device_max_send_size, FragmentKind::Device).unwrap().unwrap();
     let second = endpoint.alloc(1 << 20, FragmentKind::Device).unwrap().unwrap();
-    assert!(endpoint.alloc(1 << 20, FragmentKind::Device).unwrap().is_none(), "device_chunks limits what is out");
+    assert!(
+        endpoint.alloc(1 << 20, FragmentKind::Device).unwrap().is_none(),
+        "device_chunks must limit allocated fragments"
+    );
     drop(second);
-    assert!(endpoint.alloc(1 << 20, FragmentKind::Device).unwrap().is_some(), "a dropped fragment can be had again");
-    // Of small ones there are more, and not without end.
+    assert!(
+        endpoint.alloc(1 << 20, FragmentKind::Device).unwrap().is_some(),
+        "a dropped fragment must be available again"
+    );
+    // There are more small fragments, but a limited number.
     let small: Vec<_> = std::iter::from_fn(|| endpoint.alloc(64 << 10, FragmentKind::Device).unwrap()).collect();
     assert_eq!(small.len(), 16);
     drop(small);
@@ -99,7 +105,7 @@ fn a_peer_that_does_not_read_makes_the_link_busy() {
         a.progress();
         assert!(sent < 10_000, "an unread connection takes a bounded amount");
     }
-    // Fragments and transfers are bounded as well.
+    // Fragments and transfers are limited as well.
     let mut fragments = 0;
     while let Some(fragment) = endpoint.alloc(4096, FragmentKind::Host).unwrap() {
         endpoint.send(fragment, 4096).unwrap();
@@ -114,13 +120,13 @@ fn a_peer_that_does_not_read_makes_the_link_busy() {
         assert!(transfers < 1000);
     }
     let total = 1 + sent + fragments + transfers as usize;
-    common::until(&[&a, &b], "all that was taken arrives", || b.received() == total);
+    common::until(&[&a, &b], "all accepted messages arrive", || b.received() == total);
     common::until(&[&a, &b], "the link is free again", || endpoint.send_inline(&[], &message).unwrap() == Sent::Done);
     assert_eq!(a.seen.completed.lock().len(), transfers as usize);
 }
 
 #[test]
-fn puts_land_where_they_were_registered() {
+fn puts_write_the_registered_memory() {
     for links in ["btl_tcp_links=1", "btl_tcp_links=3"] {
         let Pair { a, b, mut to_b, mut to_a } = pair(&[links]);
         let nodes = [&a, &b];
@@ -135,7 +141,7 @@ fn puts_land_where_they_were_registered() {
             // SAFETY: the source outlives the put and is not written to.
             unsafe { to_b[0].put(&region(&mut source).into(), &Remote::at(&handle, 50), token) }
         });
-        // Visible once the put is done here and a later message has arrived there, by whatever link.
+        // The data is visible after the put completes here and a later message has arrived there, over any link.
         send(&nodes, &mut **to_b.last_mut().unwrap(), b"done", b"");
         common::until(&nodes, "the message arrives", || b.received() == 1);
         drop(registration);
@@ -160,8 +166,8 @@ fn messages_overtake_a_long_put() {
     assert_eq!(began, Transfer::Started);
     send(&nodes, &mut *to_b[0], b"second", b"");
     common::until(&nodes, "the message arrives", || b.received() == 2);
-    assert!(!a.completed(9), "the put is far from done");
-    common::until(&nodes, "the put is done", || a.completed(9));
+    assert!(!a.completed(9), "the put must still be in flight");
+    common::until(&nodes, "the put completes", || a.completed(9));
     send(&nodes, &mut *to_b[0], b"third", b"");
     common::until(&nodes, "the message arrives", || b.received() == 3);
     drop(registration);
@@ -169,7 +175,7 @@ fn messages_overtake_a_long_put() {
 }
 
 #[test]
-fn a_put_beyond_its_registration_is_refused_here() {
+fn a_put_beyond_its_registration_is_refused_locally() {
     let Pair { mut to_b, mut to_a, a: _a, b: _b } = pair(&[]);
     let (mut target, mut source) = (vec![0; 100], vec![1; 101]);
     // SAFETY: the target outlives the registration and is not touched.
@@ -189,7 +195,7 @@ fn a_put_beyond_its_registration_is_refused_here() {
 }
 
 #[test]
-fn a_put_to_what_was_never_registered_costs_the_connection() {
+fn a_put_to_unregistered_memory_breaks_the_connection() {
     let Pair { a, b, mut to_b, to_a: _to_a } = pair(&[]);
     let nodes = [&a, &b];
     let mut source = vec![1; 1000];
@@ -220,15 +226,15 @@ fn a_put_that_outlives_its_registration_is_drained() {
     b.progress();
     drop(registration);
     let written = target.iter().filter(|&&byte| byte == 1).count();
-    common::until(&nodes, "the put is done", || a.completed(1));
+    common::until(&nodes, "the put completes", || a.completed(1));
     send(&nodes, &mut *to_b[0], b"second", b"");
     common::until(&nodes, "the message arrives", || b.received() == 2);
-    assert_eq!(target.iter().filter(|&&byte| byte == 1).count(), written, "nothing was written after the drop");
+    assert_eq!(target.iter().filter(|&&byte| byte == 1).count(), written, "no byte may be written after the drop");
     assert!(b.seen.failed.lock().is_empty());
 }
 
 #[test]
-fn an_orderly_end_is_no_failure() {
+fn a_peer_that_leaves_has_not_failed() {
     let Pair { a, b, mut to_b, mut to_a } = pair(&[]);
     let nodes = [&a, &b];
     send(&nodes, &mut *to_b[0], b"ping", b"");
@@ -242,7 +248,7 @@ fn an_orderly_end_is_no_failure() {
     for _ in 0..10_000 {
         a.progress();
     }
-    // Whoever still wants something from that peer learns that it is gone.
+    // Later operations on that peer return an error.
     assert!(to_b[0].send_inline(b"too late", b"").is_err());
     assert!(*a.seen.left.lock() == [(1, 1)] && a.seen.failed.lock().is_empty());
     drop(to_b);
@@ -295,7 +301,7 @@ fn limits_are_errors_not_truncation() {
     assert!(endpoint.send(fragment, too_much).is_err());
 }
 
-/// Answers from within upcalls may be gathered; they go out before `progress` returns, in order.
+/// Answers from within upcalls may be batched. They are sent before `progress` returns, in order.
 #[test]
 fn answers_from_upcalls_keep_their_order() {
     use cableway_btl::{Endpoint, Error, Received, Upcalls};
@@ -304,7 +310,7 @@ fn answers_from_upcalls_keep_their_order() {
     const MESSAGES: usize = 200;
     struct Echo {
         link: Mutex<Box<dyn Endpoint>>,
-        /// Lengths of answers that the link was too busy for.
+        /// The lengths of answers for which the link was busy.
         owed: Mutex<std::collections::VecDeque<usize>>,
     }
     impl Echo {
@@ -323,7 +329,7 @@ fn answers_from_upcalls_keep_their_order() {
             let mut number = [0; 8];
             message.bytes().copy_to(&mut number);
             let number = u64::from_le_bytes(number) as usize;
-            // Short ones, some that are never gathered, and some in fragments.
+            // Short answers, answers that are never batched, and answers in fragments.
             self.owed.lock().push_back(number + [0, 3000, 0, 40_000][number % 4]);
             self.pay();
         }

@@ -1,5 +1,5 @@
-//! Device data through the transport, on the simulated driver; with `CABLEWAY_TEST_REAL_DRIVER=1` on the one that the
-//! loader finds.
+//! Tests device data over the transport, on the simulated driver, or on the real one with
+//! `CABLEWAY_TEST_REAL_DRIVER=1`.
 #![cfg(feature = "cuda")]
 
 mod common;
@@ -11,7 +11,7 @@ use cableway_common_cuda::{BufferKind, DeviceBuffer, DeviceIndex, MemoryClass};
 use common::{LOOPBACK, node, node_with, pattern, send, until};
 use test_nodes::devices;
 
-/// What waits for a device is bounded; what comes beyond is handed up all the same, to be copied at once.
+/// The messages that wait for a device are limited. Further messages are delivered to be copied at once.
 #[test]
 fn messages_beyond_the_limit_are_not_kept() {
     let set = [LOOPBACK, "btl_tcp_retained_limit=300K", "device_chunk_size=256K"];
@@ -19,7 +19,7 @@ fn messages_beyond_the_limit_are_not_kept() {
     let nodes = [&a, &b];
     let (mut to_b, _to_a) = (a.connect(&b), b.connect(&a));
     b.seen.keep.store(true, Ordering::Relaxed);
-    // Each is more than the receive buffer holds.
+    // Each is larger than the receive buffer.
     let message = |number| pattern(200_000, number);
     let kept = |number: u64| {
         let expected = 1 + number as usize;
@@ -42,11 +42,11 @@ fn messages_beyond_the_limit_are_not_kept() {
     for (waiting, number) in b.seen.retained.lock().iter().zip(0..) {
         let mut got = vec![0; 200_000];
         waiting.bytes().copy_to(&mut got);
-        assert!(got == message(number), "what is kept stays as it was");
+        assert!(got == message(number), "a kept message must not change");
     }
     b.seen.retained.lock().clear();
     send(4);
-    assert_eq!(kept(4), 1, "there is room again");
+    assert_eq!(kept(4), 1, "a message must be kept again");
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn a_device_copies_into_and_out_of_registered_buffers() {
         unsafe { devices.copy(source.as_device_ptr(), message.as_ptr(), len) }.unwrap();
 
         let mut fragment = link.alloc(len, FragmentKind::Device).unwrap().unwrap();
-        // SAFETY: the fragment has room and is ours.
+        // SAFETY: the fragment has room and belongs to this test.
         unsafe { devices.copy(fragment.as_mut_ptr(), source.as_device_ptr(), len) }.unwrap();
         assert_eq!(devices.classify(fragment.as_mut_ptr(), len).class, MemoryClass::Pinned, "on the sender's side");
         link.send(fragment, len).unwrap();

@@ -1,4 +1,4 @@
-//! Who connects and is none of ours, or is and misbehaves: turned away, logged, and no harm to anybody else.
+//! Tests that foreign and misbehaving processes are refused and logged, without harm to other connections.
 
 mod common;
 
@@ -42,7 +42,7 @@ fn logged(text: &str) -> bool {
     LOG.lock().unwrap().iter().any(|line| line.contains(text))
 }
 
-/// A pair with a working connection, which must still work in the end.
+/// A pair with a working connection, which must still work at the end.
 fn working_pair(assignments: &[&str]) -> Pair {
     collect_log();
     let mut pair = pair(assignments);
@@ -74,14 +74,14 @@ fn garbage_is_turned_away() {
     ] {
         let mut foreign = dial(&pair.a);
         foreign.write_all(&garbage).unwrap();
-        assert_eq!(read(&[&pair.a, &pair.b], &mut foreign, 1), None, "{reason}: the connection is closed");
+        assert_eq!(read(&[&pair.a, &pair.b], &mut foreign, 1), None, "{reason}: the connection must be closed");
         assert!(logged(reason), "{reason}");
     }
     still_works(&mut pair);
 }
 
 #[test]
-fn a_hello_without_the_secret_leads_nowhere() {
+fn a_hello_without_the_secret_is_refused() {
     let mut pair = working_pair(&[]);
     let nodes = [&pair.a, &pair.b];
     let mut foreign = dial(&pair.a);
@@ -107,7 +107,7 @@ fn a_process_with_another_secret_cannot_connect() {
 }
 
 #[test]
-fn the_silent_are_not_waited_for() {
+fn silent_connections_time_out() {
     let mut pair = working_pair(&["peer_timeout=1s"]);
     let nodes = [&pair.a, &pair.b];
     let mut silent = dial(&pair.a);
@@ -127,8 +127,8 @@ fn a_flood_of_unproved_connections_is_bounded() {
     let connections = || std::fs::read_dir("/proc/self/fd").unwrap().count();
     let before = connections();
     let connections_made: Vec<_> = (0..320).map(|_| dial(&pair.a)).collect();
-    pair.until("all are accepted", || {
-        // The first ones had to make room.
+    pair.until("all connections are accepted", || {
+        // The first connections were closed to make room.
         LOG.lock().unwrap().iter().filter(|line| line.contains("too many others wait")).count() > 0
     });
     for _ in 0..10_000 {
@@ -136,7 +136,7 @@ fn a_flood_of_unproved_connections_is_bounded() {
     }
     assert!(connections() - before <= connections_made.len() + 256 + 16, "{} more", connections() - before);
     still_works(&mut pair);
-    // A peer still gets in.
+    // A peer can still connect.
     let c = node(0, 2, &[LOOPBACK]);
     drop(c);
     let (_stream, verdict) = connect(&[&pair.a, &pair.b], &pair.a, 1, 5);
@@ -152,7 +152,7 @@ fn a_second_connection_for_a_link_is_a_duplicate() {
     still_works(&mut pair);
 }
 
-/// What a peer that has proved to be one sends, and the reason for which it is disconnected.
+/// The bytes of a peer with a valid proof, and the reason for its disconnection.
 #[test]
 fn a_peer_that_breaks_the_framing_is_disconnected() {
     collect_log();
@@ -165,7 +165,7 @@ fn a_peer_that_breaks_the_framing_is_disconnected() {
         ([frame(24 + 10, 2), vec![1; 34]].concat(), "was not registered"),
         ([frame(0, 4), frame(1, 1)].concat(), "after its goodbye"),
     ] {
-        // A third process is not to notice.
+        // A third process must not be affected.
         let (a, c) = (node(0, 3, &[LOOPBACK]), node(2, 3, &[LOOPBACK]));
         let nodes = [&a, &c];
         let (mut to_c, _to_a) = (a.connect(&c), c.connect(&a));
@@ -181,8 +181,8 @@ fn a_peer_that_breaks_the_framing_is_disconnected() {
         assert!(error.to_string().contains(reason) && logged(reason), "{error}");
         assert_eq!(read(&nodes, &mut stream, 1), None);
         send(&nodes, &mut *to_c[0], b"after", b"");
-        until(&nodes, "the third process hears all", || c.received() == 2);
-        // Nobody comes back from the dead.
+        until(&nodes, "the third process receives all messages", || c.received() == 2);
+        // A disconnected peer cannot reconnect.
         let mut again = dial(&a);
         let greeting = hello("test-job", 1, 0, 0);
         again.write_all(&greeting).unwrap();
@@ -203,10 +203,10 @@ fn a_peer_that_dies_in_mid_message_fails_once_whatever_its_links() {
     until(&[&a], "the whole message arrives", || a.received() == 1);
     drop(first);
     until(&[&a], "a failure", || !a.seen.failed.lock().is_empty());
-    assert_eq!(read(&[&a], &mut second, 1), None, "the other link is closed");
+    assert_eq!(read(&[&a], &mut second, 1), None, "the other link must be closed");
     for _ in 0..1000 {
         a.progress();
     }
     assert_eq!(a.seen.failed.lock().len(), 1);
-    assert_eq!(a.received(), 1, "half a message is none");
+    assert_eq!(a.received(), 1, "a partial message must not be delivered");
 }

@@ -1,5 +1,5 @@
-//! Nothing stays behind in a process that goes on, and a peer costs little. A binary of its own, since it counts what the
-//! process has.
+//! Tests for leaks in a process that continues, and that a peer costs little. A separate binary, because it counts the
+//! process's resources.
 
 mod common;
 
@@ -15,7 +15,7 @@ fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
-/// Bytes of anonymous memory that this process has touched, which buffers of the transport's own mappings are.
+/// The bytes of anonymous memory that this process has touched, which include the transport's buffers.
 fn resident() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("RssAnon:")).unwrap();
@@ -25,8 +25,8 @@ fn resident() -> usize {
 const SIZES: [usize; 4] = [8, 200, 4000, 60_000];
 
 #[test]
-fn nothing_stays_behind_and_a_peer_costs_little() {
-    // What is made once for the process is made here.
+fn nothing_leaks_and_a_peer_costs_little() {
+    // Make everything that a process makes once.
     drop(pair(&[]));
     let before = descriptors();
     for _ in 0..3 {
@@ -40,7 +40,7 @@ fn nothing_stays_behind_and_a_peer_costs_little() {
         assert_eq!(descriptors(), before);
     }
 
-    // Both ends of each connection are in this process. What each node has once, it has after talking to one other.
+    // Both ends of each connection are in this process. A node has all its fixed resources after one connection.
     const NODES: usize = 8;
     let nodes: Vec<Node> = (0..NODES).map(|rank| node(rank as Rank, NODES as u32, &[LOOPBACK])).collect();
     let mut links = Vec::new();
@@ -64,7 +64,7 @@ fn nothing_stays_behind_and_a_peer_costs_little() {
     assert!(touched < 64 << 10, "{touched} bytes a peer were touched");
 }
 
-/// Connects two nodes, and has each send the other messages of several sizes.
+/// Connects two nodes. Each sends messages of several sizes to the other.
 fn talk(one: &Node, other: &Node) -> [Vec<Box<dyn Endpoint>>; 2] {
     let (mut there, mut back) = (one.connect(other), other.connect(one));
     for len in SIZES {

@@ -1,11 +1,11 @@
-//! Processes that end in good order, at any moment, and what their peers are told.
+//! Processes that leave at any moment, and the events at their peers.
 
 mod common;
 
 use cableway_btl::{Error, FragmentKind, Token, Transfer};
 use common::{Node, Pair, pair, pattern, region, send, try_send, until};
 
-/// Ends `node`, with nobody's help.
+/// Finalizes `node` while no other node progresses.
 fn end(node: &Node) {
     until(&[node], "everything has left", || node.btl.finalize());
 }
@@ -25,7 +25,7 @@ fn a_goodbye_is_reported_after_the_last_message_of_every_link() {
         }
         until(&[&a, &b], "they arrive", || b.received() == to_b.len());
         assert!(b.btl.hears(0) && !b.btl.hears(1));
-        // Nobody reads these while the sender is there.
+        // These are not read while the sender lives.
         let mut sent = to_b.len();
         for round in 0..20 {
             for endpoint in &mut to_b {
@@ -35,7 +35,7 @@ fn a_goodbye_is_reported_after_the_last_message_of_every_link() {
         }
         end(&a);
         drop((to_b, a));
-        until(&[&b], "the end is known", || !b.seen.left.lock().is_empty());
+        until(&[&b], "the departure is reported", || !b.seen.left.lock().is_empty());
         assert_eq!(*b.seen.left.lock(), [(0, sent)]);
         for endpoint in &mut to_a {
             let tried = [
@@ -55,7 +55,7 @@ fn a_goodbye_is_reported_after_the_last_message_of_every_link() {
 }
 
 #[test]
-fn what_a_peer_takes_no_more_is_completed_with_an_error() {
+fn operations_to_a_peer_that_left_complete_with_an_error() {
     let Pair { a, b, mut to_b, mut to_a } = pair(&["btl_tcp_sndbuf=64K", "btl_tcp_rcvbuf=64K"]);
     send(&[&a, &b], &mut *to_b[0], b"first", b"");
     until(&[&a, &b], "it arrives", || b.received() == 1);
@@ -72,17 +72,17 @@ fn what_a_peer_takes_no_more_is_completed_with_an_error() {
     }
     assert!(started > 0, "the socket never filled");
     end(&a);
-    until(&[&b], "the end is known", || !b.seen.left.lock().is_empty());
+    until(&[&b], "the departure is reported", || !b.seen.left.lock().is_empty());
     let completed = b.seen.completed.lock();
     let lost = |result: &Result<(), Error>| matches!(result, Err(Error::PeerLeft { peer: 0, .. }));
     assert_eq!(completed.len(), started);
-    // The peer's kernel took some.
+    // The peer's kernel has accepted some.
     assert!(completed.iter().all(|(_, result)| result.is_ok() || lost(result)), "{completed:?}");
     assert!(completed.iter().any(|(_, result)| lost(result)) && b.seen.failed.lock().is_empty());
 }
 
 #[test]
-fn who_ends_at_any_moment_of_a_handshake_is_not_taken_for_dead() {
+fn a_peer_that_leaves_during_the_handshake_has_not_failed() {
     for steps in 0..60 {
         for (caller, links) in
             [(0, "btl_tcp_links=1"), (1, "btl_tcp_links=1"), (0, "btl_tcp_links=2"), (1, "btl_tcp_links=2")]
@@ -102,7 +102,7 @@ fn who_ends_at_any_moment_of_a_handshake_is_not_taken_for_dead() {
             }
             end(&caller);
             drop((endpoints, caller));
-            // Whoever is told nothing would wait for as long as it takes to try again.
+            // Without a report a process would wait for the whole retry time.
             progress_for(&answerer, 2000);
             assert!(answerer.seen.failed.lock().is_empty(), "{steps}: {:?}", answerer.seen.failed.lock());
             assert!(answerer.seen.left.lock().len() <= 1);
@@ -112,7 +112,7 @@ fn who_ends_at_any_moment_of_a_handshake_is_not_taken_for_dead() {
 }
 
 #[test]
-fn both_may_end_at_any_moment() {
+fn both_may_leave_at_any_moment() {
     for steps in 0..40 {
         let Pair { a, b, mut to_b, mut to_a } = pair(&[]);
         to_b[0].connect().unwrap();
@@ -129,7 +129,7 @@ fn both_may_end_at_any_moment() {
         end(&a);
         drop((to_b, a));
         if sent != 0 {
-            until(&[&b], "the end is known", || b.seen.left.lock().len() == 1);
+            until(&[&b], "the departure is reported", || b.seen.left.lock().len() == 1);
             assert_eq!(*b.seen.left.lock(), [(0, sent)]);
         }
         end(&b);
@@ -140,12 +140,12 @@ fn both_may_end_at_any_moment() {
 }
 
 #[test]
-fn a_process_that_has_ended_takes_no_connection() {
+fn a_process_that_has_left_accepts_no_connection() {
     let Pair { a, b, to_b: _to_b, mut to_a } = pair(&["peer_timeout=2s"]);
     end(&a);
-    // Still there, and deaf.
+    // The process still exists, but does not answer.
     to_a[0].connect().unwrap();
-    until(&[&b], "the end is known", || !b.seen.failed.lock().is_empty());
+    until(&[&b], "the failure is reported", || !b.seen.failed.lock().is_empty());
     assert!(matches!(b.seen.failed.lock()[..], [(0, Error::Unreachable { peer: 0, .. })]));
     drop(a);
 }

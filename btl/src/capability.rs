@@ -1,9 +1,9 @@
-//! What a link can do, how much of it at a time, and at what cost.
+//! The abilities, limits and costs of a link.
 
 use std::time::Duration;
 
 bitflags::bitflags! {
-    /// What an endpoint can do. `SEND` is always there.
+    /// The operations of an endpoint. `SEND` is always included.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Flags: u32 {
         /// Messages: `send_inline`, `alloc` and `send`.
@@ -18,63 +18,63 @@ bitflags::bitflags! {
         const DEVICE_PUT = 1 << 4;
         /// `get` from and to device memory.
         const DEVICE_GET = 1 << 5;
-        /// `alloc` yields fragments of [`FragmentKind::Device`](crate::FragmentKind::Device).
+        /// `alloc` of [`FragmentKind::Device`](crate::FragmentKind::Device).
         const DEVICE_FRAGMENTS = 1 << 6;
-        /// `DEVICE_PUT` and `DEVICE_GET` only where the memory on both sides is a device's.
+        /// `DEVICE_PUT` and `DEVICE_GET` only if the memory on both sides is device memory.
         const DEVICE_TO_DEVICE = 1 << 7;
         /// `offer`, `claim` and `withdraw`.
         const OFFER = 1 << 8;
-        /// The transport keeps account of messages on a link that breaks. Not together with `SEND_IN_PLACE`.
+        /// The transport can list the messages of a broken link. Not together with `SEND_IN_PLACE`.
         const FAILOVER = 1 << 9;
-        /// `get` and `put` of blocks at regular distances, between device memories.
+        /// `get` and `put` of blocks at regular distances between device memories.
         const DEVICE_STRIDED = 1 << 10;
         /// GPUDirect RDMA: the NIC accesses device memory in `get` and `put`. The local memory must be fit for
         /// `register`. Synchronize with the default stream before the call, and before telling the peer of such memory.
         const DEVICE_DIRECT = 1 << 11;
-        /// `get` and `put` of local blocks that a kernel finds, between device memories.
+        /// `get` and `put` of irregular local blocks, which a kernel copies, between device memories.
         const DEVICE_PACKED = 1 << 12;
     }
 }
 
-/// What one endpoint can do and how much at a time. Limits are bytes and count the caller's header. It may change
-/// until the endpoint is connected, and shrink when something turns out refused; never while a caller holds `&mut`. The
-/// sizes of device messages that `get` and `put` are worth follow what copies turn out to cost, all the time.
+/// The operations and limits of an endpoint. Limits are bytes and include the caller's header. They may change until
+/// the endpoint is connected, and may shrink when an operation proves impossible, but never while a caller holds
+/// `&mut`. The size limits for `get` and `put` of device messages follow measured costs at any time.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Capabilities {
-    /// Operations.
+    /// The supported operations.
     pub flags: Flags,
-    /// Among a peer's endpoints only those of the highest exclusivity carry messages; the others stand by.
+    /// Only the endpoints of the highest exclusivity carry a peer's messages. The others stand by.
     pub exclusivity: u32,
-    /// Largest message of `send_inline`.
+    /// The largest message of `send_inline`.
     pub inline_limit: usize,
-    /// Largest message that should be sent without a handshake.
+    /// The largest message to send eagerly.
     pub eager_limit: usize,
-    /// Largest fragment.
+    /// The largest fragment.
     pub max_send_size: usize,
-    /// Largest fragment of [`FragmentKind::Device`](crate::FragmentKind::Device).
+    /// The largest fragment of [`FragmentKind::Device`](crate::FragmentKind::Device).
     pub device_max_send_size: usize,
-    /// Smallest message for which `get` or `put` is worth its handshake.
+    /// The smallest message for which `get` or `put` is worth its handshake.
     pub min_rdma_size: usize,
-    /// Smallest message from device memory for which `get` or `put` is worth its handshake; also where it would fit the
-    /// eager limit.
+    /// The smallest message from device memory for which `get` or `put` is worth its handshake, even below the eager
+    /// limit.
     pub device_min_rdma_size: usize,
-    /// Largest message from or to device memory of this side that should be moved by `get` or `put`.
+    /// The largest message from or to this side's device memory for `get` or `put`.
     pub device_max_rdma_size: usize,
-    /// Largest single `get` or `put` of device memory.
+    /// The largest single `get` or `put` of device memory.
     pub device_rdma_limit: usize,
-    /// Largest single `get`.
+    /// The largest single `get`.
     pub get_limit: usize,
-    /// Largest single `put`.
+    /// The largest single `put`.
     pub put_limit: usize,
-    /// Latency of a small message.
+    /// The latency of a small message.
     pub latency: Duration,
-    /// Bytes a second, for sharing a message among links.
+    /// The bandwidth in bytes a second, for dividing a message among links.
     pub bandwidth: f64,
 }
 
 impl Capabilities {
-    /// Only messages, no limits but those given: a start for a BTL to fill in.
+    /// Returns capabilities with messages only and the given limits, for a BTL to complete.
     pub fn send_only(eager_limit: usize, max_send_size: usize) -> Self {
         Capabilities {
             flags: Flags::SEND,
@@ -95,10 +95,10 @@ impl Capabilities {
     }
 }
 
-/// An operation whose cost is asked for.
+/// An operation, for [`Endpoint::cost`](crate::Endpoint::cost).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// A message or fragment, the copies into and out of internal buffers included.
+    /// A message or fragment, including the copies into and out of internal buffers.
     Send,
     /// A one-sided store.
     Put,
@@ -106,21 +106,21 @@ pub enum Operation {
     Get,
 }
 
-/// Which side moves the data of a message, and how.
+/// The side that moves the data of a message, and the operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mover {
-    /// This side, the receiver, fetches.
+    /// This side, the receiver, gets.
     Fetches,
-    /// This side, the sender, stores.
+    /// This side, the sender, puts.
     Stores,
-    /// The peer, the receiver, fetches.
+    /// The peer, the receiver, gets.
     PeerFetches,
-    /// The peer, the sender, stores.
+    /// The peer, the sender, puts.
     PeerStores,
 }
 
 impl Mover {
-    /// What it does.
+    /// Returns the operation.
     pub fn operation(self) -> Operation {
         match self {
             Mover::Fetches | Mover::PeerFetches => Operation::Get,
@@ -128,7 +128,7 @@ impl Mover {
         }
     }
 
-    /// Whether it is the peer.
+    /// Returns whether the peer moves the data.
     pub fn is_peer(self) -> bool {
         matches!(self, Mover::PeerFetches | Mover::PeerStores)
     }
@@ -137,22 +137,22 @@ impl Mover {
 /// A piecewise-linear cost: `fixed` plus `bytes / bytes_per_second`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cost {
-    /// Time that does not depend on the size.
+    /// The time that does not depend on the size.
     pub fixed: Duration,
-    /// Rate of the rest.
+    /// The rate of the rest.
     pub bytes_per_second: f64,
 }
 
 impl Cost {
-    /// Time for `bytes`.
+    /// Returns the time for `bytes`.
     pub fn of(&self, bytes: u64) -> Duration {
         self.fixed + Duration::from_secs_f64(bytes as f64 / self.bytes_per_second)
     }
 
-    /// Whether it is more than another one for `bytes`.
+    /// Returns whether this cost exceeds another one for `bytes`.
     #[inline]
     pub fn exceeds(&self, other: &Cost, bytes: u64) -> bool {
-        // One that is no worse in either part needs no division.
+        // A cost that is no larger in either part needs no division.
         let no_worse = self.fixed <= other.fixed && self.bytes_per_second >= other.bytes_per_second;
         !no_worse && self.of(bytes) > other.of(bytes)
     }

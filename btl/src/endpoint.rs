@@ -1,4 +1,4 @@
-//! A transport, its links, and what it reports.
+//! The traits of a transport and of its links, and the upcalls.
 
 use std::os::fd::BorrowedFd;
 
@@ -10,10 +10,10 @@ use crate::{
     Remains, Remote, RemoteHandle,
 };
 
-/// One transport of this process. See the crate's documentation for what holds.
+/// One transport of this process. The crate's documentation states the contract.
 pub trait Btl: Send + Sync {
-    /// The name that parameters and users know it by, such as `sm`. A transport may be several modules, each of which fails
-    /// by itself: they have one name.
+    /// Returns the name in parameters and for users, such as `sm`. A transport may consist of several modules that fail
+    /// independently and have one name.
     fn name(&self) -> &'static str;
 
     /// Returns the name of this module for users, if its transport has several.
@@ -21,117 +21,119 @@ pub trait Btl: Send + Sync {
         self.name().to_owned()
     }
 
-    /// What peers need in order to reach this process, to be published through the modex; opaque to all but this
-    /// transport. The same for all modules of one name.
+    /// Returns the card: the data that peers need to reach this process, published through the modex. It is opaque to
+    /// all but this transport, and equal in all modules of one name.
     fn card(&self) -> Vec<u8>;
 
-    /// Links to `peer`, given its card; empty if it cannot be reached this way. Does not connect yet.
+    /// Returns links to `peer`, given its card. Returns none if this transport cannot reach it. Does not connect yet.
     ///
     /// # Errors
     /// The card is malformed.
     fn connect(&self, peer: Rank, card: &[u8]) -> Result<Vec<Box<dyn Endpoint>>, Error>;
 
-    /// Which network, of those between this process and `peer`, this module and one of the peer's have for themselves,
-    /// where transports of this name are several modules: counted alike at both ends, whatever modules these have besides.
-    /// None: no module of the peer's is on this one's. It may be asked once `connect` was called.
+    /// Returns the index of the network of this module, among all networks that this process and `peer` share, if the
+    /// transport has several modules. Both ends use the same index, whatever other modules they have. Returns `None` if
+    /// the peer has no module on this network. Call `connect` first.
     fn place(&self, peer: Rank) -> Option<u8> {
         let _ = peer;
         Some(0)
     }
 
-    /// Whether a connection with `peer` is established that may still deliver something: the peer has neither left nor
+    /// Returns whether an established connection with `peer` may still deliver messages: the peer has neither left nor
     /// failed.
     fn hears(&self, peer: Rank) -> bool;
 
-    /// Breaks the connection with `peer`, as if it had failed here. Call it after another transport reported a failure
-    /// at the peer. [`Upcalls::peer_failed`] follows.
+    /// Breaks the connection with `peer`, as after a failure here. Call it when another transport reports that the peer
+    /// failed. [`Upcalls::peer_failed`] follows.
     fn break_off(&self, peer: Rank) {
         let _ = peer;
     }
 
-    /// Returns the remains of the links to `peer` after it was reported as failed, once. None: they are unknown.
+    /// Returns the remains of the links to `peer`, once, after it was reported as failed. Returns `None` if they are
+    /// unknown.
     fn remains(&self, peer: Rank) -> Option<Remains> {
         let _ = peer;
         None
     }
 
-    /// Delivers and completes what is ready; returns how many events there were. Never blocks.
+    /// Delivers and completes everything that is ready. Returns the number of events. Never blocks.
     fn progress(&self, upcalls: &dyn Upcalls) -> usize;
 
-    /// Prepares for a sleep: adds what becomes readable as soon as there is something for [`progress`](Self::progress) to
-    /// do. What came before need not make it so: who sleeps calls `progress` in between, and sleeps only if that found
-    /// nothing. What another thread's `progress` takes meanwhile is no sign either, so that nobody sleeps for long.
+    /// Prepares for a sleep: adds descriptors that become readable when [`progress`](Self::progress) has new work.
+    /// Earlier events need not make them readable. So call `progress` after this, and sleep only if it finds nothing.
+    /// An event that another thread's `progress` handles meanwhile need not wake the sleeper either, so limit the
+    /// sleep.
     ///
-    /// False: there is something to do that only time brings, or nothing here wakes anybody; it must be polled.
+    /// Returns false if some work only needs time, or if no descriptor exists. Then poll instead.
     fn arm<'a>(&'a self, wakers: &mut Vec<BorrowedFd<'a>>) -> bool {
         let _ = wakers;
         false
     }
 
-    /// Tells peers that this process ends in good order, after which they do not take its silence for death. What was
-    /// sent before has been handed to the system or stays readable by the peer. `progress` may be called meanwhile.
-    /// Returns whether all is flushed; call again after `progress` until it is.
+    /// Tells peers that this process leaves, so that they do not take its silence for a failure. Earlier messages are
+    /// passed to the system or stay readable by the peer. `progress` may be called meanwhile. Returns whether
+    /// everything is flushed. If not, call it again after `progress`.
     fn finalize(&self) -> bool;
 }
 
-/// The reports of a BTL from within [`Btl::progress`]. `pml` implements them.
+/// The events that a BTL reports within [`Btl::progress`]. `pml` implements them.
 pub trait Upcalls {
-    /// A message from `peer`, header first.
+    /// Receives a message from `peer`, header first.
     fn receive(&self, peer: Rank, message: Received<'_>);
 
-    /// The `put`, `get` or `send_in_place` that was started with `token` is done, or failed and will touch its memory
-    /// no more.
+    /// Completes the `put`, `get` or `send_in_place` with `token`, perhaps with an error. The BTL does not access its
+    /// memory again.
     fn completed(&self, token: Token, result: Result<(), Error>);
 
-    /// Nothing can reach `peer` through this BTL any more: it died, broke the rules, or, with
-    /// [`Error::Unreachable`], was never connected.
+    /// Reports that this BTL cannot reach `peer`: the peer died or broke the protocol, or, with [`Error::Unreachable`],
+    /// was never connected.
     fn peer_failed(&self, peer: Rank, error: Error);
 
-    /// `peer` has ended in good order (its [`Btl::finalize`]), and everything that it sent through this BTL has been
+    /// Reports that `peer` has left (its [`Btl::finalize`]), and that everything that it sent through this BTL was
     /// delivered.
     fn peer_left(&self, peer: Rank);
 }
 
-/// A caller's name for an operation under way; opaque to the BTL.
+/// A caller's name for an operation in flight. Opaque to the BTL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Token(pub u64);
 
-/// Work that exactly one of two processes will do: see [`Endpoint::offer`]. It travels in `pml`'s headers.
+/// Work that exactly one of two processes does: see [`Endpoint::offer`]. It travels in `pml`'s headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offer(pub u64);
 
-/// Whether a message was taken.
+/// Says whether a message was accepted.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sent {
-    /// It is on its way; the source may be reused.
+    /// The message is sent. The source may be reused.
     Done,
-    /// Not now: nothing happened.
+    /// The link is busy. The call had no effect.
     Busy,
 }
 
-/// How a `put`, `get` or `send_in_place` began.
+/// The start of a `put`, `get` or `send_in_place`.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transfer {
-    /// Finished already: `completed` will not be called.
+    /// It is complete. `completed` will not be called.
     Done,
-    /// Under way: `completed` will be called with the token.
+    /// It is in flight. `completed` will be called with the token.
     Started,
-    /// Not now: nothing happened.
+    /// The link is busy. The call had no effect.
     Busy,
 }
 
-/// One link to a peer. Dropping it closes the link in good order.
+/// One link to a peer. Dropping it closes the link cleanly.
 pub trait Endpoint: Send {
-    /// The peer.
+    /// Returns the peer.
     fn peer(&self) -> Rank;
 
-    /// What this link can do.
+    /// Returns the abilities and limits of this link.
     fn capabilities(&self) -> &Capabilities;
 
-    /// Begins to connect, as the first send would: how a process that only receives finds out that the peer is there.
-    /// What comes of it, [`Upcalls`] tell.
+    /// Begins to connect, as the first send would. So a process that only receives detects the peer. [`Upcalls`] report
+    /// the result.
     ///
     /// # Errors
     /// The link failed, or the peer has left.
@@ -139,16 +141,16 @@ pub trait Endpoint: Send {
         Ok(())
     }
 
-    /// Time that an operation takes where `location` is the local side, for choosing among protocols.
+    /// Estimates the time of an operation with `location` as the local side, for choosing among protocols.
     fn cost(&self, operation: Operation, location: &Location) -> Cost;
 
-    /// Time that a message takes between the buffer at `local` and what the peer has registered for it, if `mover` moves
-    /// it. What the peer expects may differ.
+    /// Estimates the time for a message between the buffer at `local` and the peer's registered memory, if `mover`
+    /// moves it. The peer's estimate may differ.
     fn transfer_cost(&self, mover: Mover, local: &Location, _remote: &RemoteHandle) -> Cost {
         self.cost(mover.operation(), local)
     }
 
-    /// Returns notes for users about how this link moves data, a line each.
+    /// Returns notes for users about the data path of this link, one line each.
     fn notes(&self) -> Vec<String> {
         Vec::new()
     }
@@ -159,35 +161,40 @@ pub trait Endpoint: Send {
     /// The link failed.
     fn send_inline(&mut self, header: &[u8], payload: &[u8]) -> Result<Sent, Error>;
 
-    /// A fragment with room for `len` bytes, the header included. None: not now.
+    /// Allocates a fragment with room for `len` bytes, including the header. Returns `None` while the link is busy.
     ///
     /// # Errors
     /// The link failed.
     fn alloc(&mut self, len: usize, kind: FragmentKind) -> Result<Option<Fragment>, Error>;
 
-    /// Sends the first `len` bytes of a fragment of this endpoint. Always taken: `alloc` made room.
+    /// Sends the first `len` bytes of a fragment of this endpoint. This is always accepted, because `alloc` reserved
+    /// room.
     ///
     /// # Errors
     /// The link failed.
     fn send(&mut self, fragment: Fragment, len: usize) -> Result<(), Error>;
 
-    /// Sends `header`, then the bytes of `payload` from where they are: together at most the larger of `max_send_size`
-    /// and `device_max_send_size`, for the data may go to a device.
+    /// Sends `header`, then the bytes of `payload` from their place. Together they have at most the larger of
+    /// `max_send_size` and `device_max_send_size`, because the receiver may copy the data to a device.
     ///
     /// # Safety
-    /// The payload's memory stays valid and unwritten until completed.
+    /// The payload's memory stays valid and unchanged until completion.
     ///
     /// # Errors
-    /// The link failed, or it has no `SEND_IN_PLACE`.
+    /// The link failed, or it lacks `SEND_IN_PLACE`.
     unsafe fn send_in_place(&mut self, _header: &[u8], _payload: Region, _token: Token) -> Result<Transfer, Error> {
-        Err(Error::Unavailable { btl: "btl", operation: "send_in_place", reason: "this transport has none".into() })
+        Err(Error::Unavailable {
+            btl: "btl",
+            operation: "send_in_place",
+            reason: "this transport does not support it".into(),
+        })
     }
 
-    /// Makes memory reachable for the peer's `put` or `get`, until the registration is dropped. `None`: not possible
-    /// for this memory, another protocol must be taken.
+    /// Registers memory for the peer's `put` or `get` until the registration is dropped. Returns `None` if this memory
+    /// cannot be registered; use another protocol then.
     ///
     /// # Safety
-    /// The region stays valid while registered, and nobody else touches it in a way that `access` conflicts with.
+    /// The region stays valid while it is registered. No other code accesses it in conflict with `access`.
     ///
     /// # Errors
     /// The link failed.
@@ -195,52 +202,52 @@ pub trait Endpoint: Send {
         Ok(None)
     }
 
-    /// Fetches from memory that the peer has registered.
+    /// Reads memory that the peer has registered.
     ///
     /// # Safety
-    /// The local memory stays valid and untouched by others until completed; no two blocks of it have a byte in common.
+    /// The local memory stays valid, and no other code accesses it, until completion. No two of its blocks overlap.
     ///
     /// # Errors
-    /// The link failed; or [`Error::Unavailable`] (the kernel refused, say, or the link has no blocks): nothing was
-    /// transferred, and another protocol must be taken.
+    /// The link failed. [`Error::Unavailable`], for example if the kernel refuses or the link lacks blocks: nothing was
+    /// transferred; use another protocol.
     unsafe fn get(&mut self, _to: &Local<'_>, _from: &Remote<'_>, _token: Token) -> Result<Transfer, Error> {
-        Err(Error::Unavailable { btl: "btl", operation: "get", reason: "this transport has none".into() })
+        Err(Error::Unavailable { btl: "btl", operation: "get", reason: "this transport does not support it".into() })
     }
 
-    /// Stores in memory that the peer has registered.
+    /// Writes memory that the peer has registered.
     ///
     /// # Safety
-    /// The local memory stays valid and unwritten until completed.
+    /// The local memory stays valid and unchanged until completion.
     ///
     /// # Errors
     /// As `get`.
     unsafe fn put(&mut self, _from: &Local<'_>, _to: &Remote<'_>, _token: Token) -> Result<Transfer, Error> {
-        Err(Error::Unavailable { btl: "btl", operation: "put", reason: "this transport has none".into() })
+        Err(Error::Unavailable { btl: "btl", operation: "put", reason: "this transport does not support it".into() })
     }
 
-    /// Offers a piece of work to the peer, which is told of it by a message. Whichever comes first gets it: the peer's
-    /// `claim`, or our `withdraw`. None: too many are on offer, or the link has no `OFFER`.
+    /// Offers work to the peer, which learns of it by a message. Either the peer's `claim` or this side's `withdraw`
+    /// succeeds. Returns `None` if too many offers exist, or the link lacks `OFFER`.
     fn offer(&mut self) -> Option<Offer> {
         let offer = self.prepare_offer()?;
         self.open_offer(offer);
         Some(offer)
     }
 
-    /// The same, but nobody can claim it before it is [opened](Self::open_offer): so that the peer can be told already, and
-    /// looks whether it is. `withdraw` ends it in any case.
+    /// Prepares an offer that the peer cannot claim before it is [opened](Self::open_offer). So the peer may learn of
+    /// it already and poll it. `withdraw` ends it in any case.
     fn prepare_offer(&mut self) -> Option<Offer> {
         None
     }
 
-    /// Lets the peer claim what was prepared, once for each.
+    /// Lets the peer claim a prepared offer. Call it once for each.
     fn open_offer(&mut self, _offer: Offer) {}
 
-    /// Claims what the peer has offered; false if it is not open, or has been withdrawn, or the link has no `OFFER`.
+    /// Claims an offer of the peer. Returns false if it is not open or was withdrawn, or if the link lacks `OFFER`.
     fn claim(&mut self, _offer: Offer) -> bool {
         false
     }
 
-    /// Withdraws an own offer, once for each. Returns true if the peer has not claimed it and cannot any more.
+    /// Withdraws an own offer. Call it once for each. Returns true if the peer has not claimed it and no longer can.
     ///
     /// # Errors
     /// The link failed.

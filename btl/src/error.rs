@@ -1,10 +1,10 @@
 use cableway_base::Rank;
 
-/// Why a transport could not do something. Being busy is no error.
+/// The reason why a transport failed. A busy transport is not an error.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The peer ended in good order: what it had sent has arrived or will, and nothing sent now would be received.
+    /// The peer left. All its messages have arrived or will, and it receives nothing more.
     #[error("{btl}: peer {peer} has left in good order")]
     PeerLeft {
         /// The transport.
@@ -12,25 +12,25 @@ pub enum Error {
         /// The peer.
         peer: Rank,
     },
-    /// No connection could be made, so that nothing was exchanged: the peer may have ended, in good order or not, or
-    /// another transport may reach it.
+    /// No connection was made, so nothing was exchanged. The peer may have left or died, or another transport may reach
+    /// it.
     #[error("{btl}: peer {peer} cannot be reached: {reason}")]
     Unreachable {
         /// The transport.
         btl: &'static str,
         /// The peer.
         peer: Rank,
-        /// What was tried, and the answer.
+        /// The attempt and its result.
         reason: String,
     },
-    /// The peer died, closed its end, or the network to it broke.
+    /// The peer died or closed its end, or the network broke.
     #[error("{btl}: peer {peer} is gone: {reason}")]
     PeerGone {
         /// The transport.
         btl: &'static str,
         /// The peer.
         peer: Rank,
-        /// What was seen.
+        /// The observed fault.
         reason: String,
     },
     /// The peer broke the transport's protocol and was disconnected.
@@ -40,17 +40,17 @@ pub enum Error {
         btl: &'static str,
         /// The peer.
         peer: Rank,
-        /// What was wrong with its bytes.
+        /// The fault in its bytes.
         reason: String,
     },
-    /// The operation is not available to this peer; another protocol must be taken. Nothing was transferred.
+    /// The operation is not available for this peer. Nothing was transferred. Use another protocol.
     #[error("{btl}: {operation} is not available: {reason}")]
     Unavailable {
         /// The transport.
         btl: &'static str,
-        /// What was asked for.
+        /// The requested operation.
         operation: &'static str,
-        /// Why not.
+        /// The reason.
         reason: String,
     },
     /// The system refused a resource.
@@ -58,25 +58,25 @@ pub enum Error {
     System {
         /// The transport.
         btl: &'static str,
-        /// What was being done.
+        /// The failed action.
         what: String,
-        /// The system's answer.
+        /// The system's error.
         source: std::sync::Arc<std::io::Error>,
     },
-    /// A card that a peer published cannot be read.
+    /// A card that a peer published is malformed.
     #[error("{btl}: the address that peer {peer} published is malformed: {reason}")]
     BadCard {
         /// The transport.
         btl: &'static str,
         /// The peer.
         peer: Rank,
-        /// What is wrong with it.
+        /// The fault.
         reason: String,
     },
 }
 
 impl Error {
-    /// A [`Error::System`] from an I/O error.
+    /// Makes an [`Error::System`] from an I/O error.
     pub fn system(btl: &'static str, what: impl Into<String>, source: std::io::Error) -> Self {
         Error::System { btl, what: what.into(), source: std::sync::Arc::new(source) }
     }

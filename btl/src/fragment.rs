@@ -1,54 +1,54 @@
-//! Memory of a BTL, filled by its user and then sent.
+//! Memory of a BTL that its user fills and sends.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::streaming;
 
-/// What a fragment will carry.
+/// The kind of data in a fragment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FragmentKind {
-    /// Data that the CPU copies in.
+    /// Data that the CPU copies.
     Host,
-    /// Data that a device's driver copies in, perhaps asynchronously: memory registered with it.
+    /// Data that a device copies, perhaps asynchronously. The memory is registered with its driver.
     Device,
 }
 
-/// Gives fragments their memory back. One per pool, shared by its fragments.
+/// Takes back the memory of fragments. The fragments of a pool share one owner.
 pub trait FragmentOwner: Send + Sync {
-    /// Takes back a fragment that was dropped without being sent.
+    /// Takes back an unsent fragment.
     fn give_back(&self, memory: NonNull<u8>, key: u64);
 }
 
-/// Exclusively owned memory of a BTL, on its way to one endpoint. May be filled by any thread and by a device, also
-/// while its endpoint sends others.
+/// Exclusively owned memory of a BTL for one message of one endpoint. Any thread or device may fill it, even while its
+/// endpoint sends other fragments.
 pub struct Fragment {
     memory: NonNull<u8>,
     capacity: usize,
     key: u64,
-    /// Messages of so many bytes or more are stored past the caches.
+    /// Messages of at least this length are written by non-temporal stores.
     streamed_from: usize,
     owner: Option<Arc<dyn FragmentOwner>>,
 }
 
-// SAFETY: a fragment is the only way to its memory until it is sent or dropped.
+// SAFETY: only the fragment accesses its memory until it is sent or dropped.
 unsafe impl Send for Fragment {}
 
 impl Fragment {
-    /// Wraps memory of a BTL. `key` is the BTL's own name for it.
+    /// Wraps memory of a BTL. `key` identifies it for the BTL.
     ///
     /// # Safety
-    /// `capacity` bytes at `memory` are valid, and nobody else's until `owner` gets them back or the BTL takes the
-    /// fragment apart with [`into_key`](Self::into_key).
+    /// The `capacity` bytes at `memory` are valid and belong to the fragment until `owner` gets them back or
+    /// [`into_key`](Self::into_key) consumes the fragment.
     pub unsafe fn new(memory: NonNull<u8>, capacity: usize, key: u64, owner: Arc<dyn FragmentOwner>) -> Self {
         Fragment { memory, capacity, key, streamed_from: usize::MAX, owner: Some(owner) }
     }
 
-    /// Has [`fill`](Self::fill) store messages of `limit` bytes or more past the caches: for memory that another core
-    /// will read.
+    /// Makes [`fill`](Self::fill) write messages of at least `limit` bytes by non-temporal stores, for memory that
+    /// another core will read.
     ///
     /// # Safety
-    /// The fragment's as well is all of every line (64 bytes) of which a part is.
+    /// The fragment also owns the rest of every cache line (64 bytes) that it touches.
     #[inline]
     #[must_use]
     pub unsafe fn streamed_from(mut self, limit: usize) -> Self {
@@ -75,20 +75,20 @@ impl Fragment {
     #[inline]
     pub fn write(&mut self, offset: usize, bytes: &[u8]) {
         assert!(offset.checked_add(bytes.len()).is_some_and(|end| end <= self.capacity), "fragment overrun");
-        // SAFETY: in bounds by the assertion; the memory is ours alone and `bytes` is a borrow of other memory.
+        // SAFETY: in bounds by the assertion. The fragment owns the memory, and `bytes` borrows other memory.
         unsafe { self.memory.as_ptr().add(offset).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) }
     }
 
-    /// Stores `header`, then `payload`, as the message. Other bytes of its first and last cache line may change.
+    /// Writes `header`, then `payload`, as the message. Other bytes of its first and last cache line may change.
     ///
     /// # Panics
-    /// They do not fit.
+    /// Panics if they do not fit.
     #[inline]
     pub fn fill(&mut self, header: &[u8], payload: &[u8]) {
         let len = header.len() + payload.len();
         if len >= self.streamed_from {
             assert!(len <= self.capacity, "fragment overrun");
-            // SAFETY: the memory is ours alone, with its lines by the promise to `streamed_from`.
+            // SAFETY: the fragment owns the memory, with its cache lines by the promise to `streamed_from`.
             unsafe { streaming::store(self.memory.as_ptr(), header, payload) }
         } else {
             self.write(0, header);
@@ -96,14 +96,14 @@ impl Fragment {
         }
     }
 
-    /// A copy of the first `len` bytes.
+    /// Copies the first `len` bytes.
     ///
     /// # Panics
-    /// There are fewer.
+    /// Panics if the fragment is shorter.
     pub fn copied(&mut self, len: usize) -> Box<[u8]> {
         assert!(len <= self.capacity, "fragment overrun");
         let mut bytes = vec![0; len].into_boxed_slice();
-        // SAFETY: in bounds by the assertion; the memory is ours alone.
+        // SAFETY: in bounds by the assertion, and the fragment owns the memory.
         unsafe { self.memory.as_ptr().copy_to_nonoverlapping(bytes.as_mut_ptr(), len) };
         bytes
     }

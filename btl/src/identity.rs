@@ -4,12 +4,12 @@ use sha2::{Digest, Sha256};
 
 use crate::Job;
 
-/// The identity of this process in handshakes, and its proofs.
+/// The identity of this process in handshakes. Makes and checks proofs.
 ///
-/// A proof is an HMAC-SHA-256 (RFC 2104) under the secret of the process that it is made for: the job's secret, or the
-/// one that the process published for other jobs of its user. A process therefore checks a proof without asking about
-/// its sender. The proof shows only that its sender knows the secret and said these words. The words themselves must
-/// show their freshness and their sender.
+/// A proof is an HMAC-SHA-256 (RFC 2104) under the secret of the process that receives it: the job's secret, or the
+/// secret that the process published for other jobs of its user. So a process checks a proof without a lookup of its
+/// sender. The proof shows only that its sender knows the secret and sent these words. The words themselves must show
+/// their freshness and their sender.
 pub struct Identity {
     job: Job,
     digest: [u8; 16],
@@ -31,7 +31,7 @@ impl Identity {
         &self.job
     }
 
-    /// This process' rank.
+    /// This process's rank.
     pub fn rank(&self) -> Rank {
         self.job.rank
     }
@@ -41,23 +41,24 @@ impl Identity {
         self.digest
     }
 
-    /// Whether this process decides conflicts with `peer`. Both processes agree on it.
+    /// Returns whether this process decides conflicts with `peer`. Both processes agree on it.
     pub fn decides(&self, peer: Rank) -> bool {
         self.job.name_of(peer).is_some_and(|name| self.job.own_name() < name)
     }
 
-    /// Proves to `peer` that this process says the concatenated `words`. None: the peer's secret is unavailable.
+    /// Proves to `peer` that this process sent the concatenated `words`. Returns `None` if the peer's secret is
+    /// unavailable.
     pub fn prove(&self, peer: Rank, words: &[&[u8]]) -> Option<[u8; Self::PROOF]> {
         let secret = self.job.secret_for(peer)?;
         Some(mac(&secret, words).finalize().into_bytes().into())
     }
 
-    /// Returns the proof that the process `name` must send with `words`. None: the job has no secret.
+    /// Returns the proof that the process `name` must send with `words`. Returns `None` if the job has no secret.
     pub fn expected(&self, name: u64, words: &[&[u8]]) -> Option<[u8; Self::PROOF]> {
         Some(mac(&self.job.secret_from(name)?, words).finalize().into_bytes().into())
     }
 
-    /// Whether `proof` is the [expected](Self::expected) one. Every wrong proof takes the same time.
+    /// Returns whether `proof` is the [expected](Self::expected) one. Every wrong proof takes the same time.
     pub fn is_proof(&self, name: u64, words: &[&[u8]], proof: &[u8]) -> bool {
         self.job.secret_from(name).is_some_and(|secret| mac(&secret, words).verify_slice(proof).is_ok())
     }
@@ -82,7 +83,7 @@ mod tests {
         let proof = identity([7; 32], 0).prove(1, &[b"who", b"what"]).expect("a job has a secret");
         let peer = identity([7; 32], 1);
         assert!(peer.is_proof(0, &[b"who", b"what"], &proof));
-        assert!(peer.is_proof(0, &[b"whowhat"], &proof), "words are one text");
+        assert!(peer.is_proof(0, &[b"whowhat"], &proof), "words are concatenated");
         assert!(!peer.is_proof(0, &[b"who", b"else"], &proof));
         assert!(!peer.is_proof(0, &[b"who", b"what"], &proof[..31]));
         assert!(!identity([8; 32], 1).is_proof(0, &[b"who", b"what"], &proof));

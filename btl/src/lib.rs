@@ -1,61 +1,62 @@
-//! The contract of a byte transfer layer (BTL): what `pml` may ask of a transport, and what a transport may rely on.
+//! The contract of a byte transfer layer (BTL): what `pml` may request of a transport, and what a transport may rely
+//! on.
 //!
-//! A [`Btl`] is one transport of this process. [`Btl::connect`] yields [`Endpoint`]s, one per link to a peer, through
-//! which bytes leave; what arrives is handed to [`Upcalls`] from within [`Btl::progress`]. `pml` sees only this crate,
-//! never a concrete transport.
+//! A [`Btl`] is one transport of this process. [`Btl::connect`] returns [`Endpoint`]s, one for each link to a peer,
+//! which send. [`Upcalls`] receive messages within [`Btl::progress`]. `pml` uses only this crate, never a concrete
+//! transport.
 //!
-//! # What holds for every BTL
+//! # Rules for every BTL
 //!
-//! **Threads.** Methods of `Btl` may be called from any thread at any time. An `Endpoint` is `Send` and its sending
-//! methods take `&mut self`: its owner serialises them, the BTL needs no lock for what only one endpoint touches.
-//! Endpoints of different peers never wait for each other.
+//! **Threads.** Any thread may call methods of `Btl` at any time. An `Endpoint` is `Send`, and its sending methods take
+//! `&mut self`. Its owner serialises them, so the BTL needs no lock for state of one endpoint. Endpoints of different
+//! peers never wait for each other.
 //!
-//! **Blocking.** Nothing blocks. What cannot be taken now is answered [`Sent::Busy`] (or `None` by `alloc`) and has
-//! no effect; the caller tries again after a later `progress`. Connecting is lazy: an endpoint that is not connected
-//! yet starts to connect at the first send, or at [`Endpoint::connect`], and answers busy meanwhile.
+//! **Blocking.** No call blocks. A call that must wait returns [`Sent::Busy`] (`None` from `alloc`) and has no effect.
+//! The caller tries again after a later `progress`. Connecting is lazy: an endpoint begins to connect at the first send
+//! or at [`Endpoint::connect`], and is busy meanwhile.
 //!
-//! **Progress and re-entrancy.** `progress` delivers what has arrived and completes what has finished. At most one
-//! thread is inside at a time: a call that finds another inside (be it further up its own stack) returns 0 at once.
-//! An upcall may call any method of any endpoint, and `progress`.  It must not keep a [`Received`] past its return
-//! but by [`Received::retain`].
+//! **Progress and re-entrancy.** `progress` delivers arrived messages and completes finished operations. At most one
+//! thread is inside at a time. A call while another call is inside, even further up its own stack, returns 0 at once.
+//! An upcall may call any method of any endpoint, and `progress`. It must not keep a [`Received`] beyond its return
+//! except by [`Received::retain`].
 //!
-//! **Sleeping.** A process that has nothing else to do may sleep on what [`Btl::arm`] names, where every transport in use
-//! names something.
+//! **Sleeping.** An idle process may sleep on the descriptors from [`Btl::arm`] if every transport in use provides
+//! them.
 //!
 //! **Order.** Messages sent on one endpoint by `send_inline`, `send` and `send_in_place` arrive in the order of the
-//! calls, each exactly once. Nothing is promised between endpoints, nor between messages and `put`/`get`: a `put` is
+//! calls, each exactly once. There is no order between endpoints, or between messages and `put`/`get`. A `put` is
 //! visible to the peer once its completion was reported here and a later message has arrived there.
 //!
-//! **Links.** The n-th endpoint that `connect` yields for a peer here and the n-th that the peer's yields for this process
-//! are the two ends of one link, whatever their routes: by BTL and number a header names the link by which a `put` or
-//! `get` is to go. Both sides have equally many. Of a transport that is several modules, it is name, [`Btl::place`] and
-//! number; the second best of these modules has less exclusivity, by as much at both ends, so that it stands by. A link that breaks takes its peer with it: what was on its way there is
-//! lost, unless the transport keeps account of it (see Failure), so it reports that the peer failed, even where other links
-//! to it stand.
+//! **Links.** The n-th endpoint that `connect` returns for a peer, and the peer's n-th endpoint for this process, are
+//! the two ends of one link. Both sides have the same number of links. A header names the link for a `put` or `get` by
+//! BTL and number. If a transport consists of several modules, name, [`Btl::place`] and number identify the link. The
+//! second best of these modules has lower exclusivity, equally at both ends, so that it stands by. A broken link fails
+//! its peer, even if other links to it stand, because its messages in flight are lost unless the transport can list
+//! them (see Failure).
 //!
-//! **Failure.** An endpoint that failed answers every call with an error, and `Upcalls::peer_failed` is called once
-//! for its peer from `progress`; after that nothing more arrives from that peer through this BTL and every
-//! outstanding token of it has been completed with an error. A peer's death is noticed within 2 s on one node and
-//! within `peer_timeout` over a network, as long as somebody calls `progress`.
+//! **Failure.** Every call on a failed endpoint returns an error. `progress` calls `Upcalls::peer_failed` once for its
+//! peer. After that nothing more arrives from that peer through this BTL, and every outstanding token of it has
+//! completed with an error. While a thread calls `progress`, a peer's death is detected within 2 s on one node, and
+//! within `peer_timeout` over a network.
 //!
-//! Where the links have [`Flags::FAILOVER`], the transport knows what became of its messages, and tells it once, after
-//! `peer_failed` ([`Btl::remains`]); so another transport may deliver what this one could not. A fragment that was
-//! allocated before the failure can be sent after it, until then: it counts as sent and not delivered.
+//! If the links have [`Flags::FAILOVER`], the transport knows which messages arrived. It reports this once, after
+//! `peer_failed` ([`Btl::remains`]), so that another transport can deliver the rest. Until that report, a fragment that
+//! was allocated before the failure can be sent. It then counts as sent and not delivered.
 //!
-//! A peer that could not be connected in the first place is reported with [`Error::Unreachable`]: nothing was lost, and
-//! it may be that it had ended before.
+//! A peer that could never be connected is reported with [`Error::Unreachable`]. Nothing was lost. The peer may have
+//! left before.
 //!
-//! **Leaving.** A process that has called `finalize` sends nothing more. Its peers deliver what it sent before, complete
-//! every outstanding token of it (with [`Error::PeerLeft`] where nobody took the data any more), and then call
-//! `Upcalls::peer_left` once, unless they have called `peer_failed`. From the moment that the peer's goodbye is read,
-//! that is perhaps before the upcall, endpoints to it answer [`Error::PeerLeft`], and nothing is sent. Its end after
-//! that is no failure.
+//! **Leaving.** A process sends nothing after it calls `finalize`. Its peers deliver all earlier messages, complete
+//! every outstanding token of it (with [`Error::PeerLeft`] if the process did not take the data), and then call
+//! `Upcalls::peer_left` once, unless they have called `peer_failed`. As soon as the peer's goodbye was read, perhaps
+//! before the upcall, its endpoints return [`Error::PeerLeft`] and send nothing. The end of the process after that is
+//! no failure.
 //!
-//! **Trust.** Bytes from a peer are hostile. The BTL checks its own framing and disconnects a peer that breaks it;
-//! what it hands up is private memory or opaque [`SharedBytes`], of which `pml` copies before it parses.
+//! **Trust.** Bytes from a peer are hostile. The BTL checks its own framing and disconnects a peer that breaks it. It
+//! delivers private memory or opaque [`SharedBytes`], which `pml` copies before it parses them.
 //!
-//! **Devices.** A BTL's own memory never is device memory. Fragments allocated as [`FragmentKind::Device`] are
-//! registered with the driver, so that copies from and to them are asynchronous.
+//! **Devices.** A BTL's own memory is never device memory. Fragments of [`FragmentKind::Device`] are registered with
+//! the driver, so that copies from and to them are asynchronous.
 
 mod capability;
 mod endpoint;
@@ -81,8 +82,8 @@ pub use remains::Remains;
 
 pub use cableway_base::Rank;
 
-/// Longest header that `pml` puts before a payload, in bytes. A BTL may count on it.
+/// The longest header that `pml` puts before a payload, in bytes. A BTL may rely on it.
 pub const MAX_HEADER: usize = 256;
 
-/// A message so long goes by every BTL, as a fragment at least, whatever its limits are set to.
+/// The largest message that every BTL can send, at least as a fragment, whatever its limits are set to.
 pub const MIN_MESSAGE: usize = 2 * MAX_HEADER;

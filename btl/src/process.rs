@@ -1,4 +1,4 @@
-//! Processes of one node. The system reports their end at once; a network detects it only by silence.
+//! Processes of one node. The system reports their end at once, while a network detects it only by silence.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::linux::fs::MetadataExt as _;
@@ -10,24 +10,24 @@ use sha2::{Digest, Sha256};
 use zerocopy::byteorder::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Names a process so that others of its node recognise it. All zeros: unknown.
+/// Identifies a process to other processes of its node. All zeros mean unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct Process {
-    /// Of the node, this boot of it, and where in it pids mean the same.
+    /// Identifies the node, its boot and the pid namespace.
     node: [u8; 16],
-    /// When it started, in the system's ticks: pids are used again.
+    /// The start time in the system's ticks, because pids are reused.
     start: U64,
     pid: U32,
 }
 
-/// Whether a peer is a process of this node.
+/// The result of a search for a peer on this node.
 pub enum Found {
-    /// It is not, or the system does not say.
+    /// The peer is not on this node, or the system does not tell.
     Elsewhere,
-    /// It runs.
+    /// The process runs.
     Alive(Watch),
-    /// It has ended.
+    /// The process has ended.
     Ended,
 }
 
@@ -35,7 +35,7 @@ pub enum Found {
 pub struct Watch(Unshared<OwnedFd>);
 
 impl Process {
-    /// Names the calling process.
+    /// Identifies the calling process.
     pub fn own() -> Self {
         own().unwrap_or_default()
     }
@@ -53,7 +53,7 @@ impl Process {
         match start_of(&self.pid.to_string()) {
             Ok(start) if start == self.start.get() => Found::Alive(Watch(descriptor)),
             Ok(_) | Err(Errno::NOENT | Errno::SRCH) => Found::Ended,
-            // This process may be out of descriptors, which says nothing about the peer.
+            // This process may have no free descriptor, which tells nothing about the peer.
             Err(_) => Found::Elsewhere,
         }
     }
@@ -75,12 +75,12 @@ fn own() -> Option<Process> {
     let mut node = [0; 16];
     node.copy_from_slice(&hash.finalize()[..16]);
     let pid = getpid().as_raw_nonzero().get().unsigned_abs();
-    // In another pid namespace, /proc shows another process under this pid, or none.
+    // In another pid namespace, /proc shows another process or none under this pid.
     let start = start_of("self").ok().filter(|&start| start_of(&pid.to_string()) == Ok(start))?;
     Some(Process { node, start: U64::new(start), pid: U32::new(pid) })
 }
 
-/// When a process started: the 22nd field of its line, the second of which holds a name in parentheses.
+/// Returns the start time of a process: the 22nd field of its line. The second field is a name in parentheses.
 fn start_of(pid: &str) -> Result<u64, Errno> {
     let line = std::fs::read_to_string(format!("/proc/{pid}/stat"))
         .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
@@ -109,7 +109,7 @@ mod tests {
         let Found::Alive(watch) = theirs.find(&own) else { panic!("it runs") };
         let ended = |wait: Timespec| poll(&mut [PollFd::new(&watch, PollFlags::IN)], Some(&wait)).unwrap() == 1;
         assert!(!ended(Timespec::default()));
-        // Its successor under the same pid is not it.
+        // A successor with the same pid is a different process.
         let other = Process { start: U64::new(start + 1), ..theirs };
         assert!(matches!(other.find(&own), Found::Ended));
         let away = Process { node: [7; 16], ..theirs };

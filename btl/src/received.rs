@@ -1,8 +1,8 @@
-//! A message as a BTL hands it up.
+//! A message that a BTL delivers.
 
 use std::marker::PhantomData;
 
-/// Bytes that a peer may still be writing to: they can be copied, never looked at in place.
+/// Bytes to which a peer may still write. They can be copied, but never be read in place.
 #[derive(Clone, Copy)]
 pub struct SharedBytes<'a> {
     address: *const u8,
@@ -12,7 +12,7 @@ pub struct SharedBytes<'a> {
 
 impl<'a> SharedBytes<'a> {
     /// # Safety
-    /// `len` bytes at `address` stay readable for `'a`. They may be changed by another process at any time.
+    /// `len` bytes at `address` stay readable for `'a`. Another process may change them at any time.
     #[inline]
     pub unsafe fn new(address: *const u8, len: usize) -> Self {
         SharedBytes { address, len, life: PhantomData }
@@ -24,29 +24,29 @@ impl<'a> SharedBytes<'a> {
         SharedBytes { address: bytes.as_ptr(), len: bytes.len(), life: PhantomData }
     }
 
-    /// How many.
+    /// Returns the number of bytes.
     #[inline]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no bytes.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Copies the first bytes into `out`, as many as there are or fit; returns how many.
+    /// Copies as many of the first bytes into `out` as exist and fit. Returns their number.
     #[inline]
     pub fn copy_to(&self, out: &mut [u8]) -> usize {
         let count = self.len.min(out.len());
-        // SAFETY: the source is readable for `'a`; the destination is private, so the two cannot overlap. A torn or
-        // changing source yields arbitrary bytes, which every caller must expect.
+        // SAFETY: the source is readable for `'a`. The destination is private, so the two do not overlap. A changing
+        // source yields arbitrary bytes, which every caller must expect.
         unsafe { self.address.copy_to_nonoverlapping(out.as_mut_ptr(), count) }
         count
     }
 
-    /// A copy of the first `N` words of eight bytes, little-endian, if there are that many. Each is read once and as a
+    /// Copies the first `N` words of eight bytes, little-endian, if there are that many. Reads each word once and as a
     /// whole.
     #[inline]
     pub fn first_words<const N: usize>(&self) -> Option<[u64; N]> {
@@ -59,22 +59,22 @@ impl<'a> SharedBytes<'a> {
         }
         let mut out = [0; N];
         for (index, word) in out.iter_mut().enumerate() {
-            // SAFETY: within the range, which is readable for `'a`; volatile, because others may write there.
+            // SAFETY: within the range, which is readable for `'a`. Volatile, because others may write there.
             let Word(bytes) = unsafe { self.address.cast::<Word>().add(index).read_volatile() };
             *word = u64::from_le(bytes);
         }
         Some(out)
     }
 
-    /// Returns the bytes after the first `count`; none if there are fewer.
+    /// Returns the bytes after the first `count`, or none if there are fewer.
     #[inline]
     pub fn skip(&self, count: usize) -> SharedBytes<'a> {
         let count = count.min(self.len);
-        // SAFETY: stays within the range.
+        // SAFETY: within the range.
         SharedBytes { address: unsafe { self.address.add(count) }, len: self.len - count, life: PhantomData }
     }
 
-    /// The first byte's address, for opaque copies (a convertor's, a device's). Never to be dereferenced otherwise.
+    /// Returns the first byte's address for opaque copies by a convertor or a device. Never dereference it otherwise.
     #[inline]
     pub fn as_ptr(&self) -> *const u8 {
         self.address
@@ -83,7 +83,7 @@ impl<'a> SharedBytes<'a> {
 
 /// The BTL's side of [`Received::retain`].
 pub trait Retain {
-    /// Keeps the message's memory; dropping the box gives it back, from any thread.
+    /// Keeps the message's memory. Dropping the box returns it, from any thread.
     fn retain(&self) -> Box<dyn Send>;
 }
 
@@ -94,38 +94,38 @@ pub struct Received<'a> {
 }
 
 impl<'a> Received<'a> {
-    /// `retain` where the BTL can leave the message in place beyond the upcall, in memory registered with the driver.
+    /// Implements `retain` if the BTL can keep the message in memory registered with the driver.
     #[inline]
     pub fn new(bytes: SharedBytes<'a>, retain: Option<&'a dyn Retain>) -> Self {
         Received { bytes, retain }
     }
 
-    /// All of the message, header first.
+    /// Returns the whole message, header first.
     #[inline]
     pub fn bytes(&self) -> SharedBytes<'a> {
         self.bytes
     }
 
-    /// Keeps the message beyond the upcall, so that a device can copy from it. None: copy it now, for the BTL cannot
-    /// leave it in place, or has left as much as it may.
+    /// Keeps the message beyond the upcall, so that a device can copy from it. Returns `None` if the BTL cannot keep
+    /// it, or keeps the maximum already. Copy it at once then.
     pub fn retain(&self) -> Option<Retained> {
         let keeper = self.retain?.retain();
         Some(Retained { address: self.bytes.address, len: self.bytes.len, _keeper: keeper })
     }
 }
 
-/// A message kept beyond its upcall. Dropping it gives the memory back to the BTL.
+/// A message kept beyond its upcall. Dropping it returns the memory to the BTL.
 pub struct Retained {
     address: *const u8,
     len: usize,
     _keeper: Box<dyn Send>,
 }
 
-// SAFETY: the bytes are only reached through `SharedBytes`, whose promise holds on any thread.
+// SAFETY: only `SharedBytes` accesses the bytes, and its promise holds on any thread.
 unsafe impl Send for Retained {}
 
 impl Retained {
-    /// All of the message, header first.
+    /// Returns the whole message, header first.
     pub fn bytes(&self) -> SharedBytes<'_> {
         // SAFETY: the keeper keeps the range readable as long as `self` lives.
         unsafe { SharedBytes::new(self.address, self.len) }

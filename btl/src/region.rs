@@ -1,66 +1,66 @@
-//! Memory of a user, local or made reachable for a peer.
+//! Memory of a user: local, or registered for a peer.
 
 use cableway_common_cuda::{Location, Order, Spread, Strided};
 
-/// A contiguous range of this process's memory and where it lives.
+/// A contiguous range of this process's memory and its location.
 #[derive(Clone, Copy, Debug)]
 pub struct Region {
-    /// First byte.
+    /// The first byte.
     pub address: *mut u8,
-    /// Length in bytes.
+    /// The length in bytes.
     pub len: usize,
-    /// Where it lives.
+    /// The memory's location.
     pub location: Location,
-    /// The order that a device's copy from or to it observes.
+    /// The order that a device's copy from or to it keeps.
     pub order: Order,
 }
 
-// SAFETY: a region is an address, no permission to use it: every method that acts on one is unsafe and says what must
-// hold.
+// SAFETY: a region is an address without permission to use it. Every method that accesses one is unsafe and states its
+// conditions.
 unsafe impl Send for Region {}
 // SAFETY: as above.
 unsafe impl Sync for Region {}
 
-/// A stretch of a message in this process's device memory, in blocks that a kernel finds by itself.
+/// Part of a message in irregular blocks of this process's device memory, which a kernel copies.
 #[derive(Clone, Copy, Debug)]
 pub struct Packed<'s> {
-    /// The address that the blocks are relative to.
+    /// The address to which the blocks are relative.
     pub user: *mut u8,
-    /// All of the message's blocks, which lie in one allocation.
+    /// All blocks of the message. They lie in one allocation.
     pub spread: &'s Spread,
-    /// The packed bytes before the stretch.
+    /// The packed bytes before this part.
     pub position: u64,
-    /// Packed bytes of the stretch.
+    /// The packed bytes of this part.
     pub len: usize,
-    /// Where the blocks live.
+    /// The location of the blocks.
     pub location: Location,
-    /// The order that a copy observes. A kernel that waits for a stream looks like one without room, so synchronize
+    /// The order that a copy keeps. A kernel that waits for a stream looks like one that cannot start, so synchronize
     /// with the stream before.
     pub order: Order,
 }
 
-/// The memory of this process that a `get` fills or a `put` reads.
+/// The memory of this process that a `get` writes or a `put` reads.
 #[derive(Clone, Copy, Debug)]
 pub enum Local<'s> {
-    /// All of a region.
+    /// The whole region.
     Run(Region),
     /// Blocks at regular distances, in packing order. Their offsets count from the region's first byte, and the region
-    /// holds all of them.
+    /// contains all of them.
     Blocks {
         /// The memory that holds the blocks.
         region: Region,
-        /// Where in it they lie.
+        /// The places of the blocks.
         blocks: Strided,
-        /// Packed bytes to be transferred.
+        /// The packed bytes to transfer.
         len: u64,
     },
-    /// Blocks that a kernel finds by itself. Where no kernel can do that now, the call or the completion says
+    /// Irregular blocks that a kernel copies. If no kernel can do that now, the call or the completion returns
     /// [`Error::Unavailable`](crate::Error::Unavailable).
     Packed(Packed<'s>),
 }
 
 impl Local<'_> {
-    /// Bytes to be transferred.
+    /// Returns the bytes to transfer.
     pub fn len(&self) -> u64 {
         match self {
             Local::Run(region) => region.len as u64,
@@ -69,7 +69,7 @@ impl Local<'_> {
         }
     }
 
-    /// Whether there are none.
+    /// Returns whether there is nothing to transfer.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -81,26 +81,26 @@ impl From<Region> for Local<'_> {
     }
 }
 
-/// The memory of the peer that a `get` reads or a `put` fills.
+/// The memory of the peer that a `get` reads or a `put` writes.
 #[derive(Clone, Copy, Debug)]
 pub struct Remote<'h> {
-    /// What the peer has registered.
+    /// The handle of the peer's registration.
     pub handle: &'h RemoteHandle,
-    /// Where in it the data begins; 0 where it is in blocks.
+    /// The offset of the data in it. 0 for blocks.
     pub offset: u64,
-    /// Blocks at regular distances, in packing order, if it is not one run. Their offsets count from the first byte of
-    /// what is registered.
+    /// Blocks at regular distances, in packing order, unless the data is one run. Their offsets count from the first
+    /// registered byte.
     pub blocks: Option<Strided>,
 }
 
 impl<'h> Remote<'h> {
-    /// One run from `offset` on.
+    /// Describes one run at `offset`.
     pub fn at(handle: &'h RemoteHandle, offset: u64) -> Self {
         Remote { handle, offset, blocks: None }
     }
 }
 
-/// What a peer may do with registered memory.
+/// The peer's access to registered memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// The peer's `get`.
@@ -109,7 +109,7 @@ pub enum Access {
     RemoteWrite,
 }
 
-/// The handle that names registered memory to a peer. It travels in `pml`'s headers and is opaque to all but the BTL.
+/// The handle of registered memory for a peer. It travels in `pml`'s headers, and is opaque to all but the BTL.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct RemoteHandle {
     bytes: [u8; Self::MAX],
@@ -117,24 +117,25 @@ pub struct RemoteHandle {
 }
 
 impl RemoteHandle {
-    /// Longest handle: a CUDA IPC handle is 64 bytes, and what it belongs to comes on top.
+    /// The longest handle. A CUDA IPC handle has 64 bytes, and the BTL adds its own data.
     pub const MAX: usize = 136;
-    /// Bytes of a word, by which two handles are compared.
+    /// The bytes in a word, the unit in which handles are compared.
     pub const WORD: usize = 8;
 
-    /// None if `bytes` is longer than [`MAX`](Self::MAX).
+    /// Makes a handle. Returns `None` if `bytes` is longer than [`MAX`](Self::MAX).
     pub fn new(bytes: &[u8]) -> Option<Self> {
         let mut handle = RemoteHandle { bytes: [0; Self::MAX], len: u8::try_from(bytes.len()).ok()? };
         handle.bytes.get_mut(..bytes.len())?.copy_from_slice(bytes);
         Some(handle)
     }
 
-    /// The handle's bytes.
+    /// Returns the handle's bytes.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.len)]
     }
 
-    /// The words in which it differs from another one, a bit each from the lowest on; none if that is of another length.
+    /// Returns the words that differ from another handle, as bits from the lowest on. Returns `None` if the lengths
+    /// differ.
     #[inline]
     pub fn differs(&self, other: &RemoteHandle) -> Option<u32> {
         if self.len != other.len {
@@ -146,13 +147,13 @@ impl RemoteHandle {
         Some(differ.fold(0, |all, bit| all | bit))
     }
 
-    /// A word of it, filled up with zeros; of zeros where there is none.
+    /// Returns a word, padded with zeros.
     #[inline]
     pub fn word(&self, index: usize) -> [u8; Self::WORD] {
         self.bytes.as_chunks::<{ Self::WORD }>().0.get(index).copied().unwrap_or_default()
     }
 
-    /// Replaces a word; false, and nothing has happened, if some of it would lie beyond the handle.
+    /// Replaces a word. Returns false, without effect, if a part of it would lie beyond the handle.
     #[inline]
     pub fn set_word(&mut self, index: usize, word: [u8; Self::WORD]) -> bool {
         let inside = usize::from(self.len).saturating_sub(index * Self::WORD);
@@ -167,7 +168,7 @@ impl RemoteHandle {
     }
 }
 
-// Else its last bytes would be in no word.
+// Otherwise no word would contain its last bytes.
 const _: () =
     assert!(RemoteHandle::MAX.is_multiple_of(RemoteHandle::WORD) && RemoteHandle::MAX / RemoteHandle::WORD <= 32);
 
@@ -177,14 +178,14 @@ impl std::fmt::Debug for RemoteHandle {
     }
 }
 
-/// Memory that a peer can reach until this is dropped.
+/// Memory that a peer can access until this is dropped.
 pub struct Registration {
     handle: RemoteHandle,
     keeper: Option<Box<dyn Send>>,
 }
 
 impl Registration {
-    /// `keeper`'s drop takes the permission back.
+    /// Makes a registration. Dropping `keeper` ends the peer's access.
     pub fn new(handle: RemoteHandle, keeper: Option<Box<dyn Send>>) -> Self {
         Registration { handle, keeper }
     }
@@ -194,7 +195,7 @@ impl Registration {
         &self.handle
     }
 
-    /// Returns the guard to drop when the peer must no longer reach the memory; none if that makes no difference.
+    /// Returns the guard to drop when the peer's access must end, or `None` if that makes no difference.
     pub fn into_keeper(self) -> Option<Box<dyn Send>> {
         self.keeper
     }

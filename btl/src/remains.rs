@@ -2,14 +2,14 @@
 
 use std::collections::VecDeque;
 
-/// The fate of a broken link's messages as far as one end knows. Both ends' remains together let another transport
-/// deliver each message once. See [`Btl::remains`](crate::Btl::remains).
+/// The state of a broken link's messages, as far as one end knows. Another transport uses both ends' remains to deliver
+/// each message once. See [`Btl::remains`](crate::Btl::remains).
 #[derive(Debug, Default)]
 pub struct Remains {
-    /// Messages of the peer that were handed up here. There will be no more.
+    /// The number of the peer's messages that were delivered here. There will be no more.
     pub received: u64,
-    /// Messages from here that the peer is known to have been handed.
+    /// The number of messages from here that the peer is known to have received.
     pub delivered: u64,
-    /// The later messages that were taken, in order, header first. The peer may have received the first of them.
+    /// The later messages that were accepted, in order, header first. The peer may have received the first of them.
     pub uncertain: VecDeque<Box<[u8]>>,
 }

@@ -1,19 +1,19 @@
 //! Non-temporal stores, for memory that another core reads next.
 //!
-//! A line that one core has written and another reads travels between their caches. Where the two share no cache that
-//! passes some 2 GB/s on the machines measured (AMD EPYC, two cores of different L3 domains), whoever copies and
-//! however; lines that were stored to memory and are read from there pass 15 GB/s, wherever the two cores are.
+//! A line that one core writes and another reads travels between their caches. If the two cores share no cache, this
+//! reaches only 2 GB/s on the measured machines (AMD EPYC, two cores of different L3 domains). Lines that are stored to
+//! memory and read from there reach 15 GB/s, wherever the two cores are.
 
 use crate::MAX_HEADER;
 
-/// Stores `header`, then `payload`, by whole lines of 64 bytes. What surrounds the two in their first and last line is
-/// zeroed. The stores are ordered before every later store of this thread.
+/// Stores `header`, then `payload`, as whole lines of 64 bytes. Zeroes the rest of their first and last line. The
+/// stores are ordered before every later store of this thread.
 ///
 /// # Safety
-/// `to` is valid for writes of the two lengths together and nobody else is at it, nor at the rest of the first and the
+/// `to` is valid for writes of both lengths together. No other code accesses this memory or the rest of its first and
 /// last line.
 pub(crate) unsafe fn store(to: *mut u8, header: &[u8], payload: &[u8]) {
-    // The first lines are put together here, until one ends within the payload.
+    // Assemble the first lines here, until one ends within the payload.
     let before = to.addr() % LINE;
     let head = (before + header.len()).next_multiple_of(LINE);
     let (beside, payload) = payload.split_at((head - before - header.len()).min(payload.len()));
@@ -25,7 +25,7 @@ pub(crate) unsafe fn store(to: *mut u8, header: &[u8], payload: &[u8]) {
     let mut last = [0; LINE];
     last[..rest.len()].copy_from_slice(rest);
     let last = if rest.is_empty() { &[][..] } else { &last[..] };
-    // SAFETY: these are the lines that the message lies in, by the caller's promise.
+    // SAFETY: these are the lines of the message, by the caller's promise.
     unsafe {
         let at = store_lines(to.wrapping_sub(before), first);
         let at = store_lines(at, lines);
@@ -36,10 +36,10 @@ pub(crate) unsafe fn store(to: *mut u8, header: &[u8], payload: &[u8]) {
 
 const LINE: usize = 64;
 
-/// Stores whole lines, and returns where the next one goes.
+/// Stores whole lines. Returns the address after them.
 ///
 /// # Safety
-/// `to` is aligned to a line; as many bytes as `from` has are writable there.
+/// `to` is aligned to a line. As many bytes as `from` has are writable there.
 #[inline]
 unsafe fn store_lines(to: *mut u8, from: &[u8]) -> *mut u8 {
     let mut to = to;
@@ -52,13 +52,13 @@ unsafe fn store_lines(to: *mut u8, from: &[u8]) -> *mut u8 {
 }
 
 /// # Safety
-/// `to` is aligned to a line; a line is writable there and readable at `from`.
+/// `to` is aligned to a line. A line is writable there and readable at `from`.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 unsafe fn store_line(to: *mut u8, from: *const u8) {
     use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
     let (to, from) = (to.cast::<__m128i>(), from.cast::<__m128i>());
-    // SAFETY: the caller's promise; SSE2 is part of x86-64.
+    // SAFETY: the caller's promise. SSE2 is part of x86-64.
     unsafe {
         let (first, second) = (_mm_loadu_si128(from), _mm_loadu_si128(from.add(1)));
         let (third, fourth) = (_mm_loadu_si128(from.add(2)), _mm_loadu_si128(from.add(3)));
@@ -69,18 +69,18 @@ unsafe fn store_line(to: *mut u8, from: *const u8) {
     }
 }
 
-/// These stores are not ordered by a later release store on their own.
+/// Orders the stores. A later release store alone would not.
 #[cfg(target_arch = "x86_64")]
 fn order() {
-    // SAFETY: SSE is part of x86-64; a fence touches no memory.
+    // SAFETY: SSE is part of x86-64. A fence accesses no memory.
     unsafe { std::arch::x86_64::_mm_sfence() };
 }
 
 /// # Safety
-/// As above.
+/// As for the other `store_line`.
 #[cfg(not(target_arch = "x86_64"))]
 unsafe fn store_line(to: *mut u8, from: *const u8) {
-    // SAFETY: the caller's promise; the source is no part of the segment.
+    // SAFETY: the caller's promise. The source is no part of the segment.
     unsafe { to.copy_from_nonoverlapping(from, LINE) };
 }
 
@@ -102,7 +102,7 @@ mod tests {
                     let mut lines = Lines([0xee; 18 * LINE]);
                     let (head, payload) = (&source[100..100 + header], &source[shift..shift + len]);
                     let start = LINE + shift;
-                    // SAFETY: within the lines, which are ours.
+                    // SAFETY: within the lines of this test.
                     unsafe { store(lines.0.as_mut_ptr().add(start), head, payload) };
                     let what = format!("{header} and {len} at {shift}");
                     assert_eq!(&lines.0[start..start + header], head, "{what}");

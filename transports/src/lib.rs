@@ -1,4 +1,4 @@
-//! Opens the transports that a process uses: one rule for the library and the Open MPI component.
+//! Opens the transports of a process, by one rule for the library and the Open MPI component.
 
 use std::sync::Arc;
 
@@ -6,10 +6,10 @@ use cableway_base::{Parameters, nearest};
 use cableway_btl::{Btl, Job};
 use cableway_common_cuda::Devices;
 
-/// The names that the parameter `btl` may list.
+/// The names that the parameter `btl` accepts.
 #[cfg(feature = "openib")]
 pub const NAMES: [&str; 4] = ["self", "sm", "tcp", "openib"];
-/// The names that the parameter `btl` may list.
+/// The names that the parameter `btl` accepts.
 #[cfg(not(feature = "openib"))]
 pub const NAMES: [&str; 3] = ["self", "sm", "tcp"];
 
@@ -18,11 +18,11 @@ pub const NAMES: [&str; 3] = ["self", "sm", "tcp"];
 #[non_exhaustive]
 pub enum Error {
     /// The parameter `btl` names a transport that does not exist.
-    #[error("there is no transport '{name}'; {}", hint(*.nearest))]
+    #[error("there is no transport '{name}': {}", hint(*.nearest))]
     Unknown {
-        /// The name that was given.
+        /// The given name.
         name: String,
-        /// The known name that is closest to it.
+        /// The known name that is nearest to it.
         nearest: Option<&'static str>,
     },
     /// A transport could not be set up.
@@ -32,24 +32,24 @@ pub enum Error {
 
 fn hint(nearest: Option<&str>) -> String {
     match nearest {
-        Some(name) => format!("the nearest is '{name}'"),
-        None => format!("there are {}", NAMES.join(", ")),
+        Some(name) => format!("did you mean '{name}'?"),
+        None => format!("use {}", NAMES.join(", ")),
     }
 }
 
-/// How a job may grow after it has started.
+/// Says how a job may grow after its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Growth {
-    /// It keeps its processes. A network is opened for any job of several processes, since containers may keep processes
-    /// of one node apart.
+    /// The job keeps its processes. A network is opened for any job of several processes, because containers may
+    /// separate processes of one node.
     Fixed,
-    /// It may spawn or connect to processes on its nodes, as MPI jobs do. A job on one node opens no network unless the
-    /// parameter `btl` names one: `MPI_Init` should not cost more than the job needs.
+    /// The job may spawn processes on its nodes, or connect to some, as MPI jobs do. A job on one node opens no network
+    /// unless the parameter `btl` names one, so that `MPI_Init` costs no more than the job needs.
     Spawns,
 }
 
-/// Opens the transports that the parameter `btl` names, or all that the job has a use for. `self` is always among them:
-/// nothing else carries messages of a process to itself.
+/// Opens the transports that the parameter `btl` names, or all that the job can use. `self` is always included, because
+/// no other transport carries messages of a process to itself.
 ///
 /// # Errors
 /// An unknown name, or a transport that cannot be set up.

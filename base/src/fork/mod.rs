@@ -1,20 +1,21 @@
-//! Keeps a forked child apart from the connections of its parent.
+//! Keeps a forked child away from the connections of its parent.
 //!
 //! `fork(2)` gives the child every open descriptor and every shared mapping of its parent. A child that executes no other
-//! program keeps them for as long as it lives. The connections of a parent that dies meanwhile stay up, so its peers wait
-//! for it; and a child that runs on as if it were the parent writes to the parent's peers.
+//! program keeps them until it ends. If the parent dies first, its connections stay open, and its peers wait for it. A
+//! child that continues to run the parent's code writes to the parent's peers.
 //!
-//! So whatever belongs to a connection is registered here. A handler of `pthread_atfork(3)` acts on it in each child,
-//! before `fork` returns there: it puts another file under the number of each descriptor, and private memory under the
-//! address of each shared mapping. Code of the child that still uses them, a destructor for instance, then reaches
-//! nobody. The numbers and addresses stay taken, so that such code cannot hit what the child opens later.
+//! Therefore the owner of a connection registers its descriptors and mappings here. A handler of `pthread_atfork(3)`
+//! runs in each child before `fork` returns there. It replaces the file behind each descriptor, and maps private memory
+//! at the address of each shared mapping. Code of the child that still uses them, such as a destructor, then reaches no
+//! peer. The numbers and addresses stay in use, so that such code cannot damage a file or a mapping that the child opens
+//! later.
 //!
-//! The handler makes system calls only, as a child of a process with threads must. The parent's table is locked from
-//! before the fork until after it, so that the child finds it whole.
+//! The handler makes only system calls, because POSIX allows a child of a multi-threaded process nothing else. The parent
+//! locks the table from before the fork until after it, so that the child's copy is consistent.
 //!
-//! A child keeps everything if the handlers do not run: after `clone(2)` itself, or after a fork that another thread
-//! called before the first registration of the process had returned. Such a child must not call this module, because the
-//! lock may have been taken when it was copied.
+//! A child keeps everything if the handlers do not run: after a direct `clone(2)`, or after a fork by another thread
+//! during the first registration of the process. Such a child must not call this module, because its copy of the lock
+//! may be locked.
 
 mod table;
 
@@ -25,21 +26,21 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use table::{Entry, Key};
 
-/// How many forks lie between this process and the first one of this program.
+/// Counts the forks between the program's first process and this one.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 
-/// The process in which something was made. A forked child has a copy of the thing, and is not to use it.
+/// Identifies the process that made an object. A forked child has a copy of the object and must not use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin(u32);
 
 impl Origin {
-    /// This process.
+    /// Identifies the calling process.
     pub fn here() -> Self {
         table::install();
         Origin(GENERATION.load(Ordering::Relaxed))
     }
 
-    /// Whether the calling process is the one.
+    /// Returns whether the calling process is the one that made the object.
     #[inline(always)]
     pub fn is_here(self) -> bool {
         self.0 == GENERATION.load(Ordering::Relaxed)
@@ -48,14 +49,14 @@ impl Origin {
 
 /// Owns an open descriptor that forked children do not share.
 ///
-/// In a child it is a descriptor of something else, which sockets' functions refuse and which is never readable.
+/// In a child the descriptor refers to another file. Socket functions refuse it, and it never becomes readable.
 pub struct Unshared<F: AsFd> {
     file: std::mem::ManuallyDrop<F>,
     key: Key,
 }
 
 impl<F: AsFd> Unshared<F> {
-    /// Opens a descriptor. A fork waits meanwhile, so `open` must not block.
+    /// Opens a descriptor. Forks wait until `open` returns, so it must not block.
     ///
     /// # Errors
     /// Those of `open`.
@@ -66,7 +67,7 @@ impl<F: AsFd> Unshared<F> {
         Ok(Unshared { file: std::mem::ManuallyDrop::new(file), key })
     }
 
-    /// Keeps an open descriptor from children that are forked from here on.
+    /// Keeps an open descriptor from children that are forked after this call.
     pub fn new(file: F) -> Self {
         let Ok(unshared) = Self::open(|| Ok::<_, std::convert::Infallible>(file));
         unshared
@@ -75,7 +76,8 @@ impl<F: AsFd> Unshared<F> {
 
 impl<F: AsFd> Drop for Unshared<F> {
     fn drop(&mut self) {
-        // Both under one lock: a child would else keep it open, or lose another file that got its number.
+        // One lock covers both steps. Otherwise a child could keep the file open, or lose another file that reused the
+        // number.
         let mut table = table::lock();
         table.remove(self.key);
         // SAFETY: dropped once, here.
@@ -105,24 +107,24 @@ impl<F: AsFd + std::fmt::Debug> std::fmt::Debug for Unshared<F> {
     }
 }
 
-/// Keeps something that this value does not own from forked children, until it is dropped.
+/// Keeps a descriptor or a mapping with another owner from forked children, until it is dropped.
 #[derive(Debug)]
 pub struct Registered(Key);
 
 impl Registered {
-    /// Keeps a descriptor that a library has opened and will close.
+    /// Registers a descriptor that a library has opened and will close.
     ///
     /// # Safety
-    /// This process closes the descriptor after the value has been dropped, not before.
+    /// This process must not close the descriptor before it drops the value.
     pub unsafe fn descriptor(descriptor: BorrowedFd<'_>) -> Self {
         Registered(table::lock().insert(Entry::Descriptor(descriptor.as_raw_fd())))
     }
 
-    /// Puts private memory, all zeros, in the place of a mapping.
+    /// Registers a mapping. Children get private memory filled with zeros at its address.
     ///
     /// # Safety
-    /// `len` bytes from `base` are whole pages of one mapping, which is unmapped after the value has been dropped. In
-    /// a child nothing relies on what the memory held.
+    /// The `len` bytes at `base` must be whole pages of one mapping, which is not unmapped before the value is dropped.
+    /// No code of a child may rely on the contents.
     pub unsafe fn mapping(base: NonNull<u8>, len: usize) -> Self {
         Registered(table::lock().insert(Entry::Mapping { base: base.as_ptr() as usize, len }))
     }
@@ -134,10 +136,10 @@ impl Drop for Registered {
     }
 }
 
-/// Has `act` called in each child that is forked from here on.
+/// Calls `act` in each child that is forked after this call.
 ///
 /// # Safety
-/// `act` makes system calls and touches atomics, nothing else: the parent may have had threads that held locks.
+/// `act` may only make system calls and access atomics, because other threads of the parent may have held locks.
 pub unsafe fn in_child(act: fn()) {
     let _ = table::lock().insert(Entry::Call(act));
 }

@@ -1,4 +1,4 @@
-//! The table of what children do not share, and the handlers of `pthread_atfork(3)`.
+//! The table of descriptors and mappings that children do not share, and the handlers of `pthread_atfork(3)`.
 
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
@@ -11,7 +11,7 @@ use slab::Slab;
 use super::GENERATION;
 use crate::lock::this_thread;
 
-/// Something that children do not share.
+/// One object that children do not share, or a function to call in them.
 #[derive(Clone, Copy)]
 pub(super) enum Entry {
     Descriptor(RawFd),
@@ -19,14 +19,14 @@ pub(super) enum Entry {
     Call(fn()),
 }
 
-/// Names an entry.
+/// Identifies an entry.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Key(usize);
 
 pub(super) struct Table {
     entries: Slab<Entry>,
-    /// The file that descriptors stand for in a child. There is one as long as there are entries, because a child may
-    /// have no room for one more.
+    /// The file that replaces descriptors in a child. The parent opens it together with the first entry, because a child
+    /// may have no free descriptor.
     substitute: Option<OwnedFd>,
 }
 
@@ -45,7 +45,7 @@ impl Table {
         }
     }
 
-    /// Acts on every entry, in a child. Allocates nothing, and takes no lock.
+    /// Isolates the child from every entry. Allocates no memory and takes no lock.
     fn forked(&self) {
         for (_, entry) in &self.entries {
             match *entry {
@@ -57,10 +57,10 @@ impl Table {
     }
 }
 
-/// An event descriptor that never becomes readable. None: the process has no room for it.
+/// Opens an event descriptor that never becomes readable. Returns `None` if the process has no free descriptor.
 fn substitute() -> Option<OwnedFd> {
     use std::os::fd::FromRawFd as _;
-    // SAFETY: a system call, and its result is a new descriptor.
+    // SAFETY: eventfd(2) returns a new descriptor.
     unsafe {
         let made = libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK);
         (made >= 0).then(|| OwnedFd::from_raw_fd(made))
@@ -68,8 +68,8 @@ fn substitute() -> Option<OwnedFd> {
 }
 
 fn replace(descriptor: RawFd, with: Option<&OwnedFd>) {
-    // SAFETY: a system call on a descriptor that the entry's maker owns, in a copy of its process. Without a substitute
-    // the number becomes free, which is the lesser evil.
+    // SAFETY: the descriptor belongs to the code that made the entry, and this is a copy of its process. Without a
+    // substitute, close the descriptor: a reused number does less harm than an open connection.
     unsafe {
         match with {
             Some(with) => libc::dup3(with.as_raw_fd(), descriptor, libc::O_CLOEXEC),
@@ -80,10 +80,10 @@ fn replace(descriptor: RawFd, with: Option<&OwnedFd>) {
 
 fn make_private(base: usize, len: usize) {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
-    // SAFETY: the pages are a mapping's whose maker promised that a child does not rely on them.
+    // SAFETY: the pages belong to one mapping, and `Registered::mapping` requires that no child relies on them.
     unsafe {
         let put = |access| libc::mmap(base as *mut libc::c_void, len, access, flags, -1, 0);
-        // Where the system does not grant so much memory, the child faults should it use it after all.
+        // The system has too little memory. Forbid access, so that the child faults if it uses the range.
         if put(libc::PROT_READ | libc::PROT_WRITE) == libc::MAP_FAILED {
             put(libc::PROT_NONE);
         }
@@ -96,19 +96,20 @@ static LOCKED: Locked = Locked {
     table: UnsafeCell::new(Table { entries: Slab::new(), substitute: None }),
 };
 
-/// Threads are named by an address of their own, which this is not.
+/// No thread has this identifier.
 const FREE: usize = 0;
 
-/// A lock that may be taken before a fork and released on both sides of it, which no lock of a library promises. It is
-/// held for a few system calls.
+/// A lock that is taken before a fork and released in both the parent and the child. No lock of a library supports that.
+/// It is held for a few system calls.
 struct Locked {
     holder: AtomicUsize,
-    /// For how many forks the holder has it: a signal's handler may fork in the midst of a fork. 0 if for something else.
+    /// The number of nested forks that the holder is in, as a signal handler may fork during a fork. 0 if the holder
+    /// took the lock for another reason.
     forks: AtomicU32,
     table: UnsafeCell<Table>,
 }
 
-// SAFETY: the table is touched by the holder of the lock alone.
+// SAFETY: only the holder of the lock accesses the table.
 unsafe impl Sync for Locked {}
 
 impl Locked {
@@ -123,7 +124,7 @@ impl Locked {
     }
 }
 
-/// The table, until dropped.
+/// Gives access to the table until it is dropped.
 pub(super) struct Guard(());
 
 pub(super) fn lock() -> Guard {
@@ -136,7 +137,7 @@ impl Deref for Guard {
     type Target = Table;
 
     fn deref(&self) -> &Table {
-        // SAFETY: a guard is the holder's.
+        // SAFETY: only the holder of the lock has a guard.
         unsafe { &*LOCKED.table.get() }
     }
 }
@@ -154,10 +155,10 @@ impl Drop for Guard {
     }
 }
 
-/// Has forks act on the table from here on.
+/// Installs the fork handlers once.
 pub(super) fn install() {
     static ONCE: Once = Once::new();
-    // SAFETY: the handlers are functions of this program or of a library that is never unloaded (`ompi/build.rs`).
+    // SAFETY: the handlers belong to this program or to a library that is never unloaded (`ompi/build.rs`).
     ONCE.call_once(|| unsafe {
         libc::pthread_atfork(Some(before), Some(after), Some(in_child));
     });
@@ -170,7 +171,7 @@ extern "C" fn before() {
     } else if LOCKED.forks.load(Ordering::Relaxed) != 0 {
         LOCKED.forks.fetch_add(1, Ordering::Relaxed);
     }
-    // Else a signal came while this thread changed the table, and its handler forks: that child keeps everything.
+    // Otherwise a signal handler forks while this thread changes the table. That child keeps everything.
 }
 
 extern "C" fn after() {

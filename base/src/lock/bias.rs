@@ -1,14 +1,14 @@
-//! Which thread may pass a lock without an atomic read-modify-write.
+//! Biases a lock towards one thread, which then takes it without an atomic read-modify-write.
 //!
-//! Most programs send and receive from one thread, though nothing promises it, and an uncontended lock still costs that
-//! thread two such instructions, which wait for all its stores, a message on its way to another processor among them.
-//! So a lock is *biased* towards the first thread that takes it. That thread only notes that it is inside and then
-//! looks whether it still is the owner; any other thread takes the bias away, once and for good, and from then on the
-//! lock is an ordinary one.
+//! Most programs send and receive from one thread, though the API does not promise it. An uncontended lock still costs
+//! that thread two atomic read-modify-writes. Each waits for all earlier stores of the thread, including a message on
+//! its way to another processor. Therefore a lock is *biased* towards the first thread that takes it. That thread only
+//! marks that it is inside, and then checks that it is still the owner. Any other thread revokes the bias for good.
+//! From then on the lock is an ordinary one.
 //!
-//! That is Dekker's algorithm with its two fences moved to one side: the thread that takes the bias away has the kernel
-//! put a fence into every thread of the process (`membarrier(2)`, Linux 4.14 and later). After it, either the owner's
-//! note is seen here, or the owner sees here that it is none any more.
+//! This is Dekker's algorithm with both fences moved to one side. The thread that revokes the bias makes the kernel
+//! execute a fence in every thread of the process (`membarrier(2)`, Linux 4.14 and later). After the fence, either the
+//! revoking thread sees the owner's mark, or the owner sees the revocation.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::compiler_fence;
@@ -16,28 +16,28 @@ use std::sync::atomic::compiler_fence;
 use super::Locking;
 use super::platform::{AtomicBool, AtomicUsize, fence_everywhere, fences_work, light_fence, this_thread, yield_now};
 
-/// Threads are named by an address of their own; these are no such addresses.
+/// No thread identifier, which is an address within the thread's own memory, has one of these values.
 pub(super) const NOBODY: usize = 0;
 const REVOKED: usize = usize::MAX;
-/// Taken away, but perhaps not seen by the owner yet.
+/// The bias is revoked, but the owner may not have seen it yet.
 const REVOKING: usize = usize::MAX - 1;
-/// Whoever comes is the owner: calls do not overlap.
+/// Every calling thread counts as the owner, because calls do not overlap.
 pub(super) const ANYBODY: usize = usize::MAX - 2;
 
 pub(super) struct Bias {
     owner: AtomicUsize,
-    /// The owner is inside. Written by the owner alone.
+    /// The owner is inside. Only the owner writes this.
     inside: AtomicBool,
 }
 
-/// How an attempt to pass ended.
+/// The result of an attempt to pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Passage {
     /// The calling thread is inside and must leave.
     Inside,
-    /// It was inside already.
+    /// The calling thread is inside already.
     Again,
-    /// It must take the ordinary lock, and then revoke the bias.
+    /// The calling thread must take the ordinary lock, and then revoke the bias.
     Refused,
 }
 
@@ -73,7 +73,7 @@ impl Bias {
         self.inside.store(false, Release);
     }
 
-    /// Makes the first thread the owner.
+    /// Makes the first calling thread the owner.
     #[inline]
     fn adopt(&self) -> Passage {
         if self.owner.load(Relaxed) == NOBODY { self.adopt_now() } else { Passage::Refused }
@@ -88,7 +88,7 @@ impl Bias {
         Passage::Refused
     }
 
-    /// Takes the bias away; the caller holds the ordinary lock. Whether the owner is outside now, and will stay so.
+    /// Revokes the bias. The caller holds the ordinary lock. Returns whether the owner is outside, where it then stays.
     #[inline]
     pub(super) fn revoke(&self) -> bool {
         if self.owner.load(Acquire) != REVOKED {
@@ -97,7 +97,7 @@ impl Bias {
         !self.inside.load(Acquire)
     }
 
-    /// As [`revoke`](Self::revoke), and waits for the owner to leave.
+    /// Revokes the bias, and waits until the owner leaves.
     #[inline]
     pub(super) fn revoke_and_wait(&self) {
         while !self.revoke() {
@@ -107,7 +107,7 @@ impl Bias {
 
     #[cold]
     fn revoke_now(&self) {
-        // A thread that finds another one at it puts in a fence of its own rather than trust that the other's is done.
+        // Another thread may be revoking too. Execute a fence here as well, as the other thread's may not be complete.
         let before = self.owner.swap(REVOKING, SeqCst);
         if before != NOBODY && fences_work() {
             fence_everywhere();

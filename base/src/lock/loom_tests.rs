@@ -1,5 +1,5 @@
-//! The biased locks in every interleaving, and every order in which their words may become visible. See `model` for what
-//! that shows. Loom watches the values: an access that races with another fails the test.
+//! Tests the biased locks in every interleaving, and in every order in which their stores may become visible. `model`
+//! says what that shows. Loom watches the values: racing accesses fail the test.
 
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
@@ -8,25 +8,25 @@ use loom::thread;
 use super::platform::{begin, interruption, live, without_interrupts};
 use super::*;
 
-/// A number that threads may only change one after another.
+/// A number that only one thread may change at a time.
 #[derive(Default)]
 struct Watched(UnsafeCell<u32>);
 
-// SAFETY: loom fails the test if threads do so at once.
+// SAFETY: loom fails the test if two threads access the number at once.
 unsafe impl Send for Watched {}
 // SAFETY: as above.
 unsafe impl Sync for Watched {}
 
 impl Watched {
     fn increment(&self) {
-        // SAFETY: loom checks that nobody else is at it.
+        // SAFETY: loom checks that no other thread accesses it.
         self.0.with_mut(|value| unsafe { *value += 1 });
         interruption();
     }
 
     fn read(&self) -> u32 {
         interruption();
-        // SAFETY: loom checks that nobody writes.
+        // SAFETY: loom checks that no thread writes.
         self.0.with(|value| unsafe { *value })
     }
 }
@@ -37,7 +37,7 @@ fn model(preemptions: usize, scenario: impl Fn() + Send + Sync + 'static) {
     bounded.check(scenario);
 }
 
-/// Has each thread act upon `shared`, the first of them in the thread that waits for all.
+/// Runs each function with `shared` in a thread of its own, the first one in the calling thread.
 fn threads<S: Send + Sync + 'static>(shared: S, acts: &[fn(&S)]) -> Arc<S> {
     begin(acts.len());
     let shared = Arc::new(shared);
@@ -75,9 +75,9 @@ fn count(lock: &Lock<Watched>) -> u32 {
     live(0, || lock.lock().read())
 }
 
-/// Any of them may be the first, and so the owner.
+/// Any of the threads may be the first, and so the owner.
 #[test]
-fn loom_nobody_comes_in_beside_the_owner() {
+fn loom_no_thread_enters_beside_the_owner() {
     model(3, || {
         let lock = threads(new_lock(), &[lock_twice, lock_once]);
         assert_eq!(count(&lock), 3);
@@ -85,7 +85,7 @@ fn loom_nobody_comes_in_beside_the_owner() {
 }
 
 #[test]
-fn loom_two_may_take_the_bias_away() {
+fn loom_two_threads_may_revoke_the_bias() {
     model(1, || {
         let lock = threads(new_lock(), &[lock_once, lock_once, lock_once]);
         assert_eq!(count(&lock), 3);
@@ -93,14 +93,14 @@ fn loom_two_may_take_the_bias_away() {
 }
 
 #[test]
-fn loom_who_only_tries_does_not_come_in_either() {
+fn loom_try_lock_does_not_enter_beside_the_owner() {
     model(3, || {
         let lock = threads(new_lock(), &[lock_twice, try_once]);
         assert!((2..=3).contains(&count(&lock)));
     });
 }
 
-/// Without the kernel's fence two threads are inside at once. So the scenarios would show it if the protocol let them.
+/// Without the kernel's fence two threads are inside at once. So the scenarios detect a faulty protocol.
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn loom_the_fence_is_needed() {
@@ -132,9 +132,9 @@ fn loom_a_reader_never_meets_a_writer() {
     });
 }
 
-/// Readers share the ordinary lock, so two may be at it at once.
+/// Readers share the ordinary lock, so two may revoke the bias at once.
 #[test]
-fn loom_two_readers_may_take_the_bias_away() {
+fn loom_two_readers_may_revoke_the_bias() {
     model(1, || drop(threads(new_shared(), &[write_shared, read_shared, read_shared])));
 }
 
@@ -144,7 +144,7 @@ fn add_twice(sum: &Sum) {
 }
 
 #[test]
-fn loom_nothing_added_is_lost() {
+fn loom_no_addition_is_lost() {
     model(3, || {
         let sum = threads(Sum::new(Locking::REAL), &[add_twice, add_twice]);
         assert_eq!(sum.get(), 6);

@@ -1,8 +1,8 @@
-//! Locks that cost next to nothing to a program that calls from one thread.
+//! Locks that cost very little in a program with one calling thread.
 //!
-//! A lock is made *real* or *elided*, once and for all. A real one is biased towards the first thread that takes it (see
-//! `bias`). An elided one belongs to whoever comes, which is right only where calls never overlap, as the maker
-//! promised; that it is taken twice at once is noticed.
+//! A lock is *real* or *elided* for its whole life. A real lock is biased towards the first thread that takes it (see
+//! `bias`). An elided lock excludes no thread: its maker promises that calls never overlap. Overlapping calls cause a
+//! panic.
 
 mod bias;
 #[cfg(all(test, loom))]
@@ -26,20 +26,20 @@ pub use sum::Sum;
 #[cfg(not(all(test, loom)))]
 pub(crate) use platform::this_thread;
 
-/// Whether locks exclude other threads.
+/// Selects whether locks exclude other threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Locking {
     elided: bool,
 }
 
 impl Locking {
-    /// They do.
+    /// Locks exclude other threads.
     pub const REAL: Locking = Locking { elided: false };
 
-    /// They do not.
+    /// Locks exclude no threads.
     ///
     /// # Safety
-    /// Whatever is locked so is never used by two threads at the same time, and each use happens before the next.
+    /// Two threads must never use the locked value at the same time, and each use must happen before the next.
     pub const unsafe fn elided() -> Locking {
         Locking { elided: true }
     }
@@ -52,21 +52,21 @@ pub struct Lock<T> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: a real lock excludes other threads; of an elided one the maker promised that uses do not overlap.
+// SAFETY: a real lock excludes other threads. For an elided lock, the maker promised that uses do not overlap.
 unsafe impl<T: Send> Sync for Lock<T> {}
-// SAFETY: owning the lock is owning the value.
+// SAFETY: the owner of the lock owns the value.
 unsafe impl<T: Send> Send for Lock<T> {}
 
 impl<T> Lock<T> {
-    /// A free one.
+    /// Makes a free lock.
     pub fn new(locking: Locking, value: T) -> Self {
         Lock { bias: Bias::new(locking), raw: RawMutex::new(), value: UnsafeCell::new(value) }
     }
 
-    /// Waits until nobody holds it.
+    /// Waits until the lock is free and takes it.
     ///
     /// # Panics
-    /// This thread holds it, and no other has come yet.
+    /// Panics if this thread holds the lock and no other thread has ever taken it.
     #[inline(always)]
     pub fn lock(&self) -> Guard<'_, T> {
         match self.bias.pass() {
@@ -83,7 +83,7 @@ impl<T> Lock<T> {
         Guard::new(self, false)
     }
 
-    /// None if somebody holds it, this thread included.
+    /// Takes the lock if it is free. Returns `None` if any thread holds it, including this one.
     #[inline(always)]
     pub fn try_lock(&self) -> Option<Guard<'_, T>> {
         match self.bias.pass() {
@@ -98,21 +98,21 @@ impl<T> Lock<T> {
         if !self.raw.try_lock() {
             return None;
         }
-        // Locked, so that it is made in any case: it is dropped again if the owner is inside for a last time.
+        // Make the guard in any case: it unlocks again if the owner is still inside.
         let guard = Guard::new(self, false);
         self.bias.revoke().then_some(guard)
     }
 
     /// # Safety
-    /// It was locked, by whom the bias did not let in.
+    /// The calling thread holds `raw`.
     #[inline(never)]
     unsafe fn unlock_raw(&self) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller holds it.
         unsafe { self.raw.unlock() };
     }
 }
 
-/// Access to what a lock guards.
+/// Gives access to the locked value.
 ///
 /// A guard stays with the thread that took the lock, because the owner of a biased lock leaves it by a plain store:
 ///
@@ -125,7 +125,7 @@ impl<T> Lock<T> {
 /// });
 /// ```
 ///
-/// Threads share a guard only where they may share the value:
+/// Threads may share a guard only where they may share the value:
 ///
 /// ```
 /// # use cableway_base::lock::{Lock, Locking};
@@ -147,11 +147,11 @@ impl<T> Lock<T> {
 pub struct Guard<'l, T> {
     lock: &'l Lock<T>,
     by_owner: bool,
-    /// Neither `Send` nor, but for the line below, `Sync`.
+    /// Removes `Send` and `Sync`; the next impl restores `Sync`.
     _stays: PhantomData<*const ()>,
 }
 
-// SAFETY: a shared guard gives nothing but shared access to the value.
+// SAFETY: a shared guard gives only shared access to the value.
 unsafe impl<T: Sync> Sync for Guard<'_, T> {}
 
 impl<'l, T> Guard<'l, T> {
@@ -163,7 +163,7 @@ impl<'l, T> Guard<'l, T> {
 
 #[cold]
 fn taken_twice() -> ! {
-    panic!("a lock is taken twice: by one thread, or by calls that were not to overlap");
+    panic!("a lock is taken twice: by one thread, or by calls that must not overlap");
 }
 
 impl<T> Deref for Guard<'_, T> {

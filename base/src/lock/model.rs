@@ -1,32 +1,32 @@
-//! What the locks ask of the machine and the system, as loom's scenarios have it.
+//! Models the machine and the system for loom's scenarios.
 //!
-//! Loom knows no barrier that one thread puts into all others, so `membarrier` is modelled as the kernel does it: by an
-//! interrupt. [`fence_everywhere`] asks every other thread for a fence and waits until each has passed one. A thread
-//! looks whether it was asked before each access to an atomic of the locks, and where the scenario has an
-//! [`interruption`]. A look that finds nothing orders nothing. So the fence falls wherever an interrupt may fall, and
-//! nothing else stands in for it: [`light_fence`] does nothing.
+//! Loom has no barrier that one thread executes in all others. Therefore `membarrier` is modelled as the kernel
+//! implements it: by an interrupt. [`fence_everywhere`] requests a fence from every other thread, and waits until each
+//! has executed one. A thread checks for requests before each access to an atomic of the locks, and at each
+//! [`interruption`] in a scenario. A check without a request orders nothing. So the fence occurs wherever an interrupt
+//! may occur, and nothing else replaces it: [`light_fence`] does nothing.
 //!
-//! What this shows: the protocol lets nobody in beside the owner if the kernel keeps that promise. What it cannot show:
-//! that the kernel keeps it, that `compiler_fence` does its part (loom moves no access), and what lies beyond the
-//! scenarios and loom's bounds.
+//! The model shows that the protocol admits no thread beside the owner if the kernel keeps its promise. It does not
+//! show that the kernel keeps it, or that `compiler_fence` works, because loom moves no access. It covers only the
+//! scenarios here, within loom's bounds.
 
 use std::cell::Cell;
 
 use loom::sync::atomic::Ordering::{self, Acquire, Relaxed, Release, SeqCst};
 use loom::sync::atomic::{self, fence};
 
-/// The most threads in one scenario.
+/// The largest number of threads in one scenario.
 const THREADS: usize = 3;
-/// So often each looks in vain for what it waits for before loom stops to explore what else could happen.
+/// The number of fruitless polls by each thread after which loom stops exploring a branch.
 const EXPLORED_YIELDS: usize = 1;
 
 /// One thread, as the kernel sees it.
 struct Processor {
-    /// How many interrupts were sent to it.
+    /// The number of interrupts sent to it.
     sent: atomic::AtomicUsize,
-    /// How many of them it has taken.
+    /// The number of interrupts that it has handled.
     taken: atomic::AtomicUsize,
-    /// It has ended, or not begun, which leaves nothing to order.
+    /// It has ended or has not begun, so that there is nothing to order.
     idle: atomic::AtomicBool,
 }
 
@@ -38,7 +38,7 @@ loom::lazy_static! {
     });
 }
 
-/// What a thread knows of itself.
+/// The thread's own state.
 #[derive(Default)]
 struct Here {
     index: Cell<usize>,
@@ -51,35 +51,35 @@ loom::thread_local! {
 }
 
 thread_local! {
-    /// Whether the kernel does what it promises. All threads of a scenario are one thread of the system.
+    /// Whether the kernel keeps its promise. One system thread runs all threads of a scenario.
     static INTERRUPTS: Cell<bool> = const { Cell::new(true) };
 }
 
-/// Runs `scenario` with a kernel that answers at once and has no thread pass a fence.
+/// Runs `scenario` with a kernel whose barrier returns at once and executes no fence.
 pub(super) fn without_interrupts(scenario: impl FnOnce()) {
     INTERRUPTS.set(false);
     scenario();
     INTERRUPTS.set(true);
 }
 
-/// Starts the threads' processors, before any of them runs.
+/// Marks the threads' processors as running, before any thread starts.
 pub(super) fn begin(threads: usize) {
     for processor in &PROCESSORS[..threads] {
         processor.idle.store(false, Relaxed);
     }
 }
 
-/// The life of one of the threads.
+/// Runs one of the threads.
 pub(super) fn live<R>(index: usize, act: impl FnOnce() -> R) -> R {
     HERE.with(|here| here.index.set(index));
     let result = act();
-    // To end is to be interrupted for good.
+    // The end of a thread orders its accesses like an interrupt.
     fence(SeqCst);
     PROCESSORS[index].idle.store(true, Release);
     result
 }
 
-/// A place where the calling thread may be interrupted.
+/// A point where the calling thread may be interrupted.
 pub(super) fn interruption() {
     HERE.with(|here| {
         let processor = &PROCESSORS[here.index.get()];
@@ -117,7 +117,7 @@ pub(super) fn fence_everywhere() {
     fence(SeqCst);
 }
 
-/// Threads that wait for each other could take turns for ever, so the first turns alone are explored.
+/// Yields. Threads that wait for each other could alternate for ever, so only the first turns are explored.
 pub(super) fn yield_now() {
     interruption();
     let yields = HERE.with(|here| here.yields.replace(here.yields.get() + 1));
@@ -127,7 +127,7 @@ pub(super) fn yield_now() {
     loom::thread::yield_now();
 }
 
-/// An atomic before each of whose accesses the thread may be interrupted.
+/// An atomic at which the thread may be interrupted before each access.
 pub(super) struct Interruptible<A>(A);
 
 pub(super) type AtomicBool = Interruptible<atomic::AtomicBool>;
@@ -209,7 +209,7 @@ impl RawMutex {
     }
 }
 
-/// The same that many may read at once: so many, or a writer.
+/// The ordinary readers-writer lock behind a bias: the number of readers, or `WRITER`.
 pub(super) struct RawRwLock(atomic::AtomicUsize);
 
 const WRITER: usize = usize::MAX;
@@ -233,13 +233,13 @@ impl RawRwLock {
     }
 
     /// # Safety
-    /// The calling thread reads.
+    /// The calling thread holds it as a reader.
     pub(super) unsafe fn unlock_shared(&self) {
         self.0.fetch_sub(1, Release);
     }
 
     /// # Safety
-    /// The calling thread writes.
+    /// The calling thread holds it as the writer.
     pub(super) unsafe fn unlock_exclusive(&self) {
         self.0.store(0, Release);
     }

@@ -1,4 +1,4 @@
-//! What the locks ask of the machine and the system. Under loom, `model` stands in for it.
+//! Wraps what the locks need of the machine and the system. Under loom, `model` replaces it.
 
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::SeqCst;
@@ -33,7 +33,7 @@ impl RawMutex {
     }
 }
 
-/// The same that many may read at once.
+/// The ordinary readers-writer lock behind a bias.
 pub(super) struct RawRwLock(parking_lot::RawRwLock);
 
 impl RawRwLock {
@@ -50,27 +50,28 @@ impl RawRwLock {
     }
 
     /// # Safety
-    /// The calling thread reads.
+    /// The calling thread holds it as a reader.
     pub(super) unsafe fn unlock_shared(&self) {
         // SAFETY: the caller's promise.
         unsafe { self.0.unlock_shared() };
     }
 
     /// # Safety
-    /// The calling thread writes.
+    /// The calling thread holds it as the writer.
     pub(super) unsafe fn unlock_exclusive(&self) {
         // SAFETY: the caller's promise.
         unsafe { self.0.unlock_exclusive() };
     }
 }
 
-/// A name of the calling thread. One that has ended may leave it to a new one, which comes after all that it did.
+/// Returns an identifier of the calling thread. A new thread may reuse the identifier of one that has ended. Everything
+/// that the ended thread did happens before that.
 #[inline(always)]
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 pub(crate) fn this_thread() -> usize {
     let address: usize;
-    // SAFETY: the ABI puts a thread's own address there. A thread-local variable would take a call where this code is
-    // loaded at run time.
+    // SAFETY: the ABI stores a thread's own address there. A thread-local variable would cost a call in a library that
+    // is loaded at run time.
     unsafe { std::arch::asm!("mov {}, fs:0", out(reg) address, options(nostack, preserves_flags, readonly)) };
     address
 }
@@ -82,15 +83,16 @@ pub(crate) fn this_thread() -> usize {
     HERE.with(|here| std::ptr::from_ref(here) as usize)
 }
 
-/// The owner's half of a fence whose other half is [`fence_everywhere`]. It keeps the compiler from moving accesses across
-/// it; the other half does the same to the processor.
+/// The owner's half of a fence; [`fence_everywhere`] is the other half. It keeps the compiler from moving accesses
+/// across it. The other half does the same for the processor.
 #[inline(always)]
 pub(super) fn light_fence() {
     compiler_fence(SeqCst);
 }
 
-/// Whether [`fence_everywhere`] can be called. Asks, and no more: to register for it takes a process that has threads
-/// some milliseconds, until every processor has passed through the scheduler, and most never have a bias taken away.
+/// Returns whether [`fence_everywhere`] is supported, without registering for it. Registration takes some milliseconds
+/// in a process with threads, until every processor has passed through the scheduler, and most processes never revoke a
+/// bias.
 pub(super) fn fences_work() -> bool {
     static WORK: OnceLock<bool> = OnceLock::new();
     *WORK.get_or_init(|| {
@@ -99,22 +101,24 @@ pub(super) fn fences_work() -> bool {
     })
 }
 
-/// Every thread of the process passes a full fence between the beginning and the end of this call.
+/// Makes every thread of the process execute a full fence before this call returns.
 pub(super) fn fence_everywhere() {
-    // Refused until this process, which may be a child of one that did so, has registered.
+    // The first call fails until this process has registered. A parent's registration does not count.
     let done = membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED).is_some()
         || (membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED).is_some()
             && membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED).is_some());
     if !done {
-        // Documented not to happen where it is supported. Going on would let two threads into one lock.
-        log::error!("the system refuses a memory barrier that it said it supports: the process cannot go on");
+        // The documentation rules this out. To continue would admit two threads to one lock.
+        log::error!(
+            "membarrier(2) fails although the kernel reports support for it: aborting, because locks cannot exclude threads"
+        );
         std::process::abort();
     }
 }
 
-/// What the system returns; None if it refuses.
+/// Returns the system's result, or `None` if the call fails.
 fn membarrier(command: libc::c_int) -> Option<libc::c_int> {
-    // SAFETY: a system call that touches no memory of this process.
+    // SAFETY: the system call accesses no memory of this process.
     let returned = unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) };
     libc::c_int::try_from(returned).ok().filter(|&returned| returned >= 0)
 }

@@ -1,4 +1,4 @@
-//! A lock that many may hold to read.
+//! A lock with many readers or one writer.
 
 use std::cell::UnsafeCell;
 
@@ -6,25 +6,25 @@ use super::bias::{Bias, Passage};
 use super::platform::RawRwLock;
 use super::{Locking, taken_twice};
 
-/// A lock around `T` that many may read at once.
+/// A lock around `T` with many readers or one writer.
 pub struct Shared<T> {
     bias: Bias,
     raw: RawRwLock,
     value: UnsafeCell<T>,
 }
 
-// SAFETY: as for `Lock`; readers share the value.
+// SAFETY: as for `Lock`. Readers share the value.
 unsafe impl<T: Send + Sync> Sync for Shared<T> {}
-// SAFETY: owning the lock is owning the value.
+// SAFETY: the owner of the lock owns the value.
 unsafe impl<T: Send> Send for Shared<T> {}
 
 impl<T> Shared<T> {
-    /// A free one.
+    /// Makes a free lock.
     pub fn new(locking: Locking, value: T) -> Self {
         Shared { bias: Bias::new(locking), raw: RawRwLock::new(), value: UnsafeCell::new(value) }
     }
 
-    /// Runs `act` with the value, as one of many. It must not come here again.
+    /// Runs `act` with the value, beside other readers. `act` must not use this lock.
     #[inline(always)]
     pub fn read<R>(&self, act: impl FnOnce(&T) -> R) -> R {
         let by_owner = self.pass();
@@ -39,11 +39,11 @@ impl<T> Shared<T> {
                 unsafe { self.unlock_shared() };
             }
         });
-        // SAFETY: no writer is inside, and `act` does not come here again.
+        // SAFETY: no writer is inside, and `act` does not use this lock.
         act(unsafe { &*self.value.get() })
     }
 
-    /// Runs `act` with the value, alone. It must not come here again.
+    /// Runs `act` with the value, alone. `act` must not use this lock.
     pub fn write<R>(&self, act: impl FnOnce(&mut T) -> R) -> R {
         let by_owner = self.pass();
         if !by_owner {
@@ -58,7 +58,7 @@ impl<T> Shared<T> {
                 unsafe { self.raw.unlock_exclusive() };
             }
         });
-        // SAFETY: nobody else is inside, as in `read`.
+        // SAFETY: no other thread is inside, and `act` does not use this lock.
         act(unsafe { &mut *self.value.get() })
     }
 
@@ -69,14 +69,14 @@ impl<T> Shared<T> {
     }
 
     /// # Safety
-    /// After `lock_shared`.
+    /// The calling thread has called `lock_shared`.
     #[inline(never)]
     unsafe fn unlock_shared(&self) {
         // SAFETY: the caller's promise.
         unsafe { self.raw.unlock_shared() };
     }
 
-    /// Whether this thread is inside as the owner; otherwise it is to take the ordinary lock.
+    /// Returns whether this thread is inside as the owner. Otherwise it must take the ordinary lock.
     #[inline(always)]
     fn pass(&self) -> bool {
         match self.bias.pass() {

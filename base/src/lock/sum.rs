@@ -1,4 +1,4 @@
-//! A sum that its first thread adds to without waiting for others.
+//! A sum to which its first thread adds without an atomic read-modify-write.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -6,21 +6,21 @@ use super::Locking;
 use super::bias::{ANYBODY, NOBODY};
 use super::platform::{AtomicU64, AtomicUsize, this_thread};
 
-/// A sum that many threads add to, the first of them without waiting for the others.
+/// A sum to which many threads add. The first of them needs no atomic read-modify-write.
 pub struct Sum {
-    /// What its owner added, and all if calls never overlap.
+    /// The owner's part, or the whole sum if calls never overlap.
     owners: AtomicU64,
     others: AtomicU64,
     owner: Owner,
 }
 
 impl Sum {
-    /// Nothing.
+    /// Makes a sum of zero.
     pub fn new(locking: Locking) -> Self {
         Sum { owners: AtomicU64::new(0), others: AtomicU64::new(0), owner: Owner::new(locking) }
     }
 
-    /// Adds and returns the new sum. Where threads add at the same time, each may miss what the others add.
+    /// Adds `n` and returns the new sum. Threads that add at the same time may each miss the other's part.
     #[inline(always)]
     pub fn add(&self, n: u64) -> u64 {
         if self.owner.is_this_thread() {
@@ -31,20 +31,20 @@ impl Sum {
         self.get()
     }
 
-    /// The sum.
+    /// Returns the sum.
     #[inline(always)]
     pub fn get(&self) -> u64 {
         self.owners.load(Relaxed).wrapping_add(self.others.load(Relaxed))
     }
 
-    /// Takes away.
+    /// Subtracts `n`.
     #[inline]
     pub fn sub(&self, n: u64) {
         self.add(n.wrapping_neg());
     }
 }
 
-/// The first thread to ask, for ever.
+/// The first thread that asks, for good.
 struct Owner(AtomicUsize);
 
 impl Owner {

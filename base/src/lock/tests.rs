@@ -1,11 +1,11 @@
-//! Threads of the system, by the dozen.
+//! Tests the locks with many system threads.
 
 use super::platform::fences_work;
 use super::*;
 
-/// Threads take a lock in turn and at once, again and again, with and without an owner among them.
+/// Threads take a lock in turn and at once, many times, with and without an owner among them.
 #[test]
-fn nobody_comes_in_beside_the_owner() {
+fn no_thread_enters_beside_the_owner() {
     for round in 0..300 {
         let (lock, shared) = (Lock::new(Locking::REAL, [0_u64; 2]), Shared::new(Locking::REAL, [0_u64; 2]));
         let add = |times: u64| {
@@ -43,7 +43,7 @@ fn nobody_comes_in_beside_the_owner() {
 }
 
 #[test]
-fn an_owner_inside_is_waited_for_and_not_waited_for() {
+fn lock_waits_for_the_owner_and_try_lock_does_not() {
     let lock = Lock::new(Locking::REAL, 0);
     let mut inside = lock.lock();
     assert!(lock.try_lock().is_none(), "this thread has it");
@@ -63,8 +63,8 @@ fn an_owner_inside_is_waited_for_and_not_waited_for() {
 }
 
 #[test]
-fn who_is_turned_away_leaves_the_lock_as_it_is() {
-    // SAFETY: one thread.
+fn a_failed_attempt_leaves_the_lock_unchanged() {
+    // SAFETY: only one thread uses it.
     for locking in [Locking::REAL, unsafe { Locking::elided() }] {
         let lock = Lock::new(locking, 0);
         let mut held = lock.try_lock().expect("nobody holds it");
@@ -78,14 +78,15 @@ fn who_is_turned_away_leaves_the_lock_as_it_is() {
     let lock = Lock::new(Locking::REAL, 0);
     let held = std::thread::scope(|scope| scope.spawn(|| drop(lock.lock())).join().map(|()| lock.lock())).unwrap();
     std::thread::scope(|scope| {
-        scope.spawn(|| (0..3).for_each(|_| assert!(lock.try_lock().is_none(), "held, and no longer biased")));
+        scope
+            .spawn(|| (0..3).for_each(|_| assert!(lock.try_lock().is_none(), "the lock is held and no longer biased")));
     });
     drop(held);
     assert!(lock.try_lock().is_some());
 }
 
 #[test]
-fn a_panic_inside_leaves() {
+fn a_panic_releases_the_lock() {
     let shared = Shared::new(Locking::REAL, 1);
     let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         shared.write(|_| std::panic::resume_unwind(Box::new(())));
@@ -96,15 +97,15 @@ fn a_panic_inside_leaves() {
 
 #[test]
 #[should_panic(expected = "taken twice")]
-fn a_lock_taken_twice_by_one_thread_is_told() {
-    // SAFETY: one thread.
+fn a_lock_taken_twice_by_one_thread_panics() {
+    // SAFETY: only one thread uses it.
     let lock = Lock::new(unsafe { Locking::elided() }, ());
     let _inside = lock.lock();
     let _again = lock.lock();
 }
 
 #[test]
-fn nothing_added_is_lost() {
+fn no_addition_is_lost() {
     let sum = Sum::new(Locking::REAL);
     std::thread::scope(|scope| {
         for _ in 0..3 {
@@ -120,9 +121,9 @@ fn nothing_added_is_lost() {
 }
 
 #[test]
-fn the_first_thread_owns_it_until_another_comes() {
+fn the_first_thread_owns_it_until_another_arrives() {
     if !fences_work() {
-        println!("skipped: this system has no membarrier, so that no lock is biased");
+        println!("skipped: this system has no membarrier, so locks are not biased");
         return;
     }
     let bias = Bias::new(Locking::REAL);
@@ -140,8 +141,8 @@ fn the_first_thread_owns_it_until_another_comes() {
 }
 
 #[test]
-fn an_elided_one_is_everybodys() {
-    // SAFETY: the two threads follow each other.
+fn every_thread_may_take_an_elided_lock() {
+    // SAFETY: one of the two threads starts after the other has ended.
     let bias = Bias::new(unsafe { Locking::elided() });
     for _ in 0..2 {
         std::thread::scope(|scope| {

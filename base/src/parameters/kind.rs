@@ -1,16 +1,16 @@
-//! The kinds of value that a parameter can have: how each is written and read.
+//! Reads and writes the kinds of value that a parameter can have.
 
 use std::time::Duration;
 
-/// A kind of value. `Value` is what the typed field holds.
+/// A kind of value. The typed field holds a `Value`.
 pub trait Kind {
     /// The Rust type of the field.
     type Value: Clone;
-    /// How help names this kind.
+    /// The name of the kind in help texts.
     const NAME: &'static str;
-    /// Reads what a user wrote; the error says what was expected.
+    /// Parses a user's text. The error says what was expected.
     fn parse(text: &str) -> Result<Self::Value, String>;
-    /// Writes a value as `parse` reads it.
+    /// Formats a value so that `parse` reads it back.
     fn show(value: &Self::Value) -> String;
 }
 
@@ -34,12 +34,13 @@ impl Kind for Size {
     }
 }
 
-/// Reads `4096`, `4K`, `64M` or `5G` (powers of 1024, either case, an optional `B` or `iB`).
+/// Parses `4096`, `4K`, `64M` or `5G`: powers of 1024, in either case, with an optional `B` or `iB`.
 ///
 /// # Errors
-/// A sentence that says what a size looks like.
+/// Returns a sentence that describes the expected format.
 pub fn parse_size(text: &str) -> Result<u64, String> {
-    let expected = || format!("'{text}' is no size; write bytes, or a number with K, M or G (powers of 1024)");
+    let expected =
+        || format!("invalid size '{text}': write a number of bytes, or a number with K, M or G (powers of 1024)");
     let lower = text.trim().to_ascii_lowercase();
     let lower = lower.strip_suffix("ib").or_else(|| lower.strip_suffix('b')).unwrap_or(&lower);
     let digits = lower.trim_end_matches(|c: char| !c.is_ascii_digit());
@@ -52,7 +53,9 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
         _ => return Err(expected()),
     };
     let number: u64 = digits.parse().map_err(|_| expected())?;
-    number.checked_mul(1 << shift).ok_or_else(|| format!("'{text}' does not fit in 64 bits"))
+    number
+        .checked_mul(1 << shift)
+        .ok_or_else(|| format!("invalid size '{text}': it does not fit in 64 bits; write a smaller number"))
 }
 
 /// A count.
@@ -61,7 +64,7 @@ impl Kind for Count {
     type Value = usize;
     const NAME: &'static str = "count";
     fn parse(text: &str) -> Result<usize, String> {
-        text.parse().map_err(|_| "a whole number is expected".to_owned())
+        text.parse().map_err(|_| "write a whole number".to_owned())
     }
     fn show(value: &usize) -> String {
         value.to_string()
@@ -74,7 +77,7 @@ impl Kind for Time {
     type Value = Duration;
     const NAME: &'static str = "time";
     fn parse(text: &str) -> Result<Duration, String> {
-        let expected = || "a time is expected: seconds, or a number with us, ms or s".to_owned();
+        let expected = || "write a number of seconds, or a number with us, ms or s".to_owned();
         let (number, unit) = match text {
             _ if text.ends_with("us") => (&text[..text.len() - 2], 1e-6),
             _ if text.ends_with("ms") => (&text[..text.len() - 2], 1e-3),
@@ -102,7 +105,7 @@ impl Kind for Flag {
         match text.to_ascii_lowercase().as_str() {
             "1" | "yes" | "true" | "on" => Ok(true),
             "0" | "no" | "false" | "off" => Ok(false),
-            _ => Err("yes or no is expected".to_owned()),
+            _ => Err("write yes or no".to_owned()),
         }
     }
     fn show(value: &bool) -> String {
@@ -132,7 +135,7 @@ macro_rules! choices {
             type Value = $name;
             const NAME: &'static str = $shown;
             fn parse(text: &str) -> Result<$name, String> {
-                match text { $( $text => Ok($name::$variant), )+ _ => Err(concat!("one of ", $shown, " is expected").to_owned()) }
+                match text { $( $text => Ok($name::$variant), )+ _ => Err(concat!("write one of ", $shown).to_owned()) }
             }
             fn show(value: &$name) -> String {
                 match value { $( $name::$variant => $text.to_owned(), )+ }
@@ -142,31 +145,31 @@ macro_rules! choices {
 }
 
 choices! {
-    /// Which protocols device buffers may take.
+    /// Selects the protocols for device buffers.
     DeviceProtocols = "auto|copy" {
         /// the cheapest that works
         Auto = "auto",
-        /// the base: only protocols that first copy into internal buffers, no PUT, no GET
+        /// staging through internal buffers only, without PUT and GET
         Copy = "copy",
     }
 }
 
 choices! {
-    /// What our copies wait for before they touch a device buffer.
+    /// Selects what copies wait for before they access a device buffer.
     DefaultStreamOrder = "legacy|none" {
-        /// work already in the context's legacy default stream
+        /// work that is already in the context's legacy default stream
         Legacy = "legacy",
-        /// nothing: the program has waited for its own work
+        /// nothing: the program has synchronised its own work
         None = "none",
     }
 }
 
 choices! {
-    /// Where what copies by devices cost is known from.
+    /// Selects the source of the costs of device copies.
     CostSource = "measure|cached|default" {
-        /// a file, and what it lacks is measured
+        /// files; missing costs are measured
         Measure = "measure",
-        /// a file only
+        /// files only
         Cached = "cached",
         /// the estimates of the table
         Default = "default",
@@ -174,23 +177,23 @@ choices! {
 }
 
 choices! {
-    /// How a network device reaches device memory itself.
+    /// Selects how a NIC accesses device memory (GPUDirect RDMA).
     GpuDirect = "auto|dmabuf|peer_memory|off" {
-        /// whichever is there, a dma-buf first
+        /// the first that works, dma-buf before peer memory
         Auto = "auto",
-        /// by dma-bufs that the device's driver exports
+        /// dma-bufs that the device's driver exports
         DmaBuf = "dmabuf",
-        /// by a module of the kernel that lends it device memory
+        /// a kernel module that gives the NIC access to device memory
         PeerMemory = "peer_memory",
-        /// not at all: through host buffers
+        /// never: messages are staged in host buffers
         Off = "off",
     }
 }
 
 choices! {
-    /// Which address families connections may use.
+    /// Selects the address families of connections.
     Families = "both|ipv4|ipv6" {
-        /// either, IPv4 first
+        /// both, IPv4 first
         Both = "both",
         /// IPv4 only
         Ipv4 = "ipv4",
@@ -200,9 +203,9 @@ choices! {
 }
 
 choices! {
-    /// How one process copies straight from another's memory on the same node.
+    /// Selects how a process copies directly from another process's memory on the same node.
     SingleCopy = "auto|cma|none" {
-        /// the fastest that the kernel allows
+        /// the fastest way that the kernel allows
         Auto = "auto",
         /// `process_vm_readv` and `process_vm_writev`
         Cma = "cma",

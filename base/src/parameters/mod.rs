@@ -1,12 +1,12 @@
-//! Run-time parameters: one table (`table.rs`), one row each, from which the typed fields, the environment, the
-//! command line, `cableway info` and the component's MCA variables are all made.
+//! Run-time parameters. One table (`table.rs`) has one row for each. The typed fields, the environment variables, the
+//! command line, `cableway info` and the component's MCA variables all come from it.
 //!
-//! A parameter `btl_sm_eager_limit` is the field of that name, `CABLEWAY_BTL_SM_EAGER_LIMIT` in the environment,
+//! The parameter `btl_sm_eager_limit` is the field of that name, `CABLEWAY_BTL_SM_EAGER_LIMIT` in the environment, and
 //! `--set btl_sm_eager_limit=8K` on the command line.
 //!
-//! Internal settings are fields of the same table that no user can know better than a measurement. They are in no list,
-//! and [`Parameters::set`] does not know them. Tests change them by [`Parameters::set_internal`]; where the variable
-//! [`FOR_TESTS`] is set, they are set as parameters are.
+//! Internal settings are fields of the same table that no user can know better than a measurement. No list shows them,
+//! and [`Parameters::set`] rejects them. Tests change them by [`Parameters::set_internal`]. Where the variable
+//! [`FOR_TESTS`] is set, [`Parameters::set`] accepts them.
 
 pub mod kind;
 mod table;
@@ -16,7 +16,7 @@ pub use table::Parameters;
 
 use crate::suggest::nearest;
 
-/// Where a parameter's value came from, the strongest last.
+/// The source of a parameter's value, from the weakest to the strongest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Source {
     /// The table's default.
@@ -35,7 +35,7 @@ pub enum Source {
 pub struct Row {
     /// Name, as in `--set NAME=VALUE`.
     pub name: &'static str,
-    /// What values look like, such as `size` or `auto|copy`.
+    /// The form of values, such as `size` or `auto|copy`.
     pub kind: &'static str,
     /// The default, as a user would write it.
     pub default: &'static str,
@@ -45,54 +45,54 @@ pub struct Row {
     pub more: &'static str,
 }
 
-/// Why a parameter was not taken.
+/// The reason why a parameter was rejected.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ParameterError {
     /// No row has this name.
     #[error("there is no parameter '{name}'{}", suggestion(*.nearest))]
     Unknown {
-        /// The name that was given.
+        /// The given name.
         name: String,
-        /// The known name that is closest to it.
+        /// The known name that is nearest to it.
         nearest: Option<&'static str>,
     },
-    /// The value does not parse.
+    /// The value is invalid.
     #[error("parameter '{name}' cannot be '{value}': {reason}")]
     BadValue {
         /// The parameter.
         name: &'static str,
-        /// The value that was given.
+        /// The given value.
         value: String,
-        /// What was expected instead.
+        /// What was expected.
         reason: String,
     },
     /// An assignment without `=`.
-    #[error("'{0}' is no assignment; write NAME=VALUE")]
+    #[error("invalid assignment '{0}': write NAME=VALUE")]
     NoAssignment(String),
 }
 
 fn suggestion(nearest: Option<&str>) -> String {
     match nearest {
-        Some(name) => format!("; the nearest is '{name}'"),
-        None => "; `cableway info --all` lists them".to_owned(),
+        Some(name) => format!("; did you mean '{name}'?"),
+        None => "; list all by `cableway info --all`".to_owned(),
     }
 }
 
 /// The prefix of environment variables.
 pub const ENVIRONMENT_PREFIX: &str = "CABLEWAY_";
 
-/// Variables with the prefix that are no parameters: they steer the launcher and the search for libraries.
+/// Variables with the prefix that are not parameters: they control the launcher and the search for libraries.
 const OTHER_VARIABLES: [&str; 6] = ["CUDA_LIBDIR", "BIN", "LOG", "JOB", "SIM_CUDA", "TEST"];
 
-/// The variable that lets a process, and the ranks that it starts, set internal settings as parameters.
+/// The variable that lets a process and the ranks that it starts set internal settings like parameters.
 pub const FOR_TESTS: &str = "CABLEWAY_TEST_INTERNAL";
 
 impl Parameters {
-    /// The defaults, overridden by this process's environment.
+    /// Returns the defaults, overridden by this process's environment.
     ///
     /// # Errors
-    /// A variable `CABLEWAY_*` that names no parameter or whose value does not parse.
+    /// A variable `CABLEWAY_*` names no parameter, or its value is invalid.
     pub fn from_environment() -> Result<Self, ParameterError> {
         Self::from_variables(
             std::env::vars_os()
@@ -100,10 +100,10 @@ impl Parameters {
         )
     }
 
-    /// [`from_environment`](Self::from_environment) over any list of variables.
+    /// Does the same as [`from_environment`](Self::from_environment) with the given variables.
     ///
     /// # Errors
-    /// As there.
+    /// The same as those of [`from_environment`](Self::from_environment).
     pub fn from_variables(variables: impl IntoIterator<Item = (String, String)>) -> Result<Self, ParameterError> {
         let variables: Vec<_> =
             variables.into_iter().filter(|(name, _)| name.starts_with(ENVIRONMENT_PREFIX)).collect();
@@ -125,7 +125,7 @@ impl Parameters {
     /// Applies one `NAME=VALUE`.
     ///
     /// # Errors
-    /// No `=`, an unknown name, or a value that does not parse.
+    /// The assignment has no `=`, or the name is unknown, or the value is invalid.
     pub fn assign(&mut self, assignment: &str, source: Source) -> Result<(), ParameterError> {
         let (name, value) = split(assignment)?;
         self.set(name, value, source)
@@ -140,7 +140,7 @@ impl Parameters {
         self.set_internal(name, value)
     }
 
-    /// Whether somebody has set the parameter, be it to its default. False for a name that is none.
+    /// Returns whether the parameter was set, even if to its default. Returns false for an unknown name.
     pub fn is_set(&self, name: &str) -> bool {
         let row = Self::ROWS.iter().position(|row| row.name == name);
         let internal = Self::INTERNAL.iter().position(|known| *known == name);
@@ -148,10 +148,10 @@ impl Parameters {
             || internal.is_some_and(|index| self.changed()[index])
     }
 
-    /// Finds a row and its place in the table.
+    /// Finds a row and its index in the table.
     ///
     /// # Errors
-    /// There is no such parameter.
+    /// No parameter has this name.
     pub fn find(name: &str) -> Result<(usize, &'static Row), ParameterError> {
         Self::ROWS.iter().enumerate().find(|(_, row)| row.name == name).ok_or_else(|| Self::unknown(name))
     }
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn environment_overrides_and_typos_are_named() {
+    fn the_environment_overrides_defaults_and_errors_name_typos() {
         let set = |name: &str, value: &str| Parameters::from_variables([(name.to_owned(), value.to_owned())]);
         assert_eq!(set("CABLEWAY_BTL_SM_EAGER_LIMIT", "16K").unwrap().btl_sm_eager_limit, 16 << 10);
         assert_eq!(set("CABLEWAY_CUDA_LIBDIR", "/x").unwrap().values(), Parameters::default().values());
@@ -199,18 +199,18 @@ mod tests {
     }
 
     #[test]
-    fn what_was_set_is_told_from_what_was_not() {
+    fn set_parameters_are_told_from_defaults() {
         let mut parameters = Parameters::default();
         assert!(Parameters::ROWS.iter().all(|row| !parameters.is_set(row.name)));
         parameters.assign("peer_timeout=10s", Source::Environment).unwrap();
         parameters.assign_internal("device_push_latency=10us").unwrap();
-        assert!(parameters.is_set("peer_timeout"), "to its default, but set");
-        assert!(parameters.is_set("device_push_latency"), "likewise");
+        assert!(parameters.is_set("peer_timeout"), "it is set, to its default");
+        assert!(parameters.is_set("device_push_latency"), "it is set, to its default");
         assert!(!parameters.is_set("device_direct_latency") && !parameters.is_set("nonsense"));
     }
 
     #[test]
-    fn internal_settings_are_for_tests_alone() {
+    fn only_tests_change_internal_settings() {
         let mut parameters = Parameters::default();
         assert!(Parameters::INTERNAL.contains(&"btl_sm_fragments"));
         assert!(Parameters::ROWS.iter().all(|row| !Parameters::INTERNAL.contains(&row.name)));

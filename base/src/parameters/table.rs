@@ -1,5 +1,5 @@
-//! The table itself: one row for each parameter, with name, kind, default as a user would write it, one line of help, and
-//! when to change it and what that costs. Below it the settings that are no user's: tests alone change them.
+//! The table: one row for each parameter, with name, kind, default in a user's notation, one line of help, and when to
+//! change it and what that costs. The internal settings follow, which only tests change.
 
 use super::kind::{
     CostSource, Count, DefaultStreamOrder, DeviceProtocols, Families, Flag, GpuDirect, Kind, SingleCopy, Size, Text,
@@ -113,221 +113,221 @@ fn parsed<K: Kind>(name: &'static str, value: &str) -> Result<K::Value, Paramete
 parameters! {
 parameters {
     btl: Text = "",
-        "transports to use, by name, separated by commas: self, sm, tcp, and openib in a build with that feature",
-        "Empty means all that reach the peer, the best first. Name transports to rule others out: `tcp` to test a network, `sm` to be sure that nothing leaves the node.";
+        "transports to use, separated by commas: self, sm, tcp, and openib in a build with that feature",
+        "If empty, all that reach the peer are used, the best first. Name some to exclude the others: `tcp` to test a network, `sm` to be sure that nothing leaves the node.";
     device_protocols: DeviceProtocols = "auto",
         "protocols for device memory: auto (the cheapest that works) or copy (staging through host memory only)",
-        "Use copy to find out whether a fault lies in a faster protocol. It costs most of the bandwidth between devices.";
+        "Use copy to find out whether a faster protocol causes a fault. It costs most of the bandwidth between devices.";
     default_stream_order: DefaultStreamOrder = "legacy",
         "what a message waits for before it touches a device buffer: legacy (work in the context's default stream) or none",
         "Use none if the program synchronises its streams before each message. It saves 1 to 3 us a message. With none, a message may read data that a copy or kernel has not written yet.";
     device_register_host: Flag = "yes",
         "register internal buffers with the device's driver when the first device buffer appears",
-        "Use no where the driver may lock no memory. Staged messages then run at the speed of pageable memory.";
+        "Use no where the memory lock limit is too low. Staged messages then run at the speed of pageable memory.";
     staging_limit: Size = "0",
-        "host memory for copies of device buffers in calls that Open MPI serves from host memory; 0 means half of the machine's",
-        "Lower it where several jobs share a node. A call that needs more fails.";
+        "host memory for copies of device buffers in calls that Open MPI runs on host memory; 0 means half of the machine's memory",
+        "Lower it where several jobs share a node. Calls that need more fail.";
     intercept: Flag = "yes",
-        "let the component for Open MPI redirect calls that no component serves, such as MPI_Pack and MPI_File_read, to its own functions",
-        "Use no if another tool must be the last to change where calls go. Such calls then crash on device memory, unless libcableway_mpi.so is preloaded.";
+        "let the Open MPI component redirect calls without a component interface, such as MPI_Pack, to its own functions",
+        "Use no if another tool must redirect calls last. Such calls then crash on device memory, unless libcableway_mpi.so is preloaded.";
     device_kernels: Flag = "yes",
-        "let kernels make copies where they are faster than copy engines: many at once, and data in blocks",
-        "Use no if a profile must show the program's kernels only, or if the program fills the device for long. Data in short blocks becomes slow.";
+        "let kernels copy where they are faster than copy engines: many copies at once, and data in blocks",
+        "Use no if a profile must show only the program's kernels, or if the program occupies the whole device for long. Data in short blocks then becomes slow.";
     device_copier: Flag = "no",
-        "keep a kernel on the device that makes small copies in half the time of a copy engine",
-        "Use yes for programs that are bound by small messages between devices. cudaDeviceSynchronize and cudaFree then wait for the kernel, up to device_copier_lease.";
+        "keep a kernel resident on the device that makes small copies in half the time of a copy engine",
+        "Use yes for programs that are limited by the latency of small messages between devices. cudaDeviceSynchronize and cudaFree then wait for the kernel, up to device_copier_lease.";
     device_copier_lease: Time = "2ms",
-        "longest stay of the kernel for small copies; it stays away as long afterwards",
+        "longest run of the resident kernel for small copies; it then pauses for as long",
         "Longer leases serve more messages. cudaDeviceSynchronize and cudaFree may wait that long.";
     device_scratch_size: Size = "32M",
-        "device memory taken in each context that receives irregular blocks from irregular blocks",
-        "Kernels pack into it and unpack from it. With 0 such messages are staged, which is several times slower.";
+        "scratch memory in each device context that receives irregular blocks from irregular blocks",
+        "Kernels pack into it and unpack from it. With 0, such messages are staged, which is several times slower.";
     device_list_memory: Size = "64M",
-        "most device memory in each context for lists of irregular blocks that are sent again and again",
-        "Lists that find no room stay in host memory, where kernels read them more slowly.";
+        "most device memory in each context for lists of irregular blocks that are sent repeatedly",
+        "Further lists stay in host memory, where kernels read them more slowly.";
     device_ipc: Flag = "yes",
         "let processes of one node map each other's device memory",
-        "Use no where a container or a policy forbids it, to be spared the warning. Messages between devices are then staged.";
+        "Use no where a container or a policy forbids it, to avoid the warning. Messages between devices are then staged.";
     device_ipc_mappings: Count = "256",
-        "most allocations of other processes that stay mapped; the least recently used are closed",
-        "Raise it if a program sends from more buffers than that in turn. Opening a mapping costs 2 ms.";
+        "most device allocations of other processes that stay mapped; the least recently used are closed",
+        "Raise it if a program sends from more buffers in turn. Opening a mapping costs 2 ms.";
     device_ipc_bytes: Size = "64G",
         "most bytes of other processes' device memory that stay mapped",
-        "As device_ipc_mappings. Memory that its owner freed returns to the device only when peers have closed it.";
+        "See device_ipc_mappings. Freed memory returns to the device only when peers have closed their mappings.";
     device_costs: CostSource = "cached",
-        "where the costs of device copies come from: cached (files), measure (files, and what they lack is measured in the background) or default (built-in estimates)",
-        "Run `cableway info --measure` once on each node to fill the files. With measure, a background thread may delay the program's own driver calls for some milliseconds.";
+        "source of the costs of device copies: cached (files), measure (files; missing costs are measured in the background) or default (built-in estimates)",
+        "Run `cableway info --measure` once on each node to fill the files. With measure, a background thread may delay the program's driver calls by some milliseconds.";
     device_costs_folder: Text = "",
         "folder for measured device costs; empty means cableway/device-costs in XDG_CACHE_HOME or ~/.cache",
-        "Set it where home directories are read-only or shared between unlike clusters. Delete the files to have everything measured anew.";
+        "Set it where home directories are read-only or shared between different clusters. Delete the files to measure everything again.";
     device_invitations: Flag = "no",
         "tell senders the address of a posted device receive before the message is announced",
-        "No gain was measured so far (docs/decisions/004-invitations.md).";
+        "No gain has been measured (docs/decisions/004-invitations.md).";
     device_mapped_read_limit: Size = "0",
-        "largest copy from a device that the CPU makes by loads, where it can map device memory; 0: none",
-        "Needs driver 13.3 or gdrcopy; never tried on hardware, so a self-test runs at first use. 256 is a value to begin with.";
+        "largest copy from a device that the CPU makes by loads from mapped device memory; 0 disables it",
+        "Needs driver 13.3 or gdrcopy; never tested on hardware, so a self-test runs at first use. Start with 256.";
     device_mapped_write_limit: Size = "0",
-        "largest copy to a device that the CPU makes by stores, where it can map device memory; 0: none",
-        "As device_mapped_read_limit. 4K is a value to begin with.";
+        "largest copy to a device that the CPU makes by stores to mapped device memory; 0 disables it",
+        "See device_mapped_read_limit. Start with 4K.";
 
     pml_unexpected_limit: Size = "4M",
-        "bytes of messages without a posted receive that a peer may have here; beyond it their data stays with the sender",
+        "most bytes of unexpected messages from one peer; the data of further messages stays with the sender",
         "Raise it for programs that post receives late. Each peer may use that much host memory.";
     pml_spin: Count = "2000",
         "polls without an event before a waiting call yields the processor; 0 yields at once",
         "Lower it where ranks share processors with other programs. Ranks that outnumber the cores always yield.";
     pml_sleep_after: Count = "0",
-        "polls without an event before a waiting call sleeps until a transport has something; 0 never sleeps",
+        "polls without an event before a waiting call sleeps until a transport has an event; 0 never sleeps",
         "Works where all transports in use can wake the process: self, tcp, openib. A message that arrives during sleep takes some microseconds more.";
     peer_timeout: Time = "10s",
-        "time after which a peer that does not answer over the network counts as dead",
+        "time without an answer over the network after which a peer counts as dead",
         "Raise it on networks that lose packets for long. Requests to a dead peer fail that much later.";
     progress_thread: Flag = "no",
         "run a thread that moves messages while the program computes",
-        "It overlaps large transfers with computation. It occupies a core while messages are under way, and makes small messages slower.";
+        "It overlaps large transfers with computation. It occupies a core while messages are in flight, and makes small messages slower.";
 
     btl_sm_eager_limit: Size = "16K",
-        "largest message that is sent without a rendezvous over shared memory",
-        "A larger limit spares a handshake and costs one more copy and more memory for unexpected messages.";
+        "largest message that is sent eagerly over shared memory",
+        "A larger limit saves a handshake. It costs one more copy, and more memory for unexpected messages.";
     btl_sm_max_send_size: Size = "64K",
-        "data in the largest fragment that passes through the shared segment",
+        "largest fragment through the shared segment, without headers",
         "Larger fragments cost memory for each process and rarely gain speed.";
     btl_sm_single_copy: SingleCopy = "auto",
-        "how large messages are copied straight from one process's memory to another's: auto, cma or none",
+        "how large messages are copied directly from one process's memory to another's: auto, cma or none",
         "Use none where ranks must not read each other's memory. Large messages then cost two copies.";
     btl_sm_set_ptracer: Flag = "no",
         "let any process of this user attach to this one (PR_SET_PTRACER_ANY), so that single copy works under Yama",
-        "Yama exists to forbid that: use yes only where all of the user's processes are trusted.";
+        "Yama exists to forbid this. Use yes only if all of the user's processes are trusted.";
     btl_sm_socket_folder: Text = "",
-        "folder for the sockets by which processes of a node meet; empty means abstract sockets",
+        "folder for the sockets over which processes of a node connect; empty means abstract sockets",
         "Set it to a shared folder where ranks of one node run in different network namespaces. Otherwise they use tcp.";
 
     btl_tcp_eager_limit: Size = "64K",
-        "largest message that is sent without a rendezvous over tcp, its header included",
-        "A larger limit spares a round trip and costs memory for unexpected messages.";
+        "largest message that is sent eagerly over tcp, including its header",
+        "A larger limit saves a round trip, and costs memory for unexpected messages.";
     btl_tcp_if_include: Text = "",
-        "interfaces, or addresses as CIDR, to use, separated by commas; empty means all but the excluded ones",
+        "interfaces to use, by name or CIDR address, separated by commas; empty means all except the excluded ones",
         "Set it on hosts with several networks, and wherever the network is not trusted.";
     btl_tcp_if_exclude: Text = "",
-        "interfaces, or addresses as CIDR, not to use, separated by commas; not together with btl_tcp_if_include",
+        "interfaces not to use, by name or CIDR address, separated by commas; not together with btl_tcp_if_include",
         "Exclude bridges of containers and virtual machines, which have the same address on every host.";
     btl_tcp_links: Count = "1",
         "connections for each pair of interfaces",
         "Two or more help where one connection does not fill the network. Each costs descriptors and buffers for every peer.";
     btl_tcp_port_min: Count = "0",
         "first port to listen on; 0 lets the system choose",
-        "Set it, with btl_tcp_port_range, to what a firewall lets through.";
+        "Set it and btl_tcp_port_range to the ports that a firewall allows.";
     btl_tcp_port_range: Count = "1000",
-        "number of ports from btl_tcp_port_min on that may be tried",
-        "At least as many as ranks on a node.";
+        "number of ports to try, starting at btl_tcp_port_min",
+        "Use at least the number of ranks on a node.";
     btl_tcp_sndbuf: Size = "0",
-        "socket send buffer; 0 leaves it to the system",
-        "The system adapts its buffers. Set it only where a long fat network needs more than the system's maximum.";
+        "size of the socket send buffer; 0 lets the system choose",
+        "The system adapts its buffers. Set it only for networks of high bandwidth and latency that need more than the system's maximum.";
     btl_tcp_rcvbuf: Size = "0",
-        "socket receive buffer; 0 leaves it to the system",
-        "As btl_tcp_sndbuf.";
+        "size of the socket receive buffer; 0 lets the system choose",
+        "See btl_tcp_sndbuf.";
     btl_tcp_family: Families = "both",
         "address families of connections: both, ipv4 or ipv6",
-        "Restrict it where one of the two is misconfigured.";
+        "Restrict it where one family is misconfigured.";
 
     btl_openib_eager_limit: Size = "12K",
-        "largest message that is sent without a rendezvous over verbs, its header included",
+        "largest message that is sent eagerly over verbs, including its header",
         "A larger limit needs receive buffers of that size.";
     btl_openib_receive_queues: Text = "S,64K,256,64,32",
-        "receive queues, in growing sizes, separated by colons: S,SIZE,NUMBER,LOW,WINDOW (shared) or P,SIZE,NUMBER,LOW,WINDOW (for each peer)",
-        "A message goes to the first queue whose buffers hold it. Below LOW free shared buffers, messages are not kept in them. WINDOW is how many messages of one peer may wait; LOW and WINDOW may be left out. librdmacm uses the last queue alone. The list must be the same in all processes.";
+        "receive queues by growing size, separated by colons: S,SIZE,NUMBER,LOW,WINDOW (shared) or P,SIZE,NUMBER,LOW,WINDOW (per peer)",
+        "A message uses the first queue with large enough buffers. With fewer than LOW free shared buffers, messages are copied out at once. WINDOW is the number of messages from one peer that may wait. LOW and WINDOW are optional. librdmacm uses only the last queue. The list must be the same in all processes.";
     btl_openib_min_rdma_size: Size = "64K",
-        "smallest message that the NIC moves from buffer to buffer by RDMA",
-        "Below it messages are copied through receive buffers. Registration makes RDMA slow for small messages.";
+        "smallest message that the NIC moves between user buffers by RDMA",
+        "Smaller messages are copied through receive buffers, because registration makes RDMA slow for them.";
     btl_openib_get: Flag = "yes",
-        "let the receiver's NIC read large messages; otherwise the sender's NIC writes them",
-        "Use no on NICs that read slowly. Each message then registers memory anew.";
+        "let the receiver's NIC read large messages (RDMA read); otherwise the sender's NIC writes them",
+        "Use no on NICs that read slowly. Each message then registers memory again.";
     btl_openib_registration_cache: Size = "1G",
-        "bytes of the program's memory that stay registered after a transfer, and as many of device memory",
-        "At most half of what may be locked. 0 registers for each transfer.";
+        "most bytes of host memory that stay registered after a transfer, and the same for device memory",
+        "Use at most half of the memory lock limit. With 0, each transfer registers its memory.";
     btl_openib_want_fork_support: Flag = "yes",
         "keep registered memory from forked children on kernels before 5.12",
-        "A child that touches such a page before it executes another program ends. Memory of hugetlbfs needs RDMAV_HUGEPAGES_SAFE=1 in the environment.";
+        "A child that accesses such a page before it executes another program is killed. Memory of hugetlbfs needs RDMAV_HUGEPAGES_SAFE=1 in the environment.";
     btl_openib_gpudirect: GpuDirect = "auto",
         "how the NIC accesses device memory (GPUDirect RDMA): auto, dmabuf, peer_memory or off",
         "Use off if device data arrives late or wrong on a platform without PCI Express ordering between GPU and NIC. Everything is then staged.";
     btl_openib_gpudirect_limit: Size = "128K",
         "largest message from or to device memory that the NIC moves itself",
-        "Many machines let the NIC read device memory slowly. Raise it where GPU and NIC hang on one PCI Express switch.";
+        "Many machines let the NIC read device memory slowly. Raise it where GPU and NIC are connected to one PCI Express switch.";
     btl_openib_if_include: Text = "",
-        "devices to use, as DEVICE or DEVICE:PORT, separated by commas; empty means all but the excluded ones",
-        "Set it where the nearest and fastest ports are not the wanted ones.";
+        "devices to use, as DEVICE or DEVICE:PORT, separated by commas; empty means all except the excluded ones",
+        "Set it where the nearest and fastest ports are not the right ones.";
     btl_openib_if_exclude: Text = "",
         "devices not to use, as DEVICE or DEVICE:PORT, separated by commas; not together with btl_openib_if_include",
-        "As btl_openib_if_include.";
+        "See btl_openib_if_include.";
     btl_openib_max_btls: Count = "4",
-        "most ports to use, each on a network of its own; 16 at most",
-        "The best port that both processes are on carries messages; the others stand by.";
+        "number of ports to use, each on a different network; at most 16",
+        "The best port that reaches the peer carries messages. The others are used after a failure.";
     btl_openib_gid_index: Text = "auto",
         "index of the port's address in its GID table; auto prefers RoCE v2, then IPv4, then addresses that are not link-local",
-        "Set it where a fabric wants a certain RoCE version or VLAN.";
+        "Set it where a fabric requires a certain RoCE version or VLAN.";
     btl_openib_connection_manager: Text = "auto",
         "how connections are made: auto, datagrams, or rdmacm (librdmacm)",
-        "auto takes datagrams, and rdmacm where the device has none (iWARP). rdmacm needs an IP address on the port and finds its way through routers.";
+        "auto uses datagrams, and rdmacm where the device has none (iWARP). rdmacm needs an IP address on the port, and works across routers.";
     btl_openib_ib_pkey_val: Text = "",
-        "partition to use, by its key (P_Key), such as 0x8001; empty means the one at btl_openib_pkey_index",
-        "The highest bit, that of full members, does not matter.";
+        "partition to use, by its key (P_Key), such as 0x8001; empty means the entry at btl_openib_pkey_index",
+        "The highest bit (full membership) is ignored.";
     btl_openib_pkey_index: Count = "0",
-        "partition to use, by the place of its key in the port's table",
-        "Prefer btl_openib_ib_pkey_val: places differ between hosts.";
+        "partition to use, by the index of its key in the port's P_Key table",
+        "Prefer btl_openib_ib_pkey_val: indexes differ between hosts.";
     btl_openib_allow_different_subnets: Flag = "no",
-        "also reach peers to which no route is known",
-        "Over InfiniBand it needs rdmacm, which asks for the way through routers. Connections that no route serves fail after a while.";
+        "connect to peers on other subnets even if no route is known",
+        "Over InfiniBand it needs rdmacm, which resolves the path across routers. Connections without a route fail after a timeout.";
     btl_openib_service_level: Count = "0",
-        "service level of connections (InfiniBand), or their priority (RoCE); 0 leaves it to rdmacm where that connects",
-        "Set it to what the fabric's administrator assigns.";
+        "service level (InfiniBand) or priority (RoCE) of connections; with 0, rdmacm chooses where it is used",
+        "Set it to the value that the fabric's administrator assigns.";
     btl_openib_traffic_class: Count = "0",
-        "traffic class of connections (RoCE, iWARP, InfiniBand between subnets); 0 leaves it to rdmacm where that connects",
-        "Set it to what the fabric's administrator assigns.";
+        "traffic class of connections (RoCE, iWARP, InfiniBand between subnets); with 0, rdmacm chooses where it is used",
+        "Set it to the value that the fabric's administrator assigns.";
     btl_openib_ib_timeout: Count = "0",
-        "a device sends again after 4.096 us times two to this power; 0 chooses by peer_timeout",
-        "A shorter time notices dead peers earlier and takes busy ones for dead.";
+        "local ACK timeout: a NIC resends after 4.096 us times two to this power; 0 derives it from peer_timeout",
+        "A shorter time detects dead peers earlier, but also takes busy peers for dead.";
     btl_openib_ib_retry_count: Count = "6",
-        "number of times that a device sends again before it gives the peer up",
-        "soft-RoCE takes 7 for never giving up.";
+        "number of times that a NIC resends before the connection fails",
+        "soft-RoCE never gives up with 7.";
 }
 internal {
-    device_chunk_size: Size = "2M", "size of the largest pieces in which a large device message is staged";
+    device_chunk_size: Size = "2M", "size of the largest pieces of a large device message that is staged";
     device_chunks: Count = "8", "pieces of a staged device message in flight for each direction";
     device_batch_size: Size = "512K", "bytes of pieces that are staged together";
-    device_landing_patience: Time = "20us", "time for the words of a small copy to land before the driver is asked; 0s: ask at once";
+    device_landing_patience: Time = "20us", "time to wait for the last words of a small copy before querying the driver; 0s queries at once";
     device_kernel_patience: Time = "200us", "time after which a kernel that has not started is revoked";
-    device_kernel_limit: Size = "256K", "largest average size of copies that one kernel makes together, where no costs were measured";
+    device_kernel_limit: Size = "256K", "largest average size of copies that one kernel makes together, if no costs were measured";
     device_copier_idle: Time = "200us", "time without a copy after which the resident copier ends";
-    device_pack_latency: Time = "4us", "time that a kernel takes longer to pack than a copy engine to copy one run";
+    device_pack_latency: Time = "4us", "time that a packing kernel takes longer than a copy of one run by a copy engine";
     device_ipc_pool_size: Size = "16K", "smallest message of an exportable pool's memory that is mapped";
-    device_ipc_open_size: Size = "96M", "smallest message that maps its allocation at first sight";
+    device_ipc_open_size: Size = "96M", "smallest message that maps its allocation at first use";
     device_staged_latency: Time = "19us", "estimate: a small staged message between devices";
     device_staged_rate: Size = "45G", "estimate: bytes a second of large staged messages";
     device_direct_latency: Time = "10us", "estimate: a small message that the receiver copies, its handshake included";
     device_direct_rate: Size = "350G", "estimate: bytes a second of one copy between devices";
     device_push_latency: Time = "10us", "estimate: a small message that the sender copies, its handshake included";
-    device_push_limit: Size = "1M", "largest message that the sender copies where both ways cost the same";
-    device_turn_latency: Time = "150us", "estimate: a copy on a device on which several processes take turns";
-    pml_early_messages: Count = "1000000", "messages that one peer may have here for communicators that do not exist yet";
+    device_push_limit: Size = "1M", "largest message that the sender copies if copies by the sender and the receiver cost the same";
+    device_turn_latency: Time = "150us", "estimate: a copy on a device that several processes share in turn";
+    pml_early_messages: Count = "1000000", "most messages from one peer for communicators that do not exist here yet";
     pml_pipeline_depth: Count = "8", "fragments of a rendezvous message in flight";
-    pml_offer_window: Size = "256K", "bytes of a rendezvous message that its sender is offered at a time";
+    pml_offer_window: Size = "256K", "bytes of a rendezvous message that the receiver offers to the sender at a time";
     pml_offer_patience: Count = "100", "polls after which an unclaimed offer is withdrawn";
-    btl_self_eager_limit: Size = "1K", "largest message to oneself that is copied at once";
-    btl_sm_streaming_limit: Size = "8K", "smallest message that is stored into a fragment past the caches";
+    btl_self_eager_limit: Size = "1K", "largest message of a process to itself that is copied at once";
+    btl_sm_streaming_limit: Size = "8K", "smallest message that is written into a fragment by non-temporal stores";
     btl_sm_fast_box_size: Size = "16K", "size of a fast box";
     btl_sm_fast_boxes: Count = "32", "peers that may have a fast box";
     btl_sm_fast_box_threshold: Count = "16", "messages to a peer before it gets a fast box";
-    btl_sm_inline_limit: Size = "256", "largest message, header included, that is copied into a fast box";
-    btl_sm_fragments: Count = "64", "fragments for eager messages in a segment at first";
+    btl_sm_inline_limit: Size = "256", "largest message, including its header, that is copied into a fast box";
+    btl_sm_fragments: Count = "64", "initial number of eager fragments in a segment";
     btl_sm_single_copy_limit: Size = "16K", "smallest message that is moved by single copy";
     btl_tcp_max_send_size: Size = "128K", "largest fragment over tcp";
     btl_tcp_nodelay: Flag = "yes", "send small segments at once (TCP_NODELAY)";
-    btl_tcp_retained_limit: Size = "64M", "received bytes that may wait in the transport's buffers for devices to copy them";
-    btl_openib_cq_size: Count = "8192", "completions that may wait";
-    btl_openib_send_depth: Count = "15", "work requests under way on one connection";
-    btl_openib_max_inline: Size = "48", "largest message that is written into the work request itself";
-    btl_openib_min_rnr_timer: Count = "12", "how long a sender waits that found no receive buffer, as verbs number it; 12 is 0.64 ms";
-    btl_openib_gpudirect_sysfs: Text = "/sys", "where the kernel shows its modules";
+    btl_tcp_retained_limit: Size = "64M", "most received bytes that wait in the transport's buffers for copies to devices";
+    btl_openib_cq_size: Count = "8192", "length of a completion queue";
+    btl_openib_send_depth: Count = "15", "work requests in flight on one connection";
+    btl_openib_max_inline: Size = "48", "largest message that is sent inline in the work request";
+    btl_openib_min_rnr_timer: Count = "12", "RNR timer in the encoding of verbs: the sender's wait if the receiver has no buffer; 12 is 0.64 ms";
+    btl_openib_gpudirect_sysfs: Text = "/sys", "folder in which the kernel lists its modules";
 }
 }

@@ -2,14 +2,14 @@ use loom::sync::Arc;
 
 use super::*;
 
-/// A request: nothing, or whom to wake, or done.
+/// A request: empty, or the sleeper to wake, or done.
 #[derive(Default)]
 struct Event(AtomicUsize);
 
 impl Event {
     const DONE: usize = 1;
 
-    /// In a poll: another thread may be about to say that it is done.
+    /// Marks the event in a poll, and yields as another thread may do at that point.
     fn found(&self) {
         self.happen();
         thread::yield_now();
@@ -38,9 +38,9 @@ fn model(scenario: impl Fn() + Send + Sync + 'static) {
     bounded.check(scenario);
 }
 
-/// Each thread finds its own event when it polls, and no other: who sleeps depends on being called.
+/// Each thread finds only its own event when it polls. So a sleeper depends on being called.
 #[test]
-fn loom_who_leaves_calls_the_next() {
+fn loom_a_leaving_poller_calls_the_next() {
     model(|| {
         let shared = Arc::new((Watch::new(), Event::default(), Event::default()));
         let second = thread::spawn({
@@ -53,9 +53,9 @@ fn loom_who_leaves_calls_the_next() {
     });
 }
 
-/// Who polls finds the other's event, too, before or after its own.
+/// The poller also finds the other thread's event, before or after its own.
 #[test]
-fn loom_who_polls_wakes_the_others() {
+fn loom_the_poller_wakes_the_others() {
     for other_first in [true, false] {
         model(move || {
             let shared = Arc::new((Watch::new(), Event::default(), Event::default()));
@@ -74,9 +74,9 @@ fn loom_who_polls_wakes_the_others() {
     }
 }
 
-/// Who was called, but is done already, calls another one that sleeps.
+/// A called sleeper that is done already calls another sleeper.
 #[test]
-fn loom_a_call_in_vain_is_passed_on() {
+fn loom_a_needless_call_is_passed_on() {
     model(|| {
         let shared = Arc::new((Watch::new(), Event::default(), Event::default(), Event::default()));
         let done_by_another = thread::spawn({

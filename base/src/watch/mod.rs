@@ -1,12 +1,12 @@
-//! Threads that wait, of which one polls for all.
+//! Lets one of several waiting threads poll for all of them.
 //!
-//! A thread that polls keeps its processor from those that have work, perhaps from the very one whose message is there.
-//! So the first thread that comes to wait has the watch: it polls until what it waits for is done. Whoever comes meanwhile
-//! sleeps, until what it waits for is done or the watch is its own: who leaves it wakes one of them to take it. Until that
-//! one runs, the next to come may have the watch, so that a thread that soon waits again need not change places with one
-//! that has nothing to do.
+//! A polling thread occupies a processor that another thread may need, perhaps the thread whose message has arrived.
+//! Therefore only the first waiting thread becomes the poller: it polls until its own event. Threads that arrive later
+//! sleep until their event, or until they become the poller. A poller that stops wakes one sleeper to replace it. Until
+//! that sleeper runs, a newly arriving thread may become the poller. So a thread that soon waits again need not change
+//! places with a thread that has nothing to do.
 //!
-//! Who is woken owes nothing to who woke it: a [`Sleeper`] is touched for the last time before its thread can go on.
+//! A thread that wakes another one accesses its [`Sleeper`] for the last time before that thread can continue.
 
 use std::cell::UnsafeCell;
 use std::ptr::NonNull;
@@ -24,22 +24,22 @@ use loom::{
 };
 
 const AWAKE: u32 = 0;
-/// The thread's handle is there; who ends the wait must wake it.
+/// The thread's handle is stored. The thread that ends the wait must wake it.
 const ASLEEP: u32 = 1;
 const DONE: u32 = 2;
 
-/// One wait of one thread. It lies still, and lives until it [is done](Self::is_done), or until nobody can
-/// [`wake`](Self::wake) it any more.
+/// One wait of one thread. It must not move, and must live until it [is done](Self::is_done) or until no thread can
+/// [`wake`](Self::wake) it.
 pub struct Sleeper {
     state: AtomicU32,
-    /// It was woken to take the watch. Written under the crew's lock.
+    /// The sleeper was woken to become the poller. Written under the lock.
     called: AtomicBool,
     /// Written before `state` becomes `ASLEEP`.
     thread: UnsafeCell<Option<Thread>>,
 }
 
-// SAFETY: the handle is written by the waiting thread before others look at it: under the crew's lock, and before the
-// state says so.
+// SAFETY: the waiting thread writes the handle before others read it: before it releases the lock, and before `state`
+// becomes `ASLEEP`.
 unsafe impl Sync for Sleeper {}
 
 impl Default for Sleeper {
@@ -49,7 +49,7 @@ impl Default for Sleeper {
 }
 
 impl Sleeper {
-    /// Of a wait that is about to begin.
+    /// Makes the state of a wait that is about to begin.
     #[cfg(not(all(test, loom)))]
     pub const fn new() -> Self {
         Sleeper { state: AtomicU32::new(AWAKE), called: AtomicBool::new(false), thread: UnsafeCell::new(None) }
@@ -60,24 +60,24 @@ impl Sleeper {
         Sleeper { state: AtomicU32::new(AWAKE), called: AtomicBool::new(false), thread: UnsafeCell::new(None) }
     }
 
-    /// Whether what it waits for is done.
+    /// Returns whether the event has happened.
     #[inline]
     pub fn is_done(&self) -> bool {
         self.state.load(Acquire) == DONE
     }
 
-    /// Ends the wait: what it was for is done. Answers whether a thread had to be woken.
+    /// Ends the wait because the event has happened. Returns whether a thread had to be woken.
     ///
     /// # Safety
-    /// `this` is valid until this call makes it done. Called once.
+    /// `this` must stay valid until this call marks it as done. Call this once.
     #[inline]
     pub unsafe fn wake(this: NonNull<Sleeper>) -> bool {
-        // SAFETY: the caller's promise; this borrow is not used once the state says that it is done.
+        // SAFETY: the caller's promise. This borrow is not used after the state becomes `DONE`.
         let sleeper = unsafe { this.as_ref() };
         if sleeper.state.compare_exchange(AWAKE, DONE, AcqRel, Acquire).is_ok() {
             return false;
         }
-        // SAFETY: it sleeps, so the handle is there and nobody writes it.
+        // SAFETY: the thread sleeps, so the handle is stored, and no thread writes it.
         let thread = unsafe { (*sleeper.thread.get()).clone() };
         sleeper.state.store(DONE, Release);
         if let Some(thread) = thread {
@@ -89,29 +89,29 @@ impl Sleeper {
 
 /// The threads that wait for one source of events.
 pub struct Watch {
-    crew: Mutex<Crew>,
-    /// How many sleep.
+    waiters: Mutex<Waiters>,
+    /// The number of sleeping threads.
     sleeping: AtomicUsize,
 }
 
-struct Crew {
-    /// Who polls.
-    watch: Option<Name>,
-    /// One of the sleepers was called, and has not come yet.
+struct Waiters {
+    /// The thread that polls.
+    poller: Option<ThreadName>,
+    /// A sleeper was called to become the poller, and has not run yet.
     called: bool,
-    /// Who sleeps, the first to come first. Each is valid while it is in here: it takes itself out.
+    /// The sleepers, in the order of arrival. Each is valid while it is in the list, because it removes itself.
     asleep: Vec<NonNull<Sleeper>>,
 }
 
-// SAFETY: sleepers may be looked at by any thread.
-unsafe impl Send for Crew {}
+// SAFETY: any thread may access a sleeper.
+unsafe impl Send for Waiters {}
 
 impl Watch {
-    /// Nobody waits.
+    /// Makes a watch without waiting threads.
     #[cfg(not(all(test, loom)))]
     pub const fn new() -> Self {
         Watch {
-            crew: Mutex::new(Crew { watch: None, called: false, asleep: Vec::new() }),
+            waiters: Mutex::new(Waiters { poller: None, called: false, asleep: Vec::new() }),
             sleeping: AtomicUsize::new(0),
         }
     }
@@ -119,36 +119,36 @@ impl Watch {
     #[cfg(all(test, loom))]
     fn new() -> Self {
         Watch {
-            crew: Mutex::new(Crew { watch: None, called: false, asleep: Vec::new() }),
+            waiters: Mutex::new(Waiters { poller: None, called: false, asleep: Vec::new() }),
             sleeping: AtomicUsize::new(0),
         }
     }
 
-    /// Whether threads sleep that the one with the watch polls for.
+    /// Returns whether other threads sleep while the poller polls for them.
     #[inline]
     pub fn others_sleep(&self) -> bool {
         self.sleeping.load(Relaxed) != 0
     }
 
-    /// Waits until the sleeper is done, or `enough` answers true, which is asked whenever [`rouse`](Self::rouse) was
-    /// called. Whoever has the watch calls `poll` again and again. A thread that comes to wait out of its own `poll` has
-    /// the watch already, and polls.
+    /// Waits until the sleeper is done or `enough` returns true. [`rouse`](Self::rouse) makes every waiting thread call
+    /// `enough` again. The poller calls `poll` repeatedly. A thread that waits within its own `poll` is the poller
+    /// already, and polls.
     pub fn wait(&self, sleeper: &Sleeper, enough: impl Fn() -> bool, mut poll: impl FnMut()) {
         let over = || sleeper.is_done() || enough();
         if over() {
             return;
         }
-        match self.come(sleeper) {
-            Duty::Watch => {}
-            Duty::Nested => {
+        match self.join(sleeper) {
+            Role::Poll => {}
+            Role::Nested => {
                 while !over() {
                     poll();
                 }
                 return;
             }
-            Duty::Sleep => loop {
+            Role::Sleep => loop {
                 if over() {
-                    self.rise(sleeper);
+                    self.withdraw(sleeper);
                     return;
                 }
                 if !sleeper.called.load(Acquire) {
@@ -164,88 +164,89 @@ impl Watch {
         }
     }
 
-    /// Has everybody who waits ask whether it is enough.
+    /// Makes all waiting threads call their `enough` again.
     pub fn rouse(&self) {
-        for sleeper in &self.crew.lock().asleep {
-            // SAFETY: it is in the list, so it is valid; its handle was written before it came there, and not since.
+        for sleeper in &self.waiters.lock().asleep {
+            // SAFETY: a sleeper in the list is valid, and its handle was written before it entered the list.
             if let Some(thread) = unsafe { &*sleeper.as_ref().thread.get() } {
                 thread.unpark();
             }
         }
     }
 
-    fn come(&self, sleeper: &Sleeper) -> Duty {
+    fn join(&self, sleeper: &Sleeper) -> Role {
         let here = here();
-        let mut crew = self.crew.lock();
-        match crew.watch {
+        let mut waiters = self.waiters.lock();
+        match waiters.poller {
             None => {
-                crew.watch = Some(here);
-                Duty::Watch
+                waiters.poller = Some(here);
+                Role::Poll
             }
-            Some(watch) if watch == here => Duty::Nested,
+            Some(poller) if poller == here => Role::Nested,
             Some(_) => {
-                // SAFETY: it is this thread's, and nobody looks at the handle yet.
+                // SAFETY: the sleeper belongs to this thread, and no other thread reads the handle yet.
                 unsafe { *sleeper.thread.get() = Some(thread::current()) };
-                crew.asleep.push(NonNull::from(sleeper));
-                self.sleeping.store(crew.asleep.len(), Relaxed);
-                drop(crew);
-                // If it is done by now, it stays so.
+                waiters.asleep.push(NonNull::from(sleeper));
+                self.sleeping.store(waiters.asleep.len(), Relaxed);
+                drop(waiters);
+                // This fails if the sleeper is done, which is final.
                 let _ = sleeper.state.compare_exchange(AWAKE, ASLEEP, AcqRel, Acquire);
-                Duty::Sleep
+                Role::Sleep
             }
         }
     }
 
-    /// Whether a sleeper that was called has the watch now; it sleeps on if another one came before it.
+    /// Makes a called sleeper the poller. Returns false, and lets it sleep on, if another thread is the poller already.
     fn take_over(&self, sleeper: &Sleeper) -> bool {
-        let mut crew = self.crew.lock();
+        let mut waiters = self.waiters.lock();
         sleeper.called.store(false, Relaxed);
-        crew.called = false;
-        if crew.watch.is_some() {
+        waiters.called = false;
+        if waiters.poller.is_some() {
             return false;
         }
-        crew.watch = Some(here());
-        self.remove(&mut crew, sleeper);
+        waiters.poller = Some(here());
+        self.remove(&mut waiters, sleeper);
         true
     }
 
-    /// Takes a sleeper out of the list, for which the wait is over.
-    fn rise(&self, sleeper: &Sleeper) {
-        let mut crew = self.crew.lock();
-        self.remove(&mut crew, sleeper);
+    /// Removes a sleeper whose wait is over.
+    fn withdraw(&self, sleeper: &Sleeper) {
+        let mut waiters = self.waiters.lock();
+        self.remove(&mut waiters, sleeper);
         if sleeper.called.load(Relaxed) {
-            crew.called = false;
-            if crew.watch.is_none() {
-                Self::call(&mut crew);
+            waiters.called = false;
+            if waiters.poller.is_none() {
+                Self::call(&mut waiters);
             }
         }
     }
 
-    /// Ends this thread's watch.
+    /// Ends this thread's role as the poller.
     fn leave(&self) {
-        let mut crew = self.crew.lock();
-        crew.watch = None;
-        Self::call(&mut crew);
+        let mut waiters = self.waiters.lock();
+        waiters.poller = None;
+        Self::call(&mut waiters);
     }
 
-    /// Wakes who sleeps longest to take the watch, if anybody sleeps and none was called already.
-    fn call(crew: &mut Crew) {
-        if crew.called {
+    /// Wakes the longest sleeper to become the poller, unless another one was called already.
+    fn call(waiters: &mut Waiters) {
+        if waiters.called {
             return;
         }
-        // SAFETY: they are in the list, so they are valid; a handle is written before its sleeper comes there, and not since.
-        let sleepers = crew.asleep.iter().map(|sleeper| unsafe { (sleeper.as_ref(), &*sleeper.as_ref().thread.get()) });
+        // SAFETY: sleepers in the list are valid, and their handles were written before they entered the list.
+        let sleepers =
+            waiters.asleep.iter().map(|sleeper| unsafe { (sleeper.as_ref(), &*sleeper.as_ref().thread.get()) });
         let next = sleepers.into_iter().find(|(sleeper, _)| !sleeper.is_done());
         if let Some((sleeper, Some(thread))) = next {
             sleeper.called.store(true, Release);
             thread.unpark();
-            crew.called = true;
+            waiters.called = true;
         }
     }
 
-    fn remove(&self, crew: &mut Crew, sleeper: &Sleeper) {
-        crew.asleep.retain(|other| !std::ptr::eq(other.as_ptr(), sleeper));
-        self.sleeping.store(crew.asleep.len(), Relaxed);
+    fn remove(&self, waiters: &mut Waiters, sleeper: &Sleeper) {
+        waiters.asleep.retain(|other| !std::ptr::eq(other.as_ptr(), sleeper));
+        self.sleeping.store(waiters.asleep.len(), Relaxed);
     }
 }
 
@@ -255,27 +256,27 @@ impl Default for Watch {
     }
 }
 
-enum Duty {
-    Watch,
+enum Role {
+    Poll,
     Sleep,
-    /// This thread polls already, further up.
+    /// This thread polls already, in an outer call.
     Nested,
 }
 
-/// What a thread is known by here.
+/// Identifies a thread.
 #[cfg(not(all(test, loom)))]
-type Name = usize;
+type ThreadName = usize;
 
 #[cfg(not(all(test, loom)))]
-fn here() -> Name {
+fn here() -> ThreadName {
     crate::lock::this_thread()
 }
 
 #[cfg(all(test, loom))]
-type Name = thread::ThreadId;
+type ThreadName = thread::ThreadId;
 
 #[cfg(all(test, loom))]
-fn here() -> Name {
+fn here() -> ThreadName {
     thread::current().id()
 }
 
@@ -290,7 +291,7 @@ impl<F: FnMut()> Drop for OnDrop<F> {
 #[cfg(not(all(test, loom)))]
 use parking_lot::Mutex;
 
-/// With the face of the other.
+/// Has the interface of `parking_lot::Mutex`.
 #[cfg(all(test, loom))]
 struct Mutex<T>(loom::sync::Mutex<T>);
 

@@ -2,9 +2,9 @@ use std::sync::atomic::AtomicUsize;
 
 use super::*;
 
-/// Events that threads wait for come in any order, while whoever has the watch looks for them.
+/// Events occur in any order while the poller looks for them.
 #[test]
-fn everybody_is_woken_whoever_polls() {
+fn every_thread_is_woken_whichever_polls() {
     const THREADS: usize = 6;
     const ROUNDS: usize = 500;
     let watch = Watch::new();
@@ -14,7 +14,7 @@ fn everybody_is_woken_whoever_polls() {
         let turn = polls.fetch_add(1, Relaxed);
         let woken = waiting[turn * 5 % THREADS].lock().take();
         if let Some(sleeper) = woken.and_then(|address| NonNull::new(address as *mut Sleeper)) {
-            // SAFETY: its thread waits for this, which happens once.
+            // SAFETY: its thread waits, and it is woken once.
             unsafe { Sleeper::wake(sleeper) };
         }
     };
@@ -34,7 +34,7 @@ fn everybody_is_woken_whoever_polls() {
 }
 
 #[test]
-fn who_is_roused_may_leave_and_the_watch_goes_on() {
+fn a_roused_thread_may_leave_and_the_watch_continues() {
     let watch = Watch::new();
     let (enough, polling) = (AtomicBool::new(false), AtomicBool::new(false));
     std::thread::scope(|scope| {
@@ -60,7 +60,7 @@ fn who_is_roused_may_leave_and_the_watch_goes_on() {
         || false,
         || {
             polls += 1;
-            // SAFETY: it is valid, and this happens once.
+            // SAFETY: it is valid, and woken once.
             assert!(!unsafe { Sleeper::wake(NonNull::from(&sleeper)) }, "who has the watch is awake");
         },
     );
@@ -68,7 +68,7 @@ fn who_is_roused_may_leave_and_the_watch_goes_on() {
 }
 
 #[test]
-fn who_waits_while_it_polls_polls() {
+fn a_wait_within_a_poll_polls() {
     let watch = Watch::new();
     let (outer, inner) = (Sleeper::new(), Sleeper::new());
     watch.wait(

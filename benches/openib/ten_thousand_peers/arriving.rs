@@ -1,5 +1,5 @@
-//! Messages of many senders to one process at once, whose receive buffers they share: where there is none, the receiver's
-//! device says so (RNR), and the sender's waits before it tries again.
+//! Simulates messages of many senders to one process at once. The senders share its receive buffers. Without a free
+//! buffer, the receiver's device answers RNR, and the sender's device waits before it tries again.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -7,40 +7,40 @@ use std::time::Duration;
 
 use crate::random::Random;
 
-/// What is sent, and what the receiver and its link are taken to be.
+/// The traffic, and the assumed receiver and link.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Incast {
     pub(crate) senders: u32,
-    /// Messages of each sender, which it has room to send.
+    /// Messages of each sender, which sends them without waiting for credits.
     pub(crate) messages: u32,
-    /// Of a message, in bytes.
+    /// Bytes in a message.
     pub(crate) size: u64,
     /// Shared receive buffers.
     pub(crate) buffers: u32,
-    /// Bytes a second, of the receiver's link.
+    /// Bytes a second of the receiver's link.
     pub(crate) link: u64,
-    /// One way.
+    /// Latency in one direction.
     pub(crate) latency: Duration,
-    /// To hand up a message and to post its buffer again, beside the copy.
+    /// Time to deliver a message and to post its buffer again, without the copy.
     pub(crate) handle: Duration,
-    /// Bytes a second, at which the receiver copies messages out of their buffers.
+    /// Bytes a second at which the receiver copies messages out of their buffers.
     pub(crate) copy: u64,
-    /// What a sender waits that found no buffer.
+    /// Wait of a sender after an RNR answer.
     pub(crate) pause: Duration,
-    /// Within which senders begin.
+    /// Period within which senders start.
     pub(crate) skew: Duration,
 }
 
-/// What came of it.
+/// The result of a simulation.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Arrived {
-    /// Until the last message is handed up.
+    /// Time until the last message is delivered.
     pub(crate) last: Duration,
-    /// If the link, or the receiver where that is slower, were never idle.
+    /// Time if the link, or the receiver where it is slower, were never idle.
     pub(crate) ideal: Duration,
-    /// Messages that found no buffer, each time that they came.
+    /// Deliveries that failed for lack of a buffer. A message may count several times.
     pub(crate) refused: u64,
-    /// Most buffers that were full at a time.
+    /// Most buffers that were full at one time.
     pub(crate) most: u32,
 }
 
@@ -48,13 +48,13 @@ pub(crate) struct Arrived {
 enum Event {
     /// A sender's next message leaves.
     Leaves(u32),
-    /// It reaches the receiver's device.
-    Comes(u32),
-    /// The receiver has handed one up.
+    /// The message reaches the receiver's device.
+    Arrives(u32),
+    /// The receiver has delivered a message.
     Handled,
 }
 
-/// Has the messages arrive. A sender keeps their order: while it waits, none of its others leave.
+/// Simulates the arrival of the messages. A sender keeps their order: while one waits, no later one leaves.
 pub(crate) fn simulate(incast: &Incast, seed: u64) -> Arrived {
     let nanoseconds = |bytes: u64, rate: u64| bytes * 1_000_000_000 / rate;
     let (wire, copy) = (nanoseconds(incast.size, incast.link), nanoseconds(incast.size, incast.copy));
@@ -72,15 +72,15 @@ pub(crate) fn simulate(incast: &Incast, seed: u64) -> Arrived {
     while let Some(Reverse((now, event))) = events.pop() {
         match event {
             Event::Leaves(sender) => {
-                // The last link takes one message after the other.
+                // The last link carries one message after the other.
                 link_free = link_free.max(now + latency) + wire;
-                events.push(Reverse((link_free, Event::Comes(sender))));
+                events.push(Reverse((link_free, Event::Arrives(sender))));
             }
-            Event::Comes(sender) if full == incast.buffers => {
+            Event::Arrives(sender) if full == incast.buffers => {
                 arrived.refused += 1;
                 events.push(Reverse((now + latency + pause, Event::Leaves(sender))));
             }
-            Event::Comes(sender) => {
+            Event::Arrives(sender) => {
                 full += 1;
                 waiting += 1;
                 arrived.most = arrived.most.max(full);
@@ -90,7 +90,7 @@ pub(crate) fn simulate(incast: &Incast, seed: u64) -> Arrived {
                 let left = &mut left[sender as usize];
                 *left -= 1;
                 if *left != 0 {
-                    // Its link is not what is scarce.
+                    // The sender's own link is not the bottleneck.
                     events.push(Reverse((now, Event::Leaves(sender))));
                 }
             }

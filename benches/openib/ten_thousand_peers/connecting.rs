@@ -1,5 +1,4 @@
-//! Processes that connect to each other, by the transport's own handshake, over a network and on machines that are not
-//! there.
+//! Simulates processes that connect to each other by the transport's own handshake. Network and machines are simulated.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -11,11 +10,11 @@ use cableway_btl_openib::simulation::{Due, Handshake, Work, WorkQueue};
 use crate::random::Random;
 use crate::world::{Outcome, Pattern, World};
 
-/// Nanoseconds.
+/// The width of a histogram bin, in nanoseconds.
 const BIN: u64 = 100_000;
 
 #[derive(Clone, Copy, Debug)]
-struct Said {
+struct Hello {
     from: u32,
     number: u32,
     knows: u32,
@@ -25,13 +24,13 @@ struct Said {
 enum Event {
     Arrives {
         to: u32,
-        said: Said,
+        hello: Hello,
     },
-    /// The process begins.
+    /// The process starts.
     Begins(u32),
-    /// Its thread has done what it did.
+    /// The process's thread has finished a piece of work.
     Free(u32),
-    /// A pause is over.
+    /// The pause of a handshake has ended.
     Due {
         process: u32,
         peer: u32,
@@ -39,19 +38,19 @@ enum Event {
 }
 
 struct Process {
-    /// In the device's buffers.
-    arrived: VecDeque<Said>,
-    work_queue: WorkQueue<Said, u32>,
+    /// The datagrams in the device's buffers.
+    arrived: VecDeque<Hello>,
+    work_queue: WorkQueue<Hello, u32>,
     pending: AHashMap<u32, Handshake>,
-    /// Pauses that are over.
+    /// Peers whose handshake pause has ended.
     due: VecDeque<u32>,
-    /// Peers that are connected, a bit each.
+    /// Connected peers, one bit each.
     connected: Vec<u64>,
     queue_pairs: u32,
     busy: bool,
 }
 
-/// Has so many processes connect.
+/// Simulates the connections of so many processes.
 pub(crate) fn simulate(processes: u32, pattern: Pattern, world: &World, seed: u64) -> Outcome {
     let mut simulation = Simulation::new(processes, *world, seed);
     for process in 0..processes {
@@ -69,13 +68,13 @@ struct Simulation {
     random: Random,
     start: Instant,
     now: u64,
-    /// By time, then in the order in which they were thought of.
+    /// Events by time, then in the order of their creation, each as an index into `slots`.
     events: BinaryHeap<Reverse<(u64, u64, usize)>>,
-    thoughts: Vec<Event>,
+    slots: Vec<Event>,
     unused: Vec<usize>,
     count: u64,
     processes: Vec<Process>,
-    /// Ends that became able to send, by the 0.1 ms in which they did.
+    /// The number of ends that became able to send, for each 0.1 ms.
     established: Vec<u64>,
     outcome: Outcome,
 }
@@ -97,7 +96,7 @@ impl Simulation {
             start: Instant::now(),
             now: 0,
             events: BinaryHeap::new(),
-            thoughts: Vec::new(),
+            slots: Vec::new(),
             unused: Vec::new(),
             count: 0,
             processes: (0..processes).map(|_| process()).collect(),
@@ -109,12 +108,12 @@ impl Simulation {
     fn at(&mut self, time: u64, event: Event) {
         let place = match self.unused.pop() {
             Some(place) => {
-                self.thoughts[place] = event;
+                self.slots[place] = event;
                 place
             }
             None => {
-                self.thoughts.push(event);
-                self.thoughts.len() - 1
+                self.slots.push(event);
+                self.slots.len() - 1
             }
         };
         self.count += 1;
@@ -124,15 +123,15 @@ impl Simulation {
     fn run(&mut self) {
         while let Some(Reverse((time, _, place))) = self.events.pop() {
             self.now = time;
-            let event = std::mem::replace(&mut self.thoughts[place], Event::Free(0));
+            let event = std::mem::replace(&mut self.slots[place], Event::Free(0));
             self.unused.push(place);
             let process = match event {
-                Event::Arrives { to, said } => {
+                Event::Arrives { to, hello } => {
                     let process = &mut self.processes[to as usize];
                     if process.arrived.len() == self.world.receives {
                         self.outcome.overrun += 1;
                     } else {
-                        process.arrived.push_back(said);
+                        process.arrived.push_back(hello);
                     }
                     to
                 }
@@ -151,26 +150,26 @@ impl Simulation {
         }
     }
 
-    /// As `Server::listen` has it: takes what has come, then does one piece of work.
+    /// Does what `DatagramConnector` does: receives all waiting datagrams, then does one piece of work.
     fn work(&mut self, number: u32) {
         let mut took = Duration::ZERO;
         let process = &mut self.processes[number as usize];
-        while let Some(said) = process.arrived.pop_front() {
-            process.work_queue.hear(said.from, said);
-            took += self.world.hear;
+        while let Some(hello) = process.arrived.pop_front() {
+            process.work_queue.receive(hello.from, hello);
+            took += self.world.receive;
         }
-        let unheard = process.work_queue.unheard();
-        self.outcome.longest_queue = self.outcome.longest_queue.max(unheard);
-        let due = if unheard == 0 { process.due.pop_front() } else { None };
+        let pending = process.work_queue.pending_messages();
+        self.outcome.longest_queue = self.outcome.longest_queue.max(pending);
+        let due = if pending == 0 { process.due.pop_front() } else { None };
         if let Some(peer) = due {
-            self.look_at(number, peer, &mut took);
+            self.check(number, peer, &mut took);
         } else {
             match process.work_queue.take() {
-                Some(Work::Hear(_, said)) => self.hear(number, said, &mut took),
+                Some(Work::Receive(_, hello)) => self.receive(number, hello, &mut took),
                 Some(Work::Connect(peer)) => {
                     if !self.knows(number, peer) {
                         self.begin(number, peer, &mut took);
-                        self.say_pending(number, peer, &mut took);
+                        self.send_pending(number, peer, &mut took);
                     }
                 }
                 None => return,
@@ -198,11 +197,11 @@ impl Simulation {
         }
     }
 
-    fn hear(&mut self, number: u32, said: Said, took: &mut Duration) {
-        let peer = said.from;
+    fn receive(&mut self, number: u32, hello: Hello, took: &mut Duration) {
+        let peer = hello.from;
         if self.processes[number as usize].is_connected(peer) {
-            if said.asks {
-                self.say(number, peer, said.number, false, took);
+            if hello.asks {
+                self.send(number, peer, hello.number, false, took);
             }
             return;
         }
@@ -210,12 +209,14 @@ impl Simulation {
             self.begin(number, peer, took);
         }
         let Some(handshake) = self.processes[number as usize].pending.get_mut(&peer) else { return };
-        let step = handshake.heard(said.number, said.knows, said.asks).expect("nobody contradicts himself here");
+        let step = handshake
+            .receive(hello.number, hello.knows, hello.asks)
+            .expect("simulated peers never contradict themselves");
         if step.connect {
             *took += self.world.connect;
         }
         if step.answer {
-            self.say_pending(number, peer, took);
+            self.send_pending(number, peer, took);
         }
         if step.ready {
             let process = &mut self.processes[number as usize];
@@ -227,14 +228,14 @@ impl Simulation {
         }
     }
 
-    fn look_at(&mut self, number: u32, peer: u32, took: &mut Duration) {
+    fn check(&mut self, number: u32, peer: u32, took: &mut Duration) {
         let now = self.instant(Duration::ZERO);
         let Some(handshake) = self.processes[number as usize].pending.get_mut(&peer) else { return };
         match handshake.due(now) {
             Due::Again => {
                 let Due::At(next) = handshake.due(now) else { return };
-                self.outcome.said_again += 1;
-                self.say_pending(number, peer, took);
+                self.outcome.resent += 1;
+                self.send_pending(number, peer, took);
                 self.wake(number, peer, next);
             }
             Due::At(next) => self.wake(number, peer, next),
@@ -245,14 +246,14 @@ impl Simulation {
         }
     }
 
-    fn say_pending(&mut self, number: u32, peer: u32, took: &mut Duration) {
+    fn send_pending(&mut self, number: u32, peer: u32, took: &mut Duration) {
         let handshake = &self.processes[number as usize].pending[&peer];
         let (knows, asks) = (handshake.knows(), !handshake.ready());
-        self.say(number, peer, knows, asks, took);
+        self.send(number, peer, knows, asks, took);
     }
 
-    fn say(&mut self, from: u32, to: u32, knows: u32, asks: bool, took: &mut Duration) {
-        *took += self.world.say;
+    fn send(&mut self, from: u32, to: u32, knows: u32, asks: bool, took: &mut Duration) {
+        *took += self.world.send;
         self.outcome.hellos += 1;
         if self.random.below(1_000_000) < self.world.lost_per_million {
             self.outcome.lost += 1;
@@ -260,7 +261,7 @@ impl Simulation {
         }
         let latency = self.world.latency.as_nanos() as u64;
         let at = self.now + took.as_nanos() as u64 + latency + self.random.below(latency + 1);
-        self.at(at, Event::Arrives { to, said: Said { from, number: to + 1, knows, asks } });
+        self.at(at, Event::Arrives { to, hello: Hello { from, number: to + 1, knows, asks } });
     }
 
     fn wake(&mut self, process: u32, peer: u32, at: Instant) {

@@ -1,7 +1,7 @@
-//! Ten thousand processes that meet over verbs, simulated: how long it takes until all are connected, what is said for
-//! it, what it costs in memory by the transport's own formula, and how many receive buffers many senders at once ask for.
-//! What is simulated are network, device and clock; the handshake, and the order in which a process does its work, are
-//! the transport's own. The same seed has the same outcome.
+//! Simulates ten thousand processes that connect over verbs. Reports the time until all are connected, the datagrams
+//! sent, the memory by the transport's own formula, and the receive buffers that many concurrent senders need. Network,
+//! device and clock are simulated. The handshake, and the order of work within a process, are the transport's own code.
+//! Equal seeds give equal results.
 //!
 //!   cargo run --release -p cableway-btl-openib --example ten_thousand_peers -- [PROCESSES [SEED]]
 
@@ -31,17 +31,17 @@ fn main() {
     let world = World::usual();
     println!("# {processes} processes over verbs, simulated\n");
     println!(
-        "Taken: a datagram {:?} to {:?} under way, 1 of {} lost, {} of them in a device's buffers at most; {:?} for a \
-         queue pair and {:?} to connect it, {:?} to hear a datagram and {:?} to say one; processes begin within {:?}, \
-         and give a peer up that is silent for {:?}. Seed {seed}.\n",
+        "Assumptions: a datagram takes {:?} to {:?}; 1 of {} is lost; a device buffers at most {}. A process takes {:?} to \
+         create a queue pair, {:?} to connect it, {:?} to receive a datagram and {:?} to send one. Processes start within \
+         {:?}. A peer that is silent for {:?} counts as dead. Seed {seed}.\n",
         world.latency,
         2 * world.latency,
         1_000_000 / world.lost_per_million,
         world.receives,
         world.create,
         world.connect,
-        world.hear,
-        world.say,
+        world.receive,
+        world.send,
         world.skew,
         world.patience,
     );
@@ -53,7 +53,7 @@ fn connections(processes: u32, world: &World, seed: u64) {
     let footprint = Footprint::new(&Parameters::default()).expect("the defaults are possible");
     println!("## Connections made on first use\n");
     println!(
-        "| pattern | connections | Hellos | a connection | said again | lost | no buffer | half connected, ms | all, ms | \
+        "| pattern | connections | Hellos | a connection | resent | lost | no buffer | half connected, ms | all, ms | \
          given up | most queue pairs | memory there, MiB |"
     );
     println!("|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|");
@@ -64,9 +64,9 @@ fn connections(processes: u32, world: &World, seed: u64) {
         ("all to all, each from rank 0 on", Pattern::AllFromTheFirst),
     ] {
         let outcome = connecting::simulate(processes, pattern, world, seed);
-        let Outcome { connections, hellos, said_again, lost, overrun, given_up, most_queue_pairs, .. } = outcome;
+        let Outcome { connections, hellos, resent, lost, overrun, given_up, most_queue_pairs, .. } = outcome;
         println!(
-            "| {name} | {connections} | {hellos} | {:.2} | {said_again} | {lost} | {overrun} | {:.1} | {:.1} | {given_up} | \
+            "| {name} | {connections} | {hellos} | {:.2} | {resent} | {lost} | {overrun} | {:.1} | {:.1} | {given_up} | \
              {most_queue_pairs} | {:.0} |",
             hellos as f64 / connections as f64,
             milliseconds(outcome.half),

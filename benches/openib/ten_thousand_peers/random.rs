@@ -1,6 +1,6 @@
-//! Chance that can be had again.
+//! Generates reproducible random numbers.
 
-/// Numbers that look random, the same for the same seed (splitmix64, Steele, Lea and Flood, 2014).
+/// A generator with the same sequence for the same seed (splitmix64, Steele, Lea and Flood, 2014).
 pub(crate) struct Random(u64);
 
 impl Random {
@@ -16,7 +16,7 @@ impl Random {
         word ^ (word >> 31)
     }
 
-    /// Below `limit`, which is not 0.
+    /// Returns a number below `limit`, which must not be 0.
     pub(crate) fn below(&mut self, limit: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(limit)) >> 64) as u64
     }

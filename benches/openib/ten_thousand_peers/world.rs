@@ -1,69 +1,69 @@
-//! The simulated network and machines, the patterns of connections, and what a simulation reports.
+//! The assumed network and machines, the patterns of connections, and the result of a simulation.
 
 use std::time::Duration;
 
-/// What a network and its machines are taken to be.
+/// The assumed network and machines.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct World {
-    /// Of a datagram, to which as much again is added by chance.
+    /// Latency of a datagram. A random part of up to the same length is added.
     pub(crate) latency: Duration,
-    /// Of a million datagrams, so many are lost.
+    /// Lost datagrams per million.
     pub(crate) lost_per_million: u64,
-    /// Within which all processes begin.
+    /// Period within which all processes start.
     pub(crate) skew: Duration,
-    /// Datagrams that may come before the process looks.
+    /// Datagrams that the device can buffer until the process polls.
     pub(crate) receives: usize,
-    /// To make a queue pair.
+    /// Time to create a queue pair.
     pub(crate) create: Duration,
-    /// To connect it.
+    /// Time to connect a queue pair.
     pub(crate) connect: Duration,
-    /// To read a datagram and check its proof.
-    pub(crate) hear: Duration,
-    /// To write one with its proof, and to hand it to the device.
-    pub(crate) say: Duration,
-    /// A peer that does not answer for so long is given up.
+    /// Time to read a datagram and check its proof.
+    pub(crate) receive: Duration,
+    /// Time to write a datagram with its proof and post it.
+    pub(crate) send: Duration,
+    /// Time without an answer after which a connection attempt fails.
     pub(crate) patience: Duration,
 }
 
-/// Who connects to whom.
+/// Selects the peers of each process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pattern {
-    /// Each to its six neighbours on a torus.
+    /// Each process connects to its six neighbours on a torus.
     Neighbours,
-    /// Each to all others, beginning with the next.
+    /// Each process connects to all others, beginning with the next.
     All,
-    /// Each to all others, beginning with rank 0.
+    /// Each process connects to all others, beginning with rank 0.
     AllFromTheFirst,
-    /// All to rank 0.
+    /// All processes connect to rank 0.
     Master,
 }
 
-/// What came of it.
+/// The result of a simulation.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Outcome {
     /// Pairs of processes that are connected, each at both ends.
     pub(crate) connections: u64,
-    /// Ends of connections that were given up.
+    /// Ends of connections that failed.
     pub(crate) given_up: u64,
-    /// Queue pairs of the process that has most.
+    /// Queue pairs of the process with most of them.
     pub(crate) most_queue_pairs: u32,
     pub(crate) hellos: u64,
-    /// Of these, because no answer had come.
-    pub(crate) said_again: u64,
-    /// Of these, because no buffer was there.
+    /// Hellos that were resent because no answer arrived.
+    pub(crate) resent: u64,
+    /// Hellos lost for lack of a receive buffer.
     pub(crate) overrun: u64,
-    /// Of these, by the network.
+    /// Hellos that the network lost.
     pub(crate) lost: u64,
-    /// Datagrams that waited at one process to be heard.
+    /// Longest queue of received datagrams at one process.
     pub(crate) longest_queue: usize,
-    /// From the first beginning to the last end that may send.
+    /// Time from the first start until the last end may send.
     pub(crate) last: Duration,
-    /// By when half of all ends could.
+    /// Time until half of all ends may send.
     pub(crate) half: Duration,
 }
 
 impl World {
-    /// A network of today, and a thread that shares its processor with nobody.
+    /// Returns a network of today. Each thread has a processor of its own.
     pub(crate) fn usual() -> Self {
         let us = Duration::from_micros;
         World {
@@ -73,8 +73,8 @@ impl World {
             receives: 128,
             create: us(200),
             connect: us(100),
-            hear: us(5),
-            say: us(15),
+            receive: us(5),
+            send: us(15),
             patience: Duration::from_secs(10),
         }
     }
@@ -104,7 +104,7 @@ impl Pattern {
     }
 }
 
-/// Of the most cubical torus.
+/// Returns the sides of the most cubical torus.
 fn sides(processes: u32) -> [u32; 3] {
     let divisor = |number: u32, near: u32| (1..=near).rev().find(|&side| number.is_multiple_of(side)).unwrap_or(1);
     let x = divisor(processes, (processes as f64).cbrt().round() as u32);

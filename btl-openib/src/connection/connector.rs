@@ -5,14 +5,14 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::ends::Ends;
+use super::common::ConnectorCommon;
 use crate::link::Link;
 
 /// Makes connections on behalf of the service thread.
 pub(super) trait Connector: Send {
-    fn ends(&self) -> &Ends;
+    fn common(&self) -> &ConnectorCommon;
 
-    fn ends_mut(&mut self) -> &mut Ends;
+    fn common_mut(&mut self) -> &mut ConnectorCommon;
 
     /// Returns a descriptor that becomes readable when something arrives after [`arm`](Self::arm). Read once after
     /// arming, since something may have arrived before.

@@ -11,9 +11,9 @@ use cableway_base::Rank;
 use cableway_btl::Error;
 use smallvec::SmallVec;
 
+use super::common::{ConnectorCommon, LocalEnd, PreparedQp};
 use super::connector::Connector;
 use super::datagrams::Datagrams;
-use super::ends::{End, Ends, Made};
 use super::handshake::{Due, Handshake};
 use super::wire::{HELLO, Hello, Queue, Refusal};
 use super::work_queue::{Work, WorkQueue};
@@ -26,7 +26,7 @@ use crate::verbs::Remote;
 
 /// Makes connections by datagrams.
 pub(super) struct DatagramConnector {
-    ends: Ends,
+    common: ConnectorCommon,
     datagrams: Datagrams,
     /// Kept for its memory.
     come: Vec<[u8; HELLO]>,
@@ -41,7 +41,7 @@ pub(super) struct DatagramConnector {
 
 /// A connection being made.
 struct Pending {
-    end: End,
+    end: LocalEnd,
     handshake: Handshake,
     address: Address,
     first_packet: u32,
@@ -50,12 +50,12 @@ struct Pending {
 }
 
 impl Connector for DatagramConnector {
-    fn ends(&self) -> &Ends {
-        &self.ends
+    fn common(&self) -> &ConnectorCommon {
+        &self.common
     }
 
-    fn ends_mut(&mut self) -> &mut Ends {
-        &mut self.ends
+    fn common_mut(&mut self) -> &mut ConnectorCommon {
+        &mut self.common
     }
 
     fn descriptor(&self) -> BorrowedFd<'_> {
@@ -77,8 +77,8 @@ impl Connector for DatagramConnector {
     fn read(&mut self) -> io::Result<()> {
         self.datagrams.read(&mut self.come)?;
         for bytes in self.come.drain(..) {
-            match Hello::decode(&self.ends.shared.identity, &bytes) {
-                Ok((rank, hello)) => self.work_queue.hear(rank, hello),
+            match Hello::decode(&self.common.shared.identity, &bytes) {
+                Ok((rank, hello)) => self.work_queue.receive(rank, hello),
                 Err(reason) => log::debug!("{NAME}: a datagram is ignored: {reason}"),
             }
         }
@@ -87,7 +87,7 @@ impl Connector for DatagramConnector {
 
     fn hear_all(&mut self) {
         while let Some((rank, hello)) = self.work_queue.take_message() {
-            self.hear(rank, &hello);
+            self.receive(rank, &hello);
         }
     }
 
@@ -101,7 +101,7 @@ impl Connector for DatagramConnector {
         const AT_A_TIME: usize = 16;
         for _ in 0..AT_A_TIME {
             match self.work_queue.take() {
-                Some(Work::Hear(rank, hello)) => self.hear(rank, &hello),
+                Some(Work::Receive(rank, hello)) => self.receive(rank, &hello),
                 Some(Work::Connect(link)) => self.connect(link),
                 None => break,
             }
@@ -117,7 +117,7 @@ impl Connector for DatagramConnector {
     /// Postpones timeouts until every queued datagram is handled, for at most one second.
     fn tick(&mut self, now: Instant) -> Option<Instant> {
         let soon = self.looked + Duration::from_secs(1);
-        if self.work_queue.unheard() != 0 && now < soon {
+        if self.work_queue.pending_messages() != 0 && now < soon {
             return Some(soon);
         }
         self.looked = now;
@@ -130,14 +130,14 @@ impl Connector for DatagramConnector {
             };
             match due {
                 Due::Again => {
-                    self.say_pending(rank);
+                    self.send_pending(rank);
                     next = Some(now + Duration::from_millis(1));
                 }
                 Due::TooLate => {
                     if let Some(pending) = self.pending.remove(&rank) {
-                        let seconds = self.ends.shared.settings.peer_timeout.as_secs_f64();
+                        let seconds = self.common.shared.settings.peer_timeout.as_secs_f64();
                         let error = pending.end.link.unreachable(format!("it does not answer within {seconds} s"));
-                        self.ends.give_up(pending.end, error);
+                        self.common.give_up(pending.end, error);
                     }
                 }
                 Due::At(instant) => next = Some(next.map_or(instant, |next| next.min(instant))),
@@ -149,7 +149,7 @@ impl Connector for DatagramConnector {
     fn peer_ended(&mut self, link: &Arc<Link>) -> bool {
         let Some(pending) = self.pending.remove(&link.rank) else { return false };
         let error = link.unreachable("its process has ended".to_owned());
-        self.ends.give_up(pending.end, error);
+        self.common.give_up(pending.end, error);
         true
     }
 
@@ -161,7 +161,7 @@ impl Connector for DatagramConnector {
             for _ in 0..TIMES {
                 self.refuse(rank, Refusal::Closed, &pending.address);
             }
-            let link = self.ends.forget(pending.end);
+            let link = self.common.forget(pending.end);
             let mut tx = link.tx.lock();
             if matches!(tx.state, State::Connecting) {
                 tx.state = State::Gone(link.error("the link was closed here"), None);
@@ -174,7 +174,7 @@ impl DatagramConnector {
     pub(super) fn new(shared: &Arc<Shared>, datagrams: Datagrams) -> Self {
         let (pending, known) = (AHashMap::new(), AHashMap::new());
         let (come, work_queue, looked) = (Vec::new(), WorkQueue::default(), Instant::now());
-        DatagramConnector { ends: Ends::new(shared), datagrams, come, work_queue, pending, known, looked }
+        DatagramConnector { common: ConnectorCommon::new(shared), datagrams, come, work_queue, pending, known, looked }
     }
 
     /// Starts a connection that this process wants to send on.
@@ -184,14 +184,14 @@ impl DatagramConnector {
         if self.pending.contains_key(&rank) || self.known.contains_key(&rank) {
             return;
         }
-        if self.ends.shared.finalizing.load(Ordering::Acquire) {
+        if self.common.shared.finalizing.load(Ordering::Acquire) {
             let error = link.error("the link was closed here");
-            return self.ends.lose(&link, error);
+            return self.common.lose(&link, error);
         }
         let Some(address) = *link.address.lock() else { return };
         match self.begin(&link, address) {
-            Ok(()) => self.say_pending(rank),
-            Err(error) => self.ends.lose(&link, error),
+            Ok(()) => self.send_pending(rank),
+            Err(error) => self.common.lose(&link, error),
         }
     }
 
@@ -199,14 +199,14 @@ impl DatagramConnector {
     fn begin(&mut self, link: &Arc<Link>, address: Address) -> Result<(), Error> {
         let random =
             u32::from_ne_bytes(crate::random().map_err(|error| Error::system(NAME, "no random bytes", error))?);
-        let end = self.ends.begin(link, Some(&address))?;
-        let handshake = Handshake::new(end.number(), Instant::now(), self.ends.shared.settings.peer_timeout, random);
+        let end = self.common.begin(link, Some(&address))?;
+        let handshake = Handshake::new(end.number(), Instant::now(), self.common.shared.settings.peer_timeout, random);
         let first_packet = random & BITS_24;
         self.pending.insert(link.rank, Pending { end, handshake, address, first_packet, theirs: None });
         Ok(())
     }
 
-    fn hear(&mut self, rank: Rank, hello: &Hello) {
+    fn receive(&mut self, rank: Rank, hello: &Hello) {
         if let Some(refusal) = hello.refusal {
             return self.hear_refusal(rank, refusal);
         }
@@ -214,7 +214,7 @@ impl DatagramConnector {
             if ours.knows != hello.number() {
                 log::warn!("{NAME}: a second connection of rank {rank} is ignored");
             } else if hello.asks {
-                self.say(rank, &ours, &address);
+                self.send_hello(rank, &ours, &address);
             }
             return;
         }
@@ -230,30 +230,30 @@ impl DatagramConnector {
         let largest = hello.queues.last().map_or(0, |queue| queue.size);
         if let Err(reason) = pending.address.is_kept_by(largest) {
             if let Some(pending) = self.pending.remove(&rank) {
-                self.ends.give_up(pending.end, Error::Malformed { btl: NAME, peer: rank, reason });
+                self.common.give_up(pending.end, Error::Malformed { btl: NAME, peer: rank, reason });
             }
             return;
         }
         pending.theirs = Some((hello.queues.clone(), hello.credits, hello.credits_key));
-        let step = match pending.handshake.heard(hello.number(), hello.knows, hello.asks) {
+        let step = match pending.handshake.receive(hello.number(), hello.knows, hello.asks) {
             Ok(step) => step,
             Err(reason) => return log::warn!("{NAME}: a hello of rank {rank} is ignored: {reason}"),
         };
         if step.connect {
             let connected = pending.end.pairs.iter().zip(&hello.queues).try_for_each(|(made, theirs)| {
-                let remote = self.ends.shared.remote(theirs.number, hello, &pending.address);
+                let remote = self.common.shared.remote(theirs.number, hello, &pending.address);
                 made.pair.connect(&remote, pending.first_packet)
             });
             if let Err(error) = connected {
                 let error = Error::system(NAME, format!("cannot connect to peer {rank}"), error);
                 if let Some(pending) = self.pending.remove(&rank) {
-                    self.ends.give_up(pending.end, error);
+                    self.common.give_up(pending.end, error);
                 }
                 return;
             }
         }
         if step.answer {
-            self.say_pending(rank);
+            self.send_pending(rank);
         }
         if step.ready {
             self.establish(rank);
@@ -266,14 +266,14 @@ impl DatagramConnector {
         match (refusal, pending) {
             (Refusal::Closed, pending) => {
                 let link = match pending {
-                    Some(pending) => self.ends.forget(pending.end),
-                    None => self.ends.shared.link(rank),
+                    Some(pending) => self.common.forget(pending.end),
+                    None => self.common.shared.link(rank),
                 };
-                self.ends.shared.mailbox.post(|notices| notices.closed.push(link));
+                self.common.shared.notices.post(|notices| notices.closed.push(link));
             }
             (Refusal::Unable, Some(pending)) => {
                 let error = pending.end.link.unreachable("it could not make its end of a connection".to_owned());
-                self.ends.give_up(pending.end, error);
+                self.common.give_up(pending.end, error);
             }
             (Refusal::Unable, None) => {}
         }
@@ -283,11 +283,11 @@ impl DatagramConnector {
     fn accept(&mut self, rank: Rank, hello: &Hello) -> bool {
         // Do not answer: the peer falls back to another transport. A `Closed` refusal would claim that this process
         // left.
-        if self.ends.shared.lost.load(Ordering::Relaxed) {
+        if self.common.shared.lost.load(Ordering::Relaxed) {
             return false;
         }
-        let link = self.ends.shared.link(rank);
-        if let Err(refusal) = self.ends.shared.admit_request(&link) {
+        let link = self.common.shared.link(rank);
+        if let Err(refusal) = self.common.shared.admit_request(&link) {
             if hello.asks {
                 self.refuse(rank, refusal, &hello.address);
             }
@@ -297,7 +297,7 @@ impl DatagramConnector {
         match self.begin(&link, address) {
             Ok(()) => true,
             Err(error) => {
-                self.ends.lose(&link, error);
+                self.common.lose(&link, error);
                 false
             }
         }
@@ -306,12 +306,12 @@ impl DatagramConnector {
     /// Establishes a connection whose two ends are connected.
     fn establish(&mut self, rank: Rank) {
         let Some(pending) = self.pending.remove(&rank) else { return };
-        let hello = Hello { asks: false, ..self.ends.shared.hello(&pending) };
+        let hello = Hello { asks: false, ..self.common.shared.hello(&pending) };
         let Some((queues, credits, key)) = pending.theirs else { return };
         self.known.insert(rank, (hello, pending.address));
         let link = Arc::clone(&pending.end.link);
         let connection = pending.end.connected(queues.iter().map(|queue| (queue.size, queue.window)), (credits, key));
-        self.ends.establish(&link, connection);
+        self.common.establish(&link, connection);
     }
 
     fn refuse(&mut self, rank: Rank, refusal: Refusal, address: &Address) {
@@ -323,21 +323,21 @@ impl DatagramConnector {
             knows: 0,
             credits: 0,
             credits_key: 0,
-            address: self.ends.shared.address,
+            address: self.common.shared.address,
         };
-        self.say(rank, &hello, address);
+        self.send_hello(rank, &hello, address);
     }
 
-    fn say_pending(&mut self, rank: Rank) {
+    fn send_pending(&mut self, rank: Rank) {
         let Some(pending) = self.pending.get(&rank) else { return };
-        let (hello, address) = (self.ends.shared.hello(pending), pending.address);
-        self.say(rank, &hello, &address);
+        let (hello, address) = (self.common.shared.hello(pending), pending.address);
+        self.send_hello(rank, &hello, &address);
     }
 
     /// Sends a hello. A failed send counts as a lost datagram and is repeated.
-    fn say(&mut self, to: Rank, hello: &Hello, address: &Address) {
-        let sent = hello.encode(&self.ends.shared.identity, to).and_then(|bytes| {
-            let sent = self.datagrams.send(&self.ends.shared.port, &self.ends.shared.settings, address, &bytes);
+    fn send_hello(&mut self, to: Rank, hello: &Hello, address: &Address) {
+        let sent = hello.encode(&self.common.shared.identity, to).and_then(|bytes| {
+            let sent = self.datagrams.send(&self.common.shared.port, &self.common.shared.settings, address, &bytes);
             sent.map_err(|error| error.to_string())
         });
         if let Err(reason) = sent {
@@ -350,7 +350,7 @@ impl Shared {
     /// Builds the hello for a pending connection.
     fn hello(&self, pending: &Pending) -> Hello {
         let (credits, credits_key) = pending.end.credits.remote();
-        let queue = |(made, queue): (&Made, &PortQueue)| Queue {
+        let queue = |(made, queue): (&PreparedQp, &PortQueue)| Queue {
             number: made.pair.number(),
             size: queue.options.size as u32,
             window: queue.options.window as u32,

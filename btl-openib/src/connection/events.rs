@@ -25,7 +25,7 @@ pub(crate) fn hear(shared: &Shared, event: &Event) -> bool {
                     Error::Malformed { btl: NAME, peer: link.rank, reason }
                 }
             };
-            shared.mailbox.post(|notices| notices.failures.push((link, error)));
+            shared.notices.post(|notices| notices.failures.push((link, error)));
         }
         (0 | 8 | 14, _) => {
             let reason = match event.kind {
@@ -33,7 +33,7 @@ pub(crate) fn hear(shared: &Shared, event: &Event) -> bool {
                 8 => "it reports a fatal error",
                 _ => "the shared receive queue failed",
             };
-            shared.mailbox.post(|notices| notices.device = Some(reason.to_owned()));
+            shared.notices.post(|notices| notices.device = Some(reason.to_owned()));
         }
         // Connections survive a short port outage; a long one breaks them with an error completion.
         (9, _) => log::info!("{NAME}: {name}: a port is up"),

@@ -85,8 +85,8 @@ impl Handshake {
     /// Handles a hello: the peer's queue pair is `number`, and it is connected to queue pair `knows` here.
     ///
     /// # Errors
-    /// It contradicts what it said before.
-    pub fn heard(&mut self, number: u32, knows: u32, asks: bool) -> Result<Step, String> {
+    /// It contradicts what it hello before.
+    pub fn receive(&mut self, number: u32, knows: u32, asks: bool) -> Result<Step, String> {
         if let Some(theirs) = self.theirs.filter(|&theirs| theirs != number) {
             return Err(format!("its queue pair was {theirs}, and now is {number}"));
         }
@@ -124,8 +124,8 @@ mod tests {
 
     use super::*;
 
-    /// A datagram: the sender's queue pair, the one that it knows, and whether it asks.
-    type Said = (u32, u32, bool);
+    /// A datagram: the sender's queue pair, the peer's queue pair if known, and whether to answer.
+    type Hello = (u32, u32, bool);
 
     struct Side {
         handshake: Option<Handshake>,
@@ -139,7 +139,7 @@ mod tests {
             Side { handshake: None, number, connected: 0, ready: false }
         }
 
-        fn say(&self) -> Said {
+        fn hello(&self) -> Hello {
             let handshake = self.handshake.as_ref().unwrap();
             (self.number, handshake.knows(), !handshake.ready())
         }
@@ -149,9 +149,9 @@ mod tests {
                 .get_or_insert_with(|| Handshake::new(self.number, now, Duration::from_secs(1000), self.number));
         }
 
-        fn hear(&mut self, (number, knows, asks): Said, now: Instant) -> Option<Said> {
+        fn receive(&mut self, (number, knows, asks): Hello, now: Instant) -> Option<Hello> {
             self.begin(now);
-            let step = self.handshake.as_mut().unwrap().heard(number, knows, asks).unwrap();
+            let step = self.handshake.as_mut().unwrap().receive(number, knows, asks).unwrap();
             if step.connect {
                 assert_eq!(self.connected, 0, "connected once");
                 self.connected = number;
@@ -160,7 +160,7 @@ mod tests {
                 assert!(!self.ready, "ready once");
                 self.ready = true;
             }
-            step.answer.then(|| self.say())
+            step.answer.then(|| self.hello())
         }
     }
 
@@ -168,33 +168,33 @@ mod tests {
         /// Either side or both begin, and datagrams are lost, delayed or duplicated. Both sides end up connected,
         /// neither sends before the other's end is connected, and then both are silent.
         #[test]
-        fn both_sides_connect(both in any::<bool>(), fates in proptest::collection::vec((0..4u8, any::<u8>()), 0..200)) {
+        fn both_sides_connect(both in any::<bool>(), events in proptest::collection::vec((0..4u8, any::<u8>()), 0..200)) {
             let mut now = Instant::now();
             let mut sides = [Side::new(11), Side::new(22)];
-            let mut flying: Vec<(usize, Said)> = Vec::new();
+            let mut flying: Vec<(usize, Hello)> = Vec::new();
             for (number, side) in sides.iter_mut().enumerate().take(if both { 2 } else { 1 }) {
                 side.begin(now);
-                flying.push((1 - number, side.say()));
+                flying.push((1 - number, side.hello()));
             }
-            let mut fates = fates.into_iter();
+            let mut events = events.into_iter();
             for _ in 0..1000 {
                 now += Duration::from_millis(50);
                 for (number, side) in sides.iter_mut().enumerate() {
                     if side.handshake.as_mut().is_some_and(|handshake| handshake.due(now) == Due::Again) {
-                        flying.push((1 - number, side.say()));
+                        flying.push((1 - number, side.hello()));
                     }
                 }
                 if flying.is_empty() {
                     continue;
                 }
-                let (fate, pick) = fates.next().unwrap_or((0, 0));
+                let (event, pick) = events.next().unwrap_or((0, 0));
                 let index = usize::from(pick) % flying.len();
-                let (to, said) = if fate == 3 { flying[index] } else { flying.swap_remove(index) };
-                if fate == 1 {
+                let (to, hello) = if event == 3 { flying[index] } else { flying.swap_remove(index) };
+                if event == 1 {
                     continue;
                 }
-                let answer = sides[to].hear(said, now);
-                flying.extend(answer.map(|said| (1 - to, said)));
+                let answer = sides[to].receive(hello, now);
+                flying.extend(answer.map(|hello| (1 - to, hello)));
                 for side in 0..2 {
                     prop_assert!(!sides[side].ready || sides[1 - side].connected == sides[side].number);
                 }
@@ -207,45 +207,45 @@ mod tests {
     fn a_silent_peer_times_out() {
         let start = Instant::now();
         let mut handshake = Handshake::new(1, start, Duration::from_secs(3), 7);
-        let (mut now, mut said) = (start, 1);
+        let (mut now, mut hellos) = (start, 1);
         loop {
             match handshake.due(now) {
                 Due::At(next) => now = next,
-                Due::Again => said += 1,
+                Due::Again => hellos += 1,
                 Due::TooLate => break,
             }
         }
         assert_eq!(now, start + Duration::from_secs(3));
-        assert!((5..=12).contains(&said), "{said}");
+        assert!((5..=12).contains(&hellos), "{hellos}");
     }
 
     /// A thousand handshakes begin at once, and no datagram is answered.
     #[test]
     fn handshakes_that_begin_together_spread_out() {
         let start = Instant::now();
-        let mut said = [0; 2000];
+        let mut hellos = [0; 2000];
         for number in 1..=1000 {
             let mut handshake = Handshake::new(number, start, Duration::from_secs(2), number.wrapping_mul(0x9e37_79b9));
             let mut now = start;
             loop {
                 match handshake.due(now) {
                     Due::At(next) => now = next,
-                    Due::Again => said[(now - start).as_millis() as usize] += 1,
+                    Due::Again => hellos[(now - start).as_millis() as usize] += 1,
                     Due::TooLate => break,
                 }
             }
         }
-        let most = said.iter().max().unwrap();
+        let most = hellos.iter().max().unwrap();
         assert!(*most <= 120, "{most} of 1000 within a millisecond");
     }
 
     #[test]
     fn contradictions_are_refused() {
         let mut handshake = Handshake::new(1, Instant::now(), Duration::from_secs(3), 7);
-        assert!(handshake.heard(2, 9, true).is_err());
+        assert!(handshake.receive(2, 9, true).is_err());
         let step = Step { connect: true, answer: true, ready: true };
-        assert_eq!(handshake.heard(2, 1, true), Ok(step));
-        assert_eq!(handshake.heard(2, 1, false), Ok(Step::default()));
-        assert!(handshake.heard(3, 1, false).is_err());
+        assert_eq!(handshake.receive(2, 1, true), Ok(step));
+        assert_eq!(handshake.receive(2, 1, false), Ok(Step::default()));
+        assert!(handshake.receive(3, 1, false).is_err());
     }
 }

@@ -37,10 +37,10 @@
 //! is treated as dead.
 
 mod command_queue;
+mod common;
 mod connector;
 mod datagram_connector;
 mod datagrams;
-mod ends;
 mod events;
 mod handshake;
 mod listener;

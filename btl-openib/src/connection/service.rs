@@ -123,7 +123,7 @@ impl Server {
         if let Err(error) = self.listen() {
             log::error!("{NAME}: the service thread stopped making connections: {error}");
             let reason = error.to_string();
-            self.shared.mailbox.post(|notices| notices.device = Some(reason));
+            self.shared.notices.post(|notices| notices.device = Some(reason));
         }
     }
 
@@ -138,7 +138,7 @@ impl Server {
             }
             // What was just read may have changed the timeouts.
             let now = Instant::now();
-            let wakes = [self.connector.tick(now), self.connector.ends_mut().look_after(now)];
+            let wakes = [self.connector.tick(now), self.connector.common_mut().send_heartbeats(now)];
             let wake = wakes.into_iter().flatten().min();
             let (ended, removed) = self.sleep(wake, device)?;
             shared.command_queue.clear_wakeup();
@@ -176,7 +176,7 @@ impl Server {
             false => Some(Timespec::default()),
         };
         let fixed = [self.shared.command_queue.wakeup(), self.connector.descriptor(), device];
-        let sources = fixed.into_iter().chain(self.connector.ends().watched());
+        let sources = fixed.into_iter().chain(self.connector.common().watched());
         let mut sources: Vec<_> = sources.map(|source| PollFd::from_borrowed_fd(source, PollFlags::IN)).collect();
         match poll(&mut sources, wait.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
@@ -189,9 +189,9 @@ impl Server {
 
     /// Reports the watched peers whose place holds true as ended.
     fn report_ended(&mut self, ended: &[bool]) {
-        for link in self.connector.ends_mut().take_ended(ended) {
+        for link in self.connector.common_mut().take_ended(ended) {
             if !self.connector.peer_ended(&link) {
-                self.shared.mailbox.post(|notices| notices.ended.push(link));
+                self.shared.notices.post(|notices| notices.ended.push(link));
             }
         }
     }

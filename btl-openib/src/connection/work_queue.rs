@@ -12,7 +12,7 @@ use cableway_base::Rank;
 #[derive(Debug)]
 pub struct WorkQueue<S, C> {
     order: VecDeque<Rank>,
-    said: AHashMap<Rank, S>,
+    messages: AHashMap<Rank, S>,
     wanted: VecDeque<C>,
 }
 
@@ -20,21 +20,21 @@ pub struct WorkQueue<S, C> {
 #[derive(Debug, PartialEq, Eq)]
 pub enum Work<S, C> {
     /// Handle a peer's message.
-    Hear(Rank, S),
+    Receive(Rank, S),
     /// Make a connection.
     Connect(C),
 }
 
 impl<S, C> Default for WorkQueue<S, C> {
     fn default() -> Self {
-        WorkQueue { order: VecDeque::new(), said: AHashMap::new(), wanted: VecDeque::new() }
+        WorkQueue { order: VecDeque::new(), messages: AHashMap::new(), wanted: VecDeque::new() }
     }
 }
 
 impl<S, C> WorkQueue<S, C> {
     /// Queues a peer's message. It replaces the peer's pending message, in place.
-    pub fn hear(&mut self, peer: Rank, said: S) {
-        if self.said.insert(peer, said).is_none() {
+    pub fn receive(&mut self, peer: Rank, message: S) {
+        if self.messages.insert(peer, message).is_none() {
             self.order.push_back(peer);
         }
     }
@@ -46,19 +46,19 @@ impl<S, C> WorkQueue<S, C> {
 
     /// Takes the next piece of work. Messages come first: peers that wait for an answer would repeat them.
     pub fn take(&mut self) -> Option<Work<S, C>> {
-        let said = self.take_message().map(|(peer, said)| Work::Hear(peer, said));
-        said.or_else(|| self.wanted.pop_front().map(Work::Connect))
+        let message = self.take_message().map(|(peer, message)| Work::Receive(peer, message));
+        message.or_else(|| self.wanted.pop_front().map(Work::Connect))
     }
 
     /// Takes the next message.
     pub fn take_message(&mut self) -> Option<(Rank, S)> {
         let peer = self.order.pop_front()?;
-        self.said.remove(&peer).map(|said| (peer, said))
+        self.messages.remove(&peer).map(|message| (peer, message))
     }
 
     /// Returns the number of pending messages. While there are any, silence is no timeout: the expected message may be
     /// among them.
-    pub fn unheard(&self) -> usize {
+    pub fn pending_messages(&self) -> usize {
         self.order.len()
     }
 
@@ -78,10 +78,10 @@ mod tests {
         work_queue.connect("one");
         work_queue.connect("two");
         assert_eq!(work_queue.take(), Some(Work::Connect("one")));
-        work_queue.hear(8, 'a');
-        work_queue.hear(7, 'b');
+        work_queue.receive(8, 'a');
+        work_queue.receive(7, 'b');
         let rest: Vec<_> = std::iter::from_fn(|| work_queue.take()).collect();
-        assert_eq!(rest, [Work::Hear(8, 'a'), Work::Hear(7, 'b'), Work::Connect("two")]);
+        assert_eq!(rest, [Work::Receive(8, 'a'), Work::Receive(7, 'b'), Work::Connect("two")]);
         assert!(work_queue.is_empty());
     }
 
@@ -89,12 +89,12 @@ mod tests {
     fn a_repeated_message_keeps_its_place() {
         let mut work_queue = WorkQueue::<_, ()>::default();
         for word in 0..1000 {
-            work_queue.hear(word % 3, word);
+            work_queue.receive(word % 3, word);
         }
-        assert_eq!(work_queue.unheard(), 3);
-        let said: Vec<_> = std::iter::from_fn(|| work_queue.take_message()).collect();
-        assert_eq!(said, [(0, 999), (1, 997), (2, 998)]);
-        work_queue.hear(1, 5);
+        assert_eq!(work_queue.pending_messages(), 3);
+        let message: Vec<_> = std::iter::from_fn(|| work_queue.take_message()).collect();
+        assert_eq!(message, [(0, 999), (1, 997), (2, 998)]);
+        work_queue.receive(1, 5);
         assert_eq!(work_queue.take_message(), Some((1, 5)));
     }
 }

@@ -18,7 +18,7 @@ impl Tx {
     pub(crate) fn keep(&mut self, buffer: Buffer, len: usize) -> bool {
         let broken = matches!(self.state, State::Broken(..) | State::Gone(..)) && !self.closing && !self.settled;
         if broken {
-            self.kept.push(Message::Buffer { buffer, len, lane: 0, work: 0 });
+            self.kept.push(Message::Buffer { buffer, len, qp: 0, work: 0 });
         }
         broken
     }
@@ -43,7 +43,7 @@ impl Tx {
         if self.mute
             && let State::Broken(connection, _) | State::Left { kept: Some(connection) } = &self.state
         {
-            for error in connection.lanes.iter().filter_map(|lane| lane.pair.reset().err()) {
+            for error in connection.qps.iter().filter_map(|qp| qp.pair.reset().err()) {
                 log::debug!("{NAME}: a queue pair cannot be reset: {error}");
             }
         }
@@ -76,14 +76,14 @@ impl Tx {
                 }
                 let (address, key) = connection.their_credits;
                 let goodbye = Work::SendWithImmediate(order::immediate(self.kept.sent()) | order::GOODBYE);
-                for lane in 0..self.works.len() {
+                for qp in 0..self.works.len() {
                     // On the other queue pairs, a signalled write reports the unsignalled work before it.
-                    let last = if lane == 0 { goodbye } else { Work::Write { address, key } };
-                    if lane != 0 && self.works[lane].is_empty() {
+                    let last = if qp == 0 { goodbye } else { Work::Write { address, key } };
+                    if qp != 0 && self.works[qp].is_empty() {
                         continue;
                     }
                     // SAFETY: there is no data. Room for it was kept.
-                    let sent = unsafe { self.start(shared, link, lane, last, Data::Nothing, true, Owner::Nothing) };
+                    let sent = unsafe { self.start(shared, link, qp, last, Data::Nothing, true, Owner::Nothing) };
                     if let Err(error) = sent {
                         log::debug!("{NAME}: no goodbye to peer {}: {error}", link.rank);
                     }
@@ -110,7 +110,7 @@ impl Tx {
     #[cold]
     pub(crate) fn give_up(&mut self, shared: &Shared, link: &Arc<Link>, error: Error) {
         self.break_off(shared, link, error.clone());
-        shared.mailbox.post(|notices| notices.failures.push((Arc::clone(link), error)));
+        shared.notices.post(|notices| notices.failures.push((Arc::clone(link), error)));
     }
 
     /// Breaks the link off: work under way completes in error. Returns false if it was broken or gone already.
@@ -132,15 +132,15 @@ impl Tx {
     /// Flushes the work under way and stops receiving. Unsignalled work would stay in its queue forever, so one more
     /// signalled request is posted behind it, which fails at once and reports it.
     fn stop(&mut self, shared: &Shared, link: &Link) {
-        for lane in 0..self.works.len() {
+        for qp in 0..self.works.len() {
             let State::Connected(connection) = &self.state else { return };
-            let stopped = connection.lanes[lane].pair.fail();
+            let stopped = connection.qps[qp].pair.fail();
             // On iWARP later work is not reported, and earlier work has been reported by now.
-            if self.works[lane].is_empty() || shared.port.context.is_iwarp() {
+            if self.works[qp].is_empty() || shared.port.context.is_iwarp() {
                 continue;
             }
             // SAFETY: there is no data. Room for it was kept.
-            let last = unsafe { self.start(shared, link, lane, Work::Send, Data::Nothing, true, Owner::Nothing) };
+            let last = unsafe { self.start(shared, link, qp, Work::Send, Data::Nothing, true, Owner::Nothing) };
             self.mute |= last.is_err();
             if let Err(error) = stopped.map_err(|error| error.to_string()).and(last.map_err(|error| error.to_string()))
             {

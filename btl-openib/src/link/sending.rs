@@ -11,7 +11,7 @@ use crate::memory::Buffer;
 use crate::order;
 use crate::shared::Shared;
 use crate::verbs::{Data, Gather, Post, Work};
-use crate::work::{LEAST, Lane, Owner, Works};
+use crate::work::{ConnectedQp, LEAST, Owner, Works};
 
 impl Tx {
     /// By which queue pair another message of `len` bytes may be sent, so that fragments that are out still can. None:
@@ -27,23 +27,23 @@ impl Tx {
         let Some(waiting) = sent.checked_sub(consumed) else {
             return Err(format!("it says that it has consumed {consumed} messages of {sent} sent"));
         };
-        let lane = connection.lane(len);
+        let qp = connection.qp(len);
         // The card may have arrived after the connection request.
-        if connection.lanes[lane].size < len {
-            return Err(format!("it promised to take {len} bytes, into buffers of {}", connection.lanes[lane].size));
+        if connection.qps[qp].size < len {
+            return Err(format!("it promised to take {len} bytes, into buffers of {}", connection.qps[qp].size));
         }
-        let waiting = if connection.lanes.len() == 1 {
+        let waiting = if connection.qps.len() == 1 {
             waiting
         } else {
-            while self.lanes.len() as u64 > waiting {
-                let Some(lane) = self.lanes.pop_front() else { break };
-                self.works[usize::from(lane)].waiting -= 1;
+            while self.message_qps.len() as u64 > waiting {
+                let Some(qp) = self.message_qps.pop_front() else { break };
+                self.works[usize::from(qp)].waiting -= 1;
             }
-            self.works[lane].waiting
+            self.works[qp].waiting
         };
-        let works = &self.works[lane];
-        let room = waiting + (works.reserved as u64) < connection.lanes[lane].window && works.has_room(&shared.port);
-        Ok(room.then_some(lane))
+        let works = &self.works[qp];
+        let room = waiting + (works.reserved as u64) < connection.qps[qp].window && works.has_room(&shared.port);
+        Ok(room.then_some(qp))
     }
 
     /// Sends a message that goes within the work, where nothing stands in its way. None: nothing was done, and the long way
@@ -60,15 +60,15 @@ impl Tx {
         payload: &[u8],
     ) -> Option<Result<(), Error>> {
         let State::Connected(connection) = &self.state else { return None };
-        let ([lane], [works]) = (&connection.lanes[..], &mut self.works[..]) else { return None };
+        let ([qp], [works]) = (&connection.qps[..], &mut self.works[..]) else { return None };
         let waiting = self.kept.sent().checked_sub(connection.credits.read())?;
-        let fits = header.len() + payload.len() <= lane.pair.inline().min(lane.size);
-        if self.closing || !fits || waiting + works.reserved as u64 >= lane.window || !works.has_room(&shared.port) {
+        let fits = header.len() + payload.len() <= qp.pair.inline().min(qp.size);
+        if self.closing || !fits || waiting + works.reserved as u64 >= qp.window || !works.has_room(&shared.port) {
             return None;
         }
         let data = Data::Within(header, payload);
         // SAFETY: nothing registered.
-        let begun = unsafe { begin(shared, link, (0, lane, works), Work::Send, data, false, Owner::Nothing) };
+        let begun = unsafe { begin(shared, link, (0, qp, works), Work::Send, data, false, Owner::Nothing) };
         if begun.is_ok() {
             self.kept.push(Message::copied(header, payload));
         }
@@ -84,18 +84,18 @@ impl Tx {
         &mut self,
         shared: &Shared,
         link: &Link,
-        lane: usize,
+        qp: usize,
         buffer: Buffer,
         len: usize,
     ) -> Result<(), (Error, Buffer)> {
-        let work = self.works[lane].next();
+        let work = self.works[qp].next();
         // A buffer is kept until its queue pair reports something: of several, that one may never be used again.
         let signal = len > COPIED || self.works.len() > 1;
         let data = Data::Registered(Gather { address: buffer.address().as_ptr(), len, key: buffer.key() });
         // SAFETY: the buffer is kept until the work is done.
-        match unsafe { self.start(shared, link, lane, self.work_of_message(), data, signal, Owner::Nothing) } {
+        match unsafe { self.start(shared, link, qp, self.work_of_message(), data, signal, Owner::Nothing) } {
             Ok(()) => {
-                self.keep_sent(lane, Message::Buffer { buffer, len, lane: lane as u8, work });
+                self.keep_sent(qp, Message::Buffer { buffer, len, qp: qp as u8, work });
                 Ok(())
             }
             Err(error) => Err((error, buffer)),
@@ -111,14 +111,14 @@ impl Tx {
         &mut self,
         shared: &Shared,
         link: &Link,
-        lane: usize,
+        qp: usize,
         header: &[u8],
         payload: &[u8],
     ) -> Result<(), Error> {
         let data = Data::Within(header, payload);
         // SAFETY: nothing registered.
-        unsafe { self.start(shared, link, lane, self.work_of_message(), data, false, Owner::Nothing) }?;
-        self.keep_sent(lane, Message::copied(header, payload));
+        unsafe { self.start(shared, link, qp, self.work_of_message(), data, false, Owner::Nothing) }?;
+        self.keep_sent(qp, Message::copied(header, payload));
         Ok(())
     }
 
@@ -129,11 +129,11 @@ impl Tx {
 
     /// Consumed messages are released when later work completes.
     #[inline]
-    fn keep_sent(&mut self, lane: usize, message: Message) {
+    fn keep_sent(&mut self, qp: usize, message: Message) {
         self.kept.push(message);
         if self.works.len() > 1 {
-            self.works[lane].waiting += 1;
-            self.lanes.push_back(lane as u8);
+            self.works[qp].waiting += 1;
+            self.message_qps.push_back(qp as u8);
         }
     }
 
@@ -142,7 +142,7 @@ impl Tx {
     pub(crate) fn release(&mut self) {
         if let State::Connected(connection) = &self.state {
             let works = &self.works;
-            self.kept.release(connection.credits.read(), |lane, work| works[lane].is_under_way(work));
+            self.kept.release(connection.credits.read(), |qp, work| works[qp].is_under_way(work));
         }
     }
 
@@ -168,23 +168,23 @@ impl Tx {
         &mut self,
         shared: &Shared,
         link: &Link,
-        lane: usize,
+        qp: usize,
         work: Work<'_>,
         data: Data<'_>,
         signal: bool,
         owner: Owner,
     ) -> Result<(), Error> {
         let State::Connected(connection) = &self.state else { return Err(link.error("there is no connection")) };
-        let works = &mut self.works[lane];
+        let works = &mut self.works[qp];
         // SAFETY: the caller's promise.
-        unsafe { begin(shared, link, (lane, &connection.lanes[lane], works), work, data, signal, owner) }
+        unsafe { begin(shared, link, (qp, &connection.qps[qp], works), work, data, signal, owner) }
     }
 
-    /// Work `number` of a lane and all before it there is done: what each held is handed to `each`. False if there is no
+    /// Work `number` of a qp and all before it there is done: what each held is handed to `each`. False if there is no
     /// such work.
     #[inline]
-    pub(crate) fn finish(&mut self, shared: &Shared, lane: usize, number: u32, each: impl FnMut(Owner, bool)) -> bool {
-        let known = self.works.get_mut(lane).is_some_and(|works| works.finish(&shared.port, number, each));
+    pub(crate) fn finish(&mut self, shared: &Shared, qp: usize, number: u32, each: impl FnMut(Owner, bool)) -> bool {
+        let known = self.works.get_mut(qp).is_some_and(|works| works.finish(&shared.port, number, each));
         self.release();
         known
     }
@@ -224,7 +224,7 @@ impl Tx {
         signal: bool,
     ) -> Result<(), Error> {
         let State::Connected(connection) = &self.state else { return Err(link.error("there is no connection")) };
-        if connection.lanes[0].pair.inline() >= bytes.len() {
+        if connection.qps[0].pair.inline() >= bytes.len() {
             // SAFETY: nothing registered.
             return unsafe { self.start(shared, link, 0, work, Data::Within(bytes, &[]), signal, Owner::Nothing) };
         }
@@ -248,7 +248,7 @@ impl Tx {
     }
 }
 
-/// Posts work on a lane.
+/// Posts work on a qp.
 ///
 /// # Safety
 /// As [`Tx::start`].
@@ -259,7 +259,7 @@ impl Tx {
 unsafe fn begin(
     shared: &Shared,
     link: &Link,
-    (number, lane, works): (usize, &Lane, &mut Works),
+    (number, qp, works): (usize, &ConnectedQp, &mut Works),
     work: Work<'_>,
     data: Data<'_>,
     signal: bool,
@@ -268,7 +268,7 @@ unsafe fn begin(
     let signalled = signal || works.is_due(&shared.port);
     let post = Post { id: link.work_id(number, works.next()), signalled };
     // SAFETY: the caller's promise.
-    unsafe { lane.pair.post(work, data, post) }
+    unsafe { qp.pair.post(work, data, post) }
         .map_err(|error| Error::system(NAME, format!("cannot send to peer {}", link.rank), error))?;
     works.push(&shared.port, owner, signalled);
     Ok(())

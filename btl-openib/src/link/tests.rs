@@ -28,8 +28,8 @@ fn connect(from: &Node, to: &Node) -> Box<dyn Endpoint> {
     from.btl.connect(to.rank, &to.btl.card()).unwrap().remove(0)
 }
 
-/// What is under way when a device takes no more work, be it the last that breaking a connection off takes, comes back,
-/// and a message that was refused is not lost: its fragment was taken.
+/// A device refuses further work, perhaps even the last work that breaks a connection. All work in flight completes,
+/// and the refused message is not lost, because its fragment was accepted.
 #[test]
 fn refused_work_is_among_the_remains() {
     if !crate::verbs::has_device() {
@@ -48,13 +48,13 @@ fn refused_work_is_among_the_remains() {
         for (fragment, message) in fragments.iter_mut().zip(&messages[10..]) {
             fragment.write(0, message);
         }
-        // Some are under way, whose end nobody was to report.
+        // Some messages are in flight without a signal for their completion.
         let refused = fragments.split_off(5);
         for (fragment, message) in fragments.into_iter().zip(&messages[10..]) {
             to_b.send(fragment, message.len()).unwrap();
         }
         if let State::Connected(connection) = &transport.link_to(1).tx.lock().state {
-            connection.lanes.iter().for_each(|lane| lane.pair.refuses.store(true, Ordering::Relaxed));
+            connection.qps.iter().for_each(|qp| qp.pair.refuses.store(true, Ordering::Relaxed));
         }
         for (fragment, message) in refused.into_iter().zip(&messages[15..]) {
             to_b.send(fragment, message.len()).unwrap();
@@ -67,6 +67,6 @@ fn refused_work_is_among_the_remains() {
         let left = &here.uncertain;
         assert_eq!(left.len(), messages.len() - here.delivered as usize);
         assert!(left.iter().zip(&messages[here.delivered as usize..]).all(|(left, sent)| **left == **sent));
-        assert!(a.btl.finalize(), "nothing is under way");
+        assert!(a.btl.finalize(), "no work may be in flight");
     }
 }

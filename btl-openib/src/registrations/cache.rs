@@ -1,5 +1,4 @@
-//! Registrations that are kept, by the pages that they are of. Free of devices: what a registration is, and how one is
-//! made, is the caller's.
+//! Caches registrations by their pages. It needs no device: the caller defines a registration and how to make one.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -8,21 +7,21 @@ use std::sync::Arc;
 
 use super::watch::{Covered, Watch};
 
-/// Ranges that do not overlap, each with its registration.
+/// Disjoint ranges, each with its registration.
 pub(super) struct Cache<R> {
     watch: Arc<Watch>,
-    /// Bytes that may be kept.
+    /// The largest number of bytes to keep.
     limit: usize,
     by_start: BTreeMap<usize, Entry<R>>,
     bytes: usize,
-    /// Counts requests: which was used last.
+    /// Counts requests, to find the least recently used registration.
     clock: u64,
 }
 
 struct Entry<R> {
     end: usize,
     registration: Arc<R>,
-    /// The device may write there, too.
+    /// The device may also write there.
     writable: bool,
     covered: Covered,
     used: u64,
@@ -33,8 +32,8 @@ impl<R> Cache<R> {
         Cache { watch, limit, by_start: BTreeMap::new(), bytes: 0, clock: 0 }
     }
 
-    /// A registration of these pages, at the least: one that is kept, or a new one by `make`, which is kept if it can
-    /// be. `make` is given pages, and whether they are to be written to.
+    /// Returns a registration of at least these pages: a cached one, or a new one from `make`, which is cached if
+    /// possible. `make` is called with the pages and whether the device may write to them.
     ///
     /// # Errors
     /// Those of `make`.
@@ -61,8 +60,8 @@ impl<R> Cache<R> {
         if (&all, all_writable) != (pages, writable)
             && let Ok(Some(registration)) = self.add(&all, all_writable, &make)
         {
-            // Beside the pages asked for, which nobody discards now, are others: pages that were about to go may have
-            // been pinned, if that was reported since they were found unchanged.
+            // The range contains other pages besides the requested ones. A report since the last check may concern such
+            // pages that were about to be discarded, yet are pinned now.
             if self.watch.reports() == reports {
                 return Ok(registration);
             }
@@ -74,15 +73,15 @@ impl<R> Cache<R> {
         make(pages, writable).map(Arc::new)
     }
 
-    /// Gives up everything that is kept. False: that was nothing.
+    /// Drops everything that is cached. Returns false if the cache was empty.
     pub(super) fn clear(&mut self) -> bool {
         let any = !self.by_start.is_empty();
         while self.evict() {}
         any
     }
 
-    /// Takes out what overlaps, and tells what would serve in its place: ranges that share pages grow into one, rather
-    /// than to supplant each other for ever.
+    /// Removes overlapping ranges, and returns the range that replaces them. Ranges that share pages merge, so that
+    /// they do not replace each other for ever.
     fn absorb(&mut self, pages: &Range<usize>, writable: bool) -> (Range<usize>, bool) {
         let (mut all, mut all_writable) = (pages.clone(), writable);
         while let Some(start) = self.overlapping(pages) {
@@ -101,7 +100,7 @@ impl<R> Cache<R> {
         (pages.start < entry.end).then_some(start)
     }
 
-    /// Makes a registration that is kept. None: these pages cannot be watched.
+    /// Makes a registration and caches it. Returns `None` if these pages cannot be watched.
     fn add(
         &mut self,
         pages: &Range<usize>,
@@ -113,7 +112,7 @@ impl<R> Cache<R> {
         if covered.is_none() && self.watch.is_full() && self.evict() {
             covered = self.watch.cover(pages.clone());
         }
-        // Before the pages are pinned: a change after that is noticed, whenever it happens.
+        // Cover the pages before they are pinned, so that every later change is noticed.
         let Some(covered) = covered else { return Ok(None) };
         let registration = match make(pages, writable) {
             Ok(made) => Arc::new(made),
@@ -129,7 +128,7 @@ impl<R> Cache<R> {
         Ok(Some(kept))
     }
 
-    /// Gives up what was used longest ago. False: there is nothing.
+    /// Drops the least recently used registration. Returns false if the cache is empty.
     fn evict(&mut self) -> bool {
         let oldest = self.by_start.iter().min_by_key(|(_, entry)| entry.used).map(|(&start, _)| start);
         let Some(entry) = oldest.and_then(|start| self.remove(start)) else { return false };
@@ -155,14 +154,14 @@ mod tests {
     use super::super::watch::PAGE;
     use super::*;
 
-    /// Pages of which each holds a number that no other ever held.
+    /// Pages, each with a number that no other page ever held.
     struct Arena {
         base: *mut c_void,
         pages: usize,
         stamps: Cell<u64>,
     }
 
-    /// Stands for pages that a device has pinned: what they held then.
+    /// Stands for pinned pages: their numbers at that time.
     struct Pinned {
         first: usize,
         stamps: Vec<u64>,
@@ -171,7 +170,7 @@ mod tests {
 
     impl Arena {
         fn new(pages: usize) -> Self {
-            // SAFETY: a new mapping.
+            // SAFETY: makes a new mapping.
             let base = unsafe { map(std::ptr::null_mut(), pages * PAGE, MapFlags::PRIVATE) };
             let arena = Arena { base, pages, stamps: Cell::new(0) };
             arena.stamp(0..pages);
@@ -189,7 +188,7 @@ mod tests {
         fn stamp(&self, pages: Range<usize>) {
             for page in pages {
                 self.stamps.set(self.stamps.get() + 1);
-                // SAFETY: the arena's own page, aligned.
+                // SAFETY: an aligned page of the arena.
                 unsafe { self.at(page).cast::<u64>().write(self.stamps.get()) };
             }
         }
@@ -205,18 +204,18 @@ mod tests {
         }
 
         fn replace(&self, pages: Range<usize>) {
-            // SAFETY: in place of the arena's own pages.
+            // SAFETY: replaces pages of the arena.
             unsafe { map(self.at(pages.start), pages.len() * PAGE, MapFlags::PRIVATE | MapFlags::FIXED) };
             self.stamp(pages);
         }
 
         fn discard(&self, pages: Range<usize>) {
-            // SAFETY: the arena's own pages.
+            // SAFETY: pages of the arena.
             unsafe { madvise(self.at(pages.start), pages.len() * PAGE, Advice::LinuxDontNeed) }.unwrap();
             self.stamp(pages);
         }
 
-        /// Whether the pinned pages still are those that are mapped there.
+        /// Returns whether the pinned pages are still mapped there.
         fn agrees(&self, pinned: &Pinned, pages: Range<usize>) -> bool {
             pages.into_iter().all(|page| pinned.stamps.get(page - pinned.first) == Some(&self.read(page)))
         }
@@ -224,13 +223,13 @@ mod tests {
 
     impl Drop for Arena {
         fn drop(&mut self) {
-            // SAFETY: the test's own mapping.
+            // SAFETY: a mapping of this test.
             unsafe { munmap(self.base, self.pages * PAGE) }.unwrap();
         }
     }
 
     /// # Safety
-    /// As mmap(2).
+    /// As for mmap(2).
     unsafe fn map(at: *mut c_void, len: usize, flags: MapFlags) -> *mut c_void {
         // SAFETY: the caller's promise.
         unsafe { mmap_anonymous(at, len, ProtFlags::READ | ProtFlags::WRITE, flags) }.unwrap()
@@ -300,22 +299,22 @@ mod tests {
         }
         assert_eq!(*made.borrow(), [8]);
         get(2..5, true);
-        assert_eq!(*made.borrow(), [8, 8], "the whole of it may be written to from now on");
+        assert_eq!(*made.borrow(), [8, 8], "the whole range is now registered for writing");
         for _ in 0..3 {
             get(6..12, false);
             get(0..8, true);
         }
-        assert_eq!(*made.borrow(), [8, 8, 12], "ranges that overlap become one");
+        assert_eq!(*made.borrow(), [8, 8, 12], "overlapping ranges merge");
         get(20..44, false);
         get(0..12, false);
-        assert_eq!(*made.borrow(), [8, 8, 12, 24, 12], "no more than the limit is kept");
+        assert_eq!(*made.borrow(), [8, 8, 12, 24, 12], "the cache stays within its limit");
         get(0..40, false);
         get(0..40, false);
         get(0..12, false);
-        assert_eq!(*made.borrow(), [8, 8, 12, 24, 12, 40, 40], "what is beyond it is not kept at all");
+        assert_eq!(*made.borrow(), [8, 8, 12, 24, 12, 40, 40], "a range beyond the limit is not cached");
     }
 
-    /// A page beside those asked for may go between the look at it and its being pinned.
+    /// Another page in the range may be discarded between the check and the pinning.
     #[test]
     fn pages_reported_meanwhile_are_not_cached() {
         let arena = Arena::new(16);
@@ -333,7 +332,7 @@ mod tests {
         assert_eq!(*made.borrow(), [8, 12, 8]);
         assert!(arena.agrees(&second, 4..12));
         drop(cache.get(&arena.range(4..12), false, make).unwrap());
-        assert_eq!(made.borrow().len(), 3, "it is kept");
+        assert_eq!(made.borrow().len(), 3, "the registration must stay cached");
     }
 
     #[test]
@@ -348,14 +347,14 @@ mod tests {
             _ => Err(io::Error::from_raw_os_error(libc::ENOMEM)),
         };
         for pages in [0..4, 2..6, 0..4] {
-            assert!(cache.get(&arena.range(pages), false, more).is_ok(), "the part that was asked for");
+            assert!(cache.get(&arena.range(pages), false, more).is_ok(), "the requested part must be registered");
         }
     }
 
     #[test]
     fn memory_that_cannot_be_watched_is_registered_each_time() {
         let len = 4 * PAGE;
-        // SAFETY: a new mapping.
+        // SAFETY: makes a new mapping.
         let shared = unsafe { map(std::ptr::null_mut(), len, MapFlags::SHARED) };
         let Some(mut cache) = cache(8) else { return };
         let count = Cell::new(0);
@@ -367,7 +366,7 @@ mod tests {
             assert!(made.is_ok());
         }
         assert_eq!(count.get(), 3);
-        // SAFETY: the test's own.
+        // SAFETY: a mapping of this test.
         unsafe { munmap(shared, len) }.unwrap();
     }
 }

@@ -1,8 +1,8 @@
-//! Registered memory of the program.
+//! Registers the program's memory.
 //!
-//! Registration takes as long as moving the same bytes. Registrations are therefore cached, while the pages are known
-//! to be unchanged ([`watch`]). Memory that peers may *write* is registered for one transfer only, so that nothing is
-//! written late.
+//! Registration takes as long as copying the same bytes. Therefore registrations are cached while the pages are known
+//! to be unchanged ([`watch`]). Memory that peers may *write* is registered for one transfer only, so that no late
+//! write reaches it.
 
 mod cache;
 mod watch;
@@ -24,10 +24,16 @@ pub(crate) struct Registrations {
 }
 
 impl Registrations {
-    /// That keeps up to `limit` bytes.
+    /// Makes a cache for up to `limit` bytes.
     pub(crate) fn new(protection: &Arc<Protection>, limit: usize) -> Self {
         let watch = (limit != 0).then(Watch::shared).and_then(|watch| {
-            watch.inspect_err(|error| log::info!("{NAME}: memory is registered anew for each transfer: {error}")).ok()
+            watch
+                .inspect_err(|error| {
+                    log::info!(
+                        "{NAME}: each transfer registers its memory, because userfaultfd is unavailable: {error}"
+                    )
+                })
+                .ok()
         });
         Registrations {
             protection: Arc::clone(protection),
@@ -35,15 +41,16 @@ impl Registrations {
         }
     }
 
-    /// A registration of these bytes, and perhaps more.
+    /// Returns a registration of at least these bytes.
     ///
     /// # Safety
-    /// They stay mapped for as long as work on them is under way.
+    /// The bytes stay mapped until all work on them has completed.
     ///
     /// # Errors
     /// As [`MemoryRegion::new`].
     pub(crate) unsafe fn get(&self, address: *mut u8, len: usize, access: Access) -> io::Result<Arc<MemoryRegion>> {
-        // SAFETY: the caller's promise; whole pages are mapped or not, and what is kept is not used once they are not.
+        // SAFETY: the caller's promise covers whole pages, and a cached registration is not used after its pages are
+        // unmapped.
         let make = |address: *mut u8, len, access| unsafe { MemoryRegion::new(&self.protection, address, len, access) };
         let writable = match access {
             Access::LocalRead | Access::RemoteRead => false,
@@ -62,7 +69,7 @@ impl Registrations {
         let mut kept = kept.lock();
         let found = kept.get(&(first..end), writable, make_pages);
         match found {
-            // Too much is locked, perhaps by what is kept.
+            // The memory lock limit is reached, perhaps because of cached registrations.
             Err(error) if error.raw_os_error() == Some(libc::ENOMEM) && kept.clear() => {
                 kept.get(&(first..end), writable, make_pages)
             }

@@ -264,7 +264,7 @@ impl QueuePair {
         self.modify(&mut attributes, mask)
     }
 
-    /// Ends all work under way, which completes in error; nothing arrives any more.
+    /// Ends all work in flight, which then completes in error. Nothing arrives after that.
     ///
     /// # Errors
     /// The device is gone.

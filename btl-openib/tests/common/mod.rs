@@ -1,4 +1,4 @@
-//! Instances of the transport over a device of this machine.
+//! Opens instances of the transport on a device of this machine.
 #![allow(dead_code, unused_imports, reason = "each test binary uses a part")]
 
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use cableway_btl_openib::Openib;
 use cableway_common_cuda::Devices;
 pub(crate) use test_nodes::{Node, pattern, region, send, transfer, until};
 
-/// An emulated machine may stand still for seconds. Later assignments prevail.
+/// An emulated machine may pause for seconds. Later assignments override earlier ones.
 const PATIENT: &str = "peer_timeout=40s";
 
-/// Whether this machine has a device; if not, says so.
+/// Returns whether this machine has a device. If not, prints the reason for skipping.
 pub(crate) fn has_device() -> bool {
     let found = std::fs::read_dir("/sys/class/infiniband").is_ok_and(|mut entries| entries.next().is_some());
     if !found {
@@ -21,19 +21,19 @@ pub(crate) fn has_device() -> bool {
     found
 }
 
-/// Parameters that all tests are to use besides, from the environment: the name of a device, for one.
+/// Returns more parameters for all tests from the environment, such as the name of a device.
 fn everywhere() -> Vec<&'static str> {
     static TEXT: std::sync::OnceLock<String> = std::sync::OnceLock::new();
     let text = TEXT.get_or_init(|| std::env::var("CABLEWAY_TEST_OPENIB").unwrap_or_default());
     text.split_whitespace().collect()
 }
 
-/// Whether librdmacm makes the connections of these tests, which have one receive queue then.
+/// Returns whether librdmacm makes the connections of these tests. They then have one receive queue.
 pub(crate) fn is_managed() -> bool {
     is_iwarp() || everywhere().contains(&"btl_openib_connection_manager=rdmacm")
 }
 
-/// Whether the device of these tests speaks iWARP.
+/// Returns whether the device of these tests uses iWARP.
 pub(crate) fn is_iwarp() -> bool {
     let name = everywhere().iter().find_map(|assignment| assignment.strip_prefix("btl_openib_if_include="));
     name.is_some_and(|name| {
@@ -46,17 +46,17 @@ pub(crate) fn node(rank: Rank, size: u32, assignments: &[&str]) -> Node {
     node_with(&Devices::none(), rank, size, assignments)
 }
 
-/// One that knows of devices.
+/// Opens a node with devices.
 pub(crate) fn node_with(devices: &Devices, rank: Rank, size: u32, assignments: &[&str]) -> Node {
     Node::of(rank, open_with(devices, 42, rank, size, assignments))
 }
 
-/// A node's transport, by its best port.
+/// Opens a node on its best port.
 pub(crate) fn open(rank: Rank, size: u32, assignments: &[&str]) -> Arc<Openib> {
     open_with(&Devices::none(), 42, rank, size, assignments)
 }
 
-/// Of the job with that secret.
+/// Opens a node of the job with that secret.
 pub(crate) fn node_of(secret: u8, rank: Rank, size: u32, assignments: &[&str]) -> Node {
     Node::of(rank, open_with(&Devices::none(), secret, rank, size, assignments))
 }
@@ -65,7 +65,7 @@ fn open_with(devices: &Devices, secret: u8, rank: Rank, size: u32, assignments: 
     try_open_with(devices, secret, rank, size, assignments).unwrap().expect("a port")
 }
 
-/// Where that may be refused.
+/// Opens a node, which may fail.
 pub(crate) fn try_open(rank: Rank, size: u32, assignments: &[&str]) -> Result<Option<Arc<Openib>>, Error> {
     try_open_with(&Devices::none(), 42, rank, size, assignments)
 }
@@ -82,12 +82,12 @@ fn try_open_with(
     Ok(Openib::open(&job, &parameters, devices)?.into_iter().next())
 }
 
-/// The link to a peer, which is one.
+/// Returns the only link to a peer.
 pub(crate) fn connect(from: &Node, to: &Node) -> Box<dyn Endpoint> {
     from.connect(to).pop().expect("the peer is reachable")
 }
 
-/// Ranks 0 and 1, each with its endpoint to the other.
+/// Ranks 0 and 1, each with its endpoint for the other.
 pub(crate) struct Pair {
     pub(crate) a: Node,
     pub(crate) b: Node,

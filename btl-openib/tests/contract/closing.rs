@@ -1,4 +1,4 @@
-//! Links that close or fail, before and after they are connected.
+//! Links that close or fail, before and after they connect.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,8 +19,8 @@ fn an_orderly_end_is_no_failure() {
     until(&nodes, "all is flushed", || b.btl.finalize());
     drop(to_a);
     drop(b);
-    until(&[&a], "it is reported", || a.departures() == 1);
-    assert_eq!(a.received(), 1, "the last message came before");
+    until(&[&a], "the departure is reported", || a.departures() == 1);
+    assert_eq!(a.received(), 1, "the last message must arrive before the departure");
     assert!(matches!(to_b.send_inline(b"too late", b""), Err(Error::PeerLeft { peer: 1, .. })));
     assert!(!a.btl.hears(1));
     for _ in 0..10_000 {
@@ -31,7 +31,7 @@ fn an_orderly_end_is_no_failure() {
     assert!(a.btl.finalize());
 }
 
-/// Goodbyes are reported like all else, and one to each of thousands of peers may be more than there is room for.
+/// Goodbyes need completions like other work. Goodbyes to thousands of peers may exceed the completion queue.
 #[test]
 fn goodbyes_wait_until_there_is_room_for_them() {
     const MANY: isize = 1 << 20;
@@ -50,11 +50,11 @@ fn goodbyes_wait_until_there_is_room_for_them() {
     transport.await_completions(MANY);
     assert!(!a.btl.finalize());
     for endpoint in &mut endpoints {
-        assert_eq!(endpoint.send_inline(b"x", b"").unwrap(), Sent::Busy, "it has said no goodbye yet");
+        assert_eq!(endpoint.send_inline(b"x", b"").unwrap(), Sent::Busy, "the goodbye must not be sent yet");
     }
     transport.await_completions(-MANY);
     until(&nodes, "all is flushed", || a.btl.finalize());
-    until(&nodes, "they hear it", || b.departures() == 1 && c.departures() == 1);
+    until(&nodes, "both receive the goodbye", || b.departures() == 1 && c.departures() == 1);
     assert_eq!((b.failures(), c.failures()), (0, 0));
 }
 
@@ -70,7 +70,7 @@ fn a_link_closed_before_it_was_connected_is_an_error_to_the_peer() {
     assert_eq!((a.failures(), b.failures()), (0, 0));
 }
 
-/// The peer goes on and another transport may reach it, so it must not be reported as having left.
+/// The peer lives and another transport may reach it, so it must not be reported as having left.
 #[test]
 fn a_peer_that_could_not_connect_has_not_left() {
     if !has_device() {
@@ -78,7 +78,7 @@ fn a_peer_that_could_not_connect_has_not_left() {
     }
     let Pair { a, b, mut to_b, to_a } = pair(&[]);
     b.btl.break_off(0);
-    until(&[&b], "it is given up", || b.failures() == 1);
+    until(&[&b], "the connection fails", || b.failures() == 1);
     drop(to_a);
     until(&[&a, &b], "an error", || to_b.send_inline(b"x", b"").is_err());
     until(&[&a, &b], "a report", || a.failures() == 1);
@@ -86,7 +86,7 @@ fn a_peer_that_could_not_connect_has_not_left() {
     assert_eq!((a.departures(), b.failures()), (0, 1));
 }
 
-/// At whatever point: to make a queue pair takes an emulated machine about 100 ms.
+/// At any point: an emulated machine takes about 100 ms to make a queue pair.
 #[test]
 fn a_peer_that_ends_during_connection_setup_has_left() {
     const ROUNDS: u32 = 8;
@@ -94,7 +94,7 @@ fn a_peer_that_ends_during_connection_setup_has_left() {
         return;
     }
     for round in 0..=ROUNDS {
-        // Who asks somebody that has left in silence waits for an answer as long as this, but no longer.
+        // A request to a process that has left is answered by silence, and fails after this time.
         let Pair { a, b, mut to_b, mut to_a } = pair(&["peer_timeout=4s"]);
         to_b.connect().unwrap();
         if round % 2 == 1 {
@@ -108,7 +108,7 @@ fn a_peer_that_ends_during_connection_setup_has_left() {
         drop(to_a);
         drop(b);
         until(&[&a], "a report", || a.departures() + a.failures() == 1);
-        // Where b's thread had ended before a's datagram came, nobody can tell a what became of b.
+        // If b's thread ends before a's datagram arrives, a cannot learn whether b left.
         let error = a.seen.failed.lock().first().map(|(_, error)| error.clone());
         assert!(matches!(error, None | Some(Error::Unreachable { .. })), "{error:?}");
         assert!(error.is_none() || round < ROUNDS, "b was connected, and said goodbye: {error:?}");
@@ -129,13 +129,14 @@ fn a_peer_that_was_never_there_is_an_error() {
     assert!(matches!(a.seen.failed.lock()[0].1, Error::Unreachable { peer: 1, .. }));
 }
 
-/// Both ends together know which messages must be sent again after a connection breaks.
+/// The remains of both ends together show which messages must be sent again after a failure.
 #[test]
 fn remains_are_the_undelivered_messages() {
     if !has_device() {
         return;
     }
-    // The peer tells of every 16th; of every fourth of the smaller ones, the twelfth of which is the 15th of all.
+    // The peer reports consumption of every 16th message, and of every fourth small one: the twelfth of these is the
+    // 15th of all.
     for (list, told) in [("S,8K,64,8,32", 16), ("P,1K,64,16,4:S,8K,64,8,32", 15)] {
         what_is_left(list, told);
     }
@@ -146,7 +147,7 @@ fn what_is_left(list: &str, told: u64) {
     let sizes = [10, 128, 129, 3000];
     let messages: Vec<Vec<u8>> = (0..40).map(|n| pattern(sizes[n % sizes.len()], n as u64)).collect();
     let take = |to_b: &mut dyn Endpoint, message: &[u8]| {
-        until(&[&a], "it is taken", || to_b.send_inline(message, b"").unwrap() == Sent::Done);
+        until(&[&a], "the message is accepted", || to_b.send_inline(message, b"").unwrap() == Sent::Done);
     };
     for (n, message) in messages.iter().enumerate() {
         if n < 20 {
@@ -160,7 +161,7 @@ fn what_is_left(list: &str, told: u64) {
     }
     let mut fragment = to_b.alloc(5000, FragmentKind::Device).unwrap().unwrap();
     fragment.write(0, &pattern(5000, 99));
-    assert!(a.btl.remains(1).is_none(), "nothing is broken");
+    assert!(a.btl.remains(1).is_none(), "the link is not broken");
     for (node, peer) in [(&a, 1), (&b, 0)] {
         node.btl.break_off(peer);
         until(&[node], "a report", || node.failures() == 1);
@@ -170,7 +171,7 @@ fn what_is_left(list: &str, told: u64) {
     let (here, there) = (a.btl.remains(1).unwrap(), b.btl.remains(0).unwrap());
     assert_eq!(there.received as usize, b.received());
     assert!(here.delivered <= there.received && there.received <= 40, "{} {}", here.delivered, there.received);
-    assert!(here.delivered >= told, "the peer had told what it consumed: {}", here.delivered);
+    assert!(here.delivered >= told, "the peer has reported its consumption: {}", here.delivered);
     assert_eq!(here.uncertain.len(), all.len() - here.delivered as usize);
     for (left, sent) in here.uncertain.iter().zip(&all[here.delivered as usize..]) {
         assert!(**left == **sent);
@@ -180,7 +181,7 @@ fn what_is_left(list: &str, told: u64) {
     assert!(to_b.alloc(100, FragmentKind::Host).is_err());
 }
 
-/// Whoever knows it first: a message may come before the thread that makes connections has heard that it is made.
+/// A message may arrive before the service thread learns that its connection is established.
 #[test]
 fn a_connection_given_up_as_it_is_made_is_given_up_at_both_ends() {
     if !has_device() {
@@ -191,11 +192,11 @@ fn a_connection_given_up_as_it_is_made_is_given_up_at_both_ends() {
         to_b.connect().unwrap();
         b.btl.break_off(0);
         until(&[&b], "a report", || b.failures() == 1);
-        until(&[&a, &b], "the peer hears of it", || a.failures() + a.departures() == 1);
+        until(&[&a, &b], "the peer learns of the failure", || a.failures() + a.departures() == 1);
     }
 }
 
-/// What tells of a peer on another node, where no system watches it.
+/// Heartbeats detect a peer on another node, which the system does not watch.
 #[test]
 fn a_connected_peer_whose_device_falls_silent_is_an_error() {
     if !has_device() {

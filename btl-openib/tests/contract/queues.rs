@@ -6,8 +6,8 @@ use crate::common::{
 use cableway_btl::{Access, Endpoint, FragmentKind, Remote};
 use test_nodes::try_send;
 
-/// The lists that the tests below go by: one queue of a peer's own; small ones of its own beside large ones that all
-/// share; three of which the first takes a header alone.
+/// The lists under test: one queue per peer; small buffers per peer beside large shared ones; three queues, of which
+/// the first holds only a header.
 const LISTS: [&str; 3] = ["P,16K,16,4,8", "P,2K,32,8,16:S,64K,64,16,16", "P,256,16,4,4:S,4K,32,8,8:S,64K,32,8,8"];
 
 pub(crate) fn listed(list: &str) -> String {
@@ -18,7 +18,7 @@ fn sent(endpoint: &mut dyn Endpoint, message: &[u8]) -> bool {
     try_send(endpoint, message, b"").unwrap()
 }
 
-/// Small messages overtake large ones on their queue pairs, and come after them.
+/// Small messages may overtake large ones on their queue pairs, and are delivered after them.
 #[test]
 fn messages_keep_their_order_across_queues() {
     if !has_device() {
@@ -51,27 +51,27 @@ fn messages_keep_their_order_across_queues() {
             }
         }
         assert_eq!((a.failures(), b.failures()), (0, 0), "{list}");
-        // A goodbye comes after what was sent before it, by whichever queue pair.
+        // A goodbye follows all earlier messages of every queue pair.
         for n in 0..3 {
             send(&nodes, &mut *to_a, &pattern(longest, n), b"");
             send(&nodes, &mut *to_a, b"small", b"");
         }
         until(&nodes, "all is flushed", || b.btl.finalize());
         drop((to_a, b));
-        until(&[&a], "it is reported", || a.departures() == 1);
+        until(&[&a], "the departure is reported", || a.departures() == 1);
         assert_eq!((a.received(), a.failures()), (count + 6, 0), "{list}");
         drop(to_b);
     }
 }
 
-/// Each queue has its own window; a peer that does not look leaves the others' free.
+/// Each queue has its own window. A peer that does not poll leaves the other queues free.
 #[test]
 fn a_full_queue_leaves_the_others_free() {
     if !has_device() {
         return;
     }
     if is_managed() {
-        return println!("skipped: there is one queue where librdmacm makes connections");
+        return println!("skipped: librdmacm uses only one queue");
     }
     let Pair { a, b, mut to_b, to_a: _to_a } = pair(&[&listed(LISTS[2])]);
     let nodes = [&a, &b];
@@ -86,13 +86,13 @@ fn a_full_queue_leaves_the_others_free() {
             }
             taken + 1 >= most
         });
-        assert!(taken <= most, "{taken} of {len} bytes where {most} may wait");
+        assert!(taken <= most, "{taken} of {len} bytes exceed the window of {most}");
         all += taken;
     }
     let out = to_b.alloc(60_000, FragmentKind::Host).unwrap();
-    assert!(out.is_none(), "that queue is full still");
+    assert!(out.is_none(), "the queue must still be full");
     until(&nodes, "all arrive", || b.received() == all);
-    // Fragments count among what waits, each in its queue.
+    // Fragments count as waiting messages of their queue.
     let mut out = Vec::new();
     until(&nodes, "there is room again", || {
         out.extend(to_b.alloc(60_000, FragmentKind::Device).unwrap());
@@ -125,14 +125,14 @@ fn puts_and_gets_go_beside_every_list() {
     }
 }
 
-/// Where each peer has buffers of its own, none ever finds none: the device has no cause to hold a sender back. More
-/// peers' buffers than the completion queue was made for have it grow.
+/// With its own buffers for each peer, a receiver always has one, so the device never delays a sender. The completion
+/// queue grows for more peers than it was made for.
 #[test]
 fn buffers_of_their_own_are_there_for_every_peer() {
     if !has_device() {
         return;
     }
-    // Over iWARP, greeting and goodbye have one each.
+    // Over iWARP, the greeting and the goodbye need one buffer each.
     let own = if is_iwarp() { 510 } else { 512 };
     let set = ["btl_openib_receive_queues=P,4K,512,128,64", "btl_openib_cq_size=256"];
     let nodes: Vec<Node> = (0..4).map(|rank| node(rank, 4, &set)).collect();
@@ -142,7 +142,7 @@ fn buffers_of_their_own_are_there_for_every_peer() {
         send(&all, &mut **endpoint, b"first", b"");
     }
     until(&all, "they arrive", || nodes[0].received() == 3);
-    // Rank 0 does not look, and every buffer of its is filled.
+    // Rank 0 does not poll, and all its buffers fill.
     let mut expected = 3;
     for (from, endpoint) in nodes[1..].iter().zip(&mut endpoints) {
         let mut taken = 0;
@@ -160,18 +160,18 @@ fn buffers_of_their_own_are_there_for_every_peer() {
 }
 
 #[test]
-fn processes_of_other_lists_do_not_meet() {
+fn processes_with_different_lists_do_not_connect() {
     if !has_device() {
         return;
     }
     if is_managed() {
-        return println!("skipped: of each list the last is used where librdmacm makes connections");
+        return println!("skipped: librdmacm uses only the last queue of each list");
     }
     let (a, b) = (node(0, 2, &[&listed(LISTS[1])]), node(1, 2, &[]));
     assert!(a.connect(&b).is_empty() && b.connect(&a).is_empty());
 }
 
-/// A device may have no shared queues where others of the job have.
+/// A device may lack shared receive queues where other devices of the job have them.
 #[test]
 fn buffers_of_its_own_meet_shared_ones() {
     const OWN: &str = "P,256,16,4,4:P,64K,18,4,8";
@@ -196,7 +196,7 @@ fn buffers_of_its_own_meet_shared_ones() {
         }
         assert_eq!((a.failures(), b.failures()), (0, 0));
         until(&nodes, "all is flushed", || b.btl.finalize());
-        until(&nodes, "it is reported", || a.departures() == 1);
+        until(&nodes, "the departures are reported", || a.departures() == 1);
         assert_eq!(a.failures(), 0);
     }
 }

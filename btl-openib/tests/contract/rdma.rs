@@ -1,4 +1,4 @@
-//! `put` and `get`, and registered memory.
+//! Tests `put`, `get`, and registered memory.
 
 use crate::common::{Pair, has_device, is_iwarp, pair, pattern, region, send, transfer, until};
 use cableway_btl::{Access, Flags, Remote, RemoteHandle, Token};
@@ -21,7 +21,7 @@ fn puts_and_gets_move_the_named_bytes() {
         // SAFETY: the source outlives the put and is not written to.
         unsafe { to_b.put(&region(&mut here).into(), &Remote::at(&handle, 50), token) }
     });
-    // Visible once the put is done here and a later message has arrived there.
+    // The data is visible after the put completes here and a later message arrives there.
     send(&nodes, &mut *to_b, b"done", b"");
     until(&nodes, "the message arrives", || b.received() == 1);
     drop(registration);
@@ -33,7 +33,7 @@ fn puts_and_gets_move_the_named_bytes() {
     let handle = *registration.handle();
     let mut fetched = vec![0; len];
     transfer(&nodes, &a, 2, |token| {
-        // SAFETY: the destination outlives the get, and nobody looks at it before.
+        // SAFETY: the destination outlives the get, and no code reads it before completion.
         unsafe { to_b.get(&region(&mut fetched).into(), &Remote::at(&handle, 50), token) }
     });
     assert!(fetched == here);
@@ -41,8 +41,8 @@ fn puts_and_gets_move_the_named_bytes() {
     assert_eq!((a.failures(), b.failures()), (0, 0));
 }
 
-/// The same address is other memory after it was unmapped and mapped again, or discarded. A registration kept too long
-/// would move the old pages.
+/// An address that was unmapped and mapped again, or discarded, is different memory. A stale registration would move
+/// the old pages.
 #[test]
 fn memory_mapped_again_is_the_memory_that_is_moved() {
     use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
@@ -52,15 +52,15 @@ fn memory_mapped_again_is_the_memory_that_is_moved() {
     let Pair { a, b, mut to_b, mut to_a } = pair(&[]);
     let nodes = [&a, &b];
     let len = 1 << 20;
-    // A fixed mapping takes the place of the old one in one step, so that no other thread gets in between.
+    // A fixed mapping replaces the old one in one step, so no other thread can map memory in between.
     let map = |at: *mut std::ffi::c_void| {
         let flags = if at.is_null() { MapFlags::PRIVATE } else { MapFlags::PRIVATE | MapFlags::FIXED };
-        // SAFETY: at an address of the kernel's choice, or in place of a mapping of ours that nothing refers to.
+        // SAFETY: at an address that the kernel chooses, or in place of a mapping of this test without references.
         unsafe { mmap_anonymous(at, len, ProtFlags::READ | ProtFlags::WRITE, flags) }.unwrap()
     };
     let (source, target) = (map(std::ptr::null_mut()), map(std::ptr::null_mut()));
     for round in 0..9 {
-        // SAFETY: both mappings are ours, `len` bytes long, and nothing else refers to them.
+        // SAFETY: both mappings belong to this test, have `len` bytes, and have no other references.
         let (from, to) = unsafe {
             (std::slice::from_raw_parts_mut(source.cast(), len), std::slice::from_raw_parts_mut(target.cast(), len))
         };
@@ -69,23 +69,23 @@ fn memory_mapped_again_is_the_memory_that_is_moved() {
         let registration = unsafe { to_a.register(region(from), Access::RemoteRead) }.unwrap().unwrap();
         let handle = *registration.handle();
         transfer(&nodes, &a, round, |token| {
-            // SAFETY: nobody looks at it before it is done.
+            // SAFETY: no code reads it before completion.
             unsafe { to_b.get(&region(to).into(), &Remote::at(&handle, 0), token) }
         });
         drop(registration);
         assert!(to == pattern(len, round), "round {round}");
-        // As it is; other memory; other pages of the same.
+        // The same memory; different memory; different pages of the same mapping.
         for at in [source, target] {
             match round % 3 {
                 0 => {}
                 1 => assert_eq!(map(at), at),
-                // SAFETY: ours, and nothing refers to what it holds.
+                // SAFETY: a mapping of this test without references.
                 _ => unsafe { madvise(at, len, Advice::LinuxDontNeed) }.unwrap(),
             }
         }
     }
     for at in [source, target] {
-        // SAFETY: ours, and the slices are not used any more.
+        // SAFETY: a mapping of this test, whose slices are no longer used.
         unsafe { munmap(at, len) }.unwrap();
     }
 }
@@ -121,13 +121,13 @@ fn access_to_unregistered_memory_breaks_the_connection() {
     let nodes = [&a, &b];
     send(&nodes, &mut *to_b, b"first", b"");
     let (mut target, mut source) = (vec![0; 1000], vec![1; 1000]);
-    // SAFETY: the target outlives the registration, which is over before it is used.
+    // SAFETY: the target outlives the registration, which ends before the put.
     let registration = unsafe { to_a.register(region(&mut target), Access::RemoteWrite) }.unwrap().unwrap();
     let handle = *registration.handle();
     drop(registration);
     // SAFETY: the source outlives the pair and is not written to.
     transfer(&nodes, &a, 1, |token| unsafe { to_b.put(&region(&mut source).into(), &Remote::at(&handle, 0), token) });
-    // Over iWARP a write is done when the source may be written to.
+    // Over iWARP a write completes when the source may be reused.
     assert!(is_iwarp() || a.seen.completed.lock()[0].1.is_err());
     until(&nodes, "both know", || a.failures() == 1 && b.failures() == 1);
     assert!(target.iter().all(|&byte| byte == 0));

@@ -1,4 +1,4 @@
-//! Tests of sleeping in blocking calls.
+//! Tests sleeping in blocking calls.
 
 use std::time::{Duration, Instant};
 
@@ -7,12 +7,12 @@ use cableway_btl::{Endpoint, Sent};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use test_nodes::PATIENCE;
 
-/// Sleeps until the transport has something. Nothing else wakes it: a sign that is missed costs a minute, which is more
-/// than these tests have.
+/// Sleeps until the transport has an event. Nothing else wakes it. A missed event costs a minute, which exceeds the
+/// time limit of these tests.
 fn sleep_until(node: &Node, what: &str, mut done: impl FnMut() -> bool) -> usize {
     let (start, mut sleeps) = (Instant::now(), 0);
     while !done() {
-        assert!(start.elapsed() < PATIENCE, "woken, but not for {what}");
+        assert!(start.elapsed() < PATIENCE, "woken without {what}");
         let mut wakers = Vec::new();
         let armed = node.btl.arm(&mut wakers);
         if node.progress() != 0 || !armed || done() {
@@ -41,13 +41,13 @@ fn a_sleeper_misses_no_message() {
         let mut slept = 0;
         for round in 0..ROUNDS {
             let answer = |link: &mut dyn Endpoint| {
-                until(&[node], "it is taken", || link.send_inline(b"ping", b"").unwrap() == Sent::Done);
+                until(&[node], "the message is accepted", || link.send_inline(b"ping", b"").unwrap() == Sent::Done);
             };
             if first {
                 answer(link);
             }
             slept += sleep_until(node, "a message", || node.received() > already + round);
-            // Before, while and after the other one arms.
+            // Before, during and after the other node's `arm`.
             random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             for _ in 0..random >> 19 {
                 std::hint::spin_loop();
@@ -62,7 +62,7 @@ fn a_sleeper_misses_no_message() {
         let other = scope.spawn(|| play(&b, &mut *to_a, false, 7));
         play(&a, &mut *to_b, true, 8) + other.join().unwrap()
     });
-    assert!(slept > ROUNDS / 10, "{slept} sleeps: this tests nothing");
+    assert!(slept > ROUNDS / 10, "only {slept} sleeps, so this tests nothing");
     assert_eq!((a.failures(), b.failures()), (0, 0));
 }
 
@@ -74,23 +74,23 @@ fn a_sleeper_wakes_when_a_peer_ends() {
     let Pair { a, b, mut to_b, to_a } = pair(&["peer_timeout=4s"]);
     send(&[&a, &b], &mut *to_b, b"first", b"");
     until(&[&a, &b], "it arrives", || b.received() == 1);
-    // Found out by the thread that looks after silent peers, and told by a completion.
+    // The service thread's heartbeats detect it, and a completion reports it.
     b.btl.break_off(0);
     until(&[&b], "a report", || b.failures() == 1);
     let slept = sleep_until(&a, "the peer's device falls silent", || a.failures() == 1) > 0;
-    // Over iWARP the kernel there says so at once.
+    // Over iWARP the peer's kernel reports it at once.
     assert!(slept || is_iwarp());
     drop((to_a, to_b));
 
     let (a, b) = (node(0, 2, &["peer_timeout=2s"]), node(1, 2, &[]));
     let mut to_b = connect(&a, &b);
     drop(b);
-    // Found out by that thread alone.
+    // Only the service thread detects it.
     to_b.connect().unwrap();
     assert!(sleep_until(&a, "nobody answers", || a.failures() == 1) > 0);
 }
 
-/// Of this thread.
+/// Returns the CPU time of this thread.
 fn processor_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
@@ -108,7 +108,7 @@ fn a_sleeper_uses_little_cpu_time() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             std::thread::sleep(wait);
-            until(&[&a], "it is taken", || to_b.send_inline(b"second", b"").unwrap() == Sent::Done);
+            until(&[&a], "the message is accepted", || to_b.send_inline(b"second", b"").unwrap() == Sent::Done);
         });
         let before = processor_time();
         sleep_until(&b, "a message", || b.received() == 2);

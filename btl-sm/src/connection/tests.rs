@@ -16,7 +16,7 @@ use crate::segment::Memory;
 use crate::settings::Settings;
 use crate::{SharedMemory, node::Node};
 
-/// Keeps what is logged in this binary.
+/// Collects the log of this binary.
 struct Lines(parking_lot::Mutex<Vec<String>>);
 
 impl log::Log for Lines {
@@ -32,7 +32,7 @@ impl log::Log for Lines {
 static LINES: Lines = Lines(parking_lot::Mutex::new(Vec::new()));
 
 fn listen_to_the_log() {
-    // Another test may have done so already.
+    // Another test may have installed it already.
     let _ = log::set_logger(&LINES);
     log::set_max_level(log::LevelFilter::Warn);
 }
@@ -95,7 +95,7 @@ impl House {
     }
 }
 
-/// How rank 3 introduces itself in good order, and its segment.
+/// Builds rank 3's valid hello and its segment.
 /// A packet and how many files came with it; none if it is none.
 fn packet(received: Received) -> Option<(Vec<u8>, usize)> {
     match received {
@@ -121,20 +121,20 @@ fn introduction() -> (Hello, Memory) {
 }
 
 #[test]
-fn a_process_of_the_job_is_let_in() {
+fn a_process_of_the_job_is_admitted() {
     let (hello, memory) = introduction();
     let house = House::new();
     let caller = house.call();
     socket::send(caller.as_fd(), &Packet::Hello(hello).to_bytes(), memory.file()).unwrap();
     let Some((bytes, 1)) = packet(house.answer(&caller)) else { panic!("no reply") };
     assert!(matches!(Packet::parse(&bytes), Ok(Packet::Reply(_))));
-    // Its cookie is at no address, so that single copy is off, and it is told so.
+    // No memory holds its cookie, so single copy is off, and the answer says so.
     let Some((bytes, 0)) = packet(house.answer(&caller)) else { panic!("no answer") };
     assert_eq!(Packet::parse(&bytes), Ok(Packet::Ready { single_copy: false }));
 }
 
 #[test]
-fn foreign_processes_are_turned_away() {
+fn foreign_processes_are_refused() {
     listen_to_the_log();
     type Spoiler = (&'static str, &'static str, fn(&mut Hello));
     let spoilers: [Spoiler; 6] = [
@@ -156,9 +156,9 @@ fn foreign_processes_are_turned_away() {
             Received::Packet(bytes, files) if files.is_empty() => {
                 assert_eq!(Packet::parse(&bytes), Ok(Packet::Refuse(Refusal::Segment)), "{what}");
             }
-            _ => panic!("{what}: was let in"),
+            _ => panic!("{what}: was admitted"),
         }
-        assert!(house.heard.1.borrow().is_empty(), "{what}: no peer has failed");
+        assert!(house.heard.1.borrow().is_empty(), "{what}: no peer may fail");
         assert!(was_logged(logged), "{what} was not logged");
     }
 }
@@ -174,7 +174,7 @@ fn garbage_is_refused_without_harm() {
     }
     assert!(was_logged("turned away process") && was_logged("a packet has the wrong magic number"));
     drop(house.call());
-    a_process_of_the_job_is_let_in();
+    a_process_of_the_job_is_admitted();
 }
 
 #[test]
@@ -189,7 +189,7 @@ fn segments_that_could_fault_are_refused() {
         let house = House::new();
         let caller = house.call();
         socket::send(caller.as_fd(), &Packet::Hello(hello.clone()).to_bytes(), file).unwrap();
-        let Some((bytes, 0)) = packet(house.answer(&caller)) else { panic!("{what}: was let in") };
+        let Some((bytes, 0)) = packet(house.answer(&caller)) else { panic!("{what}: was admitted") };
         assert_eq!(Packet::parse(&bytes), Ok(Packet::Refuse(Refusal::Segment)), "{what}");
         assert!(house.is_turned_away(&caller));
     }
@@ -197,7 +197,7 @@ fn segments_that_could_fault_are_refused() {
 }
 
 #[test]
-fn a_second_connection_of_a_connected_rank_is_turned_away() {
+fn a_second_connection_of_a_connected_rank_is_refused() {
     let (hello, memory) = introduction();
     let house = House::new();
     let (first, second) = (house.call(), house.call());
@@ -205,12 +205,12 @@ fn a_second_connection_of_a_connected_rank_is_turned_away() {
     assert!(matches!(packet(house.answer(&first)), Some((_, 1))));
     socket::send(second.as_fd(), &Packet::Hello(hello).to_bytes(), memory.file()).unwrap();
     assert!(house.is_turned_away(&second));
-    assert!(matches!(house.answer(&first), Received::Packet(..)), "the first goes on");
+    assert!(matches!(house.answer(&first), Received::Packet(..)), "the first connection must continue");
     assert!(house.heard.1.borrow().is_empty());
 }
 
 #[test]
-fn of_too_many_that_say_nothing_the_oldest_makes_room() {
+fn the_oldest_of_too_many_silent_connections_is_closed() {
     listen_to_the_log();
     let house = House::new();
     let silent: Vec<_> = (0..super::admission::most_accepted()).map(|_| house.call()).collect();
@@ -220,7 +220,10 @@ fn of_too_many_that_say_nothing_the_oldest_makes_room() {
     assert!(matches!(packet(house.answer(&caller)), Some((_, 1))));
     assert!(house.is_turned_away(&silent[0]));
     assert!(was_logged("too many others wait"));
-    assert!(matches!(socket::receive(silent.last().unwrap()), Ok(Received::Nothing)), "the others may still speak");
+    assert!(
+        matches!(socket::receive(silent.last().unwrap()), Ok(Received::Nothing)),
+        "the other connections must stay open"
+    );
 }
 
 #[test]
@@ -230,7 +233,7 @@ fn last_packets_are_read_before_the_close_is_reported() {
     socket::send(ours.as_fd(), b"never read", None).unwrap();
     socket::send(theirs.as_fd(), &Packet::Goodbye.to_bytes(), None).unwrap();
     drop(theirs);
-    let Some((bytes, 0)) = packet(socket::receive(&ours).unwrap()) else { panic!("the goodbye is lost") };
+    let Some((bytes, 0)) = packet(socket::receive(&ours).unwrap()) else { panic!("the goodbye must arrive") };
     assert_eq!(Packet::parse(&bytes), Ok(Packet::Goodbye));
     assert!(matches!(socket::receive(&ours).unwrap(), Received::HungUp));
 }
@@ -261,7 +264,7 @@ fn a_packet_arrives_without_its_file_if_descriptors_are_exhausted() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     const CHILD: &str = "CABLEWAY_TEST_NO_ROOM";
     if std::env::var_os(CHILD).is_none() {
-        // The limit is the process's.
+        // The limit applies to the whole process.
         let mut command = std::process::Command::new(std::env::current_exe().unwrap());
         let name = "connection::tests::a_packet_arrives_without_its_file_if_descriptors_are_exhausted";
         let output =
@@ -275,7 +278,7 @@ fn a_packet_arrives_without_its_file_if_descriptors_are_exhausted() {
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: Some(0), ..limit }).unwrap();
     let received = socket::receive(&ours);
-    // Nor is a part of several taken, as which they could not be told apart.
+    // Several files are not taken in part, because the rest could not be told apart.
     socket::send_with(theirs.as_fd(), b"with two", &[ours.as_fd(), theirs.as_fd()]).unwrap();
     setrlimit(Resource::Nofile, limit).unwrap();
     let lowest = ours.try_clone().unwrap().as_raw_fd() as u64;

@@ -13,7 +13,7 @@ fn copy(microseconds: f64, gigabytes: f64) -> CopyCost {
     CopyCost { latency: Duration::from_secs_f64(microseconds * 1e-6), bytes_per_second: gigabytes * 1e9 }
 }
 
-/// A device of which this much was measured.
+/// A device with these measurements.
 fn measured(pull: CopyCost, push: CopyCost) -> Measured {
     let mut costs = Measured::default();
     (costs.to_host, costs.from_host) = (Known::Is(copy(7.4, 55.3)), Known::Is(copy(5.7, 55.3)));
@@ -32,13 +32,13 @@ fn one_copy_is_made_where_it_pays() {
     assert!((20_000..23_000).contains(&even) && most == usize::MAX, "{even}");
     assert_eq!(sizes(&with(&[("device_direct_rate", "1G")])), (usize::MAX, 0));
     assert_eq!(sizes(&with(&[("device_direct_rate", "0"), ("device_staged_rate", "0")])), (usize::MAX, 0));
-    // To store does not cost more.
+    // A put does not cost more.
     assert_eq!(sizes(&[slow[0]]).0, 1);
 }
 
-/// The same decisions as by the estimates, which were made of these figures of two H200s.
+/// The decisions equal those of the estimates, which come from these figures of two H200s.
 #[test]
-fn what_was_measured_of_the_estimates_own_devices_decides_alike() {
+fn measurements_of_the_estimated_devices_give_the_same_decisions() {
     let costs = estimates(&[]).costs(Some(&measured(copy(7.2, 377.0), copy(6.7, 378.0))), Other::Device([1; 16]));
     assert_eq!((costs.push.fixed, costs.push.bytes_per_second), (costs.direct.fixed, costs.direct.bytes_per_second));
     assert_eq!(costs.direct_sizes(), (1, usize::MAX));
@@ -52,13 +52,13 @@ fn what_was_measured_of_the_estimates_own_devices_decides_alike() {
 }
 
 #[test]
-fn who_copies_follows_what_was_measured_where_it_differs() {
+fn differing_measurements_decide_which_side_copies() {
     let costs = |pull, push| estimates(&[]).costs(Some(&measured(pull, push)), Other::Device([1; 16]));
     let slow_reads = costs(copy(8.0, 20.0), copy(7.0, 26.0));
     assert!(slow_reads.push.of(8 << 20) < slow_reads.direct.of(8 << 20));
     let slow_writes = costs(copy(7.0, 26.0), copy(9.0, 20.0));
     assert!(slow_writes.push.of(8) > slow_writes.direct.of(8));
-    // Of a device that nothing is known of, the estimates hold; of the same one, what it takes within.
+    // For an unknown device the estimates hold; for the same device, the copy rate within it.
     let known = measured(copy(8.0, 20.0), copy(7.0, 26.0));
     let estimated = estimates(&[]).costs(None, Other::Unknown);
     assert_eq!(estimates(&[]).costs(Some(&known), Other::Device([2; 16])).direct, estimated.direct);
@@ -66,7 +66,7 @@ fn who_copies_follows_what_was_measured_where_it_differs() {
     assert_eq!(estimates(&[]).costs(Some(&known), Other::Unknown).direct.bytes_per_second, 20e9);
 }
 
-/// Between devices far apart one copy may be quicker to begin, and slower.
+/// Between distant devices, one direct copy may start faster and be slower.
 #[test]
 fn a_slow_link_is_for_small_messages() {
     let far = estimates(&[]).costs(Some(&measured(copy(9.0, 10.0), copy(9.0, 10.0))), Other::Device([1; 16]));
@@ -78,7 +78,7 @@ fn a_slow_link_is_for_small_messages() {
 }
 
 #[test]
-fn what_is_set_by_hand_holds() {
+fn parameters_override_measurements() {
     let known = measured(copy(1.0, 10.0), copy(2.0, 20.0));
     let all = [
         ("device_staged_latency", "19us"),

@@ -1,69 +1,70 @@
-//! The fast box: a ring from one sender to one receiver that carries small messages in line.
+//! The fast box: a ring from one sender to one receiver that carries small messages inline.
 //!
-//! A ring is cache lines of two slots each. The first word of a message is its *stamp*: which lap of the ring wrote it,
-//! what it is, and how long. A message of a few words fills one slot, so that two of them share a line and move
-//! together in a stream. A longer one begins with a line and fills it, or several; the lines that continue it bear
-//! stamps too, so that payload never lies where the stamp of a line is looked for. Where it lies in a line's second slot,
-//! whoever next writes to the first one stamps the second as well, with the lap before. So a ring needs no clearing: what
-//! is left of the lap before simply bears the wrong lap. The receiver reads a message's stamp and knows all; it never
-//! reads where the sender is. Backwards flows only how far the receiver has come, stored once a quarter ring, and the
-//! sender reads it only when it believes the ring to be full.
+//! A ring consists of cache lines of two slots each. The first word of a message is its *stamp*: the lap of the ring,
+//! the kind and the length. A short message fills one slot, so that two messages share a line and move together in a
+//! stream. A longer message begins at a line and fills one or more lines. Each of these lines begins with a stamp, so
+//! that payload never lies where the receiver looks for the stamp of a line. Payload may lie where the stamp of a
+//! line's second slot would be. Therefore the next writer of the first slot also stamps the second one, with the
+//! previous lap. So a ring needs no clearing: old contents simply have the wrong lap. The receiver needs only a
+//! message's stamp and never reads the sender's position. The receiver stores its own position once for each quarter of
+//! the ring. The sender reads it only when the ring seems full.
 //!
-//! Stamp: bits 0 to 31 the lap, counted from 1; 32 to 55 the length, or a fragment's reference; 56 to 63 the kind.
+//! Stamp: bits 0 to 31 the lap, counted from 1; bits 32 to 55 the length, or a fragment's reference; bits 56 to 63 the
+//! kind.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::{Corrupt, Word};
 
-/// Bytes of a slot.
+/// Bytes in a slot.
 pub(crate) const SLOT: usize = 32;
-/// Bytes of a line: what processors pass to each other.
+/// Bytes in a cache line.
 const LINE: usize = 2 * SLOT;
-/// Bytes of a stamp.
+/// Bytes in a stamp.
 pub(crate) const STAMP: usize = 8;
-/// Longest message that fits into a slot.
+/// The longest message that fits into a slot.
 pub(crate) const SHORT: usize = SLOT - STAMP;
-/// Longest message that fits into a line.
+/// The longest message that fits into a line.
 pub(crate) const PAYLOAD: usize = LINE - STAMP;
-/// Longest message that any ring may carry in line: what a receiver has room to put together.
+/// The longest inline message of any ring. A receiver has a buffer of this size to assemble it.
 pub(crate) const MAX_INLINE: usize = 8192;
-/// The part of the ring after which a receiver returns credits: one in so many.
+/// A receiver returns credits after each such fraction of the ring.
 const CREDIT_SHARE: u64 = 4;
 
 const INLINE: u8 = 1;
 const FRAGMENT: u8 = 2;
 const CONTINUED: u8 = 3;
-/// A second slot that is passed over, because a message needs a whole line.
+/// Padding in a second slot before a message that needs a whole line.
 const SKIPPED: u8 = 4;
 
-/// Where a ring lives.
+/// The memory of a ring.
 pub(crate) trait Slots {
     type Word: Word;
-    /// Slots, a power of two and at least two.
+    /// The number of slots, a power of two and at least two.
     fn count(&self) -> u64;
-    /// The first word of a slot.
+    /// Returns the first word of a slot.
     fn stamp(&self, slot: usize) -> &Self::Word;
-    /// How far the receiver has come.
+    /// Returns the receiver's position.
     fn consumed(&self) -> &Self::Word;
-    /// Copies `bytes` to `at` bytes behind the first slot's beginning.
+    /// Copies `bytes` to the offset `at` from the first slot.
     ///
     /// # Safety
-    /// The bytes there are the sender's, and within a line.
+    /// The sender owns the bytes there, and they lie within a line.
     unsafe fn write(&self, at: usize, bytes: &[u8]);
-    /// Copies the bytes at `at` out.
+    /// Copies the bytes at `at` out of the ring.
     ///
     /// # Safety
-    /// The bytes there are the receiver's, and within a line.
+    /// The receiver owns the bytes there, and they lie within a line.
     unsafe fn read(&self, at: usize, out: &mut [u8]);
 }
 
-/// Slots that a message of `len` bytes takes.
+/// Returns the number of slots that a message of `len` bytes fills.
 #[inline(always)]
 fn slots_for(len: usize) -> u64 {
     if len <= SHORT { 1 } else { 2 * len.div_ceil(PAYLOAD) as u64 }
 }
 
-/// Where the message that begins in a slot does.
+/// Returns the offset of the message that begins in a slot.
 #[inline(always)]
 fn start_of(slot: usize) -> usize {
     slot * SLOT + STAMP
@@ -79,22 +80,23 @@ fn stamp_of(lap: u32, kind: u8, value: u32) -> u64 {
     u64::from(lap) | u64::from(value) << 32 | u64::from(kind) << 56
 }
 
-/// The sender's end.
+/// The sending end.
 pub(crate) struct Writer<S> {
     slots: S,
-    /// Slots written since the ring was made.
+    /// The number of slots written since the ring was made.
     head: u64,
-    /// How far the receiver was known to have come.
+    /// The receiver's position, as last read.
     consumed: u64,
 }
 
 impl<S: Slots> Writer<S> {
-    /// The sending end of a ring of zeroes.
+    /// Makes the sending end of a zeroed ring.
     pub(crate) fn new(slots: S) -> Self {
         Writer { slots, head: 0, consumed: 0 }
     }
 
-    /// Whether `needed` slots are free, and one more: who writes to the first slot of a line stamps the second, too.
+    /// Returns whether `needed` slots and one more are free. The extra one is needed because a writer to the first slot
+    /// of a line also stamps the second.
     #[inline]
     pub(crate) fn has_room(&mut self, needed: u64) -> Result<bool, Corrupt> {
         Ok(self.head + needed - self.consumed < self.slots.count() || self.has_room_now(needed)?)
@@ -104,13 +106,13 @@ impl<S: Slots> Writer<S> {
     fn has_room_now(&mut self, needed: u64) -> Result<bool, Corrupt> {
         let consumed = self.slots.consumed().load(Acquire);
         if consumed < self.consumed || consumed > self.head {
-            return Err(Corrupt("a fast box's credits run ahead or backwards"));
+            return Err(Corrupt("the credits of a fast box are ahead of the sender or decrease"));
         }
         self.consumed = consumed;
         Ok(self.head + needed - consumed < self.slots.count())
     }
 
-    /// Sends `header` and `payload` as one message, but leaves `reserved` slots free. False: no room now.
+    /// Sends `header` and `payload` as one message and leaves `reserved` slots free. Returns false if there is no room.
     #[inline]
     pub(crate) fn push_inline(&mut self, header: &[u8], payload: &[u8], reserved: u64) -> Result<bool, Corrupt> {
         let len = header.len() + payload.len();
@@ -121,7 +123,7 @@ impl<S: Slots> Writer<S> {
             return Ok(false);
         }
         let at = self.begin_short();
-        // SAFETY: the room says that the receiver is done with the slot; both parts fit into it.
+        // SAFETY: the credits show that the receiver has released the slot, and both parts fit into it.
         unsafe {
             self.slots.write(at, header);
             self.slots.write(at + header.len(), payload);
@@ -130,22 +132,22 @@ impl<S: Slots> Writer<S> {
         Ok(true)
     }
 
-    /// Sends a reference to a fragment, and eight bytes with it. False: no room, which a caller that reserved a slot
-    /// does not see.
+    /// Sends a fragment's reference and eight more bytes. Returns false if there is no room, which cannot happen to a
+    /// caller that has reserved a slot.
     #[inline]
     pub(crate) fn push_fragment(&mut self, reference: u32, about: u64) -> Result<bool, Corrupt> {
         if !self.has_room(1)? {
             return Ok(false);
         }
         let at = self.begin_short();
-        // SAFETY: the room says that the receiver is done with the slot.
+        // SAFETY: the credits show that the receiver has released the slot.
         unsafe { self.slots.write(at, &about.to_ne_bytes()) };
         self.publish(FRAGMENT, reference, 1);
         Ok(true)
     }
 
-    /// Where a message of one slot is to be written. The receiver will look at the line's other slot right after the
-    /// first one, in which it must find nothing; that slot is free, as one more always is.
+    /// Returns the slot for a message of one slot. The receiver then checks the other slot of the line and must find it
+    /// empty. That slot is free, because one more slot always is.
     #[inline(always)]
     fn begin_short(&self) -> usize {
         let slot = self.slot(self.head);
@@ -156,8 +158,8 @@ impl<S: Slots> Writer<S> {
         start_of(slot)
     }
 
-    /// Sends a message of whole lines. The first is written last: the receiver looks at it all the time, and would take
-    /// it away between two writes.
+    /// Sends a message of whole lines. The first line is written last, because the receiver polls it and would
+    /// otherwise take the line away between two writes.
     fn push_lines(&mut self, header: &[u8], payload: &[u8], reserved: u64) -> Result<bool, Corrupt> {
         let len = header.len() + payload.len();
         let (skipped, needed) = (self.head % 2, slots_for(len));
@@ -181,7 +183,7 @@ impl<S: Slots> Writer<S> {
         Ok(true)
     }
 
-    /// Writes as many bytes of a message, from `from` on, as a line takes.
+    /// Writes the bytes of a message from `from` on into one line.
     #[inline]
     fn write_line(&self, position: u64, from: usize, header: &[u8], payload: &[u8]) {
         let to = (from + PAYLOAD).min(header.len() + payload.len());
@@ -189,14 +191,14 @@ impl<S: Slots> Writer<S> {
         let of_payload = |at: usize| at.saturating_sub(header.len());
         let (header, payload) = (&header[of_header(from)..of_header(to)], &payload[of_payload(from)..of_payload(to)]);
         let at = start_of(self.slot(position));
-        // SAFETY: the room says that the receiver is done with the line, into which both parts fit.
+        // SAFETY: the credits show that the receiver has released the line, and both parts fit into it.
         unsafe {
             self.slots.write(at, header);
             self.slots.write(at + header.len(), payload);
         }
     }
 
-    /// Makes the slots from `head` on the receiver's: its acquiring load of the first stamp sees all that was written.
+    /// Passes the slots from `head` on to the receiver. Its acquiring load of the first stamp makes all writes visible.
     #[inline(always)]
     fn publish(&mut self, kind: u8, value: u32, slots: u64) {
         let stamp = stamp_of(lap_of(self.head, self.slots.count()), kind, value);
@@ -213,23 +215,23 @@ impl<S: Slots> Writer<S> {
 /// The next message in a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {
-    /// A message of this length, beginning so many bytes behind the first slot's beginning.
+    /// An inline message with this length, at this offset from the first slot.
     Inline { at: usize, len: usize },
-    /// A reference to a fragment, and what was sent with it.
+    /// A fragment's reference, and the word sent with it.
     Fragment { reference: u32, about: u64 },
 }
 
-/// The receiver's end.
+/// The receiving end.
 pub(crate) struct Reader<S> {
     slots: S,
-    /// Slots read since the ring was made.
+    /// The number of slots read since the ring was made.
     tail: u64,
-    /// The part of them that the sender has been told of.
+    /// The number of slots credited to the sender.
     published: u64,
 }
 
 impl<S: Slots> Reader<S> {
-    /// The receiving end of a ring of zeroes.
+    /// Makes the receiving end of a zeroed ring.
     pub(crate) fn new(slots: S) -> Self {
         Reader { slots, tail: 0, published: 0 }
     }
@@ -245,11 +247,7 @@ impl<S: Slots> Reader<S> {
 
     #[inline(always)]
     fn nothing(&self, stamped: u32, lap: u32) -> Result<Option<Arrival>, Corrupt> {
-        if stamped == lap.wrapping_sub(1) {
-            Ok(None)
-        } else {
-            Err(Corrupt("a slot of a fast box bears a lap that is neither this nor the one before"))
-        }
+        if stamped == lap.wrapping_sub(1) { Ok(None) } else { Err(Corrupt("a slot of a fast box has the wrong lap")) }
     }
 
     #[inline(always)]
@@ -260,16 +258,16 @@ impl<S: Slots> Reader<S> {
             INLINE => (Arrival::Inline { at, len: value as usize }, slots_for(value as usize)),
             FRAGMENT => {
                 let mut about = [0; 8];
-                // SAFETY: the stamp says that the slot is ours.
+                // SAFETY: the stamp passes the slot to this receiver.
                 unsafe { self.slots.read(at, &mut about) };
                 (Arrival::Fragment { reference: value, about: u64::from_ne_bytes(about) }, 1)
             }
-            // The message behind the padding was written before the padding.
+            // The sender wrote the message after the padding before it wrote the padding.
             SKIPPED if self.tail % 2 == 1 => {
                 self.tail += 1;
                 return self.next();
             }
-            _ => return Err(Corrupt("a slot of a fast box bears an unknown kind")),
+            _ => return Err(Corrupt("a slot of a fast box has an unknown kind")),
         };
         if slots > 1 && (value as usize > MAX_INLINE || slots > self.slots.count() || self.tail % 2 == 1) {
             return Err(Corrupt("a message in a fast box is longer than the box allows"));
@@ -278,16 +276,16 @@ impl<S: Slots> Reader<S> {
         Ok(Some(arrival))
     }
 
-    /// Copies a message together that fills several lines.
+    /// Assembles a message that fills several lines.
     pub(crate) fn gather(&self, at: usize, out: &mut [u8]) {
         let mask = self.slots.count() as usize * SLOT - 1;
         for (line, part) in out.chunks_mut(PAYLOAD).enumerate() {
-            // SAFETY: `take` made these lines ours, and they stay so until `release`.
+            // SAFETY: `take` got these lines from the sender, and the receiver owns them until `release`.
             unsafe { self.slots.read((at + line * LINE) & mask, part) };
         }
     }
 
-    /// Gives the slots of all that `next` has yielded back to the sender, at the latest after a quarter ring.
+    /// Returns the slots of all messages from `next` to the sender, at the latest after a quarter of the ring.
     #[inline(always)]
     pub(crate) fn release(&mut self) {
         if self.tail - self.published >= self.slots.count() / CREDIT_SHARE {
@@ -296,7 +294,7 @@ impl<S: Slots> Reader<S> {
         }
     }
 
-    /// The memory.
+    /// Returns the memory.
     #[inline(always)]
     pub(crate) fn slots(&self) -> &S {
         &self.slots

@@ -1,11 +1,11 @@
-//! The FIFO: a ring that belongs to one receiver and into which every process of the node pushes references.
+//! The FIFO: a ring of one receiver. Every process of the node pushes references into it.
 //!
-//! A record is one word and goes in with one compare-and-swap, so that a producer killed at any instruction leaves
-//! either nothing or a whole record, and never a claimed cell on which everyone else would wait. The shared tail is a
-//! hint that producers help each other to advance; the cells alone say what is true.
+//! A record is one word and is pushed by one compare-and-swap. A producer that is killed at any instruction therefore
+//! leaves either nothing or a whole record, and never a claimed cell for which others would wait. The shared tail is
+//! only a hint, which all producers advance. Only the cells decide.
 //!
-//! Cell: bits 0 to 15 the producer, as the receiver numbers them; 16 to 39 the value; 40 to 43 the kind, 0 in a free
-//! cell; 44 to 63 the lap, counted from 0. A ring of zeroes is empty.
+//! Cell: bits 0 to 15 the producer's number at the receiver; bits 16 to 39 the value; bits 40 to 43 the kind, 0 in a
+//! free cell; bits 44 to 63 the lap, counted from 0. A zeroed ring is empty.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
@@ -15,33 +15,33 @@ use super::{Corrupt, Word};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Kind {
-    /// A fragment is to be read; the value refers to it.
+    /// A fragment is ready. The value is its reference.
     Fragment = 1,
-    /// From here on the producer writes to its fast box of the number in the value.
+    /// The producer now writes to its fast box, whose number is the value.
     FastBox = 2,
 }
 
 /// One record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
-    /// The producer, as the receiver numbers them.
+    /// The producer's number at the receiver.
     pub(crate) producer: u16,
-    /// The kind.
+    /// The kind of the record.
     pub(crate) kind: Kind,
-    /// 24 bits.
+    /// A value of 24 bits.
     pub(crate) value: u32,
 }
 
-/// Where a FIFO lives.
+/// The memory of a FIFO.
 pub(crate) trait Cells {
     type Word: Word;
-    /// Cells, a power of two.
+    /// The number of cells, a power of two.
     fn count(&self) -> u64;
-    /// One cell.
+    /// Returns one cell.
     fn cell(&self, index: usize) -> &Self::Word;
-    /// Position after the last record, or before it.
+    /// Returns the tail hint: the position after the last record, or an earlier one.
     fn tail(&self) -> &Self::Word;
-    /// How far the receiver has come.
+    /// Returns the receiver's position.
     fn head(&self) -> &Self::Word;
 }
 
@@ -62,12 +62,12 @@ fn index(position: u64, count: u64) -> usize {
     (position & (count - 1)) as usize
 }
 
-/// Pushes a record and returns its position. None: the FIFO is full.
+/// Pushes a record and returns its position. Returns `None` if the FIFO is full.
 pub(crate) fn push<C: Cells>(cells: &C, record: Record) -> Option<u64> {
     let count = cells.count();
     let body = u64::from(record.producer) | u64::from(record.value & 0xff_ffff) << 16 | (record.kind as u64) << 40;
     let mut position = cells.tail().load(Relaxed);
-    // Bounded, so that words which nobody may write cannot hold a producer here.
+    // The loop is bounded, so that corrupt words cannot hold a producer here.
     for _ in 0..=2 * count {
         let cell = cells.cell(index(position, count));
         let free = free_word(position, count);
@@ -77,7 +77,7 @@ pub(crate) fn push<C: Cells>(cells: &C, record: Record) -> Option<u64> {
                 return Some(position);
             }
             Err(other) => {
-                // A lap behind: this record was not read yet.
+                // The cell is one lap behind: its record was not read yet.
                 let behind = (lap_of(position, count).wrapping_sub(other >> 44)) & (LAPS - 1);
                 if behind == 1 {
                     return None;
@@ -90,12 +90,12 @@ pub(crate) fn push<C: Cells>(cells: &C, record: Record) -> Option<u64> {
     None
 }
 
-/// How far the receiver has come: records at lower positions have been read.
+/// Returns the receiver's position. All records before it have been read.
 pub(crate) fn head<C: Cells>(cells: &C) -> u64 {
     cells.head().load(Acquire)
 }
 
-/// The receiver's end.
+/// The receiving end.
 pub(crate) struct Consumer<C> {
     cells: C,
     position: u64,
@@ -103,12 +103,12 @@ pub(crate) struct Consumer<C> {
 }
 
 impl<C: Cells> Consumer<C> {
-    /// The receiving end of a FIFO of zeroes.
+    /// Makes the receiving end of a zeroed FIFO.
     pub(crate) fn new(cells: C) -> Self {
         Consumer { cells, position: 0, published: 0 }
     }
 
-    /// The next record. A cell that makes no sense is cleared and skipped.
+    /// Returns the next record. Clears and skips a corrupt cell.
     #[inline(always)]
     pub(crate) fn pop(&mut self) -> Result<Option<Record>, Corrupt> {
         let count = self.cells.count();
@@ -119,21 +119,21 @@ impl<C: Cells> Consumer<C> {
     fn take(&mut self, word: u64) -> Result<Record, Corrupt> {
         let count = self.cells.count();
         let expected = lap_of(self.position, count);
-        // Only the receiver frees a cell, so a plain store suffices; the record itself was taken with the load.
+        // Only the receiver frees a cell, so a plain store suffices. The load already returned the record.
         self.cells.cell(index(self.position, count)).store(free_word(self.position + count, count), Release);
         self.position += 1;
         let kind = match (word >> 40) as u8 & 0xf {
             1 => Kind::Fragment,
             2 => Kind::FastBox,
-            _ => return Err(Corrupt("a cell of the FIFO bears an unknown kind")),
+            _ => return Err(Corrupt("a cell of the FIFO has an unknown kind")),
         };
         if word >> 44 != expected {
-            return Err(Corrupt("a cell of the FIFO bears the wrong lap"));
+            return Err(Corrupt("a cell of the FIFO has the wrong lap"));
         }
         Ok(Record { producer: word as u16, kind, value: (word >> 16) as u32 & 0xff_ffff })
     }
 
-    /// Tells producers how far the receiver has come.
+    /// Publishes the receiver's position to producers.
     #[inline(always)]
     pub(crate) fn publish(&mut self) {
         if self.published != self.position {

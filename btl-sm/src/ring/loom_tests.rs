@@ -1,4 +1,4 @@
-//! Every interleaving of small rings, and every order in which their words may become visible.
+//! Tests small rings in every interleaving, and in every order in which stores may become visible.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -11,8 +11,8 @@ use super::fast_box::{Arrival, PAYLOAD, Reader, SHORT, SLOT, STAMP, Slots, Write
 use super::fifo::{self, Cells, Consumer, Kind, Record};
 use super::offer;
 
-/// A fast box of a few slots whose payload loom watches: a write that races with a read fails the test. What a message
-/// leaves where stamps are looked for is left there, too.
+/// A fast box of a few slots with a payload that loom watches: a write that races with a read fails the test. Old
+/// payload stays where the receiver looks for stamps.
 #[derive(Clone)]
 struct TestBox(Arc<(AtomicU64, Vec<(AtomicU64, UnsafeCell<[u8; SHORT]>)>)>);
 
@@ -22,7 +22,7 @@ impl TestBox {
         TestBox(Arc::new((AtomicU64::new(0), (0..slots).map(slot).collect())))
     }
 
-    /// The bytes from `at` on, by the part of a slot that they lie in: the slot, where in it, and the range of `len`.
+    /// Returns the bytes from `at` on, divided by slots: the slot, the offset in it, and the range of `len`.
     fn parts(at: usize, len: usize) -> impl Iterator<Item = (usize, usize, std::ops::Range<usize>)> {
         let mut done = 0;
         std::iter::from_fn(move || {
@@ -57,7 +57,7 @@ impl Slots for TestBox {
                 word.store(u64::from_le_bytes(whole), Relaxed);
             } else {
                 let at = within - STAMP;
-                // SAFETY: loom checks that nobody else is at it.
+                // SAFETY: loom checks that no other thread accesses it.
                 payload.with_mut(|payload| unsafe { (&mut *payload)[at..at + bytes.len()].copy_from_slice(bytes) });
             }
         }
@@ -186,7 +186,7 @@ fn a_fifo_loses_nothing_and_keeps_each_producers_order() {
             last[producer] += 1;
             assert_eq!(record.value, last[producer], "a record was lost, doubled or overtaken");
             let seen = data[producer].load(Relaxed);
-            assert!(seen >= u64::from(record.value), "what was written before the push is visible after the pop");
+            assert!(seen >= u64::from(record.value), "writes before the push must be visible after the pop");
             consumer.publish();
         }
         assert_eq!(last, [2, 1]);

@@ -1,9 +1,9 @@
-//! The two lock-free rings through which processes send to each other, and the words by which they share work.
+//! Two lock-free rings through which processes send to each other, and the words through which they share work.
 //!
-//! [`fast_box`] carries messages from one process to one other and keeps their bytes in line; [`fifo`] belongs to one
-//! receiver, is written by every other process, and carries only references; an [`offer`] is one word. All are generic over where their words
-//! live, so that loom can explore an instance inside one process; the layout in shared memory is
-//! [`segment`](crate::segment)'s.
+//! [`fast_box`] carries messages from one process to another with their bytes inline. [`fifo`] belongs to one receiver,
+//! is written by all other processes, and carries only references. An [`offer`] is one word. All are generic over their
+//! memory, so that loom can explore an instance within one process. [`segment`](crate::segment) defines the layout in
+//! shared memory.
 
 pub(crate) mod fast_box;
 pub(crate) mod fifo;
@@ -48,7 +48,7 @@ word!(AtomicU64);
 #[cfg(all(test, loom))]
 word!(loom::sync::atomic::AtomicU64);
 
-/// Words written by the other side that no correct program writes.
+/// The peer wrote a word that no correct program writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct Corrupt(pub(crate) &'static str);

@@ -16,7 +16,7 @@ fn state(generation: u64, state: u64) -> u64 {
     generation << 2 | state
 }
 
-/// Prepares something new, which nobody can claim. What was offered by this word before is withdrawn.
+/// Prepares a new offer, which the peer cannot claim yet. Withdraws the word's previous offer.
 pub(crate) fn prepare<W: Word>(word: &W, generation: u64) {
     word.store(state(generation, PREPARED), Release);
 }
@@ -26,12 +26,12 @@ pub(crate) fn open<W: Word>(word: &W, generation: u64) {
     word.store(state(generation, OFFERED), Release);
 }
 
-/// By the other process: whether the offer is its own from now on.
+/// Claims the offer in the other process. Returns whether it succeeded.
 pub(crate) fn claim<W: Word>(word: &W, generation: u64) -> bool {
     word.compare_exchange(state(generation, OFFERED), state(generation, CLAIMED), AcqRel, Acquire).is_ok()
 }
 
-/// By who made it: whether it is withdrawn; false if it was claimed.
+/// Withdraws the offer in the process that made it. Returns false if the peer has claimed it.
 pub(crate) fn withdraw<W: Word>(word: &W, generation: u64) -> Result<bool, Corrupt> {
     let withdrawn = state(generation, WITHDRAWN);
     match word.compare_exchange(state(generation, OFFERED), withdrawn, AcqRel, Acquire) {
@@ -42,7 +42,7 @@ pub(crate) fn withdraw<W: Word>(word: &W, generation: u64) -> Result<bool, Corru
             word.store(withdrawn, Release);
             Ok(true)
         }
-        Err(_) => Err(Corrupt("the word of an offer bears another")),
+        Err(_) => Err(Corrupt("an offer's word has another sequence number")),
     }
 }
 
@@ -57,13 +57,13 @@ mod tests {
         let word = AtomicU64::new(0);
         assert!(!claim(&word, 0) && !claim(&word, 1), "nothing is on offer");
         prepare(&word, 1);
-        assert!(!claim(&word, 1), "it is not open");
+        assert!(!claim(&word, 1), "the offer is not open");
         open(&word, 1);
         assert!(claim(&word, 1));
         assert!(!claim(&word, 1));
         assert_eq!(withdraw(&word, 1), Ok(false));
         open(&word, 2);
-        assert!(!claim(&word, 1), "that of before");
+        assert!(!claim(&word, 1), "the previous offer");
         assert_eq!(withdraw(&word, 2), Ok(true));
         assert!(!claim(&word, 2));
         prepare(&word, 3);

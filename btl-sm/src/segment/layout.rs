@@ -6,7 +6,7 @@ use zerocopy::little_endian::U32;
 
 use crate::ring::fast_box::{SHORT, SLOT, STAMP};
 
-/// One slot of a fast box in which a message begins; two make a cache line.
+/// The first slot of a message in a fast box. Two slots make a cache line.
 #[repr(C, align(32))]
 pub(crate) struct Slot {
     pub(crate) stamp: AtomicU64,
@@ -14,30 +14,30 @@ pub(crate) struct Slot {
 }
 const _: () = assert!(size_of::<Slot>() == SLOT && std::mem::offset_of!(Slot, payload) == STAMP && SLOT == 32);
 
-/// The header of a fragment. A device segment keeps it apart from the payload.
+/// The header of a fragment. In a device segment it is separate from the payload.
 #[repr(C, align(64))]
 pub(crate) struct FragmentHeader {
-    /// Counts the sends of this fragment. The owner writes it.
+    /// The generation: the number of sends of this fragment. The owner writes it.
     pub(crate) generation: AtomicU32,
-    /// Bytes of the message. The owner writes it.
+    /// The length of the message in bytes. The owner writes it.
     pub(crate) len: AtomicU32,
-    /// The generation that the receiver is done with. The receiver writes it.
+    /// The generation that the receiver has finished reading. The receiver writes it.
     pub(crate) returned: AtomicU32,
 }
 const _: () = assert!(size_of::<FragmentHeader>() == 64 && std::mem::offset_of!(FragmentHeader, returned) == 8);
 
-/// Offers that a process may have open to one peer, a line of words.
+/// The offers that a process may have open to one peer. They fill a cache line.
 pub(crate) const OFFERS: usize = 8;
-/// Where messages begin within a large fragment's lines: what follows the 24 bytes of `pml`'s header of a fragment, user
-/// data, then begins a line at the receiver as it mostly does at the sender. Copies between lines that lie askew take a
-/// tenth longer.
+/// The offset of messages within a large fragment's lines. User data follows the 24 bytes of `pml`'s fragment header
+/// and then begins at a line boundary at the receiver, as it mostly does at the sender. Copies between differently
+/// aligned lines take a tenth longer.
 pub(crate) const LARGE_LEAD: usize = 40;
-/// Bytes between a box's start and its slots; two lines, so that no prefetcher pairs credits with slots.
+/// The bytes from a box's start to its slots. Two lines, so that no prefetcher loads credits together with slots.
 pub(crate) const BOX_HEADER: usize = 128;
 const LINE: usize = 64;
 const PAGE: usize = 4096;
 
-/// The numbers that determine a segment's layout, as they travel in the handshake.
+/// The numbers that determine a segment's layout, as sent in the handshake.
 #[derive(
     Clone,
     Copy,
@@ -52,23 +52,23 @@ const PAGE: usize = 4096;
 )]
 #[repr(C)]
 pub(crate) struct Geometry {
-    /// Cells of the FIFO, a power of two.
+    /// Cells in the FIFO, a power of two.
     pub(crate) fifo_cells: U32,
-    /// Records that one peer may have in the FIFO.
+    /// The records that one peer may have in the FIFO.
     pub(crate) fifo_quota: U32,
     /// Fast boxes.
     pub(crate) boxes: U32,
-    /// Slots of each, a power of two.
+    /// Slots in each fast box, a power of two.
     pub(crate) box_slots: U32,
-    /// Fragments for eager messages, and the bytes of each.
+    /// Fragments for eager messages, and the bytes in each.
     pub(crate) eager_count: U32,
     pub(crate) eager_size: U32,
-    /// Larger fragments, and the bytes of each.
+    /// Larger fragments, and the bytes in each.
     pub(crate) large_count: U32,
     pub(crate) large_size: U32,
 }
 
-/// The same for a device segment.
+/// The numbers that determine a device segment's layout.
 #[derive(
     Clone,
     Copy,
@@ -89,77 +89,77 @@ pub(crate) struct DeviceGeometry {
     pub(crate) chunk_size: U32,
 }
 
-/// Fragments of one size: where they lie.
+/// The places of fragments of one size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Class {
     headers: usize,
     header_stride: usize,
     payloads: usize,
     payload_stride: usize,
-    /// Bytes of payload in each.
+    /// The bytes of payload in each.
     pub(crate) size: usize,
-    /// How many there are.
+    /// The number of fragments.
     pub(crate) count: u32,
 }
 
 impl Class {
-    /// Offset of a fragment's header.
+    /// Returns the offset of a fragment's header.
     #[inline]
     pub(crate) fn header(&self, id: u32) -> usize {
         self.headers + id as usize * self.header_stride
     }
 
-    /// Offset of a fragment's payload.
+    /// Returns the offset of a fragment's payload.
     #[inline]
     pub(crate) fn payload(&self, id: u32) -> usize {
         self.payloads + id as usize * self.payload_stride
     }
 }
 
-/// A checked geometry, resolved to offsets. Everything lies within `len`.
+/// A checked geometry with its offsets. Everything lies within `len`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
     pub(crate) fifo_cells: usize,
     pub(crate) fifo_quota: usize,
     pub(crate) boxes: usize,
     pub(crate) box_slots: usize,
-    /// Processes that may be known by number here.
+    /// The number of processes that may have a number here.
     pub(crate) peers: usize,
     first_offer: usize,
     first_box: usize,
     pub(crate) eager: Class,
     pub(crate) large: Class,
-    /// Bytes in all.
+    /// The length in bytes.
     pub(crate) len: usize,
 }
 
 impl Layout {
-    /// Offsets of the FIFO's tail, head and cells.
+    /// The offsets of the FIFO's tail, head and cells.
     pub(crate) const FIFO_TAIL: usize = 0;
     pub(crate) const FIFO_HEAD: usize = LINE;
     pub(crate) const FIFO_CELLS: usize = 2 * LINE;
 
-    /// Offset of one of the words by which this process offers work to a peer that has this number here.
+    /// Returns the offset of a word through which this process offers work to the peer with this number.
     pub(crate) fn offer(&self, peer: usize, index: usize) -> usize {
         self.first_offer + (peer * OFFERS + index) * 8
     }
 
-    /// Offset of a box.
+    /// Returns the offset of a box.
     pub(crate) fn fast_box(&self, index: usize) -> usize {
         self.first_box + index * (BOX_HEADER + self.box_slots * size_of::<Slot>())
     }
 }
 
-/// The most of anything that a geometry may ask for: what 20 bits of a reference can name.
+/// The limit of every count in a geometry: the range of a reference's 20 bits.
 const MOST: u32 = 1 << 20;
 const LARGEST_FRAGMENT: u32 = 1 << 30;
 
 impl Geometry {
-    /// Resolves the numbers; an error names the one that is out of range. They may come from a peer.
+    /// Computes the offsets. The error names the number that is out of range. The numbers may come from a peer.
     pub(crate) fn layout(&self) -> Result<Layout, &'static str> {
         let counts = [self.fifo_cells, self.boxes, self.box_slots, self.eager_count, self.large_count];
         if counts.iter().any(|count| count.get() > MOST) {
-            return Err("a count in the geometry is too large");
+            return Err("a count in the geometry exceeds the limit of 20 bits");
         }
         if !self.fifo_cells.get().is_power_of_two() || self.fifo_quota.get() == 0 {
             return Err("the FIFO's geometry is unusable");
@@ -193,11 +193,11 @@ impl Geometry {
 }
 
 impl DeviceGeometry {
-    /// Resolves the numbers to the two classes and the segment's length.
+    /// Computes the two fragment classes and the segment's length.
     pub(crate) fn layout(&self) -> Result<([Class; 2], usize), &'static str> {
         let (small_count, chunk_count) = (self.small_count.get(), self.chunk_count.get());
         if small_count > MOST || chunk_count > MOST {
-            return Err("a count in the device segment's geometry is too large");
+            return Err("a count in the device segment's geometry exceeds the limit of 20 bits");
         }
         let (small_size, chunk_size) = (fragment_size(self.small_size)?, fragment_size(self.chunk_size)?);
         let small_start = ((small_count + chunk_count) as usize * LINE).next_multiple_of(PAGE);
@@ -224,7 +224,7 @@ fn fragment_size(size: U32) -> Result<usize, &'static str> {
     Ok(size as usize)
 }
 
-/// Fragments whose headers precede their payloads, which begin `lead` bytes into a line.
+/// Fragments whose headers precede their payloads. A payload begins `lead` bytes into a line.
 fn inline_class(start: usize, count: u32, size: usize, lead: usize) -> (Class, usize) {
     let stride = (LINE + lead + size).next_multiple_of(LINE);
     let payloads = start + LINE + lead;

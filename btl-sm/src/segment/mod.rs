@@ -1,7 +1,7 @@
 //! The memory that a process shares with its peers.
 //!
-//! Every process has one segment, which its peers map: a sealed memfd, so it has no name that could be left behind,
-//! and it can neither shrink nor grow under anyone. Pages come into being when they are first touched.
+//! Every process has one segment, which its peers map. It is a sealed memfd: it has no name that could be left behind,
+//! and its size cannot change. A page uses memory only after its first access.
 //!
 //! ```text
 //! offset                      bytes                                written by
@@ -20,11 +20,12 @@
 //! up to a multiple of 4096    large_count x (64 + 64 + large_size) the same, larger, and 40 bytes into a line
 //! ```
 //!
-//! A process that sends from device memory has a second segment, made at that moment and registered with the driver
-//! by its owner and by each peer that is sent one: 64-byte fragment headers first, payloads from a multiple of 4096 on.
+//! A process that sends from device memory has a second segment, made at the first such send. Its owner registers it
+//! with the driver, and so does each peer that receives such a fragment. Fragment headers of 64 bytes come first, and
+//! payloads begin at a multiple of 4096.
 //!
-//! What a peer writes is read as atomics, each word once, and checked. The geometry comes with the handshake as a
-//! private copy and is checked against the memfd's size; it is never read from the segment.
+//! Words that a peer writes are read as atomics, once each, and checked. The geometry comes as a private copy with the
+//! handshake and is checked against the memfd's size. It is never read from the segment.
 
 mod layout;
 mod memory;

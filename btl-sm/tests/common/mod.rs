@@ -11,7 +11,7 @@ use cableway_btl::{Btl, Endpoint, Error, FragmentKind, Job, Received, Retained, 
 use cableway_btl_sm::SharedMemory;
 use cableway_common_cuda::Devices;
 
-/// Generous: only a failure takes so long.
+/// A generous limit, which only a failure exceeds.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
 pub fn job(rank: Rank, size: u32) -> Job {
@@ -26,17 +26,17 @@ pub fn parameters(assignments: &[&str]) -> Parameters {
     parameters
 }
 
-/// What has come up.
+/// The upcalls of a process.
 #[derive(Default)]
 pub struct Heard {
     pub messages: RefCell<VecDeque<(Rank, Vec<u8>)>>,
     pub failures: RefCell<Vec<(Rank, Error)>>,
-    /// Who left, and how many messages waited to be looked at by then.
+    /// The peers that left, each with the number of unread messages at that time.
     pub left: RefCell<Vec<(Rank, usize)>>,
-    /// Keep messages rather than copy them, where that is possible.
+    /// Keep messages instead of copying them, if possible.
     pub retain: Cell<bool>,
     pub retained: RefCell<Vec<Retained>>,
-    /// Operations may be completed later; otherwise all are to be synchronous.
+    /// Operations may complete later. Otherwise all must be synchronous.
     pub asynchronous: Cell<bool>,
     pub completed: RefCell<Vec<(Token, Result<(), Error>)>>,
 }
@@ -68,7 +68,7 @@ impl Upcalls for Heard {
     }
 }
 
-/// One process of the job, though it may share this one with others.
+/// One process of the job, which may share this process with others.
 pub struct Process {
     pub btl: Arc<SharedMemory>,
     pub heard: Heard,
@@ -101,21 +101,21 @@ impl Process {
     }
 }
 
-/// Progresses all until `done` says so.
+/// Progresses all until `done` returns true.
 pub fn until(processes: &[&Process], what: &str, mut done: impl FnMut() -> bool) {
     let start = Instant::now();
     while !done() {
-        assert!(start.elapsed() < PATIENCE, "waited in vain until {what}");
+        assert!(start.elapsed() < PATIENCE, "timeout before {what}");
         for process in processes {
             process.progress();
         }
     }
 }
 
-/// Sends by whatever way fits the length.
+/// Sends by the call that suits the length.
 pub fn send(processes: &[&Process], endpoint: &mut dyn Endpoint, message: &[u8]) {
     let inline = message.len() <= endpoint.capabilities().inline_limit;
-    until(processes, "the message is taken", || {
+    until(processes, "the message is accepted", || {
         if inline {
             let (header, payload) = message.split_at(message.len().min(16));
             return endpoint.send_inline(header, payload).unwrap() == Sent::Done;
@@ -124,7 +124,7 @@ pub fn send(processes: &[&Process], endpoint: &mut dyn Endpoint, message: &[u8])
     });
 }
 
-/// Sends in a fragment; false if there is none now.
+/// Sends in a fragment. Returns false if none is free.
 pub fn send_fragment(endpoint: &mut dyn Endpoint, message: &[u8], kind: FragmentKind) -> bool {
     let Some(mut fragment) = endpoint.alloc(message.len(), kind).unwrap() else { return false };
     assert!(fragment.capacity() >= message.len());
@@ -134,12 +134,12 @@ pub fn send_fragment(endpoint: &mut dyn Endpoint, message: &[u8], kind: Fragment
     true
 }
 
-/// Bytes that depend on `seed`.
+/// Returns bytes that depend on `seed`.
 pub fn pattern(seed: usize, len: usize) -> Vec<u8> {
     (0..len).map(|index| (seed.wrapping_mul(31) + index.wrapping_mul(7) + (index >> 8)) as u8).collect()
 }
 
-/// Two connected processes in this one; the endpoint of 0 leads to 1, that of 1 to 0.
+/// Two connected processes in this one. The endpoint of 0 leads to 1, and that of 1 to 0.
 pub struct Pair {
     pub zero: Process,
     pub one: Process,
@@ -160,7 +160,7 @@ impl Pair {
         Pair { zero, one, to_one, to_zero }
     }
 
-    /// Sends from 0 to 1 and waits for it there.
+    /// Sends from 0 to 1 and waits for the arrival.
     pub fn deliver(&mut self, message: &[u8]) {
         send(&[&self.zero, &self.one], &mut *self.to_one, message);
         let mut received = None;

@@ -1,22 +1,22 @@
-//! Processes that end: after their last message, and before they are connected.
+//! Processes that end after their last message, and before they are connected.
 
 use crate::common::{Pair, Process, pattern, send, until};
 use cableway_btl::{Btl, Error, FragmentKind};
 
 #[test]
-fn a_peer_that_ends_in_good_order_is_reported_after_its_last_message() {
+fn a_peer_that_leaves_is_reported_after_its_last_message() {
     for assignments in [&[][..], &["btl_sm_fast_boxes=0"]] {
         let mut pair = Pair::new(assignments);
         (0..40).for_each(|index| pair.deliver(&pattern(index, 10)));
         assert!(pair.one.btl.hears(0) && !pair.one.btl.hears(1));
-        // Nobody reads these while the sender is there.
+        // These are not read while the sender lives.
         let lengths = [8, 300, 3000, 30_000];
         for (index, &len) in lengths.iter().enumerate() {
             send(&[&pair.zero], &mut *pair.to_one, &pattern(index, len));
         }
         assert!(pair.one.take().is_none());
-        until(&[&pair.zero], "the goodbye is said", || pair.zero.btl.finalize());
-        until(&[&pair.one], "the end is known", || !pair.one.heard.left.borrow().is_empty());
+        until(&[&pair.zero], "the goodbye is sent", || pair.zero.btl.finalize());
+        until(&[&pair.one], "the departure is reported", || !pair.one.heard.left.borrow().is_empty());
         assert_eq!(*pair.one.heard.left.borrow(), [(0, lengths.len())]);
         for (index, &len) in lengths.iter().enumerate() {
             assert!(pair.one.take().unwrap().1 == pattern(index, len));
@@ -41,23 +41,23 @@ fn connecting_alone_tells_each_side_of_the_others_end() {
         let mut pair = Pair::new(&[]);
         let endpoint = if caller == 0 { &mut pair.to_one } else { &mut pair.to_zero };
         endpoint.connect().unwrap();
-        until(&[&pair.zero, &pair.one], "they are connected", || pair.one.btl.hears(0) && pair.zero.btl.hears(1));
+        until(&[&pair.zero, &pair.one], "both are connected", || pair.one.btl.hears(0) && pair.zero.btl.hears(1));
         assert!(pair.zero.heard.messages.borrow().is_empty());
         let Pair { zero, one, to_one, to_zero: _to_zero } = pair;
         if good {
-            until(&[&zero], "the goodbye is said", || zero.btl.finalize());
+            until(&[&zero], "the goodbye is sent", || zero.btl.finalize());
         }
         drop(zero);
         let heard = &one.heard;
         until(&[&one], "it is noticed", || heard.left.borrow().len() + heard.failures.borrow().len() == 1);
         assert_eq!(heard.left.borrow().len(), usize::from(good));
-        // Its endpoint outlived it, as in a process that is killed.
+        // Its endpoint outlived it, as in a killed process.
         drop(to_one);
     }
 }
 
 #[test]
-fn who_ends_before_its_call_is_answered_is_not_taken_for_dead() {
+fn a_peer_that_leaves_before_the_answer_has_not_failed() {
     for steps in 0..200 {
         for caller in [0, 1] {
             let Pair { zero, one, mut to_one, mut to_zero } = Pair::new(&[]);
@@ -71,7 +71,7 @@ fn who_ends_before_its_call_is_answered_is_not_taken_for_dead() {
                     answerer.progress()
                 };
             }
-            until(&[&caller], "the goodbye is said", || caller.btl.finalize());
+            until(&[&caller], "the goodbye is sent", || caller.btl.finalize());
             drop(caller);
             progress_for(&answerer, 2000);
             assert!(answerer.heard.failures.borrow().is_empty(), "{:?}", answerer.heard.failures.borrow());

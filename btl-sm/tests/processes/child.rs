@@ -1,18 +1,18 @@
-//! Child processes of a test, and how the two talk.
+//! The child processes of a test, and their communication with it.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 pub(crate) const ROLE: &str = "CABLEWAY_TEST_ROLE";
 pub(crate) const RANK: &str = "CABLEWAY_TEST_RANK";
-/// Marks what a child says to its parent among the test runner's own lines.
+/// Marks a child's messages to its parent among the test runner's own lines.
 const MARK: &str = "child: ";
 
 /// A child that runs one of the roles below.
 pub(crate) struct Other {
     pub(crate) child: Child,
-    says: BufReader<ChildStdout>,
-    hears: ChildStdin,
+    output: BufReader<ChildStdout>,
+    input: ChildStdin,
 }
 
 impl Other {
@@ -24,15 +24,15 @@ impl Other {
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]).env(ROLE, role).env(RANK, rank.to_string());
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let (says, hears) = (BufReader::new(child.stdout.take().unwrap()), child.stdin.take().unwrap());
-        Other { child, says, hears }
+        let (output, input) = (BufReader::new(child.stdout.take().unwrap()), child.stdin.take().unwrap());
+        Other { child, output, input }
     }
 
-    /// The next thing that it says.
+    /// Returns its next message.
     pub(crate) fn line(&mut self) -> String {
         loop {
             let mut line = String::new();
-            assert_ne!(self.says.read_line(&mut line).unwrap(), 0, "the child ended without a word");
+            assert_ne!(self.output.read_line(&mut line).unwrap(), 0, "the child ended without a message");
             if let Some((_, said)) = line.split_once(MARK) {
                 return said.trim().to_owned();
             }
@@ -44,7 +44,7 @@ impl Other {
     }
 
     pub(crate) fn tell(&mut self, line: &str) {
-        writeln!(self.hears, "{line}").unwrap();
+        writeln!(self.input, "{line}").unwrap();
     }
 
     pub(crate) fn kill(&mut self) {
@@ -84,7 +84,7 @@ pub(crate) fn limit_descriptors(most: u64) {
     setrlimit(Resource::Nofile, Rlimit { current: Some(most), ..getrlimit(Resource::Nofile) }).unwrap();
 }
 
-/// Gives up all privileges. The kernel then forbids others of this user to attach, too.
+/// Drops all privileges. The kernel then also denies other processes of this user to attach.
 pub(crate) fn become_nobody() {
     // SAFETY: plain system calls.
     unsafe {

@@ -7,7 +7,7 @@ fn identity(rank: Rank) -> Identity {
     Identity::new(&Job::new("job".into(), [7; 32], rank, 4, 4))
 }
 
-/// Feeds `bytes` one at a time, so that every message is seen split everywhere.
+/// Feeds `bytes` one at a time, so that every message is split at every place.
 fn feed(end: &mut Handshake, identity: &Identity, bytes: &[u8]) -> Result<Told, Refusal> {
     for (index, byte) in bytes.iter().enumerate() {
         assert_eq!(end.wants(), bytes.len() - index, "wants exactly the rest of the message");
@@ -63,7 +63,7 @@ fn a_second_connection_is_a_duplicate() {
 }
 
 #[test]
-fn a_link_that_was_closed_stays_closed() {
+fn a_closed_link_stays_closed() {
     let (mut client, mut server) = until_proved(2, 1);
     let verdict = server.judge(&identity(1), Verdict::Left).unwrap();
     assert!(matches!(feed(&mut client, &identity(2), verdict.as_bytes()), Ok(Told::Left)));
@@ -100,7 +100,7 @@ fn both_ends_must_know_the_secret() {
     let challenge = reply(feed(&mut server, &identity(2), hello.as_bytes()));
     let proof = reply(feed(&mut client, &foreign, &challenge));
     assert_eq!(server.receive(&identity(2), &proof).unwrap_err(), Refusal::Secret);
-    // A server that does not know it takes any client, and is not believed.
+    // A server without the secret accepts any client, but its proof is refused.
     let foreign = Identity::new(&Job::new("job".into(), [8; 32], 2, 4, 4));
     let (mut client, _) = Handshake::client(&identity(1), 2, 0, [1; 32]);
     reply(feed(&mut client, &identity(1), &[2; 32]));
@@ -110,7 +110,7 @@ fn both_ends_must_know_the_secret() {
 }
 
 #[test]
-fn a_verdict_cannot_be_changed() {
+fn a_changed_verdict_is_refused() {
     let (mut client, mut server) = until_proved(2, 1);
     let verdict = server.judge(&identity(1), Verdict::Accept).unwrap();
     let mut changed = verdict.as_bytes().to_vec();
@@ -119,7 +119,7 @@ fn a_verdict_cannot_be_changed() {
 }
 
 #[test]
-fn a_proof_cannot_be_replayed() {
+fn a_replayed_proof_is_refused() {
     let (client_id, server_id) = (identity(1), identity(2));
     let (mut client, hello) = Handshake::client(&client_id, 2, 0, [1; 32]);
     let challenge = reply(feed(&mut Handshake::server([2; 32]), &server_id, hello.as_bytes()));
@@ -127,15 +127,15 @@ fn a_proof_cannot_be_replayed() {
     let mut another = Handshake::server([3; 32]);
     reply(feed(&mut another, &server_id, hello.as_bytes()));
     assert_eq!(another.receive(&server_id, &proof).unwrap_err(), Refusal::Secret);
-    // Nor does what a client proves serve as what a server must prove.
+    // A client's proof does not serve as a server's either.
     let word = [&ACCEPT.to_bytes()[..], &proof].concat();
     assert_eq!(client.receive(&client_id, &word).unwrap_err(), Refusal::Secret);
 }
 
-/// Names of a host where processes of several jobs may meet: those of job 5 are this job's.
+/// The names of a host MPI with several jobs. Those of job 5 belong to this job.
 #[derive(Default)]
 struct Host {
-    /// Names that were given a number, and peers whose secret was asked for.
+    /// The names with assigned numbers, and the peers whose secret was requested.
     asked: parking_lot::Mutex<(Vec<u64>, Vec<Rank>)>,
 }
 
@@ -192,7 +192,7 @@ fn a_claim_without_proof_leaves_nothing_behind() {
     }
     assert_eq!(*host.asked.lock(), (vec![], vec![]));
 
-    // A process that knows what this one has published for its user gets a number; then its own secret is asked for.
+    // A process that knows this process's published secret gets a number. Only then is its own secret requested.
     let knows = Identity::new(&Job::new("six".to_owned(), [50; 32], 0, 4, 4));
     let hello = hello(6 << 32);
     let mut server = Handshake::server([2; 32]);

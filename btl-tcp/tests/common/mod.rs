@@ -23,7 +23,7 @@ pub(crate) fn node_with(rank: Rank, size: u32, assignments: &[&str], devices: &D
     Node::of(rank, Tcp::new(&job(rank, size), &parameters(assignments), devices).unwrap())
 }
 
-/// A pair over loopback, each with its endpoints to the other.
+/// A pair over loopback. Each node has its endpoints to the other.
 pub(crate) struct Pair {
     pub(crate) a: Node,
     pub(crate) b: Node,

@@ -1,4 +1,4 @@
-//! A peer made of a bare socket, which can do what a real one never does.
+//! A peer made of a bare socket, which can break the protocol.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
@@ -10,14 +10,14 @@ use sha2::{Digest, Sha256};
 use super::{Node, until};
 use cableway_btl::Btl;
 
-/// Where the fields of a card are that tests need; see `card.rs`.
+/// The offsets of the fields of a card that tests need; see `card.rs`.
 const PORT_V4: std::ops::Range<usize> = 32..34;
 
 pub(crate) fn port(card: &[u8]) -> u16 {
     u16::from_le_bytes([card[PORT_V4.start], card[PORT_V4.start + 1]])
 }
 
-/// The card with another port: that of a relay.
+/// Replaces the port in a card, for a relay.
 pub(crate) fn with_port(mut card: Vec<u8>, port: u16) -> Vec<u8> {
     card[PORT_V4].copy_from_slice(&port.to_le_bytes());
     card
@@ -30,7 +30,7 @@ pub(crate) fn dial(node: &Node) -> TcpStream {
     stream
 }
 
-/// The first message of a handshake.
+/// Builds the first message of a handshake.
 pub(crate) fn hello(job: &str, from: u32, to: u32, link: u16) -> Vec<u8> {
     let mut bytes = b"CABLEWAY".to_vec();
     bytes.extend(3u16.to_le_bytes());
@@ -42,7 +42,7 @@ pub(crate) fn hello(job: &str, from: u32, to: u32, link: u16) -> Vec<u8> {
     bytes
 }
 
-/// What either end proves itself by: the words are its role, the hello, the nonce, and of a server the verdict.
+/// Computes the proof of either end. The words are its role, the hello, the nonce, and for a server also the verdict.
 pub(crate) fn proof(words: &[&[u8]]) -> Vec<u8> {
     let mut mac = <Hmac<Sha256> as Mac>::new_from_slice(&[42; 32]).unwrap();
     for part in words {
@@ -51,7 +51,7 @@ pub(crate) fn proof(words: &[&[u8]]) -> Vec<u8> {
     mac.finalize().into_bytes().to_vec()
 }
 
-/// Reads exactly `count` bytes while the nodes progress. None: the other end closed the connection.
+/// Reads exactly `count` bytes while the nodes progress. Returns `None` if the other end closes the connection.
 pub(crate) fn read(nodes: &[&Node], stream: &mut TcpStream, count: usize) -> Option<Vec<u8>> {
     let mut bytes = vec![0; count];
     let mut have = 0;
@@ -71,7 +71,7 @@ pub(crate) fn read(nodes: &[&Node], stream: &mut TcpStream, count: usize) -> Opt
     (!closed).then_some(bytes)
 }
 
-/// A connection that has proved to be `from`, a rank above the node's. Returns it and the verdict.
+/// Opens a connection with a proof for rank `from`, which is above the node's rank. Returns it with the verdict.
 pub(crate) fn connect(nodes: &[&Node], node: &Node, from: u32, link: u16) -> (TcpStream, Vec<u8>) {
     let mut stream = dial(node);
     let hello = hello("test-job", from, node.rank, link);
@@ -84,7 +84,7 @@ pub(crate) fn connect(nodes: &[&Node], node: &Node, from: u32, link: u16) -> (Tc
     (stream, word.to_vec())
 }
 
-/// A frame's header.
+/// Builds a frame's header.
 pub(crate) fn frame(length: u32, kind: u8) -> Vec<u8> {
     [&length.to_le_bytes()[..], &[kind, 0, 0, 0]].concat()
 }

@@ -1,6 +1,6 @@
-//! Between hosts: processes in network namespaces of their own, joined by veth pairs that lose packets, are slow, or
-//! go down. Needs root; whatever the machine refuses is skipped with its reason. Nothing but namespaces made here, and
-//! addresses in them, is touched.
+//! Tests between hosts: processes in network namespaces that are connected by veth pairs. The pairs lose packets, are
+//! slow, or go down. This needs root. It skips, with the reason, everything that the machine refuses. It changes only
+//! namespaces made here, and addresses in them.
 
 mod process;
 mod role;
@@ -66,7 +66,7 @@ fn chosen_interface() -> Result<(), Failed> {
     let world = World::new(2)?;
     exchange(&world, 1, 8, &["btl_tcp_if_exclude=cw00,cw10"])?;
     exchange(&world, 1, 8, &["btl_tcp_if_include=10.99.1.0/24"])?;
-    // An address that leads nowhere is given up for the one that does.
+    // An unreachable address is abandoned for a reachable one.
     world.block(0)?;
     exchange(&world, 2, 8, &["peer_timeout=4s"])
 }
@@ -95,7 +95,7 @@ fn killed() -> Result<(), Failed> {
     Ok(())
 }
 
-/// The peer's end of the veth goes down; nothing says so but the silence.
+/// The peer's end of the veth goes down. Only silence shows it.
 fn vanished(survivor: &str) -> Result<(), Failed> {
     let world = World::new(1)?;
     let [mut survivor, mut victim] = Process::pair(&world, [survivor, "wait"], &["peer_timeout=4s"])?;
@@ -103,7 +103,7 @@ fn vanished(survivor: &str) -> Result<(), Failed> {
     survivor.expect("connected", Duration::from_secs(30))?;
     world.unplug(1)?;
     let noticed = survivor.expect_failure(Duration::from_secs(30))?;
-    // The kernel counts in seconds and this machine may be busy; well below the minutes that it takes by itself.
+    // The kernel counts in seconds, and this machine may be busy. The limit is well below the kernel's own minutes.
     if noticed > Duration::from_secs(8) {
         return Err(format!("noticed only after {noticed:?}").into());
     }

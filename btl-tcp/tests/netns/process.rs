@@ -1,4 +1,4 @@
-//! Processes of a job, each on a host of its own, that speak with the test by lines.
+//! The processes of a job, each on its own host, which communicate with the test by lines of text.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -15,7 +15,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts rank 0 and 1 and introduces them to each other.
+    /// Starts ranks 0 and 1 and exchanges their cards.
     pub(crate) fn pair(world: &World, roles: [&str; 2], settings: &[&str]) -> Result<[Process; 2], String> {
         let mut pair = [0, 1].map(|rank| Process::start(&world.hosts[rank], rank, roles[rank], settings));
         for process in &mut pair {
@@ -59,7 +59,7 @@ impl Process {
         Ok(Process { child, input, lines })
     }
 
-    /// Waits for a line that begins so and returns the rest of it.
+    /// Waits for a line that begins with `beginning`. Returns the rest of it.
     pub(crate) fn expect(&mut self, beginning: &str, patience: Duration) -> Result<String, String> {
         let end = Instant::now() + patience;
         loop {
@@ -74,14 +74,14 @@ impl Process {
         }
     }
 
-    /// Waits until the process says that its peer failed, and returns how long that took from now.
+    /// Waits until the process reports that its peer failed. Returns the time from now until then.
     pub(crate) fn expect_failure(&mut self, patience: Duration) -> Result<Duration, String> {
         let start = Instant::now();
         self.expect("failed", patience)?;
         Ok(start.elapsed())
     }
 
-    /// SIGKILL. `ip netns exec` has become the process itself, so this hits it.
+    /// Kills the process by SIGKILL. `ip netns exec` has become the process itself.
     pub(crate) fn kill(&mut self) {
         let _ = self.child.kill();
     }

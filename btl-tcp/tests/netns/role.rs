@@ -1,4 +1,4 @@
-//! What a process of the job does.
+//! The roles of a process of the job.
 
 use std::error::Error;
 use std::io::{BufRead, Write};
@@ -12,7 +12,7 @@ mod common;
 
 use common::{Node, node, pattern, region, try_send};
 
-/// Names the role, which makes this program a process of the job and no test.
+/// The role. If it is set, this program is a process of the job and no test.
 pub(crate) const VARIABLE: &str = "CABLEWAY_TEST_ROLE";
 /// Parameters, separated by semicolons.
 pub(crate) const SETTINGS: &str = "CABLEWAY_TEST_SETTINGS";
@@ -63,7 +63,7 @@ fn run(role: &str) -> Result<()> {
     }
 }
 
-/// Progresses until `done`, or the peer fails.
+/// Progresses until `done` returns true or the peer fails.
 fn until(node: &Node, mut done: impl FnMut() -> Result<bool>) -> Result<()> {
     let start = Instant::now();
     while !done()? {
@@ -84,13 +84,14 @@ fn send(node: &Node, link: &mut dyn Endpoint, header: &[u8], payload: &[u8]) -> 
     until(node, || Ok(try_send(link, header, payload)?))
 }
 
-/// Messages of many sizes over every link, then a put of `bytes` divided among them, both ways at once.
+/// Sends messages of many sizes over every link, then a put of `bytes` divided among the links, in both directions at
+/// once.
 fn exchange(node: &Node, links: &mut [Box<dyn Endpoint>], bytes: usize) -> Result<()> {
     let (mine, theirs) = (u64::from(node.rank), u64::from(1 - node.rank));
     let sizes = [1, 100, 5_000, 60_000];
     let mut target = vec![0; bytes];
     let share = bytes / links.len();
-    // SAFETY: the target outlives the registration and is only looked at after the peer's puts.
+    // SAFETY: the target outlives the registration and is only read after the peer's puts.
     let registration =
         unsafe { links[0].register(region(&mut target), Access::RemoteWrite) }?.ok_or("no registration")?;
     send(node, &mut *links[0], registration.handle().as_bytes(), b"")?;
@@ -118,7 +119,7 @@ fn exchange(node: &Node, links: &mut [Box<dyn Endpoint>], bytes: usize) -> Resul
         let part = region(&mut source[index * share..(index + 1) * share]);
         let token = cableway_btl::Token(index as u64);
         until(node, || {
-            // SAFETY: the source outlives the put and is not written to.
+            // SAFETY: the source outlives the put and is not written.
             match unsafe { link.put(&part.into(), &Remote::at(&handle, (index * share) as u64), token) }? {
                 cableway_btl::Transfer::Busy => return Ok(false),
                 cableway_btl::Transfer::Started => awaited.push(token.0),
@@ -150,7 +151,7 @@ fn endure(node: &Node, link: &mut dyn Endpoint, sending: bool) -> Result<()> {
     say("connected");
     loop {
         if sending && try_send(link, &[], &message).is_err() {
-            // What the engine says counts.
+            // Only the reported failure counts.
         }
         if node.progress() == 0 {
             std::thread::yield_now();

@@ -4,13 +4,13 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// Two namespaces with interfaces in common; gone when dropped.
+/// Two namespaces with common networks. Dropping it deletes them.
 pub(crate) struct World {
     pub(crate) hosts: [String; 2],
     links: usize,
 }
 
-/// What this machine lacks for these tests.
+/// Returns the reason why this machine cannot run these tests, if any.
 pub(crate) fn missing() -> Option<String> {
     if !rustix::process::geteuid().is_root() {
         return Some("network namespaces need root".to_owned());
@@ -33,7 +33,7 @@ fn run(program: &str, arguments: &str) -> Result<(), String> {
 }
 
 impl World {
-    /// Two hosts with so many networks in common. Interface `n` of host `h` is `cwHn` with address `10.99.n.h+1`.
+    /// Makes two hosts with this many common networks. Interface `n` of host `h` is `cwHn` with address `10.99.n.h+1`.
     pub(crate) fn new(links: usize) -> Result<Self, String> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let id = format!("{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
@@ -48,7 +48,7 @@ impl World {
             for (index, host) in world.hosts.iter().enumerate() {
                 let device = format!("cw{index}{link}");
                 run("ip", &format!("-n {host} address add 10.99.{link}.{}/24 dev {device}", index + 1))?;
-                // IPv6 may be off; what needs it finds out.
+                // IPv6 may be off. Tests that need it detect that.
                 let _ = run("ip", &format!("-n {host} address add fe80::{link}:{}/64 dev {device} nodad", index + 1));
                 run("ip", &format!("-n {host} link set {device} up"))?;
             }
@@ -57,7 +57,7 @@ impl World {
         Ok(world)
     }
 
-    /// The kernel takes a moment to see that both ends of a veth pair are up.
+    /// The kernel needs a moment until both ends of a veth pair are up.
     fn await_carriers(&self) -> Result<(), String> {
         let start = Instant::now();
         for (index, host) in self.hosts.iter().enumerate() {
@@ -77,12 +77,12 @@ impl World {
         Ok(())
     }
 
-    /// Drops so many of a hundred packets on arrival, at both hosts.
+    /// Drops this percentage of arriving packets at both hosts.
     pub(crate) fn lose(&self, percent: u32) -> Result<(), String> {
         self.filter(&format!("numgen random mod 100 < {percent} drop"))
     }
 
-    /// Drops all that arrives by one link.
+    /// Drops all packets that arrive over one link.
     pub(crate) fn block(&self, link: usize) -> Result<(), String> {
         self.filter(&format!("ip saddr 10.99.{link}.0/24 drop"))
     }
@@ -97,7 +97,7 @@ impl World {
         Ok(())
     }
 
-    /// Limits what leaves each host.
+    /// Limits the rate at which each host sends.
     pub(crate) fn slow_down(&self, rate: &str) -> Result<(), String> {
         for (index, host) in self.hosts.iter().enumerate() {
             for link in 0..self.links {
@@ -110,7 +110,7 @@ impl World {
         Ok(())
     }
 
-    /// Takes a host off the network.
+    /// Disconnects a host from the network.
     pub(crate) fn unplug(&self, host: usize) -> Result<(), String> {
         (0..self.links).try_for_each(|link| run("ip", &format!("-n {} link set cw{host}{link} down", self.hosts[host])))
     }

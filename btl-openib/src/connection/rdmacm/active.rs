@@ -13,7 +13,7 @@ use crate::verbs::{Id, Param, Reads};
 
 impl RdmacmConnector {
     fn patience_ms(&self) -> i32 {
-        i32::try_from(self.ends.shared.settings.peer_timeout.as_millis()).unwrap_or(i32::MAX)
+        i32::try_from(self.common.shared.settings.peer_timeout.as_millis()).unwrap_or(i32::MAX)
     }
 
     /// Starts to resolve the peer's address.
@@ -22,17 +22,17 @@ impl RdmacmConnector {
         let Some(to) = address.listener else {
             return Err(link.unreachable("it published no listening address".to_owned()));
         };
-        let end = self.ends.begin(link, Some(&address))?;
+        let end = self.common.begin(link, Some(&address))?;
         let (events, own) = (&self.listener.events, self.listener.address().ip());
-        let service = self.ends.shared.settings.type_of_service(self.ends.shared.address.kind);
+        let service = self.common.shared.settings.type_of_service(self.common.shared.address.kind);
         let id = match Id::resolve(events, own, to, service, self.patience_ms()) {
             Ok(id) => id,
             Err(error) => {
-                self.ends.forget(end);
+                self.common.forget(end);
                 return Err(link.unreachable(format!("cannot resolve its address {to}: {error}")));
             }
         };
-        let decides = self.ends.shared.identity.decides(link.rank);
+        let decides = self.common.shared.identity.decides(link.rank);
         let asking = (ConnectRole::active(decides), Vec::new(), None);
         self.insert(link, asking, id, Some(end));
         Ok(())
@@ -45,7 +45,7 @@ impl RdmacmConnector {
     }
 
     pub(super) fn send_request(&mut self, rank: Rank) -> Result<(), String> {
-        let shared = &self.ends.shared;
+        let shared = &self.common.shared;
         let Some(pending) = self.pending.get_mut(&rank) else { return Ok(()) };
         let (Some(id), Some(end)) = (&pending.id, &pending.end) else { return Ok(()) };
         let Some(address) = *pending.link.address.lock() else { return Ok(()) };
@@ -75,7 +75,7 @@ impl RdmacmConnector {
 
     /// Handles the peer's acceptance. `reads` is given if this process connects the queue pair itself.
     pub(super) fn answered(&mut self, rank: Rank, said: &[u8], reads: Option<Reads>) -> Result<(), String> {
-        let shared = &self.ends.shared;
+        let shared = &self.common.shared;
         let Some(pending) = self.pending.get_mut(&rank) else { return Ok(()) };
         let (Some(id), Some(end)) = (&pending.id, &pending.end) else { return Ok(()) };
         let part = CmMessage::Reply { request: &pending.request };
@@ -100,7 +100,7 @@ impl RdmacmConnector {
     pub(super) fn refused(&mut self, rank: Rank, said: &[u8]) {
         let Some(pending) = self.pending.get_mut(&rank) else { return };
         let part = CmMessage::Reply { request: &pending.request };
-        let reply = PrivateData::decode(&self.ends.shared.identity, said, part);
+        let reply = PrivateData::decode(&self.common.shared.identity, said, part);
         match reply {
             Ok((from, reply)) if from == rank && reply.kind == Kind::Crossed && pending.role.crossed() => {
                 let (id, end) = (pending.id.take(), pending.end.take());
@@ -110,7 +110,7 @@ impl RdmacmConnector {
                 let Some(pending) = self.pending.remove(&rank) else { return };
                 self.withdraw(pending.id, pending.end);
                 let link = pending.link;
-                self.ends.shared.mailbox.post(|notices| notices.closed.push(link));
+                self.common.shared.notices.post(|notices| notices.closed.push(link));
             }
             Ok((from, reply)) if from == rank && reply.kind == Kind::Unable => {
                 self.fail(rank, "it could not make its end of a connection".to_owned());

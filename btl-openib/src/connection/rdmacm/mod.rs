@@ -15,8 +15,8 @@ use ahash::AHashMap;
 use cableway_base::Rank;
 use parking_lot::Mutex;
 
+use super::common::{ConnectorCommon, LocalEnd};
 use super::connector::Connector;
-use super::ends::{End, Ends};
 use super::listener::Listener;
 use super::private_data::{Kind, PrivateData, control_message};
 use super::role::{ConnectRole, SeenRequests};
@@ -28,7 +28,7 @@ use crate::verbs::{CmEvent, Id, Reads};
 
 /// Makes connections by librdmacm.
 pub(super) struct RdmacmConnector {
-    ends: Ends,
+    common: ConnectorCommon,
     /// Connections being made.
     pending: AHashMap<Rank, Pending>,
     /// Ids of established connections.
@@ -56,7 +56,7 @@ struct Pending {
     /// None while the peer's request is awaited.
     id: Option<Arc<Id>>,
     /// None also while this end waits for a greeting: the link holds the end then.
-    end: Option<End>,
+    end: Option<LocalEnd>,
     /// The bytes of the connection request, sent or received.
     request: Vec<u8>,
     /// The peer's description of its end.
@@ -64,12 +64,12 @@ struct Pending {
 }
 
 impl Connector for RdmacmConnector {
-    fn ends(&self) -> &Ends {
-        &self.ends
+    fn common(&self) -> &ConnectorCommon {
+        &self.common
     }
 
-    fn ends_mut(&mut self) -> &mut Ends {
-        &mut self.ends
+    fn common_mut(&mut self) -> &mut ConnectorCommon {
+        &mut self.common
     }
 
     fn descriptor(&self) -> BorrowedFd<'_> {
@@ -109,12 +109,12 @@ impl Connector for RdmacmConnector {
         if self.pending.contains_key(&rank) || self.connected.contains_key(&rank) {
             return;
         }
-        if self.ends.shared.finalizing.load(Ordering::Acquire) {
+        if self.common.shared.finalizing.load(Ordering::Acquire) {
             let error = link.error("the link was closed here");
-            return self.ends.lose(&link, error);
+            return self.common.lose(&link, error);
         }
         if let Err(error) = self.start(&link) {
-            self.ends.lose(&link, error);
+            self.common.lose(&link, error);
         }
     }
 
@@ -122,7 +122,7 @@ impl Connector for RdmacmConnector {
         let late: Vec<Rank> =
             self.pending.iter().filter(|(_, each)| each.until <= now).map(|(rank, _)| *rank).collect();
         for rank in late {
-            let seconds = self.ends.shared.settings.peer_timeout.as_secs_f64();
+            let seconds = self.common.shared.settings.peer_timeout.as_secs_f64();
             self.fail(rank, format!("it does not answer within {seconds} s"));
         }
         self.pending.values().map(|pending| pending.until).min()
@@ -149,7 +149,7 @@ impl RdmacmConnector {
         let (seen, failed_requests, card) =
             (SeenRequests::default(), FailedRequests::default(), shared.address.publish());
         RdmacmConnector {
-            ends: Ends::new(shared),
+            common: ConnectorCommon::new(shared),
             pending,
             connected,
             ranks,
@@ -166,10 +166,10 @@ impl RdmacmConnector {
         link: &Arc<Link>,
         (role, request, theirs): (ConnectRole, Vec<u8>, Option<PrivateData>),
         id: Id,
-        end: Option<End>,
+        end: Option<LocalEnd>,
     ) {
         self.ranks.insert(id.key(), link.rank);
-        let until = Instant::now() + self.ends.shared.settings.peer_timeout;
+        let until = Instant::now() + self.common.shared.settings.peer_timeout;
         let id = Some(Arc::new(id));
         let pending = Pending { link: Arc::clone(link), role, until, id, end, request, theirs };
         self.pending.insert(link.rank, pending);
@@ -179,7 +179,7 @@ impl RdmacmConnector {
         if let Some((_, link)) = self.connected.get(&rank) {
             if matches!(event, CmEvent::Disconnected | CmEvent::Failed { .. }) {
                 let link = Arc::clone(link);
-                self.ends.shared.mailbox.post(|notices| notices.ended.push(link));
+                self.common.shared.notices.post(|notices| notices.ended.push(link));
             }
             return;
         }
@@ -210,11 +210,11 @@ impl RdmacmConnector {
         let (Some(id), Some(theirs)) = (pending.id, pending.theirs) else { return };
         self.connected.insert(rank, (id, Arc::clone(&pending.link)));
         match pending.end {
-            Some(end) => {
-                self.ends.establish(&pending.link, end.connected(theirs.queues(), (theirs.credits, theirs.credits_key)))
-            }
+            Some(end) => self
+                .common
+                .establish(&pending.link, end.connected(theirs.queues(), (theirs.credits, theirs.credits_key))),
             // The greeting establishes the connection.
-            None => self.ends.expect_beats(),
+            None => self.common.schedule_heartbeats(),
         }
     }
 
@@ -223,7 +223,7 @@ impl RdmacmConnector {
         let Some(pending) = self.pending.remove(&rank) else { return };
         let link = pending.link;
         self.withdraw(pending.id, pending.end);
-        let shared = &self.ends.shared;
+        let shared = &self.common.shared;
         if pending.role.is_passive() {
             // The peer wanted this connection; nothing here waits for it. A later send starts a new request.
             log::debug!("{NAME}: rank {rank} asked for a connection that was not made: {reason}");
@@ -231,19 +231,19 @@ impl RdmacmConnector {
         } else if shared.finalizing.load(Ordering::Acquire) {
             shared.reset_link(&link);
         } else {
-            self.ends.lose(&link, link.unreachable(reason));
+            self.common.lose(&link, link.unreachable(reason));
         }
     }
 
     /// Releases this end of a connection that was not established.
-    fn withdraw(&mut self, id: Option<Arc<Id>>, end: Option<End>) {
+    fn withdraw(&mut self, id: Option<Arc<Id>>, end: Option<LocalEnd>) {
         if let Some(end) = &end {
-            self.ends.release(end);
+            self.common.release(end);
         }
         if let Some(id) = &id {
             self.ranks.remove(&id.key());
         }
-        if self.ends.shared.port.context.is_iwarp() {
+        if self.common.shared.port.context.is_iwarp() {
             // Without a thread the closure is dropped here.
             let _ = aside(move || drop((end, id)));
         }
@@ -272,7 +272,7 @@ fn aside(task: impl FnOnce() + Send + 'static) -> io::Result<()> {
 
 impl Shared {
     /// Describes this end.
-    fn private_data(&self, kind: Kind, end: &End) -> PrivateData {
+    fn private_data(&self, kind: Kind, end: &LocalEnd) -> PrivateData {
         let (credits, credits_key) = end.credits.remote();
         let queue = &self.port.queues[0].options;
         let (size, window) = (queue.size as u32, queue.window as u32);
@@ -285,7 +285,7 @@ impl Shared {
     }
 
     /// Connects the local queue pair to the peer's.
-    fn connect(&self, end: &End, id: &Id, reads: Reads) -> Result<(), String> {
+    fn connect(&self, end: &LocalEnd, id: &Id, reads: Reads) -> Result<(), String> {
         let (patience, priority) = (self.settings.patience(), self.settings.priority);
         let connected = end.pairs[0].pair.connect_by(id, self.reads(reads), &patience, priority);
         connected.map_err(|error| format!("the queue pair cannot be connected: {error}"))

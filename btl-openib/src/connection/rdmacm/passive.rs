@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::super::ends::End;
+use super::super::common::LocalEnd;
 use super::super::private_data::{CmMessage, Kind, PRIVATE_DATA, PrivateData};
 use super::super::role::{ConnectRole, Verdict};
 use super::super::wire::Refusal;
@@ -14,7 +14,7 @@ use crate::verbs::{ConnectRequest, Param};
 impl RdmacmConnector {
     /// Handles a connection request of a peer or of a foreign process.
     pub(super) fn handle_request(&mut self, incoming: ConnectRequest) {
-        let shared = Arc::clone(&self.ends.shared);
+        let shared = Arc::clone(&self.common.shared);
         let read =
             PrivateData::decode(&shared.identity, &incoming.private_data, CmMessage::Request { card: &self.card });
         let read = read.and_then(|(rank, theirs)| match self.seen.is_new(rank, theirs.number) {
@@ -53,7 +53,7 @@ impl RdmacmConnector {
             },
         };
         if let Some(end) = ours.as_ref().and_then(|pending| pending.end.as_ref()) {
-            self.ends.unlist(end);
+            self.common.unlist(end);
         }
         if let Err(reason) = self.agree(&link, incoming, request, theirs) {
             log::info!("{NAME}: connection request from rank {rank} failed: {reason}");
@@ -72,15 +72,15 @@ impl RdmacmConnector {
         request: Vec<u8>,
         theirs: PrivateData,
     ) -> Result<(), String> {
-        let shared = Arc::clone(&self.ends.shared);
+        let shared = Arc::clone(&self.common.shared);
         let address = *link.address.lock();
         address.map_or(Ok(()), |address| address.is_kept_by(theirs.size))?;
-        let mut end = Some(self.ends.begin(link, address.as_ref()).map_err(|error| error.to_string())?);
+        let mut end = Some(self.common.begin(link, address.as_ref()).map_err(|error| error.to_string())?);
         let agreed = self.answer(link, &incoming, &request, &theirs, &mut end);
         if let Err(reason) = agreed {
             shared.clear_control(link);
             if let Some(end) = end {
-                self.ends.forget(end);
+                self.common.forget(end);
             }
             return Err(reason);
         }
@@ -94,9 +94,9 @@ impl RdmacmConnector {
         incoming: &ConnectRequest,
         request: &[u8],
         theirs: &PrivateData,
-        end: &mut Option<End>,
+        end: &mut Option<LocalEnd>,
     ) -> Result<(), String> {
-        let shared = &self.ends.shared;
+        let shared = &self.common.shared;
         let Some(ours) = end.as_ref() else { return Ok(()) };
         let answer = shared.private_data(Kind::Accept, ours);
         let answer = answer.encode(&shared.identity, link.rank, CmMessage::Reply { request })?;

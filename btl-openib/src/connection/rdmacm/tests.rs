@@ -31,7 +31,7 @@ fn process_with(rank: Rank, assignment: &str) -> (Arc<Shared>, Service) {
 }
 
 /// Sends `request` to `peer`; returns the id, whether the peer accepted, and its reply.
-fn put(own: &Shared, peer: &Shared, end: &End, request: &[u8]) -> (Id, bool, Vec<u8>) {
+fn put(own: &Shared, peer: &Shared, end: &LocalEnd, request: &[u8]) -> (Id, bool, Vec<u8>) {
     let minute = Timespec { tv_sec: 60, tv_nsec: 0 };
     let events = Events::new().unwrap();
     let [from, to] = [own, peer].map(|shared| shared.address.listener.unwrap());
@@ -68,9 +68,9 @@ fn queue_pairs_use_the_configured_traffic_class() {
         if a.port.context.is_iwarp() {
             return println!("skipped: over iWARP the kernel connects");
         }
-        let mut ends = Ends::new(&a);
+        let mut common = ConnectorCommon::new(&a);
         let link = a.link(1);
-        let end = ends.begin(&link, None).unwrap();
+        let end = common.begin(&link, None).unwrap();
         let private_data = PrivateData { number: 1, ..a.private_data(Kind::Request, &end) };
         let part = CmMessage::Request { card: &b.address.publish() };
         let request = private_data.encode(&a.identity, 1, part).unwrap();
@@ -88,11 +88,11 @@ fn a_replayed_request_is_rejected() {
         return;
     }
     let [(a, _serves_a), (b, _serves_b)] = [0, 1].map(process);
-    let mut ends = Ends::new(&a);
+    let mut common = ConnectorCommon::new(&a);
     let link = a.link(1);
     let card = b.address.publish();
     let mut ask = |number| {
-        let end = ends.begin(&link, None).unwrap();
+        let end = common.begin(&link, None).unwrap();
         let private_data = PrivateData { number, ..a.private_data(Kind::Request, &end) };
         let request = private_data.encode(&a.identity, 1, CmMessage::Request { card: &card }).unwrap();
         (end, request)
@@ -103,7 +103,7 @@ fn a_replayed_request_is_rejected() {
     let (end, request) = ask(7);
     let (_connection, agreed, said) = put(&a, &b, &end, &request);
     assert_eq!((agreed, reply(&said, &request)), (true, Ok((1, Kind::Accept))));
-    // A replayed request gets no proven reply; a new one is told that it crossed.
+    // A replayed request gets no proven reply. A new request gets the reply that it crossed another one.
     let (other_end, another) = ask(8);
     let (_, agreed, said) = put(&a, &b, &other_end, &request);
     assert!(!agreed && reply(&said, &request).is_err(), "{said:?}");

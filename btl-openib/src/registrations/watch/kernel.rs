@@ -1,4 +1,4 @@
-//! The kernel's side: see userfaultfd(2), ioctl_userfaultfd(2) and `linux/userfaultfd.h`.
+//! The interface to the kernel: see userfaultfd(2), ioctl_userfaultfd(2) and `linux/userfaultfd.h`.
 
 use std::io;
 use std::mem::size_of;
@@ -24,7 +24,7 @@ struct Api {
     ioctls: u64,
 }
 
-/// `struct uffdio_register`, and with other words for the last two `struct uffdio_continue`.
+/// `struct uffdio_register`, also used as `struct uffdio_continue` with other meanings of the last two words.
 #[repr(C)]
 struct Request {
     start: u64,
@@ -33,7 +33,7 @@ struct Request {
     answer: u64,
 }
 
-/// `struct uffd_msg` of a removal.
+/// `struct uffd_msg` for a removal.
 #[repr(C)]
 #[derive(Default)]
 struct Report {
@@ -60,24 +60,24 @@ impl Kernel {
     const REMOVED: u8 = 0x15;
 
     pub(super) fn open() -> io::Result<Self> {
-        // Faults of the kernel's are none of ours: so that unprivileged processes may have it. rustix has no name for
-        // it (`UFFD_USER_MODE_ONLY`).
+        // Exclude faults of the kernel, so that unprivileged processes may open it. rustix has no name for the flag
+        // (`UFFD_USER_MODE_ONLY`).
         let user_mode_only = UserfaultfdFlags::from_bits_retain(1);
         let flags = UserfaultfdFlags::CLOEXEC | UserfaultfdFlags::NONBLOCK | user_mode_only;
-        // SAFETY: no faults are asked for, so that no memory of anybody's changes by it.
+        // SAFETY: no faults are requested, so that the memory does not change.
         let kernel = Kernel { descriptor: unsafe { userfaultfd(flags) }? };
         let features = Self::FEATURE_WRITE_PROTECT | Self::FEATURE_REMOVE;
         let mut api = Api { api: Self::VERSION, features, ioctls: 0 };
-        // SAFETY: the structure is this request's.
+        // SAFETY: the structure is the one of this request.
         unsafe { kernel.ask(Self::API, (&raw mut api).cast()) }?;
         Ok(kernel)
     }
 
-    /// Tries whether this kernel answers as the others of which it is known.
+    /// Tests whether this kernel answers as expected.
     pub(super) fn prove(&self) -> io::Result<()> {
         let len = 4 * PAGE;
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: new mappings; the second takes the place of a part of the first, which nothing refers to.
+        // SAFETY: new mappings. The second replaces a part of the first, which has no references.
         let told = unsafe {
             let address = mmap_anonymous(std::ptr::null_mut(), len, protection, MapFlags::PRIVATE)?;
             let range = address as usize..address as usize + len;
@@ -93,22 +93,22 @@ impl Kernel {
             replaced?;
             !before && watched? && registered && !after && !foreign?
         };
-        if told { Ok(()) } else { Err(io::Error::other("this kernel's userfaultfd answers in another way")) }
+        if told { Ok(()) } else { Err(io::Error::other("unexpected answers from this kernel's userfaultfd")) }
     }
 
-    /// Registers a mapping. False: it is shared memory, or a file's.
+    /// Registers a mapping. Returns false for shared memory and files.
     pub(super) fn register(&self, range: &Range<usize>) -> io::Result<bool> {
         let register = |mode| {
             let mut request = Request { start: range.start as u64, len: range.len() as u64, mode, answer: 0 };
-            // SAFETY: the structure is this request's.
+            // SAFETY: the structure is the one of this request.
             unsafe { self.ask(Self::REGISTER, (&raw mut request).cast()) }
         };
-        // Only shared memory has faults of this kind. None may wait for an answer: it is unregistered at once.
+        // Only shared memory supports faults of this kind. No thread may wait for an answer, so unregister it at once.
         if register(Self::MINOR).is_ok() {
             self.unregister(range);
             return Ok(false);
         }
-        // Pages would have to be protected before anybody faulted, and none are.
+        // A thread faults only on protected pages, and none are protected.
         match register(Self::WRITE_PROTECT) {
             Ok(()) => Ok(true),
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(false),
@@ -118,21 +118,23 @@ impl Kernel {
 
     pub(super) fn unregister(&self, range: &Range<usize>) {
         let mut request = [range.start as u64, range.len() as u64];
-        // SAFETY: the structure is this request's.
+        // SAFETY: the structure is the one of this request.
         let done = unsafe { self.ask(Self::UNREGISTER, request.as_mut_ptr().cast()) };
         if let Err(error) = done {
             log::debug!("{NAME}: memory at {:#x} stays watched: {error}", range.start);
         }
     }
 
-    /// Whether the range lies in one mapping that is registered. To continue a fault is for shared memory only: of
-    /// ours the kernel says that it is none (`EINVAL`), but before that whether it is registered at all (`ENOENT`).
+    /// Returns whether the range lies in one registered mapping. Continuing a fault works only for shared memory. The
+    /// kernel first checks whether the range is registered (`ENOENT` if not), and then refuses private memory
+    /// (`EINVAL`).
     pub(super) fn knows(&self, range: &Range<usize>) -> bool {
-        /// While somebody discards pages, the kernel has one ask again; not to know after so often is no error.
+        /// The kernel asks for a retry while another thread discards pages. After that many attempts the answer is
+        /// unknown, which is not an error.
         const ATTEMPTS: usize = 1000;
         for _ in 0..ATTEMPTS {
             let mut request = Request { start: range.start as u64, len: range.len() as u64, mode: 0, answer: 0 };
-            // SAFETY: the structure is this request's, which ends in an error whatever lies there.
+            // SAFETY: the structure is the one of this request, which fails whatever the memory holds.
             match unsafe { self.ask(Self::CONTINUE, (&raw mut request).cast()) }.map_err(|error| error.raw_os_error()) {
                 Err(Some(libc::EAGAIN)) => std::thread::yield_now(),
                 answer => return answer == Err(Some(libc::EINVAL)),
@@ -141,7 +143,8 @@ impl Kernel {
         false
     }
 
-    /// A range of pages that are about to be discarded, by a thread that goes on from here; none if none waits.
+    /// Returns a range of pages that a thread is about to discard; the thread continues after this. Returns `None` if
+    /// no thread waits.
     pub(super) fn next_report(&self) -> Option<Range<usize>> {
         let mut bytes = [0; size_of::<Report>()];
         loop {
@@ -150,7 +153,7 @@ impl Kernel {
                 Err(Errno::INTR) => continue,
                 _ => return None,
             }
-            // SAFETY: integers, for which any bytes will do.
+            // SAFETY: integers, which any bytes represent.
             let report: Report = unsafe { std::mem::transmute(bytes) };
             if report.event == Self::REMOVED {
                 return Some(report.start as usize..report.end as usize);

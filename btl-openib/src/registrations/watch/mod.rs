@@ -1,17 +1,16 @@
-//! Detects by userfaultfd(2) whether the memory at an address has changed. It asks for none of its faults.
+//! Detects by userfaultfd(2) whether the memory at an address has changed. It handles no page faults.
 //!
-//! A mapping that is registered with a userfaultfd is known by that: one that takes its place, by munmap and mmap,
-//! mremap, or a fixed mapping, is not registered. Which of the two lies at an address is asked of the kernel each time,
-//! by a request that it refuses in any case, with one error or another. What changes pages within a mapping
-//! (`MADV_DONTNEED`, `MADV_REMOVE`) is reported before it happens, to a thread that marks it; the program waits until
-//! that has read the report. So nothing of the program is replaced, whatever allocator it uses, and no hook of
-//! anybody's is needed.
+//! A mapping is registered with a userfaultfd. A mapping that replaces it, by munmap and mmap, mremap, or a fixed
+//! mapping, is not registered. Each check asks the kernel whether the mapping at an address is registered, by a request
+//! that fails with one of two errors. The kernel reports changes of pages within a mapping (`MADV_DONTNEED`,
+//! `MADV_REMOVE`) before they happen to a thread that marks the range. The program waits until that thread has read the
+//! report. So this works with every allocator, and replaces no function of the program.
 //!
-//! Private anonymous memory only: another process, or another mapping, can change what a shared one holds. Kernels
-//! before 5.11 do not open it in this way; with 5.9 pinned pages began to stay through a fork.
+//! Only private anonymous memory can be watched, because another process or another mapping can change shared memory.
+//! Kernels before 5.11 do not open userfaultfd in this way. Since 5.9, pinned pages survive a fork.
 //!
-//! The thread takes no lock and allocates nothing: whoever waits for it may hold any lock, that of the allocator
-//! included.
+//! The thread takes no lock and allocates no memory, because a waiting thread may hold any lock, including the
+//! allocator's.
 
 mod kernel;
 #[cfg(test)]
@@ -33,25 +32,25 @@ use self::kernel::Kernel;
 pub(super) use self::kernel::PAGE;
 use crate::NAME;
 
-/// Ranges watched at a time, in a process.
+/// The largest number of ranges that a process watches at a time.
 pub(super) const RANGES: usize = 1024;
 
-/// What watches, for all of a process: who uses it keeps it alive.
+/// The process's watch. Users keep it alive.
 pub(super) struct Watch {
     ranges: Box<[Slot]>,
-    /// Indices of slots that nobody uses.
+    /// Indices of unused slots.
     free: Mutex<Vec<usize>>,
-    /// The thread is between reading a report and marking what it concerns.
+    /// The thread has read a report and has not yet marked the range.
     reading: AtomicBool,
-    /// Reports that were read.
+    /// The number of reports read.
     reports: AtomicUsize,
-    /// Closed by the thread, as the last thing that it does.
+    /// Closed by the thread as its last action.
     kernel: ManuallyDrop<Kernel>,
     wakeup: OwnedFd,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// A watched range. Written by who covers it before the kernel is told of it; marked by the thread.
+/// A watched range. The thread that covers it writes it before it registers the range. The watch thread marks it.
 #[derive(Default)]
 struct Slot {
     start: AtomicUsize,
@@ -59,17 +58,17 @@ struct Slot {
     changed: AtomicBool,
 }
 
-/// A range under watch until it is dropped.
+/// Keeps a range under watch until it is dropped.
 pub(super) struct Covered {
     watch: Arc<Watch>,
     slot: usize,
 }
 
 impl Watch {
-    /// The process's own.
+    /// Returns the process's watch.
     ///
     /// # Errors
-    /// The kernel has not what it takes, or does not let this process have it.
+    /// The kernel lacks support, or denies this process access.
     pub(super) fn shared() -> io::Result<Arc<Watch>> {
         static SHARED: Mutex<Weak<Watch>> = Mutex::new(Weak::new());
         let mut shared = SHARED.lock();
@@ -93,7 +92,7 @@ impl Watch {
             wakeup: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             thread: Mutex::new(None),
         });
-        // The thread has what it needs by address: it must not be the one to drop the last of this.
+        // The thread gets an address rather than a reference, because it must not drop the last reference.
         let seen = Seen(&raw const *watch);
         let spawned = cableway_base::without_signals(|| {
             std::thread::Builder::new().name("openib-memory".to_owned()).spawn(move || seen.listen())
@@ -102,27 +101,27 @@ impl Watch {
         Ok(watch)
     }
 
-    /// How many reports were read, all of which have been marked. Who discards pages goes on once its report was read,
-    /// and the pages go some time after that: what is covered in between shows nothing of it.
+    /// Returns the number of reports read, all of which are marked. A thread that discards pages continues once its
+    /// report was read, and the pages disappear some time later. A range that is covered in between shows no mark.
     pub(super) fn reports(&self) -> usize {
         self.wait_for_marks();
         self.reports.load(Ordering::SeqCst)
     }
 
-    /// A thread that waits for the watch thread resumes when the report was read, before it is marked.
+    /// A thread that waits for the watch thread continues after the read, before the mark.
     fn wait_for_marks(&self) {
         while self.reading.load(Ordering::SeqCst) {
             std::thread::yield_now();
         }
     }
 
-    /// Whether nothing more can be covered.
+    /// Returns whether no more ranges can be covered.
     pub(super) fn is_full(&self) -> bool {
         self.free.lock().is_empty()
     }
 
-    /// From now on, what happens to these pages is known. None: they are of a kind that cannot be watched, or too many
-    /// ranges are. To be called before the pages are pinned. Other ranges that overlap count as changed from here on.
+    /// Watches these pages. Returns `None` if pages of this kind cannot be watched, or if too many ranges are watched.
+    /// Call it before the pages are pinned. Other ranges that overlap count as changed.
     pub(super) fn cover(self: &Arc<Self>, range: Range<usize>) -> Option<Covered> {
         let mut free = self.free.lock();
         for slot in &self.ranges {
@@ -149,7 +148,7 @@ impl Watch {
 impl Drop for Watch {
     fn drop(&mut self) {
         let Some(thread) = self.thread.get_mut().take() else {
-            // SAFETY: this is its last use, and there was no thread to close it.
+            // SAFETY: this is the last use, and no thread exists that would close it.
             return unsafe { ManuallyDrop::drop(&mut self.kernel) };
         };
         let _ = rustix::io::write(&self.wakeup, &1_u64.to_ne_bytes());
@@ -158,7 +157,7 @@ impl Drop for Watch {
 }
 
 impl Covered {
-    /// Whether all of it is the memory still that it was when it was covered.
+    /// Returns whether all of the range is still the memory that was covered.
     pub(super) fn still(&self) -> bool {
         let slot = &self.watch.ranges[self.slot];
         self.watch.wait_for_marks();
@@ -170,7 +169,7 @@ impl Covered {
         slot.start.load(Ordering::SeqCst)..slot.end.load(Ordering::SeqCst)
     }
 
-    /// Has the kernel forget the range, so that the program does not wait for the thread when it discards pages there.
+    /// Unregisters the range, so that the program does not wait for the thread when it discards pages there.
     pub(super) fn release(self) {
         if self.still() {
             self.watch.kernel.unregister(&self.range());
@@ -195,15 +194,15 @@ impl Slot {
     }
 }
 
-/// The watch, as its thread has it.
+/// The watch as its thread uses it.
 struct Seen(*const Watch);
 
-// SAFETY: the watch may be used by any thread; it is there until it has seen this one end.
+// SAFETY: any thread may use the watch, and it lives until this thread has ended.
 unsafe impl Send for Seen {}
 
 impl Seen {
     fn listen(self) {
-        // SAFETY: dropping the watch waits for this thread's end.
+        // SAFETY: dropping the watch waits for the end of this thread.
         let watch = unsafe { &*self.0 };
         loop {
             let mut sources = [
@@ -212,13 +211,13 @@ impl Seen {
             ];
             match poll(&mut sources, None) {
                 Ok(_) | Err(Errno::INTR) => {}
-                // The program waits for whoever reads here: better to be asked again than not to answer.
+                // The program waits for this read, so a needless retry is better than no answer.
                 Err(_) => std::thread::yield_now(),
             }
             if sources[1].revents().contains(PollFlags::IN) {
-                // Who gives memory back that is watched waits for a reader, and the end of a thread gives memory back, as
-                // does that of the watch: so nothing is watched from here on, and who waits already is woken.
-                // SAFETY: nobody else uses it any more, and nobody else closes it where there is a thread.
+                // A thread that frees watched memory waits for a reader. The end of this thread frees memory, and so
+                // does the end of the watch. Therefore stop watching before that, and wake all waiting threads.
+                // SAFETY: no other code uses it after this, and no other code closes it while there is a thread.
                 return unsafe { rustix::io::close(watch.kernel.descriptor.as_raw_fd()) };
             }
             watch.reading.store(true, Ordering::SeqCst);

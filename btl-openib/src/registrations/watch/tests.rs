@@ -6,19 +6,19 @@ use super::*;
 
 const LEN: usize = 16 * PAGE;
 
-/// One of its own, so that the tests do not take each other's ranges. None where this machine does not let us.
+/// Opens a watch for one test, so that tests do not take each other's ranges. Returns `None` if this machine denies it.
 fn watch() -> Option<Arc<Watch>> {
     Watch::start().inspect_err(|error| println!("skipped: no userfaultfd: {error}")).ok()
 }
 
 fn map(at: *mut c_void, len: usize, flags: MapFlags) -> *mut c_void {
     let flags = if at.is_null() { flags } else { flags | MapFlags::FIXED };
-    // SAFETY: at an address of the kernel's choice, or in place of a mapping of the test's.
+    // SAFETY: at an address that the kernel chooses, or in place of a mapping of the test.
     unsafe { mmap_anonymous(at, len, ProtFlags::READ | ProtFlags::WRITE, flags) }.unwrap()
 }
 
 fn unmap(at: *mut c_void, len: usize) {
-    // SAFETY: a mapping of the test's, to which nothing refers.
+    // SAFETY: a mapping of the test without references.
     unsafe { munmap(at, len) }.unwrap();
 }
 
@@ -33,28 +33,28 @@ fn replaced_memory_is_detected() {
         |at| unmap(at, LEN),
         |at| _ = map(at, LEN, MapFlags::PRIVATE),
         |at| _ = map(at.wrapping_byte_add(LEN - PAGE), PAGE, MapFlags::PRIVATE),
-        // SAFETY: the test's own page, to which nothing refers.
+        // SAFETY: a page of the test without references.
         |at| unsafe { madvise(at.wrapping_byte_add(5 * PAGE), PAGE, Advice::LinuxDontNeed) }.unwrap(),
         |at| {
             let elsewhere = map(std::ptr::null_mut(), LEN, MapFlags::PRIVATE);
-            // SAFETY: from the test's own mapping to another, to which nothing refers.
+            // SAFETY: moves a mapping of the test to another without references.
             unmap(unsafe { mremap_fixed(at, LEN, LEN, MremapFlags::MAYMOVE, elsewhere) }.unwrap(), LEN);
             map(at, LEN, MapFlags::PRIVATE);
         },
         |at| {
-            // SAFETY: the test's own mapping, to which nothing refers.
+            // SAFETY: a mapping of the test without references.
             unmap(unsafe { mremap(at, LEN, 64 * LEN, MremapFlags::MAYMOVE) }.unwrap(), 64 * LEN);
         },
     ];
     for (number, change) in changes.into_iter().enumerate() {
         let at = map(std::ptr::null_mut(), LEN, MapFlags::PRIVATE);
-        // SAFETY: the test's own mapping.
+        // SAFETY: a mapping of the test.
         unsafe { at.cast::<u8>().write_bytes(7, LEN) };
         let covered = watch.cover(range(at, LEN)).expect("anonymous memory can be watched");
         assert!(covered.still());
         // SAFETY: as above.
         unsafe { at.cast::<u8>().write_bytes(8, LEN) };
-        assert!(covered.still(), "writing changes nothing");
+        assert!(covered.still(), "a write is not a change");
         change(at);
         assert!(!covered.still(), "change {number}");
     }
@@ -65,7 +65,7 @@ fn only_private_memory_is_watched() {
     let Some(watch) = watch() else { return };
     let shared = map(std::ptr::null_mut(), LEN, MapFlags::SHARED);
     assert!(watch.cover(range(shared, LEN)).is_none());
-    assert!(watch.cover(0x1000..0x2000).is_none(), "nothing lies there");
+    assert!(watch.cover(0x1000..0x2000).is_none(), "no memory is mapped there");
     unmap(shared, LEN);
 }
 
@@ -83,8 +83,8 @@ fn of_ranges_that_overlap_the_last_counts() {
     assert!(!beside.still());
 }
 
-/// Allocators discard and unmap while other threads ask: nobody waits for ever, and what was discarded is never
-/// taken for what was there. That nothing can be known while others discard all the time is no error.
+/// Allocators discard and unmap memory while other threads check it. No thread waits for ever, and discarded memory
+/// never counts as unchanged. A check may fail while other threads discard all the time.
 #[test]
 fn discarding_and_asking_at_once() {
     let Some(watch) = watch() else { return };
@@ -96,7 +96,7 @@ fn discarding_and_asking_at_once() {
                     let at = map(std::ptr::null_mut(), LEN, MapFlags::PRIVATE);
                     let covered = watch.cover(range(at, LEN));
                     known.fetch_add(covered.as_ref().is_some_and(Covered::still).into(), Ordering::Relaxed);
-                    // SAFETY: the test's own mapping.
+                    // SAFETY: a mapping of the test.
                     unsafe { madvise(at, LEN, Advice::LinuxDontNeed) }.unwrap();
                     assert!(!covered.is_some_and(|covered| covered.still()));
                     unmap(at, LEN);
@@ -107,7 +107,7 @@ fn discarding_and_asking_at_once() {
     assert_ne!(known.into_inner(), 0);
 }
 
-/// As the end of the thread does, and that of the watch, whose own memory may lie in what is watched.
+/// The end of the thread and of the watch frees memory, which may lie in a watched range.
 #[test]
 fn memory_may_be_given_back_while_the_watch_ends() {
     let Some(watch) = watch() else { return };
@@ -117,11 +117,11 @@ fn memory_may_be_given_back_while_the_watch_ends() {
     watch.thread.lock().take().unwrap().join().unwrap();
     let (done, waits) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
-        // SAFETY: the test's own mapping, to which nothing refers.
+        // SAFETY: a mapping of the test without references.
         unsafe { madvise(at as *mut c_void, LEN, Advice::LinuxDontNeed) }.unwrap();
         done.send(()).unwrap();
     });
-    waits.recv_timeout(std::time::Duration::from_secs(60)).expect("nobody would have read of it");
+    waits.recv_timeout(std::time::Duration::from_secs(60)).expect("the thread must not wait for a reader");
     // The thread has closed what it would close.
     std::mem::forget((covered, watch));
 }

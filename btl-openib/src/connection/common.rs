@@ -17,42 +17,42 @@ use crate::link::{Connection, Link, State};
 use crate::receives::{Receives, Taker};
 use crate::shared::Shared;
 use crate::verbs::{QueuePair, QueuePairOptions};
-use crate::work::Lane;
+use crate::work::ConnectedQp;
 use cableway_btl::process::{Found, Watch};
 
-pub(super) struct Ends {
+pub(super) struct ConnectorCommon {
     pub(super) shared: Arc<Shared>,
     /// Processes of this node that are being watched.
     watched: Vec<(Watch, Arc<Link>)>,
     /// When to check silent peers next; none before the first connection.
-    beat: Option<Instant>,
+    heartbeat: Option<Instant>,
 }
 
 /// This end of a connection that is being made.
-pub(super) struct End {
+pub(super) struct LocalEnd {
     pub(super) link: Arc<Link>,
     /// One for each receive queue.
-    pub(super) pairs: SmallVec<[Made; 1]>,
+    pub(super) pairs: SmallVec<[PreparedQp; 1]>,
     pub(super) credits: CreditCounter,
 }
 
 /// A queue pair and its receive buffers.
-pub(super) struct Made {
+pub(super) struct PreparedQp {
     // Dropped before its buffers.
     pub(super) pair: Arc<QueuePair>,
     receives: Arc<Receives>,
 }
 
-impl Ends {
+impl ConnectorCommon {
     pub(super) fn new(shared: &Arc<Shared>) -> Self {
-        Ends { shared: Arc::clone(shared), watched: Vec::new(), beat: None }
+        ConnectorCommon { shared: Arc::clone(shared), watched: Vec::new(), heartbeat: None }
     }
 
     /// Makes this end of a connection, to a peer at `address` if that is known.
     ///
     /// # Errors
     /// The peer has ended, or the device or the system refuses.
-    pub(super) fn begin(&mut self, link: &Arc<Link>, address: Option<&Address>) -> Result<End, Error> {
+    pub(super) fn begin(&mut self, link: &Arc<Link>, address: Option<&Address>) -> Result<LocalEnd, Error> {
         let shared = &self.shared;
         let watch = match address.map(|address| address.process.find(&shared.address.process)) {
             Some(Found::Alive(watch)) => Some(watch),
@@ -62,7 +62,7 @@ impl Ends {
         let own_buffers = shared.port.own_buffers();
         shared.port.expect(own_buffers)?;
         let places = 0..shared.port.queues.len();
-        let pairs = places.map(|place| shared.make(place, link)).collect::<Result<SmallVec<[Made; 1]>, _>>();
+        let pairs = places.map(|place| shared.make(place, link)).collect::<Result<SmallVec<[PreparedQp; 1]>, _>>();
         let made = pairs.and_then(|pairs| Ok((pairs, shared.credit_counters.take()?)));
         let (pairs, credits) = made.inspect_err(|_| shared.port.expect_less(own_buffers))?;
         // The connection may be a second attempt.
@@ -78,39 +78,39 @@ impl Ends {
             directory.by_number.insert(made.pair.number(), Arc::new(inbound));
         }
         drop(directory);
-        Ok(End { link: Arc::clone(link), pairs, credits })
+        Ok(LocalEnd { link: Arc::clone(link), pairs, credits })
     }
 
     /// Establishes a connection whose two ends are connected.
     pub(super) fn establish(&mut self, link: &Arc<Link>, connection: Connection) {
-        self.expect_beats();
+        self.schedule_heartbeats();
         self.shared.establish(link, connection);
     }
 
     /// Schedules the first check of silent peers.
-    pub(super) fn expect_beats(&mut self) {
-        self.beat.get_or_insert_with(|| Instant::now() + self.shared.settings.peer_timeout / 4);
+    pub(super) fn schedule_heartbeats(&mut self) {
+        self.heartbeat.get_or_insert_with(|| Instant::now() + self.shared.settings.peer_timeout / 4);
     }
 
     /// Gives up a pending connection.
-    pub(super) fn give_up(&self, end: End, error: Error) {
+    pub(super) fn give_up(&self, end: LocalEnd, error: Error) {
         let link = self.forget(end);
         self.lose(&link, error);
     }
 
-    pub(super) fn forget(&self, end: End) -> Arc<Link> {
+    pub(super) fn forget(&self, end: LocalEnd) -> Arc<Link> {
         self.release(&end);
         end.link
     }
 
     /// Releases an end that will not be connected.
-    pub(super) fn release(&self, end: &End) {
+    pub(super) fn release(&self, end: &LocalEnd) {
         self.unlist(end);
         self.shared.port.expect_less(self.shared.port.own_buffers());
     }
 
     /// Removes the end's queue pairs from the directory.
-    pub(super) fn unlist(&self, end: &End) {
+    pub(super) fn unlist(&self, end: &LocalEnd) {
         let mut directory = self.shared.directory.write();
         for made in &end.pairs {
             directory.by_number.remove(&made.pair.number());
@@ -134,8 +134,8 @@ impl Ends {
     }
 
     /// Writes to silent peers at intervals, so that the device detects dead ones; returns when to call again.
-    pub(super) fn look_after(&mut self, now: Instant) -> Option<Instant> {
-        let beat = self.beat?;
+    pub(super) fn send_heartbeats(&mut self, now: Instant) -> Option<Instant> {
+        let beat = self.heartbeat?;
         if now < beat {
             return Some(beat);
         }
@@ -150,12 +150,12 @@ impl Ends {
                 self.lose(&link, error);
             }
         }
-        self.beat = Some(now + self.shared.settings.peer_timeout / 4);
-        self.beat
+        self.heartbeat = Some(now + self.shared.settings.peer_timeout / 4);
+        self.heartbeat
     }
 }
 
-impl End {
+impl LocalEnd {
     /// Returns the number of its first queue pair, which names it to peers.
     pub(super) fn number(&self) -> u32 {
         self.pairs[0].pair.number()
@@ -168,20 +168,16 @@ impl End {
 
     /// Builds the connection from each peer queue's buffer size and window.
     pub(super) fn connected(self, queues: impl Iterator<Item = (u32, u32)>, their_credits: (u64, u32)) -> Connection {
-        let lane = |(made, (size, window)): (Made, (u32, u32))| {
-            Lane::new(made.pair, made.receives, size as usize, window.into())
+        let qp = |(made, (size, window)): (PreparedQp, (u32, u32))| {
+            ConnectedQp::new(made.pair, made.receives, size as usize, window.into())
         };
-        Connection {
-            lanes: self.pairs.into_iter().zip(queues).map(lane).collect(),
-            credits: self.credits,
-            their_credits,
-        }
+        Connection { qps: self.pairs.into_iter().zip(queues).map(qp).collect(), credits: self.credits, their_credits }
     }
 }
 
 impl Shared {
     /// Creates a queue pair for a peer, with the buffers of a receive queue.
-    fn make(&self, place: usize, link: &Link) -> Result<Made, Error> {
+    fn make(&self, place: usize, link: &Link) -> Result<PreparedQp, Error> {
         let queue = &self.port.queues[place];
         let options = QueuePairOptions {
             port: self.port.facts.number,
@@ -200,14 +196,14 @@ impl Shared {
                 Receives::new(&self.port.protection, taker, &self.devices, place, &queue.options)?
             }
         };
-        Ok(Made { pair, receives })
+        Ok(PreparedQp { pair, receives })
     }
 
     /// Removes the queue pairs of an abandoned connection from the directory.
     pub(super) fn unlist(&self, connection: &Connection) {
         let mut directory = self.directory.write();
-        for lane in &connection.lanes {
-            directory.by_number.remove(&lane.pair.number());
+        for qp in &connection.qps {
+            directory.by_number.remove(&qp.pair.number());
         }
         drop(directory);
         self.port.expect_less(self.port.own_buffers());
@@ -233,13 +229,13 @@ impl Shared {
 
     /// Marks the link as connected.
     pub(crate) fn establish(&self, link: &Link, connection: Connection) {
-        log::debug!("{NAME}: connected to rank {}, queue pair {}", link.rank, connection.lanes[0].pair.number());
+        log::debug!("{NAME}: connected to rank {}, queue pair {}", link.rank, connection.qps[0].pair.number());
         let mut tx = link.tx.lock();
         if !matches!(tx.state, State::Connecting) {
             // This end gave up meanwhile. Fail the queue pairs, since the peer may already use its end.
             if matches!(tx.state, State::Gone(..)) {
-                for lane in &connection.lanes {
-                    if let Err(error) = lane.pair.fail() {
+                for qp in &connection.qps {
+                    if let Err(error) = qp.pair.fail() {
                         log::debug!("{NAME}: the connection to peer {} cannot be stopped: {error}", link.rank);
                     }
                 }

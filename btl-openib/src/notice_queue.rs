@@ -12,7 +12,7 @@ use crate::link::Link;
 
 /// Collects failures for progress.
 #[derive(Default)]
-pub(crate) struct Mailbox {
+pub(crate) struct NoticeQueue {
     notices: Mutex<Notices>,
     any: AtomicBool,
     /// A thread sleeps at times; `wakeup` wakes it.
@@ -32,7 +32,7 @@ pub(crate) struct Notices {
     pub(crate) device: Option<String>,
 }
 
-impl Mailbox {
+impl NoticeQueue {
     pub(crate) fn post(&self, write: impl FnOnce(&mut Notices)) {
         write(&mut self.notices.lock());
         // Either this thread sees the listener, or the listener sees the notice.
