@@ -1,17 +1,17 @@
 //! Keeps a forked child away from the connections of its parent.
 //!
-//! `fork(2)` gives the child every open descriptor and every shared mapping of its parent. A child that executes no other
-//! program keeps them until it ends. If the parent dies first, its connections stay open, and its peers wait for it. A
-//! child that continues to run the parent's code writes to the parent's peers.
+//! `fork(2)` gives the child every open descriptor and every shared mapping of its parent. A child that executes no
+//! other program keeps them until it ends. If the parent dies first, its connections stay open, and its peers wait for
+//! it. A child that continues to run the parent's code writes to the parent's peers.
 //!
 //! Therefore the owner of a connection registers its descriptors and mappings here. A handler of `pthread_atfork(3)`
 //! runs in each child before `fork` returns there. It replaces the file behind each descriptor, and maps private memory
 //! at the address of each shared mapping. Code of the child that still uses them, such as a destructor, then reaches no
-//! peer. The numbers and addresses stay in use, so that such code cannot damage a file or a mapping that the child opens
-//! later.
+//! peer. The numbers and addresses stay in use, so that such code cannot damage a file or a mapping that the child
+//! opens later.
 //!
-//! The handler makes only system calls, because POSIX allows a child of a multi-threaded process nothing else. The parent
-//! locks the table from before the fork until after it, so that the child's copy is consistent.
+//! The handler makes only system calls, because POSIX allows a child of a multi-threaded process nothing else. The
+//! parent locks the table from before the fork until after it, so that the child's copy is consistent.
 //!
 //! A child keeps everything if the handlers do not run: after a direct `clone(2)`, or after a fork by another thread
 //! during the first registration of the process. Such a child must not call this module, because its copy of the lock
