@@ -166,7 +166,7 @@ fn what_cannot_be_done_without_is_an_error() {
     }
     const CALLS: [&str; 6] =
         ["cuMemcpyAsync", "cuEventRecord", "cuEventCreate", "cuStreamCreate", "cuEventQuery", "cuCtxPushCurrent"];
-    let faults = CALLS.map(|call| format!("{call}:2"));
+    let faults = CALLS.map(|call| format!("{call}:999"));
     let cases = faults.each_ref().map(|fault| [("SIM_CUDA_FAIL", fault.as_str())]);
     isolated_each(test, &cases.each_ref().map(|case| &case[..]), |case| {
         let devices = devices();
@@ -177,7 +177,55 @@ fn what_cannot_be_done_without_is_an_error() {
         });
         let error = result.unwrap_err().to_string();
         assert!(error.contains(CALLS[case]), "{error}");
-        assert!(error.contains("CUDA_ERROR_OUT_OF_MEMORY"), "{error}");
+        assert!(error.contains("CUDA_ERROR_UNKNOWN"), "{error}");
+    });
+}
+
+/// Without device memory for streams, copies use the default stream. A capture that forbids this is left alone.
+#[test]
+fn first_copies_succeed_without_free_device_memory() {
+    let test = "first_copies_succeed_without_free_device_memory";
+    if !common::on_simulated_driver(test) {
+        return;
+    }
+    isolated(test, &[("SIM_CUDA_MEMORY", "1M")], || {
+        const ALL: usize = 1 << 20;
+        let (app, devices, log) = (common::app(), devices(), common::collect_log());
+        app.use_device(0);
+        let stream = app.stream(common::app::BLOCKING_STREAM);
+        let allocated = app.malloc(ALL);
+        let address = allocated as usize;
+        let copy = |len: usize, seed: u64| {
+            let (bytes, mut got) = (pattern(len, seed), vec![0; len]);
+            let address = address as *mut u8;
+            // SAFETY: the allocation has twice `len` bytes, and only this test uses it.
+            unsafe {
+                devices.copy(address, bytes.as_ptr(), len)?;
+                devices.copy(address.add(ALL / 2), address, len)?;
+                devices.copy(got.as_mut_ptr(), address.add(ALL / 2), len)?;
+            }
+            assert!(got == bytes, "{len} bytes");
+            Ok::<_, cableway_common_cuda::DeviceError>(())
+        };
+        copy(8, 1).unwrap();
+        copy(100_000, 2).unwrap();
+        app.cuStreamBeginCapture(stream, common::app::CAPTURE_THREAD_LOCAL).unwrap();
+        let during = std::thread::scope(|scope| {
+            let other = || {
+                common::app().use_device(0);
+                copy(8, 3)
+            };
+            scope.spawn(other).join().unwrap()
+        });
+        let error = during.unwrap_err().to_string();
+        assert!(error.contains("end the capture first"), "{error}");
+        let mut graph = 0;
+        app.cuStreamEndCapture(stream, &raw mut graph).expect("the capture was left alone");
+        app.cuGraphDestroy(graph).unwrap();
+        copy(300_000, 4).unwrap();
+        app.cuMemFree(allocated).unwrap();
+        let log = log.lock().unwrap();
+        assert_eq!(log.iter().filter(|line| line.contains("default stream from now on")).count(), 1, "{log:?}");
     });
 }
 

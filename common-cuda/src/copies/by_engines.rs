@@ -27,7 +27,10 @@ enum State {
     Idle,
     /// The bytes are polled; no event is recorded.
     Landing(Landing),
-    /// The event is recorded, with its number in the stream of the direction; none if in the default stream.
+    /// Copies are issued. A capture forbids to record the event now.
+    Unrecorded,
+    /// The event is recorded, with its number in the stream of the direction. It has no number if it only follows the
+    /// program's work in the default stream.
     Recorded(Option<u64>),
 }
 
@@ -82,8 +85,14 @@ impl Mechanism for ByEngines {
             if landing.since.elapsed() <= workspace.settings.landing {
                 return Ok(Progress::Pending);
             }
+            self.state = State::Unrecorded;
+        }
+        if let State::Unrecorded = self.state {
             let _scope = workspace.context.enter()?;
             self.mark(workspace, copies.direction)?;
+            if let State::Unrecorded = self.state {
+                return Ok(Progress::Pending);
+            }
         }
         let (State::Recorded(number), Some(event)) = (&self.state, &self.event) else { return Ok(Progress::Done) };
         let streams = &workspace.streams;
@@ -115,10 +124,10 @@ impl ByEngines {
         self.event.as_ref().ok_or(Failure::missing("new_event"))
     }
 
-    /// Has the event follow what was issued. The context is current.
+    /// Records the event behind the issued copies, unless a capture forbids it now. The context is current.
     fn mark(&mut self, workspace: &Workspace, direction: Direction) -> Result<(), Failure> {
         let number = workspace.streams.record(direction, self.event(workspace)?)?;
-        self.state = State::Recorded(Some(number));
+        self.state = number.map_or(State::Unrecorded, |number| State::Recorded(Some(number)));
         Ok(())
     }
 

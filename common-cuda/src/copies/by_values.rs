@@ -82,7 +82,7 @@ impl Mechanism for ByValues {
             }
             // A device that fails writes nothing: the driver reports the failure.
             let _scope = workspace.context.enter()?;
-            if !workspace.context.driver.is_idle(workspace.streams.of(copies.direction)?)? {
+            if !workspace.streams.is_idle(copies.direction)? {
                 return Ok(Progress::Pending);
             }
         }

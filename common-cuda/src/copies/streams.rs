@@ -1,7 +1,9 @@
-//! The streams of copy engines in one context, and what in them is known to be done.
+//! The streams of copy engines in one context, and the work in them that is known to be done.
 //!
-//! To ask about an event that is done takes the driver 1.25 us, about one that is not 0.1 us (H200, driver 580). Work in
-//! a stream ends in its order: so the answer about one event serves all that were recorded in its stream before.
+//! The query of an event that is done takes 1.25 us, of one that is not done 0.1 us (H200, driver 580). A stream does its
+//! work in order, so the answer for one event holds for all events recorded in its stream before.
+//!
+//! A stream takes device memory. If none is left, copies use the context's default stream from then on.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -10,7 +12,7 @@ use parking_lot::Mutex;
 
 use crate::context::Context;
 use crate::copy::Direction;
-use crate::driver::{Event, Failure, Piece, Priority, Stream};
+use crate::driver::{Event, Failure, FailureKind, Piece, Priority, Stream};
 
 /// One stream for each direction, so that copies of both overlap.
 pub(crate) struct CopyStreams {
@@ -21,13 +23,20 @@ pub(crate) struct CopyStreams {
 /// The stream of a direction.
 #[derive(Default)]
 struct CopyStream {
-    made: OnceLock<Stream>,
-    /// The number of the last event that was recorded in it, from 1 on.
+    /// Never changes once set: the numbers of events hold for one stream.
+    made: OnceLock<Made>,
+    /// The number of the last recorded event. The first event has number 1.
     last: Mutex<u64>,
     /// The event of this number and all before it are done.
     done: AtomicU64,
-    /// The driver does not take copies by the batch.
+    /// The driver refuses batches of copies.
     batches_refused: AtomicBool,
+}
+
+enum Made {
+    Own(Stream),
+    /// No device memory was left for a stream. The context's default stream takes its place.
+    Default,
 }
 
 impl CopyStreams {
@@ -39,42 +48,75 @@ impl CopyStreams {
         &self.streams[direction as usize]
     }
 
-    /// The stream of a direction, made on first use. Its context is current.
+    /// Returns the stream of a direction, made on first use. The context is current.
+    ///
+    /// Fails while a capture forbids the use of the default stream, if that takes the stream's place.
     pub(super) fn of(&self, direction: Direction) -> Result<&Stream, Failure> {
-        let made = &self.at(direction).made;
-        if let Some(stream) = made.get() {
-            return Ok(stream);
+        match self.made(direction)? {
+            Made::Own(stream) => Ok(stream),
+            Made::Default if self.context.driver.default_stream_is_usable()? => {
+                Ok(self.context.driver.default_stream())
+            }
+            Made::Default => Err(Failure::found("copy in the default stream", FailureKind::DefaultStreamCaptured)),
         }
-        let stream = self.context.driver.new_stream(Priority::Normal)?;
-        // Of two threads that come at once one is faster.
-        if let Err(stream) = made.set(stream) {
+    }
+
+    fn made(&self, direction: Direction) -> Result<&Made, Failure> {
+        let made = &self.at(direction).made;
+        if let Some(made) = made.get() {
+            return Ok(made);
+        }
+        let new = match self.context.driver.new_stream(Priority::Normal) {
+            Ok(stream) => Made::Own(stream),
+            Err(failure) if failure.kind == FailureKind::OutOfMemory => {
+                warn_of_fallback(self.context.id);
+                Made::Default
+            }
+            Err(failure) => return Err(failure),
+        };
+        // Another thread may have been faster.
+        if let Err(Made::Own(stream)) = made.set(new) {
             self.destroy(stream);
         }
         made.get().ok_or(Failure::missing("new_stream"))
     }
 
-    /// Records an event in the stream of a direction, and answers its number. The context is current.
-    pub(super) fn record(&self, direction: Direction, event: &Event) -> Result<u64, Failure> {
-        let stream = self.of(direction)?;
-        // Held until it is recorded: in the stream, too, events come in the order of their numbers.
+    /// Records an event in the stream of a direction and returns its number, or none while a capture forbids the use of
+    /// the default stream. The context is current.
+    pub(super) fn record(&self, direction: Direction, event: &Event) -> Result<Option<u64>, Failure> {
+        let made = self.made(direction)?;
+        // Locked until the event is recorded, so that the stream has events in the order of their numbers.
         let mut last = self.at(direction).last.lock();
-        self.context.driver.record(event, stream)?;
+        match made {
+            Made::Own(stream) => self.context.driver.record(event, stream)?,
+            Made::Default if self.context.driver.record_default_stream(event)? => {}
+            Made::Default => return Ok(None),
+        }
         *last += 1;
-        Ok(*last)
+        Ok(Some(*last))
     }
 
-    /// Whether the event of this number is known to be done.
+    /// Checks whether all work in the stream of a direction is done; false while a capture forbids to ask. The context is
+    /// current.
+    pub(super) fn is_idle(&self, direction: Direction) -> Result<bool, Failure> {
+        match self.made(direction)? {
+            Made::Own(stream) => self.context.driver.is_idle(stream),
+            Made::Default => Ok(self.context.driver.default_stream_is_idle()? == Some(true)),
+        }
+    }
+
+    /// Checks whether the event of this number is known to be done.
     pub(super) fn is_done(&self, direction: Direction, number: u64) -> bool {
         self.at(direction).done.load(Ordering::Acquire) >= number
     }
 
-    /// The driver says that it is.
+    /// Notes that the driver has reported the event of this number done.
     pub(super) fn found_done(&self, direction: Direction, number: u64) {
         self.at(direction).done.fetch_max(number, Ordering::AcqRel);
     }
 
-    /// Issues copies to the stream of a direction, `together` by one call where the driver has it. Whether each was issued
-    /// once: some may have been issued twice. The context is current.
+    /// Issues copies to the stream of a direction, `together` by one call if the driver supports that. Returns false if
+    /// some may have been issued twice. The context is current.
     ///
     /// # Safety
     /// As [`Copies`](crate::driver::Copies), for every piece.
@@ -90,10 +132,10 @@ impl CopyStreams {
         }
         // SAFETY: the caller's promise.
         let Err(failure) = (unsafe { driver.copy_together(pieces, stream) }) else { return Ok(true) };
-        // Some may be under way; to copy them again does no harm. If a copy is at fault, not the batch, it fails again.
+        // Some copies may be under way. Repeating them does no harm. If a copy is at fault, not the batch, it fails again.
         one_by_one()?;
         refused.store(true, Ordering::Relaxed);
-        log::debug!("copies go out one by one: {}", driver.reason(failure));
+        log::debug!("copies are issued one by one, as the driver refused a batch: {}", driver.reason(failure));
         Ok(false)
     }
 
@@ -105,17 +147,28 @@ impl CopyStreams {
 }
 
 impl Drop for CopyStreams {
-    /// No work is in them.
+    /// No work is in the streams.
     fn drop(&mut self) {
         let Ok(_scope) = self.context.enter() else { return };
-        let made = self.streams.each_mut().map(|stream| stream.made.take());
-        for stream in made.into_iter().flatten() {
-            self.destroy(stream);
+        for made in self.streams.each_mut().map(|stream| stream.made.take()) {
+            if let Some(Made::Own(stream)) = made {
+                self.destroy(stream);
+            }
         }
     }
 }
 
-/// Issues one piece: by one call if the driver copies its rows by one. The context is current.
+#[cold]
+fn warn_of_fallback(context: u64) {
+    cableway_base::warn_once("cuda/streams-out-of-memory", || {
+        format!(
+            "no device memory is left for a stream in context {context}: copies wait in its default stream from now on; \
+             leave device memory free before the first message"
+        )
+    });
+}
+
+/// Issues one piece, by one call if the driver can copy all its rows together. The context is current.
 ///
 /// # Safety
 /// As [`Copies`](crate::driver::Copies).
@@ -130,7 +183,7 @@ pub(crate) unsafe fn issue(
         // SAFETY: the caller's promise.
         return unsafe { context.driver.copy(dst, src, width, stream) };
     }
-    // The driver takes neither rows that overlap nor pitches beyond the device's limit.
+    // The driver refuses rows that overlap, and pitches above the device's limit.
     let most = context.limits().max_pitch;
     let fits = |pitch: usize| (width..=most).contains(&pitch);
     if fits(dst_pitch) && fits(src_pitch) {

@@ -31,6 +31,8 @@ pub(crate) enum FailureKind {
     InvalidHandle,
     /// The calling thread captures a stream, and the call is unsafe in a capture.
     Capturing,
+    /// A capture in some thread forbids to use the default stream.
+    DefaultStreamCaptured,
     AlreadyRegistered,
     NotRegistered,
     /// No kernel can be launched, or none has found room on its device.

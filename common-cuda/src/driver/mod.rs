@@ -62,6 +62,9 @@ pub(crate) trait Driver:
             FailureKind::NoKernel => "none can be launched, or none has found room on the device",
             FailureKind::ContextDestroyed => "the context is destroyed",
             FailureKind::OutOfMemory => "no memory is left",
+            FailureKind::DefaultStreamCaptured => {
+                "a capture forbids it, and no device memory was left for another stream; end the capture first"
+            }
             FailureKind::NotSupported => "it is not supported",
             FailureKind::InvalidValue => "the driver's answer makes no sense",
             _ => "the driver gave no descriptor",

@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use crate::abi::{Out, driver_api};
 use crate::capture::{self, Sequence};
 use crate::context::{Context, Fate, current};
+use crate::device;
 use crate::driver::{AfterInit, Handles, check_initialised, crash};
 use crate::error::{Error, Outcome};
 use crate::schedule::{QueueId, QueueKind, SCHEDULER, Work};
@@ -22,6 +23,8 @@ const LEGACY: usize = 1;
 const PER_THREAD: usize = 2;
 
 const NON_BLOCKING: c_uint = CUstream_flags::CU_STREAM_NON_BLOCKING as c_uint;
+/// Free device memory without which no stream is made.
+const MEMORY: u64 = 4096;
 /// Priorities go from 0 down to this.
 pub(crate) const GREATEST_PRIORITY: c_int = -5;
 
@@ -50,6 +53,13 @@ impl Stream {
         let kind = if flags & NON_BLOCKING != 0 { QueueKind::NonBlocking } else { QueueKind::Blocking };
         let queue = SCHEDULER.get()?.open(context.id, kind);
         Ok(Stream::new(context, queue, flags, priority.clamp(GREATEST_PRIORITY, 0)))
+    }
+
+    /// Creates a stream for the application, unless device memory is used up.
+    fn create_handle(flags: c_uint, priority: c_int) -> Outcome<usize> {
+        device::get(current()?.device)?.charge(MEMORY)?;
+        let stream = Stream::create(flags, priority)?;
+        Ok(STREAMS.get()?.lock().insert(Arc::new(stream)))
     }
 
     /// The current context's legacy default stream.
@@ -159,13 +169,11 @@ pub(crate) fn synchronize_context(context: &Context) -> Outcome {
 
 driver_api! {
     2000 cuStreamCreate: fn cuStreamCreate(stream: Out<usize>, flags: c_uint) {
-        let made = Stream::create(flags, 0)?;
-        stream.set(STREAMS.get()?.lock().insert(Arc::new(made)))
+        stream.set(Stream::create_handle(flags, 0)?)
     }
 
     5050 cuStreamCreateWithPriority: fn cuStreamCreateWithPriority(stream: Out<usize>, flags: c_uint, priority: c_int) {
-        let made = Stream::create(flags, priority)?;
-        stream.set(STREAMS.get()?.lock().insert(Arc::new(made)))
+        stream.set(Stream::create_handle(flags, priority)?)
     }
 
     4000 cuStreamDestroy: fn cuStreamDestroy_v2(stream: usize) {
