@@ -1,6 +1,6 @@
-//! What there is to say about copies that a device carries out.
+//! Plain types that describe copies by a device.
 
-/// Which way a copy goes. Decides the stream, so that both directions overlap.
+/// The direction of a copy. Each direction has its own stream, so that both overlap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// From device to host memory.
@@ -11,7 +11,7 @@ pub enum Direction {
     DeviceToDevice,
 }
 
-/// What a batch of copies waits for first.
+/// The work that a batch of copies waits for first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     /// Work already in the context's legacy default stream, where the parameter `default_stream_order` says so. For
@@ -21,7 +21,7 @@ pub enum Order {
     None,
 }
 
-/// How far apart the two sides of a batch's copies are.
+/// The distance between the two sides of a batch's copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Within {
     /// All of them lie on the context's device.

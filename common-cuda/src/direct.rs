@@ -1,4 +1,4 @@
-//! What a network device needs in order to reach device memory itself (GPUDirect RDMA).
+//! Types for network devices that access device memory themselves (GPUDirect RDMA).
 
 /// An allocation of device memory, as the driver knows it at the moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,7 +11,7 @@ pub struct Allocation {
     pub id: u64,
 }
 
-/// What a driver says of a device.
+/// The driver's report on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DirectSupport {
     /// Its memory can be exported as a dma-buf.
@@ -30,6 +30,6 @@ pub enum WritesSeen {
     AtOnce,
     /// After [`Devices::flush_remote_writes`](crate::Devices::flush_remote_writes).
     AfterFlush,
-    /// Nobody can tell.
+    /// The driver does not say.
     Never,
 }

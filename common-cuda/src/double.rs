@@ -34,7 +34,7 @@ pub(crate) fn driver() -> &'static dyn Driver {
     Double::get()
 }
 
-/// Where the CPU reaches device memory.
+/// Returns the address at which the CPU reaches device memory.
 #[cfg(test)]
 pub(crate) fn reachable(address: u64) -> *mut u8 {
     Double::get().reachable(std::ptr::with_exposed_provenance(address as usize))

@@ -1,4 +1,4 @@
-//! What can go wrong on a device.
+//! Errors of devices.
 
 /// Why something on a device failed.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -13,17 +13,17 @@ pub struct DeviceError {
     pub reason: String,
 }
 
-/// What was called where a kernel was needed and there was none, or no room for it.
+/// The call in errors about missing kernels, or kernels without room on the device.
 pub(crate) const KERNEL: &str = "a kernel";
 
 impl DeviceError {
-    /// Whether it says only that no kernel could do the work now: none of it is under way any more, and it may be done in
-    /// another way.
+    /// Checks whether the only fault is that no kernel could do the work now. Nothing of it is under way, and another
+    /// mechanism may do it.
     pub fn wants_kernel(&self) -> bool {
         self.call == KERNEL
     }
 
-    /// Something was asked of devices in a process that has none.
+    /// Makes the error of a call that needs a driver in a process without one.
     pub(crate) fn no_driver(call: &'static str, object: impl Into<String>) -> Self {
         DeviceError { call, object: object.into(), reason: "no device driver is loaded".to_owned() }
     }

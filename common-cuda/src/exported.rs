@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 
 use crate::error::DeviceError;
 
-/// How an allocation is passed to another process.
+/// The way to pass an allocation to another process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum ExportKind {
@@ -28,7 +28,7 @@ impl ExportKind {
 /// An allocation as its owner names it to other processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exported {
-    /// How it is passed on.
+    /// The way to pass it on.
     pub kind: ExportKind,
     /// The device that it lies on: the UUID, a MIG instance's own.
     pub device: [u8; 16],
@@ -38,14 +38,14 @@ pub struct Exported {
     pub len: u64,
     /// The driver's id of it in the owner's process, or the number of a run; never 0, never reused.
     pub buffer_id: u64,
-    /// What the driver made of it; nothing for what is passed by descriptor.
+    /// The driver's handle. It is zero for memory that is passed by descriptor.
     pub handle: [u8; 64],
     /// The number of the pool that it is allocated in, below 2^48; 0 if it is of none.
     pub pool: u64,
 }
 
 impl Exported {
-    /// What its owner is asked for, and what stays mapped: itself, or the pool that it is allocated in.
+    /// Returns the object that the owner exports and that stays mapped: the allocation, or its pool.
     pub(crate) fn whole(&self) -> Exported {
         match self.kind {
             ExportKind::Legacy | ExportKind::Descriptor => *self,
@@ -60,7 +60,7 @@ pub(crate) const POOL: u64 = 1 << 62;
 /// Physical memory that its owner passes on.
 #[derive(Debug)]
 pub struct Given {
-    /// What stands for it.
+    /// The descriptor of the memory.
     pub descriptor: OwnedFd,
     /// Bytes of it that are mapped.
     pub len: u64,

@@ -1,4 +1,4 @@
-//! What there is to say about the driver and its devices, for `cableway info`.
+//! Facts about the driver and its devices, for `cableway info`.
 
 use std::path::PathBuf;
 
@@ -13,7 +13,7 @@ pub struct Facts {
     pub path: PathBuf,
     /// The highest version of the driver's interface, such as `13.0`.
     pub version: String,
-    /// Whether it is the test double: then nothing below is a real device.
+    /// True for the test double. Nothing below is a real device then.
     pub simulated: bool,
     /// The devices that this process may use, in the driver's order.
     pub devices: Vec<DeviceFacts>,
@@ -37,13 +37,13 @@ pub struct DeviceFacts {
     pub memory: u64,
     /// Compute capability, major and minor.
     pub compute_capability: (u32, u32),
-    /// How network devices reach its memory.
+    /// Its support of GPUDirect RDMA.
     pub direct: DirectSupport,
     /// By what the processor maps its memory for small copies, as far as nothing refuses, or why it does not.
     pub mapped: Result<String, String>,
 }
 
-/// What one device can do with another's memory.
+/// The abilities of one device on another device's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Link {
@@ -51,9 +51,9 @@ pub struct Link {
     pub from: DeviceIndex,
     /// The device whose memory it is.
     pub to: DeviceIndex,
-    /// Whether kernels and copies reach the other's memory directly.
+    /// True if kernels and copies reach the other device's memory directly.
     pub peer_access: bool,
-    /// Whether atomics over the link are native: NVLink has them, PCIe has not.
+    /// True if atomics over the link are native. NVLink has native atomics, PCIe does not.
     pub native_atomics: bool,
     /// The driver's relative rank of the link; 0 is the best of this machine.
     pub performance_rank: u32,

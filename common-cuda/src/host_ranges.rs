@@ -10,7 +10,7 @@
 //! Such memory may be registered with a driver, and then is [`Pinned`](crate::MemoryClass::Pinned) rather than host
 //! memory. For small messages the two are handled alike; larger ones are always asked about.
 //!
-//! Where every unmapping is reported (Open MPI's memory hooks), answers are remembered as well, for each thread by
+//! If every unmapping is reported (Open MPI's memory hooks), answers are remembered as well, for each thread by
 //! itself: no lock, and a report only counts up.
 
 use std::cell::Cell;
@@ -23,7 +23,7 @@ const SMALL: usize = 16 << 10;
 /// Pages are at least this large, so that a page with a byte of host memory in it is host memory this far.
 const PAGE: usize = 4096;
 
-/// Whether the bytes are host memory for certain.
+/// Checks whether the bytes are host memory for certain.
 #[inline]
 pub(crate) fn certain(address: usize, len: usize) -> bool {
     let Some(end) = address.checked_add(len) else { return false };
@@ -73,11 +73,11 @@ fn in_heap_or_statics(address: usize, end: usize) -> bool {
     fixed.heap <= address && end <= unsafe { libc::sbrk(0) } as usize
 }
 
-/// What does not change while the process runs.
+/// Addresses that stay the same while the process runs.
 struct Fixed {
     /// The main program's writable segment, which is never unmapped.
     statics: (usize, usize),
-    /// Where the heap begins; `usize::MAX` if that is not known.
+    /// The heap's first address; `usize::MAX` if it is not known.
     heap: usize,
 }
 

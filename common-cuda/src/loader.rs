@@ -1,4 +1,4 @@
-//! What the loader of this process tells: whether libraries were loaded since a driver was last looked for in vain.
+//! The check whether libraries were loaded since the last search that found no driver.
 //!
 //! The loader keeps the objects of a process in a list that debuggers walk (`link.h`), and appends what it loads. So the
 //! object that came last when the driver was looked for has none behind it as long as none was loaded, or while all
@@ -21,7 +21,7 @@ struct Object {
     previous: *const Object,
 }
 
-/// Watches for libraries that are loaded after one vendor's driver was looked for in vain.
+/// Watches for libraries that are loaded after a search found no driver of one vendor.
 pub(crate) struct LoadWatch {
     /// The object that was the last one; null if that is not to be told from.
     last: AtomicPtr<Object>,
@@ -34,7 +34,7 @@ impl LoadWatch {
         LoadWatch { last: AtomicPtr::new(std::ptr::null_mut()), found: AtomicBool::new(false) }
     }
 
-    /// Whether it is certain that no driver is in the process. False says nothing.
+    /// Checks whether the process certainly has no driver. False says nothing.
     #[inline(always)]
     pub(crate) fn no_driver(&self) -> bool {
         let last = self.last.load(Ordering::Acquire);
@@ -46,7 +46,7 @@ impl LoadWatch {
     pub(crate) fn watch(&self, absent: impl FnOnce() -> bool) {
         static LAST_ONE: OnceLock<Option<Kept>> = OnceLock::new();
         let Some(Kept(last)) = LAST_ONE.get_or_init(keep_last) else { return };
-        // What is loaded from here on comes behind that one, what was loaded before is looked at now.
+        // Libraries loaded from now on come behind that object. Look at those loaded before.
         if absent() {
             self.last.store(*last, Ordering::SeqCst);
         }
@@ -55,7 +55,7 @@ impl LoadWatch {
         }
     }
 
-    /// A driver is in the process, perhaps under a name that nobody would look for.
+    /// Notes that a driver is in the process, perhaps under an unusual name.
     pub(crate) fn found(&self) {
         self.found.store(true, Ordering::SeqCst);
         self.last.store(std::ptr::null_mut(), Ordering::SeqCst);
@@ -84,7 +84,7 @@ fn keep_last() -> Option<Kept> {
     (object_of(handle)? == last.last).then_some(Kept(last.last))
 }
 
-/// What [`walk`] begins with and finds.
+/// The input and the result of [`walk`].
 struct Last {
     first: *mut Object,
     last: *mut Object,
@@ -136,7 +136,7 @@ pub(crate) fn path_of(symbol: *mut c_void) -> Option<PathBuf> {
     Some(PathBuf::from(OsStr::from_bytes(name.to_bytes())))
 }
 
-/// How many shared objects this process has ever loaded.
+/// Counts the shared objects that this process has ever loaded.
 pub(crate) fn objects_loaded() -> u64 {
     extern "C" fn first(info: *mut libc::dl_phdr_info, _: usize, adds: *mut c_void) -> c_int {
         // SAFETY: the loader passes its own record, and `adds` is the counter below.
@@ -156,7 +156,7 @@ mod tests {
 
     const CHILD: &str = "CABLEWAY_TEST_LATEST";
 
-    /// In a process of its own, in which nobody else loads anything.
+    /// Runs in a separate process, in which nothing else is loaded.
     #[test]
     fn what_is_loaded_is_seen_until_it_has_gone() {
         if std::env::var_os(CHILD).is_none() {

@@ -1,11 +1,11 @@
-//! What was found out about a buffer.
+//! The location of a buffer.
 
 /// A device of this process, counted as its driver counts them. Never sent to a peer: identity across processes is
 /// the device's UUID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DeviceIndex(pub u32);
 
-/// Where memory lives and who may touch it.
+/// The kind of memory, and the processors that may touch it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MemoryClass {
     /// Plain host memory.
@@ -37,14 +37,14 @@ impl Location {
     /// Plain host memory.
     pub const HOST: Location = Location { class: MemoryClass::Host, device: None, context: 0, buffer_id: 0 };
 
-    /// Whether only the driver may copy from and to it.
+    /// Checks whether only the driver may copy from and to it.
     #[inline]
     pub fn on_device(&self) -> bool {
         matches!(self.class, MemoryClass::Device | MemoryClass::Managed)
     }
 }
 
-/// How device memory is allocated.
+/// The kind of a device memory allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BufferKind {
     /// As `cudaMalloc`.

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How often peers' memory was mapped, and found mapped already.
+/// Counts of mappings of peers' memory, and of those found mapped already.
 #[derive(Debug, Default)]
 pub struct MappingCounts {
     pub(crate) made: AtomicU64,

@@ -1,11 +1,11 @@
-//! What is known of a few things by their numbers, read without a lock: locks that nobody else holds take longer than
-//! what is looked up for each message.
+//! A small cache by numbers, read without a lock: even an uncontended lock takes longer than the look-up, which each
+//! message makes.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use parking_lot::Mutex;
 
-/// How many are remembered; each in the place that its number chooses, from which it drives out another.
+/// The number of places. A key selects its place and replaces the entry there.
 const PLACES: usize = 64;
 
 /// Pairs of words by numbers other than 0.

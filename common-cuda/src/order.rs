@@ -21,14 +21,14 @@ use crate::copy::Order;
 use crate::driver::{Event, Failure, Stream};
 use crate::memo::Memo;
 
-/// What an operation comes after.
+/// The work that an operation comes after.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum After {
     /// Nothing: an earlier part of the same operation has waited.
     Nothing,
     /// Nothing, but the calling thread must not be capturing a stream.
     NoCapture,
-    /// What the context's default stream holds, and the calling thread must not be capturing.
+    /// The work in the context's default stream. The calling thread must not be capturing.
     DefaultStream,
 }
 
@@ -43,12 +43,12 @@ impl OrderRule {
         OrderRule { default_stream: parameter == DefaultStreamOrder::Legacy }
     }
 
-    /// Whether anything ever waits for a default stream.
+    /// Checks whether anything ever waits for a default stream.
     pub(crate) fn is_ordered(self) -> bool {
         self.default_stream
     }
 
-    /// What a batch of copies comes after.
+    /// Returns the work that a batch of copies comes after.
     pub(crate) fn of(self, order: Order) -> After {
         match order {
             Order::None => After::Nothing,
@@ -71,8 +71,8 @@ pub(crate) fn moment() -> u64 {
 /// question more is asked.
 pub(crate) type Settled = Memo;
 
-/// Whether what the default stream of the context of this id held at a moment is known to be done; none if nothing is
-/// known of it.
+/// Checks whether the work that the default stream of the context of this id held at a moment is known to be done;
+/// `None` if nothing is known about that stream.
 pub(crate) fn settled_since(settled: &Settled, context: u64, moment: u64) -> Option<bool> {
     settled.get(context).map(|[_, settled]| settled > moment)
 }
@@ -93,12 +93,12 @@ impl DefaultStream {
         DefaultStream { context, settled: AtomicU64::new(0), all, event: Mutex::default() }
     }
 
-    /// Whether what it held at a moment is known to be done.
+    /// Checks whether the work that it held at a moment is known to be done.
     pub(crate) fn settled_since(&self, moment: u64) -> bool {
         self.settled.load(Ordering::Acquire) > moment
     }
 
-    /// Asks whether it has nothing left to do; none where a capture forbids to ask. The context is current.
+    /// Checks whether it is idle; `None` if a capture forbids the query. The context is current.
     ///
     /// The answer covers the work that the stream waits for, as seen on driver 580: blocking streams and per-thread
     /// default streams, but no non-blocking ones.

@@ -1,4 +1,4 @@
-//! What parameters say of how copies are made.
+//! The parameters that govern copies.
 
 use std::time::Duration;
 
@@ -9,19 +9,19 @@ use cableway_base::parameters::DeviceProtocols;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settings {
     pub(crate) kernels: bool,
-    /// How long a job may wait for room on its device.
+    /// The longest wait of a job for room on its device.
     pub(crate) patience: Duration,
     /// Average size of plain copies up to which a kernel makes them.
     pub(crate) kernel_limit: usize,
-    /// Whether `kernel_limit` was set by hand, and so holds whatever was measured.
+    /// True if `kernel_limit` was set by hand. It then overrides measurements.
     pub(crate) kernel_limit_set: bool,
-    /// What a kernel takes longer to pack than a copy engine to copy the same.
+    /// The extra time of a kernel that packs, over a copy engine's copy of the same bytes.
     pub(crate) pack_latency: Duration,
-    /// Whether a kernel stays for small copies, for how long with nothing to do, and for how long in any case.
+    /// True if a kernel stays resident for small copies; then how long while idle, and how long in any case.
     pub(crate) copier: bool,
     pub(crate) copier_idle: Duration,
     pub(crate) copier_lease: Duration,
-    /// How long the bytes of a small copy to the host are polled before the driver is asked.
+    /// How long a small copy to the host is polled in memory before the driver is asked.
     pub(crate) landing: Duration,
     /// Bytes of device memory for lists of blocks.
     pub(crate) list_memory: usize,

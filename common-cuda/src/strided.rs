@@ -63,7 +63,7 @@ impl Strided {
         simple
     }
 
-    /// Where the byte at a packed position is, and how many bytes from there on are of the same block.
+    /// Returns the offset of the byte at a packed position, and the number of bytes left in its block.
     fn find(&self, position: u64) -> (i64, u64) {
         let within = position % self.block;
         let mut index = position / self.block;
@@ -127,7 +127,7 @@ fn pitch(side: &Strided, width: u64) -> Option<usize> {
     (stride >= width || side.dimensions[0].0 == 1).then_some(stride.max(width) as usize)
 }
 
-/// How many rows of `width` bytes follow each other at that distance from a position on.
+/// Counts the rows of `width` bytes that follow each other at that distance from a position on.
 fn rows_left(side: &Strided, position: u64, width: u64) -> u64 {
     if side.block != width {
         return (side.block - position % side.block) / width;

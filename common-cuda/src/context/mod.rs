@@ -37,12 +37,12 @@ impl Context {
         self.handle == handle
     }
 
-    /// Whether it is not known to be gone. Asks nobody.
+    /// Checks whether it is not known to be gone. Makes no driver call.
     pub(crate) fn seems_alive(&self) -> bool {
         !self.gone.load(Ordering::Relaxed)
     }
 
-    /// Whether the context of this id still exists.
+    /// Checks whether the context of this id still exists.
     pub(crate) fn alive(&self) -> bool {
         if !self.seems_alive() {
             return false;
@@ -74,21 +74,21 @@ impl Context {
         }
     }
 
-    /// Whether the work that an event follows is done, with any current context or none.
+    /// Checks whether the work that an event follows is done, with any current context or none.
     ///
     /// The driver's reference has `cuEventQuery` answer that the current context is invalid in no case, unlike
     /// `cuStreamQuery` and `cuEventRecord`; and the runtime's (`cudaEventQuery`) may ask about another device's event.
     /// A driver that sees it otherwise is asked within the context from then on. To push and pop one takes as long as
     /// to ask about what is not done yet.
     pub(crate) fn is_over(&self, event: &Event) -> Result<bool, Failure> {
-        // Where there are no ids, to enter a context is what shows that it is gone.
+        // Without ids, only entering a context shows that it is gone.
         if self.seems_alive() && !self.asks_within.load(Ordering::Relaxed) {
             match self.driver.is_done_anywhere(self.handle, self.id, event) {
                 Ok(answer) => return Ok(answer),
                 Err(Failure { kind: FailureKind::InvalidHandle, .. }) => {
                     self.asks_within.store(true, Ordering::Relaxed);
                 }
-                // Of the current context, perhaps: what is wrong with this one shows within it.
+                // The failure may be the current context's. A failure of this context shows within it.
                 Err(_) => {}
             }
         }
@@ -96,7 +96,7 @@ impl Context {
         self.driver.is_done(event)
     }
 
-    /// What limits its device has, as far as the driver says. The context is current.
+    /// Returns the limits of its device that the driver reports. The context is current.
     pub(crate) fn limits(&self) -> Limits {
         *self.limits.get_or_init(|| {
             let limits = self.driver.current_device().and_then(|device| self.driver.limits(device));
@@ -123,9 +123,9 @@ impl Context {
 /// thread.
 pub(crate) struct Scope {
     driver: &'static dyn Driver,
-    /// None only while it is dropped.
+    /// `None` only during the drop.
     entered: Option<Entered>,
-    /// What it restores is the thread's.
+    /// Dropping restores the state of this thread.
     _thread: PhantomData<*mut ()>,
 }
 

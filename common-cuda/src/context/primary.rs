@@ -53,7 +53,7 @@ impl Primary {
         Ok(Primary { driver, device, handle, id, shared_pool: Mutex::default() })
     }
 
-    /// Whether it is what it was when we retained it: a reset of the device has ended it, and our claim on it.
+    /// Checks whether it is still the retained context. A reset of the device ends it, and the claim on it.
     fn alive(&self) -> bool {
         self.driver.context_id(self.handle) == Ok(self.id)
     }

@@ -11,7 +11,7 @@ use crate::memory::HostWords;
 /// Groups of lanes that work side by side.
 pub(super) const GROUPS: usize = 16;
 
-/// What the host writes.
+/// A line that the host writes.
 #[repr(C, align(64))]
 struct Line {
     from: AtomicU64,
@@ -22,7 +22,7 @@ struct Line {
     stop: AtomicU32,
 }
 
-/// What the group writes.
+/// A report that the group writes.
 #[repr(C, align(64))]
 struct Report {
     started: AtomicU32,
@@ -45,7 +45,7 @@ impl Lines {
         Ok(Lines(HostWords::new(driver, size_of::<Words>())?))
     }
 
-    /// Where the device finds the lines and the reports.
+    /// Returns the device addresses of the lines and the reports.
     pub(super) fn device(&self) -> (u64, u64) {
         (self.0.device(), self.0.device() + (GROUPS * size_of::<Line>()) as u64)
     }

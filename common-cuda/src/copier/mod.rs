@@ -29,9 +29,9 @@ use lines::{GROUPS, Lines};
 const NAME: &CStr = c"cableway_copy_resident";
 const LANES: u32 = 32;
 
-/// What one group copies at a time: eight loads of 16 bytes by each of its lanes.
+/// Bytes that one group copies at a time: eight loads of 16 bytes by each of its lanes.
 const COMMAND: usize = 4096;
-/// What is given at a time.
+/// Bytes that one post takes at most.
 pub(crate) const MOST: usize = GROUPS * COMMAND;
 /// After so long without a sign, and each time after twice as long, the driver is asked whether the kernel failed.
 const SILENCE: Duration = Duration::from_millis(1);
@@ -65,7 +65,7 @@ struct Command {
     number: u32,
 }
 
-/// How an operation's commands stand.
+/// Tells the progress of an operation's commands.
 pub(crate) enum Progress {
     Pending,
     Done,
@@ -99,7 +99,7 @@ impl Copier {
         }
     }
 
-    /// Whether it may have room for copies. Asks nobody.
+    /// Checks whether it may have room for copies. Makes no driver call.
     pub(crate) fn runs(&self) -> bool {
         self.able.load(Ordering::Acquire)
             && self.state.try_lock().is_some_and(|state| {
@@ -109,7 +109,7 @@ impl Copier {
             })
     }
 
-    /// Gives it the copies, of no more than [`MOST`] bytes; false if it has no room for them now. Asks nobody.
+    /// Posts the copies, of at most [`MOST`] bytes. Returns false if it has no room for them now. Makes no driver call.
     pub(crate) fn post(&self, pieces: &[Piece], posted: &mut Posted) -> bool {
         if !self.able.load(Ordering::Acquire) {
             return false;
@@ -133,7 +133,7 @@ impl Copier {
         }
     }
 
-    /// How the commands stand. After `Done` and `Lost` there are none any more.
+    /// Returns the progress of the commands. After `Done` and `Lost` none are left.
     pub(crate) fn look(&self, posted: &mut Posted) -> Result<Progress, Failure> {
         let mut state = self.state.lock();
         let (Some(resident), Some(at)) = (state.as_mut(), posted.at) else { return Ok(Progress::Done) };
@@ -177,14 +177,14 @@ impl Drop for Copier {
     /// Ends the kernel; no commands are under way.
     fn drop(&mut self) {
         let Some(resident) = self.state.get_mut().take() else { return };
-        // What a context that is gone had went with it.
+        // A context that is gone has released its objects.
         if let Ok(_scope) = self.context.enter() {
             resident.destroy(self.context.driver);
         }
     }
 }
 
-/// Whether the kernel is there.
+/// Tells whether the kernel is running.
 #[derive(Clone, Copy)]
 enum Phase {
     Resting { until: Instant },
@@ -194,7 +194,7 @@ enum Phase {
 struct Resident {
     module: Module,
     function: Function,
-    /// Of its own: nothing waits behind it.
+    /// A separate stream, so that nothing waits behind the kernel.
     stream: Stream,
     lines: Lines,
     phase: Phase,
@@ -211,7 +211,7 @@ struct Resident {
     wanted: Option<Instant>,
 }
 
-/// What the kernel is told.
+/// The kernel's argument.
 #[repr(C)]
 struct Argument {
     lines: u64,
@@ -344,7 +344,7 @@ impl Resident {
         Ok(())
     }
 
-    /// None of its groups has a command: what lies in the lines is old to the kernel that begins.
+    /// Launches the kernel. None of its groups has a command: the kernel takes the lines as they are for old.
     fn launch(&mut self, driver: &dyn Driver, idle: Duration, lease: Duration) -> Result<(), Failure> {
         self.launch = next(self.launch);
         let (lines, reports) = self.lines.device();
@@ -358,7 +358,7 @@ impl Resident {
         Ok(())
     }
 
-    /// Whether something has gone wrong in the stream. The context is current.
+    /// Checks whether something has gone wrong in the stream. The context is current.
     fn check(&self, driver: &dyn Driver) -> Result<(), Failure> {
         driver.is_idle(&self.stream).map(|_| ())
     }

@@ -8,7 +8,7 @@ use crate::copy::{Direction, Within};
 use crate::driver::{Failure, Piece};
 use crate::order::After;
 
-/// What the copier has of one operation.
+/// The copier's part of one operation.
 #[derive(Default)]
 pub(super) struct ByCopier {
     posted: Posted,

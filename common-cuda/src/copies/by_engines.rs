@@ -11,7 +11,7 @@ use crate::copy::Direction;
 use crate::driver::{Event, Failure, Piece};
 use crate::order::destroy_event;
 
-/// What copy engines have of one operation.
+/// The copy engines' part of one operation.
 #[derive(Default)]
 pub(super) struct ByEngines {
     pieces: Vec<Piece>,
@@ -42,7 +42,7 @@ impl Mechanism for ByEngines {
     fn begin(&mut self, workspace: &Workspace, copies: &mut Gathered, entry: &mut Entry<'_>) -> Result<(), Failure> {
         entry.enter()?;
         let direction = copies.direction;
-        // What is begun later, in place of a kernel, is behind the rest in the stream.
+        // Copies that replace a kernel's are begun later, behind the others in the stream.
         let first = matches!(self.state, State::Idle);
         let begun = self.pieces.len();
         if begun == 0 {

@@ -9,7 +9,7 @@ use crate::driver::{Failure, Piece};
 use crate::kernels::{Jobs, Pieces, Strides, Work};
 use crate::order::After;
 
-/// What kernels have of one operation, kept to be put back if they find no room on the device.
+/// The kernels' part of one operation, kept to be put back if they find no room on the device.
 #[derive(Default)]
 pub(super) struct ByKernels {
     jobs: Jobs,
@@ -100,8 +100,8 @@ impl ByKernels {
         self.jobs.launch(&workspace.context, &workspace.kernels, &mut work, after)
     }
 
-    /// Leaves to copy engines what revoked jobs did not begin. To copy again what was copied does no harm: nobody touches
-    /// either side before the operation is over.
+    /// Leaves the copies of revoked jobs to copy engines. Repeating copies does no harm: neither side is used before
+    /// the operation is over.
     fn put_back(&mut self, workspace: &Workspace, copies: &mut Gathered) -> Result<(), Failure> {
         copies.pieces.append(&mut self.pieces);
         copies.pieces.extend(self.blocks.iter().flat_map(Blocks::pieces));
@@ -124,13 +124,14 @@ impl ByKernels {
     }
 }
 
-/// Whether a kernel makes the plain copies faster than copy engines, as was measured on the device, or else as it is
-/// on those where we measured it.
+/// Checks whether a kernel makes the plain copies faster than copy engines, as measured on the device, or else on
+/// H200s.
 ///
-/// Between two H200s, windows of 64 messages take as long either way from 512 KiB on, and windows of less than eight
-/// less time by copy engines. Within one, where the driver copies by a kernel for each, one for several is always
-/// faster: 3.3 times with messages of 8 bytes, three times with 1 MiB. A single one is not: 12 us from its launch to the
-/// word that says it is done, where the driver's kernel and the question about its end take 8.
+/// Between two H200s, windows of 64 messages take the same time both ways from 512 KiB on. Windows of less than eight
+/// are faster by copy engines. Within one H200, the driver launches a kernel for each copy. One kernel for several
+/// copies is always faster there: 3.3 times with messages of 8 bytes, three times with 1 MiB. For a single copy it is
+/// slower: 12 us from its launch to the word that says it is done, against 8 us for the driver's kernel and the query
+/// of its end.
 fn suits_a_kernel(workspace: &Workspace, copies: &Gathered) -> bool {
     /// Copies between devices that are worth a launch.
     const SEVERAL: usize = 5;

@@ -62,7 +62,7 @@ impl Mechanism for ByValues {
                 self.under_way = Some(Signal { slot, number, since: Instant::now() });
                 copies.pieces.clear();
             }
-            // Whether the driver will write the word is not known: the slot is not used again.
+            // The driver may still write the word, so the slot is not used again.
             Err(failure) => {
                 workspace.slots.refuse(copies.at.context);
                 log::debug!("context {}: no values are written: {}", context.id, context.driver.reason(failure));
@@ -119,7 +119,7 @@ fn lengths(piece: &Piece, wide: bool) -> Option<[usize; MOST]> {
 /// The values that make a copy, with room for one more, and their number.
 ///
 /// # Safety
-/// The source is valid, and nobody writes it meanwhile.
+/// The source is valid, and nothing writes it meanwhile.
 unsafe fn values(piece: &Piece, wide: bool) -> Option<([Value; MOST + 1], usize)> {
     let (mut values, mut count, mut at) = ([Value::default(); MOST + 1], 0, 0);
     for len in lengths(piece, wide)?.into_iter().take_while(|&len| len != 0) {

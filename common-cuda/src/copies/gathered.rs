@@ -1,4 +1,4 @@
-//! What was gathered for an operation, and is not begun yet.
+//! Copies that were gathered for an operation and are not begun yet.
 
 use super::stretch::Stretch;
 use super::workspace::Workspace;
@@ -33,7 +33,7 @@ impl Gathered {
         self.pieces.is_empty() && self.blocks.is_empty() && self.stretches.is_empty()
     }
 
-    /// Whether all of them are single rows.
+    /// Checks whether all of them are single rows.
     pub(super) fn is_plain(&self) -> bool {
         self.blocks.is_empty() && self.stretches.is_empty() && self.pieces.iter().all(|piece| piece.rows == 1)
     }

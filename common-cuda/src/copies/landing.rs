@@ -1,32 +1,31 @@
 //! Small copies to host memory, seen by the bytes that they bring.
 //!
-//! The driver tells of 8 bytes from a device 7.4 us after it was asked to copy them; in memory they are after 4.6
-//! (H200, driver 580). So memory is filled with a random word first, and the copy has landed once no word of it is that
-//! one any more. Nothing is taken for granted of the order in which words land. What is, is that an aligned word of 32
-//! bits lands whole: the PCI Express specification (section 2.4.3) recommends to hosts that processors see no smaller
-//! parts of a write, and caches of x86 hold lines that devices write as a whole. Data that has the word in it is never
-//! seen to land: then the driver is asked after all.
+//! The driver reports the end of a copy of 8 bytes from a device 7.4 us after the call. The bytes are in memory after
+//! 4.6 us (H200, driver 580). So memory is first filled with a random word, and the copy has landed once no word of it
+//! has that value. Words may land in any order. An aligned word of 32 bits lands whole: the PCI Express specification
+//! (section 2.4.3) recommends that processors see no smaller parts of a write, and x86 caches hold lines that devices
+//! write as a whole. Data that contains the random word is never seen to land. The driver is asked then.
 
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering, fence};
 use std::time::Instant;
 
 use crate::driver::Piece;
 
-/// Most bytes of one operation that are looked at: beyond, looking costs what it saves.
+/// Most bytes of one operation that are polled. Polling more costs as much as it saves.
 const MOST: usize = 4096;
 
 const WORD: usize = size_of::<u32>();
 
-/// Where the bytes of one operation will land.
+/// The destinations of one operation's bytes.
 pub(super) struct Landing {
     word: u32,
-    /// What has been seen to land: pieces, and bytes of the next one.
+    /// Pieces that have landed, and bytes of the next piece.
     landed: (usize, usize),
     pub(super) since: Instant,
 }
 
 impl Landing {
-    /// Whether the destinations can be looked at.
+    /// Checks whether the destinations can be polled.
     pub(super) fn suits(pieces: &[Piece]) -> bool {
         let aligned = |piece: &Piece| piece.rows == 1 && (piece.dst as usize).is_multiple_of(WORD);
         pieces.iter().map(|piece| piece.width).sum::<usize>() <= MOST && pieces.iter().all(aligned)
@@ -35,7 +34,7 @@ impl Landing {
     /// Makes the destinations ready.
     ///
     /// # Safety
-    /// They suit, are valid host memory, and nobody else touches them until the copies are issued.
+    /// They suit, are valid host memory, and nothing else touches them until the copies are issued.
     pub(super) unsafe fn prepare(pieces: &[Piece]) -> Landing {
         // SAFETY: the caller's promise.
         unsafe { Landing::prepare_with(pieces, word()) }
@@ -56,10 +55,10 @@ impl Landing {
         Landing { word, landed: (0, 0), since: Instant::now() }
     }
 
-    /// Whether all has landed; what `pieces` brought can be read then.
+    /// Checks whether all bytes have landed. The caller may then read them.
     ///
     /// # Safety
-    /// The pieces are those that were prepared, and nobody but the device has touched their destinations since.
+    /// The pieces are those that were prepared, and only the device has touched their destinations since.
     pub(super) unsafe fn look(&mut self, pieces: &[Piece]) -> bool {
         let (mut index, mut at) = self.landed;
         while let Some(piece) = pieces.get(index) {
@@ -76,7 +75,7 @@ impl Landing {
         true
     }
 
-    /// How many bytes of a piece have landed without a gap, of which `from` were seen before.
+    /// Counts the bytes of a piece that have landed without a gap. `from` of them were seen before.
     ///
     /// # Safety
     /// As `look`.

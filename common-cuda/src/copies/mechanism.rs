@@ -1,4 +1,4 @@
-//! What every mechanism of copying does.
+//! The trait of all mechanisms of copying.
 
 use super::gathered::Gathered;
 use super::workspace::Workspace;
@@ -8,34 +8,34 @@ use crate::order::After;
 
 /// A mechanism that makes copies, with the state of one operation.
 pub(super) trait Mechanism {
-    /// Whether it may be able to take some of the copies. Asks nobody.
+    /// Checks whether it may be able to take some of the copies. Makes no driver call.
     fn suits(&self, workspace: &Workspace, copies: &Gathered) -> bool;
 
-    /// Begins those copies that it can begin now, and takes them out of `copies`. What it begins comes after what
-    /// `copies.after` says. After a failure nothing of its own is under way.
+    /// Begins those copies that it can begin now, after the work that `copies.after` names, and takes them out of
+    /// `copies`. After a failure none of its copies is under way.
     fn begin(&mut self, workspace: &Workspace, copies: &mut Gathered, entry: &mut Entry<'_>) -> Result<(), Failure>;
 
-    /// How its copies stand.
+    /// Returns the progress of its copies.
     fn poll(&mut self, workspace: &Workspace, copies: &mut Gathered) -> Result<Progress, Failure>;
 
-    /// Gives up after a failure; on return nothing of its own is under way.
+    /// Gives up after a failure. On return none of its copies is under way.
     fn abandon(&mut self, workspace: &Workspace);
 
     /// Forgets the copies of an operation that is over.
     fn clear(&mut self);
 }
 
-/// How the copies of a mechanism stand.
+/// Tells the progress of a mechanism's copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Progress {
     /// It has none, or all are done.
     Done,
     Pending,
-    /// It has put copies back that it could not make; they come after nothing any more.
+    /// It has put back copies that it could not make. They have no work left to wait for.
     PutBack,
 }
 
-/// The calls of an operation that begins: its context is entered once, and only if a mechanism needs that.
+/// Enters the context of an operation that begins: once, and only if a mechanism needs it.
 pub(super) struct Entry<'w> {
     workspace: &'w Workspace,
     after: After,
@@ -47,7 +47,7 @@ impl<'w> Entry<'w> {
         Entry { workspace, after, scope: None }
     }
 
-    /// Makes the context current, and fails if the calling thread captures where it must not.
+    /// Makes the context current. Fails if the calling thread captures a stream and must not.
     pub(super) fn enter(&mut self) -> Result<(), Failure> {
         if self.scope.is_none() {
             self.scope = Some(self.workspace.context.enter()?);
@@ -58,7 +58,7 @@ impl<'w> Entry<'w> {
         Ok(())
     }
 
-    /// Whether copies may begin now that no stream orders.
+    /// Checks whether copies that no stream orders may begin now.
     pub(super) fn may_begin(&mut self) -> Result<bool, Failure> {
         if self.after != After::Nothing {
             self.enter()?;

@@ -1,8 +1,8 @@
 //! Copies in one context: gathered, then begun together, their end polled.
 //!
-//! An [`Operation`] offers what was gathered to each [`Mechanism`](mechanism::Mechanism) in turn: the CPU through a
-//! mapping, the resident copier, kernels, values that the stream writes, copy engines. Each takes what suits it. Whatever a mechanism cannot end (a kernel
-//! that finds no room) goes to the copy engines, which take everything.
+//! An [`Operation`] offers its copies to each [`Mechanism`](mechanism::Mechanism) in turn: the CPU through a mapping,
+//! the resident copier, kernels, values that the stream writes, copy engines. Each mechanism takes the copies that suit
+//! it. Copies that a mechanism cannot finish (a kernel finds no room) go to the copy engines, which take every copy.
 
 mod by_copier;
 mod by_cpu;

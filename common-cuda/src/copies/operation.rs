@@ -1,7 +1,7 @@
 //! An operation: copies that are gathered, begun together, and over together.
 //!
-//! It is one box that serves in turn as the batch and as its completion, and goes back to its context's queue with its
-//! event: after the first few, neither costs an allocation, and there are as many as are needed.
+//! One box serves first as the batch, then as its completion. It then returns to its context's queue with its event, so
+//! that later operations allocate nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Release};
@@ -33,7 +33,7 @@ pub(crate) struct CopyQueue {
     idle: Mutex<Vec<Box<Operation>>>,
 }
 
-/// How an operation begins.
+/// Describes the beginning of an operation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Start {
     /// The device's side, at least of the first copy.
@@ -43,7 +43,7 @@ pub(crate) struct Start {
 }
 
 impl Start {
-    /// Of what copies nothing; memory and direction say nothing then.
+    /// The start of an operation without copies. Its memory and direction are not used.
     const NO_COPY: Start =
         Start { at: Location::HOST, direction: Direction::DeviceToDevice, after: After::DefaultStream };
 }
@@ -63,12 +63,12 @@ impl CopyQueue {
         operation
     }
 
-    /// An operation that copies nothing, and is over once the work is that the default stream holds now. None if it is
-    /// already.
+    /// Begins an operation that copies nothing and ends with the present work of the default stream. Returns `None` if
+    /// that has ended.
     pub(crate) fn after_default_stream(self: &Arc<Self>) -> Result<Option<Box<Operation>>, DeviceError> {
         let workspace = &self.workspace;
         let idle = self.ask(|| {
-            // Cheaper than an event where the stream is idle, as it mostly is: an event is waited for 1.5 us at least.
+            // The stream is mostly idle. The query is cheaper than an event then, which takes at least 1.5 us.
             if workspace.ask_default_stream()? != Some(false) {
                 return Ok(None);
             }
@@ -84,12 +84,12 @@ impl CopyQueue {
         Ok(idle)
     }
 
-    /// Whether the default stream has nothing left to do.
+    /// Checks whether the default stream has nothing left to do.
     pub(crate) fn default_stream_is_idle(&self) -> Result<bool, DeviceError> {
         self.ask(|| Ok(self.workspace.ask_default_stream()? == Some(true)))
     }
 
-    /// Puts questions about the default stream in the context, on a thread that must not be capturing.
+    /// Enters the context for queries of the default stream, on a thread that must not be capturing.
     fn ask<T>(&self, questions: impl FnOnce() -> Result<T, Failure>) -> Result<T, DeviceError> {
         let mut entry = Entry::new(&self.workspace, After::DefaultStream);
         let answer = entry.enter().and_then(|()| questions());
@@ -130,7 +130,7 @@ impl Workspace {
 
 /// A batch of copies, first in the making, then under way.
 pub(crate) struct Operation {
-    /// None while it lies in its queue.
+    /// `None` while the operation lies in its queue.
     queue: Option<Arc<CopyQueue>>,
     copies: Gathered,
     cpu: ByCpu,
@@ -212,7 +212,7 @@ impl Operation {
         self.copies.reachable = Some(within);
     }
 
-    /// Begins the copies. None if there were none, or they are done already.
+    /// Begins the copies. Returns `None` if there were none, or they are done already.
     pub(crate) fn finish(mut self: Box<Self>) -> Result<Option<Box<Operation>>, DeviceError> {
         let Some(queue) = self.queue.clone().filter(|_| !self.copies.is_empty()) else {
             self.rest();
@@ -256,19 +256,19 @@ impl Operation {
         Ok(Progress::Pending)
     }
 
-    /// Whether it is over. Not asked again after an answer other than `Ok(false)`.
+    /// Checks whether it is over. Do not call again after an answer other than `Ok(false)`.
     pub(crate) fn poll(&mut self) -> Result<bool, DeviceError> {
         let Some(queue) = self.queue.clone() else { return Ok(true) };
         let workspace = &queue.workspace;
         let answer = match self.look(workspace) {
-            // Only now: until then its memory is in use.
+            // Reported only now, since the memory was in use until now.
             Ok(true) if self.copies.lost => Err(Failure::NO_KERNEL),
             answer => answer,
         };
         answer.map_err(|failure| self.abandon(workspace, failure))
     }
 
-    /// Ends what is under way after a failure: the memory must be the caller's again when it hears of it.
+    /// Ends all copies under way after a failure. Their memory must be free for the caller when it gets the error.
     fn abandon(&mut self, workspace: &Workspace, failure: Failure) -> DeviceError {
         for mechanism in self.mechanisms() {
             mechanism.abandon(workspace);
@@ -276,7 +276,7 @@ impl Operation {
         workspace.error(failure, self.copies.direction, self.copies.bytes)
     }
 
-    /// Those that have copies under way, in the order in which copies are offered to them.
+    /// Lists the mechanisms that can have copies under way, in the order in which copies are offered to them.
     fn mechanisms(&mut self) -> [&mut dyn Mechanism; 4] {
         [&mut self.copier, &mut self.kernels, &mut self.values, &mut self.engines]
     }
@@ -299,7 +299,7 @@ impl Operation {
         Ok(progress == Progress::Done)
     }
 
-    /// Goes back to its queue, event and all, once it is over.
+    /// Returns to its queue with its event, once it is over.
     pub(crate) fn rest(mut self: Box<Self>) {
         self.copies.clear();
         for mechanism in self.mechanisms() {
@@ -314,7 +314,8 @@ impl Operation {
     }
 }
 
-/// Offers copies to a mechanism; whether none are left. Not by `dyn`: these are calls for each message.
+/// Offers copies to a mechanism, and returns whether none are left. It is generic, not `dyn`, since each message calls
+/// it.
 #[inline]
 fn offer(
     mechanism: &mut impl Mechanism,

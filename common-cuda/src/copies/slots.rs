@@ -14,12 +14,12 @@ const SLOTS: usize = 64;
 /// Bytes between the words of two slots: a cache line.
 const LINE: usize = 64;
 
-/// What a context has for copies by values.
+/// The slots of one context for copies by values.
 pub(super) struct Slots {
     context: Arc<Context>,
     /// Made for the first copy; none if they cannot be had.
     words: OnceLock<Option<Words>>,
-    /// Whether the driver refuses to write values to memory without a context, and with one.
+    /// True if the driver refuses to write values: to memory without a context, and to memory with one.
     refused: [AtomicBool; 2],
 }
 
@@ -34,7 +34,7 @@ impl Slots {
         Slots { context, words: OnceLock::new(), refused: Default::default() }
     }
 
-    /// Whether no values are written to memory of the context of this id; 0 for memory without one.
+    /// Checks whether the driver refuses values for memory of the context of this id, or of no context (0).
     pub(super) fn are_refused(&self, context: u64) -> bool {
         self.refused[usize::from(context != 0)].load(Ordering::Relaxed)
     }

@@ -6,7 +6,7 @@ use crate::driver::Piece;
 use crate::kernels::Packed;
 use crate::memory::{Packing, Spread};
 
-/// What [`Packing`] says, kept until it is done.
+/// The content of a [`Packing`], kept until the stretch is done.
 pub(super) struct Stretch {
     user: *mut u8,
     /// Keeps the list, which the kernel reads.
@@ -18,8 +18,8 @@ pub(super) struct Stretch {
     by_engines: bool,
 }
 
-// SAFETY: the addresses are handed to the driver, never dereferenced here; that they stay good is the promise of whoever
-// added the stretch, on whatever thread.
+// SAFETY: the addresses are handed to the driver and never dereferenced here. The caller that added the stretch
+// promises that they stay valid, whatever thread uses them.
 unsafe impl Send for Stretch {}
 
 impl Stretch {
@@ -28,7 +28,7 @@ impl Stretch {
         Stretch { user, spread: spread.clone(), position, packed, len, unpack, by_engines }
     }
 
-    /// Whether it is left undone where no kernel does it.
+    /// Checks whether only a kernel can do it.
     pub(super) fn wants_kernel(&self, direction: Direction) -> bool {
         direction == Direction::DeviceToDevice && !self.by_engines
     }

@@ -1,4 +1,4 @@
-//! What we keep in one context of the program's to make copies there.
+//! The objects that Cableway keeps in one context of the program to copy there.
 
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, OnceLock};
@@ -53,12 +53,12 @@ impl Workspace {
         }
     }
 
-    /// What was measured of its device.
+    /// Returns the measured costs of its device.
     pub(crate) fn costs(&self) -> Option<&DeviceCosts> {
         self.costs.of(*self.device.get()?)
     }
 
-    /// Whose context it is: from now on what is measured of that device decides.
+    /// Sets the device of its context. From now on that device's measured costs decide.
     pub(crate) fn known_as(&self, device: DeviceIndex) {
         let _ = self.device.set(device);
     }
@@ -72,8 +72,7 @@ impl Workspace {
         }
     }
 
-    /// Asks whether the default stream has nothing left to do; none where a capture forbids to ask. The context is
-    /// current.
+    /// Checks whether the default stream is idle; `None` if a capture forbids the query. The context is current.
     pub(crate) fn ask_default_stream(&self) -> Result<Option<bool>, Failure> {
         let idle = self.default_stream.is_idle()?;
         if idle == Some(true) {
@@ -82,7 +81,7 @@ impl Workspace {
         Ok(idle)
     }
 
-    /// Whether kernels make copies in the context at present.
+    /// Checks whether kernels make copies in the context at present.
     pub(crate) fn has_kernels(&self) -> bool {
         if !self.settings.kernels {
             return false;

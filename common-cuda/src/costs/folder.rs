@@ -2,7 +2,7 @@
 //!
 //! Nodes often share home folders: a file has the name of its device, and the lock has the name of the node. Containers of
 //! one node may have different node names, and so different locks. So each writer writes a new file and then replaces
-//! the old one. A reader checks that the file belongs to this user, that nobody else can write it, and every line.
+//! the old one. A reader checks that the file belongs to this user, that no other user can write it, and every line.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -16,12 +16,12 @@ use super::text::{self, Content, Key, Unbelieved};
 
 /// Upper limit of a valid file's size.
 const MOST_BYTES: u64 = 64 << 10;
-/// How names of files end that are being written.
+/// The suffix of files that are being written.
 const NEW: &str = "new";
-/// Nobody writes for as long.
+/// The age from which a file that was being written counts as abandoned.
 const ABANDONED: Duration = Duration::from_secs(60);
 
-/// Where costs are kept.
+/// The folder that keeps costs.
 #[derive(Clone, Debug)]
 pub(crate) struct Folder(PathBuf);
 
@@ -46,7 +46,7 @@ impl Folder {
         self.0.join(text::file_name(&key.uuid))
     }
 
-    /// What is kept of a device. None if that is nothing, or not to be believed, which is said once.
+    /// Reads the figures of a device. Returns `None` if there are none or they are not usable, with one warning.
     pub(crate) fn read(&self, key: &Key) -> Option<Content> {
         let path = self.file(key);
         let unbelieved = match load(&path) {
@@ -54,7 +54,7 @@ impl Folder {
             Ok(Some(text)) => match text::read(&text, key) {
                 Ok(content) => return Some(content),
                 Err(Unbelieved::Outdated(reason)) => {
-                    log::info!("{}: {reason}; what its copies cost is measured anew", path.display());
+                    log::info!("{}: {reason}; the costs of copies are measured again", path.display());
                     return None;
                 }
                 Err(Unbelieved::Malformed(reason)) => reason,
@@ -62,7 +62,7 @@ impl Folder {
             Err(error) => error.to_string(),
         };
         cableway_base::warn_once(&format!("costs/{}", path.display()), || {
-            format!("{} is not believed, and what copies cost is measured anew: {unbelieved}", path.display())
+            format!("{} is ignored, and the costs of copies are measured again: {unbelieved}", path.display())
         });
         None
     }
@@ -135,7 +135,7 @@ fn load(path: &Path) -> io::Result<Option<String>> {
     Ok(Some(text))
 }
 
-/// Whatever others can write is as good as theirs.
+/// Refuses paths that other users own or can write.
 fn check_owner(metadata: &std::fs::Metadata, what: &str) -> io::Result<()> {
     const OTHERS_WRITE: u32 = 0o022;
     if metadata.uid() != rustix::process::geteuid().as_raw() {

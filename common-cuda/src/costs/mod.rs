@@ -1,4 +1,4 @@
-//! What copies by a device cost on this machine: measured once, kept in a file, believed until a process ends.
+//! Costs of copies by a device of this machine: measured once, kept in a file, and valid until a process ends.
 //!
 //! A table holds the costs of one device's copy engines and kernels. It is set once, and decisions read it without a
 //! lock. Until then, and for missing rows, the estimates among the parameters apply. Two processes may have different
@@ -14,12 +14,12 @@ use std::time::Duration;
 
 use crate::location::DeviceIndex;
 
-/// What a kind of copy takes: a latency, and a time for each byte.
+/// The cost of a kind of copy: a latency, and a time for each byte.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CopyCost {
-    /// Of a copy of a few bytes, from the call until its end is seen.
+    /// The time of a copy of a few bytes, from the call until its end is seen.
     pub latency: Duration,
-    /// Of the rest.
+    /// The rate of further bytes.
     pub bytes_per_second: f64,
 }
 
@@ -30,7 +30,7 @@ impl CopyCost {
     }
 }
 
-/// What is known of one kind of operation.
+/// The knowledge about one kind of operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Known<T> {
     /// Nothing: it was not measured yet.
@@ -38,7 +38,7 @@ pub enum Known<T> {
     Nothing,
     /// It cannot be measured here: the driver refuses it, or no sane figure came of it.
     Refused,
-    /// What it costs.
+    /// The measured cost.
     Is(T),
 }
 
@@ -51,7 +51,7 @@ impl<T> Known<T> {
         }
     }
 
-    /// Whether there is nothing left to measure.
+    /// Checks whether there is nothing left to measure.
     pub fn is_settled(&self) -> bool {
         !matches!(self, Known::Nothing)
     }
@@ -67,11 +67,11 @@ pub struct DeviceCosts {
     pub from_host: Known<CopyCost>,
     /// From place to place in its own memory.
     pub within: Known<CopyCost>,
-    /// What each copy more takes of several that are handed over one by one.
+    /// The time of each further copy, if several are issued one by one.
     pub call: Known<Duration>,
     /// Short rows a second of a 2-D copy to host memory.
     pub rows_per_second: Known<f64>,
-    /// What each copy more takes of several to another device that are handed over together.
+    /// The time of each further copy to another device, if several are issued together.
     pub several: Known<Duration>,
     /// Several copies to another device by one launch of a kernel: all of their bytes.
     pub kernel: Known<CopyCost>,
@@ -99,9 +99,11 @@ impl DeviceCosts {
         }
     }
 
-    /// Of copies between it and the device of this identity; if none is named, the nearest of all that are known, for a
-    /// decision that comes before it is known where the other buffer is: a copy that is tried tells, one that is believed
-    /// too dear never does.
+    /// Returns the costs of copies between it and the device of this identity.
+    ///
+    /// Without an identity it returns those of the nearest known device. They serve decisions that come before the
+    /// other buffer's place is known: a trial corrects an estimate that is too low, but nothing corrects one that is
+    /// too high.
     pub fn peer(&self, device: Option<&[u8; 16]>) -> Option<PeerCosts> {
         match device {
             Some(device) => self.peers.iter().find(|peer| peer.device == *device).copied(),
@@ -112,10 +114,10 @@ impl DeviceCosts {
         }
     }
 
-    /// Whether a kernel makes so many copies to another device in clearly less time than copy engines; none where that is
-    /// not known.
+    /// Checks whether a kernel makes so many copies to another device in clearly less time than copy engines; `None` if
+    /// that is not known.
     ///
-    /// A kernel takes multiprocessors of the program's, so that a draw goes to copy engines.
+    /// A kernel occupies multiprocessors that the program could use. If both take the same time, prefer copy engines.
     pub fn kernel_is_faster(&self, copies: usize, bytes: u64) -> Option<bool> {
         const CLEARLY: f64 = 1.25;
         let (kernel, several) = (self.kernel.figure()?, self.several.figure()?);
@@ -144,7 +146,7 @@ impl PeerCosts {
     }
 }
 
-/// Where the costs of a device are known from.
+/// The source of a device's costs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CostOrigin {
@@ -159,13 +161,13 @@ pub enum CostOrigin {
     },
 }
 
-/// What there is to say about the costs of one device.
+/// A report on the costs of one device.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct CostReport {
     /// The device.
     pub device: DeviceIndex,
-    /// Where they are known from.
+    /// The source of the costs.
     pub origin: CostOrigin,
     /// Those that are known.
     pub costs: DeviceCosts,
@@ -182,7 +184,7 @@ pub struct Costs {
 }
 
 impl Costs {
-    /// How many devices' costs are known; it changes when something new is.
+    /// Counts the devices with known costs. The count changes with each new one.
     #[inline]
     pub fn version(&self) -> usize {
         self.known.load(Ordering::Acquire)

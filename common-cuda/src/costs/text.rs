@@ -28,7 +28,7 @@ use super::{CopyCost, DeviceCosts, Known, PeerCosts};
 /// The version of this format, and of what is measured how: figures of another are measured anew.
 const FORMAT: &str = "1";
 
-/// What figures hold for.
+/// The machine and driver that figures hold for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Key {
     /// The driver's versions.
@@ -40,7 +40,7 @@ pub(crate) struct Key {
     pub(crate) peers: Vec<([u8; 16], String)>,
 }
 
-/// What a file holds.
+/// The content of a file.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Content {
     /// When it was measured, and how long that took.

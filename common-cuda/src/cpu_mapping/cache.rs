@@ -1,4 +1,4 @@
-//! Which allocations are mapped, and which were met before.
+//! The allocations that are mapped, and those that were met before.
 
 /// The largest allocation that is mapped: a mapping may keep it when it is freed.
 pub(super) const LARGEST: usize = 64 << 20;
@@ -11,7 +11,7 @@ const REMEMBERED: usize = 64;
 /// An allocation and its mapping.
 pub(super) struct Entry<V> {
     pub(super) id: u64,
-    /// Where the device has it.
+    /// The device address.
     pub(super) base: u64,
     pub(super) len: usize,
     pub(super) view: V,
@@ -47,7 +47,7 @@ impl<V> Cache<V> {
         self.entries.last()
     }
 
-    /// Whether an allocation was met before.
+    /// Notes an allocation, and checks whether it was met before.
     pub(super) fn meet(&mut self, id: u64) -> bool {
         let place = &mut self.met[id as usize % REMEMBERED];
         let again = place.0 == id;

@@ -39,7 +39,7 @@ impl Mapper for DmaBuf {
         if address == libc::MAP_FAILED {
             let error = std::io::Error::last_os_error();
             return Err(match error.raw_os_error() {
-                // What it has room for differs from one to the next.
+                // Room for a mapping differs between allocations.
                 Some(libc::ENOMEM | libc::EAGAIN | libc::ENOSPC) => Refusal::Allocation(error.to_string()),
                 _ => Refusal::All(error.to_string()),
             });

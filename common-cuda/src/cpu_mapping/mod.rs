@@ -37,7 +37,7 @@ use crate::location::DeviceIndex;
 use crate::order::DefaultStream;
 use crate::settings::Settings;
 
-/// What a context keeps mapped.
+/// The CPU mappings of a context.
 pub(crate) struct CpuMapping {
     context: Arc<Context>,
     default_stream: Arc<DefaultStream>,
@@ -46,7 +46,7 @@ pub(crate) struct CpuMapping {
     write_limit: usize,
     /// Nothing can be mapped here.
     off: AtomicBool,
-    /// How many allocations are.
+    /// The number of mapped allocations.
     count: AtomicUsize,
     state: Mutex<State>,
 }
@@ -78,7 +78,7 @@ impl CpuMapping {
         }
     }
 
-    /// Whether a copy of so many bytes could be made.
+    /// Checks whether a copy of so many bytes could be made.
     pub(crate) fn may_copy(&self, direction: Direction, len: usize) -> bool {
         let limit = match direction {
             Direction::DeviceToHost => self.read_limit,
@@ -92,7 +92,7 @@ impl CpuMapping {
     /// the second meeting of an allocation it is mapped: that takes as long as many small copies.
     ///
     /// # Safety
-    /// The piece is one row, between host memory and an allocation of the context; nobody but the caller touches the
+    /// The piece is one row, between host memory and an allocation of the context; only the caller touches the
     /// destination or writes the source, once `ready` has said yes.
     pub(crate) unsafe fn copy(
         &self,
@@ -102,7 +102,7 @@ impl CpuMapping {
     ) -> Result<bool, Failure> {
         let to_device = direction == Direction::HostToDevice;
         let device = if to_device { piece.dst as u64 } else { piece.src as u64 };
-        // Held until the copy is made: a mapping that is in use is not let go of.
+        // Locked until the copy is made, since a mapping in use must not be released.
         let mut state = self.state.lock();
         if self.mappers(&mut state)?.is_empty() {
             self.off.store(true, Ordering::Relaxed);
@@ -247,7 +247,7 @@ impl CpuMapping {
 /// The device is busy with work of the program's.
 struct NotNow;
 
-/// Where `len` bytes at an address of the device's are mapped.
+/// Returns the mapped address of `len` bytes at a device address.
 fn place(entry: &Entry<Box<dyn View>>, device: u64, len: usize) -> Option<*mut u8> {
     let offset = device.checked_sub(entry.base)?;
     let fits = offset.checked_add(len as u64).is_some_and(|end| end <= entry.len as u64);
@@ -271,7 +271,7 @@ fn find(driver: &'static dyn Driver, device: DeviceIndex) -> Result<Vec<Box<dyn 
 /// For people: by what a device's memory is mapped, or why it is not.
 pub(crate) fn describe(driver: &'static dyn Driver, device: DeviceIndex) -> Result<String, String> {
     let dma_buf = match DmaBuf::find(driver, device) {
-        // Whether it refuses shows when there is memory to map.
+        // A refusal shows only when there is memory to map.
         Ok(mapper) => return Ok(format!("{}, if the driver lets it be mapped", mapper.name())),
         Err(reason) => reason,
     };

@@ -10,14 +10,14 @@ const LEN: usize = 1 << 20;
 const TRIED: usize = 4096;
 const OFFSETS: [usize; 3] = [0, 4093, LEN - TRIED];
 
-/// What a self-test says of a mapper.
+/// The result of a mapper's self-test.
 pub(super) enum Outcome {
     Passed,
     /// The default stream has work to do, for which an allocation might wait.
     NotNow,
     /// It maps nothing here.
     Refused(String),
-    /// What was written on one side was not read on the other.
+    /// One side did not read the other side's bytes.
     Failed(String),
 }
 
@@ -48,7 +48,7 @@ pub(super) fn self_test(context: &Context, default_stream: &DefaultStream, mappe
     outcome
 }
 
-/// Whether both sides read what the other has written.
+/// Checks whether both sides read what the other has written.
 fn try_both(driver: &dyn Driver, address: u64, view: *mut u8) -> Result<bool, Failure> {
     for (round, offset) in OFFSETS.into_iter().enumerate() {
         let device: *mut u8 = std::ptr::with_exposed_provenance_mut(address as usize + offset);

@@ -1,4 +1,4 @@
-//! What the driver says about itself and its devices.
+//! The driver's description of itself and its devices.
 
 use std::ffi::{CStr, c_char, c_int};
 
@@ -95,7 +95,7 @@ impl DeviceInfo for CudaDriver {
                 unsafe { self.cuDeviceGetP2PAttribute(&raw mut value, attribute as c_int, from, to) }?;
                 Ok(value)
             });
-            // What the driver does not say about a link is not relied on.
+            // Do not rely on properties of a link that the driver does not report.
             value.ok().and_then(|value| u32::try_from(value).ok()).unwrap_or(0)
         };
         Link {

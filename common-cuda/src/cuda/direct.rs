@@ -27,7 +27,7 @@ use crate::location::DeviceIndex;
 
 pub(super) fn support(driver: &CudaDriver, index: DeviceIndex) -> Result<DirectSupport, Failure> {
     let device = driver.device(index)?;
-    // What a driver is too old to know, it does not have.
+    // A driver that is too old to know an attribute lacks the feature.
     let number = |which| driver.attribute(device, which).unwrap_or(0);
     let ordering = number(Device::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING);
     let options = number(Device::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS) as c_uint;

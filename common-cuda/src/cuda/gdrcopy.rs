@@ -161,7 +161,7 @@ impl Mapper for Gdrcopy {
     }
 }
 
-/// What is pinned, and mapped unless the address is null.
+/// A pinned range, which is mapped unless the address is null.
 struct Pinned {
     session: Arc<Session>,
     handle: Handle,

@@ -1,6 +1,6 @@
 //! Finding the driver library and binding its functions.
 //!
-//! Which library is used:
+//! The library is chosen as follows:
 //! - `CABLEWAY_CUDA_LIBDIR` names a folder: the `libcuda.so.1` in it, loaded at once.
 //! - Otherwise the one that the application has loaded. We never load it for a process that did not: a program that
 //!   uses no GPU shall not pay for a driver, and one that loads it later (Python imports CuPy after `MPI_Init`) is
@@ -106,7 +106,7 @@ pub(super) fn version_text(version: c_int) -> String {
     format!("{}.{}", version / 1000, version % 1000 / 10)
 }
 
-/// How rows are looked up in one library.
+/// Looks up rows in one library.
 struct Finder<'l> {
     version: c_int,
     symbol: &'l dyn Fn(&str) -> *mut c_void,

@@ -39,7 +39,7 @@ impl<'d> Physical<'d> {
         Ok(Physical::new(driver, handle))
     }
 
-    /// What was asked for when it was made.
+    /// Returns the properties that the memory was made with.
     pub(super) fn properties(&self) -> Result<CUmemAllocationProp, Failure> {
         let mut properties = properties(0, 0);
         // SAFETY: fills in the properties of a handle that we hold.
@@ -77,7 +77,7 @@ pub(super) fn properties(device: CUdevice, handle_types: c_int) -> CUmemAllocati
     }
 }
 
-/// What the sizes of such memory are multiples of.
+/// Returns the granularity of the sizes of such memory.
 pub(super) fn granularity(driver: &CudaDriver, properties: &CUmemAllocationProp) -> Result<usize, Failure> {
     let minimum = CUmemAllocationGranularity_flags_enum::CU_MEM_ALLOC_GRANULARITY_MINIMUM as c_int;
     let mut granularity = 0;
@@ -134,7 +134,7 @@ pub(super) fn map(driver: &CudaDriver, device: CUdevice, pieces: &[(Physical<'_>
 ///
 /// # Safety
 /// `address` came from [`reserve`] for `reserved` bytes, or from [`map`]; memory was mapped there one piece behind the
-/// other, and nobody uses it.
+/// other, and it is not in use.
 pub(super) unsafe fn unmap(driver: &CudaDriver, address: u64, mapped: usize, reserved: usize) -> Result<(), Failure> {
     if mapped != 0 {
         // SAFETY: the caller's promise.

@@ -1,4 +1,4 @@
-//! What an address is, and allocations.
+//! Attributes of addresses, and allocations.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::os::fd::OwnedFd;

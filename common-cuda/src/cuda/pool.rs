@@ -60,13 +60,13 @@ pub(super) fn of(driver: &CudaDriver, address: u64) -> Result<u64, Failure> {
     driver.pointer_attribute(Attribute::CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, address)
 }
 
-/// Whether the memory of a pool at an address was made to be shared by descriptor.
+/// Checks whether the memory of a pool at an address was made to be shared by descriptor.
 pub(super) fn is_shareable(driver: &CudaDriver, address: u64) -> bool {
     let types = driver.pointer_attribute(Attribute::CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES, address);
     types.is_ok_and(|types| types as c_int & BY_DESCRIPTOR != 0)
 }
 
-/// What another process that has imported the pool needs to find the allocation that begins at an address.
+/// Exports an allocation for a process that has imported the pool.
 ///
 /// Drivers (580) refuse this until the pool of this handle has been exported, so a refused call exports the pool and
 /// drops the descriptor.

@@ -1,4 +1,4 @@
-//! How allocations are passed to other processes.
+//! Sharing of allocations with other processes.
 //!
 //! - Memory of `cuMemAlloc` by a handle that any process of the user may open.
 //! - Memory of virtual memory management (`cuMemCreate`, `cuMemMap`) by file descriptor. What is shared is physical
@@ -104,7 +104,7 @@ impl Sharing for CudaDriver {
 }
 
 impl CudaDriver {
-    /// Whether a legacy handle can be had. A driver that does not say is asked for the handle itself.
+    /// Checks whether a legacy handle can be had. If the driver does not say, the handle itself is requested.
     fn has_handle(&self, address: u64) -> bool {
         self.pointer_attribute(Attribute::CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, address) != Ok(0)
     }
@@ -126,7 +126,7 @@ impl CudaDriver {
         Ok(Physical::new(self, handle))
     }
 
-    /// Whether what is mapped at an address, which is of no pool, is memory of the device that was made to be passed by
+    /// Checks whether the memory mapped at an address outside all pools is the device's, and was made to be passed by
     /// descriptor.
     fn is_shareable(&self, device: DeviceIndex, address: u64) -> bool {
         let made = || {

@@ -22,12 +22,12 @@ pub(super) fn is_done(answer: Result<(), Failure>) -> Result<bool, Failure> {
     }
 }
 
-/// Whether a capture in any thread keeps the default stream from being used.
+/// Checks whether a capture in some thread prevents the use of the default stream.
 pub(super) fn is_capture_elsewhere(failure: Failure) -> bool {
     failure.code == Code::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT as c_int
 }
 
-/// What the codes mean that anybody above asks about.
+/// The codes that other modules distinguish.
 const KINDS: [(Code, FailureKind); 14] = [
     (Code::CUDA_ERROR_INVALID_VALUE, FailureKind::InvalidValue),
     (Code::CUDA_ERROR_OUT_OF_MEMORY, FailureKind::OutOfMemory),

@@ -19,7 +19,7 @@ use cudarc::driver::sys::{
 use super::status::check;
 use crate::driver::Failure;
 
-/// What the table says about one function.
+/// One function of the table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Row {
     /// The documented name, which `cuGetProcAddress` takes.
@@ -61,7 +61,7 @@ macro_rules! functions {
                 }
             }
 
-            /// Which rows were not found.
+            /// Lists the rows that were not found.
             pub(crate) fn missing(&self) -> Vec<&'static Row> {
                 let found = [$( self.$name.is_some(), )+];
                 Self::ROWS.iter().zip(found).filter(|(_, found)| !found).map(|(row, _)| row).collect()

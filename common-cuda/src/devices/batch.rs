@@ -24,7 +24,7 @@ impl CopyBatch<'_> {
     /// Adds a copy of `len` bytes.
     ///
     /// # Safety
-    /// Both ranges stay allocated until the completion is done, and nobody writes the source or touches the
+    /// Both ranges stay allocated until the completion is done, and nothing writes the source or touches the
     /// destination until then.
     ///
     /// # Errors
@@ -124,7 +124,7 @@ impl Completion {
     /// One that is done already.
     pub const DONE: Completion = Completion { operation: None };
 
-    /// Whether the copies are done. Never blocks.
+    /// Checks whether the copies are done. Never blocks.
     ///
     /// # Errors
     /// The copies failed, or their context was destroyed; the destination's content is undefined.
@@ -162,7 +162,7 @@ impl Completion {
 impl Drop for Completion {
     fn drop(&mut self) {
         if let Err(error) = self.block() {
-            log::warn!("copies that nobody waited for: {error}");
+            log::warn!("copies whose completion was dropped failed: {error}");
         }
     }
 }

@@ -47,12 +47,12 @@ impl DeviceBuffer {
         self.len
     }
 
-    /// How it was allocated.
+    /// Returns the kind of its allocation.
     pub fn kind(&self) -> BufferKind {
         self.memory.kind
     }
 
-    /// What the driver says about it.
+    /// Returns its location as the driver reports it.
     pub fn location(&self) -> Location {
         self.devices.classify(self.as_device_ptr(), self.len)
     }

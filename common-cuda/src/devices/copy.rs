@@ -21,7 +21,8 @@ impl Devices {
     /// Copies `len` bytes between any two kinds of memory, after the default stream's work, and waits.
     ///
     /// # Safety
-    /// Both ranges are allocated and do not overlap, and nobody writes the source or touches the destination meanwhile.
+    /// Both ranges are allocated and do not overlap, and nothing writes the source or touches the destination
+    /// meanwhile.
     ///
     /// # Errors
     /// The driver refused.

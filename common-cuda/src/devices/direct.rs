@@ -17,13 +17,13 @@ impl Devices {
         Some(Allocation { base: base as usize, len, id })
     }
 
-    /// Whether the allocation of this id is still there, at an address where it was.
+    /// Checks whether the allocation of this id is still there, at an address where it was.
     pub fn is_allocated(&self, id: u64, address: usize) -> bool {
         let address = std::ptr::with_exposed_provenance(address);
         self.platform().is_some_and(|platform| platform.buffer_id(address) == Some(id))
     }
 
-    /// What the driver says of a device.
+    /// Returns the driver's report on a device's support of GPUDirect RDMA.
     ///
     /// # Errors
     /// There is no driver, or no such device.
@@ -42,7 +42,7 @@ impl Devices {
         platform.dma_buf(at, address as u64, len)
     }
 
-    /// Whether the driver lends the allocation around `address` to other drivers at all; none if it does not say.
+    /// Checks whether the driver lends the allocation around `address` to other drivers; `None` if it does not say.
     pub fn direct_capable(&self, address: *const u8) -> Option<bool> {
         self.platform()?.direct_capable(address)
     }

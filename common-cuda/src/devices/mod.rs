@@ -37,13 +37,13 @@ pub const LIBDIR_VARIABLE: &str = "CABLEWAY_CUDA_LIBDIR";
 pub struct Devices {
     /// One, because messages hold clones.
     state: Arc<State>,
-    /// Whether the driver can turn up, a branch away for every host buffer.
+    /// True if the driver may be found later. Host buffers test only this.
     expected: &'static AtomicBool,
 }
 
 #[derive(Default)]
 struct State {
-    /// None: every pointer is host memory.
+    /// Without a platform, every pointer is host memory.
     platform: Option<Platform>,
     mappings: Arc<MappingCounts>,
     /// Memory for lists of blocks.
@@ -104,12 +104,12 @@ impl Devices {
         Self::of(Platform::new(Box::new(crate::double::Found), &parameters))
     }
 
-    /// Whether device memory can turn up in this process: its machine may have a device, or a driver was named or found.
+    /// Checks whether device memory may appear: the machine may have a device, or a driver was named or found.
     pub fn expected(&self) -> bool {
         self.expected.load(Ordering::Relaxed)
     }
 
-    /// Whether a driver is in the process at present. True does not mean that it is initialised or has devices.
+    /// Checks whether a driver is in the process at present. True does not mean that it is initialised or has devices.
     pub fn present(&self) -> bool {
         self.platform().is_some_and(|platform| platform.present())
     }
@@ -127,7 +127,7 @@ impl Devices {
         }
     }
 
-    /// What the driver says about itself and its devices. [`initialise`](Self::initialise) first.
+    /// Returns the facts about the driver and its devices. Call [`initialise`](Self::initialise) first.
     ///
     /// # Errors
     /// There is no driver, it is not initialised, or it fails to answer.
@@ -149,15 +149,15 @@ impl Devices {
         }
     }
 
-    /// What copies by devices cost, as far as that is known: a file is read, or a measurement begun, when a context of a
-    /// device is first seen.
+    /// Returns the known costs of copies by devices. When a context of a device is first seen, a file is read, or a
+    /// measurement begins.
     pub fn costs(&self) -> Arc<Costs> {
         self.platform().map(|platform| platform.costs().clone()).unwrap_or_default()
     }
 
-    /// What is known of each device, and where from. On those that are to be measured contexts are made where there are
-    /// none, and what is not known of them is measured and kept before this returns. [`initialise`](Self::initialise)
-    /// first.
+    /// Reports the known costs of each device, and their source. Of the devices in `measure` it first measures and
+    /// keeps the costs that are not known, and makes a context where there is none. Call
+    /// [`initialise`](Self::initialise) first.
     ///
     /// # Errors
     /// There is no driver, or a device has no room for a context.
@@ -197,9 +197,9 @@ impl Devices {
         }
     }
 
-    /// Whether all of `len` bytes at `address`, classified as `at`, lie in one allocation: a datatype's true extent
-    /// from `MPI_BOTTOM` may span several, of which a copy must not cross the borders. Host memory counts as one, up
-    /// to a last byte on a device.
+    /// Checks whether all of `len` bytes at `address`, classified as `at`, lie in one allocation. A datatype's true
+    /// extent from `MPI_BOTTOM` may span several, and a copy must not cross their borders. Host memory counts as one
+    /// allocation, unless the last byte is on a device.
     pub fn one_allocation(&self, at: &Location, address: *const u8, len: usize) -> bool {
         let Some(platform) = self.platform().filter(|_| len > 1) else { return true };
         if !at.on_device() {
@@ -231,8 +231,8 @@ impl Devices {
         host_ranges::forget(address as usize, len);
     }
 
-    /// Whether kernels make copies in the context of the device memory at `at` at present. They are loaded when this is
-    /// asked, or anything done, while the default stream is idle.
+    /// Checks whether kernels make copies in the context of the device memory at `at` at present. This call, like any
+    /// copy, loads them if the default stream is idle.
     pub fn kernels(&self, at: &Location) -> bool {
         self.platform().is_some_and(|platform| platform.kernels(at))
     }
@@ -257,7 +257,7 @@ impl Devices {
         self.platform().is_some_and(|platform| platform.packs_between(at, spread))
     }
 
-    /// What became of the mappings of peers' memory.
+    /// Returns the counts of mappings of peers' memory.
     pub fn mappings(&self) -> &MappingCounts {
         &self.state.mappings
     }

@@ -10,9 +10,9 @@ use crate::order;
 pub struct Moment(u64);
 
 impl Devices {
-    /// What is done once the work is that the default stream of the buffer at `at` holds now, where the parameter
-    /// `default_stream_order` asks for that order: before then no other process is to be told that it may read or write
-    /// the buffer. Done at once for host memory.
+    /// Returns a completion that is done with the present work of the default stream of the buffer at `at`. Before
+    /// then, no other process may be told to read or write the buffer. For host memory, or if the parameter
+    /// `default_stream_order` asks for no order, it is done at once.
     ///
     /// # Errors
     /// The buffer's context is gone, or the calling thread captures a graph.
@@ -28,8 +28,8 @@ impl Devices {
         Moment(order::moment())
     }
 
-    /// Whether the work that the default stream of the buffer at `at` held at a moment is known to be done, so that
-    /// nothing needs to wait for it ([`Order::None`](crate::Order::None)). Asks nobody.
+    /// Checks whether the work that the default stream of the buffer at `at` held at a moment is known to be done. Then
+    /// nothing needs to wait for it ([`Order::None`](crate::Order::None)). Makes no driver call.
     pub fn settled_since(&self, at: &Location, moment: Moment) -> bool {
         self.platform().is_none_or(|platform| platform.settled_since(at, moment.0))
     }

@@ -33,12 +33,12 @@ impl Scratch {
         self.inner.address()
     }
 
-    /// What the driver says about it.
+    /// Returns its location as the driver reports it.
     pub fn location(&self) -> &Location {
         &self.location
     }
 
-    /// Whether it is there still: a context that is destroyed takes its memory along.
+    /// Checks whether it still exists. A destroyed context takes its memory along.
     pub fn lives(&self) -> bool {
         self.inner.lives()
     }

@@ -74,7 +74,7 @@ impl Double {
         self.allocations.lock().iter().find(|allocation| allocation.offset(address).is_some()).cloned()
     }
 
-    /// Where the vendor itself may touch what a program knows as `address`.
+    /// Returns the address at which the vendor itself may touch a program's `address`.
     pub(super) fn reachable(&self, address: *const u8) -> *mut u8 {
         let found = self.around(address as u64);
         let seen = found.and_then(|found| Some(found.seen.as_ptr().wrapping_add(found.offset(address as u64)?)));

@@ -7,7 +7,7 @@ use super::Double;
 use crate::copy::Direction;
 use crate::driver::{Copies, Event, Failure, FailureKind, Piece, Priority, Stream, Streams};
 
-/// How often an event says that it is not done.
+/// The number of queries that an event answers with "not done".
 const PATIENCE: u32 = 1;
 
 static DEFAULT: Stream = Stream::new(1);

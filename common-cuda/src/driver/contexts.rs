@@ -3,7 +3,7 @@
 use super::{ContextHandle, Failure};
 use crate::location::DeviceIndex;
 
-/// What [`Contexts::leave`] restores.
+/// The state that [`Contexts::leave`] restores.
 #[derive(Debug)]
 pub(crate) struct Entered {
     /// A context was made current.
@@ -23,7 +23,7 @@ pub(crate) trait Contexts {
     /// A number that no other context of the process has or had; fails for a context that is gone.
     fn context_id(&self, context: ContextHandle) -> Result<u64, Failure>;
 
-    /// Whether ids are never used again. Otherwise a context that is gone shows only when it is entered.
+    /// Checks whether ids are never used again. Otherwise only entering a context shows that it is gone.
     fn ids_are_unique(&self) -> bool {
         true
     }

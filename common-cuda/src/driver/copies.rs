@@ -25,7 +25,7 @@ impl Piece {
     }
 }
 
-/// Copies by the driver. For all: the context is current, both ranges stay valid, and nobody writes the source or
+/// Copies by the driver. For all: the context is current, both ranges stay valid, and nothing writes the source or
 /// touches the destination until the stream has done the copy.
 pub(crate) trait Copies {
     /// Copies `len` bytes in the order of a stream.
@@ -63,7 +63,7 @@ pub(crate) trait Copies {
     /// Sets bytes, in the order of the default stream.
     ///
     /// # Safety
-    /// The range is valid, and nobody else touches it until that stream has come so far.
+    /// The range is valid, and nothing else touches it until the stream has done this work.
     unsafe fn fill(&self, dst: *mut u8, byte: u8, len: usize) -> Result<(), Failure>;
 
     /// Registers host memory for every context: page-locked, and mapped for kernels. The context is current.
@@ -78,6 +78,6 @@ pub(crate) trait Copies {
     /// We have registered the range, and no device uses it.
     unsafe fn unregister_host(&self, address: *mut u8) -> Result<(), Failure>;
 
-    /// Where kernels find registered host memory.
+    /// Returns the device address of registered host memory.
     fn device_address(&self, host: *const u8) -> Result<u64, Failure>;
 }

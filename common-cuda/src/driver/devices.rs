@@ -1,4 +1,4 @@
-//! What a driver says about itself and its devices.
+//! A driver's description of itself and its devices.
 
 use std::path::PathBuf;
 
@@ -13,7 +13,7 @@ pub(crate) struct Library {
     pub(crate) path: PathBuf,
     /// The version of its interface, as people write it.
     pub(crate) version: String,
-    /// Whether it is a test double.
+    /// True for a test double.
     pub(crate) simulated: bool,
 }
 
@@ -23,7 +23,7 @@ pub(crate) struct Limits {
     pub(crate) multiprocessors: u32,
     /// The longest distance between rows that one call copies; 0 if the driver does not say.
     pub(crate) max_pitch: usize,
-    /// Whether streams write values of 64 bits, and not of 32 bits alone.
+    /// True if streams can write values of 64 bits, not only of 32 bits.
     pub(crate) wide_values: bool,
 }
 
@@ -41,7 +41,7 @@ pub(crate) trait DeviceInfo {
 
     fn device_facts(&self, device: DeviceIndex) -> Result<DeviceFacts, Failure>;
 
-    /// What is not known about a link is reported as absent.
+    /// Describes a link. Properties that the driver does not report count as absent.
     fn link(&self, from: DeviceIndex, to: DeviceIndex) -> Link;
 
     fn direct_support(&self, device: DeviceIndex) -> Result<DirectSupport, Failure>;

@@ -1,4 +1,4 @@
-//! How a vendor's driver is found.
+//! Discovery of a vendor's driver.
 
 use std::sync::atomic::AtomicBool;
 
@@ -13,7 +13,7 @@ pub(crate) trait Discovery: Send + Sync {
     /// The driver, if it is in the process. Loads nothing.
     fn driver(&self) -> Option<&'static dyn Driver>;
 
-    /// Whether a cheap look shows that there is no driver in the process.
+    /// Checks cheaply whether the process has no driver.
     #[inline]
     fn is_absent(&self) -> bool {
         false

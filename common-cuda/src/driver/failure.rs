@@ -11,7 +11,7 @@ pub(crate) struct Failure {
     pub(crate) code: c_int,
 }
 
-/// What a failure means to the caller.
+/// The meaning of a failure to the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FailureKind {
     /// The loaded library does not have the function.
@@ -21,7 +21,7 @@ pub(crate) enum FailureKind {
     /// The driver refuses an argument.
     InvalidValue,
     OutOfMemory,
-    /// Nobody has initialised the driver.
+    /// The driver is not initialised.
     NotInitialised,
     /// The driver is shutting down, with its process.
     Deinitialised,
@@ -57,17 +57,17 @@ impl Failure {
         Failure { call, kind, code: -4 }
     }
 
-    /// Whether this side of the driver has found it, so that no code of the vendor's describes it.
+    /// Checks whether this side of the driver found the failure, so that no vendor's code describes it.
     pub(crate) fn is_found_here(self) -> bool {
         self.code < 0
     }
 
-    /// Whether the same call will fail again on this machine.
+    /// Checks whether the same call will fail again on this machine.
     pub(crate) fn is_permanent(self) -> bool {
         matches!(self.kind, FailureKind::Missing | FailureKind::NotSupported | FailureKind::InvalidValue)
     }
 
-    /// Whether the context, or the whole driver, is gone: nothing is left to clean up in it.
+    /// Checks whether the context or the whole driver is gone. Then nothing is left to clean up in it.
     pub(crate) fn context_gone(self) -> bool {
         matches!(self.kind, FailureKind::Deinitialised | FailureKind::ContextDestroyed | FailureKind::InvalidHandle)
     }

@@ -13,7 +13,7 @@ macro_rules! owned {
                 $name(raw)
             }
 
-            /// What the vendor's library knows it by.
+            /// Returns the vendor library's own handle.
             #[inline]
             pub(crate) const fn raw(&self) -> usize {
                 self.0

@@ -1,4 +1,4 @@
-//! Whether this machine can have a vendor's device at all.
+//! The check whether this machine can have a vendor's device at all.
 //!
 //! A program may load its driver late. The check for a late driver costs each question about an address some 20 ns.
 //! Without a device the driver cannot allocate memory, so the question is one branch.
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A vendor's hardware.
 pub(crate) struct Hardware {
-    /// Whether a driver may appear in this process.
+    /// True if a driver may appear in this process.
     pub(crate) expected: AtomicBool,
     /// Files that the vendor's kernel module creates.
     files: &'static [&'static str],

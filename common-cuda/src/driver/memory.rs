@@ -5,11 +5,11 @@ use std::os::fd::OwnedFd;
 use super::{ContextHandle, Failure, Pool};
 use crate::location::{BufferKind, DeviceIndex, MemoryClass};
 
-/// What a driver knows about an address.
+/// The driver's knowledge about an address.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Attributes {
     pub(crate) class: MemoryClass,
-    /// None for memory of pools and of virtual memory management, which belong to no context.
+    /// `None` for memory of pools and of virtual memory management, which belongs to no context.
     pub(crate) context: Option<ContextHandle>,
     pub(crate) device: Option<DeviceIndex>,
     /// 0 if unknown.
@@ -47,13 +47,13 @@ pub(crate) trait Mapper: Send {
 
 /// An allocation that the CPU reaches; unmapped by dropping, with the context or after its end.
 pub(crate) trait View: Send {
-    /// Where its first byte is.
+    /// Returns the address of its first byte.
     fn address(&self) -> *mut u8;
 }
 
 /// Questions about addresses, and allocations.
 pub(crate) trait Memory {
-    /// What an address is. Any address may be asked about.
+    /// Returns the attributes of any address.
     fn attributes(&self, address: u64) -> Result<Attributes, Failure>;
 
     /// The id of the allocation at an address, never used again; none if the driver knows of none. Memory that is
@@ -63,10 +63,10 @@ pub(crate) trait Memory {
     /// First byte and length of the allocation, or of the mapping, around an address. The context is current.
     fn range(&self, address: u64) -> Result<(u64, usize), Failure>;
 
-    /// Whether the current context's device may read and write what lies at an address.
+    /// Checks whether the current context's device may read and write what lies at an address.
     fn is_accessible(&self, address: u64) -> bool;
 
-    /// Whether the driver lends the allocation around an address to other drivers; none if it does not say.
+    /// Checks whether the driver lends the allocation around an address to other drivers; `None` if it does not say.
     fn direct_capable(&self, _address: u64) -> Option<bool> {
         None
     }
@@ -86,7 +86,7 @@ pub(crate) trait Memory {
         Err(Failure::missing("dma_buf"))
     }
 
-    /// Whether dma-bufs of a device may be mapped by the CPU; else why not.
+    /// Checks whether the CPU may map dma-bufs of a device. The error is the reason.
     fn maps_dma_bufs(&self, _device: DeviceIndex) -> Result<(), String> {
         Err("the driver maps no dma-buf".to_owned())
     }
@@ -103,7 +103,7 @@ pub(crate) trait Memory {
     /// is current.
     ///
     /// # Safety
-    /// Nobody uses it any more.
+    /// The memory is no longer in use.
     unsafe fn free(&self, address: u64) -> Result<(), Failure>;
 
     /// Allocates memory of a kind for the program, in a device's primary context, which is current. `pool` makes the
@@ -119,10 +119,10 @@ pub(crate) trait Memory {
     /// Frees it. The same context is current.
     ///
     /// # Safety
-    /// Nobody uses it any more.
+    /// The memory is no longer in use.
     unsafe fn free_kind(&self, allocated: &Allocated) -> Result<(), Failure>;
 
-    /// What lengths of memory for [`map`](Self::map) are multiples of.
+    /// Returns the granularity of lengths for [`map`](Self::map).
     fn granularity(&self, _device: DeviceIndex) -> Result<usize, Failure> {
         Err(Failure::missing("granularity"))
     }
@@ -141,7 +141,7 @@ pub(crate) trait Memory {
     /// Gives back reserved addresses, of which the first `mapped` bytes have memory. Needs no current context.
     ///
     /// # Safety
-    /// Nobody uses the memory. The addresses came from `reserve`, or `mapped` and `reserved` bytes from
+    /// The memory is not in use. The addresses came from `reserve`, or `mapped` and `reserved` bytes from
     /// [`map_descriptors`](super::Sharing::map_descriptors).
     unsafe fn unmap(&self, _address: u64, _mapped: usize, _reserved: usize) -> Result<(), Failure> {
         Err(Failure::missing("unmap"))

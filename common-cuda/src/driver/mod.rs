@@ -80,7 +80,7 @@ pub(crate) trait Driver:
         }
     }
 
-    /// Whether an event of a context is done, asked with whatever context is current.
+    /// Checks whether an event of a context is done, asked with whatever context is current.
     fn is_done_anywhere(&self, context: ContextHandle, id: u64, event: &Event) -> Result<bool, Failure> {
         if self.context_id(context) != Ok(id) {
             return Err(Failure::CONTEXT_DESTROYED);

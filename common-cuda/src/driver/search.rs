@@ -15,7 +15,7 @@ use crate::loader::{LoadWatch, objects_loaded};
 /// Finds a library that the process has loaded, and loads none.
 const LOADED_ONLY: c_int = RTLD_NOW | RTLD_LOCAL | libc::RTLD_NOLOAD;
 
-/// What the search knows of a vendor.
+/// A vendor in the search for drivers.
 pub(crate) struct Vendor<D: 'static> {
     pub(crate) name: &'static str,
     /// The file name of the driver library.

@@ -32,7 +32,7 @@ pub(crate) trait Sharing {
     /// Closes it. The context in which it was opened is current.
     ///
     /// # Safety
-    /// Nobody uses the memory through this mapping.
+    /// The mapping is no longer in use.
     unsafe fn close_handle(&self, _address: u64) -> Result<(), Failure> {
         Err(Failure::missing("close_handle"))
     }

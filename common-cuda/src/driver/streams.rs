@@ -2,7 +2,7 @@
 
 use super::{Event, Failure, Stream};
 
-/// How urgently a stream's kernels get room on the device.
+/// The priority of a stream's kernels on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Priority {
     Normal,
@@ -16,7 +16,7 @@ pub(crate) struct Value {
     pub(crate) address: u64,
     /// The value; its lower half for a word of 32 bits.
     pub(crate) bits: u64,
-    /// Whether the word has 64 bits, not 32.
+    /// True for a word of 64 bits, false for 32.
     pub(crate) wide: bool,
 }
 
@@ -28,7 +28,7 @@ pub(crate) trait Streams {
     /// The context is current, and nothing is in the stream.
     fn destroy_stream(&self, stream: Stream) -> Result<(), Failure>;
 
-    /// Whether everything in the stream is done. The context is current.
+    /// Checks whether everything in the stream is done. The context is current.
     fn is_idle(&self, stream: &Stream) -> Result<bool, Failure>;
 
     /// Waits until everything in the stream is done. The context is current.
@@ -42,7 +42,7 @@ pub(crate) trait Streams {
     /// Has the event follow what the stream holds now. The context is current.
     fn record(&self, event: &Event, stream: &Stream) -> Result<(), Failure>;
 
-    /// Whether what the event follows is done.
+    /// Checks whether what the event follows is done.
     fn is_done(&self, event: &Event) -> Result<bool, Failure>;
 
     /// Has the stream wait for the event. The context is current.
@@ -52,7 +52,7 @@ pub(crate) trait Streams {
     /// stream. The context is current.
     ///
     /// # Safety
-    /// Every word is valid, and nobody else uses it until it is written.
+    /// Every word is valid, and has no other user until it is written.
     unsafe fn write_values(&self, _stream: &Stream, _values: &[Value]) -> Result<(), Failure> {
         Err(Failure::missing("write_values"))
     }
@@ -60,11 +60,11 @@ pub(crate) trait Streams {
     /// The legacy default stream of the current context, which waits for all blocking streams of it.
     fn default_stream(&self) -> &Stream;
 
-    /// Whether the default stream of the current context can be used: not while a stream that synchronises with it
-    /// captures, in any thread. To record in it would invalidate that capture.
+    /// Checks whether the default stream of the current context can be used. While any thread captures a stream that
+    /// synchronises with it, its use would invalidate that capture.
     fn default_stream_is_usable(&self) -> Result<bool, Failure>;
 
-    /// Whether everything in the default stream is done; none where a capture forbids to ask. The context is current.
+    /// Checks whether the default stream is idle; `None` if a capture forbids the query. The context is current.
     fn default_stream_is_idle(&self) -> Result<Option<bool>, Failure> {
         if self.default_stream_is_usable()? { self.is_idle(self.default_stream()).map(Some) } else { Ok(None) }
     }
@@ -89,7 +89,7 @@ pub(crate) trait Streams {
         Ok(recorded)
     }
 
-    /// Whether [`refuse_capture`](Self::refuse_capture) needs an event of the current context.
+    /// Checks whether [`refuse_capture`](Self::refuse_capture) needs an event of the current context.
     fn capture_test_needs_event(&self) -> bool {
         false
     }

@@ -41,13 +41,13 @@ pub(super) struct Known {
     /// Itself, or those of a run in the order of their addresses, each of which ends where the next begins.
     pub(super) pieces: Vec<Piece>,
     pub(super) at: Location,
-    /// None: it cannot be had.
+    /// `None` if the memory cannot be exported.
     pub(super) exported: Option<Exported>,
     pub(super) told: AHashSet<u32>,
     pub(super) used: u64,
 }
 
-/// What the driver has an id for.
+/// A part that has an id in the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Piece {
     pub(super) base: u64,
@@ -120,7 +120,7 @@ impl Exports {
         known.exported
     }
 
-    /// What `peer` gets that asks for a descriptor of something it was told of.
+    /// Answers a peer that asks for a descriptor of an exported allocation.
     pub fn answer(&self, wanted: &Wanted, peer: u32) -> Answer {
         let Some(platform) = self.devices.platform() else { return Answer::Gone };
         let (at, exported, pieces) = {
@@ -155,8 +155,8 @@ impl Exports {
         self.state.lock().gone.get(&peer)?.front().copied()
     }
 
-    /// Looks which allocations are no more, and has each process hear of those that it was told of, by `say(peer, id)`.
-    /// What cannot be said now stays for the next time.
+    /// Finds allocations that were freed, and tells each process that knows of them by `say(peer, id)`. If `say`
+    /// returns false, the next call tries again.
     pub fn tell_gone(&self, mut say: impl FnMut(u32, u64) -> bool) {
         let mut state = self.state.lock();
         if let Some(platform) = self.devices.platform() {
@@ -181,7 +181,7 @@ impl Exports {
 }
 
 impl Known {
-    /// None for memory of a kind that has no export.
+    /// Exports an allocation. Returns `None` for memory of a kind that has no export.
     #[cold]
     fn new(platform: &Platform, at: &Location, address: *const u8, buffer_id: u64) -> Option<Known> {
         let exported = match platform.export(at, address, buffer_id) {

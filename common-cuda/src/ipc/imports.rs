@@ -30,14 +30,14 @@ pub struct Imports {
     most_bytes: u64,
     at_once: u64,
     state: Mutex<State>,
-    /// Something of somebody's has been refused, perhaps so often that no more is opened: else nobody needs to look.
+    /// True once any mapping was refused. Until then `failures` need not be read.
     troubled: AtomicBool,
 }
 
 #[derive(Default)]
 struct State {
     slots: AHashMap<Key, Slot>,
-    /// Of each peer and kind that was met, in a row.
+    /// Consecutive failures for each peer and kind.
     failures: AHashMap<(u32, ExportKind), u32>,
     uses: u64,
 }
@@ -84,8 +84,8 @@ impl Imports {
     /// Maps the allocation that `peer` named into the context of `into`, for a copy of `len` bytes, unless that is
     /// done or does not pay yet.
     ///
-    /// What the driver refuses is warned of once for each cause. To open can take milliseconds; other callers do not
-    /// wait meanwhile.
+    /// A refusal by the driver is logged as a warning, once for each cause. Opening can take milliseconds. Other
+    /// callers do not wait meanwhile.
     ///
     /// # Errors
     /// The context of `into` is gone.
@@ -133,7 +133,7 @@ impl Imports {
             }
             match state.slots.get_mut(&key).filter(|slot| slot.is_of(exported)) {
                 None if len < self.at_once => {
-                    // What it displaces is gone, or the peer could not have allocated it there.
+                    // A displaced allocation is gone. Otherwise the peer could not have allocated the new one there.
                     closed = state.remove(|other, slot| slot.is_displaced(other, peer, exported) && *other != key);
                     state.insert(key, exported, Found::Met);
                     let more = state.shrink(self.most, self.most_bytes);
@@ -240,7 +240,7 @@ impl Imports {
         reach
     }
 
-    /// Whether nothing of this kind of a peer's can be mapped.
+    /// Checks whether no memory of this kind from a peer can be mapped.
     #[inline]
     pub fn refuses(&self, peer: u32, kind: ExportKind) -> bool {
         self.troubled.load(Ordering::Relaxed) && self.has_refused(peer, kind)
@@ -251,7 +251,7 @@ impl Imports {
         self.state.lock().failures.get(&(peer, kind)).is_some_and(|&failures| failures >= PATIENCE)
     }
 
-    /// Whether nothing of a peer's can be mapped, of the kinds that were met so far.
+    /// Checks whether no memory of a peer can be mapped, of the kinds met so far.
     #[inline]
     pub fn given_up(&self, peer: u32) -> bool {
         self.troubled.load(Ordering::Relaxed) && self.has_given_up(peer)
@@ -280,7 +280,7 @@ impl Imports {
         drop(closed);
     }
 
-    /// How many mappings are kept, and their bytes.
+    /// Returns the number of kept mappings, and their bytes.
     pub fn open(&self) -> (usize, u64) {
         let state = self.state.lock();
         let open = state.slots.values().filter(|slot| matches!(slot.found, Found::Open(_)));
@@ -289,13 +289,13 @@ impl Imports {
 }
 
 impl Slot {
-    /// Whether it is of this very allocation.
+    /// Checks whether it maps this very allocation.
     fn is_of(&self, exported: &Exported) -> bool {
         (self.base, self.len, self.device) == (exported.base, exported.len, exported.device)
     }
 
-    /// Whether this memory of `other`, if it is the peer's, cannot be there where that is which was exported. Runs overlap
-    /// with each other and with single pieces, and are told to be no more.
+    /// Checks whether this memory of `other`, if it is the peer's, cannot exist beside the exported one. Runs may
+    /// overlap with each other and with single pieces: their owner reports their end.
     fn is_displaced(&self, other: &Key, peer: u32, exported: &Exported) -> bool {
         let end = |base: u64, len: u64| base.saturating_add(len);
         let overlaps = self.device == exported.device
@@ -340,7 +340,7 @@ impl State {
                 return taken;
             }
             let uses = self.uses;
-            // When exactly it was, nobody has noted: just before what was used last.
+            // The exact time of use is not recorded. Sort it just before the mapping that was used last.
             for slot in self.slots.values_mut() {
                 if matches!(&slot.found, Found::Open(open) if open.used.swap(false, Ordering::Relaxed)) {
                     slot.used = slot.used.max(uses.saturating_sub(1));

@@ -1,4 +1,4 @@
-//! What comes of a look at memory of peers.
+//! The result of reaching for a peer's memory.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use super::Wanted;
 use crate::platform::Mapping;
 
-/// Whether an allocation of a peer can be reached.
+/// Tells whether an allocation of a peer can be reached.
 #[derive(Debug)]
 pub enum Reach {
     /// It is mapped.
@@ -39,7 +39,7 @@ pub struct Mapped {
 }
 
 impl Mapped {
-    /// Where the allocation's byte `offset` is, for the copies of this process's devices.
+    /// Returns the address of the allocation's byte `offset` for copies by this process's devices.
     pub fn address(&self, offset: u64) -> *mut u8 {
         self.open.mapping.address().wrapping_add(offset as usize)
     }
@@ -51,7 +51,7 @@ pub struct WasMapped {
 }
 
 impl Mapped {
-    /// To find it again without a look-up.
+    /// Returns a reference that finds the mapping again without a look-up.
     pub fn remember(&self) -> WasMapped {
         WasMapped { open: Arc::downgrade(&self.open) }
     }

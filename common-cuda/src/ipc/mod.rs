@@ -30,7 +30,7 @@ pub use mapped::{Mapped, Reach, WasMapped};
 
 use crate::exported::{Exported, Given};
 
-/// What its owner is asked for a descriptor of: an export, as it was told.
+/// A request for the descriptor of an export, as the owner described it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wanted {
     /// Its [`buffer_id`](Exported::buffer_id).
@@ -49,7 +49,7 @@ impl Wanted {
     }
 }
 
-/// What the owner says to that.
+/// The owner's answer.
 #[derive(Debug)]
 pub enum Answer {
     /// Here it is, piece by piece. Closed once the memory is mapped.
@@ -65,7 +65,7 @@ pub const MOST_PIECES: usize = 64;
 
 /// The numbers of runs have this bit, which no driver's ids come to.
 const RUN: u64 = 1 << 63;
-/// Whether a [`buffer_id`](Exported::buffer_id) is the number of a run.
+/// Checks whether a [`buffer_id`](Exported::buffer_id) is the number of a run.
 fn is_run(buffer_id: u64) -> bool {
     buffer_id & RUN != 0
 }

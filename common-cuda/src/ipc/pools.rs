@@ -70,7 +70,7 @@ impl State {
         }
     }
 
-    /// What a process gets that asks for a pool.
+    /// Answers a peer that asks for a pool.
     pub(super) fn give_pool(&self, number: u64, peer: u32) -> Answer {
         let Some(pool) = self.pools.get(&number).filter(|pool| pool.told.contains(&peer)) else { return Answer::Gone };
         match pool.descriptor.try_clone() {

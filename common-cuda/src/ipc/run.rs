@@ -60,13 +60,13 @@ impl State {
         known.exported.map(|exported| exported.buffer_id)
     }
 
-    /// Whether these were not to be had before.
+    /// Checks whether an export of these pieces has failed before.
     fn is_refused(&self, pieces: &[Piece]) -> bool {
         self.known.values().any(|known| known.exported.is_none() && known.pieces == pieces)
     }
 }
 
-/// What the addresses lie in, side by side.
+/// Lists the adjacent pieces that the addresses lie in.
 fn pieces(platform: &Platform, at: &Location, addresses: &Range<u64>) -> Option<Vec<Piece>> {
     let (mut pieces, mut next) = (Vec::new(), addresses.start);
     while next < addresses.end {

@@ -71,8 +71,8 @@ impl Words {
         self.line.push_back((job.place, job.number));
     }
 
-    /// Whether the first job that has not ended has waited so long for room on the device. Those behind it wait for its
-    /// end, which says nothing about room.
+    /// Checks whether the first job that has not ended has waited that long for room on the device. Jobs behind it wait
+    /// for its end, whether or not there is room.
     pub(super) fn stalled(&mut self, patience: Duration) -> bool {
         self.advance();
         let waits = self.line.front().is_some_and(|&(place, number)| !self.says(place, STARTED, number));
@@ -94,7 +94,7 @@ impl Words {
         unsafe { &*self.word(place, word) }.load(Ordering::SeqCst) == number
     }
 
-    /// Of a job that has ended, or was never launched.
+    /// Takes back the words of a job that has ended, or was never launched.
     pub(super) fn give_back(&mut self, job: Job) {
         self.free.push(job.place);
     }
@@ -108,7 +108,7 @@ impl Words {
 /// A job that was launched, or is about to be.
 pub(super) struct Job {
     words: *mut AtomicU32,
-    /// Where the device finds them.
+    /// The device address of the words.
     device: u64,
     place: usize,
     number: u32,
@@ -123,12 +123,12 @@ impl Job {
         unsafe { &*self.words.add(word) }.load(Ordering::SeqCst) == self.number
     }
 
-    /// Whether it will not touch anything any more. If it was not revoked, all has been copied.
+    /// Checks whether it no longer touches any memory. If it was not revoked, everything is copied.
     pub(super) fn ended(&self) -> bool {
         self.says(ENDED)
     }
 
-    /// Whether it has not found room on its device yet.
+    /// Checks whether it still waits for room on its device.
     pub(super) fn waits(&self) -> bool {
         !self.says(STARTED)
     }
@@ -140,7 +140,7 @@ impl Job {
         fence(Ordering::SeqCst);
     }
 
-    /// Of a revoked job: whether it does not copy, nor will.
+    /// Checks whether a revoked job neither copies nor will copy.
     pub(super) fn quiet(&self) -> bool {
         self.waits() || self.ended()
     }
@@ -149,7 +149,7 @@ impl Job {
 /// Threads of a block of every kernel that runs as a job.
 pub(super) const THREADS: u32 = 512;
 
-/// What a kernel is told of its job: where the words are, the number and the place.
+/// The kernel's description of its job: the address of the words, the number and the place.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(super) struct Name {

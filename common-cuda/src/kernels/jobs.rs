@@ -64,13 +64,13 @@ impl Jobs {
         }
     }
 
-    /// Whether there are none.
+    /// Checks whether there are none.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.launched.is_none()
     }
 
-    /// Whether none of them touches anything any more.
+    /// Checks whether none of them touches memory any more.
     pub(crate) fn look(&mut self, context: &Context, kernels: &Kernels) -> Result<bool, Failure> {
         let revoked = self.revoked;
         for job in self.running.extract_if(.., |job| if revoked { job.quiet() } else { job.ended() }) {
@@ -88,7 +88,7 @@ impl Jobs {
         Ok(false)
     }
 
-    /// Whether one has waited for room for too long.
+    /// Checks whether one has waited for room for too long.
     pub(crate) fn are_late(&self, kernels: &Kernels, patience: Duration) -> bool {
         let late = self.launched.is_some_and(|launched| launched.elapsed() > patience);
         late && !self.revoked && self.running.iter().any(Job::waits) && kernels.stalled(patience)
@@ -105,7 +105,7 @@ impl Jobs {
     /// Revokes them and waits until they touch nothing: what failed must leave the memory to its owner.
     pub(crate) fn withdraw(&mut self, context: &Context, kernels: &Kernels) {
         self.revoke();
-        // Where the driver says that they failed, no more signs of them come.
+        // Jobs that failed, as the driver reports, give no more signs.
         while let Ok(false) = self.look(context, kernels) {
             std::thread::yield_now();
         }

@@ -1,4 +1,4 @@
-//! What the kernels are told, as kernels/copy.cu declares it.
+//! The kernels' arguments, as kernels/copy.cu declares them.
 
 use std::ffi::c_void;
 
@@ -114,7 +114,7 @@ fn width(to: (u64, Strided), from: (u64, Strided), len: u64) -> u64 {
     1 << bits.trailing_zeros()
 }
 
-/// Which kernel.
+/// A kernel of the module.
 #[derive(Clone, Copy)]
 pub(super) enum Kernel {
     Pieces,

@@ -21,7 +21,7 @@ const LOOKS: u32 = 16;
 pub(crate) struct Kernels {
     context: Arc<Context>,
     default_stream: Arc<DefaultStream>,
-    /// Whether there are to be any.
+    /// True if kernels are to be loaded.
     wanted: bool,
     state: Mutex<State>,
     /// Chances to load that are let pass.
@@ -43,8 +43,8 @@ enum State {
 struct Loaded {
     module: Module,
     functions: [Function; NAMES.len()],
-    /// Of its own, so that no copy waits behind a job that does not start; of high priority, so that jobs get the room
-    /// that other kernels leave.
+    /// A separate stream, so that no copy waits behind a job that does not start. It has high priority, so that jobs
+    /// get the room that other kernels leave.
     stream: Stream,
     multiprocessors: u32,
     words: Words,
@@ -65,13 +65,13 @@ impl Kernels {
     }
 
     /// Loads them unless that was tried, if the device is free, or the default stream has just been found `idle`.
-    /// Whether they are loaded now and were not before. The context is current.
+    /// Returns true if they are loaded now and were not before. The context is current.
     #[inline]
     pub(crate) fn load(&self, idle: bool) -> bool {
         self.wanted && !self.tried() && self.look_and_load(idle)
     }
 
-    /// Whether they are loaded, or never will be.
+    /// Checks whether they are loaded, or never will be.
     pub(crate) fn tried(&self) -> bool {
         self.pass.load(Ordering::Relaxed) == u32::MAX
     }
@@ -107,7 +107,7 @@ impl Kernels {
             }
             Err(failure) => {
                 let (call, reason) = (failure.call, driver.reason(failure));
-                log::info!("copies are left to copy engines, as kernels cannot be loaded: {call}: {reason}");
+                log::info!("kernels cannot be loaded, copy engines make all copies: {call}: {reason}");
                 State::Off
             }
         };
@@ -115,7 +115,7 @@ impl Kernels {
         matches!(*state, State::Loaded(_))
     }
 
-    /// Whether a job launched now would run, as far as can be seen. Asks nobody.
+    /// Checks whether a job launched now would probably run. Makes no driver call.
     pub(crate) fn ready(&self) -> bool {
         if self.pass.load(Ordering::Relaxed) != u32::MAX {
             return false;
@@ -126,7 +126,7 @@ impl Kernels {
         }
     }
 
-    /// Whether none will ever run.
+    /// Checks whether none will ever run.
     pub(crate) fn are_off(&self) -> bool {
         match &*self.state.lock() {
             State::Off => true,
@@ -163,7 +163,7 @@ impl Kernels {
         Ok(None)
     }
 
-    /// Whether the first job of the stream has waited so long for room on the device.
+    /// Checks whether the first job of the stream has waited that long for room on the device.
     pub(super) fn stalled(&self, patience: Duration) -> bool {
         match &mut *self.state.lock() {
             State::Loaded(loaded) => loaded.words.stalled(patience),
@@ -171,7 +171,7 @@ impl Kernels {
         }
     }
 
-    /// Whether something has gone wrong with the jobs of the stream. The context is current.
+    /// Checks whether something has gone wrong with the jobs of the stream. The context is current.
     pub(super) fn check(&self) -> Result<(), Failure> {
         let State::Loaded(loaded) = &*self.state.lock() else { return Ok(()) };
         self.context.driver.is_idle(&loaded.stream).map(|_| ())
@@ -189,7 +189,7 @@ impl Drop for Kernels {
     /// Nothing is in their stream but revoked jobs.
     fn drop(&mut self) {
         let State::Loaded(loaded) = std::mem::replace(self.state.get_mut(), State::Off) else { return };
-        // What a context that is gone had went with it.
+        // A context that is gone has released its objects.
         if let Ok(_scope) = self.context.enter() {
             loaded.destroy(self.context.driver);
         }
@@ -238,7 +238,7 @@ impl Loaded {
         Ok(())
     }
 
-    /// Whether its first jobs have run, and none that was revoked is in the stream.
+    /// Checks whether its first jobs have run, and none that was revoked is in the stream.
     fn ready(&mut self) -> bool {
         for jobs in [&mut self.first, &mut self.revoked] {
             for job in jobs.extract_if(.., |job| job.ended()) {

@@ -1,4 +1,4 @@
-//! What the kernel that packs and unpacks is told, as kernels/copy.cu declares it, and when it is worth its launch.
+//! The arguments of the kernel that packs and unpacks, as in kernels/copy.cu, and when it is worth its launch.
 
 use std::time::Duration;
 
@@ -67,7 +67,7 @@ impl Packed {
         (position, len, packed): (u64, u64, u64),
         unpack: bool,
     ) -> Option<Packed> {
-        // What threads count within their part.
+        // The largest count of a thread within its part.
         const FURTHEST: u64 = 1 << 31;
         let end = position.checked_add(len).filter(|_| len < FURTHEST)?;
         let start = Packed { packed, first: position, end, unpack: unpack.into(), ..Packed::NOTHING };
@@ -126,10 +126,9 @@ impl Packed {
     }
 }
 
-/// Whether a kernel that takes so much longer than a copy by a copy engine packs faster, by what was measured of the
-/// device.
+/// Checks, by the device's measurements, whether a kernel with this extra latency packs faster than copy engines.
 ///
-/// Where nothing was, by what holds for an H200: the driver takes 1.5 us for each call, and a 2-D copy to host memory
+/// Without measurement the figures of an H200 hold: a driver call takes 1.5 us, and a 2-D copy to host memory
 /// 337 us for 262,144 rows of 8 bytes, but no less than the link for its bytes.
 pub(crate) fn is_worth_a_launch(
     work: EngineWork,

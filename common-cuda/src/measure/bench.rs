@@ -16,7 +16,7 @@ use crate::location::DeviceIndex;
 /// After so much of the thread's own time nothing more is begun. Time in which other programs have the processor does not
 /// count: on a busy machine a measurement takes longer, and gives figures all the same.
 const LIMIT: Duration = Duration::from_millis(250);
-/// What takes so much of the thread's own time, as for [`LIMIT`], waits for something.
+/// A task that takes this much of the thread's own time waits for something, as for [`LIMIT`].
 const LATE: Duration = Duration::from_millis(100);
 
 /// Why there is no figure.
@@ -39,7 +39,7 @@ impl From<Failure> for Ended {
 pub(super) struct Bench<'w> {
     pub(super) workspace: &'w Workspace,
     device: DeviceIndex,
-    /// None only while it is dropped.
+    /// `None` only during the drop.
     stream: Option<Stream>,
     begun: Duration,
     halt: &'w Halt,
@@ -57,7 +57,7 @@ impl<'w> Bench<'w> {
         self.stream.as_ref().ok_or(Failure::missing("new_stream"))
     }
 
-    /// What a row becomes without a figure.
+    /// Returns the state of a row without a figure.
     pub(super) fn row<T>(&self, ended: Ended) -> Known<T> {
         match ended {
             Ended::Refused(failure) if failure.is_permanent() => {
@@ -93,7 +93,7 @@ impl<'w> Bench<'w> {
     /// The shortest time that a kernel takes for copies.
     pub(super) fn kernel(&self, times: usize, copies: &[Piece]) -> Result<Duration, Ended> {
         let Workspace { context, kernels, default_stream, .. } = self.workspace;
-        // To load them waits for kernels that fill the device, of which one may wait for a message.
+        // Loading waits for kernels that fill the device, and such a kernel may wait for a message.
         if !kernels.tried() && default_stream.is_quiet()? {
             self.workspace.load_kernels(true);
         }
@@ -212,7 +212,7 @@ pub(super) struct Lent<'b, 'w> {
 impl Drop for Lent<'_, '_> {
     fn drop(&mut self) {
         if !self.bench.is_over() {
-            log::debug!("a copy that was to be measured has not ended; its memory is left to it");
+            log::debug!("a measured copy has not ended; its memory is not freed");
             return;
         }
         let driver = self.bench.workspace.context.driver;
@@ -247,7 +247,7 @@ impl Wait {
         Wait { begun: Instant::now(), own: own_time() }
     }
 
-    /// Whether it has taken [`LATE`] of the thread's own time, which is a system call to ask.
+    /// Checks whether it has taken [`LATE`] of the thread's own time. This is a system call.
     fn is_late(&self) -> bool {
         self.begun.elapsed() > LATE && own_time().saturating_sub(self.own) > LATE
     }

@@ -21,7 +21,7 @@ impl Halt {
         self.changed.notify_all();
     }
 
-    /// Whether all of the pause passed without it being asked.
+    /// Pauses. Returns true if no halt was requested meanwhile.
     pub(super) fn pause(&self, pause: Duration) -> bool {
         let mut halted = self.halted.lock();
         self.changed.wait_while_for(&mut halted, |halted| !*halted, pause);

@@ -1,10 +1,10 @@
-//! What figures of a device hold for: the driver, the device and its place, and which others it reaches how.
+//! The key of a device's figures: the driver, the device and its place, and its links to other devices.
 
 use crate::costs::text::Key;
 use crate::driver::{Driver, Failure};
 use crate::location::DeviceIndex;
 
-/// What figures of a device hold for now. Fails for a device that has no identity, as on drivers before 11.4.
+/// Returns the present key of a device. Fails for a device without identity, as on drivers before 11.4.
 pub(super) fn of(driver: &dyn Driver, device: DeviceIndex) -> Result<Key, Failure> {
     let uuid = driver.uuid(device)?;
     let facts = driver.device_facts(device)?;

@@ -28,7 +28,7 @@ use crate::costs::{CostOrigin, CostReport, Costs, DeviceCosts};
 use crate::driver::Driver;
 use crate::location::DeviceIndex;
 
-/// How long the default stream is asked whether it is idle, and other processes may measure, before this one leaves it.
+/// The time to wait for an idle default stream and for measurements by other processes before this process gives up.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// From one question to the next at first, then twice as long each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
@@ -38,7 +38,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 pub(crate) struct Keeper {
     pub(crate) costs: Arc<Costs>,
     source: CostSource,
-    /// None if costs are kept nowhere.
+    /// `None` if costs are not kept.
     folder: Option<Folder>,
     /// The parameter names it.
     folder_named: bool,
@@ -105,7 +105,7 @@ impl Keeper {
         let thread = std::thread::Builder::new().name("cableway-costs".to_owned());
         match cableway_base::without_signals(|| thread.spawn(run)) {
             Ok(thread) => self.threads.lock().push((std::process::id(), thread)),
-            Err(error) => log::info!("what copies cost is not measured: no thread: {error}"),
+            Err(error) => log::info!("the costs of copies are not measured: no thread: {error}"),
         }
     }
 
@@ -133,7 +133,7 @@ impl Keeper {
             }
             Err(reason) => CostOrigin::Default(reason.to_owned()),
         };
-        // What this process found to be refused it knows alone.
+        // Only this process knows which operations were refused here.
         CostReport { device, origin, costs: self.costs.of(device).cloned().unwrap_or_default() }
     }
 
@@ -160,7 +160,7 @@ impl Drop for Keeper {
     }
 }
 
-/// Whether nothing is left to measure.
+/// Checks whether nothing is left to measure.
 fn is_all(key: &Key, costs: &DeviceCosts, kernels: bool) -> bool {
     let DeviceCosts { to_host, from_host, within, call, rows_per_second, several, kernel, peers } = costs;
     let alone = to_host.is_settled()
@@ -174,7 +174,7 @@ fn is_all(key: &Key, costs: &DeviceCosts, kernels: bool) -> bool {
     alone && (many || key.peers.is_empty()) && key.peers.iter().all(|(uuid, _)| settled(*uuid))
 }
 
-/// What the thread does.
+/// The work of the thread.
 struct Work {
     /// A primary one, and what keeps it there.
     queue: Arc<CopyQueue>,
@@ -186,7 +186,7 @@ struct Work {
 }
 
 impl Work {
-    /// What is known of the device in the end; none if nothing new is.
+    /// Returns the final costs of the device; `None` if there are no new ones.
     fn come_to_know(&self, halt: &Halt) -> Option<DeviceCosts> {
         let begun = Instant::now();
         let mut pause = FIRST_PAUSE;
@@ -195,7 +195,7 @@ impl Work {
                 Ok(Some(costs)) => return Some(costs),
                 Ok(None) => {}
                 Err(reason) => {
-                    log::info!("what copies by device {} cost is not measured: {reason}", self.device.0);
+                    log::info!("the costs of copies by device {} are not measured: {reason}", self.device.0);
                     return None;
                 }
             }
@@ -204,11 +204,11 @@ impl Work {
             }
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
-        log::info!("device {} had no moment to measure what its copies cost", self.device.0);
+        log::info!("device {} was never idle, so the costs of its copies are not measured", self.device.0);
         None
     }
 
-    /// None if it is to be tried again.
+    /// Returns `None` if it is to be tried again.
     fn try_once(&self, halt: &Halt) -> Result<Option<DeviceCosts>, String> {
         if !self.is_quiet()? {
             return Ok(None);
@@ -227,19 +227,18 @@ impl Work {
         if costs == before {
             return Err("nothing could be measured".to_owned());
         }
-        log::debug!("device {}: what copies cost was measured in {took:?}", self.device.0);
+        log::debug!("device {}: the costs of copies were measured in {took:?}", self.device.0);
         let figures = costs.figures();
         if figures != before {
             let content = Content { measured: text::measured(SystemTime::now(), took), costs: figures };
             if let Err(error) = self.folder.write(&lock, &self.key, &content) {
-                log::info!("what copies by device {} cost is not kept: {}", self.device.0, refused(error));
+                log::info!("the costs of copies by device {} are not kept: {}", self.device.0, refused(error));
             }
         }
         Ok(Some(costs))
     }
 
-    /// Whether the default stream has nothing to do, as far as it may be asked: not while a stream that synchronises with
-    /// it captures.
+    /// Checks whether the default stream is idle. Returns false while a stream that synchronises with it captures.
     fn is_quiet(&self) -> Result<bool, String> {
         let workspace = &self.queue.workspace;
         let quiet = workspace.context.enter().and_then(|_scope| workspace.default_stream.is_quiet());

@@ -28,7 +28,7 @@ const ROWS: usize = 4096;
 const ROW: usize = 8;
 const ROW_DISTANCE: usize = 32;
 
-/// What was known of the device, and what could be measured besides.
+/// Measures the rows that are not known yet and can be measured.
 pub(super) fn measure(
     workspace: &Workspace,
     device: DeviceIndex,
@@ -56,7 +56,7 @@ pub(super) fn measure(
     costs
 }
 
-/// What measures rows.
+/// Measures rows.
 struct Rows<'b, 'c> {
     bench: &'b Bench<'c>,
     /// Memory of the device.
@@ -150,7 +150,7 @@ impl Rows<'_, '_> {
         pieces.iter().try_for_each(|piece| unsafe { issue(context, piece, direction, stream) })
     }
 
-    /// What copies to a place from another cost, each of which has so many bytes.
+    /// Measures the cost of copies of so many bytes from one address to another.
     fn cost(&self, ends: (u64, u64), bytes: usize) -> Result<CopyCost, Ended> {
         line((FEW, self.copy(ends, FEW, FEW_TIMES)?), (bytes, self.copy(ends, bytes, MANY_TIMES)?))
     }
@@ -170,7 +170,7 @@ fn pieces((to, from): (u64, u64), count: usize, bytes: usize) -> Vec<Piece> {
     (0..count).map(piece).collect()
 }
 
-/// What each copy more takes of [`TOGETHER`].
+/// Returns the time of each further copy among [`TOGETHER`].
 fn each_more(one: Duration, all: Duration) -> Result<Duration, Ended> {
     let more = all.saturating_sub(one) / (TOGETHER as u32 - 1);
     if more.is_zero() { Err(Ended::Senseless) } else { Ok(more) }

@@ -11,7 +11,7 @@ use range_alloc::RangeAllocator;
 use crate::driver::{Driver, Failure};
 use crate::location::DeviceIndex;
 
-/// What parts are multiples of: more than kernels need, and few enough to keep account of.
+/// The granularity of parts. Kernels need less, and the list of parts stays short.
 const UNIT: usize = 4096;
 
 /// Reserved addresses and the memory there.
@@ -25,7 +25,7 @@ pub(super) struct Arena {
     granularity: usize,
     /// By which the first piece of memory is known again.
     id: Option<u64>,
-    /// Of the whole, in bytes from the first.
+    /// Free ranges, as offsets in bytes.
     free: RangeAllocator<usize>,
 }
 
@@ -44,7 +44,7 @@ impl Arena {
         Ok(Arena { driver, device, base, reserved, mapped: 0, granularity, id: None, free })
     }
 
-    /// So many bytes; none if there is no room.
+    /// Takes so many bytes; `None` if there is no room.
     pub(super) fn take(&mut self, len: usize) -> Result<Option<Part>, Failure> {
         let Ok(part) = self.free.allocate_range(len.max(1).next_multiple_of(UNIT)) else { return Ok(None) };
         match self.grow(part.end) {
@@ -77,7 +77,7 @@ impl Arena {
         self.base + part.start as u64
     }
 
-    /// Whether its memory is there still, whatever became of the context in which it was of use.
+    /// Checks whether its memory still exists, whatever became of the context that used it.
     pub(super) fn lives(&self) -> bool {
         self.mapped == 0 || self.driver.buffer_id(self.base) == self.id
     }
@@ -85,7 +85,7 @@ impl Arena {
     /// Releases memory and addresses, unless the context's end has released them. Needs no current context.
     ///
     /// # Safety
-    /// Nobody uses any part.
+    /// No part is in use.
     pub(super) unsafe fn unmap(self) {
         if !self.lives() {
             return;

@@ -63,7 +63,7 @@ impl HostPool {
             let mapping = state.kept.swap_remove(index);
             return Some(HostMemory { mapping: Some(mapping), shared: self.shared.clone() });
         }
-        // What is kept in other sizes makes room first.
+        // Memory kept in other sizes is released first.
         while state.mapped.saturating_add(rounded) > shared.limit {
             let mapping = state.kept.pop()?;
             state.mapped -= mapping.len;
@@ -87,7 +87,7 @@ impl std::fmt::Debug for HostPool {
 
 /// Memory out of a [`HostPool`], to which it goes back when dropped.
 pub struct HostMemory {
-    /// None only while it is dropped.
+    /// `None` only during the drop.
     mapping: Option<Mapping>,
     shared: Arc<Shared>,
 }
@@ -121,7 +121,7 @@ impl Drop for HostMemory {
 }
 
 struct Mapping {
-    /// None only while it is dropped: the registration must end before the mapping does.
+    /// `None` only during the drop. The registration must end before the mapping does.
     registration: Option<HostRegistration>,
     address: NonNull<u8>,
     len: usize,

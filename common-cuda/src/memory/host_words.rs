@@ -10,7 +10,7 @@ use crate::driver::{Driver, Failure, FailureKind};
 pub(crate) struct HostWords {
     memory: *mut c_void,
     len: usize,
-    /// Where the device finds it.
+    /// The device address.
     device: u64,
 }
 
@@ -20,7 +20,7 @@ unsafe impl Send for HostWords {}
 unsafe impl Sync for HostWords {}
 
 impl HostWords {
-    /// So many bytes, aligned to a page. The context is current.
+    /// Makes so many bytes, aligned to a page. The context is current.
     pub(crate) fn new(driver: &dyn Driver, len: usize) -> Result<HostWords, Failure> {
         let memory = anonymous::map(len, libc::MAP_POPULATE);
         let memory = memory.map_err(|_| Failure::found("mmap", FailureKind::OutOfMemory))?.as_ptr().cast();

@@ -20,7 +20,7 @@ pub(crate) struct ListMemory {
     default_stream: Arc<DefaultStream>,
     /// Bytes at most.
     limit: usize,
-    /// None until it is of use.
+    /// `None` until its first use.
     arena: Mutex<Option<Arena>>,
     uploads: Mutex<Uploads>,
 }
@@ -29,7 +29,7 @@ pub(crate) struct ListMemory {
 #[derive(Default)]
 struct Uploads {
     stream: Option<Stream>,
-    /// Those that nobody uses.
+    /// Events that are not in use.
     events: Vec<Event>,
 }
 
@@ -38,8 +38,8 @@ impl ListMemory {
         ListMemory { context, default_stream, limit, arena: Mutex::default(), uploads: Mutex::default() }
     }
 
-    /// So many bytes and their address; none while there is no room, or while the default stream has work to do: to map
-    /// memory is not free of charge for it. The context is current.
+    /// Takes so many bytes, and returns them with their address. Returns `None` if there is no room, or while the
+    /// default stream has work to do, which mapping memory would delay. The context is current.
     fn take(&self, len: usize) -> Result<Option<(Part, u64)>, Failure> {
         if self.limit == 0 || self.default_stream.is_idle()? != Some(true) {
             return Ok(None);
@@ -80,7 +80,7 @@ impl ListMemory {
         };
         // SAFETY: the caller's promise.
         let begun = unsafe { driver.copy(to, from, len, stream) }.and_then(|()| {
-            // What fails behind the copy leaves it under way, and the memory is about to be another's.
+            // A failure here leaves the copy under way, and its memory is about to be used again.
             driver.record(&event, stream).inspect_err(|_| {
                 let _ = driver.synchronise(stream);
             })
@@ -119,7 +119,7 @@ impl Drop for ListMemory {
 /// A list's copies in device memory.
 #[derive(Default)]
 pub(crate) struct Copies {
-    /// How often kernels were given the list where it is.
+    /// The number of kernels that read the list in host memory.
     uses: AtomicU32,
     made: Mutex<Vec<OnDevice>>,
 }
@@ -134,10 +134,10 @@ struct OnDevice {
 }
 
 impl Copies {
-    /// Where kernels in a context read the list of `len` bytes at `entries`, other than where it is. The copy is made when
-    /// it is used again, and if it cannot be then, later: each time it was used twice as often.
+    /// Returns the device address of a copy of the list of `len` bytes at `entries`, if there is one. The second use of
+    /// the list makes the copy. If that fails, a later use tries again, after twice as many uses each time.
     ///
-    /// The list stays as it is, and there, as long as this does.
+    /// The list neither changes nor moves during the life of `self`.
     pub(crate) fn address(&self, memory: &Arc<ListMemory>, entries: *mut u8, len: usize) -> Option<u64> {
         let mut made = self.made.lock();
         made.retain(|copy| copy.memory.context.alive());

@@ -62,7 +62,7 @@ impl Registrations {
         self.settle_slowly(context);
     }
 
-    /// Whether the driver has all of a range registered by us at present.
+    /// Checks whether a whole range is registered with the driver by Cableway at present.
     pub(crate) fn holds(&self, address: usize, len: usize) -> bool {
         let inner = self.inner.lock();
         let holds = |range: &Range| {
@@ -150,7 +150,7 @@ pub struct HostRegistration {
 }
 
 impl HostRegistration {
-    /// Whether the driver has the range registered at present, by us.
+    /// Checks whether the range is registered with the driver by Cableway at present.
     pub fn registered(&self) -> bool {
         self.ranges.iter().any(Registered::is_registered)
     }

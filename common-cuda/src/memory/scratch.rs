@@ -44,7 +44,7 @@ impl ScratchMemory {
         std::ptr::with_exposed_provenance_mut(self.address as usize)
     }
 
-    /// Whether its context has not gone, which takes memory along.
+    /// Checks whether its context still exists. A destroyed context takes its memory along.
     pub(crate) fn lives(&self) -> bool {
         self.context.alive() && self.context.driver.buffer_id(self.address) == Some(self.id)
     }

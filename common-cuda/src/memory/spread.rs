@@ -1,4 +1,4 @@
-//! Where the bytes of a message in blocks are: at regular distances, or where a list has them, which a kernel reads.
+//! The layout of a message in blocks that a kernel reads: at regular distances, or given by a list.
 
 use std::sync::Arc;
 
@@ -45,19 +45,19 @@ impl Spread {
 /// A stretch of a message's packed bytes to be moved between the user's device memory and other memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Packing<'s> {
-    /// What the blocks are relative to.
+    /// The base address of the blocks.
     pub user: *mut u8,
     /// The message's blocks.
     pub spread: &'s Spread,
     /// The stretch's first packed byte; the message has `len` bytes from there on at least.
     pub position: u64,
-    /// Where it is, or belongs, in one run: in host memory, or on a device where the batch is one between devices.
+    /// The packed bytes: in host memory, or on a device if the batch is one between devices.
     pub packed: *mut u8,
     /// Bytes.
     pub len: u64,
-    /// Whether it goes into the blocks.
+    /// True to unpack into the blocks.
     pub unpack: bool,
-    /// Whether copy engines do it block by block where no kernel can, which takes ever so many calls.
+    /// True if copy engines do it block by block, with very many calls, when no kernel can.
     pub by_engines: bool,
 }
 
@@ -130,7 +130,7 @@ impl BlockList {
         Some(BlockList { inner: Arc::new(inner) })
     }
 
-    /// How many blocks it has; not 0.
+    /// Counts its blocks; not 0.
     pub fn blocks(&self) -> u64 {
         u64::from(self.inner.blocks)
     }
@@ -140,7 +140,7 @@ impl BlockList {
         self.inner.size
     }
 
-    /// What all offsets from the lowest block and all lengths are multiples of: a power of two, 16 at most.
+    /// Returns the common divisor of all offsets from the lowest block and all lengths: a power of two, 16 at most.
     pub(crate) fn unit(&self) -> u32 {
         self.inner.unit
     }
@@ -155,7 +155,7 @@ impl BlockList {
         self.inner.uniform
     }
 
-    /// Where its entries are.
+    /// Returns the address of its entries.
     pub(crate) fn entries(&self) -> *mut u8 {
         self.inner.memory.address()
     }
@@ -165,7 +165,7 @@ impl BlockList {
         (self.inner.blocks as usize + 1) * size_of::<Entry>()
     }
 
-    /// Where kernels in a context read its entries, other than in host memory; none if there alone.
+    /// Returns the address of its entries for kernels in a context; `None` if they are in host memory only.
     pub(crate) fn on_device(&self, memory: &Arc<ListMemory>) -> Option<u64> {
         self.inner.copies.address(memory, self.entries(), self.bytes())
     }
@@ -176,7 +176,7 @@ impl BlockList {
         unsafe { self.inner.memory.address().cast::<Entry>().add(index).read() }
     }
 
-    /// Where the byte at a packed position is, and how many bytes from there on are of the same block.
+    /// Returns the offset of the byte at a packed position, and the number of bytes left in its block.
     fn find(&self, position: u64, extent: i64) -> (i64, u64) {
         let inner = &*self.inner;
         let (element, within) = (position / inner.size, position % inner.size);

@@ -1,4 +1,4 @@
-//! What a pointer is, as the driver knows it.
+//! Classification of pointers by the driver.
 
 use super::contexts::Contexts;
 use crate::driver::{Failure, FailureKind};
@@ -18,7 +18,7 @@ pub(super) fn classify(contexts: &Contexts, address: *const u8) -> Location {
 fn ask(contexts: &Contexts, address: *const u8) -> Location {
     let found = match contexts.driver.attributes(address as u64) {
         Ok(found) => found,
-        // Nobody has initialised the driver, or the process is at its end: no device memory exists.
+        // The driver is not initialised, or the process is ending: no device memory exists.
         Err(Failure { kind: FailureKind::NotInitialised | FailureKind::Deinitialised, .. }) => return Location::HOST,
         Err(failure) => return unknown(contexts, address, failure),
     };
@@ -47,7 +47,7 @@ fn ask(contexts: &Contexts, address: *const u8) -> Location {
 /// CPU unless the CPU can.
 fn unknown(contexts: &Contexts, address: *const u8, failure: Failure) -> Location {
     cableway_base::warn_once(&format!("device/classify/{}", failure.code), || {
-        format!("the device driver does not tell what memory is: {}", contexts.driver.reason(failure))
+        format!("the device driver cannot classify memory: {}", contexts.driver.reason(failure))
     });
     if readable_by_cpu(address) {
         return Location::HOST;
@@ -55,7 +55,7 @@ fn unknown(contexts: &Contexts, address: *const u8, failure: Failure) -> Locatio
     Location { class: MemoryClass::Device, device: None, context: 0, buffer_id: 0 }
 }
 
-/// Whether a byte can be read without a fault: the kernel tries.
+/// Checks whether a byte can be read without a fault. The kernel tries to read it.
 fn readable_by_cpu(address: *const u8) -> bool {
     let mut byte = 0_u8;
     let local = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };

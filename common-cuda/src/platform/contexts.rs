@@ -17,9 +17,9 @@ use crate::settings::Settings;
 
 /// Of an address, which piece it is in: drivers map as much at a time.
 const PIECE_SHIFT: u32 = 21;
-/// How many pieces of the address space are known to have device memory.
+/// The number of pieces of the address space that are known to have device memory.
 const PIECES: usize = 64;
-/// How many allocations a context is known by.
+/// The number of allocations by which a context is known.
 const ALLOCATIONS: usize = 16;
 
 /// All of them, with what is known of device memory.
@@ -124,7 +124,7 @@ impl Contexts {
         Ok(id)
     }
 
-    /// Whether device memory was found near an address before, so that an id may be all that has to be asked for.
+    /// Checks whether device memory was found near an address before. Then the query of an id may suffice.
     pub(super) fn is_near_known(&self, address: *const u8) -> bool {
         let piece = address as u64 >> PIECE_SHIFT;
         self.pieces[piece as usize % PIECES].load(Ordering::Relaxed) == piece
@@ -152,7 +152,7 @@ impl Contexts {
     fn add(&self, handle: ContextHandle, id: u64) {
         let mut known = self.known.write();
         // One handle, another id: the old context is gone, and everything in it. Of others that are gone, too, what we have
-        // that outlives them is let go of: memory of lists, and what is mapped.
+        // that outlives them is released: memory of lists, and mappings.
         known.retain(|known| {
             let context = known.context();
             (!context.has_handle(handle) || context.id == id) && context.alive()

@@ -1,4 +1,4 @@
-//! What network devices need of device memory, and what other processes do.
+//! Exports of device memory to network devices and to other processes.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -42,8 +42,8 @@ impl Platform {
         self.within(at, object, |driver| driver.synchronise_operations(address as u64))
     }
 
-    /// What another process needs to map the allocation around an address, whose id is given. Of memory of a pool, in the
-    /// place of that one's number, the driver's handle of it, which another pool may have had and may get.
+    /// Exports the allocation of this id around an address. For memory of a pool, the export has the driver's handle of
+    /// the pool in the place of the pool's number. The driver may use that handle for other pools at other times.
     pub(crate) fn export(&self, at: &Location, address: *const u8, buffer_id: u64) -> Result<Exported, NoExport> {
         let device = at.device.ok_or(NoExport::Kind)?;
         let object = || format!("the allocation around {address:p} on device {}", device.0);

@@ -1,4 +1,4 @@
-//! Whether kernels had better do a message's work, and can.
+//! The decision whether kernels can do a message's work, and do it faster.
 
 use super::Platform;
 use crate::copy::EngineWork;

@@ -25,7 +25,7 @@ enum Mapped {
     /// before it reports the end of the message: the owner may then free the allocation, and the driver requires that
     /// each importer has freed it first. Freeing such memory neither waits nor orders anything.
     Pool {
-        /// None only while it is dropped.
+        /// `None` only during the drop.
         pool: Option<Pool>,
         /// By their owner's ids. Locked while one is imported or freed, so that none is imported twice at a time.
         in_use: Mutex<AHashMap<u64, InUse>>,
@@ -67,8 +67,8 @@ impl Mapping {
         std::ptr::with_exposed_provenance_mut(address as usize)
     }
 
-    /// If it is a pool, what was exported that is allocated in it. Its owner may free that when the last of these is
-    /// dropped.
+    /// Maps an exported allocation within this pool. Its owner may free the allocation when the last of these mappings
+    /// is dropped.
     pub(crate) fn within(self: Arc<Self>, exported: &Exported) -> Result<Arc<Mapping>, DeviceError> {
         let object = || format!("{} bytes of a memory pool of another process", exported.len);
         let refused = |call, reason: &str| DeviceError { call, object: object(), reason: reason.to_owned() };
@@ -106,7 +106,7 @@ impl Mapping {
             return;
         }
         let Some(InUse { address, id, .. }) = in_use.remove(&buffer_id) else { return };
-        // Where the context is gone, the device may have been reset, and the address be another's.
+        // If the context is gone, the device may have been reset, and the address may belong to another allocation.
         let Some(_scope) = calls(&self.context) else { return };
         if id.is_some() && self.context.driver.buffer_id(address) == id {
             free(self.context.driver, address);
@@ -209,13 +209,13 @@ fn import_pointer(driver: &dyn Driver, pool: &Pool, exported: &Exported) -> Resu
     Err(Failure::found("import_pointer", FailureKind::InvalidValue))
 }
 
-/// Whether so many bytes are at an address, as far as the driver tells.
+/// Checks whether there are that many bytes at an address, as the driver reports.
 fn holds(driver: &dyn Driver, address: u64, len: u64) -> bool {
     let Ok((base, mapped)) = driver.range(address) else { return true };
     base.saturating_add(mapped as u64) >= address.saturating_add(len)
 }
 
-/// A scope in which to let go of something, in the context or, if that is gone, in none.
+/// Enters the context to release an object, or no context if that one is gone.
 fn calls(context: &Context) -> Option<Scope> {
     match context.enter() {
         Ok(scope) => Some(scope),
@@ -230,6 +230,6 @@ fn free(driver: &dyn Driver, address: u64) {
     match unsafe { driver.free(address) } {
         Ok(()) => {}
         Err(failure) if failure.context_gone() => {}
-        Err(failure) => log::debug!("letting go of memory of another process's pool: {}", driver.reason(failure)),
+        Err(failure) => log::debug!("releasing memory of another process's pool: {}", driver.reason(failure)),
     }
 }

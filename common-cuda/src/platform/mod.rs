@@ -39,7 +39,7 @@ pub(crate) struct Platform {
     #[cfg(not(any(feature = "cuda", feature = "double", test)))]
     _never: std::convert::Infallible,
     discovery: Box<dyn Discovery>,
-    /// What is kept per context, once there is a driver.
+    /// The state of each context, once there is a driver.
     contexts: OnceLock<Contexts>,
     registrations: Arc<Registrations>,
     primaries: Primaries,
@@ -71,12 +71,12 @@ impl Platform {
         self.discovery.expected()
     }
 
-    /// Whether a driver is in the process.
+    /// Checks whether a driver is in the process.
     pub(crate) fn present(&self) -> bool {
         self.discovery.driver().is_some()
     }
 
-    /// Whether it costs next to nothing to tell that there is no driver, so that all memory is host memory.
+    /// Checks, at almost no cost, whether there is no driver, so that all memory is host memory.
     #[inline]
     pub(crate) fn is_absent(&self) -> bool {
         self.discovery.is_absent()
@@ -184,7 +184,7 @@ impl Platform {
         self.primaries.of(driver, device).map_err(|failure| driver.error(failure, object()))
     }
 
-    /// What the driver says about itself and its devices.
+    /// Returns the facts about the driver and its devices.
     pub(crate) fn facts(&self) -> Result<Facts, DeviceError> {
         let driver = self.driver("facts", "the driver")?;
         let library = driver.library();
@@ -203,7 +203,7 @@ impl Platform {
         Ok(Facts { path, version, simulated, devices, links: links.collect() })
     }
 
-    /// What copies cost, as far as that was measured.
+    /// Returns the measured costs of copies.
     pub(crate) fn costs(&self) -> &Arc<Costs> {
         &self.keeper.costs
     }
@@ -241,7 +241,7 @@ fn context_is_gone(at: &Location) -> DeviceError {
 
 impl Drop for Platform {
     fn drop(&mut self) {
-        // What it measures in is let go of below.
+        // Its measurements use objects that are released below.
         self.keeper.stop();
     }
 }

@@ -7,7 +7,7 @@ use crate::location::Location;
 use crate::order;
 
 impl Platform {
-    /// What is over once the work is that the default stream of `at`'s context holds now; none if that is now.
+    /// Begins an operation that ends with the present work of the default stream of `at`; `None` if that has ended.
     pub(crate) fn default_stream(&self, at: &Location) -> Result<Option<Box<Operation>>, DeviceError> {
         if !self.order.is_ordered() {
             return Ok(None);
@@ -15,7 +15,7 @@ impl Platform {
         self.queue_to_enter(at)?.after_default_stream()
     }
 
-    /// Whether the work that the default stream of `at`'s context held at a moment is known to be done.
+    /// Checks whether the work that the default stream of `at`'s context held at a moment is known to be done.
     pub(crate) fn settled_since(&self, at: &Location, moment: u64) -> bool {
         if !self.order.is_ordered() {
             return true;
