@@ -1,4 +1,4 @@
-//! Allocations as they are named to other processes.
+//! Descriptions of allocations for other processes.
 
 use std::os::fd::OwnedFd;
 
@@ -10,29 +10,29 @@ use crate::error::DeviceError;
 pub enum ExportKind {
     /// By a handle that any process of the user may open: `cudaMalloc`'s memory.
     Legacy = 1,
-    /// By file descriptors, for which the owner is asked: memory of `cuMemCreate` that was made to be shared so. One, or
-    /// one for each piece of a run.
+    /// By file descriptors that the owner sends on request: memory of `cuMemCreate` that was made to be shared so.
+    /// There is one descriptor, or one for each piece of a run.
     Descriptor = 2,
-    /// Memory of a pool that was made to be shared so: the pool by a file descriptor, for which the owner is asked, what is
-    /// allocated in it by a handle.
+    /// Memory of a pool that was made to be shared so: the pool by a file descriptor that the owner sends on request,
+    /// the allocation by a handle.
     Pool = 3,
 }
 
 impl ExportKind {
-    /// The kind of this number; none if there is none.
+    /// Returns the kind of this number; `None` if there is none.
     pub fn from_number(number: u8) -> Option<ExportKind> {
         [ExportKind::Legacy, ExportKind::Descriptor, ExportKind::Pool].into_iter().find(|kind| *kind as u8 == number)
     }
 }
 
-/// An allocation as its owner names it to other processes.
+/// An allocation as its owner describes it to other processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exported {
     /// The way to pass it on.
     pub kind: ExportKind,
-    /// The device that it lies on: the UUID, a MIG instance's own.
+    /// The UUID of its device, or of the MIG instance.
     pub device: [u8; 16],
-    /// Its first byte's address in the owner's process, which tells nothing but where an offset counts from.
+    /// The address of its first byte in the owner's process. It serves only as the base of offsets.
     pub base: u64,
     /// Bytes.
     pub len: u64,
@@ -40,7 +40,7 @@ pub struct Exported {
     pub buffer_id: u64,
     /// The driver's handle. It is zero for memory that is passed by descriptor.
     pub handle: [u8; 64],
-    /// The number of the pool that it is allocated in, below 2^48; 0 if it is of none.
+    /// The number of its pool, below 2^48; 0 outside pools.
     pub pool: u64,
 }
 
@@ -54,22 +54,22 @@ impl Exported {
     }
 }
 
-/// The numbers of pools have this bit, where they stand in the place of an id.
+/// This bit marks the number of a pool in the place of an id.
 pub(crate) const POOL: u64 = 1 << 62;
 
-/// Physical memory that its owner passes on.
+/// Physical memory that its owner shares.
 #[derive(Debug)]
 pub struct Given {
     /// The descriptor of the memory.
     pub descriptor: OwnedFd,
-    /// Bytes of it that are mapped.
+    /// The number of its mapped bytes.
     pub len: u64,
 }
 
 /// Why an allocation has no export.
 #[derive(Debug)]
 pub(crate) enum NoExport {
-    /// It is of a kind that the driver passes on in another way, or in none.
+    /// Its kind is shared in another way, or cannot be shared.
     Kind,
     /// The driver refused.
     Refused(DeviceError),

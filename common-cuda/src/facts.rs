@@ -39,7 +39,7 @@ pub struct DeviceFacts {
     pub compute_capability: (u32, u32),
     /// Its support of GPUDirect RDMA.
     pub direct: DirectSupport,
-    /// By what the processor maps its memory for small copies, as far as nothing refuses, or why it does not.
+    /// The mechanism by which the CPU maps its memory for small copies, or the reason why it does not.
     pub mapped: Result<String, String>,
 }
 

@@ -1,14 +1,14 @@
-//! Addresses that can be nothing but host memory, told without asking a driver.
+//! Addresses that are certainly host memory, found without a driver call.
 //!
-//! A driver takes 0.2 us and more to say that a pointer is none of its own, as long as a whole small message takes. A
-//! remembered answer is wrong as soon as the pages are unmapped and the driver maps device memory there. So nothing is
-//! remembered by default; what is told here follows from the process's state at the moment of the question:
+//! A driver takes 0.2 us or more to classify a pointer, as long as a whole small message takes. A remembered answer is
+//! wrong once the pages are unmapped and the driver maps device memory there. So nothing is remembered by default. The
+//! process's present state shows that these are host memory:
 //! - the part of the calling thread's stack that is in use,
-//! - the heap between where it began and the present break,
+//! - the heap from its beginning to the present break,
 //! - the main program's static data.
 //!
-//! Such memory may be registered with a driver, and then is [`Pinned`](crate::MemoryClass::Pinned) rather than host
-//! memory. For small messages the two are handled alike; larger ones are always asked about.
+//! Such memory may be registered with a driver. It is [`Pinned`](crate::MemoryClass::Pinned) then, not host memory.
+//! Small messages treat both alike. Larger buffers always cause a driver call.
 //!
 //! If every unmapping is reported (Open MPI's memory hooks), answers are remembered as well, for each thread by
 //! itself: no lock, and a report only counts up.
@@ -17,7 +17,7 @@ use std::cell::Cell;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-/// Buffers from this size on are asked about unless remembered: the time does not matter, and pinned is told apart.
+/// Larger buffers cause a driver call unless remembered. The call recognises pinned memory, and its time is negligible.
 const SMALL: usize = 16 << 10;
 
 /// Pages are at least this large, so that a page with a byte of host memory in it is host memory this far.
@@ -42,7 +42,7 @@ fn on_stack(address: usize, end: usize) -> bool {
         (bottom, top) = stack_bounds();
         BOUNDS.set((bottom, top));
     }
-    // A coroutine runs on a stack of its own: then `here` is not within this thread's, and nothing is certain.
+    // A coroutine has another stack. Then `here` is not within this thread's stack, and nothing is certain.
     (bottom..top).contains(&here) && here <= address && end <= top
 }
 
@@ -105,7 +105,7 @@ fn main_program_statics() -> (usize, usize) {
                 *found = (start, start + header.p_memsz as usize);
             }
         }
-        // The main program comes first, and is all that is wanted.
+        // The main program comes first. The others are not needed.
         1
     }
     let mut found = (0_usize, 0_usize);
@@ -116,7 +116,7 @@ fn main_program_statics() -> (usize, usize) {
 
 /// Set once every unmapping is reported.
 static REMEMBERING: AtomicBool = AtomicBool::new(false);
-/// Counts reports that may concern something remembered: what was remembered before the last is not believed.
+/// Counts reports that may concern remembered ranges. Ranges remembered before the last report are not valid.
 static EPOCH: AtomicU64 = AtomicU64::new(1);
 /// Everything that was ever remembered lies in `LOWEST..HIGHEST`.
 static LOWEST: AtomicUsize = AtomicUsize::new(usize::MAX);
@@ -159,7 +159,7 @@ pub(crate) fn begin_remembering() {
     REMEMBERING.store(true, Ordering::Relaxed);
 }
 
-/// To be taken before the driver is asked: an answer that an unmapping overtook is not remembered.
+/// Taken before the driver is asked, so that an answer is not remembered if an unmapping came in between.
 pub(crate) struct Asking {
     epoch: u64,
 }
@@ -169,18 +169,18 @@ impl Asking {
         Asking { epoch: EPOCH.load(Ordering::Acquire) }
     }
 
-    /// The driver said that the bytes, all of them in use by the caller, are host memory.
+    /// Remembers that the bytes, all of them in use by the caller, are host memory.
     pub(crate) fn found_host(self, address: usize, len: usize) {
         let Some(end) = address.checked_add(len).filter(|_| REMEMBERING.load(Ordering::Relaxed)) else { return };
         let (address, end) = (address & !(PAGE - 1), end.next_multiple_of(PAGE));
-        // Before it is remembered: a report that comes after must find it in here.
+        // Widen the bounds before remembering, so that a later report finds the range within them.
         LOWEST.fetch_min(address, Ordering::SeqCst);
         HIGHEST.fetch_max(end, Ordering::SeqCst);
         RECENT.with(|recent| recent.add(self.epoch, address, end));
     }
 }
 
-/// Pages are about to be unmapped. Allocates nothing, takes no lock.
+/// Reports that pages are about to be unmapped. Allocates nothing and takes no lock.
 pub(crate) fn forget(address: usize, len: usize) {
     let end = address.saturating_add(len);
     if address < HIGHEST.load(Ordering::SeqCst) && LOWEST.load(Ordering::SeqCst) < end {
@@ -203,7 +203,7 @@ mod tests {
         std::thread::spawn(|| {
             let local = [0_u8; 100];
             assert!(certain((&raw const local) as usize, 100));
-            // Beyond the frames in use lies nothing that a caller can own.
+            // Memory beyond the frames in use belongs to no caller.
             assert!(!certain((&raw const local) as usize - (64 << 10), 100));
         })
         .join()
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_forgotten_with_its_pages() {
+    fn unmapped_pages_are_forgotten() {
         let (address, len) = (0x10_0000_0800, 0x2000);
         Asking::begin().found_host(address, len);
         assert!(!certain(address, len), "nothing is remembered before it is asked for");

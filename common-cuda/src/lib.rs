@@ -1,4 +1,5 @@
-//! Device memory: what a pointer is, copies between device and host, host memory registered with the device's driver.
+//! Device memory: classification of pointers, copies between device and host, and host memory registered with the
+//! driver.
 //!
 //! Callers see [`Devices`], never a vendor. A vendor's driver is found at run time; without one every pointer is host
 //! memory and nothing here costs more than a branch.
@@ -14,7 +15,7 @@
 //! | one vendor's devices | `platform` |
 //! | measured costs of copies | `measure` |
 //! | copies and their mechanisms | `copies`; `kernels`, `copier`, `cpu_mapping` |
-//! | memory of our own, registered host memory | `memory` |
+//! | memory that Cableway allocates, registered host memory | `memory` |
 //! | order after the program's work | `order` |
 //! | contexts of the program | `context` |
 //! | vendors | `cuda`, `double` |

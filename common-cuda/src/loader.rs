@@ -1,9 +1,9 @@
 //! The check whether libraries were loaded since the last search that found no driver.
 //!
-//! The loader keeps the objects of a process in a list that debuggers walk (`link.h`), and appends what it loads. So the
-//! object that came last when the driver was looked for has none behind it as long as none was loaded, or while all
-//! that were loaded have gone again. That object must stay: it is marked as one that is never unloaded, once in the life
-//! of a process, so that a program which loads and unloads plugins is left alone otherwise.
+//! The loader keeps the objects of a process in a list that debuggers walk (`link.h`), and appends new objects. The
+//! search for a driver notes the last object. While no object follows it, none was loaded since, or all of those were
+//! unloaded. The noted object must not be unloaded. It is marked so, once in the life of a process. All other objects
+//! are left alone.
 
 use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
 use std::path::PathBuf;
@@ -23,7 +23,7 @@ struct Object {
 
 /// Watches for libraries that are loaded after a search found no driver of one vendor.
 pub(crate) struct LoadWatch {
-    /// The object that was the last one; null if that is not to be told from.
+    /// The last object; null if it is not known.
     last: AtomicPtr<Object>,
     /// A driver has been found.
     found: AtomicBool,
@@ -42,7 +42,7 @@ impl LoadWatch {
         !last.is_null() && unsafe { (*last).next.load(Ordering::Relaxed) }.is_null()
     }
 
-    /// Has [`no_driver`](Self::no_driver) answer from now on. `absent` looks whether the driver is missing.
+    /// Makes [`no_driver`](Self::no_driver) answer from now on. `absent` checks whether the driver is missing.
     pub(crate) fn watch(&self, absent: impl FnOnce() -> bool) {
         static LAST_ONE: OnceLock<Option<Kept>> = OnceLock::new();
         let Some(Kept(last)) = LAST_ONE.get_or_init(keep_last) else { return };
@@ -70,17 +70,17 @@ unsafe impl Send for Kept {}
 // SAFETY: as above.
 unsafe impl Sync for Kept {}
 
-/// Finds the object that was loaded last, and has it stay.
+/// Finds the object that was loaded last, and keeps it loaded.
 fn keep_last() -> Option<Kept> {
     // SAFETY: opens the main program, which is there already.
     let main = unsafe { libc::dlopen(std::ptr::null(), libc::RTLD_NOW) };
     let mut last = Last { first: object_of(main)?, last: std::ptr::null_mut(), name: CString::default() };
     // SAFETY: the callback matches, and its data outlives the call.
     unsafe { libc::dl_iterate_phdr(Some(walk), (&raw mut last).cast()) };
-    // Not by the path of a file that may have gone: it is a name that the loader knows it by.
+    // Use the loader's name, not the path of a file that may be gone.
     // SAFETY: a terminated name; nothing is loaded, so that no code runs.
     let handle = unsafe { libc::dlopen(last.name.as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD | libc::RTLD_NODELETE) };
-    // Another one of that name, or none, if it was unloaded meanwhile.
+    // This is another object of that name, or none, if the object was unloaded meanwhile.
     (object_of(handle)? == last.last).then_some(Kept(last.last))
 }
 
@@ -91,7 +91,7 @@ struct Last {
     name: CString,
 }
 
-/// Within a callback of the loader's, because the list does not change meanwhile.
+/// Runs in a callback of the loader, since the list does not change meanwhile.
 extern "C" fn walk(_: *mut libc::dl_phdr_info, _: usize, last: *mut c_void) -> c_int {
     // SAFETY: what `keep_last` passed.
     let last = unsafe { &mut *last.cast::<Last>() };
@@ -158,9 +158,9 @@ mod tests {
 
     /// Runs in a separate process, in which nothing else is loaded.
     #[test]
-    fn what_is_loaded_is_seen_until_it_has_gone() {
+    fn loaded_libraries_are_seen_until_unloaded() {
         if std::env::var_os(CHILD).is_none() {
-            let name = "loader::tests::what_is_loaded_is_seen_until_it_has_gone";
+            let name = "loader::tests::loaded_libraries_are_seen_until_unloaded";
             let mut child = std::process::Command::new(std::env::current_exe().unwrap());
             let output = child.args([name, "--exact"]).env(CHILD, "1").output().unwrap();
             assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));

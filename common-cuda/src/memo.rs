@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_found_is_of_its_number() {
+    fn entries_are_found_by_their_number() {
         let memo = Memo::default();
         assert_eq!(memo.get(0), None);
         memo.set(7, [1, 2]);

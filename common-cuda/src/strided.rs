@@ -1,4 +1,4 @@
-//! Bytes in blocks at regular distances: what a kernel copies without a list of the blocks.
+//! Bytes in blocks at regular distances, which a kernel copies without a list of the blocks.
 
 /// Dimensions of a [`Strided`].
 pub const MAX_STRIDED_DIMENSIONS: usize = 3;
@@ -21,7 +21,7 @@ impl Strided {
         Strided { offset: 0, block: len, dimensions: [(1, 0); MAX_STRIDED_DIMENSIONS] }
     }
 
-    /// Bytes of all blocks; none if there are none, or more than 64 bits count.
+    /// Returns the bytes of all blocks; `None` if there are none, or more than 64 bits count.
     pub fn size(&self) -> Option<u64> {
         let mut counts = self.dimensions.iter().map(|dimension| dimension.0);
         counts.try_fold(self.block, u64::checked_mul).filter(|size| *size != 0)
@@ -41,7 +41,7 @@ impl Strided {
         Some((i64::try_from(low).ok()?, u64::try_from(high - low).ok()?))
     }
 
-    /// The same without dimensions that repeat once, nor such as only continue another one.
+    /// Returns the same blocks without dimensions that repeat once or only continue another one.
     #[must_use]
     pub fn simplified(&self) -> Strided {
         let mut simple = Strided { dimensions: [(1, 0); MAX_STRIDED_DIMENSIONS], ..*self };
@@ -85,7 +85,7 @@ pub(crate) struct Rows {
     pub(crate) rows: usize,
 }
 
-/// The first `len` packed bytes of both sides as rows, for whom no kernel serves. Neither has fewer.
+/// Visits the first `len` packed bytes of both sides as rows for copy engines. Both sides have as many.
 pub(crate) fn rows(to: &Strided, from: &Strided, len: u64, each: impl FnMut(Rows)) {
     rows_from((to, 0), (from, 0), len, each);
 }
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_continues_is_one_dimension() {
+    fn continuing_dimensions_are_joined() {
         let dense = Strided { offset: 0, block: 4, dimensions: [(8, 4), (3, 64), (2, 192)] };
         assert_eq!(dense.simplified(), Strided { offset: 0, block: 32, dimensions: [(6, 64), (1, 0), (1, 0)] });
         assert_eq!(offsets(&dense), offsets(&dense.simplified()));

@@ -145,8 +145,8 @@ fn a_destroyed_context_is_survived() {
 }
 
 #[test]
-fn what_we_make_in_a_context_is_given_back() {
-    isolated("what_we_make_in_a_context_is_given_back", &[], || {
+fn objects_made_in_a_context_are_destroyed() {
+    isolated("objects_made_in_a_context_are_destroyed", &[], || {
         let (app, devices) = (app(), devices());
         app.use_device(0);
         let address = app.malloc(4096);

@@ -138,8 +138,8 @@ fn the_copier_moves_every_byte() {
 
 /// Leases so short that commands meet their ends.
 #[test]
-fn what_the_copier_leaves_is_copied_all_the_same() {
-    let test = "what_the_copier_leaves_is_copied_all_the_same";
+fn copies_refused_by_the_copier_are_still_made() {
+    let test = "copies_refused_by_the_copier_are_still_made";
     isolated_each(test, &[&[], &[]], |case| {
         let lease = ["device_copier_lease=20us", "device_copier_lease=300us"][case];
         let devices = devices_with(&[&COPIER[..], &[lease]].concat());

@@ -64,8 +64,8 @@ fn pageable_memory_both_ways() {
 }
 
 #[test]
-fn what_a_default_stream_held_is_known_to_be_done_once_it_was_asked() {
-    let test = "what_a_default_stream_held_is_known_to_be_done_once_it_was_asked";
+fn default_stream_work_is_known_to_be_done_after_a_query() {
+    let test = "default_stream_work_is_known_to_be_done_after_a_query";
     isolated(test, &[("SIM_CUDA_DELAY_US", "20000")], || {
         let devices = devices();
         let mut buffer = buffer(&devices, BufferKind::Device, 1 << 20);

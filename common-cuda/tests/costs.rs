@@ -163,8 +163,8 @@ fn the_file_decides_who_copies_unless_a_parameter_does() {
 }
 
 #[test]
-fn what_is_no_file_of_ours_is_measured_anew_with_one_warning() {
-    const TEST: &str = "what_is_no_file_of_ours_is_measured_anew_with_one_warning";
+fn unusable_cost_files_are_measured_again_with_one_warning() {
+    const TEST: &str = "unusable_cost_files_are_measured_again_with_one_warning";
     isolated(TEST, &[], || {
         let folder = Folder::new("broken");
         let path = changed(&folder, |text| text.replace("to_host ", "to_host -"));
@@ -188,8 +188,8 @@ fn what_is_no_file_of_ours_is_measured_anew_with_one_warning() {
 
 /// Whatever the driver refuses leaves estimates, and the next messages as they were.
 #[test]
-fn what_the_driver_refuses_keeps_its_estimate() {
-    const TEST: &str = "what_the_driver_refuses_keeps_its_estimate";
+fn refused_operations_keep_their_estimate() {
+    const TEST: &str = "refused_operations_keep_their_estimate";
     const CASES: [&[(&str, &str)]; 8] = [
         &[("SIM_CUDA_FAIL", "cuMemCreate:801")],
         &[("SIM_CUDA_FAIL", "cuMemCreate:2")],

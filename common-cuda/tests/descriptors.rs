@@ -53,7 +53,7 @@ fn only_what_was_told_is_given() {
 }
 
 #[test]
-fn who_was_told_hears_of_what_is_freed() {
+fn importers_are_told_of_freed_memory() {
     let sides = Sides::new();
     let (first, second) = (sides.buffer(BufferKind::Vmm, &[1; LEN]), sides.buffer(BufferKind::Device, &[1; LEN]));
     let ids = [&first, &second].map(|buffer| sides.export(buffer.as_device_ptr(), LEN).unwrap().buffer_id);
@@ -77,7 +77,7 @@ fn who_was_told_hears_of_what_is_freed() {
 }
 
 #[test]
-fn what_is_mapped_anew_at_its_address_is_never_taken_for_it() {
+fn memory_remapped_at_an_address_is_not_confused_with_the_old() {
     let (app, sides) = (app(), Sides::new());
     app.use_device(0);
     let into = sides.buffer(BufferKind::Device, &[0; 8]);
@@ -132,7 +132,7 @@ fn a_part_of_one_piece_is_exported_with_that_piece_alone() {
 }
 
 #[test]
-fn what_spans_several_pieces_is_mapped_side_by_side() {
+fn adjacent_pieces_are_mapped_side_by_side() {
     let sides = Sides::new();
     let bytes = pattern(5 * PIECE, 5);
     let mine = sides.buffer(BufferKind::VmmPieces, &bytes);
@@ -219,8 +219,8 @@ fn a_piece_that_is_mapped_anew_is_never_reached_by_an_old_run() {
 }
 
 #[test]
-fn what_cannot_be_a_run_has_no_export_and_says_so_once() {
-    isolated("what_cannot_be_a_run_has_no_export_and_says_so_once", &[], || {
+fn unexportable_runs_have_no_export_and_one_warning() {
+    isolated("unexportable_runs_have_no_export_and_one_warning", &[], || {
         let log = collect_log();
         let (app, sides) = (app(), Sides::new());
         app.use_device(0);
@@ -283,8 +283,8 @@ fn descriptors_are_as_many_as_before() {
 }
 
 #[test]
-fn what_the_driver_refuses_is_refused_with_one_warning() {
-    const TEST: &str = "what_the_driver_refuses_is_refused_with_one_warning";
+fn driver_refusals_cause_one_warning() {
+    const TEST: &str = "driver_refusals_cause_one_warning";
     if !on_simulated_driver(TEST) {
         return;
     }

@@ -32,7 +32,7 @@ fn an_allocation_is_known_by_what_no_other_has() {
 }
 
 #[test]
-fn what_a_driver_does_not_have_is_said() {
+fn missing_driver_functions_are_reported() {
     let devices = devices();
     let support = devices.direct_support(DeviceIndex(0)).unwrap();
     assert!(devices.direct_support(DeviceIndex(1000)).is_err());

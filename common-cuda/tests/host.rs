@@ -134,8 +134,8 @@ fn bounce_buffers_are_registered() {
 
 /// Each fault downgrades: the bytes arrive all the same.
 #[test]
-fn what_the_driver_refuses_is_done_without() {
-    let test = "what_the_driver_refuses_is_done_without";
+fn copies_succeed_without_refused_features() {
+    let test = "copies_succeed_without_refused_features";
     if !common::on_simulated_driver(test) {
         return;
     }
@@ -159,8 +159,8 @@ fn what_the_driver_refuses_is_done_without() {
 }
 
 #[test]
-fn what_cannot_be_done_without_is_an_error() {
-    let test = "what_cannot_be_done_without_is_an_error";
+fn failures_of_required_calls_are_errors() {
+    let test = "failures_of_required_calls_are_errors";
     if !common::on_simulated_driver(test) {
         return;
     }

@@ -144,14 +144,14 @@ fn mappings_are_bounded_and_go_with_their_peer() {
 
 /// What is in constant use is not closed for what is used now and then, also where nobody looks it up.
 #[test]
-fn what_is_used_again_without_a_look_up_stays() {
+fn mappings_used_without_a_look_up_stay() {
     let devices = devices();
     let mine = buffer(&devices, 0, BufferKind::Device, &pattern(LEN, 1));
     let Some(told) = told() else {
         let exports = Exports::new(&devices, 10);
         let others: Vec<_> = (2..6).map(|seed| buffer(&devices, 0, BufferKind::Device, &pattern(LEN, seed))).collect();
         let told: Vec<_> = [&mine].into_iter().chain(&others).map(|mine| export(&exports, mine, 1).unwrap()).collect();
-        return other_process("what_is_used_again_without_a_look_up_stays", &told);
+        return other_process("mappings_used_without_a_look_up_stay", &told);
     };
     let imports = imports(&devices, &["device_ipc_mappings=3", "device_ipc_open_size=1"]);
     let reach = |exported| match imports.reach(7, exported, &mine.location(), 8) {
@@ -172,7 +172,7 @@ fn what_is_used_again_without_a_look_up_stays() {
 }
 
 #[test]
-fn what_was_freed_is_told_and_never_taken_for_what_came_after() {
+fn freed_allocations_are_reported_and_not_confused_with_later_ones() {
     let devices = devices();
     let exports = Exports::new(&devices, 10);
     let mut old = Vec::new();
@@ -211,8 +211,8 @@ fn memory_without_a_handle_has_no_export() {
 }
 
 #[test]
-fn what_cannot_be_mapped_is_refused_with_one_warning_and_given_up() {
-    isolated("what_cannot_be_mapped_is_refused_with_one_warning_and_given_up", &[], || {
+fn unmappable_memory_is_refused_with_one_warning_and_given_up() {
+    isolated("unmappable_memory_is_refused_with_one_warning_and_given_up", &[], || {
         let log = collect_log();
         let devices = devices();
         let exports = Exports::new(&devices, 10);

@@ -172,8 +172,8 @@ fn a_list_that_finds_no_room_is_read_where_it_is() {
 
 /// Whatever their sizes were, what lists leave is room for others.
 #[test]
-fn what_small_lists_leave_serves_a_large_one() {
-    isolated_each("what_small_lists_leave_serves_a_large_one", &[&[]], |_| {
+fn memory_of_small_lists_serves_a_large_one() {
+    isolated_each("memory_of_small_lists_serves_a_large_one", &[&[]], |_| {
         let (devices, ends) = (devices_with(&[KERNEL_PATIENCE, "device_list_memory=2M"]), Ends::new());
         let small: Vec<_> = (0..8).map(|_| list_of_size(&devices, 256 << 10)).collect();
         let made = made(|| assert!(small.iter().all(|list| comes_there(&devices, list, &ends))));

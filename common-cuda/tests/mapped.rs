@@ -239,8 +239,8 @@ fn an_allocation_at_an_old_address_is_another() {
 }
 
 #[test]
-fn what_is_mapped_is_bounded_and_goes_with_its_memory() {
-    let test = "what_is_mapped_is_bounded_and_goes_with_its_memory";
+fn cpu_mappings_are_bounded_and_end_with_their_memory() {
+    let test = "cpu_mappings_are_bounded_and_end_with_their_memory";
     if !on_simulated_driver(test) {
         return;
     }

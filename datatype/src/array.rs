@@ -6,7 +6,7 @@ use crate::assembly::{Assembly, Repetition};
 use crate::datatype::Datatype;
 use crate::error::Error;
 
-/// Which dimension of an array varies fastest in memory.
+/// The dimension of an array that varies fastest in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ArrayOrder {
     /// The last, as in C.
@@ -15,7 +15,7 @@ pub enum ArrayOrder {
     Fortran,
 }
 
-/// How one dimension of an array is dealt out to the processes along it.
+/// The distribution of one dimension of an array over the processes along it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Distribution {
     /// Not at all: there is one process along this dimension.
@@ -190,7 +190,7 @@ impl Dealt {
     }
 }
 
-/// Where `rank` is in the grid.
+/// Returns the coordinates of `rank` in the grid.
 fn coordinates(processes: i64, rank: i64, grid: &[i64]) -> Result<Vec<i64>, Error> {
     let places = grid.iter().try_fold(1_i64, |places, &side| places.checked_mul(side).filter(|_| side > 0));
     if places != Some(processes) {

@@ -51,7 +51,7 @@ impl Bounds {
         }
     }
 
-    /// Whether every bound, and the distance between any two, fits in an `i64`.
+    /// Checks whether every bound, and the distance between any two, fits in an `i64`.
     pub(crate) fn fits(&self) -> bool {
         let points = [self.data.map(|d| d.0), self.data.map(|d| d.1), Some(self.lower()), Some(self.upper())];
         let low = points.iter().flatten().copied().min().unwrap_or(0);

@@ -24,7 +24,7 @@ struct Inner {
     name: Cow<'static, str>,
     size: u64,
     bounds: Bounds,
-    /// What the type's bytes are; none for a type without data.
+    /// The layout of the type's bytes; `None` for a type without data.
     pattern: Option<Placed>,
     layout: OnceLock<Layout>,
 }
@@ -56,7 +56,7 @@ impl Datatype {
         narrow(self.inner.bounds.upper())
     }
 
-    /// Where the data begins: the lowest offset of any byte. 0 for a type without data.
+    /// Returns the lowest offset of any byte of data; 0 for a type without data.
     pub fn true_lb(&self) -> i64 {
         narrow(self.inner.bounds.data.map_or(0, |(lower, _)| lower))
     }

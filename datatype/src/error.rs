@@ -11,7 +11,7 @@ pub enum Error {
         constructor: &'static str,
         /// Its argument.
         argument: &'static str,
-        /// What was given.
+        /// The value given.
         value: i64,
     },
     /// Arguments that describe the same blocks or dimensions differ in length.
@@ -31,7 +31,7 @@ pub enum Error {
     Overflow {
         /// The constructor.
         constructor: &'static str,
-        /// What grew too large.
+        /// The quantity that grew too large.
         quantity: &'static str,
     },
     /// One dimension of an array is impossible.
@@ -41,7 +41,7 @@ pub enum Error {
         constructor: &'static str,
         /// The dimension, counted from 0 in the order of the arguments.
         dimension: usize,
-        /// What is wrong with it.
+        /// The fault of the dimension.
         reason: String,
     },
     /// The process grid of a distributed array does not fit the group.

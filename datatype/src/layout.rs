@@ -1,4 +1,4 @@
-//! What communication needs to know of a datatype.
+//! The view of a datatype for communication.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -26,7 +26,7 @@ use crate::walk::{Block, Collect, Visitor, walk_node, walk_repeat};
 /// repetition; a regular sequence is a repetition; a repetition followed or preceded by one more of the same is a
 /// longer one.
 ///
-/// What a byte belongs to is no part of a layout: four `MPI_BYTE` equal one `MPI_INT`.
+/// The layout does not tell which element a byte belongs to: four `MPI_BYTE` equal one `MPI_INT`.
 #[derive(Clone)]
 pub struct Layout {
     inner: Arc<Inner>,
@@ -40,7 +40,7 @@ struct Inner {
     true_extent: u64,
     /// The element's size if it is one block, else 0: with `dense`, all that the contiguous path looks at.
     block: u64,
-    /// Whether elements follow each other without a gap.
+    /// True if elements follow each other without a gap.
     dense: bool,
     offset: i64,
     /// A message of n elements is `n * units` times `unit`, `stride` apart.
@@ -118,7 +118,7 @@ impl Layout {
         size.checked_mul(count).ok_or(Error::MessageTooLarge { count, size })
     }
 
-    /// Whether the data of `count` elements is one run of bytes; of none it is.
+    /// Checks whether the data of `count` elements is one run of bytes; of none it is.
     pub fn is_contiguous(&self, count: u64) -> bool {
         self.size() == 0 || count == 0 || self.contiguous_span(count).is_some()
     }
@@ -148,9 +148,10 @@ impl Layout {
         Some((i64::try_from(low).ok()?, u64::try_from(len).ok()?))
     }
 
-    /// Where the data of `count` elements at `base` lives: the range from its first to its last byte is looked at, not
-    /// `base`, which may be far from it (`MPI_BOTTOM`). A message without bytes is never queried. Where
-    /// [`in_one_allocation`](Self::in_one_allocation) says no, one answer is not enough, and the convertor finds more.
+    /// Classifies the data of `count` elements at `base`, by the range from its first to its last byte. `base` itself
+    /// may be far away (`MPI_BOTTOM`). A message without bytes causes no query. If
+    /// [`in_one_allocation`](Self::in_one_allocation) is false, one location is not enough, and the convertor finds
+    /// more.
     pub fn classify(&self, base: *const u8, count: u64, devices: &Devices) -> Location {
         match self.span(count) {
             Some((offset, len)) => {
@@ -160,9 +161,9 @@ impl Layout {
         }
     }
 
-    /// Whether the data of `count` elements at `base`, classified as `location`, certainly lies in one allocation, or
-    /// all of it in host memory. A type of absolute addresses (`base` is null, MPI's `MPI_BOTTOM`) may have its blocks
-    /// anywhere; of any other, the first and the last byte are looked at.
+    /// Checks whether the data of `count` elements at `base`, classified as `location`, certainly lies in one
+    /// allocation, or all of it in host memory. A type of absolute addresses (`base` is null, MPI's `MPI_BOTTOM`) may
+    /// have its blocks anywhere. For any other type the first and the last byte decide.
     pub fn in_one_allocation(&self, base: *const u8, count: u64, location: &Location, devices: &Devices) -> bool {
         if !devices.present() {
             return true;
@@ -173,7 +174,8 @@ impl Layout {
             && devices.one_allocation(location, address, usize::try_from(len).unwrap_or(usize::MAX))
     }
 
-    /// The blocks of `count` elements, in packing order, neighbours joined; none if they reach further than any buffer.
+    /// Returns the blocks of `count` elements in packing order, with neighbours joined. There are none if they reach
+    /// further than any buffer.
     pub fn blocks(&self, count: u64) -> Blocks<'_> {
         let end = self.span(count).map_or(0, |_| self.size().saturating_mul(count));
         Blocks { layout: self, count, position: 0, end, batch: Collect::new(BATCH), next: 0 }
@@ -197,8 +199,8 @@ impl Layout {
         }
     }
 
-    /// The data of `count` elements as blocks at regular distances, relative to the buffer's address; none if it is not
-    /// that, or has no byte.
+    /// Returns the data of `count` elements as blocks at regular distances, relative to the buffer's address. Returns
+    /// `None` for other data, or data without bytes.
     pub fn strided(&self, count: u64) -> Option<Strided> {
         let inner = &*self.inner;
         self.span(count)?;
@@ -217,7 +219,7 @@ impl Layout {
         strided.size().filter(|size| Some(*size) == self.size().checked_mul(count)).map(|_| strided)
     }
 
-    /// The data of `count` elements as a kernel takes it; none if it cannot be said so.
+    /// Returns the data of `count` elements in a form for kernels; `None` if there is none.
     pub(crate) fn spread(&self, count: u64, devices: &Devices) -> Option<Spread> {
         if let Some(strided) = self.strided(count) {
             return Some(Spread::Regular(strided));
@@ -306,7 +308,7 @@ pub struct Dimension {
     pub stride: i64,
 }
 
-/// How many blocks [`Blocks`] fetches at a time.
+/// The number of blocks that [`Blocks`] fetches at a time.
 const BATCH: usize = 64;
 
 /// Iterator over the blocks of a message; see [`Layout::blocks`].

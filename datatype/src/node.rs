@@ -41,9 +41,9 @@ pub(crate) struct List {
 /// A block of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Piece {
-    /// Where it is.
+    /// The offset of the block.
     pub(crate) offset: i64,
-    /// How many bytes of the list are packed before it.
+    /// The number of bytes of the list that are packed before it.
     pub(crate) start: u64,
 }
 
@@ -58,9 +58,9 @@ pub(crate) struct Sequence {
 /// A pattern within a sequence.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Part {
-    /// Where it is.
+    /// The offset of the pattern.
     pub(crate) offset: i64,
-    /// How many bytes of the sequence are packed before it.
+    /// The number of bytes of the sequence that are packed before it.
     pub(crate) start: u64,
     pub(crate) node: Node,
 }

@@ -103,7 +103,7 @@ fn joined(first: &Node, second: &Node, distance: i128) -> Option<Node> {
     }
 }
 
-/// Whether items `i` and `j` are the same step: the same pattern, as far from the item before.
+/// Checks whether items `i` and `j` are the same step: the same pattern, as far from the item before.
 fn same_step(items: &[Placed], i: usize, j: usize) -> bool {
     items[i].node == items[j].node && items[i].offset - items[i - 1].offset == items[j].offset - items[j - 1].offset
 }
@@ -163,7 +163,7 @@ fn fold(items: Vec<Placed>, period: usize) -> Vec<Placed> {
     folded
 }
 
-/// How often the first `period` items occur, one after the other, at a constant distance.
+/// Counts how often the first `period` items occur, one after the other, at a constant distance.
 fn repetitions(items: &[Placed], period: usize) -> usize {
     let Some(second) = items.get(period) else { return 1 };
     let stride = second.offset - items[0].offset;

@@ -7,8 +7,8 @@ use std::ops::{ControlFlow, Range};
 
 use crate::node::{List, Node, Part, Piece};
 
-/// What a walk calls. Whole repetitions and lists are handed over at once, for visitors that can do better than one
-/// block at a time. A visitor may break off.
+/// Receives the blocks of a walk. Whole repetitions and lists arrive at once, for visitors that can do better than one
+/// block at a time. A visitor may end the walk.
 pub(crate) trait Visitor {
     /// `len` adjacent bytes at `offset`.
     fn block(&mut self, offset: i64, len: u64) -> ControlFlow<()>;
@@ -135,7 +135,7 @@ fn walk_parts<V: Visitor + ?Sized>(parts: &[Part], offset: i64, range: Range<u64
 pub struct Block {
     /// Bytes from the buffer's address to the first.
     pub offset: i64,
-    /// How many.
+    /// The number of bytes.
     pub len: u64,
 }
 

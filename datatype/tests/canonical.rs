@@ -113,7 +113,7 @@ fn a_million_blocks_agree_where_the_rules_say_so() -> Result<(), Error> {
 }
 
 #[test]
-fn what_has_no_gap_is_one_block() -> Result<(), Error> {
+fn data_without_gaps_is_one_block() -> Result<(), Error> {
     let layouts = [
         Datatype::contiguous(24, &int())?,
         Datatype::vector(4, 6, 6, &int())?,

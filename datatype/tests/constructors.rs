@@ -37,7 +37,7 @@ fn negative_counts() {
 }
 
 #[test]
-fn what_does_not_fit_in_64_bits() -> Result<(), Error> {
+fn sizes_beyond_64_bits_are_errors() -> Result<(), Error> {
     let max = i64::MAX;
     assert!(overflow(Datatype::contiguous(max, &int())));
     assert!(overflow(Datatype::vector(2, 1, max, &int())));

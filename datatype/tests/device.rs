@@ -237,7 +237,7 @@ fn completions_end_what_was_started() {
 }
 
 #[test]
-fn what_is_classified_is_where_the_data_is() {
+fn classification_looks_at_the_data() {
     let driver = Driver::lock();
     let devices = &driver.devices;
     let message = Message::new(devices, 0, BufferKind::Device, 0, &pattern(64));

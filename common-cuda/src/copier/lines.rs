@@ -55,7 +55,7 @@ impl Lines {
         unsafe { &*self.0.address::<Words>() }
     }
 
-    /// Gives a group a command. It has done the one before, and the kernel has started.
+    /// Gives a group a command. The group has finished the one before, and the kernel has started.
     pub(super) fn command(&self, group: usize, number: u32, (to, from): (u64, u64), len: u32) {
         let line = &self.words().lines[group];
         let number = u64::from(number) << 32;

@@ -40,7 +40,7 @@ const SILENCE: Duration = Duration::from_millis(1);
 const TURNS: u32 = 5;
 const SLOW: u32 = 4;
 
-/// The copier of a context, if there is one.
+/// The copier of a context, if it has one.
 pub(crate) struct Copier {
     context: Arc<Context>,
     settings: Settings,
@@ -307,7 +307,7 @@ impl Resident {
     fn settle(&mut self, posted: &mut Posted) -> bool {
         let Resident { lines, busy, .. } = self;
         posted.commands.retain(|command| {
-            // In this order: what is done before the end is said so before the end is.
+            // Read the end first: the kernel reports copies before its end, so an end without a copy means a lost copy.
             let ended = lines.ended(command.group, posted.launch);
             let done = lines.done(command.group, command.number);
             posted.lost |= ended && !done;

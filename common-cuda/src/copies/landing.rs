@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_looked_at_does_not_suit() {
+    fn unsuitable_destinations_are_refused() {
         let mut memory = vec![0_u32; 2048];
         let good = piece(&mut memory, 100);
         assert!(Landing::suits(&[good, good]));

@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_can_write_or_is_no_plain_file_is_not_believed() {
+    fn files_that_others_can_write_are_ignored() {
         let (_scratch, folder) = Scratch::new("mode");
         let lock = folder.try_lock().unwrap().unwrap();
         let file = folder.file(&key());
@@ -262,7 +262,7 @@ mod tests {
 
     /// As root a test can give a file away; another user's file is as good as none.
     #[test]
-    fn what_belongs_to_another_user_is_not_believed() {
+    fn files_of_other_users_are_ignored() {
         let (_scratch, folder) = Scratch::new("owner");
         let lock = folder.try_lock().unwrap().unwrap();
         folder.write(&lock, &key(), &content(1500)).unwrap();

@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn where_the_other_device_is_not_known_it_is_the_nearest() {
+    fn unknown_peers_have_the_costs_of_the_nearest() {
         let (near, far) = (peer(1, cost(7.0, 390.0)), peer(2, cost(9.0, 20.0)));
         let costs = DeviceCosts { peers: vec![peer(3, Known::Refused), far, near], ..DeviceCosts::default() };
         assert_eq!(costs.peer(Some(&[1; 16])), Some(near));
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_is_set_once() {
+    fn costs_are_set_once() {
         let costs = Costs::default();
         assert!(costs.of_any().is_none() && costs.of(DeviceIndex(u32::MAX)).is_none());
         let measured = DeviceCosts { call: Known::Is(Duration::from_nanos(1500)), ..DeviceCosts::default() };

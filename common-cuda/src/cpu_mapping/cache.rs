@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_gone_is_found_by_and_by() {
+    fn freed_mappings_are_found_gradually() {
         let mut cache = Cache::default();
         for id in 1..=8 {
             cache.add(entry(id, 10));

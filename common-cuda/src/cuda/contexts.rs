@@ -42,7 +42,7 @@ impl Contexts for CudaDriver {
         // SAFETY: the driver checks the handle and fills in the id.
         match unsafe { self.cuCtxGetId(raw(context), &raw mut id) } {
             Ok(()) => Ok(id),
-            // Before 12.0 the handle must do.
+            // Before 12.0 the handle serves as the id.
             Err(Failure { kind: FailureKind::Missing, .. }) => Ok(context.0 as u64),
             Err(failure) => Err(failure),
         }
@@ -60,7 +60,7 @@ impl Contexts for CudaDriver {
         if active == 0 {
             return Ok(None);
         }
-        // It is active, so that retaining it only counts. The application's own reference keeps it afterwards.
+        // The context is active, so retaining it only counts. The application's own reference keeps it afterwards.
         let context = self.retain_primary(device)?;
         self.release_primary(device)?;
         Ok(Some(context))

@@ -125,7 +125,7 @@ impl DeviceInfo for CudaDriver {
     }
 }
 
-/// A string that a function of the driver's writes into a place of the given length.
+/// Reads a string that a driver function writes into a buffer of the given length.
 fn text(write: impl FnOnce(*mut c_char, c_int) -> Result<(), Failure>) -> Result<String, Failure> {
     let mut bytes = [0_u8; 256];
     write(bytes.as_mut_ptr().cast(), bytes.len() as c_int - 1)?;

@@ -47,7 +47,7 @@ struct Functions {
     unmap: Unmap,
 }
 
-/// The library, opened. Its users are those of one context, one at a time: the context's lock.
+/// The opened library. One context uses it, under a lock.
 struct Session {
     functions: Functions,
     state: NonNull<c_void>,
@@ -72,13 +72,13 @@ pub(super) struct Gdrcopy {
 
 impl Gdrcopy {
     pub(super) fn find(driver: &'static CudaDriver) -> Result<Gdrcopy, String> {
-        // The double's library has no device.
+        // The double's library has no device file.
         if !driver.library.simulated && !Path::new(DEVICE).exists() {
             return Err(format!("there is no {DEVICE}"));
         }
-        // Beside the driver, then where the loader looks.
+        // Look beside the driver, then in the loader's folders.
         let beside = driver.library.path.parent().map(|folder| folder.join(LIBRARY)).filter(|path| path.exists());
-        // A double is not mixed with what may be real.
+        // Do not mix a double with a real library.
         let library = match beside {
             Some(path) => path,
             None if driver.library.simulated => return Err(format!("there is no {LIBRARY}")),
@@ -144,7 +144,7 @@ impl Mapper for Gdrcopy {
         if code != 0 {
             return Err(failed("gdr_get_info", code));
         }
-        // Whole pages of the device's are pinned.
+        // The module pins whole device pages.
         let covers = base.checked_sub(info.va).filter(|skipped| skipped + len as u64 <= info.mapped_size);
         let Some(skipped) = covers else {
             return Err(Refusal::Allocation(format!("{} bytes from {:#x} on are pinned", info.mapped_size, info.va)));

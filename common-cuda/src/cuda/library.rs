@@ -30,7 +30,7 @@ pub(super) struct CudaDriver {
     /// As `cuDriverGetVersion` counts: 12020 is 12.2.
     pub(super) version: c_int,
     pub(super) library: driver::Library,
-    /// Tells one library from another that is loaded beside it.
+    /// Distinguishes libraries that are loaded together.
     identity: usize,
 }
 
@@ -101,7 +101,7 @@ impl CudaDriver {
     }
 }
 
-/// A version as people write it.
+/// Formats a version as in the vendor's documents.
 pub(super) fn version_text(version: c_int) -> String {
     format!("{}.{}", version / 1000, version % 1000 / 10)
 }

@@ -15,7 +15,7 @@ use crate::driver::{Driver as _, Failure};
 pub(super) const BY_DESCRIPTOR: c_int =
     CUmemAllocationHandleType_enum::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR.0 as c_int;
 
-/// A handle of physical memory, as the driver counts it; given back when dropped. What is mapped stays.
+/// A counted handle of physical memory, released when dropped. Mappings stay.
 pub(super) struct Physical<'d> {
     driver: &'d CudaDriver,
     pub(super) handle: u64,
@@ -27,7 +27,7 @@ impl<'d> Physical<'d> {
         Physical { driver, handle }
     }
 
-    /// Makes `len` bytes, a multiple of what [`granularity`] says.
+    /// Makes `len` bytes, a multiple of the [`granularity`].
     pub(super) fn create(
         driver: &'d CudaDriver,
         properties: &CUmemAllocationProp,
@@ -61,7 +61,7 @@ pub(super) fn location(device: CUdevice) -> CUmemLocation {
     CUmemLocation { type_: CUmemLocationType_enum::CU_MEM_LOCATION_TYPE_DEVICE, id: device }
 }
 
-/// Of memory on a device, to be shared by the kinds of handles that the bits say.
+/// Describes memory on a device that can be shared by the handle types in the bits.
 pub(super) fn properties(device: CUdevice, handle_types: c_int) -> CUmemAllocationProp {
     CUmemAllocationProp {
         type_: CUmemAllocationType_enum::CU_MEM_ALLOCATION_TYPE_PINNED,

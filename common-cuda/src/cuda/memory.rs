@@ -21,7 +21,7 @@ const HOST: c_uint = CUmemorytype_enum::CU_MEMORYTYPE_HOST as c_uint;
 /// The first driver of which a dma-buf may be mapped.
 const MAPS_DMA_BUFS_SINCE: c_int = 13_030;
 
-/// The default stream of the current context, as the C interface's 0 means it.
+/// The current context's default stream, the 0 of the C interface.
 const DEFAULT_STREAM: CUstream = std::ptr::null_mut();
 
 impl CudaDriver {
@@ -234,7 +234,7 @@ fn map_kind(driver: &CudaDriver, device: DeviceIndex, kind: BufferKind, len: usi
     };
     let pieces = match kind {
         BufferKind::VmmPrivate => make(0),
-        // Of some devices' memory no descriptor can be had.
+        // The memory of some devices has no descriptors.
         _ => make(mapping::BY_DESCRIPTOR).or_else(|_| make(0)),
     }?;
     let address = mapping::map(driver, device, &pieces)?;

@@ -18,7 +18,7 @@ pub(super) fn raw(pool: &Pool) -> CUmemoryPool {
     std::ptr::with_exposed_provenance_mut(pool.raw())
 }
 
-/// Makes one on a device, whose memory can be shared by descriptor.
+/// Makes a pool on a device, whose memory can be shared by descriptor.
 pub(super) fn create(driver: &CudaDriver, device: DeviceIndex) -> Result<Pool, Failure> {
     let properties = CUmemPoolProps {
         allocType: CUmemAllocationType_enum::CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -35,7 +35,7 @@ pub(super) fn create(driver: &CudaDriver, device: DeviceIndex) -> Result<Pool, F
     Ok(Pool::new(handle.expose_provenance()))
 }
 
-/// Takes another process's, to be used by a device.
+/// Imports another process's pool for use by a device.
 pub(super) fn import(driver: &CudaDriver, descriptor: BorrowedFd<'_>, user: DeviceIndex) -> Result<Pool, Failure> {
     let user = driver.device(user)?;
     let shareable: *mut c_void = std::ptr::without_provenance_mut(descriptor.as_raw_fd() as usize);
@@ -55,7 +55,7 @@ pub(super) fn import(driver: &CudaDriver, descriptor: BorrowedFd<'_>, user: Devi
     }
 }
 
-/// The driver's handle of the pool that an address is of; 0 if it is of none.
+/// Returns the driver's handle of the pool of an address; 0 outside pools.
 pub(super) fn of(driver: &CudaDriver, address: u64) -> Result<u64, Failure> {
     driver.pointer_attribute(Attribute::CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, address)
 }
@@ -84,7 +84,7 @@ pub(super) fn export_pointer(driver: &CudaDriver, pool: u64, address: u64) -> Re
     Ok(exported.reserved)
 }
 
-/// A descriptor of a pool in which memory is allocated now, by its handle.
+/// Exports a pool as a descriptor. Memory is allocated in the pool, so its handle is valid.
 pub(super) fn descriptor(driver: &CudaDriver, pool: u64) -> Result<OwnedFd, Failure> {
     let mut descriptor: c_int = -1;
     let pool: CUmemoryPool = std::ptr::with_exposed_provenance_mut(pool as usize);

@@ -24,7 +24,7 @@ use crate::location::DeviceIndex;
 
 impl Sharing for CudaDriver {
     fn export(&self, device: DeviceIndex, address: u64, buffer_id: u64) -> Result<Option<Exported>, Failure> {
-        // An address of which nothing is said may be a pool's, which is no mapping of its own.
+        // An address without attributes may be a pool's, which has no mapping.
         let (kind, pool) = match pool::of(self, address) {
             _ if self.has_handle(address) => (ExportKind::Legacy, 0),
             Ok(0) if self.is_shareable(device, address) => (ExportKind::Descriptor, 0),
@@ -42,7 +42,7 @@ impl Sharing for CudaDriver {
     }
 
     fn descriptor(&self, exported: &Exported) -> Result<Option<OwnedFd>, Failure> {
-        // Ids come once: if the same one is there after the memory was taken hold of, it is what was taken hold of.
+        // Ids are never reused: if the id is the same after the memory was retained, that memory is the right one.
         let physical = self.physical(exported.base);
         let there = self.buffer_id(exported.base);
         if there != Some(exported.buffer_id) || self.range(exported.base)? != (exported.base, exported.len as usize) {

@@ -46,7 +46,7 @@ const KINDS: [(Code, FailureKind); 14] = [
 ];
 
 fn kind(code: c_int) -> FailureKind {
-    // The answer of most questions about work that is under way.
+    // Most queries about work under way return this.
     if code == Code::CUDA_ERROR_NOT_READY as c_int {
         return FailureKind::Other;
     }

@@ -59,14 +59,14 @@ pub(crate) trait Driver:
         let text = match failure.kind {
             _ if !failure.is_found_here() => return self.code_name(failure),
             FailureKind::Missing => return format!("driver {} does not have this function", self.library().version),
-            FailureKind::NoKernel => "none can be launched, or none has found room on the device",
+            FailureKind::NoKernel => "no kernel can be launched, or none has found room on the device",
             FailureKind::ContextDestroyed => "the context is destroyed",
             FailureKind::OutOfMemory => "no memory is left",
             FailureKind::DefaultStreamCaptured => {
                 "a capture forbids it, and no device memory was left for another stream; end the capture first"
             }
             FailureKind::NotSupported => "it is not supported",
-            FailureKind::InvalidValue => "the driver's answer makes no sense",
+            FailureKind::InvalidValue => "the driver's answer is invalid",
             _ => "the driver gave no descriptor",
         };
         text.to_owned()

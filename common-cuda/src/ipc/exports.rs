@@ -16,7 +16,7 @@ use crate::platform::Platform;
 /// Pieces that are kept for each allocation that may be: each is asked about now and then.
 const PIECES: usize = 8;
 
-/// The allocations that this process has exported. Bounded: the one that was not used for longest is forgotten.
+/// The allocations that this process has exported. Their number is bounded: the least recently used one is forgotten.
 pub struct Exports {
     devices: Devices,
     most: usize,
@@ -28,7 +28,7 @@ pub struct Exports {
 pub(super) struct State {
     /// By buffer id, or the number of a run.
     pub(super) known: AHashMap<u64, Known>,
-    /// Ids that are no more, for each process that was told of them.
+    /// Ids of freed allocations, for each process that knows of them.
     gone: AHashMap<u32, VecDeque<u64>>,
     pub(super) uses: u64,
     /// By number.
@@ -38,7 +38,7 @@ pub(super) struct State {
 }
 
 pub(super) struct Known {
-    /// Itself, or those of a run in the order of their addresses, each of which ends where the next begins.
+    /// The allocation itself, or the pieces of a run in the order of their addresses. They are adjacent.
     pub(super) pieces: Vec<Piece>,
     pub(super) at: Location,
     /// `None` if the memory cannot be exported.
@@ -62,7 +62,7 @@ impl Piece {
 }
 
 impl Exports {
-    /// Keeps at most `most` allocations. Exports none that are of pools.
+    /// Keeps at most `most` allocations outside pools.
     pub fn new(devices: &Devices, most: usize) -> Self {
         Exports { devices: devices.clone(), most: most.max(1), pool_size: usize::MAX, state: Mutex::default() }
     }
@@ -169,7 +169,7 @@ impl Exports {
         }
     }
 
-    /// Forgets what a process was told.
+    /// Forgets the exports that a process knows of.
     pub fn forget_peer(&self, peer: u32) {
         let mut state = self.state.lock();
         state.gone.remove(&peer);
@@ -210,7 +210,7 @@ impl Known {
 }
 
 impl State {
-    /// Forgets what was freed, and what was not used for longest until there is room for one more.
+    /// Forgets freed allocations, and the least recently used ones until there is room for another.
     pub(super) fn make_room(&mut self, platform: &Platform, most: usize) {
         self.forget_freed(platform, most);
         let pieces = |known: &AHashMap<u64, Known>| known.values().map(|known| known.pieces.len()).sum::<usize>();
@@ -224,7 +224,7 @@ impl State {
         }
     }
 
-    /// Puts the number of a pool in the place of its handle.
+    /// Replaces a pool's handle by the pool's number.
     fn number_pool(&mut self, platform: &Platform, known: &mut Known, most: usize) {
         if let Some(exported) = known.exported.filter(|exported| exported.kind == ExportKind::Pool) {
             let number = self.pool(platform, &known.at, exported.pool, known.pieces[0], most);
@@ -232,7 +232,7 @@ impl State {
         }
     }
 
-    /// Forgets what was freed, all of it or a piece.
+    /// Forgets allocations that were freed wholly or in part.
     fn forget_freed(&mut self, platform: &Platform, most: usize) {
         let freed = |known: &Known| !known.pieces.iter().all(|piece| piece.is_there(platform));
         let gone: Vec<u64> = self.known.iter().filter(|(_, known)| freed(known)).map(|(id, _)| *id).collect();
@@ -244,12 +244,12 @@ impl State {
 
     fn forget(&mut self, id: u64, most: usize) {
         if let Some(known) = self.known.remove(&id) {
-            self.say_gone(id, known.told, most);
+            self.report_freed(id, known.told, most);
         }
     }
 
     /// Queues the id of a freed allocation for the peers that know its export, at most `most` ids for each peer.
-    pub(super) fn say_gone(&mut self, id: u64, told: AHashSet<u32>, most: usize) {
+    pub(super) fn report_freed(&mut self, id: u64, told: AHashSet<u32>, most: usize) {
         for peer in told {
             let queue = self.gone.entry(peer).or_default();
             queue.push_back(id);

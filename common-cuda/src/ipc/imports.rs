@@ -47,7 +47,7 @@ struct Key {
     peer: u32,
     kind: ExportKind,
     buffer_id: u64,
-    /// The importing one's id.
+    /// The id of the importing context.
     context: u64,
 }
 
@@ -60,9 +60,9 @@ struct Slot {
 }
 
 enum Found {
-    /// Met once.
-    Met,
-    /// Met again; its owner was asked for a descriptor, for the context of this location.
+    /// Seen once.
+    Seen,
+    /// Seen again. Its owner was asked for a descriptor, for the context of this location.
     Asked(Location),
     Refused,
     Open(Arc<Open>),
@@ -113,7 +113,7 @@ impl Imports {
         })
     }
 
-    /// The same of what stays mapped.
+    /// Does the same for memory that stays mapped.
     fn reach_whole(&self, peer: u32, exported: &Exported, into: &Location, len: u64) -> Result<Reach, DeviceError> {
         let Some(platform) = self.devices.platform() else { return Ok(Reach::Refused) };
         let context = if into.context != 0 { into.context } else { platform.context_id(into)? };
@@ -121,7 +121,7 @@ impl Imports {
         if let Some(mapped) = self.use_again(&key, exported) {
             return Ok(Reach::Mapped(mapped));
         }
-        // Only now whether it exists still: of what is mapped into one that does not, the copy will say so.
+        // Check the context only now. For a mapping in a context that is gone, the copy itself fails.
         platform.context_id(into)?;
         let closed;
         {
@@ -135,7 +135,7 @@ impl Imports {
                 None if len < self.at_once => {
                     // A displaced allocation is gone. Otherwise the peer could not have allocated the new one there.
                     closed = state.remove(|other, slot| slot.is_displaced(other, peer, exported) && *other != key);
-                    state.insert(key, exported, Found::Met);
+                    state.insert(key, exported, Found::Seen);
                     let more = state.shrink(self.most, self.most_bytes);
                     drop(guard);
                     drop((closed, more));
@@ -150,7 +150,7 @@ impl Imports {
                 _ => closed = state.remove(|other, slot| slot.is_displaced(other, peer, exported)),
             }
         }
-        // Before the new one is opened: the driver may use the addresses again.
+        // Close first: the driver may use the addresses for the new mapping.
         drop(closed);
         Ok(match exported.kind {
             ExportKind::Legacy => self.open_now(key, exported, into, &[]),
@@ -182,14 +182,14 @@ impl Imports {
         let mut state = self.state.lock();
         let asked = |(other, slot): (&Key, &Slot)| other.peer == key.peer && matches!(slot.found, Found::Asked(_));
         let enough = state.slots.iter().filter(|slot| asked(*slot)).count() >= ASKED;
-        state.insert(key, exported, if enough { Found::Met } else { Found::Asked(*into) });
+        state.insert(key, exported, if enough { Found::Seen } else { Found::Asked(*into) });
         let closed = state.shrink(self.most, self.most_bytes);
         drop(state);
         drop(closed);
         if enough { Reach::NotYet } else { Reach::Ask(Wanted::of(exported)) }
     }
 
-    /// Takes what `peer` answers, and maps what it gives; that the descriptor is closed then is its owner's gain, too.
+    /// Takes the answer of `peer`, and maps the memory. The descriptor is closed then, which also helps its owner.
     pub fn supply(&self, peer: u32, wanted: &Wanted, answer: Answer) {
         let mut asked = Vec::new();
         let mut state = self.state.lock();
@@ -199,7 +199,7 @@ impl Imports {
                 (meant && (slot.base, slot.len) == (wanted.base, wanted.len), &slot.found)
             {
                 asked.push((*key, slot.device, *into));
-                slot.found = if matches!(answer, Answer::Refused) { Found::Refused } else { Found::Met };
+                slot.found = if matches!(answer, Answer::Refused) { Found::Refused } else { Found::Seen };
             }
         }
         drop(state);
@@ -270,7 +270,7 @@ impl Imports {
         drop(closed);
     }
 
-    /// Closes all of a peer that is gone.
+    /// Closes all memory of a peer that is gone.
     pub fn forget_peer(&self, peer: u32) {
         let closed = {
             let mut state = self.state.lock();
@@ -308,7 +308,7 @@ impl Slot {
 }
 
 impl State {
-    /// Warns of what cannot be mapped, and gives a kind of a peer's memory up if that happens again and again.
+    /// Warns of memory that cannot be mapped, and gives up a peer's memory of a kind after repeated failures.
     fn count_failure(&mut self, troubled: &AtomicBool, peer: u32, kind: ExportKind, error: &DeviceError) {
         let failures = self.failures.entry((peer, kind)).or_default();
         *failures += 1;
@@ -329,7 +329,7 @@ impl State {
         self.slots.extract_if(|key, slot| matches(key, slot)).map(|(_, slot)| slot).collect()
     }
 
-    /// Takes out what was not used for longest until the rest is within the limits; never what was used last.
+    /// Takes out the least recently used mappings until the rest is within the limits. The last one used always stays.
     fn shrink(&mut self, most: usize, most_bytes: u64) -> Vec<Slot> {
         let mut taken = Vec::new();
         loop {

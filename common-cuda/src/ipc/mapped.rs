@@ -45,7 +45,7 @@ impl Mapped {
     }
 }
 
-/// A mapping that was used, and is used again as long as it is kept.
+/// A mapping that was used. It may be used again while it is kept.
 pub struct WasMapped {
     pub(super) open: Weak<Open>,
 }

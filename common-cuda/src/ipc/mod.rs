@@ -42,7 +42,7 @@ pub struct Wanted {
 }
 
 impl Wanted {
-    /// The one that was told.
+    /// The export as the owner described it.
     pub fn of(exported: &Exported) -> Self {
         let Exported { buffer_id, base, len, .. } = exported.whole();
         Wanted { buffer_id, base, len }
@@ -52,9 +52,9 @@ impl Wanted {
 /// The owner's answer.
 #[derive(Debug)]
 pub enum Answer {
-    /// Here it is, piece by piece. Closed once the memory is mapped.
+    /// The descriptors of its pieces. They are closed once the memory is mapped.
     Given(Vec<Given>),
-    /// There is no such allocation, or no longer.
+    /// The allocation does not exist, or was freed.
     Gone,
     /// No descriptor of it can be had.
     Refused,

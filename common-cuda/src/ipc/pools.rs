@@ -14,7 +14,7 @@ use crate::exported::{Given, POOL};
 use crate::location::Location;
 use crate::platform::Platform;
 
-/// Pools that are kept; the one that was not used for longest is forgotten.
+/// Pools to keep at most. The least recently used one is forgotten.
 const MOST: usize = 16;
 
 /// A pool that memory was exported of.
@@ -80,7 +80,7 @@ impl State {
         }
     }
 
-    /// Forgets the pools that nothing is left of; what is known is still there.
+    /// Forgets pools without any known allocation.
     pub(super) fn forget_empty_pools(&mut self, platform: &Platform, most: usize) {
         let is_known = |number: u64| self.known.values().any(|known| known.is_of_pool(number));
         let empty = self.pools.iter().filter(|(number, pool)| !pool.witness.is_there(platform) && !is_known(**number));
@@ -92,7 +92,7 @@ impl State {
     fn forget_pool(&mut self, number: u64, most: usize) {
         self.known.retain(|_, known| !known.is_of_pool(number));
         if let Some(pool) = self.pools.remove(&number) {
-            self.say_gone(POOL | number, pool.told, most);
+            self.report_freed(POOL | number, pool.told, most);
         }
     }
 

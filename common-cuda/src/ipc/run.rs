@@ -15,8 +15,8 @@ use crate::location::Location;
 use crate::platform::Platform;
 
 impl State {
-    /// A run around the addresses, whose first lies in memory at `at` that is passed by descriptor; none if there is none
-    /// to be had, of which one line says why.
+    /// Returns a run around the addresses, the first of which lies in memory at `at` that is passed by descriptor.
+    /// Returns `None` if there is no such run, with one line that says why.
     pub(super) fn run(
         &mut self,
         platform: &Platform,
@@ -90,7 +90,7 @@ fn pieces(platform: &Platform, at: &Location, addresses: &Range<u64>) -> Option<
     (pieces.len() > 1).then_some(pieces)
 }
 
-/// The export of all of them, but for its number; none if one of them has none, which is warned of.
+/// Exports all pieces, without the run's number. Returns `None`, with a warning, if a piece has no export.
 #[cold]
 fn export(platform: &Platform, at: &Location, pieces: &[Piece]) -> Option<Exported> {
     let mut whole: Option<Exported> = None;

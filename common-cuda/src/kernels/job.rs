@@ -52,7 +52,7 @@ impl Words {
         unsafe { self.memory.address::<AtomicU32>().add(place * WORDS + word) }
     }
 
-    /// A job; none if too many are under way.
+    /// Takes the words of a job; `None` if too many jobs are under way.
     pub(super) fn job(&mut self) -> Option<Job> {
         let place = self.free.pop()?;
         let words = self.word(place, 0);

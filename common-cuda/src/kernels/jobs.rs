@@ -25,7 +25,7 @@ pub(crate) struct Jobs {
 }
 
 impl Jobs {
-    /// Launches one; false if that cannot be now. With `after`, all of them wait for the default stream's work. The
+    /// Launches one; false if that is impossible now. With `after`, all of them wait for the default stream's work. The
     /// context is current.
     pub(crate) fn launch(
         &mut self,
@@ -102,7 +102,7 @@ impl Jobs {
         }
     }
 
-    /// Revokes them and waits until they touch nothing: what failed must leave the memory to its owner.
+    /// Revokes them and waits until they touch no memory, which belongs to the caller after a failure.
     pub(crate) fn withdraw(&mut self, context: &Context, kernels: &Kernels) {
         self.revoke();
         // Jobs that failed, as the driver reports, give no more signs.

@@ -9,7 +9,7 @@ use crate::strided::{MAX_STRIDED_DIMENSIONS, Strided};
 /// Threads of a block that copy a tile together, and bytes of a tile.
 const LANES: u32 = 32;
 const TILE: u64 = 4096;
-/// Plain copies in one job.
+/// The largest number of plain copies in one job.
 const MOST_PIECES: usize = 64;
 
 #[derive(Clone, Copy)]

@@ -39,7 +39,7 @@ enum State {
     Off,
 }
 
-/// A module and what its jobs need.
+/// A loaded module, with the words of its jobs.
 struct Loaded {
     module: Module,
     functions: [Function; NAMES.len()],
@@ -52,7 +52,7 @@ struct Loaded {
     first: Vec<Job>,
     /// Revoked jobs that are still in the stream.
     revoked: Vec<Job>,
-    /// The driver has refused to launch one.
+    /// True once the driver has refused a launch.
     off: bool,
 }
 
@@ -126,7 +126,7 @@ impl Kernels {
         }
     }
 
-    /// Checks whether none will ever run.
+    /// Checks whether no kernel will ever run.
     pub(crate) fn are_off(&self) -> bool {
         match &*self.state.lock() {
             State::Off => true,
@@ -157,8 +157,8 @@ impl Kernels {
         if failure.context_gone() {
             return Err(failure);
         }
-        // Copy engines will tell if it is not the kernels' fault.
-        log::info!("copies are left to copy engines from here on: {}: {}", failure.call, driver.reason(failure));
+        // If the fault is not the kernels', copy engines fail too.
+        log::info!("copy engines make all copies from now on: {}: {}", failure.call, driver.reason(failure));
         loaded.off = true;
         Ok(None)
     }
@@ -177,7 +177,7 @@ impl Kernels {
         self.context.driver.is_idle(&loaded.stream).map(|_| ())
     }
 
-    /// Takes a job back that has ended, or one that was revoked.
+    /// Takes back a job that has ended, or one that was revoked.
     pub(super) fn give_back(&self, job: Job) {
         if let State::Loaded(loaded) = &mut *self.state.lock() {
             if job.ended() { loaded.words.give_back(job) } else { loaded.revoked.push(job) }

@@ -99,7 +99,7 @@ impl Keeper {
         let work = Work { queue, _retained: retained, device, key, folder, kernels: self.kernels };
         let (halt, costs) = (self.halt.clone(), self.costs.clone());
         let run = move || {
-            let known = work.come_to_know(&halt);
+            let known = work.final_costs(&halt);
             costs.set(device, known.or(found).unwrap_or_default());
         };
         let thread = std::thread::Builder::new().name("cableway-costs".to_owned());
@@ -187,7 +187,7 @@ struct Work {
 
 impl Work {
     /// Returns the final costs of the device; `None` if there are no new ones.
-    fn come_to_know(&self, halt: &Halt) -> Option<DeviceCosts> {
+    fn final_costs(&self, halt: &Halt) -> Option<DeviceCosts> {
         let begun = Instant::now();
         let mut pause = FIRST_PAUSE;
         while begun.elapsed() < PATIENCE {

@@ -49,13 +49,13 @@ impl BouncePool {
         self.shared.chunk
     }
 
-    /// Takes a buffer; none if all are out, or the system has no memory. Its content is undefined but initialised.
+    /// Takes a buffer; `None` if all are taken, or the system has no memory. Its content is undefined but initialised.
     pub fn take(&self) -> Option<BounceBuffer> {
         let mut state = self.shared.state.lock();
         if state.free.is_empty() {
             self.shared.grow(&mut state);
         }
-        // The one used last is the likeliest to be in a cache.
+        // The buffer used last is likely to be in a cache.
         let address = state.free.pop()?;
         Some(BounceBuffer { shared: self.shared.clone(), address })
     }

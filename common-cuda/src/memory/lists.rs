@@ -14,7 +14,7 @@ use crate::context::{Context, Scope};
 use crate::driver::{Event, Failure, Priority, Stream};
 use crate::order::{DefaultStream, destroy_event};
 
-/// A context's device memory for lists, and what copies them there.
+/// A context's device memory for lists, and the stream that copies them there.
 pub(crate) struct ListMemory {
     context: Arc<Context>,
     default_stream: Arc<DefaultStream>,
@@ -127,7 +127,7 @@ pub(crate) struct Copies {
 /// One of them.
 struct OnDevice {
     memory: Arc<ListMemory>,
-    /// Over once the copy is; none from then on.
+    /// The event of the copy; `None` once it is done.
     upload: Option<Event>,
     part: Part,
     address: u64,
@@ -180,7 +180,7 @@ impl OnDevice {
         Ok(Some(copy))
     }
 
-    /// Its address once it is there; none if it is of no use any more.
+    /// Returns the address once the copy is done. The outer `None` means that the copy is lost.
     fn look(&mut self) -> Option<Option<u64>> {
         if !self.memory.context.alive() || !self.memory.lives() {
             return None;

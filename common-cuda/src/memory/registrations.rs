@@ -14,7 +14,7 @@ use crate::driver::{Failure, FailureKind};
 pub(crate) struct Registrations {
     /// Some range waits for [`settle`](Self::settle).
     waiting: AtomicBool,
-    /// The id of the context that ranges are registered in; 0 before there is one.
+    /// The id of the context that ranges are registered in; 0 before there is a context.
     home: AtomicU64,
     inner: Mutex<Inner>,
 }
@@ -36,7 +36,7 @@ enum State {
     Waiting,
     /// Registered by us in `home`.
     Registered,
-    /// Registered by somebody else, whose it is to unregister; or refused, and copied from unregistered.
+    /// Another owner registered it and will unregister it, or the driver refused. It is copied from unregistered.
     Left,
 }
 
@@ -142,7 +142,7 @@ impl Registrar {
 /// A host range that is registered with the driver as soon as a device is in use, and again when the context it was
 /// registered in is gone. Dropping it unregisters; no copy from or to the range may be under way then.
 ///
-/// A driver that refuses costs speed, not function: one warning, and copies from unregistered memory.
+/// If the driver refuses, copies use unregistered memory, which is slower. There is one warning.
 #[must_use = "dropping it unregisters the range"]
 pub struct HostRegistration {
     /// One for each vendor.
@@ -162,7 +162,7 @@ impl std::fmt::Debug for HostRegistration {
     }
 }
 
-/// One range of one vendor's; dropping it unregisters.
+/// One range registered with one vendor's driver. Dropping it unregisters the range.
 struct Registered {
     all: Arc<Registrations>,
     key: usize,
@@ -183,7 +183,7 @@ impl Drop for Registered {
             return;
         };
         let Some(home) = &inner.home else { return };
-        // A context that is gone has taken the registration with it.
+        // A context that is gone has released the registration.
         let Ok(_scope) = home.enter() else { return };
         // SAFETY: we registered it, in a context that still exists.
         match unsafe { home.driver.unregister_host(std::ptr::with_exposed_provenance_mut(range.address)) } {

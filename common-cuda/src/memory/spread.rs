@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_does_not_count_is_not_listed() {
+    fn layouts_beyond_the_kernel_are_not_listed() {
         assert!(listed(&[]).is_none() && listed(&[(5, 0)]).is_none());
         assert!(listed(&[(0, 8), (1 << 34, 8)]).is_some(), "in units of eight bytes");
         assert!(listed(&[(0, 8), (1 << 40, 8)]).is_none());

@@ -1,4 +1,4 @@
-//! What a convertor moves, without how far it is.
+//! The message of a convertor, without its position.
 
 use std::ops::{ControlFlow, Range};
 use std::ptr;
@@ -9,7 +9,7 @@ use crate::walk::Visitor;
 /// A message in the user's buffer.
 #[derive(Clone, Copy)]
 pub(super) struct Message<'c> {
-    /// None for a contiguous message: then `base` is its first byte.
+    /// `None` for a contiguous message. Then `base` is its first byte.
     pub(super) layout: Option<&'c Layout>,
     pub(super) count: u64,
     pub(super) base: *mut u8,

@@ -31,7 +31,7 @@ pub struct Convertor {
     position: u64,
     size: u64,
     count: u64,
-    /// None for a contiguous message.
+    /// `None` for a contiguous message.
     layout: Option<Layout>,
     receives: bool,
     location: Location,
@@ -47,7 +47,7 @@ impl Convertor {
     /// it for its [`location`](Self::location) then.
     ///
     /// # Safety
-    /// The elements' bytes stay allocated, and nobody writes them, until the convertor and all that it started are
+    /// The elements' bytes stay allocated, and nothing writes them, until the convertor and all that it started are
     /// done; `location` is right.
     #[inline]
     pub unsafe fn for_send(
@@ -64,7 +64,7 @@ impl Convertor {
     /// elements must not overlap: the value of a byte that two elements share is undefined.
     ///
     /// # Safety
-    /// The elements' bytes stay allocated, and nobody else touches them, until the convertor and all that it started
+    /// The elements' bytes stay allocated, and nothing else touches them, until the convertor and all that it started
     /// are done; `location` is right.
     #[inline]
     pub unsafe fn for_receive(
@@ -149,14 +149,14 @@ impl Convertor {
         self.size - self.position
     }
 
-    /// Where the buffer lives; of a mixed one, where its first block on a device does.
+    /// Returns the location of the buffer; for a mixed one, of its first block on a device.
     #[inline]
     pub fn location(&self) -> &Location {
         &self.location
     }
 
-    /// Whether the buffer lies in several allocations at least one of which is on a device. Only packing and unpacking
-    /// will do for it then: its pieces must not be handed to anything that expects one kind of memory.
+    /// Checks whether the buffer lies in several allocations at least one of which is on a device. Only packing and
+    /// unpacking will do for it then: its pieces must not be handed to anything that expects one kind of memory.
     pub fn is_mixed(&self) -> bool {
         self.device.is_mixed()
     }
@@ -310,7 +310,7 @@ impl Convertor {
         self.remaining().min(len as u64)
     }
 
-    /// Whether `len` bytes may be unpacked now.
+    /// Checks whether `len` bytes may be unpacked now.
     #[inline]
     fn accept(&self, len: usize) -> Result<u64, Error> {
         if !self.receives {

@@ -10,7 +10,7 @@ use crate::walk::Collect;
 pub struct Piece {
     /// The first byte.
     pub address: *mut u8,
-    /// How many.
+    /// The number of bytes.
     pub len: usize,
 }
 

@@ -30,7 +30,7 @@ impl Image {
         Ok(Image { memory, start, blocks: joined(blocks) })
     }
 
-    /// Where the image has what the program has at `address`, which need not be within it.
+    /// Returns the image's address for the program's `address`, which need not be within it.
     pub(super) fn translate(&self, address: usize) -> usize {
         (self.memory.address() as usize).wrapping_add(address.wrapping_sub(self.start))
     }
@@ -54,7 +54,7 @@ impl Image {
     /// Copies a block's data into the image or out of it.
     ///
     /// # Safety
-    /// The block's memory is allocated, and nobody else touches it.
+    /// The block's memory is allocated, and nothing else touches it.
     unsafe fn copy<const IN: bool>(&self, block: &Block, devices: &Devices, pool: &HostPool) -> Result<(), Error> {
         let Some((start, end)) = block.range() else { return Ok(()) };
         match &block.layout {

@@ -20,7 +20,7 @@ pub struct StagedBlock {
     pub address: usize,
     /// Bytes if there is no layout, else elements.
     pub count: u64,
-    /// None: plain bytes.
+    /// `None` for plain bytes.
     pub layout: Option<Layout>,
     /// The call reads it.
     pub read: bool,
@@ -64,7 +64,7 @@ pub struct Staging {
 }
 
 impl Staging {
-    /// Whether any of the blocks has a byte on a device.
+    /// Checks whether any of the blocks has a byte on a device.
     pub fn needed(blocks: &[StagedBlock], devices: &Devices) -> bool {
         devices.present() && blocks.iter().any(|block| block.on_device(devices))
     }
@@ -84,7 +84,7 @@ impl Staging {
     /// Copies what the call reads into the images.
     ///
     /// # Safety
-    /// The blocks' memory is allocated, and nobody writes it meanwhile.
+    /// The blocks' memory is allocated, and nothing writes it meanwhile.
     ///
     /// # Errors
     /// The device refused, or there is no memory for pieces.
@@ -96,7 +96,7 @@ impl Staging {
     /// Copies what the call wrote back to the program's buffers.
     ///
     /// # Safety
-    /// The blocks' memory is allocated, and nobody else touches it meanwhile.
+    /// The blocks' memory is allocated, and nothing else touches it meanwhile.
     ///
     /// # Errors
     /// As [`fill`](Self::fill).

@@ -1,4 +1,4 @@
-//! What crosses the C boundary: arguments as types whose use is checked, and the macro that declares an entry point.
+//! The C boundary: arguments as types whose use is checked, and the macro that declares an entry point.
 //!
 //! Invariant: values of [`Out`], [`In`] and [`List`] come into being only as arguments of an entry point. Its caller
 //! promises, by the driver's documentation, that a pointer which is not null is valid for what the function does with
@@ -9,7 +9,7 @@ use std::ffi::{CStr, c_char, c_int};
 use crate::call::Call;
 use crate::error::{Error, Outcome};
 
-/// Where a function stores a result.
+/// A pointer at which a function stores a result.
 #[repr(transparent)]
 pub(crate) struct Out<T>(*mut T);
 
@@ -62,7 +62,7 @@ impl Out<c_char> {
     }
 }
 
-/// Where a function reads one value.
+/// A pointer at which a function reads one value.
 #[repr(transparent)]
 pub(crate) struct In<T>(*const T);
 
@@ -81,7 +81,7 @@ impl<T: Copy> In<T> {
     }
 }
 
-/// Where a function reads as many values as another argument says.
+/// A pointer at which a function reads as many values as another argument says.
 #[repr(transparent)]
 pub(crate) struct List<T>(*const T);
 

@@ -1,4 +1,4 @@
-//! What a pointer is: `cuPointerGetAttribute`, `cuPointerGetAttributes`, `cuPointerSetAttribute`.
+//! Attributes of pointers: `cuPointerGetAttribute`, `cuPointerGetAttributes`, `cuPointerSetAttribute`.
 
 use std::ffi::{c_int, c_uint};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,7 +21,7 @@ enum Value {
     Untouched,
 }
 
-/// Where the caller wants a value, of a width that depends on the attribute.
+/// The place for a value, of a width that depends on the attribute.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 struct AnyOut(Out<u8>);
@@ -96,8 +96,8 @@ fn known(range: &Range, address: Address, attribute: c_int) -> Outcome<Option<Va
     }))
 }
 
-/// What `cuPointerGetAttributes` says of an address that the driver does not know, or of an attribute that the range
-/// does not have.
+/// Returns the answer of `cuPointerGetAttributes` for an address that the driver does not know, or for an attribute
+/// that the range does not have.
 fn unknown(attribute: c_int, address: Address, is_host: bool, reserved: Option<(Address, usize)>) -> Outcome<Value> {
     Ok(match attribute {
         HOST_POINTER if is_host => Value::Wide(address as u64),
@@ -117,7 +117,7 @@ fn unknown(attribute: c_int, address: Address, is_host: bool, reserved: Option<(
     })
 }
 
-/// How many attributes `cuPointerGetAttributes` was asked for: a driver takes time for each.
+/// Counts the attributes that `cuPointerGetAttributes` was asked for: a driver takes time for each.
 static ASKED: AtomicU64 = AtomicU64::new(0);
 
 #[unsafe(no_mangle)]
@@ -126,7 +126,7 @@ extern "C" fn simCudaAttributesAsked() -> u64 {
     ASKED.load(Ordering::Relaxed)
 }
 
-/// What the driver maps at a time.
+/// The granularity of the driver's mappings.
 const MAPPING: usize = 2 << 20;
 /// `CU_DEVICE_INVALID`.
 const NO_DEVICE: c_uint = -2_i32 as c_uint;

@@ -1,4 +1,4 @@
-//! What happens around every entry point.
+//! Steps around every entry point.
 
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -1,4 +1,4 @@
-//! Stream capture: which calls it forbids, and whom they hurt.
+//! Stream capture: the calls that it forbids, and the captures that they invalidate.
 //!
 //! Work submitted to a capturing stream goes nowhere: graphs can be ended and destroyed here, not launched. What was
 //! observed on driver 580 and is repeated here:
@@ -33,7 +33,7 @@ pub(crate) struct Sequence {
     mode: c_int,
     thread: ThreadId,
     context: u64,
-    /// Whether the stream it began in is ordered with the legacy default stream.
+    /// True if the stream it began in is ordered with the legacy default stream.
     blocking: bool,
     invalid: AtomicBool,
     /// Streams that joined by waiting for an event of it, and whether the capture must wait for work in them still.
@@ -60,13 +60,13 @@ impl Sequence {
         if self.is_invalid() { Err(Error::STREAM_CAPTURE_INVALIDATED) } else { Ok(()) }
     }
 
-    /// What asking for the state of a stream in it comes to.
+    /// Fails a query of a stream in it.
     pub(crate) fn refuse_query(&self) -> Outcome {
         self.invalidate();
         Err(Error::STREAM_CAPTURE_UNSUPPORTED)
     }
 
-    /// What asking for the state of an event recorded in it comes to.
+    /// Returns the error for a query of an event recorded in it.
     pub(crate) fn refuse_event(&self) -> Error {
         if !ACTIVE.lock().iter().any(|active| active.id == self.id) {
             return Error::INVALID_VALUE;

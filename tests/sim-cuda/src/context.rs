@@ -20,7 +20,7 @@ pub(crate) struct Context {
     pub(crate) legacy_queue: QueueId,
 }
 
-/// What a handle stands for.
+/// The entry of a handle.
 pub(crate) struct Slot {
     pub(crate) device: c_int,
     pub(crate) primary: bool,
@@ -74,9 +74,9 @@ impl Contexts {
     }
 }
 
-/// What became of a context.
+/// The state of a context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(crate) enum ContextState {
     Alive,
     Destroyed,
     /// A primary context, or its handle names another context now.
@@ -90,12 +90,12 @@ impl Context {
         Ok(Arc::new(Context { handle, id, device, legacy_queue }))
     }
 
-    pub(crate) fn fate(&self) -> Outcome<Fate> {
+    pub(crate) fn state(&self) -> Outcome<ContextState> {
         let mut contexts = CONTEXTS.get()?.lock();
         Ok(match &contexts.slot(self.handle).live {
-            Some(live) if live.id == self.id => Fate::Alive,
-            Some(_) => Fate::Replaced,
-            None => Fate::Destroyed,
+            Some(live) if live.id == self.id => ContextState::Alive,
+            Some(_) => ContextState::Replaced,
+            None => ContextState::Destroyed,
         })
     }
 

@@ -91,7 +91,7 @@ fn release_primary(device: c_int) -> Outcome {
 }
 
 fn reset_primary(device: c_int) -> Outcome {
-    // Whoever retained it still has to release it.
+    // The contexts that were retained must still be released.
     end_primary(device, |_| Ok(true))
 }
 

@@ -23,7 +23,7 @@ use crate::stream::{self, Stream};
 /// Bytes of a copy from pageable memory that may still be on their way when the call returns.
 const STAGED: usize = 1 << 20;
 
-/// What the function's name says of an address.
+/// The kind of memory that the function's name claims for an address.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Claim {
     /// Memory that a device reaches.
@@ -32,7 +32,7 @@ pub(crate) enum Claim {
     Any,
 }
 
-/// What lies at one end of a copy.
+/// The memory at one end of a copy.
 enum End {
     Known(Vec<Extent>),
     Pageable(Address),
@@ -47,8 +47,8 @@ impl End {
         }
     }
 
-    /// Whether nobody but the copy functions can look at it. Managed memory counts as the host's: whoever copies to it
-    /// may look right after.
+    /// Checks whether only the copy functions can access it. Managed memory counts as the host's: a program that copies
+    /// to it may look right after.
     fn is_device(&self) -> bool {
         match self {
             End::Known(extents) => {

@@ -63,7 +63,7 @@ impl Device {
         }
     }
 
-    /// Where its memory lies, made on first use.
+    /// Returns the store of its memory, made on first use.
     pub(crate) fn store(&self) -> Outcome<Arc<Store>> {
         self.store.get_or_init(|| Store::create(Purpose::Device, self.physical)).clone()
     }
@@ -77,7 +77,7 @@ impl Device {
         const fn row(attribute: CUdevice_attribute, value: c_int) -> (c_int, c_int) {
             (attribute as c_int, value)
         }
-        /// What an H200 answers, where anybody asks.
+        /// The answers of an H200 for the attributes in use.
         const ROWS: &[(c_int, c_int)] = &[
             row(A::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK, 1024),
             row(A::CU_DEVICE_ATTRIBUTE_WARP_SIZE, 32),

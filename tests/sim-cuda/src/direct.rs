@@ -1,4 +1,4 @@
-//! How other devices of the machine reach device memory: `cuMemGetHandleForAddressRange`, `cuFlushGPUDirectRDMAWrites`.
+//! Device memory for other devices of the machine: `cuMemGetHandleForAddressRange`, `cuFlushGPUDirectRDMAWrites`.
 
 use std::ffi::{c_int, c_ulonglong};
 use std::os::fd::IntoRawFd;
@@ -17,8 +17,8 @@ use crate::settings::Settings;
 use crate::space::{Kind, SPACE};
 use crate::store::PAGE;
 
-/// What a dma-buf is here: a descriptor of a file that is the memory, or, where dma-bufs cannot be mapped, of nothing that
-/// can. Neither is of use to a device.
+/// Returns a simulated dma-buf: a descriptor of the file that holds the memory or, if dma-bufs cannot be mapped, of an
+/// object that cannot be mapped. Devices can use neither.
 fn descriptor(address: Address, len: usize) -> Outcome<c_int> {
     if !Settings::get().direct.dma_buf {
         return Err(Error::NOT_SUPPORTED);

@@ -57,7 +57,7 @@ extern "C" fn note_fork() {
     FORKED.store(true, Ordering::Relaxed);
 }
 
-/// Whether this process is a child, made by fork alone, of one that initialised the driver.
+/// Checks whether this process is a child, made by fork alone, of one that initialised the driver.
 pub(crate) fn is_forked_child() -> bool {
     FORKED.load(Ordering::Relaxed)
 }

@@ -8,7 +8,7 @@ use cudarc::driver::sys::CUresult;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Error(pub(crate) c_int);
 
-/// What every driver function comes to.
+/// The result of every driver function.
 pub(crate) type Outcome<T = ()> = Result<T, Error>;
 
 macro_rules! errors {

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use crate::abi::{Out, driver_api};
 use crate::capture::{self, Sequence};
-use crate::context::{Context, Fate, current};
+use crate::context::{Context, ContextState, current};
 use crate::device;
 use crate::driver::{AfterInit, Handles, crash};
 use crate::error::{Error, Outcome};
@@ -61,7 +61,7 @@ impl Recording {
     }
 }
 
-/// What processes share of an event: how often it was recorded, and the latest recording that is done.
+/// The state of an event that processes share: the number of recordings, and the latest one that is done.
 pub(crate) struct SharedState {
     piece: Piece,
 }
@@ -92,7 +92,7 @@ impl SharedState {
         self.piece.shared()[1].fetch_max(number, Ordering::Release);
     }
 
-    /// Whether the recording `number`, or a later one, is done. Nobody waits for an event that its maker destroyed.
+    /// Checks whether the recording `number`, or a later one, is done. An event that its maker destroyed is done.
     pub(crate) fn is_done(&self, number: u64) -> bool {
         self.piece.shared()[1].load(Ordering::Acquire) >= number || !self.piece.is_alive()
     }
@@ -157,12 +157,12 @@ impl Event {
         Event { context, flags, latest: Mutex::default(), shared: shared.map(Arc::new) }
     }
 
-    /// What processes share of it.
+    /// Returns the state that processes share.
     pub(crate) fn shared(&self) -> Option<&Arc<SharedState>> {
         self.shared.as_ref()
     }
 
-    /// Whether what was recorded last is done.
+    /// Checks whether what was recorded last is done.
     fn is_done(&self) -> Outcome<bool> {
         if let Latest::Captured(sequence, _) = &*self.latest.lock() {
             return Err(sequence.refuse_event());
@@ -188,10 +188,10 @@ pub(crate) fn get(handle: usize) -> Outcome<Arc<Event>> {
 
 /// An error, or the end of the process, if an event's context is gone.
 fn check_context(event: &Event, handle: usize) -> Outcome {
-    match event.context.fate()? {
-        Fate::Alive => Ok(()),
-        Fate::Destroyed => Err(Error::CONTEXT_IS_DESTROYED),
-        Fate::Replaced => crash("the context of event", handle),
+    match event.context.state()? {
+        ContextState::Alive => Ok(()),
+        ContextState::Destroyed => Err(Error::CONTEXT_IS_DESTROYED),
+        ContextState::Replaced => crash("the context of event", handle),
     }
 }
 

@@ -12,7 +12,7 @@ use crate::settings::Settings;
 use crate::space::{Kind, Range, SPACE};
 use crate::store::{Mapping, PAGE};
 
-/// What the module of the kernel pins at a time.
+/// The granularity of the kernel module's pinning.
 const GPU_PAGE: u64 = 64 << 10;
 
 /// A range that is pinned. The memory stays, freed or not, but as with the module, nobody is to look then.

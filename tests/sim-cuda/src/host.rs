@@ -71,7 +71,7 @@ fn insert(base: Address, len: usize, kind: Kind, backing: Backing) -> Outcome {
     Ok(())
 }
 
-/// Whether every page of the range is mapped, for reading and, if `writable`, for writing.
+/// Checks whether every page of the range is mapped, for reading and, if `writable`, for writing.
 fn is_registrable(base: Address, len: usize, writable: bool) -> bool {
     let Ok(maps) = std::fs::read_to_string("/proc/self/maps") else { return false };
     let mut at = base;

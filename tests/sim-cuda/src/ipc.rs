@@ -4,8 +4,9 @@
 //! reached through `/proc`, so a process that may not look at the other one (another user, another process namespace)
 //! cannot open its handles, as with a real driver.
 //!
-//! What was observed on driver 580 and is repeated here: a handle of at most 2 MiB that its owner has freed still opens,
-//! and shows something else (here: zeroes), one of more is not permitted; all handles of one process and device are to be opened in one context.
+//! Behaviour of driver 580 that is repeated here: a handle of at most 2 MiB that its owner has freed still opens and
+//! shows other bytes (here: zeroes). A freed handle of more is not permitted. All handles of one process and device
+//! must be opened in one context.
 
 use std::collections::HashMap;
 use std::ffi::c_uint;
@@ -76,7 +77,7 @@ impl Handle {
     }
 }
 
-/// What is open, and how often: a context that opens a handle again gets the same address.
+/// Open handles with their counts: a context that opens a handle again gets the same address.
 #[derive(Default)]
 pub(crate) struct Imports {
     open: HashMap<(u64, PieceName), (Address, usize)>,
@@ -89,7 +90,7 @@ impl Imports {
         self.open.retain(|(context, _), _| *context != id);
     }
 
-    /// Whether another context has opened memory of the same process and device.
+    /// Checks whether another context has opened memory of the same process and device.
     fn is_elsewhere(&self, context: u64, cookie: u64) -> bool {
         self.open.keys().any(|(other, piece)| *other != context && piece.cookie == cookie)
     }

@@ -12,7 +12,7 @@ use crate::space::{Kind, Range, SPACE};
 /// Threads of a block, for which the kernels are written.
 pub(crate) const THREADS: c_uint = 512;
 
-/// What every kernel that copies learns of its job.
+/// The job's words that every copying kernel reads.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct Job {
@@ -21,7 +21,7 @@ pub(crate) struct Job {
     _place: u32,
 }
 
-/// What a kernel has touched, kept until it has ended.
+/// The memory that a kernel has touched, kept until it has ended.
 pub(crate) struct Memory {
     context: Arc<Context>,
     ranges: Vec<Arc<Range>>,
@@ -32,7 +32,7 @@ impl Memory {
         Memory { context, ranges: Vec::new() }
     }
 
-    /// Where the copy functions find `len` bytes at an address, of one range.
+    /// Returns the alias of `len` bytes at an address, of one range.
     pub(crate) fn reach(&mut self, address: u64, len: u64) -> usize {
         match self.part(address) {
             (alias, left) if len <= left => alias,
@@ -40,7 +40,7 @@ impl Memory {
         }
     }
 
-    /// Where the copy functions find the byte at an address, and how many more lie behind it.
+    /// Returns the alias of the byte at an address, and the number of bytes left behind it.
     fn part(&mut self, address: u64) -> (usize, u64) {
         let at = address as Address;
         let holds = |range: &Range| range.base <= at && at < range.end();

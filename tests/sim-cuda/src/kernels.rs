@@ -57,7 +57,7 @@ struct Function {
 /// Groups of threads that copy a tile together, and the bytes of a tile.
 const GROUPS: u64 = 512 / 32;
 const TILE: u64 = 4096;
-/// Which of a job's words say that it is revoked, has started, has ended.
+/// The indices of a job's words that say it is revoked, has started, has ended.
 const REVOKED: u64 = 0;
 const STARTED: u64 = 16;
 const ENDED: u64 = 32;
@@ -123,7 +123,7 @@ struct Launch {
     arguments: Arguments,
     blocks: u64,
     next: u64,
-    /// Whether it was not revoked as its first block began.
+    /// True if it was not revoked as its first block began.
     goes: bool,
     /// Blocks from this one on begin no earlier than then.
     held: (u64, Instant),

@@ -1,4 +1,4 @@
-//! How bytes land in memory: copies and fills, cut into units that go in any order.
+//! The landing of bytes in memory: copies and fills, cut into units that go in any order.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -29,7 +29,7 @@ impl Block {
     }
 }
 
-/// What keeps the memory of work in flight.
+/// Keeps the memory of work in flight.
 #[derive(Default)]
 pub(crate) struct Keep {
     pub(crate) ranges: Vec<Arc<Range>>,

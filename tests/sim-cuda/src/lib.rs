@@ -4,7 +4,7 @@
 //! Tests load it by path, as any program loads a driver, from the folder that [`library_folder`] names; it behaves as
 //! the driver may, not as it usually does:
 //! - device memory is a mapping without access rights, so a CPU that touches it faults; the copy functions go through
-//!   a second mapping that nobody else knows;
+//!   a second mapping that only the driver knows;
 //! - work runs late, in a thread of its own, streams in any order that their dependencies allow, and the bytes of one
 //!   copy land in any order;
 //! - `cuMemcpy` from pageable memory, `cuMemset` and copies within devices return before they are done;

@@ -90,7 +90,7 @@ pub(crate) fn free(base: Address, may: impl Fn(Kind) -> bool, unknown: Error) ->
     SPACE.get()?.write().remove(base).map(drop).ok_or(unknown)
 }
 
-/// What `cuMemGetInfo` answers: free and total bytes.
+/// Returns free and total bytes, as `cuMemGetInfo` does.
 fn information(context: &Context) -> Outcome<(usize, usize)> {
     let total = Settings::get().memory;
     let used = device::get(context.device)?.used();

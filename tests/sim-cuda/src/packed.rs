@@ -35,7 +35,7 @@ struct Batch {
 }
 
 impl Packed {
-    /// What one block of threads does.
+    /// Does the work of one block of threads.
     pub(crate) fn run(&self, block: u64, memory: &mut Memory) {
         let start = (self.first & !15) + block * self.part;
         let (mut from, end) = (start.max(self.first), (start + self.part).min(self.end));
@@ -69,7 +69,7 @@ impl Packed {
         (u64::from(offset), u64::from(start))
     }
 
-    /// Where a block begins, packed, and where it is.
+    /// Returns the packed position of a block, and its address.
     fn block(&self, index: u64, memory: &mut Memory) -> (u64, u64) {
         if self.entries == 0 {
             let [inner, middle, _] = self.count.map(u64::from);

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use crate::device::Charge;
 use crate::store::Piece;
 
-/// What `cuMemCreate` makes. Lives while it has handles or is mapped.
+/// Physical memory of `cuMemCreate`. It lives while it has handles or is mapped.
 pub(crate) struct Physical {
     pub(crate) handle: usize,
     pub(crate) device: c_int,
     pub(crate) piece: Arc<Piece>,
-    /// Whether others can import it; not so for what was itself imported.
+    /// True if others can import it; not so for what was itself imported.
     pub(crate) exportable: bool,
     pub(crate) _charge: Option<Charge>,
 }

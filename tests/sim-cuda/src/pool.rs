@@ -25,13 +25,13 @@ pub(crate) struct Pool {
     pub(crate) used_high: AtomicU64,
     /// Number of its allocations, until the stream has reached their free.
     pub(crate) ranges: AtomicUsize,
-    /// Whether it has been exported. Its allocations can be exported only afterwards.
+    /// True if it has been exported. Its allocations can be exported only afterwards.
     pub(crate) is_exported: AtomicBool,
-    /// Whether the user has destroyed it. Its handle stays valid until all of its memory is freed.
+    /// True if the user has destroyed it. Its handle stays valid until all of its memory is freed.
     pub(crate) is_destroyed: AtomicBool,
 }
 
-/// Where a pool's memory comes from.
+/// The source of a pool's memory.
 pub(crate) enum Source {
     /// The device's memory, which cannot be shared.
     Private,

@@ -235,7 +235,7 @@ driver_api! {
         for pools in &POOLS.get()?.of_devices {
             let _ = pools.now.compare_exchange(pool, pools.default, Ordering::Relaxed, Ordering::Relaxed);
         }
-        // What was allocated from it stays until it is freed, and the pool with it.
+        // Allocated memory stays until it is freed, and keeps the pool.
         let destroyed = pool::get(pool)?;
         destroyed.is_destroyed.store(true, Ordering::SeqCst);
         remove_if_done(pool, &destroyed);

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use crate::pool::{POOLS, Pool};
 use crate::store::Piece;
 
-/// What a pool's memory keeps of the pool.
+/// A reference from a pool's memory to the pool.
 pub(crate) struct InPool {
     handle: usize,
     pool: Arc<Pool>,

@@ -23,7 +23,7 @@ pub(crate) struct Argument {
 pub(crate) struct Resident {
     argument: Argument,
     memory: Memory,
-    /// Where this process finds the lines and the reports.
+    /// The addresses of the lines and the reports in this process.
     lines: usize,
     reports: usize,
     begins: Instant,

@@ -16,19 +16,19 @@ use crate::driver::AfterInit;
 use crate::error::{Error, Outcome};
 use crate::settings::Settings;
 
-/// How often a condition outside this process is looked at.
+/// The pause between looks at a condition outside this process.
 const OUTSIDE_POLL: Duration = Duration::from_micros(50);
 
 pub(crate) type QueueId = u64;
 
 /// A piece of a stream's work.
 pub(crate) trait Work: Send {
-    /// Whether it may run now. Called with the scheduler's lock held.
+    /// Checks whether it may run now. Called with the scheduler's lock held.
     fn is_ready(&self) -> bool {
         true
     }
 
-    /// Whether what it waits for may happen without any work of this process being done.
+    /// Checks whether its condition can become true without any work of this process.
     fn waits_outside(&self) -> bool {
         false
     }
@@ -40,7 +40,7 @@ pub(crate) trait Work: Send {
     fn abandon(&mut self) {}
 }
 
-/// How a queue relates to the legacy default stream of its context.
+/// The relation of a queue to the legacy default stream of its context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum QueueKind {
     Legacy,
@@ -52,7 +52,7 @@ struct Entry {
     /// Position among all work ever submitted.
     sequence: u64,
     due: Instant,
-    /// None while a step of it runs.
+    /// `None` while a step of it runs.
     work: Option<Box<dyn Work>>,
 }
 
@@ -83,7 +83,7 @@ pub(crate) static SCHEDULER: AfterInit<Scheduler> = AfterInit::new(|| {
     Scheduler::new(settings.delay, settings.seed)
 });
 
-/// What a look for work came to.
+/// The result of a look for work.
 enum Look {
     Ran,
     /// Nothing can run before then, or before something changes.
@@ -134,7 +134,7 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Whether all work that `id` has or must wait for is done.
+    /// Checks whether all work that `id` has or must wait for is done.
     pub(crate) fn is_idle(&self, id: QueueId) -> bool {
         let queues = self.queues.lock();
         queues.is_done(id, queues.sequence)
@@ -236,9 +236,9 @@ impl Scheduler {
                 queues.queues.remove(&id);
             }
         }
-        // What the work holds (memory, perhaps the last use of it) goes with the lock released.
+        // The work may hold the last use of memory. Drop it with the lock released.
         MutexGuard::unlocked(queues, move || drop(work));
-        // Whoever ran this step may have what it waited for, and leave the next one to others.
+        // The thread that ran this step may be done waiting, so that another must run the next step.
         self.changed.notify_all();
         Look::Ran
     }
@@ -278,12 +278,12 @@ impl Queues {
         self.queues.iter().filter(move |(_, queue)| queue.context == context)
     }
 
-    /// Whether work up to `upto` is done in the queue and in those that it is ordered with.
+    /// Checks whether work up to `upto` is done in the queue and in those that it is ordered with.
     fn is_done(&self, id: QueueId, upto: u64) -> bool {
         self.queues.get(&id).is_none_or(|queue| queue.is_done(upto) && self.may_follow(id, queue, upto))
     }
 
-    /// Whether nothing before `sequence` is left in the other queues that this one is ordered with.
+    /// Checks whether nothing before `sequence` is left in the other queues that this one is ordered with.
     fn may_follow(&self, id: QueueId, queue: &Queue, sequence: u64) -> bool {
         let ordered = |other: QueueKind| match queue.kind {
             QueueKind::Legacy => other == QueueKind::Blocking,

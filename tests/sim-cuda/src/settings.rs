@@ -1,4 +1,4 @@
-//! What the environment asks of the simulated driver; read once.
+//! Settings of the simulated driver from the environment, read once.
 
 use std::env;
 use std::ffi::c_int;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// Which calls of a function fail, counted from 1.
+/// Selects the calls of a function that fail, counted from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Which {
     Every,
@@ -37,10 +37,10 @@ pub(crate) struct Settings {
     pub(crate) stats: Option<PathBuf>,
 }
 
-/// How other devices of the machine may reach device memory.
+/// The ways in which other devices of the machine may reach device memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Direct {
-    /// What `cuMemAlloc` gives can be reached as host memory can.
+    /// Memory of `cuMemAlloc` can be reached as host memory can.
     pub(crate) peer_memory: bool,
     /// `cuMemGetHandleForAddressRange` gives a descriptor.
     pub(crate) dma_buf: bool,
@@ -73,7 +73,7 @@ impl Direct {
 const MMAP_SINCE: c_int = 13_030;
 
 impl Settings {
-    /// Whether dma-bufs can be mapped.
+    /// Checks whether dma-bufs can be mapped.
     pub(crate) fn maps_dma_bufs(&self) -> bool {
         self.direct.dma_buf && self.direct.mmap && self.version >= MMAP_SINCE
     }

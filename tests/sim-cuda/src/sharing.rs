@@ -1,4 +1,4 @@
-//! What pools and virtual memory management have in common: where memory lies, and descriptors that stand for it.
+//! Types for pools and virtual memory management: locations of memory, and descriptors that stand for it.
 
 use std::ffi::{c_int, c_uint};
 use std::os::fd::{BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
@@ -49,7 +49,7 @@ pub(crate) struct AccessOf {
 
 const _: () = assert!(size_of::<AccessOf>() == size_of::<cudarc::driver::sys::CUmemAccessDesc_st>());
 
-/// What devices may do with memory, by what `cuMemSetAccess` or `cuMemPoolSetAccess` said last; flags as there.
+/// Devices' access to memory, as the last `cuMemSetAccess` or `cuMemPoolSetAccess` set it; flags as there.
 #[derive(Default)]
 pub(crate) struct Accesses(Mutex<Vec<(c_int, c_uint)>>);
 
@@ -64,7 +64,7 @@ impl Accesses {
         self.0.lock().iter().find(|(known, _)| *known == device).map(|(_, flags)| *flags)
     }
 
-    /// Whether any device may do anything.
+    /// Checks whether any device may do anything.
     pub(crate) fn any(&self) -> bool {
         self.0.lock().iter().any(|(_, flags)| *flags != 0)
     }

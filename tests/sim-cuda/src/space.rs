@@ -1,4 +1,4 @@
-//! Which addresses the driver knows, and what lies there.
+//! The addresses that the driver knows, and the memory there.
 
 use std::collections::BTreeMap;
 use std::ffi::c_int;
@@ -19,7 +19,7 @@ use crate::pool_memory::{Importing, InPool};
 use crate::sharing::{Accesses, READ_WRITE};
 use crate::store::{Mapping, Piece};
 
-/// What an address range is.
+/// The kind of an address range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// `cuMemAlloc`.
@@ -39,7 +39,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Whether a CPU may touch it.
+    /// Checks whether a CPU may touch it.
     pub(crate) fn is_host(self) -> bool {
         matches!(self, Kind::HostAllocated | Kind::HostRegistered)
     }
@@ -51,11 +51,11 @@ pub(crate) struct Range {
     pub(crate) len: usize,
     pub(crate) kind: Kind,
     pub(crate) device: c_int,
-    /// None where the driver names none: memory of pools and of `cuMemMap`.
+    /// `None` for memory of pools and of `cuMemMap`, for which the driver names none.
     pub(crate) context: Option<Arc<Context>>,
     /// Never given out twice.
     pub(crate) id: u64,
-    /// Where the copy functions find the byte at `base`.
+    /// The address of the byte at `base` for the copy functions.
     pub(crate) alias: usize,
     /// `CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`.
     pub(crate) synchronous: AtomicBool,
@@ -64,20 +64,20 @@ pub(crate) struct Range {
     pub(crate) backing: Backing,
 }
 
-/// What `cuMemMap` and `cuMemSetAccess` add to a range.
+/// The part of a range that `cuMemMap` and `cuMemSetAccess` add.
 pub(crate) struct Mapped {
     pub(crate) physical: Arc<Physical>,
-    /// Where the addresses come from: beginning and length of what was reserved.
+    /// The reservation of the addresses: its beginning and length.
     pub(crate) reserved: (Address, usize),
     pub(crate) access: Accesses,
 }
 
-/// What keeps a range's memory, held for its `Drop`; given back with the last use of the range, work in flight included.
+/// Keeps a range's memory. It is dropped with the last use of the range, work in flight included.
 #[derive(Default)]
 pub(crate) struct Backing {
     /// The addresses that the user knows.
     pub(crate) _addresses: Option<Mapping>,
-    /// What the copy functions use, of a file of its own.
+    /// The mapping for the copy functions, of a separate file.
     pub(crate) _data: Option<Mapping>,
     pub(crate) piece: Option<Arc<Piece>>,
     /// A file of its own, which begins with it, where dma-bufs can be mapped: there is no piece then.
@@ -93,13 +93,13 @@ impl Range {
         self.base + self.len
     }
 
-    /// Whether copies may touch it.
+    /// Checks whether copies may touch it.
     pub(crate) fn is_accessible(&self) -> bool {
         self.mapping.as_ref().is_none_or(|mapping| mapping.access.any())
     }
 
-    /// Whether a device may write to it: another's pool or mapped memory only if it was granted access. Peer access
-    /// between the two does not count.
+    /// Checks whether a device may write to it. It may write to another's pool or mapped memory only if it was granted
+    /// access. Peer access between the two does not count.
     pub(crate) fn is_writable_by(&self, device: c_int) -> Outcome<bool> {
         if let Some(mapping) = &self.mapping {
             return Ok(mapping.access.get(device) == Some(READ_WRITE));
@@ -145,7 +145,7 @@ pub(crate) struct Extent {
 #[derive(Default)]
 pub(crate) struct AddressSpace {
     ranges: BTreeMap<Address, Arc<Range>>,
-    /// What `cuMemAddressReserve` gave out, mapped or not.
+    /// Addresses that `cuMemAddressReserve` returned, mapped or not.
     pub(crate) reservations: BTreeMap<Address, Mapping>,
 }
 
@@ -169,7 +169,7 @@ impl AddressSpace {
         before.map(|(_, range)| range.clone()).take_while(|range| range.end() > base).collect()
     }
 
-    /// What some range is that overlaps.
+    /// Returns the kind of a range that overlaps.
     pub(crate) fn first_overlap(&self, base: Address, len: usize) -> Option<Kind> {
         self.overlapping(base, len).last().map(|range| range.kind)
     }

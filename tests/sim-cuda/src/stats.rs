@@ -1,4 +1,4 @@
-//! What tests ask about the calls made: exported functions, and a file written at exit.
+//! Counts of calls for tests: exported functions, and a file written at exit.
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char};

@@ -1,4 +1,4 @@
-//! Where simulated memory lies: sparse nameless files, of which each allocation is a piece.
+//! Storage of simulated memory: sparse nameless files, of which each allocation is a piece.
 //!
 //! A piece is never given out twice, so that a mapping which outlives its allocation (a stale cached import, say) sees
 //! zeroes and never, by luck, the memory of the next allocation. The page before a piece holds its identity, by which
@@ -32,7 +32,7 @@ pub(crate) struct Store {
     next: AtomicU64,
 }
 
-/// What a file is for: a descriptor of it means no more than this to who receives it.
+/// The purpose of a file. A receiver of its descriptor learns only this.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// `cuMemAlloc` and pools that are not shared.
@@ -43,7 +43,7 @@ pub(crate) enum Purpose {
     Physical = 3,
 }
 
-/// What the first page of a file says, in this order, each as 8 bytes.
+/// The first page of a file, in this order, each field as 8 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Description {
     pub(crate) purpose: u64,
@@ -74,7 +74,7 @@ fn read_words<const N: usize>(file: BorrowedFd<'_>, offset: u64) -> Outcome<[u64
     Ok(words)
 }
 
-/// What another process needs to find a piece, besides the file.
+/// The name by which another process finds a piece in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(C)]
 pub(crate) struct PieceName {
@@ -131,7 +131,7 @@ impl Store {
 pub(crate) struct Piece {
     map: Mapping,
     name: PieceName,
-    /// None in a process that imported it.
+    /// `None` in a process that imported it.
     owner: Option<Arc<Store>>,
 }
 
@@ -166,7 +166,7 @@ impl Piece {
         Piece::import(file, PieceName { cookie, offset: PAGE as u64, len, id })
     }
 
-    /// Whether the process that made it still has it.
+    /// Checks whether the process that made it still has it.
     pub(crate) fn is_alive(&self) -> bool {
         let header = self.header();
         header.id.load(Ordering::Acquire) == self.name.id && header.cookie.load(Ordering::Relaxed) == self.name.cookie
@@ -185,12 +185,12 @@ impl Piece {
         self.name.len as usize
     }
 
-    /// Two words that all who map the piece share, zero at first.
+    /// Two words that all mappings of the piece share, zero at first.
     pub(crate) fn shared(&self) -> &[AtomicU64; 2] {
         &self.header().shared
     }
 
-    /// Where its first byte lies, for the copy functions only.
+    /// Returns the address of its first byte, for the copy functions only.
     pub(crate) fn alias(&self) -> usize {
         self.map.address + PAGE
     }
@@ -209,10 +209,10 @@ impl Piece {
 
 impl Drop for Piece {
     fn drop(&mut self) {
-        // Physical memory is whoever's has it mapped, or has a descriptor of it: the file goes with the last of them.
+        // The file of physical memory goes with its last mapping or descriptor.
         if let Some(store) = self.owner.as_ref().filter(|store| store.purpose != Purpose::Physical) {
             let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-            // A failure keeps pages that nobody can reach; the process has no way to do better.
+            // A failure keeps pages that are out of reach; the process has no way to do better.
             let _ = fallocate(&store.file, flags, self.name.offset, self.map.len as u64);
         }
     }
@@ -242,7 +242,7 @@ impl Mapping {
         Ok((file, mapping))
     }
 
-    /// Addresses that nobody may touch, aligned to a power of two.
+    /// Addresses without access, aligned to a power of two.
     pub(crate) fn reserved(len: usize, align: usize) -> Outcome<Mapping> {
         Mapping::anonymous(len, align, ProtFlags::empty())
     }

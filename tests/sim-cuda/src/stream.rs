@@ -11,19 +11,19 @@ use parking_lot::Mutex;
 
 use crate::abi::{Out, driver_api};
 use crate::capture::{self, Sequence};
-use crate::context::{Context, Fate, current};
+use crate::context::{Context, ContextState, current};
 use crate::device;
 use crate::driver::{AfterInit, Handles, check_initialised, crash};
 use crate::error::{Error, Outcome};
 use crate::schedule::{QueueId, QueueKind, SCHEDULER, Work};
 
-/// Handle values that name streams which nobody creates.
+/// Handle values of the predefined streams.
 const NULL: usize = 0;
 const LEGACY: usize = 1;
 const PER_THREAD: usize = 2;
 
 const NON_BLOCKING: c_uint = CUstream_flags::CU_STREAM_NON_BLOCKING as c_uint;
-/// Free device memory without which no stream is made.
+/// Free device memory that a new stream needs.
 const MEMORY: u64 = 4096;
 /// Priorities go from 0 down to this.
 pub(crate) const GREATEST_PRIORITY: c_int = -5;
@@ -86,7 +86,7 @@ impl Stream {
         self.queue == self.context.legacy_queue
     }
 
-    /// Whether it is ordered with the legacy default stream.
+    /// Checks whether it is ordered with the legacy default stream.
     pub(crate) fn is_blocking(&self) -> bool {
         self.flags & NON_BLOCKING == 0
     }
@@ -106,7 +106,7 @@ impl Stream {
         Ok(capture)
     }
 
-    /// Whether work that is about to be submitted is captured, and so must not run; as
+    /// Checks whether work that is about to be submitted is captured, and so must not run; as
     /// [`capture_for_work`](Self::capture_for_work).
     pub(crate) fn captures_work(&self) -> Outcome<bool> {
         let capture = self.capture_for_work()?;
@@ -154,9 +154,9 @@ pub(crate) fn get(handle: usize) -> Outcome<Arc<Stream>> {
 
 /// An error, or the end of the process, if a stream's context is gone.
 fn check_context(context: &Context, handle: usize) -> Outcome {
-    match context.fate()? {
-        Fate::Alive => Ok(()),
-        Fate::Destroyed if !context.is_primary()? => Err(Error::INVALID_CONTEXT),
+    match context.state()? {
+        ContextState::Alive => Ok(()),
+        ContextState::Destroyed if !context.is_primary()? => Err(Error::INVALID_CONTEXT),
         _ => crash("the context of stream", handle),
     }
 }

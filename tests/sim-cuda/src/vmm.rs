@@ -17,10 +17,10 @@ use crate::sharing::{AccessOf, Accesses, Location, NO_HANDLE, PINNED, POSIX, des
 use crate::space::{Backing, Kind, Mapped, Range, SPACE};
 use crate::store::{Description, Mapping, PAGE, Piece, Purpose, Store};
 
-/// What sizes and addresses are multiples of.
+/// The granularity of sizes and addresses.
 const GRANULARITY: usize = 2 << 20;
 
-/// What handles name, and how many times each was given out. They are not reused.
+/// The memory of each handle, and how many times the handle was given out. Handles are not reused.
 #[derive(Default)]
 struct Physicals {
     known: BTreeMap<usize, (Arc<Physical>, usize)>,
@@ -155,7 +155,7 @@ fn mappings(address: Address, len: usize, gaps: bool) -> Outcome<Vec<Arc<Range>>
     if ranges.iter().all(inside) && whole { Ok(ranges) } else { Err(Error::INVALID_VALUE) }
 }
 
-/// Waits for nobody, unlike `cuMemFree`.
+/// Does not wait for work, unlike `cuMemFree`.
 fn unmap(address: Address, len: usize) -> Outcome {
     check_initialised()?;
     let ranges = mappings(address, len, true)?;

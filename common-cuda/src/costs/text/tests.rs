@@ -31,7 +31,7 @@ fn content() -> Content {
 }
 
 #[test]
-fn what_was_written_is_read() {
+fn written_costs_are_read_back() {
     let text = write(&key(), &content());
     let kept = Content { costs: content().costs.figures(), ..content() };
     assert_eq!(read(&text, &key()).unwrap(), kept);
@@ -44,7 +44,7 @@ fn what_was_written_is_read() {
 }
 
 #[test]
-fn what_holds_for_something_else_is_outdated() {
+fn costs_of_another_device_are_outdated() {
     let text = write(&key(), &content());
     for other in [
         Key { driver: "13.1 590.1".to_owned(), ..key() },
@@ -67,7 +67,7 @@ fn of_peers_those_are_taken_that_are_as_they_were() {
 }
 
 #[test]
-fn what_is_no_such_file_is_not_believed() {
+fn malformed_files_are_refused() {
     let text = write(&key(), &content());
     let spoilt = [
         String::new(),

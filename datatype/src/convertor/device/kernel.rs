@@ -6,14 +6,14 @@ use cableway_common_cuda::{Completion, DeviceError, Direction, EngineWork, Order
 
 use super::copier::Copier;
 
-/// What a convertor knows of its message and of the default stream.
+/// A convertor's knowledge about its message and the default stream.
 #[derive(Default)]
 pub(super) struct ByKernel {
     /// The message's blocks; none before they were looked at, or if no kernel takes them.
     spread: Option<Spread>,
     looked: bool,
-    /// What the default stream held when the message began is done. Kernels are launched no earlier: a job that waits
-    /// for that stream cannot be told from one that finds no room on the device.
+    /// True once the work is done that the default stream held when the message began. Kernels are launched no earlier:
+    /// a job that waits for that stream looks like one that finds no room on the device.
     settled: bool,
 }
 
@@ -63,7 +63,7 @@ impl ByKernel {
     }
 }
 
-/// What it would take copy engines to move `len` packed bytes.
+/// Estimates the work of copy engines that move `len` packed bytes.
 fn engine_work(spread: &Spread, len: u64) -> EngineWork {
     match spread {
         Spread::Regular(strided) => {

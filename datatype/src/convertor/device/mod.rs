@@ -18,11 +18,11 @@ use super::host;
 use super::message::Message;
 use crate::error::Error;
 
-/// What a convertor needs besides when its buffer, or a part of it, lives on a device.
+/// The part of a convertor for a buffer that is on a device, or partly so.
 pub(super) struct DeviceSide {
     devices: Devices,
     place: Place,
-    /// Whether a batch of this convertor has waited for the default stream.
+    /// True if a batch of this convertor has waited for the default stream.
     ordered: bool,
     kernel: ByKernel,
     /// For [`gather`]; kept for the next fragment.
@@ -37,7 +37,7 @@ enum Place {
 }
 
 impl DeviceSide {
-    /// None for host memory.
+    /// Returns `None` for host memory.
     #[inline]
     pub(super) fn new(location: &Location, devices: &Devices) -> Option<Box<DeviceSide>> {
         location.on_device().then(|| Self::boxed(Place::One(*location), devices))
@@ -61,12 +61,12 @@ impl DeviceSide {
         })
     }
 
-    /// Whether the message lies in several allocations.
+    /// Checks whether the message lies in several allocations.
     pub(super) fn is_mixed(&self) -> bool {
         matches!(self.place, Place::Several(_))
     }
 
-    /// What a batch must wait for whose caller does not say.
+    /// Returns the order of a batch whose caller names none.
     pub(super) fn order(&self) -> Order {
         if self.ordered { Order::None } else { Order::AfterDefaultStream }
     }
@@ -109,7 +109,7 @@ impl DeviceSide {
                     }
                     completion.wait()?;
                     let copier = Copier { devices: &self.devices, location, message, packed };
-                    // Which device comes first in which fragment nobody knows, so that all wait.
+                    // The order in which fragments meet devices is not known, so that all wait.
                     let order = Order::AfterDefaultStream;
                     // SAFETY: the caller's promise.
                     completion = unsafe { transfer_by_engines::<PACK>(&copier, part, order, &mut self.scratch) }?;

@@ -1,4 +1,4 @@
-//! Which driver calls move a range of a message.
+//! The driver calls that move a range of a message.
 
 use std::ops::{ControlFlow, Range};
 
@@ -9,10 +9,10 @@ use crate::walk::{Visitor, nth, walk_node};
 /// One driver call: `rows` rows of `width` bytes. A single row's pitches mean nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Copy {
-    /// Where the first row is, from the message's base.
+    /// The offset of the first row from the message's base.
     pub(super) offset: i64,
     pub(super) pitch: u64,
-    /// Where its first row is among the packed bytes of the range.
+    /// The position of its first row among the packed bytes of the range.
     pub(super) packed: u64,
     pub(super) packed_pitch: u64,
     pub(super) width: u64,
@@ -95,7 +95,7 @@ impl Visitor for Flat<'_> {
     }
 }
 
-/// How many calls a whole node takes.
+/// Counts the calls for a whole node.
 fn calls(node: &Node) -> u64 {
     match node {
         Node::Block(_) => 1,

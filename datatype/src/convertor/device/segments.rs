@@ -26,7 +26,7 @@ impl Segments {
         Segments { starts: found.starts, size }
     }
 
-    /// Whether there is but one stretch.
+    /// Checks whether there is but one stretch.
     pub(super) fn is_one(&self) -> bool {
         self.starts.len() == 1
     }
@@ -68,7 +68,7 @@ impl Finder<'_> {
         self.packed += len;
     }
 
-    /// Whether `span` bytes from `offset` on are in one allocation of a device, and where.
+    /// Checks whether `span` bytes from `offset` on are in one allocation of a device, and where.
     fn on_one_device(&self, offset: i64, span: u64) -> Option<Location> {
         let address = self.message.at(offset);
         let location = self.devices.classify(address, 1);
