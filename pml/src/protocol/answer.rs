@@ -5,9 +5,11 @@ use cableway_common_cuda::{DeviceError, Order};
 
 use super::choice;
 use super::context::{AfterCopy, Context, Links, default_stream};
+use super::get::Remote;
+use super::pieces::Pieces;
 use super::probe::{Announcement, Costs, Data, Shape};
 use super::receive_buffer::ReceiveBuffer;
-use super::transfer::{AfterOrder, Channel, Incoming, Pieces, Protocol, Remote};
+use super::transfer::{AfterOrder, Channel, Incoming, Protocol};
 use super::unexpected::Rendezvous;
 use super::{fragments, get, invitation, offered, pieces, put, settle};
 use crate::core::Active;

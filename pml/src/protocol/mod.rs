@@ -11,8 +11,9 @@
 //! | [`fragments`] | the sender sends through internal buffers |
 //! | [`invitation`] | the receiver tells where the data goes before the message is announced |
 //!
-//! Each protocol's file holds both ends, and begins with the probes by which [`choice`] compares the protocols: see
-//! [`probe`]. [`mod@explain`] prints the same probes. States are in [`transfer`].
+//! Each protocol's file or folder holds both ends, the probes by which [`choice`] compares the protocols (see
+//! [`probe`]), and its state in `state.rs`. [`mod@explain`] prints the same probes. [`transfer`] has the envelope of a
+//! transfer, which holds the state of the protocol that moves it.
 
 mod announce;
 mod answer;

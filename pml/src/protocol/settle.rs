@@ -1,7 +1,8 @@
 //! Ends transfers.
 
 use super::context::{Context, Links};
-use super::transfer::{Channel, Claimed, Incoming, Outgoing, Protocol, Stage, State};
+use super::invitation::Claimed;
+use super::transfer::{Channel, Incoming, Outgoing, Protocol, Stage, State};
 use crate::error::{Abort, Error};
 use crate::status::Status;
 use crate::wire::{Header, Id};

@@ -27,4 +27,4 @@ mod state;
 
 pub(crate) use receiver::{answer, end, expect, forget, invite, receive, withdraw_before_cancel};
 pub(crate) use sender::{advance, announced, invited};
-pub(crate) use state::{Expected, Invitations, ReceiveKey, is_able, note_stored_whole};
+pub(crate) use state::{Claimed, Expected, Invitations, ReceiveKey, is_able, note_stored_whole};

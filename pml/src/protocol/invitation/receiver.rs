@@ -3,10 +3,10 @@
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::state::{Expected, Invitations, NONE, ReceiveKey, SENT, SentInvite, is_able};
+use super::state::{Claimed, Expected, Invitations, NONE, ReceiveKey, SENT, SentInvite, is_able};
 use crate::core::{Completion, Core, Done, Peer};
 use crate::protocol::context::Links;
-use crate::protocol::transfer::{Channel, Claimed, Incoming, Protocol, Slot, State};
+use crate::protocol::transfer::{Channel, Incoming, Protocol, Slot, State};
 use crate::wire::{Announced, Envelope, Exposed, Header, Id, Invite};
 use cableway_btl::{Access, Region};
 

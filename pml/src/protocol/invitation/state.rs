@@ -87,6 +87,12 @@ pub(crate) struct SentInvite {
     pub(super) registration: Registration,
 }
 
+/// State of an invited message until it is settled.
+pub(crate) struct Claimed {
+    pub(crate) link: u32,
+    pub(crate) offer: Offer,
+}
+
 /// A receive that is about to be posted. Its sender may be invited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Expected {

@@ -3,12 +3,13 @@
 use cableway_btl::{Error, Flags, Mover, Remote, RemoteHandle, Transfer};
 use cableway_common_cuda::{Devices, Location, Order};
 
+use super::state::PutJob;
 use crate::core::Link;
 use crate::error::Abort;
 use crate::protocol::context::{Context, Links, Operation};
 use crate::protocol::region::{self, Form};
 use crate::protocol::settle;
-use crate::protocol::transfer::{Channel, OneCopy, Outgoing, PutJob, State};
+use crate::protocol::transfer::{Channel, OneCopy, Outgoing, State};
 use crate::wire::{Header, Malformed, Put};
 
 /// Handles the receiver's request for a PUT of a range to its buffer.

@@ -1,14 +1,15 @@
 //! A message whose data is on its way in.
 
-use cableway_btl::{Offer, Region};
+use cableway_btl::Region;
 use cableway_common_cuda::{DeviceError, Devices, Moment, Order, Strided};
 use cableway_datatype::Convertor;
 
-use super::fetch::{Fetch, Remote};
-use super::pieces::Pieces;
 use crate::core::Active;
 use crate::error::Error;
+use crate::protocol::get::{Fetch, Remote};
+use crate::protocol::invitation::Claimed;
 use crate::protocol::order::CopyOrder;
+use crate::protocol::pieces::Pieces;
 use crate::protocol::region;
 use crate::status::Status;
 use crate::wire::Id;
@@ -62,12 +63,6 @@ pub(crate) enum AfterOrder {
     /// The sender stores; if it cannot, this process fetches.
     Expose(Option<Remote>),
     AskForPieces(Box<Pieces>),
-}
-
-/// State of an invited message until it is settled.
-pub(crate) struct Claimed {
-    pub(crate) link: u32,
-    pub(crate) offer: Offer,
 }
 
 impl Incoming {

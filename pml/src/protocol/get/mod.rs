@@ -1,5 +1,7 @@
 //! GET: the sender announces a message with a remote key, and the receiver fetches it.
 
+mod state;
+
 use cableway_btl::{self as btl, Access, Error, Flags, Transfer};
 use cableway_common_cuda::Order;
 
@@ -7,10 +9,12 @@ use super::announce::{self, Attempt};
 use super::context::{Context, Links, Operation};
 use super::probe::{Announcement, Cost, Data, Message, Passes, Probe, Quote, Start};
 use super::region::{self, Form};
-use super::transfer::{Channel, Fetch, OneCopy, Outgoing, Protocol, Remote, Stage, State};
+use super::transfer::{Channel, OneCopy, Outgoing, Protocol, Stage, State};
 use super::{fragments, offered, settle};
 use crate::core::Link;
 use crate::wire::{Announced, Exposed, Header, HeaderBuffer, Id};
+
+pub(crate) use state::{Fetch, Remote};
 
 /// Offers to announce the message with a remote key.
 #[inline]

@@ -8,34 +8,34 @@ use crate::protocol::scratch::Slot;
 use crate::wire::BtlTag;
 
 /// Pieces of a message under way at a time: one is unpacked, one is packed, and one is requested.
-pub(crate) const DEPTH: usize = 4;
+pub(super) const DEPTH: usize = 4;
 
 pub(crate) struct Pieces {
     /// The base address and the blocks.
     pub(crate) user: *mut u8,
-    pub(crate) spread: Spread,
+    pub(super) spread: Spread,
     /// Bytes that were requested as pieces, or will come another way.
-    pub(crate) next: u64,
+    pub(super) next: u64,
     /// Ranges that could not be stored, and will come as fragments.
-    pub(crate) refused: Vec<(u64, u64)>,
-    pub(crate) lanes: SmallVec<[Lane; DEPTH]>,
+    pub(super) refused: Vec<(u64, u64)>,
+    pub(super) lanes: SmallVec<[Lane; DEPTH]>,
 }
 
 // SAFETY: the address is for devices and is never dereferenced here. It belongs to the transfer on any thread.
 unsafe impl Send for Pieces {}
 
 /// A slot of scratch memory, and the piece in it.
-pub(crate) struct Lane {
+pub(super) struct Lane {
     /// Dropped before the slot that it registers.
-    pub(crate) registration: Registration,
-    pub(crate) slot: Slot,
+    pub(super) registration: Registration,
+    pub(super) slot: Slot,
     /// The link that it was registered with, as headers name it.
-    pub(crate) via: (BtlTag, u8),
-    pub(crate) holds: LaneState,
+    pub(super) via: (BtlTag, u8),
+    pub(super) holds: LaneState,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum LaneState {
+pub(super) enum LaneState {
     Nothing,
     /// A piece was requested, with its offset and length.
     Asked(u64, u64),
@@ -49,11 +49,11 @@ impl Pieces {
     }
 
     /// Returns the lane of a piece.
-    pub(crate) fn asked(&mut self, offset: u64, len: u64) -> Option<usize> {
+    pub(super) fn asked(&mut self, offset: u64, len: u64) -> Option<usize> {
         self.lanes.iter().position(|lane| lane.holds == LaneState::Asked(offset, len))
     }
 
-    pub(crate) fn put_down(&mut self, lane: usize) {
+    pub(super) fn put_down(&mut self, lane: usize) {
         self.lanes[lane].slot.expose(false);
         self.lanes[lane].holds = LaneState::Nothing;
     }

@@ -6,6 +6,8 @@
 //! range is only offered. If the sender is not heard from for a while, the receiver withdraws the range and fetches it.
 //! A range is either claimed or withdrawn, never both.
 
+mod state;
+
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -14,8 +16,11 @@ use cableway_btl::{Flags, Offer};
 use super::context::{Context, Links};
 use super::get;
 use super::probe::{Announcement, Cost, Data, Passes, Probe, Quote};
-use super::transfer::{Channel, OpenOffer, State};
+use super::transfer::{Channel, State};
 use crate::wire::{Ack, Header, Id};
+
+pub(crate) use state::Offers;
+use state::OpenOffer;
 
 /// Offers to let the sender copy the ranges that it claims, and to fetch the rest.
 pub(crate) fn probe_receive(incoming: &Announcement) -> Probe<Data> {

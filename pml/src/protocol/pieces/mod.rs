@@ -1,16 +1,20 @@
 //! Pieces: moves data with several runs into blocks that only this process's kernels can address. The sender packs it
 //! piece by piece into scratch memory here. Each piece is unpacked while the next ones come.
 
+mod state;
+
 use cableway_btl::{Access, Flags};
 use cableway_common_cuda::{Completion, DeviceError, Direction, Location, Order, Packing, Within};
-
 use smallvec::SmallVec;
 
 use super::context::{AfterCopy, Context, Links};
 use super::probe::{Announcement, Cost, Data, Passes, Probe, Quote};
-use super::transfer::{Channel, DEPTH, Incoming, Lane, LaneState, Pieces, State};
+use super::transfer::{Channel, Incoming, State};
 use super::{fragments, settle};
 use crate::wire::{Exposed, Header, Id, Put};
+
+pub(crate) use state::Pieces;
+use state::{DEPTH, Lane, LaneState};
 
 /// Offers to receive the data in scratch memory, piece by piece.
 pub(crate) fn probe_receive(incoming: &Announcement) -> Probe<Data> {

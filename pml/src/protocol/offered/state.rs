@@ -1,0 +1,53 @@
+//! The receiver's offers to a peer.
+
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering::Relaxed;
+
+use cableway_btl::Offer;
+
+use crate::core::Peer;
+use crate::wire::Id;
+
+/// Ranges of announced messages that are believed to be on offer to the peer.
+#[derive(Default)]
+pub(crate) struct Offers {
+    /// The oldest first.
+    pub(crate) open: VecDeque<OpenOffer>,
+    /// The count of the peer's messages when it last changed.
+    pub(crate) heard: u64,
+    /// Turns since then.
+    pub(crate) turns: usize,
+    /// Bytes that are believed to be claimed and have not come.
+    pub(crate) claimed: u64,
+    /// That count when the peer was found to be away.
+    pub(crate) away: Option<u64>,
+}
+
+pub(crate) struct OpenOffer {
+    pub(crate) id: Id,
+    pub(crate) from: u64,
+    pub(crate) to: u64,
+    pub(crate) link: u32,
+    pub(crate) offer: Offer,
+}
+
+impl Offers {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.open.is_empty()
+    }
+
+    /// Returns whether the peer was heard of since it was last found to be away.
+    pub(crate) fn attentive(&self, peer: &Peer) -> bool {
+        self.away != Some(peer.heard.load(Relaxed))
+    }
+
+    /// Notes that `len` bytes will not come.
+    pub(crate) fn forget(&mut self, bytes: u64) {
+        self.claimed = self.claimed.saturating_sub(bytes);
+    }
+
+    /// Returns whether any range of a message is on offer.
+    pub(crate) fn of(&self, id: Id) -> bool {
+        self.open.iter().any(|open| open.id == id)
+    }
+}
