@@ -199,6 +199,16 @@ impl Abort {
             other => Abort::Other(other),
         }
     }
+
+    /// Encodes a result: 0 is success, because no reason has this code.
+    pub(crate) fn code_of(result: Result<(), Self>) -> u32 {
+        result.map_or_else(Self::code, |()| 0)
+    }
+
+    /// Decodes a result.
+    pub(crate) fn result(code: u32) -> Result<(), Self> {
+        if code == 0 { Ok(()) } else { Err(Self::from_code(code)) }
+    }
 }
 
 impl std::fmt::Display for Abort {

@@ -11,7 +11,8 @@ use cableway_btl::{
 use cableway_common_cuda::{Devices, Location};
 use parking_lot::Mutex;
 
-use crate::wire::{Card, HeaderBuffer, Puts, Several, parse, parse_batch};
+use crate::protocol::parse;
+use crate::wire::{Card, HeaderBuffer, Puts, Several, parse_batch};
 use crate::{ANY, Buffer, Config, Engine, Request, SendMode};
 
 /// Parses one or several headers, and writes them again.

@@ -13,13 +13,14 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use super::header::Resume;
 use super::link::Link;
 use super::links::Links;
 use super::peer::{Channel, Peer, PeerState};
 use super::replacement::{Break, Failover, turn};
 use super::replay::{Next, Replay};
 use super::shared::Core;
-use crate::wire::{BtlTag, Header, HeaderBuffer, Malformed};
+use crate::wire::{HeaderBuffer, Malformed};
 use cableway_btl::{Error, Flags, Sent};
 
 /// Suspends the links of a failed transport if another may take over, and returns whether it did. The transport reports
@@ -108,8 +109,7 @@ pub(crate) fn resumed<A: PeerState>(
     core: &Core,
     peer: &Peer,
     channel: &mut Channel<A>,
-    tag: BtlTag,
-    received: u64,
+    Resume { btl: tag, received }: Resume,
 ) -> Result<(), Malformed> {
     let unknown = Malformed::Resume { received, delivered: 0, sent: 0 };
     let btl = core.btls.iter().position(|slot| slot.tag(peer.rank) == Some(tag)).ok_or(unknown.clone())?;
@@ -175,7 +175,7 @@ pub(crate) fn advance<O>(core: &Core, peer: &Peer, links: &mut Links<O>) -> usiz
         let outcome = match replay.next() {
             Next::Tell(received) => {
                 let Some(btl) = core.btls[broke.btl].tag(peer.rank) else { return sent };
-                let header = HeaderBuffer::new(&Header::Resume { btl, received });
+                let header = HeaderBuffer::new(&Resume { btl, received });
                 link.send_small(header.as_bytes(), &[])
             }
             Next::Send(message) => link.send_small(message, &[]),

@@ -18,7 +18,7 @@
 //! | anything else | announced; fragments are sent through internal buffers |
 
 use super::probe::{Announcement, Data, Message, Probe, Quote, Start};
-use super::{announce, eager, fragments, get, offered, pieces, put};
+use super::{eager, fragments, get, offered, pieces, put, rendezvous};
 
 /// The protocols' answers about one message.
 pub(crate) struct Probes<How, const N: usize> {
@@ -36,7 +36,7 @@ pub(crate) fn probe_start(message: &Message) -> Probes<Start, 3> {
             ("get", get::probe_send(message)),
             ("eager", eager::probe_send(message)),
         ],
-        last: ("announce", announce::probe_send(message)),
+        last: ("announce", rendezvous::probe_send(message)),
     }
 }
 

@@ -7,12 +7,16 @@ use cableway_btl::{Error as BtlError, MIN_MESSAGE, Received};
 use cableway_common_cuda::DeviceError;
 
 use super::context::{AfterCopy, Context, Operation, Shared};
+use super::fragments::FragmentHeader;
+use super::header::Header;
+use super::put::PutFin;
+use super::rendezvous::Fin;
 use super::scratch::Scratches;
 use super::transfer::{Channel, Slot, State};
-use super::{answer, eager, fragments, get, invitation, offered, pieces, put, settle, start};
-use crate::core::{Config, Copies, Core, Done, Peers, failover};
+use super::{eager, fragments, get, invitation, offered, pieces, put, rendezvous, settle, start};
+use crate::core::{Config, Copies, Core, CreditHeader, Done, Peers, failover};
 use crate::error::Error;
-use crate::wire::{Header, Malformed, Several, parse_batch};
+use crate::wire::{Malformed, Several, parse_batch};
 
 pub(crate) struct Protocols {
     pub(crate) core: Core,
@@ -54,13 +58,13 @@ impl Protocols {
         done: &mut Done,
     ) -> Result<(), Malformed> {
         self.with(slot, done, |cx, channel| match *header {
-            Header::Match(_) | Header::Rendezvous(..) | Header::Get(..) => Ok(()),
+            Header::Match(_) | Header::Rendezvous(..) | Header::Get(_) => Ok(()),
             Header::Ack(ack) => match ack.offer {
                 Some(offer) if !offered::claim(channel, ack.sender, offer) => Ok(()),
                 _ => fragments::asked(cx, channel, &ack),
             },
             Header::Put(put) => put::asked(cx, channel, &put),
-            Header::Fragment { receiver, offset } => {
+            Header::Fragment(FragmentHeader { receiver, offset }) => {
                 let len = (message.bytes().len() - header_len) as u64;
                 if !offered::was_claimed(channel, receiver, offset, len) {
                     return Err(Malformed::OutOfTurn { what: "a fragment", id: receiver.0 });
@@ -72,15 +76,15 @@ impl Protocols {
                 get::advance(cx, channel);
                 Ok(())
             }
-            Header::Fin { sender, result } => start::fin(cx, channel, sender, result),
-            Header::PutFin { receiver, offset, len, result } => put::fin(cx, channel, receiver, (offset, len), result),
-            Header::Credit { consumed } => {
+            Header::Fin(fin) => rendezvous::fin(cx, channel, fin),
+            Header::PutFin(fin) => put::fin(cx, channel, fin),
+            Header::Credit(CreditHeader { consumed }) => {
                 let known = channel.links.credit.consumed(consumed);
                 known.map_err(|sent| Malformed::Credit { consumed, sent })
             }
-            Header::Resume { btl, received } => failover::resumed(cx.core, cx.peer, channel, btl, received),
+            Header::Resume(resume) => failover::resumed(cx.core, cx.peer, channel, resume),
             Header::Invite(invite) => invitation::invited(cx, channel, invite),
-            Header::Abort { receiver, sent, reason } => answer::aborted(cx, channel, (receiver, sent), reason),
+            Header::Abort(abort) => rendezvous::aborted(cx, channel, abort),
         })
     }
 
@@ -94,10 +98,12 @@ impl Protocols {
         let several = parse_batch(&bytes[..count])?;
         self.with(slot, done, |cx, channel| match several {
             Several::Puts(mut puts) => put::asked_for_several(cx, channel, &mut puts),
-            Several::PutFins(fins) => {
-                fins.iter().try_for_each(|(receiver, len)| put::fin(cx, channel, receiver, (0, len), Ok(())))
+            Several::PutFins(fins) => fins.iter().try_for_each(|(receiver, len)| {
+                put::fin(cx, channel, PutFin { receiver, offset: 0, len, result: Ok(()) })
+            }),
+            Several::Fins(fins) => {
+                fins.iter().try_for_each(|sender| rendezvous::fin(cx, channel, Fin { sender, result: Ok(()) }))
             }
-            Several::Fins(fins) => fins.iter().try_for_each(|sender| start::fin(cx, channel, sender, Ok(()))),
         })
     }
 
@@ -185,7 +191,7 @@ impl Protocols {
                 fragments::copied(cx, channel, (id, link), (fragment, len), result);
             }
             AfterCopy::Announce { id, .. } => start::ordered(cx, channel, id, result),
-            AfterCopy::Move { id, .. } => answer::ordered(cx, channel, id, result),
+            AfterCopy::Move { id, .. } => rendezvous::ordered(cx, channel, id, result),
             AfterCopy::Arrived { id, bytes, source, .. } => {
                 fragments::copied_in(cx, channel, (id, bytes), result);
                 drop(source);

@@ -8,17 +8,17 @@ use std::sync::atomic::Ordering;
 use cableway_btl::{Error as BtlError, Fragment, FragmentKind, Received, Sent, SharedBytes, Transfer};
 use cableway_common_cuda::{DeviceError, Order};
 
-use super::announce::{self, Attempt};
 use super::context::{AfterCopy, Context, Held, Operation, Shared, Source, hold};
 use super::probe::{Cost, Message, Passes, Probe, Quote, Start};
 use super::receive_buffer::ReceiveBuffer;
+use super::rendezvous::{self, Attempt, RENDEZVOUS_LEN};
 use super::settle;
 use super::transfer::{Channel, Slot, Stage, State};
 use super::unexpected::UnexpectedMessage;
-use crate::core::{Active, Core, Done};
+use crate::core::{Active, Core, CreditHeader, Done};
 use crate::error::Error;
 use crate::status::Status;
-use crate::wire::{self, Header, Id, RENDEZVOUS_LEN};
+use crate::wire::{self, Id};
 
 /// Offers to send the data along with the header.
 #[inline]
@@ -77,7 +77,7 @@ pub(crate) fn attempt(
         let packed = unsafe { transfer.convertor.pack(fragment.as_mut_ptr().add(header.len()), len) };
         if let Err(error) = packed {
             transfer.fail(Error::of_copy(error, &transfer.convertor));
-            return Ok(announce::attempt(cx, channel, id));
+            return Ok(rendezvous::announce(cx, channel, id));
         }
     }
     link.endpoint.send(fragment, whole)?;
@@ -144,7 +144,7 @@ pub(crate) fn attempt_device(cx: &mut Context<'_>, channel: &mut Channel, id: Id
             Err(error) => {
                 drop(fragment);
                 transfer.fail(Error::of_copy(error, &transfer.convertor));
-                return Ok(announce::attempt(cx, channel, id));
+                return Ok(rendezvous::announce(cx, channel, id));
             }
         }
     }
@@ -167,7 +167,7 @@ pub(crate) fn message_copied(
     match result {
         Err(source) => {
             transfer.fail_on_device(source);
-            if !transfer.gone && matches!(announce::attempt(cx, channel, id), Attempt::Busy) {
+            if !transfer.gone && matches!(rendezvous::announce(cx, channel, id), Attempt::Busy) {
                 channel.state.queues.starts.push_back(id);
             }
         }
@@ -288,6 +288,6 @@ fn give_credit(core: &Core, slot: &Slot, done: &mut Done) {
     slot.with(core, done, |channel, _| {
         let consumed = slot.peer.consumed.get();
         slot.peer.credited.store(consumed, Ordering::Relaxed);
-        channel.links.send_control(&Header::Credit { consumed });
+        channel.links.send_control(&CreditHeader { consumed });
     });
 }

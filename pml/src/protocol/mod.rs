@@ -3,7 +3,7 @@
 //! | file | protocol |
 //! |---|---|
 //! | [`eager`] | the message leaves with its data |
-//! | [`announce`], [`answer`] | the rendezvous: an announcement, and by which protocol the data comes |
+//! | [`rendezvous`] | an announcement, and by which protocol the data comes |
 //! | [`get`] | the receiver fetches |
 //! | [`put`] | the sender stores |
 //! | [`offered`] | the sender copies into fragments, or the receiver fetches: whichever comes first |
@@ -12,11 +12,10 @@
 //! | [`invitation`] | the receiver tells where the data goes before the message is announced |
 //!
 //! Each protocol's file or folder holds both ends, the probes by which [`choice`] compares the protocols (see
-//! [`probe`]), and its state in `state.rs`. [`mod@explain`] prints the same probes. [`transfer`] has the envelope of a
+//! [`probe`]), and its headers in `header.rs`,
+//! and its state in `state.rs`. [`mod@explain`] prints the same probes. [`transfer`] has the envelope of a
 //! transfer, which holds the state of the protocol that moves it.
 
-mod announce;
-mod answer;
 mod choice;
 mod context;
 mod dispatch;
@@ -24,6 +23,7 @@ mod eager;
 mod explain;
 mod fragments;
 mod get;
+mod header;
 pub(crate) mod invitation;
 mod offered;
 mod one_copy;
@@ -33,18 +33,21 @@ mod probe;
 mod put;
 mod receive_buffer;
 mod region;
+mod rendezvous;
 mod scratch;
 mod settle;
 mod start;
 mod transfer;
 mod unexpected;
 
-pub(crate) use answer::begin as begin_receive;
 pub(crate) use dispatch::Protocols;
 pub(crate) use eager::{Payload, consume, deliver, deliver_unexpected};
 pub(crate) use explain::explain_links;
 pub use explain::{Explained, Form, Side, explain};
+pub(crate) use get::Get;
+pub(crate) use header::{Header, parse};
 pub(crate) use receive_buffer::ReceiveBuffer;
+pub(crate) use rendezvous::{Fin, begin_receive};
 pub(crate) use start::start as start_send;
 pub(crate) use transfer::{Channel, Outgoing, Slot, State};
 pub(crate) use unexpected::{Content, Rendezvous, UnexpectedMessage};

@@ -10,8 +10,9 @@ use cableway_btl::{self as btl, Flags};
 use cableway_common_cuda::{Devices, MemoryClass};
 use cableway_datatype::Convertor;
 
+use super::rendezvous::RENDEZVOUS_LEN;
 use crate::core::{Abilities, DEVICE_RDMA};
-use crate::wire::{MATCH_LEN, RENDEZVOUS_LEN};
+use crate::wire::MATCH_LEN;
 
 const COPY_ONLY: &str = "device_protocols=copy allows no direct access to device memory";
 

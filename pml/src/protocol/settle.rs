@@ -2,10 +2,11 @@
 
 use super::context::{Context, Links};
 use super::invitation::Claimed;
+use super::rendezvous::{AbortHeader, Fin};
 use super::transfer::{Channel, Incoming, Outgoing, Protocol, Stage, State};
 use crate::error::{Abort, Error};
 use crate::status::Status;
-use crate::wire::{Header, Id};
+use crate::wire::Id;
 
 /// Completes a send if nothing is left to do for it.
 pub(crate) fn send(cx: &mut Context<'_>, channel: &mut Channel, id: Id) {
@@ -17,7 +18,7 @@ pub(crate) fn send(cx: &mut Context<'_>, channel: &mut Channel, id: Id) {
     let Outgoing { request, stage, failure, gone, fin_received, .. } = transfer;
     if let (Stage::Moving(answer), true, false, false) = (&stage, failure.is_some(), gone, fin_received) {
         let (receiver, sent) = (answer.receiver, answer.settled);
-        links.send_control(&Header::Abort { receiver, sent, reason: Abort::Device });
+        links.send_control(&AbortHeader { receiver, sent, reason: Abort::Device });
     }
     request.end(Status::EMPTY, failure, cx.done);
 }
@@ -43,7 +44,7 @@ pub(crate) fn receive(cx: &mut Context<'_>, channel: &mut Channel, id: Id) {
         };
         match result {
             Ok(()) if on_device => links.send_fin(sender),
-            result => links.send_control(&Header::Fin { sender, result }),
+            result => links.send_control(&Fin { sender, result }),
         }
     }
     request.end(status, failure.or_else(|| truncated.map(Box::new)), cx.done);

@@ -3,16 +3,15 @@
 use cableway_btl::{Error as BtlError, Flags, Operation};
 use cableway_common_cuda::DeviceError;
 
-use super::announce::{self, Attempt};
 use super::choice;
 use super::context::Context;
 use super::probe::{Costs, Shape, Start};
+use super::rendezvous::{self, Announced, Attempt};
 use super::transfer::{Channel, OneCopy, Outgoing, Stage, State};
 use super::{eager, get, invitation, settle};
 use crate::core::{Core, flow};
-use crate::error::{Abort, Error};
 use crate::status::{Outcome, Status};
-use crate::wire::{self, Announced, Id, Malformed};
+use crate::wire::Id;
 
 /// Sends a new message's first header, or queues it.
 pub(crate) fn start(cx: &mut Context<'_>, channel: &mut Channel, mut transfer: Outgoing) -> Outcome {
@@ -58,7 +57,7 @@ fn choose(core: &Core, channel: &mut Channel, transfer: &mut Outgoing) -> Start 
     let together = links.abilities();
     let shape = Shape::of_run(&transfer.convertor, together.any);
     let Some(main) = links.active.first() else { return Start::Announce };
-    let mut message = announce::message(core, main, transfer, (shape, together));
+    let mut message = rendezvous::message(core, main, transfer, (shape, together));
     message.credit = links.credit.covers(flow::cost(true, transfer.len.min(usize::MAX as u64 / 2) as usize));
     if !shape.on_device
         && let Ok(eager) = eager::probe_send(&message)
@@ -130,7 +129,7 @@ fn attempt(cx: &mut Context<'_>, channel: &mut Channel, id: Id) -> Attempt {
         Start::EagerInPlace => eager::attempt_in_place(cx, channel, id),
         Start::EagerDevice => eager::attempt_device(cx, channel, id),
         Start::Expose => get::attempt(cx, channel, id),
-        Start::Store | Start::Announce => Ok(announce::attempt(cx, channel, id)),
+        Start::Store | Start::Announce => Ok(rendezvous::announce(cx, channel, id)),
     };
     attempt.unwrap_or_else(|error| {
         channel.links.main_broke(error);
@@ -141,7 +140,7 @@ fn attempt(cx: &mut Context<'_>, channel: &mut Channel, id: Id) -> Attempt {
 fn attempt_with_data(cx: &mut Context<'_>, channel: &mut Channel, id: Id) -> Result<Attempt, BtlError> {
     let Some(transfer) = channel.state.sends.get_mut(id) else { return Ok(Attempt::Started) };
     let announced = Announced { len: transfer.len, sender: id, addressable: false, packs: false, invitable: false };
-    let header = wire::rendezvous_bytes(&transfer.envelope, &announced);
+    let header = rendezvous::rendezvous_bytes(&transfer.envelope, &announced);
     let attempt = eager::attempt(cx, channel, id, Some(&header))?;
     if !matches!(attempt, Attempt::Sent) {
         return Ok(attempt);
@@ -168,30 +167,4 @@ pub(crate) fn ordered(cx: &mut Context<'_>, channel: &mut Channel, id: Id, resul
         }
     }
     settle::send(cx, channel, id);
-}
-
-/// Handles the receiver's FIN: it has everything that it wants, or gave up.
-pub(crate) fn fin(
-    cx: &mut Context<'_>,
-    channel: &mut Channel,
-    id: Id,
-    result: Result<(), Abort>,
-) -> Result<(), Malformed> {
-    let what = "a FIN";
-    let State { sends, one_copy, .. } = &mut channel.state;
-    let transfer = sends.get_mut(id).ok_or(Malformed::NoTransfer { what, id: id.0 })?;
-    if matches!(transfer.stage, Stage::Starting(_) | Stage::Leaving) || transfer.fin_received {
-        return Err(Malformed::OutOfTurn { what, id: id.0 });
-    }
-    transfer.fin_received = true;
-    if let OneCopy::Exposed(_) = std::mem::replace(&mut transfer.one_copy, OneCopy::None)
-        && result.is_ok()
-    {
-        one_copy.succeeded();
-    }
-    if let Err(reason) = result {
-        transfer.fail(Error::PeerAborted { peer: cx.peer.rank, len: transfer.len, reason });
-    }
-    settle::send(cx, channel, id);
-    Ok(())
 }

@@ -3,8 +3,9 @@
 use cableway_btl::SharedBytes;
 use smallvec::SmallVec;
 
+use super::rendezvous::Announced;
 use crate::core::flow;
-use crate::wire::{Announced, Envelope, Exposed};
+use crate::wire::{Envelope, Exposed};
 
 /// The kind of a message, beside its envelope and payload.
 #[derive(Clone, Debug)]

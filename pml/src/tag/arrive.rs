@@ -8,8 +8,8 @@ use super::registry::Age;
 use super::request::Receive;
 use crate::core::{self, Done};
 use crate::error::{Abort, Error};
-use crate::protocol::{self, Content, Slot, UnexpectedMessage};
-use crate::wire::{Envelope, Header, Malformed};
+use crate::protocol::{self, Content, Fin, Slot, UnexpectedMessage};
+use crate::wire::{Envelope, Malformed};
 
 /// A message that is being matched.
 pub(super) trait Message {
@@ -226,7 +226,7 @@ pub(super) fn deliver_waiting(
 pub(super) fn refuse(engine: &Engine, slot: &Slot, unexpected: &UnexpectedMessage, reason: Abort, done: &mut Done) {
     protocol::consume(engine.core(), slot, unexpected.cost(), done);
     if let Content::Announced(rendezvous) = &unexpected.content {
-        let fin = Header::Fin { sender: rendezvous.announced.sender, result: Err(reason) };
+        let fin = Fin { sender: rendezvous.announced.sender, result: Err(reason) };
         engine.protocols.with(slot, done, |_, channel| channel.links.send_control(&fin));
     }
 }

@@ -5,9 +5,9 @@ use cableway_btl::{Received, SharedBytes};
 use super::engine::Engine;
 use super::request::Receive;
 use crate::core::{Done, flow};
-use crate::protocol::{self, Content, Payload, Rendezvous, Slot, UnexpectedMessage};
+use crate::protocol::{self, Content, Fin, Payload, Rendezvous, Slot, UnexpectedMessage};
 use crate::status::Status;
-use crate::wire::{Envelope, Header, Id, MATCH_LEN};
+use crate::wire::{Envelope, Id, MATCH_LEN};
 
 /// A message within its upcall.
 pub(super) struct Arrived<'m> {
@@ -113,6 +113,6 @@ fn begin(
 
 /// Sends a FIN to the sender of a matched message that came with its data.
 fn confirm(engine: &Engine, slot: &Slot, sender: Id, done: &mut Done) {
-    let fin = Header::Fin { sender, result: Ok(()) };
+    let fin = Fin { sender, result: Ok(()) };
     engine.protocols.with(slot, done, |_, channel| channel.links.send_control(&fin));
 }

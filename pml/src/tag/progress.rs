@@ -9,8 +9,8 @@ use super::deliver::{self, Arrived};
 use super::engine::Engine;
 use super::reach::end_receives;
 use crate::core::{self, Core, Done, Host, PeerState, Peers};
-use crate::protocol::{Channel, Content, Slot, State};
-use crate::wire::{Header, MATCH_LEN, Malformed, is_batch, match_envelope, parse};
+use crate::protocol::{Channel, Content, Get, Header, Slot, State, parse};
+use crate::wire::{MATCH_LEN, Malformed, is_batch, match_envelope};
 
 impl Host for Engine {
     type PeerState = State;
@@ -85,7 +85,7 @@ fn received_other(engine: &Engine, slot: &Slot, message: &Received<'_>, done: &m
     let (envelope, content) = match header {
         Header::Match(envelope) => (envelope, Content::Eager),
         Header::Rendezvous(envelope, announced) => (envelope, Content::announced(announced, None)),
-        Header::Get(envelope, announced, exposed) => (envelope, Content::announced(announced, Some(exposed))),
+        Header::Get(Get { envelope, announced, from }) => (envelope, Content::announced(announced, Some(from))),
         header => return engine.protocols.handle(slot, &header, (message, header_len), done),
     };
     arrive(engine, slot, &Arrived { envelope, content, message, header_len }, done)

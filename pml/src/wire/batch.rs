@@ -10,9 +10,9 @@ use memoffset::offset_of;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::headers::kind;
-use super::message::{BtlTag, Id};
-use super::parse::{Malformed, reserved, unused};
+use super::ids::{BtlTag, Id};
+use super::kind;
+use super::reader::{Malformed, reserved, unused};
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]

@@ -1,18 +1,22 @@
-//! Headers that precede a payload in a transport's message.
+//! What the headers of all layers share: their kinds, the envelope, names of transfers and registered memory, and the
+//! reader of a peer's bytes.
 //!
-//! All fields are little-endian. docs/wire.md draws the layouts. This module does not trust a peer's bytes, and parses
-//! only private copies of them.
+//! All fields are little-endian. docs/wire.md draws the layouts. Each protocol declares its own headers in its
+//! `header.rs`. The reader does not trust a peer's bytes, and reads only private copies of them.
 
 mod batch;
+mod buffer;
 mod card;
-mod headers;
-mod message;
-mod parse;
+mod envelope;
+mod exposed;
+mod ids;
+pub(crate) mod kind;
+mod reader;
 
 pub(crate) use batch::{List, Puts, PutsReader, Several, WholePut, is_batch, parse_batch};
+pub(crate) use buffer::{Encode, HeaderBuffer, layouts};
 pub(crate) use card::Card;
-pub(crate) use headers::{
-    Buffer as HeaderBuffer, FRAGMENT_LEN, MATCH_LEN, RENDEZVOUS_LEN, match_bytes, match_envelope, rendezvous_bytes,
-};
-pub(crate) use message::{Ack, Announced, BtlTag, Envelope, Exposed, Header, Id, Invite, Put};
-pub(crate) use parse::{Malformed, parse};
+pub(crate) use envelope::{Envelope, MATCH_LEN, MatchLayout, match_bytes, match_envelope};
+pub(crate) use exposed::{Exposed, ExposedFields};
+pub(crate) use ids::{BtlTag, Id};
+pub(crate) use reader::{Malformed, Reader};

@@ -1,19 +1,21 @@
 //! GET: the sender announces a message with a remote key, and the receiver fetches it.
 
+mod header;
 mod state;
 
 use cableway_btl::{self as btl, Access, Error, Flags, Transfer};
 use cableway_common_cuda::Order;
 
-use super::announce::{self, Attempt};
 use super::context::{Context, Links, Operation};
 use super::probe::{Announcement, Cost, Data, Message, Passes, Probe, Quote, Start};
 use super::region::{self, Form};
+use super::rendezvous::{self, Announced, Attempt};
 use super::transfer::{Channel, OneCopy, Outgoing, Protocol, Stage, State};
 use super::{fragments, offered, settle};
 use crate::core::Link;
-use crate::wire::{Announced, Exposed, Header, HeaderBuffer, Id};
+use crate::wire::{Exposed, HeaderBuffer, Id};
 
+pub(crate) use header::Get;
 pub(crate) use state::{Fetch, Remote};
 
 /// Offers to announce the message with a remote key.
@@ -85,21 +87,21 @@ pub(crate) fn attempt(cx: &mut Context<'_>, channel: &mut Channel, id: Id) -> Re
     if !matches!(transfer.one_copy, OneCopy::Exposed(_)) && !on_device {
         expose(active, transfer, Flags::GET)?;
     }
-    let addressable = on_device && announce::storable(cx.core, active, transfer).0;
-    let Some(exposed) = exposed(active, transfer) else {
+    let addressable = on_device && rendezvous::storable(cx.core, active, transfer).0;
+    let Some(from) = exposed(active, transfer) else {
         transfer.stage = Stage::Starting(Start::Announce);
-        return Ok(announce::attempt(cx, channel, id));
+        return Ok(rendezvous::announce(cx, channel, id));
     };
     // The peer's copy does not wait for this process's default stream.
-    if on_device && !announce::is_ordered(cx, transfer, id) {
+    if on_device && !rendezvous::is_ordered(cx, transfer, id) {
         return Ok(Attempt::Started);
     }
     if transfer.failure.is_some() {
-        return Ok(announce::attempt(cx, channel, id));
+        return Ok(rendezvous::announce(cx, channel, id));
     }
     let announced = Announced { len: transfer.len, sender: id, addressable, packs: false, invitable: false };
-    let header = HeaderBuffer::new(&Header::Get(transfer.envelope, announced, exposed));
-    Ok(announce::send_header(channel, id, header.as_bytes()))
+    let header = HeaderBuffer::new(&Get { envelope: transfer.envelope, announced, from });
+    Ok(rendezvous::send_header(channel, id, header.as_bytes()))
 }
 
 fn exposed(active: &[Link], transfer: &Outgoing) -> Option<Exposed> {

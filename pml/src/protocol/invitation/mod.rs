@@ -10,7 +10,7 @@
 //! sender:                send ──┴─ Rendezvous(seq) ─────────────┴─ claim ─ copy ─ PutFin
 //! ```
 //!
-//! The rest works as if the receiver had requested a PUT ([`Header::Put`](crate::wire::Header::Put)). Both sides must
+//! The rest works as if the receiver had requested a PUT ([`Put`](super::put::Put)). Both sides must
 //! know which of the two happened. A sender claims the `Offer` of an invitation before it copies. A receiver that
 //! cancels the receive, or wants the data another way, withdraws the offer. Only one of the two can succeed. While the
 //! receiver asks about its default stream, the offer is only prepared, so that the sender is ready when it opens. If
@@ -21,10 +21,12 @@
 //! receives at once waits for a window of messages, whose answers leave together and whose copies are batched. The
 //! first one should not be separated from them, so invitations pause for a while.
 
+mod header;
 mod receiver;
 mod sender;
 mod state;
 
+pub(crate) use header::Invite;
 pub(crate) use receiver::{answer, end, expect, forget, invite, receive, withdraw_before_cancel};
 pub(crate) use sender::{advance, announced, invited};
 pub(crate) use state::{Claimed, Expected, Invitations, ReceiveKey, is_able, note_stored_whole};

@@ -3,11 +3,13 @@
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::Relaxed;
 
+use super::header::Invite;
 use super::state::{Claimed, Expected, Invitations, NONE, ReceiveKey, SENT, SentInvite, is_able};
 use crate::core::{Completion, Core, Done, Peer};
 use crate::protocol::context::Links;
+use crate::protocol::rendezvous::Announced;
 use crate::protocol::transfer::{Channel, Incoming, Protocol, Slot, State};
-use crate::wire::{Announced, Envelope, Exposed, Header, Id, Invite};
+use crate::wire::{Envelope, Exposed, Id};
 use cableway_btl::{Access, Region};
 
 /// Prepares an invitation before a receive in device memory is posted. Returns the value that [`invite`] needs, if the
@@ -127,7 +129,7 @@ unsafe fn send_invite(channel: &mut Channel, envelope: &Envelope, key: ReceiveKe
     let (receiver, len) = (receives.reserve(), region.len as u64);
     let to = Exposed { btl: link.tag, ordinal: link.ordinal, handle: *registration.handle(), blocks: None };
     let (envelope, link) = (*envelope, link.serial);
-    links.send_control(&Header::Invite(Invite { envelope, receiver, len, offer, to }));
+    links.send_control(&Invite { envelope, receiver, len, offer, to });
     let (offer, in_window) = (Some(offer), false);
     let sent = SentInvite { envelope, key, receiver, len, in_window, link, offer, open, registration };
     invitations.sent = Some(Box::new(sent));

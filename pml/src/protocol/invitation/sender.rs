@@ -1,10 +1,11 @@
 //! The sender's side.
 
+use super::header::Invite;
 use super::state::Invitations;
 use crate::protocol::context::{Context, Links};
-use crate::protocol::put;
+use crate::protocol::put::{self, Put};
 use crate::protocol::transfer::{Channel, OneCopy, Outgoing, State};
-use crate::wire::{Exposed, Id, Invite, Malformed, Put};
+use crate::wire::{Exposed, Id, Malformed};
 
 /// Handles the receiver's invitation, which names the memory for a message.
 pub(crate) fn invited(cx: &mut Context<'_>, channel: &mut Channel, invite: Invite) -> Result<(), Malformed> {

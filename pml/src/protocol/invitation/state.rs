@@ -5,9 +5,10 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use cableway_btl::{Flags, Offer, Registration};
 
+use super::header::Invite;
 use crate::core::{Completion, Link, Peer};
 use crate::status::ANY;
-use crate::wire::{Envelope, Id, Invite};
+use crate::wire::{Envelope, Id};
 
 /// Unused invitations in a row that start a pause. An invitation for the first of several receives also starts one.
 const PATIENCE: u32 = 8;

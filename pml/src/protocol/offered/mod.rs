@@ -14,10 +14,11 @@ use std::sync::atomic::Ordering::Relaxed;
 use cableway_btl::{Flags, Offer};
 
 use super::context::{Context, Links};
+use super::fragments::Ack;
 use super::get;
 use super::probe::{Announcement, Cost, Data, Passes, Probe, Quote};
 use super::transfer::{Channel, State};
-use crate::wire::{Ack, Header, Id};
+use crate::wire::Id;
 
 pub(crate) use state::Offers;
 use state::OpenOffer;
@@ -61,8 +62,7 @@ pub(crate) fn offer_range(channel: &mut Channel, id: Id, window: u64) -> bool {
     let Some((from, to)) = fetch.take(window) else { return true };
     fetch.offered_any = true;
     offers.open.push_back(OpenOffer { id, from, to, link: fetch.from.link, offer });
-    let ack = Ack { sender, receiver: id, from, to, total, to_device: false, offer: Some(offer) };
-    links.send_control(&Header::Ack(ack));
+    links.send_control(&Ack { sender, receiver: id, from, to, total, to_device: false, offer: Some(offer) });
     true
 }
 

@@ -9,9 +9,10 @@ use smallvec::SmallVec;
 
 use super::context::{AfterCopy, Context, Links};
 use super::probe::{Announcement, Cost, Data, Passes, Probe, Quote};
+use super::put::Put;
 use super::transfer::{Channel, Incoming, State};
 use super::{fragments, settle};
-use crate::wire::{Exposed, Header, Id, Put};
+use crate::wire::{Exposed, Id};
 
 pub(crate) use state::Pieces;
 use state::{DEPTH, Lane, LaneState};
@@ -61,7 +62,7 @@ pub(crate) fn ask(cx: &mut Context<'_>, channel: &mut Channel, id: Id) {
         pieces.next += len;
         asked += len;
         let to = Exposed { btl, ordinal, handle, blocks: None };
-        links.queue_control(&Header::Put(Put { sender, receiver: id, offset, len, total: wanted, to }));
+        links.queue_control(&Put { sender, receiver: id, offset, len, total: wanted, to });
     }
     let stuck = pieces.next < wanted && pieces.lanes.iter().all(|lane| lane.holds == LaneState::Nothing);
     if stuck {

@@ -3,13 +3,12 @@
 use cableway_btl::{Access, Flags, Registration};
 use cableway_common_cuda::Order;
 
+use super::header::{Put, PutFin};
 use crate::core::Link;
-use crate::error::Abort;
 use crate::protocol::context::Context;
 use crate::protocol::transfer::{Channel, Protocol, State};
 use crate::protocol::{fragments, invitation, pieces, settle};
-use crate::wire::Malformed;
-use crate::wire::{Exposed, Header, Id, Put, WholePut};
+use crate::wire::{Exposed, Id, Malformed, WholePut};
 
 /// Registers the buffer with every link that can PUT, each for the share that its bandwidth allows. Ranges that no link
 /// takes come as fragments. `registered` holds the link that has registered all of it already.
@@ -67,7 +66,7 @@ pub(crate) fn expose(channel: &mut Channel, id: Id, mut registered: Option<(u32,
             }
         }
     }
-    requests.into_iter().for_each(|put| links.queue_control(&Header::Put(put)));
+    requests.into_iter().for_each(|put| links.queue_control(&put));
     if offset < wanted {
         let rest = (offset, wanted);
         fragments::ask(channel, id, &[rest]);
@@ -102,9 +101,7 @@ fn expose_whole(channel: &mut Channel, id: Id, registered: &mut Option<(u32, Reg
 pub(crate) fn fin(
     cx: &mut Context<'_>,
     channel: &mut Channel,
-    id: Id,
-    (offset, len): (u64, u64),
-    result: Result<(), Abort>,
+    PutFin { receiver: id, offset, len, result }: PutFin,
 ) -> Result<(), Malformed> {
     let transfer = fragments::awaiting(channel, id, "a FIN of a PUT", (offset, len))?;
     transfer.awaited -= len;

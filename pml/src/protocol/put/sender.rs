@@ -3,6 +3,7 @@
 use cableway_btl::{Error, Flags, Mover, Remote, RemoteHandle, Transfer};
 use cableway_common_cuda::{Devices, Location, Order};
 
+use super::header::{Put, PutFin};
 use super::state::PutJob;
 use crate::core::Link;
 use crate::error::Abort;
@@ -10,7 +11,7 @@ use crate::protocol::context::{Context, Links, Operation};
 use crate::protocol::region::{self, Form};
 use crate::protocol::settle;
 use crate::protocol::transfer::{Channel, OneCopy, Outgoing, State};
-use crate::wire::{Header, Malformed, Put};
+use crate::wire::Malformed;
 
 /// Handles the receiver's request for a PUT of a range to its buffer.
 pub(crate) fn asked(cx: &mut Context<'_>, channel: &mut Channel, put: &Put) -> Result<(), Malformed> {
@@ -205,7 +206,7 @@ fn settle_job(cx: &mut Context<'_>, channel: &mut Channel, index: usize) {
             }
         }
         if transfer.failure.is_none() && !transfer.gone {
-            links.send_control(&Header::PutFin { receiver, offset, len, result });
+            links.send_control(&PutFin { receiver, offset, len, result });
         }
     }
     settle::send(cx, channel, id);

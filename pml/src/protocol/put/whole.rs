@@ -2,12 +2,13 @@
 
 use cableway_btl::{Error, Flags, Remote, RemoteHandle, Transfer};
 
+use super::header::{Put, PutFin};
 use super::sender::{self, peer_copies};
 use crate::error::Abort;
 use crate::protocol::context::{Context, Links, Operation};
 use crate::protocol::settle;
 use crate::protocol::transfer::{Channel, Stage, State};
-use crate::wire::{BtlTag, Exposed, Header, Id, Malformed, Put, PutsReader, WholePut};
+use crate::wire::{BtlTag, Exposed, Id, Malformed, PutsReader, WholePut};
 
 /// Handles requests for PUTs of several whole messages.
 pub(crate) fn asked_for_several(
@@ -125,7 +126,7 @@ pub(crate) fn completed(
         match stored {
             true => links.send_put_fin(receiver, len),
             false => {
-                links.send_control(&Header::PutFin { receiver, offset: 0, len, result: Err(Abort::Transport) });
+                links.send_control(&PutFin { receiver, offset: 0, len, result: Err(Abort::Transport) });
             }
         }
     }

@@ -1,24 +1,16 @@
-//! Fragments: moves an announced message's data through internal buffers, or in place if the link can.
-//!
-//! The receiver requests ranges. The sender keeps some fragments under way, on the link with the least work.
+//! The sender: sends the requested ranges, on the link with the least work.
 
-use cableway_btl::{Error as BtlError, Flags, Fragment, FragmentKind, Received, Region, Transfer};
+use cableway_btl::{Error as BtlError, Flags, Fragment, FragmentKind, Region, Transfer};
 use cableway_common_cuda::{Completion, DeviceError, Devices, Order};
 use smallvec::SmallVec;
 
-use super::context::{AfterCopy, Context, Held, Links, Operation, hold};
-use super::probe::{Announcement, Cost, Data, Passes, Quote};
-use super::settle;
-use super::transfer::{Answer, Channel, Incoming, OneCopy, Outgoing, Protocol, Stage, State};
+use super::header::{Ack, FRAGMENT_LEN, FragmentHeader};
 use crate::core::Link;
 use crate::error::Error;
-use crate::wire::{Ack, FRAGMENT_LEN, Header, HeaderBuffer, Id, Malformed};
-
-/// Offers to move the data through internal buffers, which is always possible.
-pub(crate) fn probe_receive(incoming: &Announcement) -> Quote<Data> {
-    let cost = Cost { passes: Passes::Staged, time: incoming.costs.send, headers: 1 };
-    Quote { how: Data::Fragments, cost, reason: "copied through internal buffers" }
-}
+use crate::protocol::context::{AfterCopy, Context, Links, Operation};
+use crate::protocol::settle;
+use crate::protocol::transfer::{Answer, Channel, OneCopy, Outgoing, Stage, State};
+use crate::wire::{HeaderBuffer, Id, Malformed};
 
 /// Outcome of an attempt to send one fragment.
 enum Step {
@@ -82,7 +74,7 @@ fn send(cx: &mut Context<'_>, channel: &mut Channel, id: Id) -> Result<Step, (us
     if transfer.busy >= depth.max(1) {
         return Ok(Step::Deep);
     }
-    let header = HeaderBuffer::new(&Header::Fragment { receiver: *receiver, offset: from });
+    let header = HeaderBuffer::new(&FragmentHeader { receiver: *receiver, offset: from });
     for at in by_load(active) {
         let link = &mut active[at];
         let btl = link.btl;
@@ -273,123 +265,6 @@ pub(crate) fn asked(
     }
     resume(cx, channel, *id);
     Ok(())
-}
-
-/// Requests ranges from the sender. Without `ranges` it requests everything.
-pub(crate) fn ask(channel: &mut Channel, id: Id, ranges: &[(u64, u64)]) {
-    let Channel { links, state: State { receives, .. } } = channel;
-    let Some(transfer) = receives.get_mut(id) else { return };
-    // If part of the message was fetched, only request the rest.
-    let fetch = match std::mem::replace(&mut transfer.protocol, Protocol::Fragments) {
-        Protocol::Get(fetch) => Some(fetch),
-        Protocol::Ordering(_) | Protocol::Fragments => None,
-        other => {
-            transfer.protocol = other;
-            None
-        }
-    };
-    // If the sender has sent some before, it learned then that everything may be requested.
-    let total = match &fetch {
-        Some(fetch) if !fetch.offered_any => transfer.wanted - fetch.fetched,
-        _ => transfer.wanted,
-    };
-    let whole = [(0, transfer.wanted)];
-    let ranges = if ranges.is_empty() { &whole } else { ranges };
-    transfer.note_asked(ranges.iter().map(|(from, to)| to - from).sum::<u64>());
-    // A device may fail after the sender considers the message done, so send it a FIN.
-    let (sender, to_device) = (transfer.sender, transfer.is_on_device());
-    transfer.owes_fin = to_device || fetch.is_some_and(|fetch| fetch.offered_any && fetch.fetched != 0);
-    for &(from, to) in ranges {
-        links.send_control(&Header::Ack(Ack { sender, receiver: id, from, to, total, to_device, offer: None }));
-    }
-}
-
-/// Handles a requested fragment for `offset`.
-pub(crate) fn arrived(
-    cx: &mut Context<'_>,
-    channel: &mut Channel,
-    (id, offset): (Id, u64),
-    message: &Received<'_>,
-    header_len: usize,
-) -> Result<(), Malformed> {
-    let payload = message.bytes().skip(header_len);
-    let len = payload.len() as u64;
-    let transfer = awaiting(channel, id, "a fragment", (offset, len))?;
-    transfer.awaited -= len;
-    transfer.convertor.set_position(offset);
-    let on_device = transfer.is_on_device();
-    if transfer.failure.is_some() {
-        transfer.arrived += len;
-    } else if let Some(held) = on_device.then(|| hold(cx.core, message, header_len)).flatten() {
-        copy_in(cx, transfer, id, (offset, len), held);
-    } else {
-        // SAFETY: the payload is readable and not part of a user's buffer.
-        if let Err(error) = unsafe { transfer.convertor.unpack(payload.as_ptr(), payload.len()) } {
-            transfer.fail(Error::of_copy(error, &transfer.convertor));
-        }
-        transfer.arrived += len;
-    }
-    // If the message failed meanwhile, give up the ranges that were not requested again.
-    transfer.give_up_pieces_after_failure();
-    Ok(())
-}
-
-/// Has the device copy a fragment's data into the user's buffer. The range lies within the wanted length.
-fn copy_in(cx: &Context<'_>, transfer: &mut Incoming, id: Id, (offset, len): (u64, u64), held: Held) {
-    let order = transfer.next_order(&cx.core.devices);
-    let then = |source| AfterCopy::Arrived { peer: cx.peer.rank, id, bytes: len, source };
-    if let Some(region) = transfer.region(offset, len, order) {
-        transfer.busy += 1;
-        // SAFETY: the buffer belongs to the transfer while that is busy.
-        return unsafe { cx.shared.gather_in(cx.core, held, region, then) };
-    }
-    let Held { address: from, source } = held;
-    // SAFETY: the source keeps the bytes readable and moves along with the completion.
-    match unsafe { transfer.convertor.start_unpack(from, len as usize, order) } {
-        Ok((_, completion)) => {
-            transfer.busy += 1;
-            cx.shared.copies.follow(cx.core, completion, len, then(source));
-        }
-        Err(error) => {
-            transfer.arrived += len;
-            transfer.fail(Error::of_copy(error, &transfer.convertor));
-        }
-    }
-}
-
-/// Handles that a copy of fragment data into the user's buffer is done.
-pub(crate) fn copied_in(
-    cx: &mut Context<'_>,
-    channel: &mut Channel,
-    (id, bytes): (Id, u64),
-    result: Result<(), DeviceError>,
-) {
-    let Some(transfer) = channel.state.receives.get_mut(id) else { return };
-    transfer.busy -= 1;
-    transfer.arrived += bytes;
-    if let Err(source) = result {
-        transfer.fail_on_device(source);
-        transfer.give_up_pieces_after_failure();
-    }
-    settle::receive(cx, channel, id);
-}
-
-/// Returns the transfer of a range, if the range was requested.
-pub(crate) fn awaiting<'c>(
-    channel: &'c mut Channel,
-    id: Id,
-    what: &'static str,
-    (offset, len): (u64, u64),
-) -> Result<&'c mut Incoming, Malformed> {
-    let transfer = channel.state.receives.get_mut(id).ok_or(Malformed::NoTransfer { what, id: id.0 })?;
-    let to = offset.saturating_add(len);
-    if to > transfer.wanted {
-        return Err(Malformed::Range { from: offset, to, total: transfer.wanted });
-    }
-    if len > transfer.awaited {
-        return Err(Malformed::OutOfTurn { what, id: id.0 });
-    }
-    Ok(transfer)
 }
 
 /// Orders the links by work, least first. So each gets a share of a striped message by its bandwidth.

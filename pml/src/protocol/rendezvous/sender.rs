@@ -1,15 +1,15 @@
-//! The rendezvous at the sender: a header (RTS) announces the message, and the receiver answers with a request for its
-//! data.
+//! The sender: announces a message, and handles its FIN.
 
 use cableway_btl::Flags;
 
-use super::context::{AfterCopy, Context, default_stream};
-use super::invitation;
-use super::probe::{Cost, Costs, Message, Passes, Quote, Shape, Start};
-use super::put;
-use super::transfer::{Channel, OneCopy, Outgoing, Stage, State};
+use super::header::{Announced, Fin, rendezvous_bytes};
 use crate::core::{Abilities, Core, Link};
-use crate::wire::{self, Announced, Id};
+use crate::error::Error;
+use crate::protocol::context::{AfterCopy, Context, default_stream};
+use crate::protocol::probe::{Cost, Costs, Message, Passes, Quote, Shape, Start};
+use crate::protocol::transfer::{Channel, OneCopy, Outgoing, Stage, State};
+use crate::protocol::{invitation, put, settle};
+use crate::wire::{Id, Malformed};
 
 /// Offers to announce the message and to leave the rest to the receiver, which may have to fall back to fragments.
 #[inline]
@@ -34,7 +34,7 @@ pub(crate) enum Attempt {
 
 /// Announces the message without data. A failed message is announced too: its sequence number is taken, and its
 /// receiver waits for it.
-pub(crate) fn attempt(cx: &mut Context<'_>, channel: &mut Channel, id: Id) -> Attempt {
+pub(crate) fn announce(cx: &mut Context<'_>, channel: &mut Channel, id: Id) -> Attempt {
     let Channel { links, state: State { sends, invitations, .. } } = channel;
     let Some(transfer) = sends.get_mut(id) else { return Attempt::Busy };
     transfer.stage = Stage::Starting(Start::Announce);
@@ -62,7 +62,7 @@ pub(crate) fn attempt(cx: &mut Context<'_>, channel: &mut Channel, id: Id) -> At
     }
     let (addressable, packs) = (addressable && able, packs && able);
     let announced = Announced { len: transfer.len, sender: id, addressable, packs, invitable };
-    let header = wire::rendezvous_bytes(&transfer.envelope, &announced);
+    let header = rendezvous_bytes(&transfer.envelope, &announced);
     let unordered = Some(*transfer.convertor.location()).filter(|at| at.on_device() && !transfer.order.is_settled());
     // The copy of an invited message comes next, and waits for the stream by an event.
     let unordered = unordered.filter(|_| !invitations.is_invited(&transfer.envelope));
@@ -133,4 +133,29 @@ pub(crate) fn is_ordered(cx: &mut Context<'_>, transfer: &mut Outgoing, id: Id) 
         Err(source) => transfer.fail_on_device(source),
     }
     true
+}
+
+/// Handles the receiver's FIN: it has everything that it wants, or gave up.
+pub(crate) fn fin(
+    cx: &mut Context<'_>,
+    channel: &mut Channel,
+    Fin { sender: id, result }: Fin,
+) -> Result<(), Malformed> {
+    let what = "a FIN";
+    let State { sends, one_copy, .. } = &mut channel.state;
+    let transfer = sends.get_mut(id).ok_or(Malformed::NoTransfer { what, id: id.0 })?;
+    if matches!(transfer.stage, Stage::Starting(_) | Stage::Leaving) || transfer.fin_received {
+        return Err(Malformed::OutOfTurn { what, id: id.0 });
+    }
+    transfer.fin_received = true;
+    if let OneCopy::Exposed(_) = std::mem::replace(&mut transfer.one_copy, OneCopy::None)
+        && result.is_ok()
+    {
+        one_copy.succeeded();
+    }
+    if let Err(reason) = result {
+        transfer.fail(Error::PeerAborted { peer: cx.peer.rank, len: transfer.len, reason });
+    }
+    settle::send(cx, channel, id);
+    Ok(())
 }

@@ -1,8 +1,11 @@
-use cableway_btl::{MAX_HEADER, SharedBytes};
+use cableway_btl::{MAX_HEADER, Offer, RemoteHandle, SharedBytes};
+use cableway_common_cuda::Strided;
 use proptest::prelude::*;
 
 use super::*;
-use crate::wire::{HeaderBuffer, MATCH_LEN, RENDEZVOUS_LEN, match_envelope};
+use crate::error::Abort;
+use crate::status::ANY;
+use crate::wire::{BtlTag, Exposed, Id, match_envelope};
 
 fn envelope() -> impl Strategy<Value = Envelope> {
     (any::<u32>(), any::<u16>(), any::<i32>(), any::<u32>()).prop_map(|(context, epoch, tag, seq)| Envelope {
@@ -52,7 +55,7 @@ fn blocks() -> impl Strategy<Value = (Strided, u64)> {
 }
 
 fn result_() -> impl Strategy<Value = Result<(), Abort>> {
-    any::<u32>().prop_map(result)
+    any::<u32>().prop_map(Abort::result)
 }
 
 fn header() -> impl Strategy<Value = Header> {
@@ -60,17 +63,13 @@ fn header() -> impl Strategy<Value = Header> {
     prop_oneof![
         envelope().prop_map(Header::Match),
         (envelope(), announced()).prop_map(|(envelope, announced)| Header::Rendezvous(envelope, announced)),
-        (envelope(), announced(), exposed()).prop_map(|(e, a, x)| Header::Get(
-            e,
-            Announced { packs: false, invitable: false, ..a },
-            x
-        )),
-        (envelope(), announced(), exposed(), blocks()).prop_map(|(e, a, x, (blocks, len))| {
-            Header::Get(
-                e,
-                Announced { len, packs: false, invitable: false, ..a },
-                Exposed { blocks: Some(blocks), ..x },
-            )
+        (envelope(), announced(), exposed()).prop_map(|(envelope, announced, from)| {
+            let announced = Announced { packs: false, invitable: false, ..announced };
+            Header::Get(Get { envelope, announced, from })
+        }),
+        (envelope(), announced(), exposed(), blocks()).prop_map(|(envelope, announced, from, (blocks, len))| {
+            let announced = Announced { len, packs: false, invitable: false, ..announced };
+            Header::Get(Get { envelope, announced, from: Exposed { blocks: Some(blocks), ..from } })
         }),
         (id(), id(), exposed(), blocks()).prop_map(|(sender, receiver, x, (blocks, len))| {
             let to = Exposed { blocks: Some(blocks), ..x };
@@ -91,20 +90,14 @@ fn header() -> impl Strategy<Value = Header> {
                 Header::Invite(Invite { envelope, receiver, len, offer: Offer(offer), to })
             }
         ),
-        (id(), 0..u64::MAX / 2).prop_map(|(receiver, offset)| Header::Fragment { receiver, offset }),
-        (id(), result_()).prop_map(|(sender, result)| Header::Fin { sender, result }),
-        (id(), range, result_()).prop_map(|(receiver, (offset, len), result)| Header::PutFin {
-            receiver,
-            offset,
-            len,
-            result
-        }),
-        any::<u64>().prop_map(|consumed| Header::Credit { consumed }),
-        any::<(u32, u64)>().prop_map(|(btl, received)| Header::Resume { btl: BtlTag(btl), received }),
-        (id(), any::<u64>(), 1..u32::MAX).prop_map(|(receiver, sent, code)| Header::Abort {
-            receiver,
-            sent,
-            reason: Abort::from_code(code)
+        (id(), 0..u64::MAX / 2).prop_map(|(receiver, offset)| Header::Fragment(FragmentHeader { receiver, offset })),
+        (id(), result_()).prop_map(|(sender, result)| Header::Fin(Fin { sender, result })),
+        (id(), range, result_())
+            .prop_map(|(receiver, (offset, len), result)| { Header::PutFin(PutFin { receiver, offset, len, result }) }),
+        any::<u64>().prop_map(|consumed| Header::Credit(CreditHeader { consumed })),
+        any::<(u32, u64)>().prop_map(|(btl, received)| Header::Resume(Resume { btl: BtlTag(btl), received })),
+        (id(), any::<u64>(), 1..u32::MAX).prop_map(|(receiver, sent, code)| {
+            Header::Abort(AbortHeader { receiver, sent, reason: Abort::from_code(code) })
         }),
     ]
 }
@@ -118,7 +111,7 @@ proptest! {
     fn what_is_written_is_read(header in header()) {
         let buffer = HeaderBuffer::new(&header);
         let bytes = buffer.as_bytes();
-        let payload = usize::from(matches!(header, Header::Fragment { .. }));
+        let payload = usize::from(matches!(header, Header::Fragment(_)));
         prop_assert_eq!(parse(bytes, bytes.len() + payload), Ok((header, bytes.len())));
         let expected = if let Header::Match(envelope) = header { Some(envelope) } else { None };
         prop_assert_eq!(match_envelope(first_words(bytes)), expected);
@@ -137,7 +130,7 @@ proptest! {
     fn no_byte_is_ignored(header in header(), at in 1..MAX_HEADER, change in 1..=u8::MAX) {
         let buffer = HeaderBuffer::new(&header);
         let mut bytes = buffer.as_bytes().to_vec();
-        let (at, payload) = (1 + at % (bytes.len() - 1), usize::from(matches!(header, Header::Fragment { .. })));
+        let (at, payload) = (1 + at % (bytes.len() - 1), usize::from(matches!(header, Header::Fragment(_))));
         bytes[at] ^= change;
         let read = parse(&bytes, bytes.len() + payload);
         prop_assert_ne!(read, Ok((header, bytes.len())), "byte {} of {:?}", at, bytes);
@@ -169,7 +162,7 @@ fn what_no_engine_sends_is_refused() {
     assert!(matches!(parse(&part, RENDEZVOUS_LEN + 9), Err(Malformed::Payload { .. })));
     let ack = Ack { sender: Id(1), receiver: Id(2), from: 5, to: 4, total: 9, to_device: false, offer: None };
     assert!(matches!(parse(&bytes(&Header::Ack(ack)), 56), Err(Malformed::Range { .. })));
-    let beyond = bytes(&Header::Fragment { receiver: Id(1), offset: u64::MAX });
+    let beyond = bytes(&Header::Fragment(FragmentHeader { receiver: Id(1), offset: u64::MAX }));
     assert!(matches!(parse(&beyond, 25), Err(Malformed::Range { .. })));
     assert!(matches!(parse(&beyond, 24), Err(Malformed::Payload { .. })));
     assert_eq!(parse(&[99], 1), Err(Malformed::Kind(99)));

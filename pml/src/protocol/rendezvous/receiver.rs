@@ -1,21 +1,21 @@
-//! The receiver's answer to an announced message: chooses the protocol for its data.
+//! The receiver: answers an announced message by the protocol that it chooses for the data.
 
 use cableway_btl::{Access, Flags, Mover};
 use cableway_common_cuda::{DeviceError, Order};
 
-use super::choice;
-use super::context::{AfterCopy, Context, Links, default_stream};
-use super::get::Remote;
-use super::pieces::Pieces;
-use super::probe::{Announcement, Costs, Data, Shape};
-use super::receive_buffer::ReceiveBuffer;
-use super::transfer::{AfterOrder, Channel, Incoming, Protocol};
-use super::unexpected::Rendezvous;
-use super::{fragments, get, invitation, offered, pieces, put, settle};
+use super::header::{AbortHeader, Fin};
 use crate::core::Active;
-use crate::error::{Abort, Error};
+use crate::error::Error;
+use crate::protocol::context::{AfterCopy, Context, Links, default_stream};
+use crate::protocol::get::Remote;
+use crate::protocol::pieces::Pieces;
+use crate::protocol::probe::{Announcement, Costs, Data, Shape};
+use crate::protocol::receive_buffer::ReceiveBuffer;
+use crate::protocol::transfer::{AfterOrder, Channel, Incoming, Protocol};
+use crate::protocol::unexpected::Rendezvous;
+use crate::protocol::{choice, fragments, get, invitation, offered, pieces, put, settle};
 use crate::status::Status;
-use crate::wire::{Envelope, Header, Id, Malformed};
+use crate::wire::{Envelope, Id, Malformed};
 
 /// Requests the data of a message that was matched.
 pub(crate) fn begin(
@@ -34,7 +34,7 @@ pub(crate) fn begin(
         return;
     }
     if transfer.wanted == 0 {
-        channel.links.send_control(&Header::Fin { sender: transfer.sender, result: Ok(()) });
+        channel.links.send_control(&Fin { sender: transfer.sender, result: Ok(()) });
         let truncated = transfer.truncated();
         transfer.request.complete(status, truncated, cx.done);
         return;
@@ -194,8 +194,7 @@ fn move_ordered(cx: &mut Context<'_>, channel: &mut Channel, id: Id) {
 pub(crate) fn aborted(
     cx: &mut Context<'_>,
     channel: &mut Channel,
-    (id, sent): (Id, u64),
-    reason: Abort,
+    AbortHeader { receiver: id, sent, reason }: AbortHeader,
 ) -> Result<(), Malformed> {
     let what = "an abort";
     offered::take_back(channel, Some(id));

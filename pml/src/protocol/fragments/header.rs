@@ -1,0 +1,117 @@
+//! Headers of fragments.
+
+use cableway_btl::Offer;
+use memoffset::offset_of;
+use zerocopy::IntoBytes;
+use zerocopy::little_endian::U64;
+
+use crate::wire::{Encode, HeaderBuffer, Id, Malformed, Reader, kind, layouts};
+
+/// Receiver to sender: send the range as fragments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ack {
+    pub(crate) sender: Id,
+    pub(crate) receiver: Id,
+    pub(crate) from: u64,
+    pub(crate) to: u64,
+    /// Bytes that the receiver requests in all, by this and other headers.
+    pub(crate) total: u64,
+    /// Whether the receiver's buffer is on a device. Large fragments suit it. Its copies may fail late, so a FIN
+    /// reports their result.
+    pub(crate) to_device: bool,
+    /// An offer that the sender must claim first. The receiver may have withdrawn it to fetch the range itself.
+    pub(crate) offer: Option<Offer>,
+}
+
+/// Sender to receiver: data for `offset`, which is the payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FragmentHeader {
+    pub(crate) receiver: Id,
+    pub(crate) offset: u64,
+}
+
+layouts! {
+    AckLayout {
+        kind: u8, flags: u8, zero: [u8; 6],
+        sender: U64, receiver: U64, from: U64, to: U64, total: U64, offer: U64,
+    }
+    FragmentLayout { kind: u8, flags: u8, zero: [u8; 6], receiver: U64, offset: U64 }
+}
+
+const _: () = {
+    assert!(size_of::<AckLayout>() == 56 && offset_of!(AckLayout, sender) == 8 && offset_of!(AckLayout, offer) == 48);
+    assert!(FRAGMENT_LEN == 24 && offset_of!(FragmentLayout, receiver) == 8);
+    assert!(offset_of!(FragmentLayout, offset) == 16);
+};
+
+/// Length of the header of a fragment.
+pub(crate) const FRAGMENT_LEN: usize = size_of::<FragmentLayout>();
+
+/// The receiver's buffer is on a device.
+const FLAG_TO_DEVICE: u8 = 1;
+/// The sender must claim an offer first.
+const FLAG_OFFERED: u8 = 2;
+
+impl Ack {
+    pub(crate) fn parse(reader: &Reader<'_>) -> Result<Self, Malformed> {
+        let AckLayout { flags, zero, sender, receiver, from, to, total, offer, .. } = reader.read_all()?;
+        reader.flags(flags, FLAG_TO_DEVICE | FLAG_OFFERED)?;
+        reader.reserved(&zero)?;
+        let (from, to, total) = (from.get(), to.get(), total.get());
+        if from > to || to - from > total {
+            return Err(Malformed::Range { from, to, total });
+        }
+        let offered = flags & FLAG_OFFERED != 0;
+        if !offered {
+            reader.reserved(&offer)?;
+        }
+        Ok(Ack {
+            sender: Id(sender.get()),
+            receiver: Id(receiver.get()),
+            from,
+            to,
+            total,
+            to_device: flags & FLAG_TO_DEVICE != 0,
+            offer: offered.then_some(Offer(offer.get())),
+        })
+    }
+}
+
+impl Encode for Ack {
+    fn encode(&self, out: &mut HeaderBuffer) {
+        let offered = if self.offer.is_some() { FLAG_OFFERED } else { 0 };
+        let layout = AckLayout {
+            kind: kind::ACK,
+            flags: offered | if self.to_device { FLAG_TO_DEVICE } else { 0 },
+            zero: [0; 6],
+            sender: self.sender.0.into(),
+            receiver: self.receiver.0.into(),
+            from: self.from.into(),
+            to: self.to.into(),
+            total: self.total.into(),
+            offer: self.offer.map_or(0, |offer| offer.0).into(),
+        };
+        out.push(layout.as_bytes());
+    }
+}
+
+impl FragmentHeader {
+    pub(crate) fn parse(reader: &Reader<'_>) -> Result<Self, Malformed> {
+        let FragmentLayout { flags, zero, receiver, offset, .. } = reader.read()?;
+        reader.unused(flags, &zero)?;
+        let payload = (reader.message_len - FRAGMENT_LEN) as u64;
+        if payload == 0 {
+            return Err(Malformed::Payload { kind: reader.kind, payload: 0, expected: 1 });
+        }
+        let offset = offset.get();
+        reader.range(offset, payload, u64::MAX)?;
+        Ok(FragmentHeader { receiver: Id(receiver.get()), offset })
+    }
+}
+
+impl Encode for FragmentHeader {
+    fn encode(&self, out: &mut HeaderBuffer) {
+        let (receiver, offset) = (self.receiver.0.into(), self.offset.into());
+        out.push(FragmentLayout { kind: kind::FRAGMENT, flags: 0, zero: [0; 6], receiver, offset }.as_bytes());
+    }
+}

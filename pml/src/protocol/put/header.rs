@@ -1,0 +1,108 @@
+//! Headers of a PUT.
+
+use cableway_btl::MAX_HEADER;
+use memoffset::offset_of;
+use zerocopy::IntoBytes;
+use zerocopy::little_endian::{U16, U32, U64};
+
+use crate::error::Abort;
+use crate::wire::{Encode, Exposed, ExposedFields, HeaderBuffer, Id, Malformed, Reader, kind, layouts};
+
+/// Receiver to sender: store the range here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Put {
+    pub(crate) sender: Id,
+    pub(crate) receiver: Id,
+    pub(crate) offset: u64,
+    pub(crate) len: u64,
+    /// Bytes that the receiver requests in all, by this and other headers.
+    pub(crate) total: u64,
+    pub(crate) to: Exposed,
+}
+
+/// Sender to receiver: FIN of a PUT. `Err`: the range could not be stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PutFin {
+    pub(crate) receiver: Id,
+    pub(crate) offset: u64,
+    pub(crate) len: u64,
+    pub(crate) result: Result<(), Abort>,
+}
+
+layouts! {
+    /// The handle's bytes follow.
+    PutLayout {
+        kind: u8, flags: u8, ordinal: u8, handle_len: u8, btl: U32,
+        sender: U64, receiver: U64, offset: U64, len: U64, total: U64,
+    }
+    PutFinLayout { kind: u8, flags: u8, zero: U16, code: U32, receiver: U64, offset: U64, len: U64 }
+}
+
+const LEN: usize = size_of::<PutLayout>();
+
+const _: () = {
+    assert!(LEN == 48 && offset_of!(PutLayout, btl) == 4 && offset_of!(PutLayout, total) == 40);
+    assert!(LEN + Exposed::MAX <= MAX_HEADER);
+    assert!(size_of::<PutFinLayout>() == 32 && offset_of!(PutFinLayout, offset) == 16);
+    assert!(offset_of!(PutFinLayout, len) == 24);
+};
+
+impl Put {
+    pub(crate) fn parse(reader: &Reader<'_>) -> Result<Self, Malformed> {
+        let PutLayout { flags, ordinal, handle_len, btl, sender, receiver, offset, len, total, .. } = reader.read()?;
+        reader.flags(flags, Exposed::FLAG_BLOCKS)?;
+        let (offset, len, total) = (offset.get(), len.get(), total.get());
+        reader.range(offset, len, total)?;
+        let blocks = (flags & Exposed::FLAG_BLOCKS != 0).then_some(len);
+        let to = Exposed::parse(reader, LEN, &ExposedFields { btl, ordinal, handle_len, blocks })?;
+        // One operation stores all blocks.
+        if to.blocks.is_some() && offset != 0 {
+            return Err(Malformed::Range { from: offset, to: offset + len, total });
+        }
+        Ok(Put { sender: Id(sender.get()), receiver: Id(receiver.get()), offset, len, total, to })
+    }
+}
+
+impl Encode for Put {
+    fn encode(&self, out: &mut HeaderBuffer) {
+        let layout = PutLayout {
+            kind: kind::PUT,
+            flags: self.to.flags(),
+            ordinal: self.to.ordinal,
+            handle_len: self.to.handle_len(),
+            btl: self.to.btl.0.into(),
+            sender: self.sender.0.into(),
+            receiver: self.receiver.0.into(),
+            offset: self.offset.into(),
+            len: self.len.into(),
+            total: self.total.into(),
+        };
+        out.push(layout.as_bytes());
+        self.to.append_to(out);
+    }
+}
+
+impl PutFin {
+    pub(crate) fn parse(reader: &Reader<'_>) -> Result<Self, Malformed> {
+        let PutFinLayout { flags, zero, code, receiver, offset, len, .. } = reader.read_all()?;
+        reader.unused(flags, &zero)?;
+        let (offset, len) = (offset.get(), len.get());
+        reader.range(offset, len, u64::MAX)?;
+        Ok(PutFin { receiver: Id(receiver.get()), offset, len, result: Abort::result(code.get()) })
+    }
+}
+
+impl Encode for PutFin {
+    fn encode(&self, out: &mut HeaderBuffer) {
+        let layout = PutFinLayout {
+            kind: kind::PUT_FIN,
+            flags: 0,
+            zero: 0.into(),
+            code: Abort::code_of(self.result).into(),
+            receiver: self.receiver.0.into(),
+            offset: self.offset.into(),
+            len: self.len.into(),
+        };
+        out.push(layout.as_bytes());
+    }
+}

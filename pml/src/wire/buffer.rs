@@ -1,0 +1,51 @@
+//! Encodes headers.
+
+use cableway_btl::MAX_HEADER;
+
+/// A header that can be written to a message.
+pub(crate) trait Encode {
+    fn encode(&self, out: &mut HeaderBuffer);
+}
+
+/// The bytes of a header.
+#[derive(Clone, Copy)]
+pub(crate) struct HeaderBuffer {
+    bytes: [u8; MAX_HEADER],
+    len: usize,
+}
+
+impl HeaderBuffer {
+    /// Encodes `header`.
+    pub(crate) fn new(header: &impl Encode) -> Self {
+        let mut out = HeaderBuffer { bytes: [0; MAX_HEADER], len: 0 };
+        header.encode(&mut out);
+        out
+    }
+
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
+        self.bytes[self.len..self.len + bytes.len()].copy_from_slice(bytes);
+        self.len += bytes.len();
+    }
+}
+
+/// Declares the layouts of headers.
+macro_rules! layouts {
+    ($( $(#[$doc:meta])* $name:ident { $( $field:ident: $type:ty ),+ $(,)? } )+) => {
+        $( $(#[$doc])* #[derive(
+            Clone,
+            Copy,
+            zerocopy::FromBytes,
+            zerocopy::IntoBytes,
+            zerocopy::KnownLayout,
+            zerocopy::Immutable,
+            zerocopy::Unaligned,
+        )]
+        #[repr(C)]
+        pub(crate) struct $name { $( pub(crate) $field: $type ),+ } )+
+    };
+}
+pub(crate) use layouts;
