@@ -11,18 +11,16 @@ use cableway_btl::{
 use cableway_common_cuda::{Devices, Location};
 use parking_lot::Mutex;
 
-use crate::protocol::parse;
-use crate::wire::{Card, HeaderBuffer, Puts, Several, parse_batch};
+use crate::protocol::recode;
+use crate::wire::{Card, Puts, Several, parse_batch};
 use crate::{ANY, Buffer, Config, Engine, Request, SendMode};
 
 /// Parses one or several headers, and writes them again.
 pub fn header(bytes: &[u8]) {
     several(bytes);
     let head = &bytes[..bytes.len().min(cableway_btl::MAX_HEADER)];
-    if let Ok((header, len)) = parse(head, bytes.len()) {
-        assert!(len <= bytes.len());
-        let written = HeaderBuffer::new(&header);
-        assert!(parse(written.as_bytes(), written.as_bytes().len() + bytes.len() - len).is_ok());
+    if let Ok(written) = recode(head, bytes.len()) {
+        assert!(head.starts_with(written.as_bytes()));
     }
 }
 

@@ -5,6 +5,8 @@
 //! a later tag can be matched. Each announcement keeps a request of its sender open, so their number is the sender's
 //! own choice.
 
+use crate::wire::Malformed;
+
 /// Approximate cost of an unexpected message beside its payload, so that empty messages are not free.
 const OVERHEAD: u64 = 128;
 
@@ -41,10 +43,10 @@ impl Credit {
     /// Notes the total cost that the peer has consumed. A report that a newer one overtook changes nothing.
     ///
     /// # Errors
-    /// The peer reports more than was sent. The error is the total that was sent.
-    pub(crate) fn consumed(&mut self, total: u64) -> Result<(), u64> {
+    /// The peer reports more than was sent.
+    pub(crate) fn consumed(&mut self, total: u64) -> Result<(), Malformed> {
         if total > self.sent {
-            return Err(self.sent);
+            return Err(Malformed::Credit { consumed: total, sent: self.sent });
         }
         self.consumed = self.consumed.max(total);
         Ok(())
@@ -67,7 +69,7 @@ mod tests {
         assert_eq!(credit.consumed(500), Ok(()));
         assert_eq!(credit.consumed(0), Ok(()), "overtaken");
         assert!(credit.covers(each));
-        assert_eq!(credit.consumed(1001), Err(1000));
+        assert_eq!(credit.consumed(1001), Err(Malformed::Credit { consumed: 1001, sent: 1000 }));
     }
 
     #[test]

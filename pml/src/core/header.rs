@@ -4,7 +4,7 @@ use memoffset::offset_of;
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U16, U32, U64};
 
-use crate::wire::{BtlTag, Encode, HeaderBuffer, Malformed, Reader, kind, layouts};
+use crate::wire::{BtlTag, Header, HeaderBuffer, Malformed, Reader, kind, layouts};
 
 /// Receiver to sender: the cost of all eager messages consumed so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,32 +30,32 @@ const _: () = {
     assert!(offset_of!(ResumeLayout, received) == 8);
 };
 
-impl CreditHeader {
-    pub(crate) fn parse(reader: &Reader<'_>) -> Result<Self, Malformed> {
+impl Header for CreditHeader {
+    const KIND: u8 = kind::CREDIT;
+
+    fn parse(reader: &Reader<'_>) -> Result<Self, Malformed> {
         let layout: CreditLayout = reader.read_all()?;
         reader.unused(layout.flags, &layout.zero)?;
         Ok(CreditHeader { consumed: layout.consumed.get() })
     }
-}
 
-impl Encode for CreditHeader {
     fn encode(&self, out: &mut HeaderBuffer) {
         let consumed = self.consumed.into();
-        out.push(CreditLayout { kind: kind::CREDIT, flags: 0, zero: [0; 6], consumed }.as_bytes());
+        out.push(CreditLayout { kind: Self::KIND, flags: 0, zero: [0; 6], consumed }.as_bytes());
     }
 }
 
-impl Resume {
-    pub(crate) fn parse(reader: &Reader<'_>) -> Result<Self, Malformed> {
+impl Header for Resume {
+    const KIND: u8 = kind::RESUME;
+
+    fn parse(reader: &Reader<'_>) -> Result<Self, Malformed> {
         let layout: ResumeLayout = reader.read_all()?;
         reader.unused(layout.flags, &layout.zero)?;
         Ok(Resume { btl: BtlTag(layout.btl.get()), received: layout.received.get() })
     }
-}
 
-impl Encode for Resume {
     fn encode(&self, out: &mut HeaderBuffer) {
         let (btl, received) = (self.btl.0.into(), self.received.into());
-        out.push(ResumeLayout { kind: kind::RESUME, flags: 0, zero: 0.into(), btl, received }.as_bytes());
+        out.push(ResumeLayout { kind: Self::KIND, flags: 0, zero: 0.into(), btl, received }.as_bytes());
     }
 }

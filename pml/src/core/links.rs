@@ -8,7 +8,7 @@ use super::control::{Control, Gathered};
 use super::flow::Credit;
 use super::link::{Abilities, Link};
 use super::replacement::{Break, Failover};
-use crate::wire::{BtlTag, Encode, HeaderBuffer, Id, WholePut};
+use crate::wire::{BtlTag, Header, HeaderBuffer, Id, WholePut};
 
 /// `O` is the layers' state of an operation of a link.
 pub(crate) struct Links<O> {
@@ -99,13 +99,13 @@ impl<O> Links<O> {
     }
 
     /// Sends a header without payload, now or as soon as the link takes it.
-    pub(crate) fn send_control(&mut self, header: &impl Encode) {
+    pub(crate) fn send_control(&mut self, header: &impl Header) {
         self.send_gathered();
         self.send_or_queue(HeaderBuffer::new(header).as_bytes());
     }
 
     /// Queues a header without payload. It leaves with the headers after it.
-    pub(crate) fn queue_control(&mut self, header: &impl Encode) {
+    pub(crate) fn queue_control(&mut self, header: &impl Header) {
         self.control.waiting.push_back(HeaderBuffer::new(header).as_bytes().into());
     }
 

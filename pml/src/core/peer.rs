@@ -6,7 +6,8 @@ use std::sync::{Arc, OnceLock};
 use cableway_base::counters::Counter;
 use cableway_base::lock::{Lock, Locking, Sum};
 use cableway_base::{Counters, Rank};
-use cableway_btl::Token;
+use cableway_btl::{Error as BtlError, Token, Transfer};
+use slab::Slab;
 
 use super::completion::Done;
 use super::links::Links;
@@ -98,9 +99,19 @@ impl Peer {
         }
     }
 
-    /// Returns the token that identifies an operation's completion.
-    pub(crate) fn token(&self, operation: usize) -> Token {
-        Token(u64::from(self.rank) << 32 | operation as u64)
+    /// Starts an operation of a link. If it is under way afterwards, `operations` keeps `operation` for its completion.
+    pub(crate) fn start<O>(
+        &self,
+        operations: &mut Slab<O>,
+        operation: O,
+        start: impl FnOnce(Token) -> Result<Transfer, BtlError>,
+    ) -> Result<Transfer, BtlError> {
+        let index = operations.insert(operation);
+        let started = start(Token(u64::from(self.rank) << 32 | index as u64));
+        if !matches!(started, Ok(Transfer::Started)) {
+            operations.remove(index);
+        }
+        started
     }
 }
 

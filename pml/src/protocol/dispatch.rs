@@ -7,16 +7,16 @@ use cableway_btl::{Error as BtlError, MIN_MESSAGE, Received};
 use cableway_common_cuda::DeviceError;
 
 use super::context::{AfterCopy, Context, Operation, Shared};
-use super::fragments::FragmentHeader;
-use super::header::Header;
-use super::put::PutFin;
-use super::rendezvous::Fin;
+use super::fragments::{Ack, FRAGMENT_LEN, FragmentHeader};
+use super::invitation::Invite;
+use super::put::{Put, PutFin};
+use super::rendezvous::{AbortHeader, Fin};
 use super::scratch::Scratches;
 use super::transfer::{Channel, Slot, State};
 use super::{eager, fragments, get, invitation, offered, pieces, put, rendezvous, settle, start};
-use crate::core::{Config, Copies, Core, CreditHeader, Done, Peers, failover};
+use crate::core::{Config, Copies, Core, CreditHeader, Done, Peers, Resume, failover};
 use crate::error::Error;
-use crate::wire::{Malformed, Several, parse_batch};
+use crate::wire::{Header, Malformed, Reader, Several, kind, parse_batch};
 
 pub(crate) struct Protocols {
     pub(crate) core: Core,
@@ -49,42 +49,43 @@ impl Protocols {
         Context { core: &self.core, shared: &self.shared, peer: &slot.peer, done }
     }
 
-    /// Handles a header for a transfer or for the core.
+    /// Handles a message with a header for a transfer or for the core.
     pub(crate) fn handle(
         &self,
         slot: &Slot,
-        header: &Header,
-        (message, header_len): (&Received<'_>, usize),
+        message: &Received<'_>,
+        reader: &Reader<'_>,
         done: &mut Done,
     ) -> Result<(), Malformed> {
-        self.with(slot, done, |cx, channel| match *header {
-            Header::Match(_) | Header::Rendezvous(..) | Header::Get(_) => Ok(()),
-            Header::Ack(ack) => match ack.offer {
-                Some(offer) if !offered::claim(channel, ack.sender, offer) => Ok(()),
-                _ => fragments::asked(cx, channel, &ack),
-            },
-            Header::Put(put) => put::asked(cx, channel, &put),
-            Header::Fragment(FragmentHeader { receiver, offset }) => {
-                let len = (message.bytes().len() - header_len) as u64;
-                if !offered::was_claimed(channel, receiver, offset, len) {
+        self.with(slot, done, |cx, channel| match reader.kind {
+            kind::ACK => {
+                let ack = Ack::parse(reader)?;
+                match ack.offer {
+                    Some(offer) if !offered::claim(channel, ack.sender, offer) => Ok(()),
+                    _ => fragments::asked(cx, channel, &ack),
+                }
+            }
+            kind::PUT => put::asked(cx, channel, &Put::parse(reader)?),
+            kind::FRAGMENT => {
+                let header = FragmentHeader::parse(reader)?;
+                let (receiver, len) = (header.receiver, (message.bytes().len() - FRAGMENT_LEN) as u64);
+                if !offered::was_claimed(channel, receiver, header.offset, len) {
                     return Err(Malformed::OutOfTurn { what: "a fragment", id: receiver.0 });
                 }
-                fragments::arrived(cx, channel, (receiver, offset), message, header_len)?;
+                fragments::arrived(cx, channel, header, message)?;
                 pieces::ask_for_refused(channel, receiver);
                 settle::receive(cx, channel, receiver);
                 // The queue may have space for more offers.
                 get::advance(cx, channel);
                 Ok(())
             }
-            Header::Fin(fin) => rendezvous::fin(cx, channel, fin),
-            Header::PutFin(fin) => put::fin(cx, channel, fin),
-            Header::Credit(CreditHeader { consumed }) => {
-                let known = channel.links.credit.consumed(consumed);
-                known.map_err(|sent| Malformed::Credit { consumed, sent })
-            }
-            Header::Resume(resume) => failover::resumed(cx.core, cx.peer, channel, resume),
-            Header::Invite(invite) => invitation::invited(cx, channel, invite),
-            Header::Abort(abort) => rendezvous::aborted(cx, channel, abort),
+            kind::FIN => rendezvous::fin(cx, channel, Fin::parse(reader)?),
+            kind::PUT_FIN => put::fin(cx, channel, PutFin::parse(reader)?),
+            kind::CREDIT => channel.links.credit.consumed(CreditHeader::parse(reader)?.consumed),
+            kind::RESUME => failover::resumed(cx.core, cx.peer, channel, Resume::parse(reader)?),
+            kind::INVITE => invitation::invited(cx, channel, Invite::parse(reader)?),
+            kind::ABORT => rendezvous::aborted(cx, channel, AbortHeader::parse(reader)?),
+            unknown => Err(Malformed::Kind(unknown)),
         })
     }
 
@@ -128,7 +129,7 @@ impl Protocols {
             Operation::Get { id, offset, len } => get::completed(cx, channel, (id, offset, len), result),
             Operation::Put(job) => put::completed(cx, channel, job, result),
             Operation::PutWhole { id, receiver, len } => {
-                put::whole_completed(cx, channel, (id, receiver, len), &result);
+                put::whole_completed(cx, channel, (id, receiver, len), result.is_ok());
             }
         }
     }
@@ -146,8 +147,6 @@ impl Protocols {
 
     /// Ends the transfers of a peer that is gone.
     pub(crate) fn abandon(&self, slot: &Slot, channel: &mut Channel, done: &mut Done) {
-        channel.state.offers.open.clear();
-        invitation::forget(channel, &slot.peer);
         settle::abandon(&mut self.context(slot, done), channel);
     }
 

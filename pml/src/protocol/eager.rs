@@ -72,11 +72,11 @@ pub(crate) fn attempt(
         fragment.fill(header, payload);
     } else {
         fragment.write(0, header);
-        transfer.convertor.set_position(0);
+        transfer.buffer.convertor.set_position(0);
         // SAFETY: the fragment has space for the header and `len` bytes, and nothing else uses it.
-        let packed = unsafe { transfer.convertor.pack(fragment.as_mut_ptr().add(header.len()), len) };
+        let packed = unsafe { transfer.buffer.convertor.pack(fragment.as_mut_ptr().add(header.len()), len) };
         if let Err(error) = packed {
-            transfer.fail(Error::of_copy(error, &transfer.convertor));
+            transfer.fail(Error::of_copy(error, &transfer.buffer.convertor));
             return Ok(rendezvous::announce(cx, channel, id));
         }
     }
@@ -91,16 +91,14 @@ pub(crate) fn attempt_in_place(cx: &mut Context<'_>, channel: &mut Channel, id: 
     let (Some(transfer), Some(link)) = (sends.get_mut(id), links.active.first_mut()) else {
         return Ok(Attempt::Busy);
     };
-    let Some(region) = transfer.region(0, transfer.len, Order::None) else {
+    let Some(region) = transfer.buffer.region(0, transfer.len, Order::None) else {
         return attempt(cx, channel, id, None);
     };
     let header = wire::match_bytes(&transfer.envelope);
-    let operation = links.operations.insert(Operation::SendMessage(id));
-    // SAFETY: the buffer stays valid and unwritten until the request completes, which waits for the operation.
-    let sent = unsafe { link.endpoint.send_in_place(&header, region, cx.peer.token(operation)) };
-    if !matches!(sent, Ok(Transfer::Started)) {
-        links.operations.remove(operation);
-    }
+    let sent = cx.peer.start(&mut links.operations, Operation::SendMessage(id), |token| {
+        // SAFETY: the buffer stays valid and unwritten until the request completes, which waits for the operation.
+        unsafe { link.endpoint.send_in_place(&header, region, token) }
+    });
     match sent? {
         Transfer::Busy => Ok(Attempt::Busy),
         Transfer::Done => {
@@ -128,22 +126,22 @@ pub(crate) fn attempt_device(cx: &mut Context<'_>, channel: &mut Channel, id: Id
     let kind = link.device_kind();
     let Some(mut fragment) = link.endpoint.alloc(whole, kind)? else { return Ok(Attempt::Busy) };
     fragment.write(0, &header);
-    let order = transfer.next_order(&cx.core.devices);
+    let order = transfer.buffer.next_order(&cx.core.devices);
     // SAFETY: the fragment has space for the header.
     let to = unsafe { fragment.as_mut_ptr().add(header.len()) };
     let then = |fragment| AfterCopy::SendMessage { peer: cx.peer.rank, link: link.serial, id, fragment, len: whole };
-    if let Some(region) = transfer.region(0, transfer.len, order) {
+    if let Some(region) = transfer.buffer.region(0, transfer.len, order) {
         // SAFETY: the fragment has space for `len` more bytes and nothing else uses it. The buffer stays unchanged
         // while the transfer is busy.
         unsafe { cx.shared.gather_out(cx.core, region, to, kind == FragmentKind::Device, then(fragment)) };
     } else {
         // SAFETY: the fragment has space for `len` more bytes, nothing else uses it, and it is kept with the
         // completion.
-        match unsafe { transfer.convertor.start_pack(to, len, order) } {
+        match unsafe { transfer.buffer.convertor.start_pack(to, len, order) } {
             Ok((_, completion)) => cx.shared.copies.follow(cx.core, completion, len as u64, then(fragment)),
             Err(error) => {
                 drop(fragment);
-                transfer.fail(Error::of_copy(error, &transfer.convertor));
+                transfer.fail(Error::of_copy(error, &transfer.buffer.convertor));
                 return Ok(rendezvous::announce(cx, channel, id));
             }
         }

@@ -5,7 +5,7 @@ use cableway_common_cuda::{Devices, Order, Spread, Strided};
 use cableway_datatype::Convertor;
 
 /// Most packed bytes of one operation: kernels count them with 31 bits.
-pub(crate) const MOST_PACKED: usize = 1 << 30;
+const MOST_PACKED: usize = 1 << 30;
 
 /// Returns `len` bytes from `offset` on, or `None` if the buffer has several runs.
 #[inline]
@@ -32,6 +32,17 @@ pub(crate) enum Form {
     Blocks,
     /// Blocks that a kernel addresses.
     Packed,
+}
+
+impl Form {
+    /// Returns the most bytes of one operation of a link with this limit.
+    pub(crate) fn most(self, limit: usize) -> u64 {
+        match self {
+            Form::Run => limit as u64,
+            Form::Blocks => u64::MAX,
+            Form::Packed => limit.min(MOST_PACKED) as u64,
+        }
+    }
 }
 
 /// Blocks that a kernel addresses, and their base.

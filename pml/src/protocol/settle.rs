@@ -1,7 +1,7 @@
 //! Ends transfers.
 
 use super::context::{Context, Links};
-use super::invitation::Claimed;
+use super::invitation::{self, Claimed};
 use super::rendezvous::{AbortHeader, Fin};
 use super::transfer::{Channel, Incoming, Outgoing, Protocol, Stage, State};
 use crate::error::{Abort, Error};
@@ -30,7 +30,7 @@ pub(crate) fn receive(cx: &mut Context<'_>, channel: &mut Channel, id: Id) {
         return;
     }
     let Some(transfer) = receives.remove(id) else { return };
-    let (on_device, truncated) = (transfer.is_on_device(), transfer.truncated());
+    let (on_device, truncated) = (transfer.buffer.is_on_device(), transfer.truncated());
     let Incoming { request, status, sender, protocol, owes_fin, failure, gone, .. } = transfer;
     if let Protocol::Put { keepers, claimed } = protocol {
         drop(keepers);
@@ -63,6 +63,8 @@ fn end_claim(links: &mut Links, claimed: &Claimed) {
 /// transfer.
 pub(crate) fn abandon(cx: &mut Context<'_>, channel: &mut Channel) {
     let Err(error) = cx.peer.check() else { return };
+    channel.state.offers.open.clear();
+    invitation::forget(channel, cx.peer);
     for id in channel.state.sends.ids() {
         if let Some(transfer) = channel.state.sends.get_mut(id) {
             transfer.fail(error.clone());

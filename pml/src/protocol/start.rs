@@ -55,7 +55,7 @@ pub(crate) fn start(cx: &mut Context<'_>, channel: &mut Channel, mut transfer: O
 fn choose(core: &Core, channel: &mut Channel, transfer: &mut Outgoing) -> Start {
     let Channel { links, state: State { one_copy, .. } } = channel;
     let together = links.abilities();
-    let shape = Shape::of_run(&transfer.convertor, together.any);
+    let shape = Shape::of_run(&transfer.buffer.convertor, together.any);
     let Some(main) = links.active.first() else { return Start::Announce };
     let mut message = rendezvous::message(core, main, transfer, (shape, together));
     message.credit = links.credit.covers(flow::cost(true, transfer.len.min(usize::MAX as u64 / 2) as usize));
@@ -69,7 +69,7 @@ fn choose(core: &Core, channel: &mut Channel, transfer: &mut Outgoing) -> Start 
         message.to_device = !message.is_small() || one_copy.next_is_one_copy();
         message.push_limit = if one_copy.peer_copies() { 0 } else { core.parameters.device_push_limit as u64 };
         if message.to_device && message.len <= message.push_limit {
-            let cost = |operation| main.endpoint.cost(operation, transfer.convertor.location());
+            let cost = |operation| main.endpoint.cost(operation, transfer.buffer.location());
             message.costs = Costs { get: cost(Operation::Get), put: cost(Operation::Put), ..Costs::NOT_ASKED };
         }
     }
@@ -155,7 +155,7 @@ fn attempt_with_data(cx: &mut Context<'_>, channel: &mut Channel, id: Id) -> Res
 pub(crate) fn ordered(cx: &mut Context<'_>, channel: &mut Channel, id: Id, result: Result<(), DeviceError>) {
     let Some(transfer) = channel.state.sends.get_mut(id) else { return };
     transfer.busy -= 1;
-    transfer.order.settle();
+    transfer.buffer.settle();
     if let Err(source) = result {
         transfer.fail_on_device(source);
         transfer.stage = Stage::Starting(Start::Announce);

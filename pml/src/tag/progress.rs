@@ -9,8 +9,8 @@ use super::deliver::{self, Arrived};
 use super::engine::Engine;
 use super::reach::end_receives;
 use crate::core::{self, Core, Done, Host, PeerState, Peers};
-use crate::protocol::{Channel, Content, Get, Header, Slot, State, parse};
-use crate::wire::{MATCH_LEN, Malformed, is_batch, match_envelope};
+use crate::protocol::{Channel, Content, Get, RENDEZVOUS_LEN, Rts, Slot, State};
+use crate::wire::{Envelope, Header, MATCH_LEN, Malformed, Reader, is_batch, kind, match_envelope};
 
 impl Host for Engine {
     type PeerState = State;
@@ -81,12 +81,18 @@ fn received_other(engine: &Engine, slot: &Slot, message: &Received<'_>, done: &m
     if is_batch(bytes[0]) {
         return engine.protocols.handle_several(slot, message, done);
     }
-    let (header, header_len) = parse(&bytes[..count], message.bytes().len())?;
-    let (envelope, content) = match header {
-        Header::Match(envelope) => (envelope, Content::Eager),
-        Header::Rendezvous(envelope, announced) => (envelope, Content::announced(announced, None)),
-        Header::Get(Get { envelope, announced, from }) => (envelope, Content::announced(announced, Some(from))),
-        header => return engine.protocols.handle(slot, &header, (message, header_len), done),
+    let reader = Reader::new(&bytes[..count], message.bytes().len())?;
+    let (envelope, content, header_len) = match reader.kind {
+        kind::MATCH => (Envelope::parse(&reader)?, Content::Eager, MATCH_LEN),
+        kind::RENDEZVOUS => {
+            let Rts { envelope, announced } = Rts::parse(&reader)?;
+            (envelope, Content::announced(announced, None), RENDEZVOUS_LEN)
+        }
+        kind::GET => {
+            let Get { envelope, announced, from } = Get::parse(&reader)?;
+            (envelope, Content::announced(announced, Some(from)), reader.message_len)
+        }
+        _ => return engine.protocols.handle(slot, message, &reader, done),
     };
     arrive(engine, slot, &Arrived { envelope, content, message, header_len }, done)
 }

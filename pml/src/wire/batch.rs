@@ -8,49 +8,19 @@ use std::mem::size_of;
 use cableway_btl::{MIN_MESSAGE, RemoteHandle};
 use memoffset::offset_of;
 use zerocopy::little_endian::{U16, U32, U64};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+use zerocopy::{FromBytes, IntoBytes};
 
+use super::header::layouts;
 use super::ids::{BtlTag, Id};
 use super::kind;
-use super::reader::{Malformed, reserved, unused};
+use super::reader::{Malformed, Reader, reserved};
 
-#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
-#[repr(C)]
-struct PutsHeader {
-    kind: u8,
-    flags: u8,
-    ordinal: u8,
-    handle_len: u8,
-    btl: U32,
-    count: U32,
-    zero: U32,
-}
-
-/// The differing words of the handle follow.
-#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
-#[repr(C)]
-struct PutEntry {
-    sender: U64,
-    receiver: U64,
-    len: U64,
-    differs: U32,
-    zero: U32,
-}
-
-#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
-#[repr(C)]
-struct ListHeader {
-    kind: u8,
-    flags: u8,
-    count: U16,
-    zero: U32,
-}
-
-#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
-#[repr(C)]
-struct PutFinEntry {
-    receiver: U64,
-    len: U64,
+layouts! {
+    PutsHeader { kind: u8, flags: u8, ordinal: u8, handle_len: u8, btl: U32, count: U32, zero: U32 }
+    /// The differing words of the handle follow.
+    PutEntry { sender: U64, receiver: U64, len: U64, differs: U32, zero: U32 }
+    ListHeader { kind: u8, flags: u8, count: U16, zero: U32 }
+    PutFinEntry { receiver: U64, len: U64 }
 }
 
 const _: () = {
@@ -215,19 +185,21 @@ pub(crate) enum Several<'b> {
 
 /// Parses a message of several headers from a private copy.
 pub(crate) fn parse_batch(bytes: &[u8]) -> Result<Several<'_>, Malformed> {
-    let kind = *bytes.first().ok_or(Malformed::Short { kind: 0, len: 0 })?;
-    let short = || Malformed::Short { kind, len: bytes.len() };
+    let reader = Reader::new(bytes, bytes.len())?;
+    let kind = reader.kind;
     if kind == kind::PUTS {
-        let (header, rest) = PutsHeader::read_from_prefix(bytes).map_err(|_| short())?;
-        unused(kind, header.flags, &header.zero)?;
+        let header: PutsHeader = reader.read()?;
+        reader.unused(header.flags, &header.zero)?;
+        let rest = &bytes[size_of::<PutsHeader>()..];
         let handle = rest.get(..usize::from(header.handle_len)).and_then(RemoteHandle::new);
         let handle = handle.ok_or(Malformed::Handle(header.handle_len))?;
         let rest = &rest[usize::from(header.handle_len)..];
         let via = (BtlTag(header.btl.get()), header.ordinal);
         return Ok(Several::Puts(PutsReader { via, handle, left: header.count.get(), rest }));
     }
-    let (header, rest) = ListHeader::read_from_prefix(bytes).map_err(|_| short())?;
-    unused(kind, header.flags, &header.zero)?;
+    let header: ListHeader = reader.read()?;
+    reader.unused(header.flags, &header.zero)?;
+    let rest = &bytes[size_of::<ListHeader>()..];
     let count = usize::from(header.count.get());
     let payload = |size: usize| Malformed::Payload { kind, payload: rest.len(), expected: (count * size) as u64 };
     match kind {

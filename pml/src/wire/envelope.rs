@@ -3,7 +3,7 @@
 use memoffset::offset_of;
 use zerocopy::little_endian::{I32, U16, U32};
 
-use super::buffer::layouts;
+use super::header::{Header, HeaderBuffer, layouts};
 use super::kind;
 use super::reader::{Malformed, Reader};
 use crate::status::ANY;
@@ -49,12 +49,18 @@ impl MatchLayout {
     }
 }
 
-impl Envelope {
-    /// Parses the header of an eager message.
-    pub(crate) fn parse(reader: &Reader<'_>) -> Result<Self, Malformed> {
+/// The header of an eager message. The payload is its data.
+impl Header for Envelope {
+    const KIND: u8 = kind::MATCH;
+
+    fn parse(reader: &Reader<'_>) -> Result<Self, Malformed> {
         let layout: MatchLayout = reader.read()?;
         reader.flags(layout.flags, 0)?;
         layout.envelope()
+    }
+
+    fn encode(&self, out: &mut HeaderBuffer) {
+        out.push(&match_bytes(self));
     }
 }
 

@@ -6,7 +6,7 @@ use memoffset::offset_of;
 use zerocopy::little_endian::{I64, U32, U64};
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::buffer::{HeaderBuffer, layouts};
+use super::header::{HeaderBuffer, layouts};
 use super::ids::BtlTag;
 use super::reader::{Malformed, Reader};
 

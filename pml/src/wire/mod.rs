@@ -5,18 +5,18 @@
 //! `header.rs`. The reader does not trust a peer's bytes, and reads only private copies of them.
 
 mod batch;
-mod buffer;
 mod card;
 mod envelope;
 mod exposed;
+mod header;
 mod ids;
 pub(crate) mod kind;
 mod reader;
 
 pub(crate) use batch::{List, Puts, PutsReader, Several, WholePut, is_batch, parse_batch};
-pub(crate) use buffer::{Encode, HeaderBuffer, layouts};
 pub(crate) use card::Card;
 pub(crate) use envelope::{Envelope, MATCH_LEN, MatchLayout, match_bytes, match_envelope};
 pub(crate) use exposed::{Exposed, ExposedFields};
+pub(crate) use header::{Header, HeaderBuffer, layouts};
 pub(crate) use ids::{BtlTag, Id};
 pub(crate) use reader::{Malformed, Reader};

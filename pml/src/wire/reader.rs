@@ -47,16 +47,8 @@ pub(crate) enum Malformed {
 }
 
 /// Checks that reserved bytes are zero. A later version may give them a meaning that this one would miss.
-pub(crate) fn reserved<T: IntoBytes + Immutable>(kind: u8, field: &T) -> Result<(), Malformed> {
+pub(super) fn reserved<T: IntoBytes + Immutable>(kind: u8, field: &T) -> Result<(), Malformed> {
     if field.as_bytes().iter().all(|byte| *byte == 0) { Ok(()) } else { Err(Malformed::Reserved { kind }) }
-}
-
-/// Checks the flags and reserved bytes of a header without flags.
-pub(crate) fn unused<T: IntoBytes + Immutable>(kind: u8, flags: u8, zero: &T) -> Result<(), Malformed> {
-    if flags != 0 {
-        return Err(Malformed::Flags { kind, flags });
-    }
-    reserved(kind, zero)
 }
 
 /// Reads the header of a message of `message_len` bytes. `bytes` is a private copy of its beginning, long enough for
@@ -105,9 +97,10 @@ impl<'b> Reader<'b> {
         Ok(())
     }
 
-    /// See [`unused`].
+    /// Checks the flags and reserved bytes of a header without flags.
     pub(crate) fn unused<T: IntoBytes + Immutable>(&self, flags: u8, zero: &T) -> Result<(), Malformed> {
-        unused(self.kind, flags, zero)
+        self.flags(flags, 0)?;
+        self.reserved(zero)
     }
 
     /// See [`reserved`].

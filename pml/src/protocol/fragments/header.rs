@@ -5,7 +5,7 @@ use memoffset::offset_of;
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::U64;
 
-use crate::wire::{Encode, HeaderBuffer, Id, Malformed, Reader, kind, layouts};
+use crate::wire::{Header, HeaderBuffer, Id, Malformed, Reader, kind, layouts};
 
 /// Receiver to sender: send the range as fragments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,8 +52,10 @@ const FLAG_TO_DEVICE: u8 = 1;
 /// The sender must claim an offer first.
 const FLAG_OFFERED: u8 = 2;
 
-impl Ack {
-    pub(crate) fn parse(reader: &Reader<'_>) -> Result<Self, Malformed> {
+impl Header for Ack {
+    const KIND: u8 = kind::ACK;
+
+    fn parse(reader: &Reader<'_>) -> Result<Self, Malformed> {
         let AckLayout { flags, zero, sender, receiver, from, to, total, offer, .. } = reader.read_all()?;
         reader.flags(flags, FLAG_TO_DEVICE | FLAG_OFFERED)?;
         reader.reserved(&zero)?;
@@ -75,13 +77,11 @@ impl Ack {
             offer: offered.then_some(Offer(offer.get())),
         })
     }
-}
 
-impl Encode for Ack {
     fn encode(&self, out: &mut HeaderBuffer) {
         let offered = if self.offer.is_some() { FLAG_OFFERED } else { 0 };
         let layout = AckLayout {
-            kind: kind::ACK,
+            kind: Self::KIND,
             flags: offered | if self.to_device { FLAG_TO_DEVICE } else { 0 },
             zero: [0; 6],
             sender: self.sender.0.into(),
@@ -95,8 +95,10 @@ impl Encode for Ack {
     }
 }
 
-impl FragmentHeader {
-    pub(crate) fn parse(reader: &Reader<'_>) -> Result<Self, Malformed> {
+impl Header for FragmentHeader {
+    const KIND: u8 = kind::FRAGMENT;
+
+    fn parse(reader: &Reader<'_>) -> Result<Self, Malformed> {
         let FragmentLayout { flags, zero, receiver, offset, .. } = reader.read()?;
         reader.unused(flags, &zero)?;
         let payload = (reader.message_len - FRAGMENT_LEN) as u64;
@@ -107,11 +109,9 @@ impl FragmentHeader {
         reader.range(offset, payload, u64::MAX)?;
         Ok(FragmentHeader { receiver: Id(receiver.get()), offset })
     }
-}
 
-impl Encode for FragmentHeader {
     fn encode(&self, out: &mut HeaderBuffer) {
         let (receiver, offset) = (self.receiver.0.into(), self.offset.into());
-        out.push(FragmentLayout { kind: kind::FRAGMENT, flags: 0, zero: [0; 6], receiver, offset }.as_bytes());
+        out.push(FragmentLayout { kind: Self::KIND, flags: 0, zero: [0; 6], receiver, offset }.as_bytes());
     }
 }

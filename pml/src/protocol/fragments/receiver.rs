@@ -3,7 +3,7 @@
 use cableway_btl::Received;
 use cableway_common_cuda::DeviceError;
 
-use super::header::Ack;
+use super::header::{Ack, FRAGMENT_LEN, FragmentHeader};
 use crate::error::Error;
 use crate::protocol::context::{AfterCopy, Context, Held, hold};
 use crate::protocol::probe::{Announcement, Cost, Data, Passes, Quote};
@@ -39,7 +39,7 @@ pub(crate) fn ask(channel: &mut Channel, id: Id, ranges: &[(u64, u64)]) {
     let ranges = if ranges.is_empty() { &whole } else { ranges };
     transfer.note_asked(ranges.iter().map(|(from, to)| to - from).sum::<u64>());
     // A device may fail after the sender considers the message done, so send it a FIN.
-    let (sender, to_device) = (transfer.sender, transfer.is_on_device());
+    let (sender, to_device) = (transfer.sender, transfer.buffer.is_on_device());
     transfer.owes_fin = to_device || fetch.is_some_and(|fetch| fetch.offered_any && fetch.fetched != 0);
     for &(from, to) in ranges {
         links.send_control(&Ack { sender, receiver: id, from, to, total, to_device, offer: None });
@@ -50,51 +50,50 @@ pub(crate) fn ask(channel: &mut Channel, id: Id, ranges: &[(u64, u64)]) {
 pub(crate) fn arrived(
     cx: &mut Context<'_>,
     channel: &mut Channel,
-    (id, offset): (Id, u64),
+    FragmentHeader { receiver: id, offset }: FragmentHeader,
     message: &Received<'_>,
-    header_len: usize,
 ) -> Result<(), Malformed> {
-    let payload = message.bytes().skip(header_len);
+    let payload = message.bytes().skip(FRAGMENT_LEN);
     let len = payload.len() as u64;
     let transfer = awaiting(channel, id, "a fragment", (offset, len))?;
     transfer.awaited -= len;
-    transfer.convertor.set_position(offset);
-    let on_device = transfer.is_on_device();
+    transfer.buffer.convertor.set_position(offset);
+    let on_device = transfer.buffer.is_on_device();
     if transfer.failure.is_some() {
         transfer.arrived += len;
-    } else if let Some(held) = on_device.then(|| hold(cx.core, message, header_len)).flatten() {
+    } else if let Some(held) = on_device.then(|| hold(cx.core, message, FRAGMENT_LEN)).flatten() {
         copy_in(cx, transfer, id, (offset, len), held);
     } else {
         // SAFETY: the payload is readable and not part of a user's buffer.
-        if let Err(error) = unsafe { transfer.convertor.unpack(payload.as_ptr(), payload.len()) } {
-            transfer.fail(Error::of_copy(error, &transfer.convertor));
+        if let Err(error) = unsafe { transfer.buffer.convertor.unpack(payload.as_ptr(), payload.len()) } {
+            transfer.fail(Error::of_copy(error, &transfer.buffer.convertor));
         }
         transfer.arrived += len;
     }
     // If the message failed meanwhile, give up the ranges that were not requested again.
-    transfer.give_up_pieces_after_failure();
+    transfer.abort_pieces_after_failure();
     Ok(())
 }
 
 /// Has the device copy a fragment's data into the user's buffer. The range lies within the wanted length.
 fn copy_in(cx: &Context<'_>, transfer: &mut Incoming, id: Id, (offset, len): (u64, u64), held: Held) {
-    let order = transfer.next_order(&cx.core.devices);
+    let order = transfer.buffer.next_order(&cx.core.devices);
     let then = |source| AfterCopy::Arrived { peer: cx.peer.rank, id, bytes: len, source };
-    if let Some(region) = transfer.region(offset, len, order) {
+    if let Some(region) = transfer.buffer.region(offset, len, order) {
         transfer.busy += 1;
         // SAFETY: the buffer belongs to the transfer while that is busy.
         return unsafe { cx.shared.gather_in(cx.core, held, region, then) };
     }
     let Held { address: from, source } = held;
     // SAFETY: the source keeps the bytes readable and moves along with the completion.
-    match unsafe { transfer.convertor.start_unpack(from, len as usize, order) } {
+    match unsafe { transfer.buffer.convertor.start_unpack(from, len as usize, order) } {
         Ok((_, completion)) => {
             transfer.busy += 1;
             cx.shared.copies.follow(cx.core, completion, len, then(source));
         }
         Err(error) => {
             transfer.arrived += len;
-            transfer.fail(Error::of_copy(error, &transfer.convertor));
+            transfer.fail(Error::of_copy(error, &transfer.buffer.convertor));
         }
     }
 }
@@ -111,7 +110,7 @@ pub(crate) fn copied_in(
     transfer.arrived += bytes;
     if let Err(source) = result {
         transfer.fail_on_device(source);
-        transfer.give_up_pieces_after_failure();
+        transfer.abort_pieces_after_failure();
     }
     settle::receive(cx, channel, id);
 }

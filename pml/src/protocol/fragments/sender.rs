@@ -64,7 +64,7 @@ pub(crate) fn resume(cx: &mut Context<'_>, channel: &mut Channel, id: Id) {
 fn send(cx: &mut Context<'_>, channel: &mut Channel, id: Id) -> Result<Step, (usize, BtlError)> {
     let Channel { links: Links { active, operations, .. }, state: State { sends, .. } } = channel;
     let Some(transfer) = sends.get_mut(id) else { return Ok(Step::Empty) };
-    let on_device = transfer.is_on_device();
+    let on_device = transfer.buffer.is_on_device();
     let Stage::Moving(Answer { receiver, ranges, to_device, .. }) = &transfer.stage else { return Ok(Step::Empty) };
     let Some(&(from, to)) = ranges.front() else { return Ok(Step::Empty) };
     // A device copy has a fixed cost for each fragment on either side, so devices use larger fragments.
@@ -89,14 +89,12 @@ fn send(cx: &mut Context<'_>, channel: &mut Channel, id: Id) -> Result<Step, (us
             _ => caps.max_send_size.saturating_sub(FRAGMENT_LEN),
         };
         let len = (to - from).min(capacity.max(1) as u64);
-        if in_place && let Some(region) = transfer.region(from, len, Order::None) {
-            let operation = operations.insert(Operation::SendFragment(id, len));
-            let token = cx.peer.token(operation);
-            // SAFETY: the buffer stays valid and unwritten until the request completes, which waits for the operation.
-            let sent = unsafe { link.endpoint.send_in_place(header.as_bytes(), region, token) };
-            if !matches!(sent, Ok(Transfer::Started)) {
-                operations.remove(operation);
-            }
+        if in_place && let Some(region) = transfer.buffer.region(from, len, Order::None) {
+            let sent = cx.peer.start(operations, Operation::SendFragment(id, len), |token| {
+                // SAFETY: the buffer stays valid and unwritten until the request completes, which waits for the
+                // operation.
+                unsafe { link.endpoint.send_in_place(header.as_bytes(), region, token) }
+            });
             match sent.map_err(|error| (btl, error))? {
                 Transfer::Busy => continue,
                 Transfer::Done => transfer.note_settled(len),
@@ -127,7 +125,7 @@ fn send(cx: &mut Context<'_>, channel: &mut Channel, id: Id) -> Result<Step, (us
                 }
                 Err(error) => {
                     drop(fragment);
-                    transfer.fail(Error::of_copy(error, &transfer.convertor));
+                    transfer.fail(Error::of_copy(error, &transfer.buffer.convertor));
                     return Ok(Step::Empty);
                 }
             }
@@ -175,19 +173,19 @@ fn pack(
         return Ok(Packed::Done);
     }
     fragment.write(0, header);
-    transfer.convertor.set_position(from);
+    transfer.buffer.convertor.set_position(from);
     // SAFETY: the fragment has space for the header and `len` bytes, nothing else uses it, and it is kept with the
     // completion.
     unsafe {
         let to = fragment.as_mut_ptr().add(header.len());
-        if !transfer.is_on_device() {
-            return transfer.convertor.pack(to, len as usize).map(|_| Packed::Done);
+        if !transfer.buffer.is_on_device() {
+            return transfer.buffer.convertor.pack(to, len as usize).map(|_| Packed::Done);
         }
-        let order = transfer.next_order(devices);
-        match transfer.region(from, len, order) {
+        let order = transfer.buffer.next_order(devices);
+        match transfer.buffer.region(from, len, order) {
             Some(region) => Ok(Packed::By { to, region }),
             None => {
-                let started = transfer.convertor.start_pack(to, len as usize, order);
+                let started = transfer.buffer.convertor.start_pack(to, len as usize, order);
                 started.map(|(_, completion)| Packed::Copying(completion))
             }
         }
@@ -259,7 +257,7 @@ pub(crate) fn asked(
     // A receiver that requests fragments neither fetches the data nor has it stored.
     if offer.is_none() && matches!(transfer.one_copy, OneCopy::Exposed(_) | OneCopy::Stores { .. }) {
         transfer.one_copy = OneCopy::None;
-        if transfer.is_on_device() {
+        if transfer.buffer.is_on_device() {
             channel.state.one_copy.missed();
         }
     }

@@ -6,7 +6,7 @@ use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U16, U32};
 
 use crate::protocol::rendezvous::{Announced, FLAG_ADDRESSABLE, RendezvousLayout};
-use crate::wire::{Encode, Envelope, Exposed, ExposedFields, HeaderBuffer, Malformed, Reader, kind, layouts};
+use crate::wire::{Envelope, Exposed, ExposedFields, Header, HeaderBuffer, Malformed, Reader, kind, layouts};
 
 /// Sender to receiver: an announcement with a remote key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,8 +28,10 @@ const _: () = {
     assert!(LEN + Exposed::MAX <= MAX_HEADER);
 };
 
-impl Get {
-    pub(crate) fn parse(reader: &Reader<'_>) -> Result<Self, Malformed> {
+impl Header for Get {
+    const KIND: u8 = kind::GET;
+
+    fn parse(reader: &Reader<'_>) -> Result<Self, Malformed> {
         let GetLayout { rendezvous, btl, ordinal, handle_len, zero } = reader.read()?;
         let flags = rendezvous.matching.flags;
         reader.flags(flags, FLAG_ADDRESSABLE | Exposed::FLAG_BLOCKS)?;
@@ -39,12 +41,10 @@ impl Get {
         let from = Exposed::parse(reader, LEN, &ExposedFields { btl, ordinal, handle_len, blocks })?;
         Ok(Get { envelope, announced, from })
     }
-}
 
-impl Encode for Get {
     fn encode(&self, out: &mut HeaderBuffer) {
         let Get { envelope, announced, from } = self;
-        let mut rendezvous = RendezvousLayout::new(kind::GET, envelope, announced);
+        let mut rendezvous = RendezvousLayout::new(Self::KIND, envelope, announced);
         rendezvous.matching.flags |= from.flags();
         let (btl, ordinal, handle_len) = (from.btl.0.into(), from.ordinal, from.handle_len());
         out.push(GetLayout { rendezvous, btl, ordinal, handle_len, zero: 0.into() }.as_bytes());

@@ -65,7 +65,7 @@ pub(crate) fn probe_receive(incoming: &Announcement) -> Probe<Data> {
 
 /// Registers the data with the first link that can make it reachable for the peer's GET. Returns false if none can.
 pub(crate) fn expose(active: &mut [Link], transfer: &mut Outgoing, flag: Flags) -> Result<bool, Error> {
-    let Some((region, blocks)) = transfer.whole(Order::None) else { return Ok(false) };
+    let Some((region, blocks)) = transfer.buffer.whole(transfer.len, Order::None) else { return Ok(false) };
     let flag = if blocks.is_some() { flag | Flags::DEVICE_STRIDED } else { flag };
     for link in active.iter_mut().filter(|link| link.has(flag)) {
         // SAFETY: the buffer stays valid and unwritten until the request completes. The registration is dropped with
@@ -82,7 +82,7 @@ pub(crate) fn expose(active: &mut [Link], transfer: &mut Outgoing, flag: Flags) 
 pub(crate) fn attempt(cx: &mut Context<'_>, channel: &mut Channel, id: Id) -> Result<Attempt, Error> {
     let Channel { links: Links { active, .. }, state: State { sends, .. } } = &mut *channel;
     let Some(transfer) = sends.get_mut(id) else { return Ok(Attempt::Started) };
-    let on_device = transfer.is_on_device();
+    let on_device = transfer.buffer.is_on_device();
     // A retry after a busy link keeps the earlier registration.
     if !matches!(transfer.one_copy, OneCopy::Exposed(_)) && !on_device {
         expose(active, transfer, Flags::GET)?;
@@ -108,7 +108,7 @@ fn exposed(active: &[Link], transfer: &Outgoing) -> Option<Exposed> {
     let OneCopy::Exposed(exposed) = &transfer.one_copy else { return None };
     let (serial, registration) = &**exposed;
     let link = active.iter().find(|link| link.serial == *serial)?;
-    let blocks = transfer.whole(Order::None)?.1;
+    let blocks = transfer.buffer.whole(transfer.len, Order::None)?.1;
     Some(Exposed { btl: link.tag, ordinal: link.ordinal, handle: *registration.handle(), blocks })
 }
 
@@ -177,27 +177,27 @@ fn next(cx: &Context<'_>, channel: &mut Channel, id: Id) -> Result<Option<Transf
 fn fetch_piece(cx: &Context<'_>, channel: &mut Channel, id: Id) -> Result<Option<Transfer>, (usize, Error)> {
     let Channel { links: Links { active, operations, .. }, state: State { receives, .. } } = channel;
     let Some(transfer) = receives.get_mut(id) else { return Ok(None) };
-    let on_device = transfer.is_on_device();
-    let one_run = transfer.convertor.contiguous().is_some();
+    let on_device = transfer.buffer.is_on_device();
+    let one_run = transfer.buffer.convertor.contiguous().is_some();
     let Some(fetch) = transfer.fetch() else { return Ok(None) };
     fetch.offering = false;
     let from = fetch.from;
     let Some(link) = active.iter_mut().find(|link| link.serial == from.link) else { return Ok(None) };
     let limit = if on_device { link.capabilities().device_rdma_limit } else { link.capabilities().get_limit };
     let form = match from.blocks.is_some() || (on_device && !one_run) {
-        true if from.blocks.is_none() && transfer.convertor.strided().is_none() => Form::Packed,
+        true if from.blocks.is_none() && transfer.buffer.convertor.strided().is_none() => Form::Packed,
         true => Form::Blocks,
         false => Form::Run,
     };
-    let most = match form {
-        Form::Packed => limit.min(region::MOST_PACKED) as u64,
-        Form::Blocks => u64::MAX,
-        Form::Run => limit as u64,
-    };
-    let Some((offset, end)) = transfer.fetch().and_then(|fetch| fetch.take(most)) else { return Ok(None) };
+    let Some((offset, end)) = transfer.fetch().and_then(|fetch| fetch.take(form.most(limit))) else { return Ok(None) };
     let len = end - offset;
-    let found = region::find(&transfer.convertor, form, &cx.core.devices);
-    let local = region::local(&transfer.convertor, (form, &found), (offset, len), transfer.order(&cx.core.devices));
+    let found = region::find(&transfer.buffer.convertor, form, &cx.core.devices);
+    let local = region::local(
+        &transfer.buffer.convertor,
+        (form, &found),
+        (offset, len),
+        transfer.buffer.order(&cx.core.devices),
+    );
     let Protocol::Get(fetch) = &mut transfer.protocol else { return Ok(None) };
     let Some(local) = local else {
         // Kernels are no longer available, for the rest of the message too.
@@ -206,13 +206,11 @@ fn fetch_piece(cx: &Context<'_>, channel: &mut Channel, id: Id) -> Result<Option
     };
     // The sender will not have sent everything itself.
     transfer.owes_fin = true;
-    let operation = operations.insert(Operation::Get { id, offset, len });
     let remote = btl::Remote { handle: &from.handle, offset, blocks: from.blocks };
-    // SAFETY: the buffer belongs to the transfer until it is settled, which waits for the operation.
-    let got = unsafe { link.endpoint.get(&local, &remote, cx.peer.token(operation)) };
-    if !matches!(got, Ok(Transfer::Started)) {
-        operations.remove(operation);
-    }
+    let got = cx.peer.start(operations, Operation::Get { id, offset, len }, |token| {
+        // SAFETY: the buffer belongs to the transfer until it is settled, which waits for the operation.
+        unsafe { link.endpoint.get(&local, &remote, token) }
+    });
     match got {
         Ok(Transfer::Busy) => fetch.ranges.push((offset, end)),
         Ok(Transfer::Done) => {
@@ -249,7 +247,7 @@ pub(crate) fn completed(
                 fetch.fetched += len;
             }
             transfer.arrived += len;
-            if transfer.is_on_device() {
+            if transfer.buffer.is_on_device() {
                 cx.core.counters.device_direct.increment();
             }
         }
@@ -283,7 +281,7 @@ fn settle_fetch(cx: &mut Context<'_>, channel: &mut Channel, id: Id) {
         if let Some(fetch) = transfer.fetch() {
             if failed {
                 // Fetch nothing more.
-                transfer.give_up_rest();
+                transfer.abort_rest();
             } else if fetch.ranges.is_empty() && !on_offer && !fetch.refused.is_empty() {
                 let refused = std::mem::take(&mut fetch.refused);
                 return fragments::ask(channel, id, &refused);

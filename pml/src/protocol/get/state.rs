@@ -67,7 +67,7 @@ impl Fetch {
     }
 
     /// Gives up the ranges that were neither requested nor fetched. Returns the number of bytes.
-    pub(crate) fn give_up(&mut self) -> u64 {
+    pub(crate) fn abort(&mut self) -> u64 {
         self.ranges.drain(..).chain(self.refused.drain(..)).map(|(from, to)| to - from).sum()
     }
 }

@@ -6,7 +6,7 @@ use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U16, U32, U64};
 
 use crate::wire::{
-    Encode, Envelope, Exposed, ExposedFields, HeaderBuffer, Id, Malformed, MatchLayout, Reader, kind, layouts,
+    Envelope, Exposed, ExposedFields, Header, HeaderBuffer, Id, Malformed, MatchLayout, Reader, kind, layouts,
 };
 
 /// Receiver to sender: store this message here, if it is announced as invitable. It answers an announcement that may
@@ -40,20 +40,20 @@ const _: () = {
     assert!(LEN + RemoteHandle::MAX <= MAX_HEADER);
 };
 
-impl Invite {
-    pub(crate) fn parse(reader: &Reader<'_>) -> Result<Self, Malformed> {
+impl Header for Invite {
+    const KIND: u8 = kind::INVITE;
+
+    fn parse(reader: &Reader<'_>) -> Result<Self, Malformed> {
         let InviteLayout { matching, receiver, len, offer, btl, ordinal, handle_len, zero } = reader.read()?;
         reader.unused(matching.flags, &zero)?;
         let to = Exposed::parse(reader, LEN, &ExposedFields { btl, ordinal, handle_len, blocks: None })?;
         let (receiver, offer) = (Id(receiver.get()), Offer(offer.get()));
         Ok(Invite { envelope: matching.pattern(), receiver, len: len.get(), offer, to })
     }
-}
 
-impl Encode for Invite {
     fn encode(&self, out: &mut HeaderBuffer) {
         let layout = InviteLayout {
-            matching: MatchLayout::new(kind::INVITE, 0, &self.envelope),
+            matching: MatchLayout::new(Self::KIND, 0, &self.envelope),
             receiver: self.receiver.0.into(),
             len: self.len.into(),
             offer: self.offer.0.into(),

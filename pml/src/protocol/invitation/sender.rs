@@ -5,7 +5,7 @@ use super::state::Invitations;
 use crate::protocol::context::{Context, Links};
 use crate::protocol::put::{self, Put};
 use crate::protocol::transfer::{Channel, OneCopy, Outgoing, State};
-use crate::wire::{Exposed, Id, Malformed};
+use crate::wire::{Exposed, Id, Malformed, WholePut};
 
 /// Handles the receiver's invitation, which names the memory for a message.
 pub(crate) fn invited(cx: &mut Context<'_>, channel: &mut Channel, invite: Invite) -> Result<(), Malformed> {
@@ -53,8 +53,8 @@ fn accept(cx: &mut Context<'_>, channel: &mut Channel, id: Id, invite: Box<Invit
         return Ok(());
     }
     let (len, receiver) = (sent.len, invite.receiver);
-    let Exposed { btl, ordinal, handle, .. } = invite.to;
-    if put::store_whole(cx, channel, (id, receiver, len), (btl, ordinal, &handle), true)? {
+    let Exposed { btl, ordinal, ref handle, .. } = invite.to;
+    if put::store_whole(cx, channel, &WholePut { sender: id, receiver, len, handle }, (btl, ordinal), true)? {
         cx.core.counters.protocol_put.increment();
         cx.core.counters.bytes_put.add(len);
         return Ok(());

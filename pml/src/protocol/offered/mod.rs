@@ -47,7 +47,7 @@ const AT_WORK: usize = 16;
 /// that a device would have to copy first, and ranges that it has withdrawn.
 pub(crate) fn claim(channel: &mut Channel, id: Id, offer: Offer) -> bool {
     let Channel { links, state: State { sends, .. } } = channel;
-    let on_host = sends.get_mut(id).is_some_and(|sent| !sent.is_on_device());
+    let on_host = sends.get_mut(id).is_some_and(|sent| !sent.buffer.is_on_device());
     on_host && links.active.iter_mut().any(|link| link.endpoint.claim(offer))
 }
 

@@ -45,7 +45,7 @@ pub(crate) fn ask(cx: &mut Context<'_>, channel: &mut Channel, id: Id) {
     let Some(transfer) = receives.get_mut(id).filter(|transfer| transfer.failure.is_none() && !transfer.gone) else {
         return;
     };
-    let (sender, wanted, at) = (transfer.sender, transfer.wanted, *transfer.convertor.location());
+    let (sender, wanted, at) = (transfer.sender, transfer.wanted, *transfer.buffer.location());
     let Some(pieces) = transfer.pieces() else { return };
     // Copy engines are slow for short blocks, so they only get what is under way.
     let able = cx.core.devices.packs_between(&at, &pieces.spread);
@@ -118,7 +118,7 @@ pub(crate) fn fin(cx: &Context<'_>, channel: &mut Channel, id: Id, piece: (u64, 
         }
     } else if stored {
         unpack(cx, transfer, id, lane, piece);
-        transfer.give_up_pieces_after_failure();
+        transfer.abort_pieces_after_failure();
     } else {
         // The sender would not store the rest either.
         let rest = (std::mem::replace(&mut pieces.next, wanted), wanted);
@@ -132,7 +132,7 @@ pub(crate) fn fin(cx: &Context<'_>, channel: &mut Channel, id: Id, piece: (u64, 
 
 /// Starts a kernel, or else copy engines, to unpack a piece into the user's buffer.
 fn unpack(cx: &Context<'_>, transfer: &mut Incoming, id: Id, lane: usize, piece: (u64, u64)) {
-    let at = *transfer.convertor.location();
+    let at = *transfer.buffer.location();
     let Some(pieces) = transfer.pieces() else { return };
     match begin_unpack(cx, pieces, &at, lane, piece) {
         Ok(completion) => {
@@ -182,7 +182,7 @@ pub(crate) fn unpacked(
     if let Err(source) = result {
         transfer.fail_on_device(source);
     }
-    transfer.give_up_pieces_after_failure();
+    transfer.abort_pieces_after_failure();
     ask(cx, channel, id);
     settle::receive(cx, channel, id);
 }

@@ -59,7 +59,7 @@ impl Pieces {
     }
 
     /// Gives up the bytes of `wanted` that were not requested. Returns how many.
-    pub(crate) fn give_up(&mut self, wanted: u64) -> u64 {
+    pub(crate) fn abort(&mut self, wanted: u64) -> u64 {
         let refused: u64 = self.refused.drain(..).map(|(from, to)| to - from).sum();
         wanted - std::mem::replace(&mut self.next, wanted) + refused
     }

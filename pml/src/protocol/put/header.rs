@@ -6,7 +6,7 @@ use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U16, U32, U64};
 
 use crate::error::Abort;
-use crate::wire::{Encode, Exposed, ExposedFields, HeaderBuffer, Id, Malformed, Reader, kind, layouts};
+use crate::wire::{Exposed, ExposedFields, Header, HeaderBuffer, Id, Malformed, Reader, kind, layouts};
 
 /// Receiver to sender: store the range here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,8 +47,10 @@ const _: () = {
     assert!(offset_of!(PutFinLayout, len) == 24);
 };
 
-impl Put {
-    pub(crate) fn parse(reader: &Reader<'_>) -> Result<Self, Malformed> {
+impl Header for Put {
+    const KIND: u8 = kind::PUT;
+
+    fn parse(reader: &Reader<'_>) -> Result<Self, Malformed> {
         let PutLayout { flags, ordinal, handle_len, btl, sender, receiver, offset, len, total, .. } = reader.read()?;
         reader.flags(flags, Exposed::FLAG_BLOCKS)?;
         let (offset, len, total) = (offset.get(), len.get(), total.get());
@@ -61,12 +63,10 @@ impl Put {
         }
         Ok(Put { sender: Id(sender.get()), receiver: Id(receiver.get()), offset, len, total, to })
     }
-}
 
-impl Encode for Put {
     fn encode(&self, out: &mut HeaderBuffer) {
         let layout = PutLayout {
-            kind: kind::PUT,
+            kind: Self::KIND,
             flags: self.to.flags(),
             ordinal: self.to.ordinal,
             handle_len: self.to.handle_len(),
@@ -82,20 +82,20 @@ impl Encode for Put {
     }
 }
 
-impl PutFin {
-    pub(crate) fn parse(reader: &Reader<'_>) -> Result<Self, Malformed> {
+impl Header for PutFin {
+    const KIND: u8 = kind::PUT_FIN;
+
+    fn parse(reader: &Reader<'_>) -> Result<Self, Malformed> {
         let PutFinLayout { flags, zero, code, receiver, offset, len, .. } = reader.read_all()?;
         reader.unused(flags, &zero)?;
         let (offset, len) = (offset.get(), len.get());
         reader.range(offset, len, u64::MAX)?;
         Ok(PutFin { receiver: Id(receiver.get()), offset, len, result: Abort::result(code.get()) })
     }
-}
 
-impl Encode for PutFin {
     fn encode(&self, out: &mut HeaderBuffer) {
         let layout = PutFinLayout {
-            kind: kind::PUT_FIN,
+            kind: Self::KIND,
             flags: 0,
             zero: 0.into(),
             code: Abort::code_of(self.result).into(),

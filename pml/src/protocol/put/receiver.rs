@@ -21,8 +21,8 @@ pub(crate) fn expose(channel: &mut Channel, id: Id, mut registered: Option<(u32,
     let Channel { links, state: State { receives, .. } } = channel;
     let Some(transfer) = receives.get_mut(id) else { return };
     transfer.keep(None);
-    let blocks = transfer.whole(Order::None).filter(|whole| whole.1.is_some());
-    let flag = match transfer.is_on_device() {
+    let blocks = transfer.buffer.whole(transfer.wanted, Order::None).filter(|whole| whole.1.is_some());
+    let flag = match transfer.buffer.is_on_device() {
         true if blocks.is_some() => Flags::DEVICE_PUT | Flags::DEVICE_STRIDED,
         true => Flags::DEVICE_PUT,
         false => Flags::PUT,
@@ -42,7 +42,7 @@ pub(crate) fn expose(channel: &mut Channel, id: Id, mut registered: Option<(u32,
         let len = end.clamp(offset, wanted) - offset;
         let region = match blocks {
             Some((region, _)) if len != 0 => Some(region),
-            _ => transfer.region(offset, len, Order::None).filter(|region| region.len != 0),
+            _ => transfer.buffer.region(offset, len, Order::None).filter(|region| region.len != 0),
         };
         let Some(region) = region else { continue };
         let registration = match registered.take_if(|(serial, _)| *serial == link.serial && len == wanted) {
@@ -79,8 +79,8 @@ pub(crate) fn expose(channel: &mut Channel, id: Id, mut registered: Option<(u32,
 fn expose_whole(channel: &mut Channel, id: Id, registered: &mut Option<(u32, Registration)>) -> bool {
     let Channel { links, state: State { receives, .. } } = channel;
     let (Some(transfer), [link]) = (receives.get_mut(id), links.active.as_mut_slice()) else { return false };
-    let able = transfer.is_on_device() && link.has(Flags::DEVICE_PUT);
-    let Some(region) = transfer.region(0, transfer.wanted, Order::None).filter(|_| able) else { return false };
+    let able = transfer.buffer.is_on_device() && link.has(Flags::DEVICE_PUT);
+    let Some(region) = transfer.buffer.region(0, transfer.wanted, Order::None).filter(|_| able) else { return false };
     let registration = match registered.take_if(|(serial, _)| *serial == link.serial) {
         Some((_, registration)) => registration,
         // SAFETY: the buffer belongs to the transfer until it is settled, which drops the registration first.
@@ -112,7 +112,7 @@ pub(crate) fn fin(
             transfer.arrived += len;
             let whole = offset == 0 && len == transfer.wanted;
             let invited = matches!(transfer.protocol, Protocol::Put { claimed: Some(_), .. });
-            if whole && !invited && transfer.is_on_device() {
+            if whole && !invited && transfer.buffer.is_on_device() {
                 invitation::note_stored_whole(cx.peer, &mut channel.state.invitations);
             }
         } else {

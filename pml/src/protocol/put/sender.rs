@@ -21,7 +21,7 @@ pub(crate) fn asked(cx: &mut Context<'_>, channel: &mut Channel, put: &Put) -> R
     let transfer = sends.get_mut(id).ok_or(Malformed::NoTransfer { what, id: id.0 })?;
     transfer.ask(what, (id, receiver), (offset, offset + len), total)?;
     if transfer.failure.is_none() {
-        let location = *transfer.convertor.location();
+        let location = *transfer.buffer.location();
         let (flag, packed) = needed(transfer, put)?;
         let link = links.named(to.btl, to.ordinal, |link| link.has(flag));
         if location.on_device()
@@ -55,9 +55,9 @@ pub(crate) fn asked(cx: &mut Context<'_>, channel: &mut Channel, put: &Put) -> R
 /// Returns the flag that a link needs for a request, and whether a kernel packs the data.
 fn needed(transfer: &mut Outgoing, Put { sender: id, offset, to, .. }: &Put) -> Result<(Flags, bool), Malformed> {
     let out_of_turn = Malformed::OutOfTurn { what: "a PUT request", id: id.0 };
-    let on_device = transfer.is_on_device();
+    let on_device = transfer.buffer.is_on_device();
     let flag = if on_device { Flags::DEVICE_PUT } else { Flags::PUT };
-    let one_run = transfer.convertor.contiguous().is_some();
+    let one_run = transfer.buffer.convertor.contiguous().is_some();
     // One operation stores all blocks, unless a kernel packs them into one run.
     let packs = matches!(transfer.one_copy, OneCopy::Packs);
     if packs || (!one_run && to.blocks.is_none() && *offset != 0) {
@@ -67,7 +67,7 @@ fn needed(transfer: &mut Outgoing, Put { sender: id, offset, to, .. }: &Put) -> 
             Ok((flag | Flags::DEVICE_PACKED, true))
         };
     }
-    if !one_run && transfer.convertor.strided().is_none() {
+    if !one_run && transfer.buffer.convertor.strided().is_none() {
         return Err(out_of_turn);
     }
     let blocks = if !one_run || to.blocks.is_some() { Flags::DEVICE_STRIDED } else { Flags::empty() };
@@ -112,35 +112,28 @@ fn store_piece(cx: &Context<'_>, channel: &mut Channel, index: usize) -> Result<
     if job.failed || job.next == job.len || job.outstanding >= cx.core.parameters.pml_pipeline_depth.max(1) {
         return Ok(None);
     }
-    let on_device = transfer.is_on_device();
+    let on_device = transfer.buffer.is_on_device();
     let form = match job.packed {
         true => Form::Packed,
-        false if job.blocks.is_some() || transfer.convertor.contiguous().is_none() => Form::Blocks,
+        false if job.blocks.is_some() || transfer.buffer.convertor.contiguous().is_none() => Form::Blocks,
         false => Form::Run,
     };
     let limit = if on_device { link.capabilities().device_rdma_limit } else { link.capabilities().put_limit };
-    let most = match form {
-        Form::Packed => limit.min(region::MOST_PACKED) as u64,
-        Form::Blocks => u64::MAX,
-        Form::Run => limit as u64,
-    };
-    let len = (job.len - job.next).min(most.max(1));
-    let order = transfer.order(&cx.core.devices);
+    let len = (job.len - job.next).min(form.most(limit).max(1));
+    let order = transfer.buffer.order(&cx.core.devices);
     // A kernel must not wait for the stream. Without the blocks the job fails, and the receiver requests fragments.
-    let waits = form == Form::Packed && !is_idle(&cx.core.devices, transfer.convertor.location(), order);
-    let found = if waits { None } else { region::find(&transfer.convertor, form, &cx.core.devices) };
-    let local = region::local(&transfer.convertor, (form, &found), (job.offset + job.next, len), order);
+    let waits = form == Form::Packed && !is_idle(&cx.core.devices, transfer.buffer.location(), order);
+    let found = if waits { None } else { region::find(&transfer.buffer.convertor, form, &cx.core.devices) };
+    let local = region::local(&transfer.buffer.convertor, (form, &found), (job.offset + job.next, len), order);
     let Some(local) = local else {
         job.failed = true;
         return Ok(None);
     };
-    let operation = operations.insert(Operation::Put(index));
     let remote = Remote { handle: &job.handle, offset: job.next, blocks: job.blocks };
-    // SAFETY: the buffer stays valid and unwritten until the request completes, which waits for the operation.
-    let put = unsafe { link.endpoint.put(&local, &remote, cx.peer.token(operation)) };
-    if !matches!(put, Ok(Transfer::Started)) {
-        operations.remove(operation);
-    }
+    let put = cx.peer.start(operations, Operation::Put(index), |token| {
+        // SAFETY: the buffer stays valid and unwritten until the request completes, which waits for the operation.
+        unsafe { link.endpoint.put(&local, &remote, token) }
+    });
     match put {
         Ok(Transfer::Busy) => return Ok(Some(Transfer::Busy)),
         Ok(Transfer::Done) => {}
@@ -173,7 +166,7 @@ pub(crate) fn completed(cx: &mut Context<'_>, channel: &mut Channel, index: usiz
     let again = !job.failed && job.next < job.len && !queues.puts.contains(&index);
     if let Some(transfer) = sends.get_mut(job.id) {
         transfer.busy -= 1;
-        if result.is_ok() && transfer.is_on_device() {
+        if result.is_ok() && transfer.buffer.is_on_device() {
             cx.core.counters.device_direct.increment();
         }
     }
@@ -201,7 +194,7 @@ fn settle_job(cx: &mut Context<'_>, channel: &mut Channel, index: usize) {
             transfer.note_refused(len);
         } else {
             transfer.note_settled(len);
-            if transfer.is_on_device() {
+            if transfer.buffer.is_on_device() {
                 one_copy.succeeded();
             }
         }

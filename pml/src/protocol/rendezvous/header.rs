@@ -5,10 +5,16 @@ use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U16, U32, U64};
 
 use crate::error::Abort;
-use crate::wire::{Encode, Envelope, HeaderBuffer, Id, Malformed, MatchLayout, Reader, kind, layouts};
+use crate::wire::{Envelope, Header, HeaderBuffer, Id, Malformed, MatchLayout, Reader, kind, layouts};
 
-/// An announced message. The receiver requests its data later. The payload is empty, or all of the data (a synchronous
-/// send).
+/// Sender to receiver: an announcement. The payload is empty, or all of the data (a synchronous send).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Rts {
+    pub(crate) envelope: Envelope,
+    pub(crate) announced: Announced,
+}
+
+/// An announced message. The receiver requests its data later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Announced {
     pub(crate) len: u64,
@@ -94,8 +100,10 @@ pub(crate) fn rendezvous_bytes(envelope: &Envelope, announced: &Announced) -> [u
     zerocopy::transmute!(RendezvousLayout::new(kind::RENDEZVOUS, envelope, announced))
 }
 
-impl Announced {
-    pub(crate) fn parse(reader: &Reader<'_>) -> Result<(Envelope, Self), Malformed> {
+impl Header for Rts {
+    const KIND: u8 = kind::RENDEZVOUS;
+
+    fn parse(reader: &Reader<'_>) -> Result<Self, Malformed> {
         let layout: RendezvousLayout = reader.read()?;
         let (kind, flags) = (reader.kind, layout.matching.flags);
         reader.flags(flags, FLAG_ADDRESSABLE | FLAG_PACKS | FLAG_INVITABLE)?;
@@ -109,37 +117,41 @@ impl Announced {
         if payload != 0 && payload as u64 != announced.len {
             return Err(Malformed::Payload { kind, payload, expected: announced.len });
         }
-        Ok((envelope, announced))
+        Ok(Rts { envelope, announced })
+    }
+
+    fn encode(&self, out: &mut HeaderBuffer) {
+        out.push(&rendezvous_bytes(&self.envelope, &self.announced));
     }
 }
 
-impl Fin {
-    pub(crate) fn parse(reader: &Reader<'_>) -> Result<Self, Malformed> {
+impl Header for Fin {
+    const KIND: u8 = kind::FIN;
+
+    fn parse(reader: &Reader<'_>) -> Result<Self, Malformed> {
         let layout: FinLayout = reader.read_all()?;
         reader.unused(layout.flags, &layout.zero)?;
         Ok(Fin { sender: Id(layout.sender.get()), result: Abort::result(layout.code.get()) })
     }
-}
 
-impl Encode for Fin {
     fn encode(&self, out: &mut HeaderBuffer) {
         let (code, sender) = (Abort::code_of(self.result).into(), self.sender.0.into());
-        out.push(FinLayout { kind: kind::FIN, flags: 0, zero: 0.into(), code, sender }.as_bytes());
+        out.push(FinLayout { kind: Self::KIND, flags: 0, zero: 0.into(), code, sender }.as_bytes());
     }
 }
 
-impl AbortHeader {
-    pub(crate) fn parse(reader: &Reader<'_>) -> Result<Self, Malformed> {
+impl Header for AbortHeader {
+    const KIND: u8 = kind::ABORT;
+
+    fn parse(reader: &Reader<'_>) -> Result<Self, Malformed> {
         let layout: AbortLayout = reader.read_all()?;
         reader.unused(layout.flags, &layout.zero)?;
         let reason = Abort::from_code(layout.code.get());
         Ok(AbortHeader { receiver: Id(layout.receiver.get()), sent: layout.sent.get(), reason })
     }
-}
 
-impl Encode for AbortHeader {
     fn encode(&self, out: &mut HeaderBuffer) {
         let (code, receiver, sent) = (self.reason.code().into(), self.receiver.0.into(), self.sent.into());
-        out.push(AbortLayout { kind: kind::ABORT, flags: 0, zero: 0.into(), code, receiver, sent }.as_bytes());
+        out.push(AbortLayout { kind: Self::KIND, flags: 0, zero: 0.into(), code, receiver, sent }.as_bytes());
     }
 }

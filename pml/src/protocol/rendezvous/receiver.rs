@@ -39,7 +39,7 @@ pub(crate) fn begin(
         transfer.request.complete(status, truncated, cx.done);
         return;
     }
-    let shape = Shape::of(&transfer.convertor, channel.links.abilities().any, announced.packs, &cx.core.devices);
+    let shape = Shape::of(&transfer.buffer.convertor, channel.links.abilities().any, announced.packs, &cx.core.devices);
     if shape.on_device {
         cx.core.orders.note_message(false);
     }
@@ -58,9 +58,11 @@ pub(crate) fn begin(
         }
         (Data::Put, remote) if shape.on_device => Some(AfterOrder::Expose(remote)),
         // Kernels may have become unavailable since the probe.
-        (Data::Pieces, _) => {
-            transfer.convertor.spread(&cx.core.devices).map(|spread| AfterOrder::AskForPieces(Pieces::new(spread)))
-        }
+        (Data::Pieces, _) => transfer
+            .buffer
+            .convertor
+            .spread(&cx.core.devices)
+            .map(|spread| AfterOrder::AskForPieces(Pieces::new(spread))),
         _ => None,
     };
     let ordered = after.map(|after| transfer.protocol = Protocol::Ordering(Box::new(after))).is_some();
@@ -109,7 +111,7 @@ fn announcement(
         in_blocks: exposed.as_ref().is_some_and(|exposed| exposed.blocks.is_some()),
         addressable: announced.addressable,
         packs: announced.packs,
-        scratch: pieces && cx.shared.scratch.promises(transfer.convertor.location()),
+        scratch: pieces && cx.shared.scratch.promises(transfer.buffer.location()),
         to: shape,
         copy_only: cx.core.copy_only(),
         attentive: !cx.core.crowded && state.sends.is_empty() && state.offers.attentive(cx.peer),
@@ -126,7 +128,7 @@ fn copy_costs(links: &Links, transfer: &Incoming, remote: &Remote) -> Costs {
     let Some(link) = links.active.iter().find(|other| other.serial == remote.link) else {
         return Costs::NOT_ASKED;
     };
-    let cost = |mover| link.endpoint.transfer_cost(mover, transfer.convertor.location(), &remote.handle);
+    let cost = |mover| link.endpoint.transfer_cost(mover, transfer.buffer.location(), &remote.handle);
     Costs { get: cost(Mover::Fetches), put: cost(Mover::PeerStores), ..Costs::NOT_ASKED }
 }
 
@@ -134,10 +136,10 @@ fn copy_costs(links: &Links, transfer: &Incoming, remote: &Remote) -> Costs {
 /// kernels do not know that stream.
 fn move_in_order(cx: &mut Context<'_>, channel: &mut Channel, id: Id) {
     let Some(transfer) = channel.state.receives.get_mut(id) else { return };
-    if transfer.order(&cx.core.devices) == Order::None {
+    if transfer.buffer.order(&cx.core.devices) == Order::None {
         return move_ordered(cx, channel, id);
     }
-    match default_stream(cx.core, transfer.convertor.location()) {
+    match default_stream(cx.core, transfer.buffer.location()) {
         Ok(Some(completion)) => {
             transfer.busy += 1;
             cx.shared.copies.follow(cx.core, completion, 0, AfterCopy::Move { peer: cx.peer.rank, id });
@@ -178,7 +180,7 @@ fn move_ordered(cx: &mut Context<'_>, channel: &mut Channel, id: Id) {
             return;
         }
     };
-    let whole = transfer.whole(Order::None).map(|whole| whole.0);
+    let whole = transfer.buffer.whole(transfer.wanted, Order::None).map(|whole| whole.0);
     let registered = whole.zip(channel.links.by_serial(remote.link)).and_then(|(region, link)| {
         // SAFETY: the buffer belongs to the transfer until it is settled, which drops the registration first. Otherwise
         // the registration is dropped before a peer learns of it.
@@ -207,7 +209,7 @@ pub(crate) fn aborted(
     if let Some(pieces) = transfer.pieces() {
         pieces.put_down_asked();
     }
-    transfer.give_up_rest();
+    transfer.abort_rest();
     transfer.fail(Error::PeerAborted { peer: cx.peer.rank, len: transfer.status.len, reason });
     transfer.owes_fin = false;
     channel.state.offers.forget(dropped);

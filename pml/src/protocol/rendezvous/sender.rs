@@ -48,7 +48,7 @@ pub(crate) fn announce(cx: &mut Context<'_>, channel: &mut Channel, id: Id) -> A
     };
     // The NIC that stores the data does not wait for the stream, and no kernel that waits is launched.
     let waits = || packs || links.active.iter().any(|link| link.has(Flags::DEVICE_DIRECT));
-    if addressable && transfer.is_on_device() && waits() && !is_ordered(cx, transfer, id) {
+    if addressable && transfer.buffer.is_on_device() && waits() && !is_ordered(cx, transfer, id) {
         return Attempt::Started;
     }
     // The wait for the stream may have failed the message.
@@ -63,7 +63,7 @@ pub(crate) fn announce(cx: &mut Context<'_>, channel: &mut Channel, id: Id) -> A
     let (addressable, packs) = (addressable && able, packs && able);
     let announced = Announced { len: transfer.len, sender: id, addressable, packs, invitable };
     let header = rendezvous_bytes(&transfer.envelope, &announced);
-    let unordered = Some(*transfer.convertor.location()).filter(|at| at.on_device() && !transfer.order.is_settled());
+    let unordered = Some(*transfer.buffer.location()).filter(|at| at.on_device() && !transfer.buffer.is_settled());
     // The copy of an invited message comes next, and waits for the stream by an event.
     let unordered = unordered.filter(|_| !invitations.is_invited(&transfer.envelope));
     let attempt = send_header(channel, id, &header);
@@ -92,7 +92,7 @@ pub(crate) fn storable(core: &Core, active: &[Link], transfer: &Outgoing) -> (bo
     if matches!(transfer.one_copy, OneCopy::Unreachable) && together.any.contains(Flags::DEVICE_DIRECT) {
         return (false, false);
     }
-    let shape = Shape::of(&transfer.convertor, together.any, false, &core.devices);
+    let shape = Shape::of(&transfer.buffer.convertor, together.any, false, &core.devices);
     let message = message(core, main, transfer, (shape, together));
     (put::is_addressable(&message), put::can_pack(&message))
 }
@@ -120,16 +120,16 @@ pub(crate) fn message(core: &Core, main: &Link, transfer: &Outgoing, (from, link
 /// Returns whether the default stream's work on a device's data is done, or the question failed the message. Otherwise
 /// the first header is retried once the work is done.
 pub(crate) fn is_ordered(cx: &mut Context<'_>, transfer: &mut Outgoing, id: Id) -> bool {
-    if transfer.order.is_settled() {
+    if transfer.buffer.is_settled() {
         return true;
     }
-    match default_stream(cx.core, transfer.convertor.location()) {
+    match default_stream(cx.core, transfer.buffer.location()) {
         Ok(Some(completion)) => {
             transfer.busy += 1;
             cx.shared.copies.follow(cx.core, completion, 0, AfterCopy::Announce { peer: cx.peer.rank, id });
             return false;
         }
-        Ok(None) => transfer.order.settle(),
+        Ok(None) => transfer.buffer.settle(),
         Err(source) => transfer.fail_on_device(source),
     }
     true

@@ -1,23 +1,20 @@
 //! A message whose data is on its way in.
 
-use cableway_btl::Region;
-use cableway_common_cuda::{DeviceError, Devices, Moment, Order, Strided};
+use cableway_common_cuda::{DeviceError, Moment};
 use cableway_datatype::Convertor;
 
 use crate::core::Active;
 use crate::error::Error;
 use crate::protocol::get::{Fetch, Remote};
 use crate::protocol::invitation::Claimed;
-use crate::protocol::order::CopyOrder;
 use crate::protocol::pieces::Pieces;
-use crate::protocol::region;
+use crate::protocol::user_buffer::UserBuffer;
 use crate::status::Status;
 use crate::wire::Id;
 
 pub(crate) struct Incoming {
     pub(crate) request: Active,
-    pub(crate) convertor: Convertor,
-    pub(crate) order: CopyOrder,
+    pub(crate) buffer: UserBuffer,
     pub(crate) status: Status,
     pub(crate) sender: Id,
     /// Bytes to receive, at most the length of the buffer.
@@ -74,8 +71,7 @@ impl Incoming {
             status,
             sender,
             wanted: capacity.min(status.len),
-            convertor,
-            order: CopyOrder::new(posted),
+            buffer: UserBuffer::new(convertor, posted),
             arrived: 0,
             asked: 0,
             awaited: 0,
@@ -85,30 +81,6 @@ impl Incoming {
             failure: None,
             gone: false,
         }
-    }
-
-    pub(crate) fn is_on_device(&self) -> bool {
-        self.convertor.location().on_device()
-    }
-
-    /// Returns `len` bytes of the buffer from `offset` on, if the buffer is one run.
-    pub(crate) fn region(&self, offset: u64, len: u64, order: Order) -> Option<Region> {
-        region::run(&self.convertor, offset, len, order)
-    }
-
-    /// Returns all of the buffer for one operation of a link, with its blocks if it has several.
-    pub(crate) fn whole(&self, order: Order) -> Option<(Region, Option<Strided>)> {
-        region::whole(&self.convertor, self.wanted, order)
-    }
-
-    /// Returns the order of a link's operation on the buffer.
-    pub(crate) fn order(&self, devices: &Devices) -> Order {
-        if self.is_on_device() { self.order.of(self.convertor.location(), devices) } else { Order::None }
-    }
-
-    /// Returns the order of the next copy to a device.
-    pub(crate) fn next_order(&mut self, devices: &Devices) -> Order {
-        self.order.next(self.convertor.location(), devices)
     }
 
     pub(crate) fn fetch(&mut self) -> Option<&mut Fetch> {
@@ -148,25 +120,24 @@ impl Incoming {
     /// Notes the failure of a device's copy to the buffer.
     pub(crate) fn fail_on_device(&mut self, source: DeviceError) {
         let user = self.pieces().map(|pieces| pieces.user as usize);
-        let address = user.or_else(|| self.convertor.contiguous().map(|address| address as usize)).unwrap_or(0);
+        let address = user.or_else(|| self.buffer.convertor.contiguous().map(|address| address as usize)).unwrap_or(0);
         self.fail(Error::Device { address, len: self.wanted, source });
     }
 
-    /// Gives up what was neither requested nor fetched. Returns whether any of it were pieces.
-    pub(crate) fn give_up_rest(&mut self) -> bool {
-        let wanted = self.wanted;
-        let (given_up, pieces) = match &mut self.protocol {
-            Protocol::Get(fetch) => (fetch.give_up(), false),
-            Protocol::Pieces(pieces) => (pieces.give_up(wanted), true),
-            _ => (0, false),
+    /// Gives up what was neither requested nor fetched. Returns the number of bytes.
+    pub(crate) fn abort_rest(&mut self) -> u64 {
+        let given_up = match &mut self.protocol {
+            Protocol::Get(fetch) => fetch.abort(),
+            Protocol::Pieces(pieces) => pieces.abort(self.wanted),
+            Protocol::Ordering(_) | Protocol::Put { .. } | Protocol::Fragments => 0,
         };
         self.arrived += given_up;
-        pieces && given_up != 0
+        given_up
     }
 
     /// A failed message requests no more pieces, and the sender must learn that.
-    pub(crate) fn give_up_pieces_after_failure(&mut self) {
-        if self.failure.is_some() && self.pieces().is_some() && self.give_up_rest() {
+    pub(crate) fn abort_pieces_after_failure(&mut self) {
+        if self.failure.is_some() && self.pieces().is_some() && self.abort_rest() != 0 {
             self.owes_fin = true;
         }
     }

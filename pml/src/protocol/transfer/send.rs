@@ -2,24 +2,22 @@
 
 use std::collections::VecDeque;
 
-use cableway_btl::{Region, Registration};
-use cableway_common_cuda::{DeviceError, Devices, Moment, Order, Strided};
+use cableway_btl::Registration;
+use cableway_common_cuda::{DeviceError, Moment};
 use cableway_datatype::Convertor;
 
 use crate::core::Active;
 use crate::error::Error;
-use crate::protocol::order::CopyOrder;
 use crate::protocol::probe::Start;
-use crate::protocol::region;
+use crate::protocol::user_buffer::UserBuffer;
 use crate::wire::{Envelope, Id, Malformed};
 
 pub(crate) struct Outgoing {
     pub(crate) request: Active,
-    pub(crate) convertor: Convertor,
+    pub(crate) buffer: UserBuffer,
     pub(crate) envelope: Envelope,
     pub(crate) len: u64,
     pub(crate) synchronous: bool,
-    pub(crate) order: CopyOrder,
     pub(crate) stage: Stage,
     pub(crate) one_copy: OneCopy,
     /// Operations and copies that still read the buffer.
@@ -88,10 +86,9 @@ impl Outgoing {
         Outgoing {
             request,
             len: convertor.packed_size(),
-            convertor,
+            buffer: UserBuffer::new(convertor, begun),
             envelope,
             synchronous,
-            order: CopyOrder::new(begun),
             stage: Stage::Starting(Start::Announce),
             one_copy: OneCopy::None,
             busy: 0,
@@ -101,36 +98,12 @@ impl Outgoing {
         }
     }
 
-    pub(crate) fn is_on_device(&self) -> bool {
-        self.convertor.location().on_device()
-    }
-
-    /// Returns `len` bytes of the buffer from `offset` on, if the buffer is one run.
-    pub(crate) fn region(&self, offset: u64, len: u64, order: Order) -> Option<Region> {
-        region::run(&self.convertor, offset, len, order)
-    }
-
-    /// Returns all of the buffer for one operation of a link, with its blocks if it has several.
-    pub(crate) fn whole(&self, order: Order) -> Option<(Region, Option<Strided>)> {
-        region::whole(&self.convertor, self.len, order)
-    }
-
-    /// Returns the order of a link's operation on the buffer.
-    pub(crate) fn order(&self, devices: &Devices) -> Order {
-        if self.is_on_device() { self.order.of(self.convertor.location(), devices) } else { Order::None }
-    }
-
-    /// Returns the order of the next copy from a device.
-    pub(crate) fn next_order(&mut self, devices: &Devices) -> Order {
-        self.order.next(self.convertor.location(), devices)
-    }
-
     /// Returns the data, if it is one run of host memory.
     pub(crate) fn host_bytes(&self) -> Option<&[u8]> {
         if self.len == 0 {
             return Some(&[]);
         }
-        let address = self.convertor.contiguous().filter(|_| !self.is_on_device())?;
+        let address = self.buffer.convertor.contiguous().filter(|_| !self.buffer.is_on_device())?;
         // SAFETY: the host promised that the buffer stays valid and unwritten until the request completes.
         Some(unsafe { std::slice::from_raw_parts(address, self.len as usize) })
     }
@@ -199,7 +172,7 @@ impl Outgoing {
 
     /// Notes the failure of a device's copy from the buffer.
     pub(crate) fn fail_on_device(&mut self, source: DeviceError) {
-        let address = self.convertor.contiguous().map_or(0, |address| address as usize);
+        let address = self.buffer.convertor.contiguous().map_or(0, |address| address as usize);
         self.fail(Error::Device { address, len: self.len, source });
     }
 

@@ -1,9 +1,16 @@
-//! Encodes headers.
+//! What every header implements, and its bytes.
 
 use cableway_btl::MAX_HEADER;
 
-/// A header that can be written to a message.
-pub(crate) trait Encode {
+use super::reader::{Malformed, Reader};
+
+/// A checked header.
+pub(crate) trait Header: Sized {
+    const KIND: u8;
+
+    /// Parses a header of this kind.
+    fn parse(reader: &Reader<'_>) -> Result<Self, Malformed>;
+
     fn encode(&self, out: &mut HeaderBuffer);
 }
 
@@ -16,7 +23,7 @@ pub(crate) struct HeaderBuffer {
 
 impl HeaderBuffer {
     /// Encodes `header`.
-    pub(crate) fn new(header: &impl Encode) -> Self {
+    pub(crate) fn new(header: &impl Header) -> Self {
         let mut out = HeaderBuffer { bytes: [0; MAX_HEADER], len: 0 };
         header.encode(&mut out);
         out
@@ -38,6 +45,7 @@ macro_rules! layouts {
         $( $(#[$doc])* #[derive(
             Clone,
             Copy,
+            Debug,
             zerocopy::FromBytes,
             zerocopy::IntoBytes,
             zerocopy::KnownLayout,
