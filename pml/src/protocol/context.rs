@@ -43,20 +43,33 @@ pub(crate) enum Operation {
 
 /// The step after a device copy.
 pub(crate) enum AfterCopy {
-    /// Send an eager message.
-    SendMessage { peer: Rank, link: u32, id: Id, fragment: Fragment, len: usize },
-    /// Send a fragment.
-    SendFragment { peer: Rank, link: u32, id: Id, fragment: Fragment, len: usize },
-    /// Announce a message: the default stream's work on its data is done.
-    Announce { peer: Rank, id: Id },
-    /// Move data: the default stream's work on the buffer is done.
-    Move { peer: Rank, id: Id },
-    /// Count bytes of an announced message that reached the user's buffer.
-    Arrived { peer: Rank, id: Id, bytes: u64, source: Source },
-    /// Count bytes that were unpacked from this lane.
-    Unpacked { peer: Rank, id: Id, lane: usize, bytes: u64 },
+    /// Continue a transfer with this peer.
+    Transfer { peer: Rank, id: Id, step: Step },
     /// Complete an eager message.
     Received { request: Active, status: Status, truncated: Option<Error>, address: usize, source: Source },
+}
+
+/// The next step of a transfer.
+pub(crate) enum Step {
+    /// Send an eager message.
+    SendMessage { link: u32, fragment: Fragment, len: usize },
+    /// Send a fragment.
+    SendFragment { link: u32, fragment: Fragment, len: usize },
+    /// Announce a message: the default stream's work on its data is done.
+    Announce,
+    /// Move data: the default stream's work on the buffer is done.
+    Move,
+    /// Count bytes of an announced message that reached the user's buffer.
+    Arrived { bytes: u64, source: Source },
+    /// Count bytes that were unpacked from this lane.
+    Unpacked { lane: usize, bytes: u64 },
+}
+
+impl Context<'_> {
+    /// Returns the step of a transfer with the peer as the step after a copy.
+    pub(crate) fn then(&self, id: Id, step: Step) -> AfterCopy {
+        AfterCopy::Transfer { peer: self.peer.rank, id, step }
+    }
 }
 
 /// Keeps the host memory alive that a copy reads.

@@ -6,7 +6,7 @@ use cableway_base::lock::Locking;
 use cableway_btl::{Error as BtlError, MIN_MESSAGE, Received};
 use cableway_common_cuda::DeviceError;
 
-use super::context::{AfterCopy, Context, Operation, Shared};
+use super::context::{AfterCopy, Context, Operation, Shared, Step};
 use super::fragments::{Ack, FRAGMENT_LEN, FragmentHeader};
 use super::invitation::Invite;
 use super::put::{Put, PutFin};
@@ -168,35 +168,29 @@ impl Protocols {
     }
 
     fn copied(&self, then: AfterCopy, result: Result<(), DeviceError>, done: &mut Done) {
-        let rank = match then {
+        let (peer, id, step) = match then {
+            AfterCopy::Transfer { peer, id, step } => (peer, id, step),
             AfterCopy::Received { request, status, truncated, address, source } => {
                 drop(source);
                 let failed = result.err().map(|source| Error::Device { address, len: status.len, source });
                 return request.complete(status, failed.or(truncated), done);
             }
-            AfterCopy::SendMessage { peer, .. }
-            | AfterCopy::SendFragment { peer, .. }
-            | AfterCopy::Announce { peer, .. }
-            | AfterCopy::Move { peer, .. }
-            | AfterCopy::Arrived { peer, .. }
-            | AfterCopy::Unpacked { peer, .. } => peer,
         };
-        let Some(slot) = self.peers.known(rank) else { return };
-        self.with(slot, done, |cx, channel| match then {
-            AfterCopy::SendMessage { link, id, fragment, len, .. } => {
+        let Some(slot) = self.peers.known(peer) else { return };
+        self.with(slot, done, |cx, channel| match step {
+            Step::SendMessage { link, fragment, len } => {
                 eager::message_copied(cx, channel, (id, link), (fragment, len), result);
             }
-            AfterCopy::SendFragment { link, id, fragment, len, .. } => {
+            Step::SendFragment { link, fragment, len } => {
                 fragments::copied(cx, channel, (id, link), (fragment, len), result);
             }
-            AfterCopy::Announce { id, .. } => start::ordered(cx, channel, id, result),
-            AfterCopy::Move { id, .. } => rendezvous::ordered(cx, channel, id, result),
-            AfterCopy::Arrived { id, bytes, source, .. } => {
+            Step::Announce => start::ordered(cx, channel, id, result),
+            Step::Move => rendezvous::ordered(cx, channel, id, result),
+            Step::Arrived { bytes, source } => {
                 fragments::copied_in(cx, channel, (id, bytes), result);
                 drop(source);
             }
-            AfterCopy::Unpacked { id, lane, bytes, .. } => pieces::unpacked(cx, channel, (id, lane, bytes), result),
-            AfterCopy::Received { .. } => {}
+            Step::Unpacked { lane, bytes } => pieces::unpacked(cx, channel, (id, lane, bytes), result),
         });
     }
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use cableway_btl::{Error as BtlError, Fragment, FragmentKind, Received, Sent, SharedBytes, Transfer};
 use cableway_common_cuda::{DeviceError, Order};
 
-use super::context::{AfterCopy, Context, Held, Operation, Shared, Source, hold};
+use super::context::{AfterCopy, Context, Held, Operation, Shared, Source, Step, hold};
 use super::probe::{Cost, Message, Passes, Probe, Quote, Start};
 use super::receive_buffer::ReceiveBuffer;
 use super::rendezvous::{self, Attempt, RENDEZVOUS_LEN};
@@ -129,7 +129,7 @@ pub(crate) fn attempt_device(cx: &mut Context<'_>, channel: &mut Channel, id: Id
     let order = transfer.buffer.next_order(&cx.core.devices);
     // SAFETY: the fragment has space for the header.
     let to = unsafe { fragment.as_mut_ptr().add(header.len()) };
-    let then = |fragment| AfterCopy::SendMessage { peer: cx.peer.rank, link: link.serial, id, fragment, len: whole };
+    let then = |fragment| cx.then(id, Step::SendMessage { link: link.serial, fragment, len: whole });
     if let Some(region) = transfer.buffer.region(0, transfer.len, order) {
         // SAFETY: the fragment has space for `len` more bytes and nothing else uses it. The buffer stays unchanged
         // while the transfer is busy.

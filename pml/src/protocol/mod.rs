@@ -31,7 +31,6 @@ mod pieces;
 mod probe;
 mod put;
 mod receive_buffer;
-mod region;
 mod rendezvous;
 mod scratch;
 mod settle;

@@ -4,7 +4,7 @@ use cableway_btl::{Region, SharedBytes};
 use cableway_common_cuda::{Completion, Devices, Location, Moment, Order};
 use cableway_datatype::Convertor;
 
-use super::region;
+use super::user_buffer;
 use crate::buffer::Buffer;
 use crate::error::Error;
 
@@ -117,7 +117,7 @@ impl ReceiveBuffer {
     pub(crate) fn region(&self, len: usize, devices: &Devices) -> Option<Region> {
         match self {
             ReceiveBuffer::Converted(convertor, posted) if len != 0 && convertor.location().on_device() => {
-                region::run(convertor, 0, len as u64, order(convertor, *posted, devices))
+                user_buffer::region(convertor, 0, len as u64, order(convertor, *posted, devices))
             }
             _ => None,
         }

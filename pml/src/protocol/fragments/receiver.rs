@@ -5,7 +5,7 @@ use cableway_common_cuda::DeviceError;
 
 use super::header::{Ack, FRAGMENT_LEN, FragmentHeader};
 use crate::error::Error;
-use crate::protocol::context::{AfterCopy, Context, Held, hold};
+use crate::protocol::context::{Context, Held, Step, hold};
 use crate::protocol::probe::{Announcement, Cost, Data, Passes, Quote};
 use crate::protocol::settle;
 use crate::protocol::transfer::{Channel, Incoming, Protocol, State};
@@ -78,7 +78,7 @@ pub(crate) fn arrived(
 /// Has the device copy a fragment's data into the user's buffer. The range lies within the wanted length.
 fn copy_in(cx: &Context<'_>, transfer: &mut Incoming, id: Id, (offset, len): (u64, u64), held: Held) {
     let order = transfer.buffer.next_order(&cx.core.devices);
-    let then = |source| AfterCopy::Arrived { peer: cx.peer.rank, id, bytes: len, source };
+    let then = |source| cx.then(id, Step::Arrived { bytes: len, source });
     if let Some(region) = transfer.buffer.region(offset, len, order) {
         transfer.busy += 1;
         // SAFETY: the buffer belongs to the transfer while that is busy.

@@ -7,13 +7,13 @@ use smallvec::SmallVec;
 use super::header::{Ack, FRAGMENT_LEN, FragmentHeader};
 use crate::core::Link;
 use crate::error::Error;
-use crate::protocol::context::{AfterCopy, Context, Links, Operation};
+use crate::protocol::context::{Context, Links, Operation, Step};
 use crate::protocol::settle;
 use crate::protocol::transfer::{Answer, Channel, OneCopy, Outgoing, Stage, State};
 use crate::wire::{HeaderBuffer, Id, Malformed};
 
 /// Outcome of an attempt to send one fragment.
-enum Step {
+enum FragmentAttempt {
     /// The fragment has left, or is being copied.
     Sent,
     /// No link takes a fragment.
@@ -29,9 +29,9 @@ pub(crate) fn advance(cx: &mut Context<'_>, channel: &mut Channel) -> usize {
     let mut sent = 0;
     while let Some(&id) = channel.state.queues.streams.front() {
         match send(cx, channel, id) {
-            Ok(Step::Sent) => sent += 1,
-            Ok(Step::Busy) => break,
-            Ok(Step::Deep | Step::Empty) => {
+            Ok(FragmentAttempt::Sent) => sent += 1,
+            Ok(FragmentAttempt::Busy) => break,
+            Ok(FragmentAttempt::Deep | FragmentAttempt::Empty) => {
                 channel.state.queues.streams.pop_front();
                 if let Some(answer) = channel.state.sends.get_mut(id).and_then(Outgoing::answer) {
                     answer.queued = false;
@@ -61,18 +61,20 @@ pub(crate) fn resume(cx: &mut Context<'_>, channel: &mut Channel, id: Id) {
     advance(cx, channel);
 }
 
-fn send(cx: &mut Context<'_>, channel: &mut Channel, id: Id) -> Result<Step, (usize, BtlError)> {
+fn send(cx: &mut Context<'_>, channel: &mut Channel, id: Id) -> Result<FragmentAttempt, (usize, BtlError)> {
     let Channel { links: Links { active, operations, .. }, state: State { sends, .. } } = channel;
-    let Some(transfer) = sends.get_mut(id) else { return Ok(Step::Empty) };
+    let Some(transfer) = sends.get_mut(id) else { return Ok(FragmentAttempt::Empty) };
     let on_device = transfer.buffer.is_on_device();
-    let Stage::Moving(Answer { receiver, ranges, to_device, .. }) = &transfer.stage else { return Ok(Step::Empty) };
-    let Some(&(from, to)) = ranges.front() else { return Ok(Step::Empty) };
+    let Stage::Moving(Answer { receiver, ranges, to_device, .. }) = &transfer.stage else {
+        return Ok(FragmentAttempt::Empty);
+    };
+    let Some(&(from, to)) = ranges.front() else { return Ok(FragmentAttempt::Empty) };
     // A device copy has a fixed cost for each fragment on either side, so devices use larger fragments.
     let copied = on_device || *to_device;
     let parameters = &cx.core.parameters;
     let depth = if copied { parameters.device_chunks } else { parameters.pml_pipeline_depth };
     if transfer.busy >= depth.max(1) {
-        return Ok(Step::Deep);
+        return Ok(FragmentAttempt::Deep);
     }
     let header = HeaderBuffer::new(&FragmentHeader { receiver: *receiver, offset: from });
     for at in by_load(active) {
@@ -105,8 +107,8 @@ fn send(cx: &mut Context<'_>, channel: &mut Channel, id: Id) -> Result<Step, (us
             let Some(mut fragment) = link.endpoint.alloc(whole, kind).map_err(|error| (btl, error))? else {
                 continue;
             };
-            let (peer, serial) = (cx.peer.rank, link.serial);
-            let then = |fragment| AfterCopy::SendFragment { peer, link: serial, id, fragment, len: whole };
+            let serial = link.serial;
+            let then = |fragment| cx.then(id, Step::SendFragment { link: serial, fragment, len: whole });
             match pack(transfer, &mut fragment, header.as_bytes(), (from, len), &cx.core.devices) {
                 Ok(Packed::Done) => {
                     link.endpoint.send(fragment, whole).map_err(|error| (btl, error))?;
@@ -126,7 +128,7 @@ fn send(cx: &mut Context<'_>, channel: &mut Channel, id: Id) -> Result<Step, (us
                 Err(error) => {
                     drop(fragment);
                     transfer.fail(Error::of_copy(error, &transfer.buffer.convertor));
-                    return Ok(Step::Empty);
+                    return Ok(FragmentAttempt::Empty);
                 }
             }
         }
@@ -138,9 +140,9 @@ fn send(cx: &mut Context<'_>, channel: &mut Channel, id: Id) -> Result<Step, (us
                 _ => drop(answer.ranges.pop_front()),
             }
         }
-        return Ok(Step::Sent);
+        return Ok(FragmentAttempt::Sent);
     }
-    Ok(Step::Busy)
+    Ok(FragmentAttempt::Busy)
 }
 
 /// Returns how many of `len` bytes a device copies at a time. Pieces let the copies of both sides overlap, but each has

@@ -8,9 +8,9 @@ use cableway_common_cuda::Order;
 
 use super::context::{Context, Links, Operation};
 use super::probe::{Announcement, Cost, Data, Message, Passes, Probe, Quote, Start};
-use super::region::{self, Form};
 use super::rendezvous::{self, Announced, Attempt};
 use super::transfer::{Channel, OneCopy, Outgoing, Protocol, Stage, State};
+use super::user_buffer::Form;
 use super::{fragments, offered, settle};
 use crate::core::Link;
 use crate::wire::{Exposed, HeaderBuffer, Id};
@@ -191,13 +191,8 @@ fn fetch_piece(cx: &Context<'_>, channel: &mut Channel, id: Id) -> Result<Option
     };
     let Some((offset, end)) = transfer.fetch().and_then(|fetch| fetch.take(form.most(limit))) else { return Ok(None) };
     let len = end - offset;
-    let found = region::find(&transfer.buffer.convertor, form, &cx.core.devices);
-    let local = region::local(
-        &transfer.buffer.convertor,
-        (form, &found),
-        (offset, len),
-        transfer.buffer.order(&cx.core.devices),
-    );
+    let found = transfer.buffer.find(form, &cx.core.devices);
+    let local = transfer.buffer.local((form, &found), (offset, len), transfer.buffer.order(&cx.core.devices));
     let Protocol::Get(fetch) = &mut transfer.protocol else { return Ok(None) };
     let Some(local) = local else {
         // Kernels are no longer available, for the rest of the message too.

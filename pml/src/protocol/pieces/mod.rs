@@ -7,7 +7,7 @@ use cableway_btl::{Access, Flags};
 use cableway_common_cuda::{Completion, DeviceError, Direction, Location, Order, Packing, Within};
 use smallvec::SmallVec;
 
-use super::context::{AfterCopy, Context, Links};
+use super::context::{Context, Links, Step};
 use super::probe::{Announcement, Cost, Data, Passes, Probe, Quote};
 use super::put::Put;
 use super::transfer::{Channel, Incoming, State};
@@ -138,7 +138,7 @@ fn unpack(cx: &Context<'_>, transfer: &mut Incoming, id: Id, lane: usize, piece:
         Ok(completion) => {
             pieces.lanes[lane].holds = LaneState::Unpacking;
             transfer.busy += 1;
-            let then = AfterCopy::Unpacked { peer: cx.peer.rank, id, lane, bytes: piece.1 };
+            let then = cx.then(id, Step::Unpacked { lane, bytes: piece.1 });
             cx.shared.copies.follow(cx.core, completion, piece.1, then);
         }
         Err(source) => {

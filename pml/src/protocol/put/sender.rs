@@ -8,9 +8,9 @@ use super::state::PutJob;
 use crate::core::Link;
 use crate::error::Abort;
 use crate::protocol::context::{Context, Links, Operation};
-use crate::protocol::region::{self, Form};
 use crate::protocol::settle;
 use crate::protocol::transfer::{Channel, OneCopy, Outgoing, State};
+use crate::protocol::user_buffer::Form;
 use crate::wire::Malformed;
 
 /// Handles the receiver's request for a PUT of a range to its buffer.
@@ -123,8 +123,8 @@ fn store_piece(cx: &Context<'_>, channel: &mut Channel, index: usize) -> Result<
     let order = transfer.buffer.order(&cx.core.devices);
     // A kernel must not wait for the stream. Without the blocks the job fails, and the receiver requests fragments.
     let waits = form == Form::Packed && !is_idle(&cx.core.devices, transfer.buffer.location(), order);
-    let found = if waits { None } else { region::find(&transfer.buffer.convertor, form, &cx.core.devices) };
-    let local = region::local(&transfer.buffer.convertor, (form, &found), (job.offset + job.next, len), order);
+    let found = if waits { None } else { transfer.buffer.find(form, &cx.core.devices) };
+    let local = transfer.buffer.local((form, &found), (job.offset + job.next, len), order);
     let Some(local) = local else {
         job.failed = true;
         return Ok(None);

@@ -6,7 +6,7 @@ use cableway_common_cuda::{DeviceError, Order};
 use super::header::{AbortHeader, Fin};
 use crate::core::Active;
 use crate::error::Error;
-use crate::protocol::context::{AfterCopy, Context, Links, default_stream};
+use crate::protocol::context::{Context, Links, Step, default_stream};
 use crate::protocol::get::Remote;
 use crate::protocol::pieces::Pieces;
 use crate::protocol::probe::{Announcement, Costs, Data, Shape};
@@ -142,7 +142,7 @@ fn move_in_order(cx: &mut Context<'_>, channel: &mut Channel, id: Id) {
     match default_stream(cx.core, transfer.buffer.location()) {
         Ok(Some(completion)) => {
             transfer.busy += 1;
-            cx.shared.copies.follow(cx.core, completion, 0, AfterCopy::Move { peer: cx.peer.rank, id });
+            cx.shared.copies.follow(cx.core, completion, 0, cx.then(id, Step::Move));
         }
         Ok(None) => move_ordered(cx, channel, id),
         // The copies of fragments will report the error.

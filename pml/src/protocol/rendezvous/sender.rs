@@ -5,7 +5,7 @@ use cableway_btl::Flags;
 use super::header::{Announced, Fin, rendezvous_bytes};
 use crate::core::{Abilities, Core, Link};
 use crate::error::Error;
-use crate::protocol::context::{AfterCopy, Context, default_stream};
+use crate::protocol::context::{Context, Step, default_stream};
 use crate::protocol::probe::{Cost, Costs, Message, Passes, Quote, Shape, Start};
 use crate::protocol::transfer::{Channel, OneCopy, Outgoing, Stage, State};
 use crate::protocol::{invitation, put, settle};
@@ -126,7 +126,7 @@ pub(crate) fn is_ordered(cx: &mut Context<'_>, transfer: &mut Outgoing, id: Id) 
     match default_stream(cx.core, transfer.buffer.location()) {
         Ok(Some(completion)) => {
             transfer.busy += 1;
-            cx.shared.copies.follow(cx.core, completion, 0, AfterCopy::Announce { peer: cx.peer.rank, id });
+            cx.shared.copies.follow(cx.core, completion, 0, cx.then(id, Step::Announce));
             return false;
         }
         Ok(None) => transfer.buffer.settle(),
