@@ -55,8 +55,6 @@ counters! {
     device_bytes,
     /// messages between devices, or pieces of them, that this process moved by one direct copy
     device_direct,
-    /// receives into device memory whose senders were told the buffer's address in advance
-    invitations,
     /// device allocations of peers that were mapped
     ipc_mappings,
     /// uses of a peer's device allocation that was mapped already

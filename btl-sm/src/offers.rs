@@ -16,19 +16,13 @@ pub(crate) struct Offers {
 const _: () = assert!(OFFERS == 1 << 3);
 
 impl Offers {
-    /// Prepares an offer in this process's segment, in one of the words that `place` yields the offsets of.
-    pub(crate) fn prepare(&mut self, memory: &Memory, place: impl Fn(usize) -> usize) -> Option<Offer> {
+    /// Makes an offer in this process's segment, in one of the words that `place` yields the offsets of.
+    pub(crate) fn make(&mut self, memory: &Memory, place: impl Fn(usize) -> usize) -> Option<Offer> {
         let index = self.in_use.iter().position(|&in_use| !in_use)?;
         self.in_use[index] = true;
         self.made += 1;
-        offer::prepare(memory.word(place(index)), self.made);
+        offer::make(memory.word(place(index)), self.made);
         Some(Offer(self.made << 3 | index as u64))
-    }
-
-    /// Lets it be claimed.
-    pub(crate) fn open(&self, memory: &Memory, place: impl Fn(usize) -> usize, offer: Offer) {
-        let (index, generation) = parts(offer);
-        offer::open(memory.word(place(index)), generation);
     }
 
     /// Ends an offer.

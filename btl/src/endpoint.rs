@@ -228,21 +228,10 @@ pub trait Endpoint: Send {
     /// Offers work to the peer, which learns of it by a message. Either the peer's `claim` or this side's `withdraw`
     /// succeeds. Returns `None` if too many offers exist, or the link lacks `OFFER`.
     fn offer(&mut self) -> Option<Offer> {
-        let offer = self.prepare_offer()?;
-        self.open_offer(offer);
-        Some(offer)
-    }
-
-    /// Prepares an offer that the peer cannot claim before it is [opened](Self::open_offer). So the peer may learn of
-    /// it already and poll it. `withdraw` ends it in any case.
-    fn prepare_offer(&mut self) -> Option<Offer> {
         None
     }
 
-    /// Lets the peer claim a prepared offer. Call it once for each.
-    fn open_offer(&mut self, _offer: Offer) {}
-
-    /// Claims an offer of the peer. Returns false if it is not open or was withdrawn, or if the link lacks `OFFER`.
+    /// Claims an offer of the peer. Returns false if it was withdrawn, or if the link lacks `OFFER`.
     fn claim(&mut self, _offer: Offer) -> bool {
         false
     }

@@ -51,11 +51,6 @@ fn links() -> Vec<(&'static str, Link)> {
         ("device put", link(Flags::PUT | Flags::DEVICE_PUT)),
         ("device, small messages too", small(ALL).with(|link| link.asynchronous = true)),
         ("device, the sender copies", small(ALL).with(|link| (link.asynchronous, link.push) = (true, true))),
-        (
-            "device, the sender is invited",
-            small(ALL | Flags::OFFER).with(|link| (link.asynchronous, link.push) = (true, true)),
-        ),
-        ("GPUDirect, invited", direct(Flags::PUT | Flags::DEVICE_PUT | Flags::OFFER)),
         ("device, small messages too, refused", small(ALL).with(|link| (link.refuses, link.push) = (true, true))),
         ("GPUDirect", direct(ALL)),
         ("GPUDirect, put", direct(Flags::PUT | Flags::DEVICE_PUT)),

@@ -160,9 +160,6 @@ parameters {
     device_costs_folder: Text = "",
         "folder for measured device costs; empty means cableway/device-costs in XDG_CACHE_HOME or ~/.cache",
         "Set it where home directories are read-only or shared between different clusters. Delete the files to measure everything again.";
-    device_invitations: Flag = "no",
-        "tell senders the address of a posted device receive before the message is announced",
-        "No gain has been measured (docs/decisions/004-invitations.md).";
     device_mapped_read_limit: Size = "0",
         "largest copy from a device that the CPU makes by loads from mapped device memory; 0 disables it",
         "Needs driver 13.3 or gdrcopy; never tested on hardware, so a self-test runs at first use. Start with 256.";

@@ -290,14 +290,9 @@ impl Endpoint for SmEndpoint {
         self.copied("put", result)
     }
 
-    fn prepare_offer(&mut self) -> Option<Offer> {
+    fn offer(&mut self) -> Option<Offer> {
         let link = self.peer.link.get()?;
-        self.offers.prepare(&self.inner.memory, |index| self.inner.layout.offer(usize::from(link.index), index))
-    }
-
-    fn open_offer(&mut self, offer: Offer) {
-        let Some(link) = self.peer.link.get() else { return };
-        self.offers.open(&self.inner.memory, |index| self.inner.layout.offer(usize::from(link.index), index), offer);
+        self.offers.make(&self.inner.memory, |index| self.inner.layout.offer(usize::from(link.index), index))
     }
 
     fn claim(&mut self, offer: Offer) -> bool {

@@ -200,13 +200,11 @@ fn a_fifo_loses_nothing_and_keeps_each_producers_order() {
 fn an_offer_is_either_claimed_or_withdrawn() {
     loom::model(|| {
         let word = Arc::new(AtomicU64::new(0));
-        offer::prepare(&*word, 1);
         let peer = word.clone();
         let claimer = thread::spawn(move || [1, 1, 2].map(|generation| offer::claim(&*peer, generation)));
-        offer::open(&*word, 1);
+        offer::make(&*word, 1);
         let first = offer::withdraw(&*word, 1).unwrap();
-        offer::prepare(&*word, 2);
-        offer::open(&*word, 2);
+        offer::make(&*word, 2);
         let second = offer::withdraw(&*word, 2).unwrap();
         let claims = claimer.join().unwrap();
         assert_eq!(claims[..2].iter().filter(|&&claimed| claimed).count(), usize::from(!first));

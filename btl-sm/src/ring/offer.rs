@@ -7,7 +7,6 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 
 use super::{Corrupt, Word};
 
-const PREPARED: u64 = 0;
 const OFFERED: u64 = 1;
 const CLAIMED: u64 = 2;
 const WITHDRAWN: u64 = 3;
@@ -16,13 +15,8 @@ fn state(generation: u64, state: u64) -> u64 {
     generation << 2 | state
 }
 
-/// Prepares a new offer, which the peer cannot claim yet. Withdraws the word's previous offer.
-pub(crate) fn prepare<W: Word>(word: &W, generation: u64) {
-    word.store(state(generation, PREPARED), Release);
-}
-
-/// Opens the prepared offer. The claimer sees all earlier writes.
-pub(crate) fn open<W: Word>(word: &W, generation: u64) {
+/// Makes an offer. The claimer sees all earlier writes.
+pub(crate) fn make<W: Word>(word: &W, generation: u64) {
     word.store(state(generation, OFFERED), Release);
 }
 
@@ -33,15 +27,9 @@ pub(crate) fn claim<W: Word>(word: &W, generation: u64) -> bool {
 
 /// Withdraws the offer in the process that made it. Returns false if the peer has claimed it.
 pub(crate) fn withdraw<W: Word>(word: &W, generation: u64) -> Result<bool, Corrupt> {
-    let withdrawn = state(generation, WITHDRAWN);
-    match word.compare_exchange(state(generation, OFFERED), withdrawn, AcqRel, Acquire) {
+    match word.compare_exchange(state(generation, OFFERED), state(generation, WITHDRAWN), AcqRel, Acquire) {
         Ok(_) => Ok(true),
         Err(now) if now == state(generation, CLAIMED) => Ok(false),
-        // Only its maker can open it.
-        Err(now) if now == state(generation, PREPARED) => {
-            word.store(withdrawn, Release);
-            Ok(true)
-        }
         Err(_) => Err(Corrupt("an offer's word has another sequence number")),
     }
 }
@@ -56,26 +44,21 @@ mod tests {
     fn an_offer_is_had_once() {
         let word = AtomicU64::new(0);
         assert!(!claim(&word, 0) && !claim(&word, 1), "nothing is on offer");
-        prepare(&word, 1);
-        assert!(!claim(&word, 1), "the offer is not open");
-        open(&word, 1);
+        make(&word, 1);
         assert!(claim(&word, 1));
         assert!(!claim(&word, 1));
         assert_eq!(withdraw(&word, 1), Ok(false));
-        open(&word, 2);
+        make(&word, 2);
         assert!(!claim(&word, 1), "the previous offer");
         assert_eq!(withdraw(&word, 2), Ok(true));
         assert!(!claim(&word, 2));
-        prepare(&word, 3);
-        assert_eq!(withdraw(&word, 3), Ok(true));
-        assert!(!claim(&word, 3));
     }
 
     #[test]
     fn a_word_that_was_overwritten_is_seen() {
         for bits in [0, 1, state(2, CLAIMED), state(3, WITHDRAWN), u64::MAX] {
             let word = AtomicU64::new(0);
-            open(&word, 3);
+            make(&word, 3);
             word.store(bits, Relaxed);
             assert!(withdraw(&word, 3).is_err(), "{bits:#x}");
         }

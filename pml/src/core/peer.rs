@@ -1,6 +1,6 @@
 //! A peer: what is known of it without a lock, and the state that its lock guards.
 
-use std::sync::atomic::{AtomicU8, AtomicU64};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 
 use cableway_base::counters::Counter;
@@ -37,8 +37,6 @@ pub(crate) struct Peer {
     pub(crate) stored: Sum,
     /// Counts its messages, except eager ones.
     pub(crate) heard: AtomicU64,
-    /// A hint of the layer above that can be read without the lock.
-    pub(crate) hint: AtomicU8,
     /// Counters under the peer's lock, in addition to the engine's.
     pub(crate) counters: PeerCounters,
 }
@@ -161,7 +159,6 @@ impl<A: PeerState> Slot<A> {
                 credited: AtomicU64::new(0),
                 stored: Sum::new(locking),
                 heard: AtomicU64::new(0),
-                hint: AtomicU8::new(0),
                 counters: PeerCounters::default(),
             },
             channel: Lock::new(locking, Channel { links, state: A::default() }),

@@ -8,12 +8,11 @@ use cableway_common_cuda::DeviceError;
 
 use super::context::{AfterCopy, Context, Operation, Shared, Step};
 use super::fragments::{Ack, FRAGMENT_LEN, FragmentHeader};
-use super::invitation::Invite;
 use super::put::{Put, PutFin};
 use super::rendezvous::{AbortHeader, Fin};
 use super::scratch::Scratches;
 use super::transfer::{Channel, Slot, State};
-use super::{eager, fragments, get, invitation, offered, pieces, put, rendezvous, settle, start};
+use super::{eager, fragments, get, offered, pieces, put, rendezvous, settle, start};
 use crate::core::{Config, Copies, Core, CreditHeader, Done, Peers, Resume, failover};
 use crate::error::Error;
 use crate::wire::{Header, Malformed, Reader, Several, kind, parse_batch};
@@ -83,7 +82,6 @@ impl Protocols {
             kind::PUT_FIN => put::fin(cx, channel, PutFin::parse(reader)?),
             kind::CREDIT => channel.links.credit.consumed(CreditHeader::parse(reader)?.consumed),
             kind::RESUME => failover::resumed(cx.core, cx.peer, channel, Resume::parse(reader)?),
-            kind::INVITE => invitation::invited(cx, channel, Invite::parse(reader)?),
             kind::ABORT => rendezvous::aborted(cx, channel, AbortHeader::parse(reader)?),
             unknown => Err(Malformed::Kind(unknown)),
         })
@@ -140,7 +138,6 @@ impl Protocols {
         start::advance(cx, channel)
             + fragments::advance(cx, channel)
             + put::advance(cx, channel)
-            + invitation::advance(cx, channel)
             + offered::watch(cx, channel)
             + get::advance(cx, channel)
     }

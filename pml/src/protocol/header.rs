@@ -2,7 +2,6 @@
 
 use super::fragments::{Ack, FragmentHeader};
 use super::get::Get;
-use super::invitation::Invite;
 use super::put::{Put, PutFin};
 use super::rendezvous::{AbortHeader, Fin, Rts};
 use crate::core::{CreditHeader, Resume};
@@ -23,7 +22,6 @@ pub(crate) fn recode(bytes: &[u8], message_len: usize) -> Result<HeaderBuffer, M
         kind::CREDIT => recoded::<CreditHeader>(reader),
         kind::ABORT => recoded::<AbortHeader>(reader),
         kind::RESUME => recoded::<Resume>(reader),
-        kind::INVITE => recoded::<Invite>(reader),
         unknown => Err(Malformed::Kind(unknown)),
     }
 }

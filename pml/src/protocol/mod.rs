@@ -9,7 +9,6 @@
 //! | [`offered`] | the sender copies into fragments, or the receiver fetches: whichever comes first |
 //! | [`pieces`] | the sender stores in scratch memory, the receiver unpacks |
 //! | [`fragments`] | the sender sends through internal buffers |
-//! | [`invitation`] | the receiver tells where the data goes before the message is announced |
 //!
 //! Each protocol's file or folder holds both ends, the probes by which [`choice`] compares the protocols (see
 //! [`probe`]), and its headers in `header.rs`,
@@ -24,7 +23,6 @@ mod explain;
 mod fragments;
 mod get;
 mod header;
-pub(crate) mod invitation;
 mod offered;
 mod one_copy;
 mod pieces;

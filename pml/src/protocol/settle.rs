@@ -1,9 +1,8 @@
 //! Ends transfers.
 
-use super::context::{Context, Links};
-use super::invitation::{self, Claimed};
+use super::context::Context;
 use super::rendezvous::{AbortHeader, Fin};
-use super::transfer::{Channel, Incoming, Outgoing, Protocol, Stage, State};
+use super::transfer::{Channel, Incoming, Outgoing, Stage, State};
 use crate::error::{Abort, Error};
 use crate::status::Status;
 use crate::wire::Id;
@@ -32,10 +31,8 @@ pub(crate) fn receive(cx: &mut Context<'_>, channel: &mut Channel, id: Id) {
     let Some(transfer) = receives.remove(id) else { return };
     let (on_device, truncated) = (transfer.buffer.is_on_device(), transfer.truncated());
     let Incoming { request, status, sender, protocol, owes_fin, failure, gone, .. } = transfer;
-    if let Protocol::Put { keepers, claimed } = protocol {
-        drop(keepers);
-        claimed.into_iter().for_each(|claimed| end_claim(links, &claimed));
-    }
+    // Withdraws the registrations, before the sender learns of the end.
+    drop(protocol);
     if owes_fin && !gone {
         let result = match failure.as_deref() {
             None => Ok(()),
@@ -50,21 +47,11 @@ pub(crate) fn receive(cx: &mut Context<'_>, channel: &mut Channel, id: Id) {
     request.end(status, failure.or_else(|| truncated.map(Box::new)), cx.done);
 }
 
-/// Ends the invitation of a message that arrived or whose sender is gone.
-fn end_claim(links: &mut Links, claimed: &Claimed) {
-    if let Some(link) = links.by_serial(claimed.link)
-        && let Err(error) = link.endpoint.withdraw(claimed.offer)
-    {
-        links.broken = Some((link.btl, error));
-    }
-}
-
 /// Ends every transfer of a peer that is gone, unless an operation or copy is under way. The last of those ends the
 /// transfer.
 pub(crate) fn abandon(cx: &mut Context<'_>, channel: &mut Channel) {
     let Err(error) = cx.peer.check() else { return };
-    channel.state.offers.open.clear();
-    invitation::forget(channel, cx.peer);
+    channel.state.offers.abort();
     for id in channel.state.sends.ids() {
         if let Some(transfer) = channel.state.sends.get_mut(id) {
             transfer.fail(error.clone());

@@ -8,7 +8,7 @@ use super::context::Context;
 use super::probe::{Costs, Shape, Start};
 use super::rendezvous::{self, Announced, Attempt};
 use super::transfer::{Channel, OneCopy, Outgoing, Stage, State};
-use super::{eager, get, invitation, settle};
+use super::{eager, get, settle};
 use crate::core::{Core, flow};
 use crate::status::{Outcome, Status};
 use crate::wire::Id;
@@ -39,7 +39,6 @@ pub(crate) fn start(cx: &mut Context<'_>, channel: &mut Channel, mut transfer: O
             Outcome::Complete
         }
         Attempt::Started => {
-            invitation::announced(cx, channel, id);
             settle::send(cx, channel, id);
             Outcome::Started
         }
@@ -87,7 +86,7 @@ fn choose(core: &Core, channel: &mut Channel, transfer: &mut Outgoing) -> Start 
         }
     }
     match start {
-        Start::Store => transfer.one_copy = OneCopy::Stores { invitable: false },
+        Start::Store => transfer.one_copy = OneCopy::Stores,
         Start::Announce if !message.credit && message.is_small() => core.counters.flow_controlled.increment(),
         _ => {}
     }
@@ -105,10 +104,7 @@ pub(crate) fn advance(cx: &mut Context<'_>, channel: &mut Channel) -> usize {
                     transfer.request.complete(Status::EMPTY, None, cx.done);
                 }
             }
-            Attempt::Started => {
-                invitation::announced(cx, channel, id);
-                settle::send(cx, channel, id);
-            }
+            Attempt::Started => settle::send(cx, channel, id),
         }
         channel.state.queues.starts.pop_front();
         moved += 1;
@@ -139,7 +135,7 @@ fn attempt(cx: &mut Context<'_>, channel: &mut Channel, id: Id) -> Attempt {
 
 fn attempt_with_data(cx: &mut Context<'_>, channel: &mut Channel, id: Id) -> Result<Attempt, BtlError> {
     let Some(transfer) = channel.state.sends.get_mut(id) else { return Ok(Attempt::Started) };
-    let announced = Announced { len: transfer.len, sender: id, addressable: false, packs: false, invitable: false };
+    let announced = Announced { len: transfer.len, sender: id, addressable: false, packs: false };
     let header = rendezvous::rendezvous_bytes(&transfer.envelope, &announced);
     let attempt = eager::attempt(cx, channel, id, Some(&header))?;
     if !matches!(attempt, Attempt::Sent) {
@@ -160,11 +156,8 @@ pub(crate) fn ordered(cx: &mut Context<'_>, channel: &mut Channel, id: Id, resul
         transfer.fail_on_device(source);
         transfer.stage = Stage::Starting(Start::Announce);
     }
-    if !transfer.gone {
-        match attempt(cx, channel, id) {
-            Attempt::Busy => channel.state.queues.starts.push_back(id),
-            _ => invitation::announced(cx, channel, id),
-        }
+    if !transfer.gone && matches!(attempt(cx, channel, id), Attempt::Busy) {
+        channel.state.queues.starts.push_back(id);
     }
     settle::send(cx, channel, id);
 }

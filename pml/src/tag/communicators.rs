@@ -7,7 +7,6 @@ use cableway_base::Rank;
 use super::arrive::{deliver_early, note_taken, refuse};
 use super::communicator::Communicator;
 use super::engine::Engine;
-use super::invite;
 use crate::core::{Done, Gone};
 use crate::error::{Abort, Error};
 
@@ -50,8 +49,7 @@ impl Engine {
     }
 
     /// Removes a communicator. Posted receives end with [`Error::CommunicatorRemoved`]. Unexpected messages are dropped
-    /// and aborted at senders that wait. Sends under way continue. If a peer has begun to store a message in one of the
-    /// receives, the call waits for it, so other operations may complete meanwhile.
+    /// and aborted at senders that wait. Sends under way continue.
     pub fn remove_communicator(&self, communicator: &Communicator) {
         if self.is_forked() {
             return;
@@ -61,7 +59,6 @@ impl Engine {
             return;
         }
         communicator.matching.lock().removed = true;
-        invite::end(self, communicator);
         if !self.registry.write(|registry| registry.remove(communicator)) {
             return;
         }

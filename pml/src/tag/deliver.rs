@@ -61,7 +61,7 @@ pub(super) fn arrived(
         Content::Announced(rendezvous) => {
             status.len = rendezvous.announced.len;
             if payload.is_empty() {
-                return begin(engine, slot, receive, (status, &arrived.envelope), rendezvous, done);
+                return begin(engine, slot, receive, status, rendezvous, done);
             }
             protocol::consume(engine.core(), slot, flow::cost(false, payload.len()), done);
             confirm(engine, slot, rendezvous.announced.sender, done);
@@ -84,7 +84,7 @@ pub(super) fn unexpected(
     protocol::consume(engine.core(), slot, unexpected.cost(), done);
     if let Content::Announced(rendezvous) = &unexpected.content {
         if unexpected.payload.is_empty() {
-            return begin(engine, slot, receive, (status, &unexpected.envelope), rendezvous, done);
+            return begin(engine, slot, receive, status, rendezvous, done);
         }
         confirm(engine, slot, rendezvous.announced.sender, done);
     }
@@ -97,17 +97,10 @@ pub(super) fn unexpected(
     );
 }
 
-fn begin(
-    engine: &Engine,
-    slot: &Slot,
-    receive: Receive,
-    (status, envelope): (Status, &Envelope),
-    rendezvous: &Rendezvous,
-    done: &mut Done,
-) {
+fn begin(engine: &Engine, slot: &Slot, receive: Receive, status: Status, rendezvous: &Rendezvous, done: &mut Done) {
     let parts = receive.into_parts();
     engine.protocols.with(slot, done, |cx, channel| {
-        protocol::begin_receive(cx, channel, parts, (status, envelope), rendezvous);
+        protocol::begin_receive(cx, channel, parts, status, rendezvous);
     });
 }
 

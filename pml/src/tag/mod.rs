@@ -9,7 +9,6 @@ mod deliver;
 mod engine;
 mod forked;
 mod inquire;
-mod invite;
 mod matching;
 mod persistent;
 mod probe;

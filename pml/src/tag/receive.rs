@@ -6,7 +6,6 @@ use std::sync::atomic::Ordering;
 use super::arrive::{cannot_wait, deliver_waiting};
 use super::communicator::Communicator;
 use super::engine::Engine;
-use super::invite;
 use super::request::{Receive, Request};
 use super::wait::AbortUnlessComplete;
 use crate::buffer::Buffer;
@@ -51,11 +50,6 @@ impl Engine {
         // SAFETY: the caller's promise lasts until the operation is complete.
         unsafe { receive.buffer().renew(buffer, self.devices()) };
         let on_device = receive.buffer().on_device().copied();
-        let expected = on_device.and_then(|_| invite::expect(self, on, source, request));
-        if expected.is_some() {
-            // An invited sender stores before matching.
-            receive.begin_transfer();
-        }
         let mut matching = on.matching.lock();
         if let Some((source, _, kept)) = matching.matcher.take(pattern) {
             drop(matching);
@@ -76,14 +70,8 @@ impl Engine {
         request.context().store(on.context(), Ordering::Relaxed);
         let key = matching.matcher.post(pattern, receive);
         request.note_posted(key);
-        let Some(location) = on_device else { return Ok(()) };
-        let next = expected.and_then(|_| matching.matcher.next_goes_to(pattern));
         drop(matching);
-        let invited = expected.is_some_and(|expected| {
-            // SAFETY: the caller reserves the buffer for the receive until that completes.
-            unsafe { invite::invite(self, on, (pattern, key, expected), next, (buffer, location)) }
-        });
-        if !invited {
+        if let Some(location) = on_device {
             self.core().orders.note_posted(&location);
         }
         Ok(())
@@ -123,9 +111,6 @@ impl Engine {
         }
         let context = request.context().load(Ordering::Relaxed);
         let Some(on) = self.registry.read(|registry| registry.get(context).cloned()) else { return false };
-        if !invite::may_cancel(self, request) {
-            return false;
-        }
         let cancelled = {
             let mut matching = on.matching.lock();
             // A stale key, of a send or of a matched receive, finds nothing: numbers are not reused.

@@ -220,11 +220,6 @@ impl Receive {
         unsafe { self.0.address().cast::<Request>().as_ref() }
     }
 
-    /// See [`Active::begin_transfer`].
-    pub(super) fn begin_transfer(&self) {
-        self.0.begin_transfer();
-    }
-
     /// Returns the buffer.
     #[inline]
     pub(super) fn buffer(&mut self) -> &mut ReceiveBuffer {

@@ -37,15 +37,9 @@ impl MatchLayout {
         MatchLayout { kind, flags, epoch: epoch.into(), context: context.into(), tag: tag.into(), seq: seq.into() }
     }
 
-    /// Returns the envelope. Its tag may be [`ANY`].
-    pub(crate) fn pattern(&self) -> Envelope {
-        Envelope { context: self.context.get(), epoch: self.epoch.get(), tag: self.tag.get(), seq: self.seq.get() }
-    }
-
-    /// Returns the envelope of a message.
     pub(crate) fn envelope(&self) -> Result<Envelope, Malformed> {
-        let envelope = self.pattern();
-        if envelope.tag == ANY { Err(Malformed::Tag(envelope.tag)) } else { Ok(envelope) }
+        let (context, epoch, tag, seq) = (self.context.get(), self.epoch.get(), self.tag.get(), self.seq.get());
+        if tag == ANY { Err(Malformed::Tag(tag)) } else { Ok(Envelope { context, epoch, tag, seq }) }
     }
 }
 

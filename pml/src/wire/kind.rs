@@ -15,4 +15,4 @@ pub(crate) const RESUME: u8 = 11;
 pub(crate) const PUTS: u8 = 12;
 pub(crate) const PUT_FINS: u8 = 13;
 pub(crate) const FINS: u8 = 14;
-pub(crate) const INVITE: u8 = 15;
+// 15 was an early RTR, which is not used any more.

@@ -5,8 +5,6 @@
 pub mod memory;
 pub mod net;
 #[cfg(feature = "cuda")]
-pub mod pair;
-
 use std::sync::Arc;
 use std::time::Duration;
 

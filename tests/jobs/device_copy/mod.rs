@@ -8,7 +8,6 @@ use programs::{ONE_WAY, ROUNDS, SIZES};
 pub(crate) const TESTS: &[Test] = &[
     ("device_copy::between_two_devices_and_on_one", between_two_devices_and_on_one),
     ("device_copy::small_copies_by_a_resident_kernel", small_copies_by_a_resident_kernel),
-    ("device_copy::receivers_that_invite", receivers_that_invite),
     ("device_copy::four_ranks_on_two_devices", four_ranks_on_two_devices),
     ("device_copy::copy_protocols_map_nothing", copy_protocols_map_nothing),
     ("device_copy::memory_without_a_handle_goes_through_the_host", memory_without_a_handle),
@@ -76,16 +75,6 @@ fn small_copies_by_a_resident_kernel() {
         assert!(direct(&finished) >= messages(2, 0).1, "{finished:#?}");
         run(4, &options, &[], "device_exchange").assert_success();
     }
-}
-
-fn receivers_that_invite() {
-    let options = ["--set", "device_invitations=yes", "--set", "device_push_latency=1us"];
-    let finished = run(2, &options, &[], "device_exchange").assert_success();
-    assert!(direct(&finished) >= messages(2, 0).1 && told(&finished, "invited ") > 0, "{finished:#?}");
-    for (ranks, variables) in [(2, &[ONE_DEVICE][..]), (4, &[][..]), (4, &[ONE_DEVICE][..])] {
-        run(ranks, &options, variables, "device_exchange").assert_success();
-    }
-    assert_eq!(told(&run(2, &options[2..], &[], "device_exchange").assert_success(), "invited "), 0, "not by default");
 }
 
 fn four_ranks_on_two_devices() {

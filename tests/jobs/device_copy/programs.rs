@@ -55,7 +55,6 @@ fn tell(world: &World) {
     println!("direct {}", counters.device_direct.get());
     println!("fetched {}", counters.protocol_get.get());
     println!("stored {}", counters.protocol_put.get());
-    println!("invited {}", counters.invitations.get());
     println!("mapped {}", counters.ipc_mappings.get());
     println!("already mapped {}", counters.ipc_hits.get());
 }

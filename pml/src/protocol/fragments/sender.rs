@@ -257,7 +257,7 @@ pub(crate) fn asked(
         cx.core.counters.bytes_fragments.add(to - from);
     }
     // A receiver that requests fragments neither fetches the data nor has it stored.
-    if offer.is_none() && matches!(transfer.one_copy, OneCopy::Exposed(_) | OneCopy::Stores { .. }) {
+    if offer.is_none() && matches!(transfer.one_copy, OneCopy::Exposed(_) | OneCopy::Stores) {
         transfer.one_copy = OneCopy::None;
         if transfer.buffer.is_on_device() {
             channel.state.one_copy.missed();

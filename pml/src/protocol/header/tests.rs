@@ -22,14 +22,12 @@ fn id() -> impl Strategy<Value = Id> {
 }
 
 fn announced() -> impl Strategy<Value = Announced> {
-    let ways =
-        prop_oneof![Just([false; 3]), Just([true, false, false]), Just([true, true, false]), Just([true, false, true])];
-    (any::<u64>(), id(), ways).prop_map(|(len, sender, [addressable, packs, invitable])| Announced {
+    let ways = prop_oneof![Just((false, false)), Just((true, false)), Just((true, true))];
+    (any::<u64>(), id(), ways).prop_map(|(len, sender, (addressable, packs))| Announced {
         len,
         sender,
         addressable,
         packs,
-        invitable,
     })
 }
 
@@ -83,11 +81,11 @@ fn header() -> impl Strategy<Value = Vec<u8>> {
         envelope().prop_map(bytes),
         (envelope(), announced()).prop_map(|(envelope, announced)| bytes(Rts { envelope, announced })),
         (envelope(), announced(), exposed()).prop_map(|(envelope, announced, from)| {
-            let announced = Announced { packs: false, invitable: false, ..announced };
+            let announced = Announced { packs: false, ..announced };
             bytes(Get { envelope, announced, from })
         }),
         (envelope(), announced(), exposed(), blocks()).prop_map(|(envelope, announced, from, (blocks, len))| {
-            let announced = Announced { len, packs: false, invitable: false, ..announced };
+            let announced = Announced { len, packs: false, ..announced };
             bytes(Get { envelope, announced, from: Exposed { blocks: Some(blocks), ..from } })
         }),
         (id(), id(), exposed(), blocks()).prop_map(|(sender, receiver, to, (blocks, len))| {
@@ -103,12 +101,6 @@ fn header() -> impl Strategy<Value = Vec<u8>> {
         (id(), id(), range.clone(), exposed()).prop_map(|(sender, receiver, (offset, len), to)| {
             bytes(Put { sender, receiver, offset, len, total: offset + len, to })
         }),
-        (envelope(), any::<bool>(), id(), any::<(u64, u64)>(), exposed()).prop_map(
-            |(envelope, any_tag, receiver, (len, offer), to)| {
-                let envelope = Envelope { tag: if any_tag { ANY } else { envelope.tag }, ..envelope };
-                bytes(Invite { envelope, receiver, len, offer: Offer(offer), to })
-            }
-        ),
         (id(), 0..u64::MAX / 2).prop_map(|(receiver, offset)| bytes(FragmentHeader { receiver, offset })),
         (id(), result_()).prop_map(|(sender, result)| bytes(Fin { sender, result })),
         (id(), range, result_()).prop_map(|(receiver, (offset, len), result)| bytes(PutFin {
@@ -174,7 +166,7 @@ fn what_no_engine_sends_is_refused() {
     let mut flagged = match_bytes(&envelope);
     flagged[1] = 0x80;
     assert!(matches!(parses(&flagged, MATCH_LEN), Err(Malformed::Flags { .. })));
-    let announced = Announced { len: 10, sender: Id(1), addressable: false, packs: false, invitable: false };
+    let announced = Announced { len: 10, sender: Id(1), addressable: false, packs: false };
     let part = bytes(Rts { envelope, announced });
     assert!(parses(&part, RENDEZVOUS_LEN + 10).is_ok());
     assert!(matches!(parses(&part, RENDEZVOUS_LEN + 9), Err(Malformed::Payload { .. })));

@@ -36,6 +36,11 @@ impl Offers {
         self.open.is_empty()
     }
 
+    /// Drops the offers to a peer that is gone.
+    pub(crate) fn abort(&mut self) {
+        self.open.clear();
+    }
+
     /// Returns whether the peer was heard of since it was last found to be away.
     pub(crate) fn attentive(&self, peer: &Peer) -> bool {
         self.away != Some(peer.heard.load(Relaxed))

@@ -15,4 +15,4 @@ pub(crate) use probe::{can_pack, is_addressable, probe_receive, probe_send};
 pub(crate) use receiver::{expose, fin};
 pub(crate) use sender::{advance, asked, completed};
 pub(crate) use state::PutJob;
-pub(crate) use whole::{asked_for_several, completed as whole_completed, store as store_whole};
+pub(crate) use whole::{asked_for_several, completed as whole_completed};

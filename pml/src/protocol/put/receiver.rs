@@ -6,8 +6,8 @@ use cableway_common_cuda::Order;
 use super::header::{Put, PutFin};
 use crate::core::Link;
 use crate::protocol::context::Context;
-use crate::protocol::transfer::{Channel, Protocol, State};
-use crate::protocol::{fragments, invitation, pieces, settle};
+use crate::protocol::transfer::{Channel, State};
+use crate::protocol::{fragments, pieces, settle};
 use crate::wire::{Exposed, Id, Malformed, WholePut};
 
 /// Registers the buffer with every link that can PUT, each for the share that its bandwidth allows. Ranges that no link
@@ -110,11 +110,6 @@ pub(crate) fn fin(
     {
         if result.is_ok() {
             transfer.arrived += len;
-            let whole = offset == 0 && len == transfer.wanted;
-            let invited = matches!(transfer.protocol, Protocol::Put { claimed: Some(_), .. });
-            if whole && !invited && transfer.buffer.is_on_device() {
-                invitation::note_stored_whole(cx.peer, &mut channel.state.invitations);
-            }
         } else {
             transfer.asked -= len;
             fragments::ask(channel, id, &[(offset, offset + len)]);

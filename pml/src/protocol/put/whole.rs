@@ -38,7 +38,7 @@ pub(crate) fn asked_for_several(
 
 /// Stores a whole device message in the memory that the receiver exposes, if the data is one run and one operation
 /// takes it. Otherwise returns false, without any effect.
-pub(crate) fn store(
+fn store(
     cx: &mut Context<'_>,
     channel: &mut Channel,
     &WholePut { sender: id, receiver, len, handle }: &WholePut<'_>,

@@ -23,9 +23,6 @@ pub(crate) struct Announced {
     pub(crate) addressable: bool,
     /// Whether it can PUT only into one run of device memory, because its kernel packs.
     pub(crate) packs: bool,
-    /// Whether it can PUT device memory, and accepts an [`Invite`](crate::protocol::invitation::Invite) for this
-    /// message as the request.
-    pub(crate) invitable: bool,
 }
 
 /// Receiver to sender: the end of the message. `Err`: the receive failed.
@@ -63,17 +60,13 @@ pub(crate) const RENDEZVOUS_LEN: usize = size_of::<RendezvousLayout>();
 pub(crate) const FLAG_ADDRESSABLE: u8 = 1;
 /// The sender packs, and can PUT only into one run of device memory. Only with `FLAG_ADDRESSABLE`.
 const FLAG_PACKS: u8 = 4;
-/// The sender accepts an invitation as the answer. Only with `FLAG_ADDRESSABLE`, never with `FLAG_PACKS`.
-const FLAG_INVITABLE: u8 = 8;
 
 impl RendezvousLayout {
     /// Encodes an announcement of this kind.
     #[inline]
     pub(crate) fn new(kind: u8, envelope: &Envelope, announced: &Announced) -> Self {
         let flag = |set: bool, flag: u8| if set { flag } else { 0 };
-        let flags = flag(announced.addressable, FLAG_ADDRESSABLE)
-            | flag(announced.packs, FLAG_PACKS)
-            | flag(announced.invitable, FLAG_INVITABLE);
+        let flags = flag(announced.addressable, FLAG_ADDRESSABLE) | flag(announced.packs, FLAG_PACKS);
         RendezvousLayout {
             matching: MatchLayout::new(kind, flags, envelope),
             len: announced.len.into(),
@@ -88,7 +81,6 @@ impl RendezvousLayout {
             sender: Id(self.sender.get()),
             addressable: flags & FLAG_ADDRESSABLE != 0,
             packs: flags & FLAG_PACKS != 0,
-            invitable: flags & FLAG_INVITABLE != 0,
         };
         Ok((self.matching.envelope()?, announced))
     }
@@ -106,10 +98,9 @@ impl Header for Rts {
     fn parse(reader: &Reader<'_>) -> Result<Self, Malformed> {
         let layout: RendezvousLayout = reader.read()?;
         let (kind, flags) = (reader.kind, layout.matching.flags);
-        reader.flags(flags, FLAG_ADDRESSABLE | FLAG_PACKS | FLAG_INVITABLE)?;
-        // A sender that packs or accepts an invitation can PUT. It does not do both.
-        let alone = flags & FLAG_ADDRESSABLE == 0 && flags != 0;
-        if alone || flags & (FLAG_PACKS | FLAG_INVITABLE) == FLAG_PACKS | FLAG_INVITABLE {
+        reader.flags(flags, FLAG_ADDRESSABLE | FLAG_PACKS)?;
+        // A sender that packs can PUT.
+        if flags == FLAG_PACKS {
             return Err(Malformed::Flags { kind, flags });
         }
         let (envelope, announced) = layout.announced()?;

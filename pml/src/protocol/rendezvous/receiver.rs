@@ -13,22 +13,21 @@ use crate::protocol::probe::{Announcement, Costs, Data, Shape};
 use crate::protocol::receive_buffer::ReceiveBuffer;
 use crate::protocol::transfer::{AfterOrder, Channel, Incoming, Protocol};
 use crate::protocol::unexpected::Rendezvous;
-use crate::protocol::{choice, fragments, get, invitation, offered, pieces, put, settle};
+use crate::protocol::{choice, fragments, get, offered, pieces, put, settle};
 use crate::status::Status;
-use crate::wire::{Envelope, Id, Malformed};
+use crate::wire::{Id, Malformed};
 
 /// Requests the data of a message that was matched.
 pub(crate) fn begin(
     cx: &mut Context<'_>,
     channel: &mut Channel,
     (request, buffer): (Active, ReceiveBuffer),
-    (status, envelope): (Status, &Envelope),
+    status: Status,
     rendezvous: &Rendezvous,
 ) {
     let Some((convertor, posted)) = buffer.into_convertor(&cx.core.devices) else { return };
     let announced = &rendezvous.announced;
     let mut transfer = Incoming::new(request, convertor, posted, status, announced.sender);
-    channel.state.invitations.note_matched(transfer.request.address());
     if let Err(error) = cx.peer.check() {
         transfer.request.complete(status, Some(error), cx.done);
         return;
@@ -45,11 +44,6 @@ pub(crate) fn begin(
     }
     let remote = remote(&channel.links, rendezvous, shape);
     let data = choice::data(&announcement(cx, channel, &transfer, rendezvous, (shape, remote)));
-    let would_put = data == Data::Put && shape.on_device && shape.one_run && remote.is_none();
-    if let Some(sent) = invitation::answer(channel, envelope, announced, would_put) {
-        let id = invitation::receive(channel, *sent, transfer);
-        return settle::receive(cx, channel, id);
-    }
     // Neither the NIC nor a kernel waits for a stream.
     let direct = || channel.links.abilities().any.contains(Flags::DEVICE_DIRECT);
     let after = match (data, remote) {

@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::protocol::context::{Context, Step, default_stream};
 use crate::protocol::probe::{Cost, Costs, Message, Passes, Quote, Shape, Start};
 use crate::protocol::transfer::{Channel, OneCopy, Outgoing, Stage, State};
-use crate::protocol::{invitation, put, settle};
+use crate::protocol::{put, settle};
 use crate::wire::{Id, Malformed};
 
 /// Offers to announce the message and to leave the rest to the receiver, which may have to fall back to fragments.
@@ -35,11 +35,11 @@ pub(crate) enum Attempt {
 /// Announces the message without data. A failed message is announced too: its sequence number is taken, and its
 /// receiver waits for it.
 pub(crate) fn announce(cx: &mut Context<'_>, channel: &mut Channel, id: Id) -> Attempt {
-    let Channel { links, state: State { sends, invitations, .. } } = channel;
+    let Channel { links, state: State { sends, .. } } = channel;
     let Some(transfer) = sends.get_mut(id) else { return Attempt::Busy };
     transfer.stage = Stage::Starting(Start::Announce);
     let able = transfer.failure.is_none();
-    let stores = matches!(transfer.one_copy, OneCopy::Stores { .. });
+    let stores = matches!(transfer.one_copy, OneCopy::Stores);
     let (addressable, packs) = match able {
         false => (false, false),
         // Chosen to be stored, so it is addressable.
@@ -53,19 +53,15 @@ pub(crate) fn announce(cx: &mut Context<'_>, channel: &mut Channel, id: Id) -> A
     }
     // The wait for the stream may have failed the message.
     let able = transfer.failure.is_none();
-    let invitable = able && stores && invitation::is_able(&links.active);
-    match &mut transfer.one_copy {
-        OneCopy::Stores { invitable: told } => *told = invitable,
-        other if packs && able => *other = OneCopy::Packs,
-        OneCopy::Packs => transfer.one_copy = OneCopy::None,
-        _ => {}
-    }
     let (addressable, packs) = (addressable && able, packs && able);
-    let announced = Announced { len: transfer.len, sender: id, addressable, packs, invitable };
+    if packs {
+        transfer.one_copy = OneCopy::Packs;
+    } else if matches!(transfer.one_copy, OneCopy::Packs) {
+        transfer.one_copy = OneCopy::None;
+    }
+    let announced = Announced { len: transfer.len, sender: id, addressable, packs };
     let header = rendezvous_bytes(&transfer.envelope, &announced);
     let unordered = Some(*transfer.buffer.location()).filter(|at| at.on_device() && !transfer.buffer.is_settled());
-    // The copy of an invited message comes next, and waits for the stream by an event.
-    let unordered = unordered.filter(|_| !invitations.is_invited(&transfer.envelope));
     let attempt = send_header(channel, id, &header);
     if let (Attempt::Started, Some(location)) = (&attempt, unordered) {
         cx.core.orders.note_announced(&location);

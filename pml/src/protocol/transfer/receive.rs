@@ -6,7 +6,6 @@ use cableway_datatype::Convertor;
 use crate::core::Active;
 use crate::error::Error;
 use crate::protocol::get::{Fetch, Remote};
-use crate::protocol::invitation::Claimed;
 use crate::protocol::pieces::Pieces;
 use crate::protocol::user_buffer::UserBuffer;
 use crate::status::Status;
@@ -43,10 +42,8 @@ pub(crate) enum Protocol {
     Get(Box<Fetch>),
     /// The sender stores it.
     Put {
-        /// The registration that lets the sender store, if it must be withdrawn later.
+        /// The registrations that let the sender store, if they must be withdrawn later.
         keepers: Vec<Box<dyn Send>>,
-        /// The offer that the sender claims before it stores, if it was invited.
-        claimed: Option<Claimed>,
     },
     /// The sender stores it in scratch memory.
     Pieces(Box<Pieces>),
@@ -99,8 +96,8 @@ impl Incoming {
 
     /// Keeps the registration that lets the sender store.
     pub(crate) fn keep(&mut self, keeper: Option<Box<dyn Send>>) {
-        let Protocol::Put { keepers, .. } = &mut self.protocol else {
-            self.protocol = Protocol::Put { keepers: keeper.into_iter().collect(), claimed: None };
+        let Protocol::Put { keepers } = &mut self.protocol else {
+            self.protocol = Protocol::Put { keepers: keeper.into_iter().collect() };
             return;
         };
         keepers.extend(keeper);

@@ -50,10 +50,7 @@ pub(crate) enum OneCopy {
     /// The receiver may fetch it through the link with this serial.
     Exposed(Box<(u32, Registration)>),
     /// It is announced so that the receiver may request a PUT.
-    Stores {
-        /// Whether an invitation counts as the receiver's answer.
-        invitable: bool,
-    },
+    Stores,
     /// A kernel packs it into the receiver's memory.
     Packs,
 }

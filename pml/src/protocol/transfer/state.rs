@@ -8,7 +8,6 @@ use super::receive::Incoming;
 use super::send::Outgoing;
 use crate::core::{self, PeerState, Table};
 use crate::protocol::context::Operation;
-use crate::protocol::invitation::Invitations;
 use crate::protocol::offered::Offers;
 use crate::protocol::one_copy::OneCopyHistory;
 use crate::protocol::put::PutJob;
@@ -25,8 +24,6 @@ pub(crate) struct State {
     pub(crate) offers: Offers,
     /// History of the peer's one-copy transfers.
     pub(crate) one_copy: OneCopyHistory,
-    /// Receives whose buffers are known to the sender before their messages are announced.
-    pub(crate) invitations: Invitations,
 }
 
 /// Work that a busy link left over, in the order of the retries.
@@ -55,7 +52,7 @@ impl PeerState for State {
 
     #[inline]
     fn is_idle(&self) -> bool {
-        self.queues.are_empty() && self.offers.is_empty() && !self.invitations.are_pending()
+        self.queues.are_empty() && self.offers.is_empty()
     }
 
     /// Requests the ranges that were being fetched as fragments.

@@ -144,24 +144,10 @@ impl<P, U> Matcher<P, U> {
         self.posted.push(pattern, receive)
     }
 
-    /// Returns the sequence number of the next message of the pattern's source, if that message is certain to go to the
-    /// receive that was just posted with this pattern. The receive must still be posted then, and the tag must fit.
-    /// Receives posted later do not matter.
-    pub(crate) fn next_goes_to(&mut self, pattern: Pattern) -> Option<u32> {
-        let sequence = self.sequences.get(usize::try_from(pattern.source).ok()?)?;
-        let next = sequence.next_alone()?;
-        self.posted.is_alone(pattern).then_some(next)
-    }
-
     /// Returns whether messages of `source` are parked, so that [`release`](Self::release) may return one.
     #[inline]
     pub(crate) fn parks(&self, source: u32) -> bool {
         self.sequences[source as usize].parks()
-    }
-
-    /// Returns whether a receive is still posted.
-    pub(crate) fn is_posted(&self, key: PostKey) -> bool {
-        self.posted.contains(key)
     }
 
     /// Removes a receive if it is still posted and `is` confirms that it is the intended one.

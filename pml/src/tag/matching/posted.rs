@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use super::index::{CLASSES, Index, List, Pattern, Slot};
 use super::lengths::Lengths;
-use crate::status::ANY;
 
 /// Identifies a posted receive. The key stays valid after the receive is removed: its number is never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -157,40 +156,12 @@ impl<P> Posted<P> {
         self.pop(list, class)
     }
 
-    /// Returns whether no other posted receive fits a message that the newest receive fits. That receive has this
-    /// pattern, which names a source. May return false even if no other does.
-    pub(crate) fn is_alone(&mut self, pattern: Pattern) -> bool {
-        let [named, named_any_tag, wild @ ..] = self.counts;
-        if wild != [0; CLASSES - 2] {
-            return false;
-        }
-        if pattern.tag == ANY {
-            return named + named_any_tag == 1;
-        }
-        let alone = |queue: &Queue<P>| queue.postings.len() == 1;
-        let empty = |queue: &Queue<P>| queue.postings.is_empty();
-        let any_tag = Pattern { tag: ANY, ..pattern };
-        (named_any_tag == 0 || self.queue(any_tag).is_none_or(empty)) && self.queue(pattern).is_some_and(alone)
-    }
-
-    fn queue(&mut self, pattern: Pattern) -> Option<&Queue<P>> {
-        let list = self.queues.find(pattern)?;
-        self.queues.get(list)
-    }
-
     #[inline(always)]
     fn pop(&mut self, list: Slot, class: usize) -> Option<P> {
         let receive = self.queues.pop(list, |queue| queue.pop())?;
         self.counts[class] -= 1;
         self.lengths.posted.lower(1);
         Some(receive)
-    }
-
-    pub(crate) fn contains(&self, key: PostKey) -> bool {
-        let queue = self.queues.get(key.list());
-        queue.is_some_and(|queue| {
-            queue.postings.iter().any(|posting| posting.number == key.number && posting.receive.is_some())
-        })
     }
 
     pub(crate) fn remove(&mut self, key: PostKey, is: impl FnOnce(&P) -> bool) -> Option<P> {

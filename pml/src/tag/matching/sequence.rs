@@ -48,11 +48,6 @@ impl<M> Sequence<M> {
         seq == self.awaited && self.parked.is_none()
     }
 
-    /// Returns the awaited number, if no message is parked.
-    pub(crate) fn next_alone(&self) -> Option<u32> {
-        self.parked.is_none().then_some(self.awaited)
-    }
-
     /// Notes that the awaited message was admitted.
     #[inline]
     pub(crate) fn advance(&mut self) {

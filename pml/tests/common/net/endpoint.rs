@@ -308,7 +308,7 @@ impl Endpoint for NetEndpoint {
         self.move_data(from, to, token, false)
     }
 
-    fn prepare_offer(&mut self) -> Option<Offer> {
+    fn offer(&mut self) -> Option<Offer> {
         if !self.link.capabilities.flags.contains(Flags::OFFER) || self.busy().unwrap_or(true) {
             return None;
         }
@@ -318,15 +318,8 @@ impl Endpoint for NetEndpoint {
         }
         state.next_offer += 1;
         let offer = state.next_offer;
-        state.offers.insert(offer, (self.rank, OfferState::Prepared));
+        state.offers.insert(offer, (self.rank, OfferState::Open));
         Some(Offer(offer))
-    }
-
-    fn open_offer(&mut self, offer: Offer) {
-        let mut state = self.net.state.lock();
-        let (by, stands) = state.offers.get_mut(&offer.0).expect("an offer is opened before it ends");
-        assert_eq!((*by, *stands), (self.rank, OfferState::Prepared));
-        *stands = OfferState::Open;
     }
 
     fn claim(&mut self, offer: Offer) -> bool {

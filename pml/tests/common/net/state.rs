@@ -10,7 +10,6 @@ use super::transfer::Copying;
 /// The state of an offer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OfferState {
-    Prepared,
     Open,
     Claimed,
 }
