@@ -92,6 +92,7 @@ impl Progress {
         self.polls += 1;
         // While fast boxes are busy, only some polls check rarer sources.
         if events != 0 && !self.polls.is_multiple_of(BUSY_POLLS) {
+            inner.device_copies.submit();
             return events;
         }
         events += self.poll_fifo(inner, upcalls);

@@ -235,10 +235,24 @@ impl DeviceCopies {
         }
     }
 
-    /// Until [`poll`](Self::poll), copies gather.
+    /// Gathers copies until [`submit`](Self::submit) or [`poll`](Self::poll).
     #[inline]
     pub(crate) fn gather(&self) {
         self.gathering.store(true, Relaxed);
+    }
+
+    /// Submits gathered copies. The caller leaves progress without [`poll`](Self::poll), and may not come back soon.
+    #[inline]
+    pub(crate) fn submit(&self) {
+        self.gathering.store(false, Relaxed);
+        if self.count.load(Relaxed) != 0 {
+            self.submit_gathered();
+        }
+    }
+
+    #[cold]
+    fn submit_gathered(&self) {
+        self.batches.lock().set_out(&self.devices);
     }
 
     /// Starts gathered copies and reports completed ones; returns how many.
