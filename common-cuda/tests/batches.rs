@@ -167,6 +167,32 @@ fn small_copies_that_take_long_are_asked_about() {
     });
 }
 
+/// The memory belongs to the caller again when it gets the error. A copy that is still under way would overwrite it.
+#[test]
+fn a_failed_query_is_reported_after_the_copy() {
+    let test = "a_failed_query_is_reported_after_the_copy";
+    if !common::on_simulated_driver(test) {
+        return;
+    }
+    isolated(test, &[("SIM_CUDA_DELAY_US", "50000"), ("SIM_CUDA_FAIL", "cuEventCreate:2")], || {
+        let devices = devices_with(&["device_landing_patience=1us"]);
+        let bytes = pattern(64, 6);
+        let mut device = buffer(&devices, BufferKind::Device, bytes.len());
+        device.copy_from_host(0, &bytes).unwrap();
+        device.copy_to_host(0, &mut bytes.clone()).unwrap();
+        let host = buffer(&devices, BufferKind::Pinned, bytes.len());
+        let mut batch = devices.batch(&device.location(), Direction::DeviceToHost, Order::None).unwrap();
+        batch.page_locked();
+        // SAFETY: two buffers that outlive the completion.
+        unsafe { batch.copy(host.as_device_ptr(), device.as_device_ptr(), bytes.len()) }.unwrap();
+        let error = batch.finish().unwrap().wait().unwrap_err();
+        assert!(error.to_string().contains("cuEventCreate"), "{error}");
+        // SAFETY: the memory of the buffer, which no copy writes any more.
+        let got = unsafe { std::slice::from_raw_parts(host.as_device_ptr(), bytes.len()) };
+        assert!(got == bytes, "the copy was still under way");
+    });
+}
+
 /// Twenty copies from one device to another in a batch.
 fn scatter(devices: &Devices) {
     const LEN: usize = 5000;

@@ -53,7 +53,7 @@ impl Mechanism for ByCopier {
         })
     }
 
-    fn abandon(&mut self, workspace: &Workspace) {
+    fn abandon(&mut self, workspace: &Workspace, _: Direction) {
         workspace.copier.forget(&mut self.posted);
     }
 

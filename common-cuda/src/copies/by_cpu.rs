@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use super::gathered::Gathered;
 use super::mechanism::{Entry, Mechanism, Progress};
 use super::workspace::Workspace;
+use crate::copy::Direction;
 use crate::driver::Failure;
 use crate::location::MemoryClass;
 use crate::order::After;
@@ -44,7 +45,7 @@ impl Mechanism for ByCpu {
         Ok(Progress::Done)
     }
 
-    fn abandon(&mut self, _: &Workspace) {}
+    fn abandon(&mut self, _: &Workspace, _: Direction) {}
 
     fn clear(&mut self) {}
 }

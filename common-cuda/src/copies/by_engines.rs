@@ -108,7 +108,12 @@ impl Mechanism for ByEngines {
         Ok(Progress::Done)
     }
 
-    fn abandon(&mut self, _: &Workspace) {}
+    fn abandon(&mut self, workspace: &Workspace, direction: Direction) {
+        if !matches!(self.state, State::Idle) {
+            workspace.streams.synchronise(direction);
+            self.state = State::Idle;
+        }
+    }
 
     fn clear(&mut self) {
         self.pieces.clear();

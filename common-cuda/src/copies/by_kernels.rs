@@ -26,7 +26,7 @@ impl Mechanism for ByKernels {
     fn begin(&mut self, workspace: &Workspace, copies: &mut Gathered, entry: &mut Entry<'_>) -> Result<(), Failure> {
         entry.enter()?;
         workspace.load_kernels(false);
-        self.launch(workspace, copies).inspect_err(|_| self.abandon(workspace))
+        self.launch(workspace, copies).inspect_err(|_| self.jobs.withdraw(&workspace.context, &workspace.kernels))
     }
 
     #[inline]
@@ -47,7 +47,7 @@ impl Mechanism for ByKernels {
         Ok(Progress::PutBack)
     }
 
-    fn abandon(&mut self, workspace: &Workspace) {
+    fn abandon(&mut self, workspace: &Workspace, _: Direction) {
         self.jobs.withdraw(&workspace.context, &workspace.kernels);
     }
 

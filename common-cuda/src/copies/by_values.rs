@@ -91,7 +91,11 @@ impl Mechanism for ByValues {
         Ok(Progress::Done)
     }
 
-    fn abandon(&mut self, _: &Workspace) {}
+    fn abandon(&mut self, workspace: &Workspace, direction: Direction) {
+        if self.under_way.take().is_some() {
+            workspace.streams.synchronise(direction);
+        }
+    }
 
     /// The slot of a copy whose end was not seen is not used again.
     fn clear(&mut self) {

@@ -3,6 +3,7 @@
 use super::gathered::Gathered;
 use super::workspace::Workspace;
 use crate::context::Scope;
+use crate::copy::Direction;
 use crate::driver::Failure;
 use crate::order::After;
 
@@ -18,8 +19,8 @@ pub(super) trait Mechanism {
     /// Returns the progress of its copies.
     fn poll(&mut self, workspace: &Workspace, copies: &mut Gathered) -> Result<Progress, Failure>;
 
-    /// Gives up after a failure. On return none of its copies is under way.
-    fn abandon(&mut self, workspace: &Workspace);
+    /// Gives up copies of an operation in this direction after a failure. On return none of them is under way.
+    fn abandon(&mut self, workspace: &Workspace, direction: Direction);
 
     /// Forgets the copies of an operation that is over.
     fn clear(&mut self);

@@ -270,8 +270,9 @@ impl Operation {
 
     /// Ends all copies under way after a failure. Their memory must be free for the caller when it gets the error.
     fn abandon(&mut self, workspace: &Workspace, failure: Failure) -> DeviceError {
+        let direction = self.copies.direction;
         for mechanism in self.mechanisms() {
-            mechanism.abandon(workspace);
+            mechanism.abandon(workspace, direction);
         }
         workspace.error(failure, self.copies.direction, self.copies.bytes)
     }

@@ -105,6 +105,20 @@ impl CopyStreams {
         }
     }
 
+    /// Waits until the stream of a direction has nothing left to do, after a failure. Returns at once if its context was
+    /// destroyed, which has ended its work.
+    pub(super) fn synchronise(&self, direction: Direction) {
+        let (Ok(_scope), Some(made)) = (self.context.enter(), self.at(direction).made.get()) else { return };
+        let driver = self.context.driver;
+        let stream = match made {
+            Made::Own(stream) => stream,
+            Made::Default => driver.default_stream(),
+        };
+        if let Err(failure) = driver.synchronise(stream) {
+            log::debug!("context {}: {}", self.context.id, driver.reason(failure));
+        }
+    }
+
     /// Checks whether the event of this number is known to be done.
     pub(super) fn is_done(&self, direction: Direction, number: u64) -> bool {
         self.at(direction).done.load(Ordering::Acquire) >= number
