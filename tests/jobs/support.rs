@@ -222,6 +222,8 @@ pub(crate) fn long_sleep() -> String {
 pub(crate) struct Driver {
     pub(crate) folder: PathBuf,
     pub(crate) simulated: bool,
+    /// The number of its devices.
+    pub(crate) devices: u64,
 }
 
 impl Driver {
@@ -229,7 +231,9 @@ impl Driver {
         let folder = sim_cuda::library_folder().expect("a driver lies beside the tests or in CABLEWAY_CUDA_LIBDIR");
         let info = finish(cableway().args(["info", "--format", "json", "--cuda-libdir"]).arg(&folder)).assert_success();
         let info: Value = serde_json::from_str(&info.stdout).expect("info prints an object");
-        Driver { folder, simulated: info["driver"]["simulated"].as_bool().expect("the driver was found") }
+        let simulated = info["driver"]["simulated"].as_bool().expect("the driver was found");
+        let devices = info["devices"].as_array().map_or(0, Vec::len) as u64;
+        Driver { folder, simulated, devices }
     }
 }
 
