@@ -177,7 +177,7 @@ impl Btl for Openib {
         self.shared.directory.read().by_rank.get(&peer)?.place.get().copied()
     }
 
-    fn hears(&self, peer: Rank) -> bool {
+    fn is_connected(&self, peer: Rank) -> bool {
         let known = self.shared.directory.read().by_rank.get(&peer).map(Arc::clone);
         known.is_some_and(|link| matches!(link.tx.lock().state, State::Connected(_)))
     }

@@ -54,7 +54,7 @@ impl Btl for SelfLoop {
         Ok(vec![Box::new(SelfEndpoint::new(peer, self.eager_limit, self.shared.clone()))])
     }
 
-    fn hears(&self, peer: Rank) -> bool {
+    fn is_connected(&self, peer: Rank) -> bool {
         peer == self.rank
     }
 

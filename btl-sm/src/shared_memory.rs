@@ -94,7 +94,7 @@ impl Btl for SharedMemory {
         Ok(vec![Box::new(SmEndpoint::new(self.inner.clone(), known))])
     }
 
-    fn hears(&self, peer: Rank) -> bool {
+    fn is_connected(&self, peer: Rank) -> bool {
         let known = self.inner.known_peer(peer);
         known.is_some_and(|peer| peer.link.get().is_some() && peer.status() < Status::Departed)
     }

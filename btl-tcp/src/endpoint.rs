@@ -54,7 +54,7 @@ impl TcpEndpoint {
             State::Left(_) => Err(link.peer.left()),
             State::Idle => {
                 tx.state = State::Connecting;
-                self.shared.mailbox.post(|requests| requests.connect.push(Arc::clone(link)));
+                self.shared.request_queue.post(|requests| requests.connect.push(Arc::clone(link)));
                 Ok(())
             }
         }
@@ -63,13 +63,13 @@ impl TcpEndpoint {
     /// Something was queued behind a socket that takes no more.
     fn wait(&self, tx: &mut Tx) {
         tx.full = true;
-        tx.list(&self.link, &self.shared.mailbox);
+        tx.list(&self.link, &self.shared.request_queue);
     }
 
     /// Writes what waits.
     fn settle(&self, tx: &mut Tx) {
-        tx.flush(&self.link, &self.shared.mailbox);
-        tx.post_finished(&self.shared.mailbox);
+        tx.flush(&self.link, &self.shared.request_queue);
+        tx.post_finished(&self.shared.request_queue);
     }
 }
 
@@ -81,8 +81,8 @@ impl TcpEndpoint {
 unsafe fn write_now(shared: &Shared, link: &Arc<Link>, tx: &mut Tx, slices: &[Slice]) -> Option<usize> {
     if !tx.outbox.is_empty() && !tx.full {
         // Gathered messages go first.
-        tx.flush(link, &shared.mailbox);
-        tx.post_finished(&shared.mailbox);
+        tx.flush(link, &shared.request_queue);
+        tx.post_finished(&shared.request_queue);
     }
     let State::Connected(socket) = &tx.state else { return None };
     if !tx.outbox.is_empty() {
@@ -93,7 +93,7 @@ unsafe fn write_now(shared: &Shared, link: &Arc<Link>, tx: &mut Tx, slices: &[Sl
         Ok(written) => Some(written),
         Err(error) if is_transient(&error) => Some(0),
         Err(error) => {
-            tx.broke(link, &error, &shared.mailbox);
+            tx.broke(link, &error, &shared.request_queue);
             None
         }
     }
@@ -134,8 +134,8 @@ impl Endpoint for TcpEndpoint {
             return self.unconnected(&mut tx).map(|()| Sent::Busy);
         }
         if !tx.has_room() {
-            tx.flush(&self.link, &self.shared.mailbox);
-            tx.post_finished(&self.shared.mailbox);
+            tx.flush(&self.link, &self.shared.request_queue);
+            tx.post_finished(&self.shared.request_queue);
             if !tx.has_room() {
                 return Ok(Sent::Busy);
             }
@@ -143,7 +143,7 @@ impl Endpoint for TcpEndpoint {
         let frame = wire::message(total);
         if total <= GATHERED && gather::is_on() {
             tx.outbox.push_copy(&[&frame, header, payload], 0);
-            tx.list(&self.link, &self.shared.mailbox);
+            tx.list(&self.link, &self.shared.request_queue);
             return Ok(Sent::Done);
         }
         // SAFETY: all three are borrowed.
@@ -167,8 +167,8 @@ impl Endpoint for TcpEndpoint {
             return self.unconnected(&mut tx).map(|()| None);
         }
         if tx.outbox.waiting() >= WAITING_FRAGMENTS {
-            tx.flush(&self.link, &self.shared.mailbox);
-            tx.post_finished(&self.shared.mailbox);
+            tx.flush(&self.link, &self.shared.request_queue);
+            tx.post_finished(&self.shared.request_queue);
             if tx.outbox.waiting() >= WAITING_FRAGMENTS {
                 return Ok(None);
             }
@@ -277,12 +277,12 @@ impl Endpoint for TcpEndpoint {
         let source = Source { address: local.address, len: local.len, token };
         tx.outbox.push_put(source, target.key, offset, self.link.peer.confirms_puts());
         if gather::is_on() && !tx.full && tx.outbox.waiting() < WAITING_FRAGMENTS {
-            tx.list(&self.link, &self.shared.mailbox);
+            tx.list(&self.link, &self.shared.request_queue);
             return Ok(Transfer::Started);
         }
-        tx.flush(&self.link, &self.shared.mailbox);
+        tx.flush(&self.link, &self.shared.request_queue);
         let done = tx.outbox.take_finished_one(token);
-        tx.post_finished(&self.shared.mailbox);
+        tx.post_finished(&self.shared.request_queue);
         Ok(if done { Transfer::Done } else { Transfer::Started })
     }
 }
@@ -290,8 +290,8 @@ impl Endpoint for TcpEndpoint {
 impl Drop for TcpEndpoint {
     fn drop(&mut self) {
         let mut tx = self.link.tx.lock();
-        tx.close(&self.link, &self.shared.mailbox);
-        tx.post_finished(&self.shared.mailbox);
+        tx.close(&self.link, &self.shared.request_queue);
+        tx.post_finished(&self.shared.request_queue);
     }
 }
 

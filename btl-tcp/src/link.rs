@@ -75,9 +75,9 @@ pub(crate) enum State {
     Gone(Error),
 }
 
-/// Requests of endpoints to the engine, behind one lock that only slow paths take.
+/// A queue of requests from endpoints to the engine, behind one lock that only slow paths take.
 #[derive(Default)]
-pub(crate) struct Mailbox {
+pub(crate) struct RequestQueue {
     requests: Mutex<Requests>,
     any: AtomicBool,
 }
@@ -96,7 +96,7 @@ pub(crate) struct Requests {
     pub(crate) finished: Vec<(Token, Result<(), Error>)>,
 }
 
-impl Mailbox {
+impl RequestQueue {
     pub(crate) fn post(&self, write: impl FnOnce(&mut Requests)) {
         write(&mut self.requests.lock());
         self.any.store(true, Ordering::Release);
@@ -174,7 +174,7 @@ impl Peer {
 
     /// Builds the error of a peer with a link that cannot connect.
     pub(crate) fn unreachable(&self, reason: String) -> Error {
-        if self.hears() {
+        if self.is_connected() {
             return self.error(reason);
         }
         Error::Unreachable { btl: NAME, peer: self.rank, reason }
@@ -184,8 +184,8 @@ impl Peer {
         Error::PeerLeft { btl: NAME, peer: self.rank }
     }
 
-    /// Whether one link at least is connected, and the peer has not said goodbye on it.
-    pub(crate) fn hears(&self) -> bool {
+    /// Returns whether at least one link is connected and the peer has not said goodbye on it.
+    pub(crate) fn is_connected(&self) -> bool {
         self.all_links().iter().any(|link| matches!(link.tx.lock().state, State::Connected(_)))
     }
 }
@@ -197,18 +197,18 @@ impl Tx {
     }
 
     /// Offers what waits to the socket. `link` is the one that this belongs to.
-    pub(crate) fn flush(&mut self, link: &Arc<Link>, mailbox: &Mailbox) {
+    pub(crate) fn flush(&mut self, link: &Arc<Link>, request_queue: &RequestQueue) {
         let socket = match &self.state {
             State::Connected(socket) | State::Left(Some(socket)) => Arc::clone(socket),
             _ => return,
         };
         if let Err(error) = self.outbox.write(&socket) {
-            self.broke(link, &error, mailbox);
+            self.broke(link, &error, request_queue);
             return;
         }
         self.full = !self.outbox.is_empty();
         if self.full {
-            self.list(link, mailbox);
+            self.list(link, request_queue);
         } else if self.closing && !self.shut {
             self.shut = true;
             // A connection that is broken already is found to be so by its reader.
@@ -217,36 +217,36 @@ impl Tx {
     }
 
     /// Tells the engine that something waits.
-    pub(crate) fn list(&mut self, link: &Arc<Link>, mailbox: &Mailbox) {
+    pub(crate) fn list(&mut self, link: &Arc<Link>, request_queue: &RequestQueue) {
         if !self.listed {
             self.listed = true;
-            mailbox.post(|requests| requests.blocked.push(Arc::clone(link)));
+            request_queue.post(|requests| requests.blocked.push(Arc::clone(link)));
         }
     }
 
     /// Reports a failed write to the engine.
-    pub(crate) fn broke(&mut self, link: &Arc<Link>, error: &std::io::Error, mailbox: &Mailbox) {
+    pub(crate) fn broke(&mut self, link: &Arc<Link>, error: &std::io::Error, request_queue: &RequestQueue) {
         self.state = State::Broken(error.to_string());
-        mailbox.post(|requests| requests.broken.push(Arc::clone(link)));
+        request_queue.post(|requests| requests.broken.push(Arc::clone(link)));
     }
 
     /// Passes finished tokens to the engine.
-    pub(crate) fn post_finished(&mut self, mailbox: &Mailbox) {
+    pub(crate) fn post_finished(&mut self, request_queue: &RequestQueue) {
         let finished = self.outbox.take_finished();
         if !finished.is_empty() {
-            mailbox.post(|requests| requests.finished.extend(finished.into_iter().map(|token| (token, Ok(())))));
+            request_queue.post(|requests| requests.finished.extend(finished.into_iter().map(|token| (token, Ok(())))));
         }
     }
 
     /// Says goodbye after what waits.
-    pub(crate) fn close(&mut self, link: &Arc<Link>, mailbox: &Mailbox) {
+    pub(crate) fn close(&mut self, link: &Arc<Link>, request_queue: &RequestQueue) {
         if std::mem::replace(&mut self.closing, true) {
             return;
         }
         match &self.state {
             State::Connected(_) | State::Left(_) => {
                 self.outbox.push_copy(&[&wire::goodbye()], 0);
-                self.flush(link, mailbox);
+                self.flush(link, request_queue);
             }
             State::Idle | State::Connecting => self.state = State::Gone(link.peer.error("the link was closed here")),
             State::Broken(_) | State::Gone(_) => {}

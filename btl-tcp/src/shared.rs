@@ -9,7 +9,7 @@ use cableway_btl::Identity;
 use parking_lot::Mutex;
 
 use crate::card::Card;
-use crate::link::{Link, Mailbox, Peer};
+use crate::link::{Link, Peer, RequestQueue};
 use crate::pool::Pool;
 use crate::regions::Regions;
 use crate::settings::Settings;
@@ -22,7 +22,7 @@ pub(crate) struct Shared {
     /// Bytes of buffers whose messages are kept beyond their upcalls.
     pub(crate) retained: Arc<AtomicUsize>,
     pub(crate) regions: Arc<Regions>,
-    pub(crate) mailbox: Mailbox,
+    pub(crate) request_queue: RequestQueue,
     pub(crate) peers: Mutex<HashMap<Rank, Arc<Peer>>>,
     /// This process takes no new connections any more.
     pub(crate) finalizing: AtomicBool,

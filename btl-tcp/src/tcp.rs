@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use crate::card::{Card, Host};
 use crate::endpoint::TcpEndpoint;
 use crate::engine::{Engine, Epoll, SCRATCH};
-use crate::link::{Mailbox, State};
+use crate::link::{RequestQueue, State};
 use crate::pool::Pool;
 use crate::settings::Settings;
 use crate::shared::Shared;
@@ -62,7 +62,7 @@ impl Tcp {
             settings,
             card,
             regions: Arc::default(),
-            mailbox: Mailbox::default(),
+            request_queue: RequestQueue::default(),
             peers: Mutex::default(),
             finalizing: AtomicBool::new(false),
         });
@@ -91,7 +91,7 @@ impl Btl for Tcp {
         let links = pairing::links_per_route(&self.shared.card, &theirs, routes.len());
         let peer = self.shared.peer(rank);
         if peer.process.set(theirs.process).is_ok() {
-            self.shared.mailbox.post(|requests| requests.met.push(Arc::clone(&peer)));
+            self.shared.request_queue.post(|requests| requests.met.push(Arc::clone(&peer)));
         }
         peer.agreed_links.store(links * routes.len(), Ordering::Relaxed);
         let mut endpoints: Vec<Box<dyn Endpoint>> = Vec::new();
@@ -109,9 +109,9 @@ impl Btl for Tcp {
         Ok(endpoints)
     }
 
-    fn hears(&self, peer: Rank) -> bool {
+    fn is_connected(&self, peer: Rank) -> bool {
         let known = self.shared.peers.lock().get(&peer).map(Arc::clone);
-        known.is_some_and(|peer| peer.hears())
+        known.is_some_and(|peer| peer.is_connected())
     }
 
     fn progress(&self, upcalls: &dyn Upcalls) -> usize {
@@ -135,9 +135,9 @@ impl Btl for Tcp {
         let mut flushed = true;
         for link in self.shared.all_links() {
             let mut tx = link.tx.lock();
-            tx.close(&link, &self.shared.mailbox);
-            tx.flush(&link, &self.shared.mailbox);
-            tx.post_finished(&self.shared.mailbox);
+            tx.close(&link, &self.shared.request_queue);
+            tx.flush(&link, &self.shared.request_queue);
+            tx.post_finished(&self.shared.request_queue);
             // What the peer's kernel has acknowledged stays readable there, even if closing our end of a connection
             // with unread data resets it.
             flushed &= match &tx.state {

@@ -24,7 +24,7 @@ fn a_goodbye_is_reported_after_the_last_message_of_every_link() {
             send(&[&a, &b], &mut **endpoint, b"first", b"");
         }
         until(&[&a, &b], "they arrive", || b.received() == to_b.len());
-        assert!(b.btl.hears(0) && !b.btl.hears(1));
+        assert!(b.btl.is_connected(0) && !b.btl.is_connected(1));
         // These are not read while the sender lives.
         let mut sent = to_b.len();
         for round in 0..20 {
@@ -49,7 +49,7 @@ fn a_goodbye_is_reported_after_the_last_message_of_every_link() {
         }
         progress_for(&b, 10_000);
         assert!(b.seen.left.lock().len() == 1 && b.seen.failed.lock().is_empty());
-        assert!(!b.btl.hears(0));
+        assert!(!b.btl.is_connected(0));
         end(&b);
     }
 }

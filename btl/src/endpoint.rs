@@ -41,7 +41,7 @@ pub trait Btl: Send + Sync {
 
     /// Returns whether an established connection with `peer` may still deliver messages: the peer has neither left nor
     /// failed.
-    fn hears(&self, peer: Rank) -> bool;
+    fn is_connected(&self, peer: Rank) -> bool;
 
     /// Breaks the connection with `peer`, as after a failure here. Call it when another transport reports that the peer
     /// failed. [`Upcalls::peer_failed`] follows.

@@ -124,7 +124,7 @@ impl Btl for Wire {
         capabilities.min_rdma_size = 4096;
         Ok(vec![Box::new(Sink { peer, capabilities })])
     }
-    fn hears(&self, _peer: Rank) -> bool {
+    fn is_connected(&self, _peer: Rank) -> bool {
         true
     }
     fn progress(&self, upcalls: &dyn Upcalls) -> usize {

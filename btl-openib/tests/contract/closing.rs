@@ -22,7 +22,7 @@ fn an_orderly_end_is_no_failure() {
     until(&[&a], "the departure is reported", || a.departures() == 1);
     assert_eq!(a.received(), 1, "the last message must arrive before the departure");
     assert!(matches!(to_b.send_inline(b"too late", b""), Err(Error::PeerLeft { peer: 1, .. })));
-    assert!(!a.btl.hears(1));
+    assert!(!a.btl.is_connected(1));
     for _ in 0..10_000 {
         a.progress();
     }
@@ -33,7 +33,7 @@ fn an_orderly_end_is_no_failure() {
 
 /// Goodbyes need completions like other work. Goodbyes to thousands of peers may exceed the completion queue.
 #[test]
-fn goodbyes_wait_until_there_is_room_for_them() {
+fn goodbyes_wait_for_room_in_the_completion_queue() {
     const MANY: isize = 1 << 20;
     if !has_device() {
         return;
@@ -101,7 +101,7 @@ fn a_peer_that_ends_during_connection_setup_has_left() {
             to_a.connect().unwrap();
         }
         match round {
-            ROUNDS => until(&[&b], "it is connected", || b.btl.hears(0)),
+            ROUNDS => until(&[&b], "it is connected", || b.btl.is_connected(0)),
             _ => std::thread::sleep(round * Duration::from_millis(25)),
         }
         until(&[&b], "all is flushed", || b.btl.finalize());

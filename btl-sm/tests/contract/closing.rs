@@ -8,7 +8,7 @@ fn a_peer_that_leaves_is_reported_after_its_last_message() {
     for assignments in [&[][..], &["btl_sm_fast_boxes=0"]] {
         let mut pair = Pair::new(assignments);
         (0..40).for_each(|index| pair.deliver(&pattern(index, 10)));
-        assert!(pair.one.btl.hears(0) && !pair.one.btl.hears(1));
+        assert!(pair.one.btl.is_connected(0) && !pair.one.btl.is_connected(1));
         // These are not read while the sender lives.
         let lengths = [8, 300, 3000, 30_000];
         for (index, &len) in lengths.iter().enumerate() {
@@ -27,7 +27,7 @@ fn a_peer_that_leaves_is_reported_after_its_last_message() {
         {
             assert!(matches!(error, Some(Error::PeerLeft { peer: 0, .. })), "{error:?}");
         }
-        assert!(!pair.one.btl.hears(0));
+        assert!(!pair.one.btl.is_connected(0));
         let Pair { zero, one, to_one, to_zero: _to_zero } = pair;
         drop((to_one, zero));
         progress_for(&one, 100_000);
@@ -36,12 +36,14 @@ fn a_peer_that_leaves_is_reported_after_its_last_message() {
 }
 
 #[test]
-fn connecting_alone_tells_each_side_of_the_others_end() {
+fn a_connection_reports_the_peers_end_without_messages() {
     for (caller, good) in [(0, false), (0, true), (1, false), (1, true)] {
         let mut pair = Pair::new(&[]);
         let endpoint = if caller == 0 { &mut pair.to_one } else { &mut pair.to_zero };
         endpoint.connect().unwrap();
-        until(&[&pair.zero, &pair.one], "both are connected", || pair.one.btl.hears(0) && pair.zero.btl.hears(1));
+        until(&[&pair.zero, &pair.one], "both are connected", || {
+            pair.one.btl.is_connected(0) && pair.zero.btl.is_connected(1)
+        });
         assert!(pair.zero.heard.messages.borrow().is_empty());
         let Pair { zero, one, to_one, to_zero: _to_zero } = pair;
         if good {

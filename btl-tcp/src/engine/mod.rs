@@ -122,7 +122,7 @@ impl Engine {
 
     pub(crate) fn progress(&mut self, upcalls: &dyn Upcalls) -> usize {
         let _gathering = gather::Scope::new();
-        let mut events = self.read_mail(upcalls);
+        let mut events = self.take_requests(upcalls);
         self.polls = self.polls.wrapping_add(1);
         if self.idle >= IDLE_AFTER && !self.polls.is_multiple_of(IDLE_EVERY) {
             return events;
@@ -133,9 +133,9 @@ impl Engine {
         }
         if gather::is_on() {
             // Writes the answers; then what their completions led to.
-            events += self.read_mail(upcalls);
+            events += self.take_requests(upcalls);
             gather::end();
-            events += self.read_mail(upcalls);
+            events += self.take_requests(upcalls);
         }
         self.look_around();
         for (peer, error) in std::mem::take(&mut self.failures) {
@@ -153,11 +153,11 @@ impl Engine {
     pub(crate) fn may_sleep(&mut self) -> bool {
         self.idle = 0;
         let waits = self.failures.is_empty() && self.leaving.is_empty() && self.ended.is_empty();
-        waits && self.retries.is_empty() && self.shared.mailbox.is_empty()
+        waits && self.retries.is_empty() && self.shared.request_queue.is_empty()
     }
 
-    fn read_mail(&mut self, upcalls: &dyn Upcalls) -> usize {
-        if !self.shared.mailbox.collect(&mut self.requests) {
+    fn take_requests(&mut self, upcalls: &dyn Upcalls) -> usize {
+        if !self.shared.request_queue.collect(&mut self.requests) {
             return 0;
         }
         self.idle = 0;
@@ -172,7 +172,7 @@ impl Engine {
         for link in requests.blocked.drain(..) {
             let mut tx = link.tx.lock();
             tx.listed = false;
-            tx.flush(&link, &self.shared.mailbox);
+            tx.flush(&link, &self.shared.request_queue);
             let finished = tx.outbox.take_finished();
             drop(tx);
             events += finished.len();

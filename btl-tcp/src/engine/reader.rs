@@ -320,8 +320,8 @@ impl Reader {
         if let Some(confirmation) = confirmation {
             tx.outbox.push_copy(&[&wire::put_done(confirmation)], 0);
         }
-        tx.flush(&self.link, &shared.mailbox);
-        tx.post_finished(&shared.mailbox);
+        tx.flush(&self.link, &shared.request_queue);
+        tx.post_finished(&shared.request_queue);
         let piled_up = tx.outbox.copied() > CONFIRMATIONS;
         self.stalled = piled_up;
         piled_up
@@ -332,7 +332,7 @@ impl Reader {
         if !tx.outbox.confirmed(confirmation) {
             return Err(End::Violation(format!("it confirms put {confirmation}, which it was not sent")));
         }
-        tx.post_finished(&shared.mailbox);
+        tx.post_finished(&shared.request_queue);
         Ok(())
     }
 }

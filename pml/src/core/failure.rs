@@ -126,7 +126,7 @@ pub(crate) fn disconnect<H: Host>(host: &H, slot: &Slot<H::PeerState>, malformed
 /// other transport can hold a message of it.
 pub(super) fn peer_left<H: Host>(host: &H, slot: &Slot<H::PeerState>, btl: usize, done: &mut Done) {
     let mut others = host.core().btls.iter().enumerate().filter(|(index, _)| *index != btl);
-    if !others.any(|(_, other)| other.btl.hears(slot.peer.rank)) {
+    if !others.any(|(_, other)| other.btl.is_connected(slot.peer.rank)) {
         peer_gone(host, slot, Gone::Left, done);
     }
 }

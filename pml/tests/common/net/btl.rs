@@ -155,7 +155,7 @@ impl Btl for NetBtl {
         events
     }
 
-    fn hears(&self, peer: Rank) -> bool {
+    fn is_connected(&self, peer: Rank) -> bool {
         let state = self.net.state.lock();
         let told =
             |list: Option<&Vec<(Rank, usize)>>| list.is_some_and(|told| !told.contains(&(self.rank, self.index)));
